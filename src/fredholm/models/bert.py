@@ -167,6 +167,8 @@ class Bert(SavedModel):
             )
         if tokens.shape[1] > self.context:
             raise ValueError(f"models.Bert: {tokens.shape[1]} tokens exceed the context of {self.context}; pass fewer")
+        if self.config.head == "classes" and tokens.shape[1] == 0:
+            raise ValueError("models.Bert: a text without tokens has no classes; pass at least one token")
         if mask is not None and (mask.shape != tokens.shape or mask.dtype != torch.bool):
             raise ValueError(
                 f"models.Bert: key_padding_mask must be bool {tuple(tokens.shape)}, True = keep; got "

@@ -1,4 +1,4 @@
-"""Models from checkpoints of other libraries."""
+"""Models from checkpoints, of this library and of others, and other kernels in trained models."""
 
 from fredholm.pretrained.add_kernel import add_kernel
 from fredholm.pretrained.from_pretrained import from_pretrained

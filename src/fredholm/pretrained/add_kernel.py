@@ -11,6 +11,8 @@ from fredholm.kernels.attention.scored import Scored
 from fredholm.operators import IntegralOperator
 
 Model = TypeVar("Model", bound=nn.Module)
+Where = Callable[[str, IntegralOperator], bool]
+"""Which operators are meant, of name and operator."""
 
 
 def add_kernel(
@@ -19,7 +21,7 @@ def add_kernel(
     *,
     gate: float = 0.0,
     freeze: bool = True,
-    where: Callable[[str, IntegralOperator], bool] | None = None,
+    where: Where | None = None,
 ) -> Model:
     """Puts g κ beside the kernel of every attention: W^O ∫ (κ_attention + g κ) u dμ, with a learned number g a layer.
 
@@ -42,14 +44,7 @@ def add_kernel(
     """
     if not isinstance(kernel, Kernel):
         raise TypeError(f"add_kernel: kernel must be a fredholm kernel; got {type(kernel).__name__}")
-    operators = {name: part for name, part in model.named_modules() if isinstance(part, IntegralOperator)}
-    meant = {name: op for name, op in operators.items() if (where or _has_attention)(name, op)}
-    if not meant:
-        kinds = sorted({type(operator.kernel).__name__ for operator in operators.values()})
-        raise ValueError(
-            f"add_kernel: none of the {len(operators)} operators of {type(model).__name__} is meant (their kernels: "
-            f"{', '.join(kinds) or 'none'}); say where= with a function of name and operator"
-        )
+    meant = meant_operators("add_kernel", model, where)
     for name, operator in meant.items():
         check_channels_and_causality("add_kernel", name, operator.kernel, kernel)
     if freeze:
@@ -59,6 +54,24 @@ def add_kernel(
         added = copy.deepcopy(kernel).to(device=like.device, dtype=like.dtype).train(operator.training)
         operator.kernel = operator.kernel + (gate * added).to(device=like.device, dtype=like.dtype)
     return model
+
+
+def meant_operators(function: str, model: nn.Module, where: Where | None) -> dict[str, IntegralOperator]:
+    """The operators of a model that are meant, by their names; those with attention where nobody says which.
+
+    Raises:
+        ValueError: in the name of a function, where there are none.
+    """
+    operators = {name: part for name, part in model.named_modules() if isinstance(part, IntegralOperator)}
+    choose = _has_attention if where is None else where
+    meant = {name: operator for name, operator in operators.items() if choose(name, operator)}
+    if not meant:
+        kinds = sorted({type(operator.kernel).__name__ for operator in operators.values()})
+        raise ValueError(
+            f"{function}: none of the {len(operators)} operators of {type(model).__name__} is meant (their kernels: "
+            f"{', '.join(kinds) or 'none'}); say where= with a function of name and operator"
+        )
+    return meant
 
 
 def _has_attention(name: str, operator: IntegralOperator) -> bool:

@@ -9,8 +9,9 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
+from fredholm.storage.model_folder import INDEX, SINGLE
+
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".msgpack", ".h5")
-SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 
 
 def find_folder(path_or_id: str | Path, revision: str | None = None) -> Path:

@@ -21,10 +21,9 @@ from torch import Tensor, nn
 
 from fredholm._settings import check_count, check_positive
 from fredholm.kernels import Kernel
-from fredholm.kernels.attention.scored import Scored
 from fredholm.kernels.kernel import HeadProjections
 from fredholm.operators import IntegralOperator
-from fredholm.pretrained.add_kernel import check_channels_and_causality
+from fredholm.pretrained.add_kernel import Where, check_channels_and_causality, meant_operators
 
 Model = TypeVar("Model", bound=nn.Module)
 Inputs = Tensor | tuple[Any, ...]
@@ -81,7 +80,7 @@ def linearise(
     learning_rate: float = 1e-3,
     loss: Callable[[Tensor, Tensor], Tensor] | None = None,
     train_rest: bool = False,
-    where: Callable[[str, IntegralOperator], bool] | None = None,
+    where: Where | None = None,
     generator: torch.Generator | None = None,
 ) -> tuple[Model, Linearised]:
     """A copy of a model with other kernels for its attention, fitted to it on the user's data.
@@ -118,7 +117,7 @@ def linearise(
     kept = max(1, len(batches) // 5) if len(batches) > 1 else 0
     train, held = batches[: len(batches) - kept], batches[len(batches) - kept :] or batches
     old, new = copy.deepcopy(model).eval().requires_grad_(False), copy.deepcopy(model).eval()
-    replaced = _replaced(new, kernel, where or _has_attention)
+    replaced = _replaced(new, kernel, where)
     layers = []
     for name, operator in replaced.items():
         learn, check = (_seen(old, name, part) for part in (train, held))
@@ -150,24 +149,11 @@ def error_of(found: Tensor, wanted: Tensor) -> Tensor:
     return (found - wanted).square().sum() / wanted.square().sum().clamp_min(torch.finfo(found.dtype).tiny)
 
 
-def _has_attention(name: str, operator: IntegralOperator) -> bool:
-    return isinstance(operator.kernel, Scored)
-
-
-def _replaced(
-    model: nn.Module, kernel: Callable[[Kernel], Kernel], meant: Callable[[str, IntegralOperator], bool]
-) -> dict[str, IntegralOperator]:
+def _replaced(model: nn.Module, kernel: Callable[[Kernel], Kernel], where: Where | None) -> dict[str, IntegralOperator]:
     """Puts operators with new kernels in the place of those that are meant; these, by their names."""
-    old = {name: part for name, part in model.named_modules() if isinstance(part, IntegralOperator)}
-    names = [name for name, part in old.items() if meant(name, part)]
-    if not names:
-        kinds = sorted({type(operator.kernel).__name__ for operator in old.values()})
-        raise ValueError(
-            f"linearise: none of the {len(old)} operators of {type(model).__name__} is meant (their kernels: "
-            f"{', '.join(kinds) or 'none'}); say where= with a function of name and operator"
-        )
+    old = meant_operators("linearise", model, where)
     found = {}
-    for name in names:
+    for name in old:
         made = kernel(old[name].kernel)
         if not isinstance(made, Kernel):
             raise TypeError(f"linearise: kernel must make a fredholm kernel; got {type(made).__name__}")

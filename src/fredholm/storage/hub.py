@@ -55,5 +55,6 @@ def push_folder(
             "(--token, HF_TOKEN or hf auth login)"
         ) from error
     raise ValueError(
-        f"{repo} has files on the hub, such as {there[0]}; choose another name, or pass overwrite to replace them"
+        f"{repo} has files on the hub, such as {there[0]}; choose another name, or replace them with "
+        "overwrite=True (--overwrite)"
     )

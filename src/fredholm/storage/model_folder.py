@@ -112,7 +112,10 @@ class ModelFolder:
             raise ValueError(f"{self.path} is a file; expected a new or an empty folder")
         if self.path.is_dir():
             if not overwrite and any(self.path.iterdir()):
-                raise ValueError(f"{self.path} is not empty; choose another folder, or pass overwrite to replace files")
+                raise ValueError(
+                    f"{self.path} is not empty; choose another folder, or replace its files with overwrite=True "
+                    "(--overwrite)"
+                )
             before = self._listed_names()
             names = _put(self.path, content, model, card, texts or {}, shard_bytes)
             for name in before - names:

@@ -1,0 +1,47 @@
+"""Models of tokens at sizes where something is missing: no text, no token, one, a text that is all hidden; 16 bits."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from fredholm.models import GPT2, Bert, Llama, Mamba
+from tests.refusals import refused
+
+SIZES: dict[str, Any] = {"embed_dim": 12, "depth": 1}
+MODELS: dict[str, Any] = {
+    "GPT-2": lambda: GPT2.Config(**SIZES, num_heads=3).build(11, 9),
+    "Llama": lambda: Llama.Config(**SIZES, num_heads=3, num_kv_heads=1).build(11, 9),
+    "Mamba": lambda: Mamba.Config(**SIZES).build(11, 9),
+    "BERT": lambda: Bert.Config(**SIZES, num_heads=3).build(11, 9),
+}
+
+
+@pytest.mark.parametrize("shape", [(2, 0), (0, 5), (1, 1), (2, 9)], ids=str)
+@pytest.mark.parametrize("name", MODELS)
+def test_every_size_has_finite_logits_and_gradients(name: str, shape: tuple[int, int]) -> None:
+    for dtype in (torch.float32, torch.bfloat16):
+        model = MODELS[name]().to(dtype).eval()
+        for mask in (None, torch.zeros(shape, dtype=torch.bool)):
+            logits = model(torch.zeros(shape, dtype=torch.int64), mask)
+            assert logits.shape == (*shape, 11)
+            assert logits.dtype == dtype
+            assert logits.isfinite().all()
+            model.zero_grad()
+            logits.float().square().sum().backward()
+            assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
+
+
+def test_a_text_without_tokens_has_no_class() -> None:
+    model = Bert.Config(**SIZES, num_heads=3, head="classes", num_classes=2).build(11, 9)
+    assert model(torch.zeros(0, 5, dtype=torch.int64)).shape == (0, 2)
+    with refused(ValueError, "a text without tokens has no classes"):
+        model(torch.zeros(2, 0, dtype=torch.int64))
+
+
+def test_masks_of_another_shape_or_kind() -> None:
+    tokens = torch.zeros(2, 5, dtype=torch.int64)
+    for build in MODELS.values():
+        for mask in (torch.ones(2, 4, dtype=torch.bool), torch.ones(2, 5)):
+            with refused(ValueError, "key_padding_mask must be bool (2, 5)", str(tuple(mask.shape))):
+                build()(tokens, mask)
