@@ -95,6 +95,15 @@ def test_ctrl_c_after_any_signal_stops_at_once() -> None:
         assert interruption.signal_number == first
 
 
+def test_ctrl_c_in_the_midst_of_the_answer_to_another_stops_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    for first in STOPPING:
+        with Interruption() as interruption, monkeypatch.context() as patch:
+            patch.setattr(os, "write", lambda *_: signal.raise_signal(signal.SIGINT))
+            with pytest.raises(KeyboardInterrupt):
+                signal.raise_signal(first)
+        assert interruption.signal_number == first
+
+
 @pytest.mark.slow
 def test_workers_leave_signals_to_the_run(tmp_path: Path, in_step: Callable) -> None:
     run(tmp_path / "alone", batch_size=2)

@@ -55,15 +55,17 @@ class Interruption:
             self._restore(number)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        # said before a SIGINT acts as usual again, so that three in a row never leave a run without a word
-        if self.signal_number is None:
+        again = self.signal_number is not None
+        if not again:
             self.signal_number = number
-            again = " (Ctrl-C again stops at once, without saving)" if number == signal.SIGINT else ""
+            how = " (Ctrl-C again stops at once, without saving)" if number == signal.SIGINT else ""
             # not by print: the signal may have come in the midst of one
             with contextlib.suppress(OSError, ValueError, AttributeError):  # a closed stream, one of a notebook, none
                 below = "\n" if sys.stderr.isatty() else ""  # a progress bar
-                os.write(sys.stderr.fileno(), f"{below}stopping after this step ...{again}\n".encode())
+                os.write(sys.stderr.fileno(), f"{below}stopping after this step ...{how}\n".encode())
         self._restore(signal.SIGINT)
+        if again and number == signal.SIGINT:  # so soon that the line above had not put back what it meets
+            signal.raise_signal(number)
 
     def _restore(self, number: int) -> None:
         if number in self._previous:
