@@ -16,13 +16,13 @@ from torch import Tensor
 from tqdm import tqdm
 
 from benchmarks.harness import Benchmark, GateError, Options, Row, Settings, Sides, Step, interleave
-from fredholm.models.aether import Aether
-from fredholm.models.generation import Sampling, generate
-from fredholm.models.gpt2 import GPT2
 from fredholm.models.itnet import ITNet
-from fredholm.models.itnet_text import ITNetLanguageModel
 from fredholm.models.kernel_configs import KernelConfig, LowRankConfig, MLPConfig, SeparableConfig
-from fredholm.models.language_model import LanguageModel
+from fredholm.models.language.aether import Aether
+from fredholm.models.language.generation import Sampling, generate
+from fredholm.models.language.gpt2 import GPT2
+from fredholm.models.language.itnet_text import ITNetLanguageModel
+from fredholm.models.language.language_model import LanguageModel
 
 CACHED, PEER = SIDES = ("cached", "full recomputation")
 ONE_MORE = "one more token"

@@ -15,7 +15,7 @@ from fredholm import encoders
 from fredholm.blocks.discounted import DiscountedBlock
 from fredholm.blocks.residual import ResidualBlock
 from fredholm.evaluation import Evaluation
-from fredholm.models.infvit import AttentionKind, InfViT
+from fredholm.models.images.infvit import AttentionKind, InfViT
 
 LINEAR, FACTORISED, PURE, RESOLVENT = "linear", "factorised", "pure", "resolvent"
 SDPA, PLAIN = "softmax, SDPA", "softmax, written out"

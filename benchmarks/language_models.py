@@ -28,9 +28,9 @@ from benchmarks.harness import (
     measure_alone,
     require_agreement,
 )
-from fredholm.models.aether import Aether
-from fredholm.models.gpt2 import GPT2
-from fredholm.models.language_model import LanguageModel
+from fredholm.models.language.aether import Aether
+from fredholm.models.language.gpt2 import GPT2
+from fredholm.models.language.language_model import LanguageModel
 
 CASE, PEER = SIDES = ("Aether", "GPT-2")
 

@@ -34,7 +34,7 @@ from benchmarks.written_out import WrittenWeights
 from fredholm import IntegralOperator, domains, fields
 from fredholm.evaluation import AUTO, Evaluation, Integral
 from fredholm.kernels import UnnormalisedAttention
-from fredholm.models.neural_field import FieldOperator
+from fredholm.models.fields.neural_field import FieldOperator
 
 SOFTMAX, LINEAR, ALL_WEIGHTS = "softmax", "linear", "softmax, all weights"
 SUM, WRITTEN, FUSED = "BilinearSum", "q kᵀ v written out", "softmax attention, fused"

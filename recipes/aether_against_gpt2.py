@@ -20,7 +20,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 import tyro
 
-from fredholm.models.language_model import Positions
+from fredholm.models.language.language_model import Positions
 from fredholm.tasks import LanguageModelling
 from fredholm.training import DivergedError, Run, train
 from fredholm.training.progress import print_line

@@ -34,7 +34,7 @@ import tyro
 from torch import Tensor, nn
 
 from fredholm import analysis
-from fredholm.models.infvit import AttentionKind
+from fredholm.models.images.infvit import AttentionKind
 from fredholm.training import Run, kept_result
 from fredholm.training.kept_result import RESULT_FILE, read_result
 from fredholm.training.progress import print_line

@@ -21,10 +21,10 @@ import torch
 import tyro
 
 from fredholm.models import AttentionConfig, ITNet, ITNetLanguageModel, LowRankConfig, MLPConfig, SeparableConfig
-from fredholm.models.aether import Aether
-from fredholm.models.gpt2 import GPT2
 from fredholm.models.kernel_configs import KernelConfig
-from fredholm.models.language_model import LanguageModel
+from fredholm.models.language.aether import Aether
+from fredholm.models.language.gpt2 import GPT2
+from fredholm.models.language.language_model import LanguageModel
 from fredholm.tasks import LanguageModelling
 from fredholm.tasks.splits.splits import HeldOut
 from fredholm.training import DivergedError, Run, TrainingConfig

@@ -21,7 +21,7 @@ after 20 epochs without progress; gradients are clipped at norm 1; and what is m
 last epoch. Layer norms see one sample each.
 """
 
-from fredholm.models.ckcnn import CKCNN
+from fredholm.models.series.ckcnn import CKCNN
 from fredholm.tasks import SeriesLearning
 from fredholm.training import Run, TrainingConfig
 

@@ -29,7 +29,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 import tyro
 
-from fredholm.models.ckcnn import CKCNN
+from fredholm.models.series.ckcnn import CKCNN
 from fredholm.tasks import SeriesLearning
 from fredholm.training import Run, TrainingConfig, kept_result
 from fredholm.training.kept_result import RESULT_FILE, read_result

@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 
 from fredholm import analysis
-from fredholm.models.infvit import InfViT
+from fredholm.models.images.infvit import InfViT
 from fredholm.tasks import ImageLearning
 from fredholm.tasks.images.augmentation import Augmentation
 from fredholm.training import Run, TrainingConfig

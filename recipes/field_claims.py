@@ -33,7 +33,7 @@ from torch import Tensor
 
 from fredholm import analysis, fields
 from fredholm.domains import Points
-from fredholm.models.neural_field import FieldOperator
+from fredholm.models.fields.neural_field import FieldOperator
 from fredholm.training.progress import print_line
 
 Part = Literal["groups", "frames", "temperature", "samples"]

@@ -33,7 +33,7 @@ import torch
 from torch import Tensor
 
 from fredholm.domains import Points
-from fredholm.models.neural_field import FieldOperator
+from fredholm.models.fields.neural_field import FieldOperator
 from fredholm.tasks import FieldLearning
 from fredholm.tasks.task import Batch
 from fredholm.training import Run, TrainingConfig

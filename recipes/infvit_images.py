@@ -30,7 +30,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 import tyro
 
-from fredholm.models.infvit import InfViT
+from fredholm.models.images.infvit import InfViT
 from fredholm.tasks import ImageLearning
 from fredholm.tasks.images.augmentation import Augmentation
 from fredholm.training import Run, TrainingConfig, kept_result

@@ -23,7 +23,7 @@ import tyro
 from torch import Tensor, nn
 
 from fredholm.encoders.series import Series
-from fredholm.models.ckcnn import CKCNN
+from fredholm.models.series.ckcnn import CKCNN
 from fredholm.training.progress import print_line
 
 Problem = Literal["copy", "adding"]

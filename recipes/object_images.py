@@ -33,7 +33,7 @@ from torch import Tensor, nn
 
 from fredholm.analysis.localisation import box_mask
 from fredholm.encoders.image import Image
-from fredholm.models.infvit import InfViT
+from fredholm.models.images.infvit import InfViT
 from fredholm.tasks.files.npz_arrays import load_arrays
 from fredholm.tasks.images import idx_folder
 from fredholm.tasks.inputs import Inputs, Kinds

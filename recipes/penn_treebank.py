@@ -13,8 +13,8 @@ Score:     bits a byte on the validation text, seed 0: Aether 1.738, GPT-2 (penn
 
 import dataclasses
 
-from fredholm.models.aether import Aether
-from fredholm.models.gpt2 import GPT2
+from fredholm.models.language.aether import Aether
+from fredholm.models.language.gpt2 import GPT2
 from fredholm.tasks import LanguageModelling
 from fredholm.training import Run, TrainingConfig
 

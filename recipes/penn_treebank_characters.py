@@ -18,7 +18,7 @@ cosine, where the paper divides it by 5 after 5 epochs without progress; gradien
 averaged. A GPU is meant for more than an epoch or two.
 """
 
-from fredholm.models.ckcnn_text import CKCNNText
+from fredholm.models.language.ckcnn_text import CKCNNText
 from fredholm.tasks import LanguageModelling
 from fredholm.training import Run, TrainingConfig
 

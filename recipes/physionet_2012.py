@@ -19,7 +19,7 @@ channels, the area was 0.845 (seed 0). Gradient boosting on summary statistics r
 say.
 """
 
-from fredholm.models.ckcnn import CKCNN
+from fredholm.models.series.ckcnn import CKCNN
 from fredholm.tasks import SeriesLearning
 from fredholm.training import Run, TrainingConfig
 

@@ -17,7 +17,7 @@ epochs without progress; gradients are clipped at norm 1; and what is measured a
 epoch. A GPU is meant: an epoch takes some minutes on one core (--training.epochs N shortens the run).
 """
 
-from fredholm.models.ckcnn import CKCNN
+from fredholm.models.series.ckcnn import CKCNN
 from fredholm.tasks import SeriesLearning
 from fredholm.training import Run, TrainingConfig
 

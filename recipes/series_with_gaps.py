@@ -25,7 +25,7 @@ import torch
 import tyro
 
 from fredholm.models import SummaryBank
-from fredholm.models.series_model import SeriesSampling
+from fredholm.models.series.series_model import SeriesSampling
 from fredholm.tasks import SeriesLearning
 from fredholm.tasks.series import SeriesSet
 from fredholm.tasks.series.series_learning import batch_of, measure, series_of

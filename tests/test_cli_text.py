@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fredholm import cli
-from fredholm.models.generation import Sampling
+from fredholm.models.language.generation import Sampling
 from fredholm.tasks.text import Piece, language_modelling
 from tests.command_line import call, check_refused
 from tests.test_cli import TINY as TINY_IMAGES

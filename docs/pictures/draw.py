@@ -15,6 +15,7 @@ import fredholm
 from fredholm import analysis, domains, encoders, kernels, models, quadrature
 from fredholm.evaluation import BasisTiled, Factorisation, HopSeries, Integral, Truncation
 from fredholm.kernels.neumann.linear_infinite_attention import CentralForm, central_weights
+from fredholm.models.images.infvit import AttentionKind
 from fredholm.operators import collect_auxiliary_losses
 
 HERE = Path(__file__).resolve().parent
@@ -394,7 +395,7 @@ def textured_scenes(count: int, generator: torch.Generator) -> tuple[Tensor, Ten
     return images, labels, masks
 
 
-def learn_textures(attention: models.infvit.AttentionKind, steps: int = 100) -> models.InfViT:
+def learn_textures(attention: AttentionKind, steps: int = 100) -> models.InfViT:
     """A vision transformer of two layers that learned to name the texture."""
     torch.manual_seed(0)
     config = models.InfViT.Config(embed_dim=32, depth=2, num_heads=4, attention=attention)

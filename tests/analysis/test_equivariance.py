@@ -7,8 +7,8 @@ from fredholm.blocks.feed_forward import FeedForward
 from fredholm.blocks.residual import ResidualBlock
 from fredholm.domains import Domain, Grid, Points
 from fredholm.evaluation import Dense
-from tests.models.test_neural_field import operator as field_operator
-from tests.models.test_neural_field import samples
+from tests.models.fields.test_neural_field import operator as field_operator
+from tests.models.fields.test_neural_field import samples
 from tests.refusals import refused
 
 GROUPS: dict[str, analysis.Moves] = {

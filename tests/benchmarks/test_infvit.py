@@ -12,7 +12,7 @@ from benchmarks.infvit_problem import LINEAR, PLAIN, SDPA, SIDES, ModelConfig, M
 from benchmarks.written_out import WrittenSoftmax
 from fredholm import IntegralOperator, evaluation
 from fredholm.evaluation import AUTO
-from fredholm.models.infvit import InfViT
+from fredholm.models.images.infvit import InfViT
 from tests.refusals import refused
 
 pytestmark = pytest.mark.usefixtures("poisoned_memory")

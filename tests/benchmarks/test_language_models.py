@@ -7,7 +7,7 @@ import torch
 
 from benchmarks.harness import DIRECTIONS, GateError, Options
 from benchmarks.language_models import BENCHMARK, CASE, PEER, SIDES, Config, Problem
-from fredholm.models.aether import Aether
+from fredholm.models.language.aether import Aether
 
 SHORT = dataclasses.replace(Config(options=Options(quick=True)).sized(), options=Options(rounds=1, budget_s=0.001))
 

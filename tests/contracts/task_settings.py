@@ -26,9 +26,9 @@ from fredholm.models import (
     SummaryBank,
     TwoStream,
 )
-from fredholm.models.ckcnn import CKCNN
-from fredholm.models.gpt2 import GPT2
-from fredholm.models.neural_field import FieldOperator
+from fredholm.models.fields.neural_field import FieldOperator
+from fredholm.models.language.gpt2 import GPT2
+from fredholm.models.series.ckcnn import CKCNN
 from fredholm.tasks import (
     FieldLearning,
     Forecasting,

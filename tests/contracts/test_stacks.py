@@ -8,7 +8,7 @@ import torch
 
 from fredholm.comparison.kernels import kernel_of
 from fredholm.models import AttentionConfig, OnEdgesConfig
-from fredholm.models.infvit import InfViT
+from fredholm.models.images.infvit import InfViT
 from fredholm.tasks import (
     TASKS,
     FieldLearning,

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fredholm import IntegralOperator, from_pretrained
 from fredholm.models import Bert, Sampling, generate
-from fredholm.models.decoder import Decoder
+from fredholm.models.language.decoder import Decoder
 from tests.pretrained.peers import BOTH_SIDES, CAUSAL, IMAGES, TIMM, saved, saved_by_timm, tokens
 
 PADDED = torch.ones(3, 11, dtype=torch.bool)

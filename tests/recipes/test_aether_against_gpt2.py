@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from fredholm.models.aether import Aether
-from fredholm.models.gpt2 import GPT2
+from fredholm.models.language.aether import Aether
+from fredholm.models.language.gpt2 import GPT2
 from fredholm.tasks.text import open_text
 from recipes import aether_against_gpt2 as study
 from recipes.aether_against_gpt2 import CORPORA, SYSTEMS, Config, Job, chosen

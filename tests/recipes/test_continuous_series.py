@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from fredholm.encoders.series import Series
-from fredholm.models.ckcnn import CKCNN
+from fredholm.models.series.ckcnn import CKCNN
 from fredholm.tasks import SeriesLearning
 from fredholm.training.recipes import open_recipe
 from recipes import continuous_series as study

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fredholm.models.infvit import InfViT
+from fredholm.models.images.infvit import InfViT
 from fredholm.training import train
 from recipes.digits_infvit import digits_infvit, print_alignment
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from fredholm.models.neural_field import FieldOperator
+from fredholm.models.fields.neural_field import FieldOperator
 from fredholm.tasks import FieldLearning
 from fredholm.tasks.fields import read_npz
 from fredholm.tasks.splits.splits import Splits

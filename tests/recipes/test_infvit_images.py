@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from fredholm.models.infvit import InfViT
+from fredholm.models.images.infvit import InfViT
 from fredholm.tasks import ImageLearning
 from recipes import infvit_images as study
 from recipes.infvit_images import Config, Job, jobs

@@ -298,7 +298,7 @@ def test_text_has_its_own_part_and_data_that_are_gone_leave_the_rest(tmp_path: P
     torch.manual_seed(0)
     text = tmp_path / "text.txt"
     text.write_text("the quick brown fox jumps over the lazy dog. " * 40)
-    from fredholm.models.gpt2 import GPT2
+    from fredholm.models.language.gpt2 import GPT2
     from fredholm.tasks import LanguageModelling
 
     model = GPT2.Config(embed_dim=8, depth=1, num_heads=1)

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from fredholm.models.ckcnn import CKCNN
-from fredholm.models.sentence_model import SentenceStackConfig
+from fredholm.models.language.sentence_model import SentenceStackConfig
+from fredholm.models.series.ckcnn import CKCNN
 from fredholm.tasks import TASKS, SeriesLearning, Task
 from tests.refusals import refused
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from fredholm.models import ITNet, NGramBank, PointPooling, SentenceStackConfig
-from fredholm.models.itnet_text import ITNetMaskedModel
+from fredholm.models.language.itnet_text import ITNetMaskedModel
 from fredholm.tasks import ImageTextLearning, MaskedLanguageModelling, PointLearning, Segmentation, SentenceLearning
 from fredholm.tasks.points.augmentation import CloudAugmentation
 from fredholm.tasks.points.point_set import PointSet

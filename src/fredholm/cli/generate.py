@@ -13,7 +13,7 @@ from fredholm.cli.command import Command
 from fredholm.cli.json_text import json_text
 from fredholm.cli.open_run import open_run
 from fredholm.cli.parsing import Flag, parse
-from fredholm.models.generation import Sampling
+from fredholm.models.language.generation import Sampling
 from fredholm.tasks import LanguageModelling
 from fredholm.tasks.files.terminal_text import visible
 from fredholm.tasks.text import Piece, read_text

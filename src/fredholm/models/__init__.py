@@ -1,21 +1,19 @@
 """Complete models, each with its configurations."""
 
-from fredholm.models.aether import Aether
-from fredholm.models.bert import Bert
-from fredholm.models.ckcnn import CKCNN, ContinuousStack
-from fredholm.models.ckcnn_text import CKCNNText
-from fredholm.models.convnext import ConvNeXt
-from fredholm.models.each_image import EachImage
 from fredholm.models.field_model import FieldModel
-from fredholm.models.filter_bank import FilterBank
-from fredholm.models.fitted_model import FittedModel
-from fredholm.models.generation import Sampling, generate
-from fredholm.models.gpt2 import GPT2
-from fredholm.models.in_context_regressor import InContextRegressor
-from fredholm.models.infvit import InfViT
+from fredholm.models.fields.in_context_regressor import InContextRegressor
+from fredholm.models.fields.neural_field import FieldOperator
+from fredholm.models.fields.neural_operator import NeuralOperator
+from fredholm.models.fitted.filter_bank import FilterBank
+from fredholm.models.fitted.fitted_model import FittedModel
+from fredholm.models.fitted.n_gram_bank import NGramBank
+from fredholm.models.fitted.ridge_head import Readout, Regressand, RidgeHead
+from fredholm.models.fitted.summary_bank import SummaryBank
+from fredholm.models.images.convnext import ConvNeXt
+from fredholm.models.images.each_image import EachImage
+from fredholm.models.images.infvit import InfViT
+from fredholm.models.images.vit import ViT
 from fredholm.models.itnet import ITNet
-from fredholm.models.itnet_series import ITNetSeriesConfig
-from fredholm.models.itnet_text import ITNetLanguageModel, ITNetMaskedModel
 from fredholm.models.kernel_configs import (
     KERNELS,
     AdditiveAttentionConfig,
@@ -35,21 +33,23 @@ from fredholm.models.kernel_configs import (
     SumConfig,
     YatConfig,
 )
-from fredholm.models.language_model import LanguageModel, LanguageState, MaskedModel
-from fredholm.models.llama import Llama
-from fredholm.models.mamba import Mamba
+from fredholm.models.language.aether import Aether
+from fredholm.models.language.bert import Bert
+from fredholm.models.language.ckcnn_text import CKCNNText
+from fredholm.models.language.generation import Sampling, generate
+from fredholm.models.language.gpt2 import GPT2
+from fredholm.models.language.itnet_text import ITNetLanguageModel, ITNetMaskedModel
+from fredholm.models.language.language_model import LanguageModel, LanguageState, MaskedModel
+from fredholm.models.language.llama import Llama
+from fredholm.models.language.mamba import Mamba
+from fredholm.models.language.sentence_model import SentenceModelConfig, SentenceStackConfig, TokenReading
 from fredholm.models.message_passing import MessagePassing
-from fredholm.models.n_gram_bank import NGramBank
-from fredholm.models.neural_field import FieldOperator
-from fredholm.models.neural_operator import NeuralOperator
 from fredholm.models.pointnet import EdgeConvolution, PointPooling
-from fredholm.models.ridge_head import Readout, Regressand, RidgeHead
-from fredholm.models.sentence_model import SentenceModelConfig, SentenceStackConfig, TokenReading
-from fredholm.models.series_model import SeriesModelConfig, SeriesSampling
+from fredholm.models.series.ckcnn import CKCNN, ContinuousStack
+from fredholm.models.series.itnet_series import ITNetSeriesConfig
+from fredholm.models.series.series_model import SeriesModelConfig, SeriesSampling
 from fredholm.models.signal_model import SignalModel
-from fredholm.models.summary_bank import SummaryBank
 from fredholm.models.two_stream import TwoStream
-from fredholm.models.vit import ViT
 
 __all__ = [
     "CKCNN",

@@ -1,7 +1,7 @@
 """Stacks of blocks round integral operators of one kernel, which can be chosen."""
 
+from fredholm.models.fields.neural_operator import NeuralOperator
 from fredholm.models.itnet import ITNet
-from fredholm.models.neural_operator import NeuralOperator
 
 Stack = ITNet.Config | NeuralOperator.Config
 """The same network with any kernel: `embed_dim`, `num_heads`, `kernel`, and `expansion` for all that is hidden."""

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from fredholm.models.generation import Sampling
+from fredholm.models.language.generation import Sampling
 from fredholm.tasks.shown import Shown, TextPart, TextView
 from fredholm.tasks.text import IGNORED
 from fredholm.tasks.text.language_modelling import LanguageModelling

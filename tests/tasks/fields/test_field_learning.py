@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from fredholm import fields
-from fredholm.models.neural_field import FieldOperator
+from fredholm.models.fields.neural_field import FieldOperator
 from fredholm.tasks import FieldLearning
 from fredholm.tasks.fields.answer import Answer
 from fredholm.tasks.fields.by_name import FrameName

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from fredholm.encoders import ConvolutionalImage
 from fredholm.models import ITNet, MLPConfig
-from fredholm.models.infvit import InfViT
+from fredholm.models.images.infvit import InfViT
 from fredholm.storage.config_json import from_json, to_json
 from fredholm.tasks import ImageLearning, Task
 from fredholm.tasks.images import InMemoryImages, open_images

@@ -26,7 +26,7 @@ from fredholm.models import (
     SumConfig,
     SummaryBank,
 )
-from fredholm.models.ckcnn import CKCNN
+from fredholm.models.series.ckcnn import CKCNN
 from fredholm.storage.config_json import from_json, to_json
 from fredholm.tasks import SeriesLearning, Task
 from fredholm.tasks.series import Preparation

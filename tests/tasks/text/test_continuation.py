@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from fredholm.models.generation import Sampling
-from fredholm.models.language_model import LanguageModel, LanguageState
+from fredholm.models.language.generation import Sampling
+from fredholm.models.language.language_model import LanguageModel, LanguageState
 from fredholm.tasks.text import Bytes, Piece, continue_text
 from tests.refusals import refused
 

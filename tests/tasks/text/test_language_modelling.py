@@ -10,10 +10,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fredholm.models.aether import Aether
-from fredholm.models.generation import Sampling
-from fredholm.models.gpt2 import GPT2
-from fredholm.models.language_model import LanguageModel
+from fredholm.models.language.aether import Aether
+from fredholm.models.language.generation import Sampling
+from fredholm.models.language.gpt2 import GPT2
+from fredholm.models.language.language_model import LanguageModel
 from fredholm.storage.config_json import from_json, to_json
 from fredholm.tasks import Batch, LanguageModelling, Task
 from fredholm.tasks.text import IGNORED

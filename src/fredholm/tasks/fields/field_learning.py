@@ -16,7 +16,7 @@ from fredholm.fields.field import Field
 from fredholm.fields.frames.frame import Frame
 from fredholm.fields.placed import PlacedField, refine
 from fredholm.fields.splined import splined
-from fredholm.models.neural_field import FieldOperator
+from fredholm.models.fields.neural_field import FieldOperator
 from fredholm.models.stack import Stack
 from fredholm.tasks.fields import FieldSet, Samples, open_fields, read_fields
 from fredholm.tasks.files.npz_arrays import ARRAY_SUFFIXES

@@ -14,9 +14,9 @@ from fredholm._settings import check_count, filled, refuse_idle
 from fredholm.domains import Domain, Grid, domain_of, nearest, whole_grid
 from fredholm.encoders.function import Function, FunctionBatch, interpolate
 from fredholm.models.field_model import FieldModel
+from fredholm.models.fields.neural_operator import NeuralOperator
 from fredholm.models.itnet import ITNet
 from fredholm.models.kernel_configs import KERNELS, SpectralConfig
-from fredholm.models.neural_operator import NeuralOperator
 from fredholm.models.stack import Stack, stack_of
 from fredholm.tasks.baselines import Baseline, Learnt, Plain, PlainData, plain_baselines
 from fredholm.tasks.fields import FieldSet, Problem, Samples, open_functions, read_functions

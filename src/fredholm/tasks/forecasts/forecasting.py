@@ -25,13 +25,13 @@ from torch import Tensor, nn
 
 from fredholm._settings import refuse_idle
 from fredholm.encoders.series import SeriesBatch
-from fredholm.models.ckcnn import CKCNN
-from fredholm.models.filter_bank import FilterBank
-from fredholm.models.fitted_model import FittedModel
+from fredholm.models.fitted.filter_bank import FilterBank
+from fredholm.models.fitted.fitted_model import FittedModel
 from fredholm.models.itnet import ITNet
-from fredholm.models.itnet_series import ITNetSeriesConfig
 from fredholm.models.kernel_configs import KERNELS
-from fredholm.models.series_model import SeriesModelConfig, SeriesSampling
+from fredholm.models.series.ckcnn import CKCNN
+from fredholm.models.series.itnet_series import ITNetSeriesConfig
+from fredholm.models.series.series_model import SeriesModelConfig, SeriesSampling
 from fredholm.models.stack import Stack, stack_of
 from fredholm.tasks.baselines import Baseline, Learnt, Plain, PlainData, plain_baselines
 from fredholm.tasks.files.data_files import user_path

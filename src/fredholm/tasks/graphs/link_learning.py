@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from fredholm._settings import check_count, filled
 from fredholm.domains import undirected
 from fredholm.encoders.graph import GraphBatch
+from fredholm.models.fitted.ridge_head import RidgeHead
 from fredholm.models.itnet import ITNet
 from fredholm.models.kernel_configs import ConstantConfig, OnEdgesConfig
-from fredholm.models.ridge_head import RidgeHead
 from fredholm.tasks.baselines import Baseline, Learnt, Plain, PlainData, plain_baselines
 from fredholm.tasks.graphs import GraphSet
 from fredholm.tasks.inputs import Inputs, Kinds

@@ -16,8 +16,8 @@ from fredholm._settings import check_rate, filled, refuse_idle
 from fredholm.encoders.image import Image
 from fredholm.encoders.image_text import ImageText, ImageTextBatch, ModalityMeasure
 from fredholm.encoders.text import Text
-from fredholm.models.each_image import EachImage
-from fredholm.models.infvit import InfViT
+from fredholm.models.images.each_image import EachImage
+from fredholm.models.images.infvit import InfViT
 from fredholm.models.itnet import ITNet
 from fredholm.models.kernel_configs import KERNELS, AttentionConfig
 from fredholm.models.signal_model import SignalModel

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from fredholm._settings import filled, refuse_idle
 from fredholm.encoders.convolutional_image import ConvolutionalImage
 from fredholm.encoders.image import Image
-from fredholm.models.infvit import InfViT
+from fredholm.models.images.infvit import InfViT
 from fredholm.models.itnet import ITNet
 from fredholm.models.kernel_configs import KERNELS, AttentionConfig, ConvolutionConfig, SumConfig
 from fredholm.models.signal_model import SignalModel

@@ -15,7 +15,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from fredholm._settings import check_count, check_rate, filled, refuse_idle
 from fredholm.encoders.points import PointBatch, PointCloud
-from fredholm.models.infvit import InfViT
+from fredholm.models.images.infvit import InfViT
 from fredholm.models.itnet import ITNet
 from fredholm.models.kernel_configs import KERNELS, LowRankConfig
 from fredholm.models.pointnet import EdgeConvolution, PointPooling

@@ -12,12 +12,12 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from fredholm._settings import filled, refuse_idle
-from fredholm.models.fitted_model import FittedModel
-from fredholm.models.infvit import InfViT
+from fredholm.models.fitted.fitted_model import FittedModel
+from fredholm.models.fitted.n_gram_bank import NGramBank
+from fredholm.models.images.infvit import InfViT
 from fredholm.models.itnet import ITNet
 from fredholm.models.kernel_configs import KERNELS
-from fredholm.models.n_gram_bank import NGramBank
-from fredholm.models.sentence_model import SentenceModelConfig, SentenceStackConfig, TokenReading
+from fredholm.models.language.sentence_model import SentenceModelConfig, SentenceStackConfig, TokenReading
 from fredholm.models.stack import Stack, stack_of
 from fredholm.tasks.baselines import Learnt
 from fredholm.tasks.inputs import Inputs, Kinds

@@ -12,15 +12,15 @@ from torch import Tensor, nn
 
 from fredholm._settings import filled, refuse_idle
 from fredholm.encoders.series import SeriesBatch
-from fredholm.models.ckcnn import CKCNN
-from fredholm.models.filter_bank import FilterBank
-from fredholm.models.fitted_model import FittedModel
+from fredholm.models.fitted.filter_bank import FilterBank
+from fredholm.models.fitted.fitted_model import FittedModel
+from fredholm.models.fitted.summary_bank import SummaryBank
 from fredholm.models.itnet import ITNet
-from fredholm.models.itnet_series import ITNetSeriesConfig
 from fredholm.models.kernel_configs import KERNELS
-from fredholm.models.series_model import SeriesModelConfig, SeriesSampling
+from fredholm.models.series.ckcnn import CKCNN
+from fredholm.models.series.itnet_series import ITNetSeriesConfig
+from fredholm.models.series.series_model import SeriesModelConfig, SeriesSampling
 from fredholm.models.stack import Stack, stack_of
-from fredholm.models.summary_bank import SummaryBank
 from fredholm.tasks.baselines import Learnt
 from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.prediction import Prediction

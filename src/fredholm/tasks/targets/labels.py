@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fredholm.models.ridge_head import Readout
+from fredholm.models.fitted.ridge_head import Readout
 from fredholm.tasks.objective import Objective
 
 from .calibration import best_factor

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, ClassVar, final
 import torch
 from torch import Tensor
 
-from fredholm.models.ridge_head import Readout
+from fredholm.models.fitted.ridge_head import Readout
 from fredholm.tasks.objective import Objective
 
 from .target import Answer, Answers, Kind, Known, Target, Wish

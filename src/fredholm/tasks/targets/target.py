@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Self, final
 from torch import Tensor
 
 from fredholm._settings import refuse_idle
-from fredholm.models.ridge_head import Regressand
+from fredholm.models.fitted.ridge_head import Regressand
 from fredholm.tasks.objective import Objective
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import torch
 
-from fredholm.models.generation import Sampling, generate
-from fredholm.models.language_model import LanguageModel
+from fredholm.models.language.generation import Sampling, generate
+from fredholm.models.language.language_model import LanguageModel
 
 from .tokenizer import ByteTokenizer
 

@@ -14,14 +14,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fredholm._settings import filled
-from fredholm.models.aether import Aether
-from fredholm.models.ckcnn_text import CKCNNText
-from fredholm.models.generation import Sampling
-from fredholm.models.gpt2 import GPT2
 from fredholm.models.itnet import ITNet
-from fredholm.models.itnet_text import ITNetLanguageModel
 from fredholm.models.kernel_configs import KERNELS, AttentionConfig
-from fredholm.models.language_model import LanguageModel
+from fredholm.models.language.aether import Aether
+from fredholm.models.language.ckcnn_text import CKCNNText
+from fredholm.models.language.generation import Sampling
+from fredholm.models.language.gpt2 import GPT2
+from fredholm.models.language.itnet_text import ITNetLanguageModel
+from fredholm.models.language.language_model import LanguageModel
 from fredholm.models.stack import Stack, stack_of
 from fredholm.tasks.baselines import Baseline
 from fredholm.tasks.inputs import Inputs, Kinds

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from fredholm._settings import filled
 from fredholm.models.itnet import ITNet
-from fredholm.models.itnet_text import ITNetMaskedModel
 from fredholm.models.kernel_configs import KERNELS, AttentionConfig, ConvolutionConfig, SumConfig
-from fredholm.models.language_model import MaskedModel
+from fredholm.models.language.itnet_text import ITNetMaskedModel
+from fredholm.models.language.language_model import MaskedModel
 from fredholm.models.stack import Stack, stack_of
 from fredholm.tasks.baselines import Baseline
 from fredholm.tasks.inputs import Inputs, Kinds

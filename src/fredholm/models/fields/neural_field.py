@@ -1,0 +1,222 @@
+"""The field operator: from samples of a function to the function, as a field in the samples' own frame."""
+
+import dataclasses
+import math
+from typing import Literal, final
+
+import torch
+from torch import Tensor, nn
+
+from fredholm._settings import check_count, check_positive, refuse_idle
+from fredholm.blocks.feed_forward import FeedForward
+from fredholm.blocks.residual import ResidualBlock
+from fredholm.domains import Domain, Sequence
+from fredholm.fields.field import Field
+from fredholm.fields.frames.frame import Frame
+from fredholm.fields.placed import PlacedField
+from fredholm.kernels import Attention, Kernel, LinearAttention
+from fredholm.kernels.perceptron.mlp import fourier_features, sample_frequencies
+from fredholm.models.fields.framed_samples import FramedSamples, framed_samples
+from fredholm.models.saved_model import SavedModel
+from fredholm.operators import IntegralOperator
+
+Encoding = Literal["relative", "absolute"]
+"""What tokens know of where their samples are: places in the frame, or positions as they came."""
+
+
+@final
+class FieldOperator(SavedModel):
+    """{(x_i, y_i)} -> f, a field that moves, scales and turns with its samples (Neural Fields Meet Attention, 3.2-3.4).
+
+        z_i = M⁻¹ (x_i - μ),   u_i = E [y_i; z_i; γ(z_i)],   L pre-norm blocks with attention,
+        v_a = a + ∫ κ(a, y) u dμ for learned seeds a,   θ = θ_0 + σ ⊙ head(v),   f(x) = f̃_θ(M⁻¹ (x - μ))
+
+    Only z is read, so that f of the samples g·x_i is f(g⁻¹·) exactly, for every g that the frame covers and whatever
+    the weights are; no order of the samples is read either. The integrals weigh samples as their domain does. γ are
+    Fourier features, σ the field's own `sizes`, θ_0 is learned. All of it is differentiable, in samples, values,
+    weights and every parameter.
+
+    Deviations from the paper: its pooling is one mean, here several seeds attend; its θ is the head's output, here what
+    the head changes of a learned field, in the unit of that field's start; no dropout by default (the paper: 0.1),
+    since in training that makes two passes differ. The frame is an argument, as the paper's centroid and size do not
+    cover the rotations that it tests. Attention has no biases: that of the keys would never learn.
+
+    Args:
+        pos_dim: coordinates s of a sample's position.
+        field: f̃; its `pos_dim` is s, or 2s with `fields.Periodic`.
+        frame: μ and M.
+        config: the rest.
+        in_dim: values m of a sample, >= 1; None: those of the field. Others make an operator from one function to
+            another, as in the solution of an equation.
+
+    Attributes:
+        start: θ_0, `(P,)`.
+        seeds: a, `(num_seeds, embed_dim)`.
+
+    Raises:
+        ValueError: on a field of other coordinates than the frame gives, or an in_dim below 1.
+    """
+
+    no_weight_decay = frozenset({"start", "seeds"})
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Config:
+        """Sizes; the defaults are the paper's where it states them."""
+
+        embed_dim: int = 128
+        depth: int = 4
+        """Number of blocks L."""
+        num_heads: int = 8
+        expansion: int = 4
+        """Hidden width of the feed-forward networks, in multiples of embed_dim."""
+        dropout: float = 0.0
+        num_seeds: int = 8
+        """Learned queries that read the last block's signal."""
+        head_dim: int = 256
+        """Hidden units of the head, a perceptron of three layers."""
+        epsilon: float = 0.1
+        """Scale of the head's output at the start, in units of the field's own start."""
+        attention: Literal["softmax", "linear"] = "softmax"
+        temperature: float | None = None
+        """τ in exp(q·k / τ); None: √d of a head."""
+        encoding: Encoding = "relative"
+        """"absolute" reads x_i in place of z_i: an ablation, which covers no group."""
+        num_frequencies: int = 32
+        """Fourier features of z, beside z itself; 0: none."""
+        sigma: float = 0.5
+        """Standard deviation of their frequencies, in cycles per unit of z; refused where there are none."""
+        margin: float = 1.5
+        """How many times the furthest sample's ‖z‖ a query may be away without being flagged."""
+
+        def __post_init__(self) -> None:
+            for name in ("embed_dim", "depth", "num_heads", "expansion", "num_seeds", "head_dim"):
+                check_count("models.FieldOperator", name, getattr(self, name))
+            if self.num_frequencies < 0:
+                raise ValueError(f"models.FieldOperator: num_frequencies must be >= 0; got {self.num_frequencies}")
+            for name in ("sigma", "epsilon", "margin", "temperature"):
+                check_positive("models.FieldOperator", name, getattr(self, name))
+            for name, allowed in (("attention", ("softmax", "linear")), ("encoding", ("relative", "absolute"))):
+                if getattr(self, name) not in allowed:
+                    raise ValueError(
+                        f"models.FieldOperator: {name} must be one of {allowed}; got {getattr(self, name)!r}"
+                    )
+            name = "models.FieldOperator"
+            if self.attention == "linear":
+                own = "attention='linear'"
+                refuse_idle(name, type(self), own, "take attention='softmax'", temperature=self.temperature)
+            if self.num_frequencies == 0:
+                refuse_idle(name, type(self), "num_frequencies=0", "give num_frequencies", sigma=self.sigma)
+
+    def __init__(
+        self, pos_dim: int, field: Field, frame: Frame, config: Config | None = None, *, in_dim: int | None = None
+    ) -> None:
+        super().__init__()
+        config = self.Config() if config is None else config
+        if field.pos_dim != pos_dim * frame.coordinates_per_axis:
+            raise ValueError(
+                f"models.FieldOperator: the frame {frame} makes {pos_dim * frame.coordinates_per_axis} coordinates of "
+                f"pos_dim {pos_dim}; the field takes {field.pos_dim}"
+            )
+        c, self.config = config, config
+        self.pos_dim, self.field, self.frame = pos_dim, field, frame
+        self.in_dim = field.out_dim if in_dim is None else in_dim
+        check_count("models.FieldOperator", "in_dim", self.in_dim)
+        places = field.pos_dim if c.encoding == "relative" else pos_dim
+        self.frequencies: Tensor
+        self.register_buffer("frequencies", sample_frequencies(c.num_frequencies, places, c.sigma))
+        self.embed = nn.Linear(self.in_dim + places + 2 * c.num_frequencies, c.embed_dim)
+        # keeps the variance of the residual stream independent of depth
+        gain = 1 / math.sqrt(2 * c.depth)
+        self.blocks = nn.ModuleList(
+            ResidualBlock(
+                IntegralOperator(self._kernel(), residual=False, output_gain=gain),
+                FeedForward(c.embed_dim, c.expansion, c.dropout, gain),
+                dropout=c.dropout,
+            )
+            for _ in range(c.depth)
+        )
+        self.norm = nn.LayerNorm(c.embed_dim)
+        self.seeds = nn.Parameter(torch.randn(c.num_seeds, c.embed_dim))
+        self.read = IntegralOperator(self._kernel(), residual=False)
+        self.head = nn.Sequential(
+            nn.Linear(c.num_seeds * c.embed_dim, c.head_dim),
+            nn.GELU(),
+            nn.Linear(c.head_dim, c.head_dim),
+            nn.GELU(),
+            nn.Linear(c.head_dim, field.num_parameters),
+        )
+        last = self.head[-1]
+        assert isinstance(last, nn.Linear)
+        nn.init.normal_(last.weight, std=c.epsilon / math.sqrt(c.head_dim))
+        nn.init.zeros_(last.bias)
+        self.start = nn.Parameter(field.draw())
+        self.sizes: Tensor
+        self.register_buffer("sizes", field.sizes())
+
+    def _kernel(self) -> Kernel:
+        c = self.config
+        if c.attention == "linear":
+            return LinearAttention(c.embed_dim, c.num_heads, bias=False)
+        scale = None if c.temperature is None else 1 / c.temperature
+        return Attention(c.embed_dim, c.num_heads, bias=False, scale=scale)
+
+    def forward(
+        self,
+        u: Tensor,
+        domain: Domain,
+        *,
+        key_padding_mask: Tensor | None = None,
+        frame_weights: Tensor | None = None,
+    ) -> PlacedField:
+        """The fields of B sets of samples.
+
+        Args:
+            u: values y_i, `(B, N, m)`; those of samples that do not exist are never read.
+            domain: positions x_i with weights and masks, N points, such as `Points(x)`.
+            key_padding_mask: `(N,)` or `(B, N)` bool, True = keep, on top of the domain's own mask.
+            frame_weights: what the frame, and it alone, weighs samples by in place of the domain's weights, `(N,)` or
+                `(B, N)`, >= 0; functions of the values here give sets with symmetric positions a frame. It must itself
+                be the same for samples that are moved.
+
+        Returns:
+            B fields; `sample` flags queries far outside the samples. A set without samples gets the field of none, in
+            no frame.
+
+        Raises:
+            ValueError, TypeError: on samples of another dimension, values that are NaN or infinite at samples that
+                exist, or shapes that do not fit.
+        """
+        samples = framed_samples(
+            "models.FieldOperator",
+            u,
+            domain,
+            self.frame,
+            (self.pos_dim, self.in_dim),
+            key_padding_mask,
+            frame_weights,
+        )
+        return PlacedField(
+            field=self.field,
+            parameters=self._predict(samples).unflatten(0, samples.z.shape[:2]),
+            coordinates=samples.coordinates,
+            reach=samples.reach,
+            margin=self.config.margin,
+        )
+
+    def _predict(self, samples: FramedSamples) -> Tensor:
+        """θ, `(B·F, P)`: each frame of each set is a set of its own."""
+        u = samples.each(samples.u)
+        relative = self.config.encoding == "relative"
+        places = samples.z.flatten(0, 1) if relative else samples.each(samples.pos)
+        inputs = [u, places.to(u.dtype)]
+        if self.config.num_frequencies:
+            inputs.append(fourier_features(places, self.frequencies).to(u.dtype))
+        signal = self.embed(torch.cat(inputs, dim=-1))
+        for block in self.blocks:
+            signal = block(signal, samples.at)
+        seeds = self.seeds.to(signal.dtype).expand(u.shape[0], -1, -1)
+        query_domain = Sequence(self.seeds.shape[0])
+        read = seeds + self.read(self.norm(signal), samples.at, query=seeds, query_domain=query_domain)
+        # weights of sines need their digits
+        with torch.autocast(u.device.type, enabled=False):
+            return self.start + self.sizes * self.head(read.flatten(1).to(self.start.dtype))

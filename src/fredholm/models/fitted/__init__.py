@@ -1,0 +1,1 @@
+"""Models that are computed from all training data, and not learnt in steps."""

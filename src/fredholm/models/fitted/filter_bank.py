@@ -1,0 +1,377 @@
+"""A bank of convolutions at many time scales, pooled, and a linear head in closed form.
+
+Legend
+    u (C,)      the signal at a time, standardised channels; u = 0 before its first and after its last sample
+    u'          its first difference, u'(t) = u(t + Δ) - u(t)
+    Δ           time between two samples in training         d       dilation, a whole number of Δ
+    w (9,)      a filter's taps                              s (C,)  which channels it reads, 0 or 1
+    μ           the even measure of mass 1 on the nodes: all samples, or of a long series every k-th
+    b           a threshold                                  g       a group of filters
+
+    (K u)(t) = ∫ κ(t - τ) s·u(τ) dτ,   κ(r) = Σ_j w_j δ(r + (j - 4) d Δ),   a horizon of 4 d Δ to both sides
+    share above a threshold       P = ∫ 1[K u > b] dμ
+    mean excess above it          M = ∫ (K u - b)₊ dμ / P, 0 where P is
+    won by filter k of a group    √ ∫ (K_k u)₊ 1[K_k u = max_g K u] dμ
+    lost by it                    √ ∫ 1[K_k u = min_g K u] dμ
+    all of these of u and of u'; and, where they are asked for, the last samples of u; outputs from `RidgeHead`
+
+Source: MiniRocket (arXiv 2012.08791): the 84 two-valued filters, dilations spread evenly on a logarithmic scale, P, and
+thresholds that are quantiles of a filter's response to one training series. MultiRocket (arXiv 2102.00457): u', and
+the mean of the values above the threshold. Hydra (arXiv 2203.13652): random filters that compete in groups.
+Deviations: M is counted from the threshold; a level filter, the mean of the nine taps, is added to the 84, which do not
+see a constant; won and lost are shares of the nodes; features are standardised by their deviation alone; the penalty is
+chosen on a finer grid; series of several lengths and rates are read on one grid of times.
+"""
+
+import dataclasses
+import functools
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from typing import ClassVar, NamedTuple, final
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fredholm._settings import check_count
+from fredholm.encoders.series import Series, SeriesBatch
+from fredholm.models.fitted.fitted_model import FittedModel
+from fredholm.models.fitted.ridge_head import Regressand, RidgeHead
+from fredholm.models.series.series_model import SeriesModelConfig, SeriesSampling
+
+TAPS = 9
+REACH = TAPS // 2
+"""Taps to each side of the middle one."""
+GROUP = 8
+"""Filters that compete."""
+MOST_CHANNELS = 9
+"""Channels that a filter reads together, at most."""
+
+_GOLDEN = (math.sqrt(5) - 1) / 2
+_NODES_AT_ONCE = 4096
+"""Nodes that are filtered at a time, so that responses stay in the cache."""
+_SAME = 1e-6
+
+
+@final
+class FilterBank(FittedModel[SeriesBatch]):
+    """Features of a series from many dilated filters, and a ridge regression on them.
+
+    A series at another rate than that of training, at irregular times, or with samples that do not exist between others
+    is first read at every Δ from its first sample on, by linear interpolation: filters and measure then mean the same
+    time as in training.
+
+    Args:
+        sampling: of the training series.
+        num_outputs: such as classes.
+        config: how many filters.
+
+    Raises:
+        ValueError: on sizes below 1.
+    """
+
+    channels: Tensor
+    filters: Tensor
+    thresholds: Tensor
+    group_filters: Tensor
+    group_channels: Tensor
+
+    @final
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Config(SeriesModelConfig):
+        """How many filters, thresholds and nodes; the number of features follows from these and the longest series."""
+
+        learns_by_steps: ClassVar[bool] = False
+
+        num_thresholds: int = 48
+        """Thresholds of each two-valued filter, shared out among its dilations, at least one for each; 0: none."""
+        num_groups: int = 64
+        """Groups of eight competing random filters at each dilation that is a power of 2; 0: none."""
+        differences: bool = True
+        """Whether first differences are filtered too."""
+        num_nodes: int = 1024
+        """Nodes at which the responses to a series are computed, at most; longer series are pooled over every second
+        sample, every third, and so on. The filters read all samples."""
+        num_lags: int = 0
+        """Of the last samples, how many are features themselves, at most those of the longest series; of the ridge
+        regression they are a block of their own, so that it may be one on these alone. 0: none."""
+
+        def __post_init__(self) -> None:
+            for name, least in (("num_thresholds", 0), ("num_groups", 0), ("num_nodes", 1), ("num_lags", 0)):
+                check_count("models.FilterBank", name, getattr(self, name), least)
+            if self.num_thresholds == self.num_groups == self.num_lags == 0:
+                raise ValueError("models.FilterBank: num_thresholds, num_groups and num_lags are 0; give one of them")
+
+        def check(self) -> None:
+            """See `SeriesModelConfig.check`: it gives one answer in any case."""
+
+        def build(self, sampling: SeriesSampling, num_outputs: int) -> "FilterBank":
+            """See `SeriesModelConfig.build`."""
+            return FilterBank(sampling, num_outputs, self)
+
+    def __init__(self, sampling: SeriesSampling, num_outputs: int, config: Config) -> None:
+        super().__init__()
+        self.config, self.sampling = config, sampling
+        self.encoder = Series(sampling.channels, spacing=sampling.spacing)
+        octaves = math.log2(max((sampling.longest - 1) / (2 * REACH), 1.0))
+        self.scales = _scales(octaves, config.num_thresholds)
+        self.group_dilations = [2**n for n in range(int(octaves) + 1)] if config.num_groups else []
+        self.num_signals = 2 if config.differences else 1
+        self.register_buffer("filters", two_valued_filters(), persistent=False)
+        kinds, of_one, in_groups = len(self.filters), sampling.channels, (config.num_groups, GROUP)
+        places = (self.num_signals, len(self.scales), kinds)
+        self.register_buffer("channels", _some_channels(places, of_one, MOST_CHANNELS))
+        per_filter = sum(scale.num_thresholds for scale in self.scales)
+        self.register_buffer("thresholds", torch.zeros(self.num_signals, per_filter, kinds))
+        places = (self.num_signals, len(self.group_dilations), *in_groups)
+        drawn = torch.randn(*places, TAPS)
+        drawn = drawn - drawn.mean(-1, keepdim=True)
+        self.register_buffer("group_filters", drawn / drawn.abs().sum(-1, keepdim=True))
+        self.register_buffer("group_channels", _some_channels(places[:-1], of_one, MOST_CHANNELS))
+        pooled = 2 * per_filter * kinds + 2 * len(self.group_dilations) * config.num_groups * GROUP
+        self.num_lags = min(config.num_lags, sampling.longest)
+        lags = self.num_lags * sampling.channels
+        self.head = RidgeHead(self.num_signals * pooled + lags, num_outputs, num_last=lags)
+
+    def forward(self, inputs: Tensor | SeriesBatch) -> Tensor:
+        """One batch to outputs `(B, num_outputs)`, all equal before a fit."""
+        return self.head(self.features(inputs))
+
+    @torch.no_grad()
+    def fit(
+        self,
+        batches: Sequence[tuple[SeriesBatch, Tensor]],
+        regressand: Regressand,
+        *,
+        groups: Tensor | None = None,
+    ) -> None:
+        """Draws the thresholds from the training series, and fits the head; see `FittedModel.fit`."""
+        if not sum(len(targets) for _, targets in batches):
+            raise ValueError("models.FilterBank: there is no series to fit to")
+        self._draw_thresholds([batch for batch, _ in batches])
+        features = torch.cat([self.features(batch) for batch, _ in batches])
+        self.head.fit(features, torch.cat([targets for _, targets in batches]), regressand, groups=groups)
+
+    @torch.no_grad()
+    def features(self, inputs: Tensor | SeriesBatch) -> Tensor:
+        """What the head reads, `(B, num_features)`; 0 for a series without samples.
+
+        Raises:
+            ValueError: what `encoders.Series` refuses.
+        """
+        values, lengths = self._on_grid(inputs)
+        found = values.new_zeros(len(values), self.head.weight.shape[1] - self.head.num_last)
+        most = self.config.num_nodes
+        strides = (lengths + most - 1).div(most, rounding_mode="floor").clamp_min(1)
+        with torch.autocast(values.device.type, enabled=False):
+            for stride in strides.unique().tolist():
+                alike = (strides == stride).nonzero()[:, 0]
+                alike = alike[lengths[alike].argsort(stable=True)]  # chunks of about one length
+                width = max(1, int(lengths[alike].max())) * -(-values.shape[1] // GROUP)
+                for chunk in alike.split(max(1, _NODES_AT_ONCE * stride // width)):
+                    longest = max(1, int(lengths[chunk].max()))
+                    if found.shape[1]:
+                        found[chunk] = self._pooled(values[chunk, :, :longest], lengths[chunk], stride)
+        return torch.cat([found, self._lags(values, lengths)], 1) if self.num_lags else found
+
+    def _lags(self, values: Tensor, lengths: Tensor) -> Tensor:
+        """The last samples of each series, `(B, C * num_lags)`, the last one last; 0 before the first."""
+        at = lengths[:, None] - self.num_lags + torch.arange(self.num_lags, device=values.device)
+        found = values.take_along_dim(at.clamp(0, max(values.shape[-1] - 1, 0))[:, None], 2)
+        return torch.where(at[:, None] >= 0, found, 0.0).flatten(1)
+
+    def _pooled(self, values: Tensor, lengths: Tensor, stride: int) -> Tensor:
+        parts: list[Tensor] = []
+        for signal, (u, samples) in enumerate(self._signals(values, lengths)):
+            start = 0
+            for place, scale in enumerate(self.scales):
+                nodes = _Nodes.of(u, samples, scale.dilation, stride)
+                response = nodes.filtered(self.filters, self.channels[signal, place])
+                end = start + scale.num_thresholds
+                # every second filter is read only where all its taps lie within the series
+                within = torch.arange(len(self.filters), device=u.device) % 2 != place % 2
+                parts += _above(response, nodes, within, self.thresholds[signal, start:end])
+                start = end
+            for place, dilation in enumerate(self.group_dilations):
+                nodes = _Nodes.of(u, samples, dilation, stride)
+                parts += _competition(
+                    nodes.filtered_in_groups(self.group_filters[signal, place], self.group_channels[signal, place]),
+                    nodes.exist,
+                )
+        return torch.cat([part.flatten(1) for part in parts], dim=1)
+
+    def _signals(self, values: Tensor, lengths: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """`(B, C, N)` and samples of each series, of the signal and its differences."""
+        yield values, lengths
+        if self.config.differences:
+            fewer = (lengths - 1).clamp_min(0)
+            steps = F.pad(values.diff(dim=-1), (0, 1))
+            exists = torch.arange(values.shape[-1], device=values.device) < fewer[:, None]
+            yield torch.where(exists[:, None], steps, 0.0), fewer
+
+    def _draw_thresholds(self, batches: Sequence[SeriesBatch]) -> None:
+        """Quantiles of each filter's response to one training series; what quantile goes round a golden sequence."""
+        series: list[tuple[Tensor, Tensor]] = []
+        for batch in batches:
+            values, lengths = self._on_grid(batch)
+            series += [(values[i : i + 1, :, : int(n)], lengths[i : i + 1]) for i, n in enumerate(lengths) if n > 0]
+        if not series:
+            return
+        for signal in range(self.num_signals):
+            start, count = 0, 0
+            for place, scale in enumerate(self.scales):
+                chosen = torch.randint(len(series), (len(self.filters),)).tolist()
+                for kind, number in enumerate(chosen):
+                    orders = torch.arange(count + 1, count + 1 + scale.num_thresholds, dtype=torch.float64)
+                    count += scale.num_thresholds
+                    u, samples = list(self._signals(*series[number]))[signal]
+                    if not int(samples):
+                        continue
+                    nodes = _Nodes.of(u[..., : int(samples)], samples, scale.dilation, 1)
+                    one = slice(kind, kind + 1)
+                    response = nodes.filtered(self.filters[one], self.channels[signal, place, one]).flatten()
+                    quantiles = response.quantile((orders * _GOLDEN % 1).to(response))
+                    self.thresholds[signal, start : start + scale.num_thresholds, kind] = quantiles
+                start += scale.num_thresholds
+
+    def _on_grid(self, inputs: Tensor | SeriesBatch) -> tuple[Tensor, Tensor]:
+        """Values at every Δ, `(B, C, N)`, 0 after a series' end, and the samples of each, int64 `(B,)`."""
+        given = inputs if isinstance(inputs, SeriesBatch) else SeriesBatch(inputs)
+        values, _ = self.encoder(given)
+        values = values.to(self.thresholds.dtype)
+        batch, num_samples = values.shape[:2]
+        mask = given.mask
+        if mask is None:
+            mask = torch.ones(batch, num_samples, dtype=torch.bool, device=values.device)
+        lengths = mask.sum(-1)
+        spacing = self.sampling.spacing
+        rates = torch.full((batch,), spacing, dtype=torch.float64) if given.spacing is None else given.spacing
+        is_even = given.times is None and bool((rates.double() / spacing - 1).abs().le(_SAME).all())
+        if is_even and bool((mask.int().diff(dim=-1) <= 0).all()):
+            return values.transpose(1, 2), lengths
+        times = given.times
+        if times is None:
+            steps = torch.arange(num_samples, dtype=torch.float64, device=values.device)
+            times = steps * rates.double().to(values.device)[:, None]
+        rows = [
+            _resampled(row[exists], t[exists].double(), spacing)
+            for row, t, exists in zip(values, times, mask, strict=True)
+        ]
+        lengths = torch.tensor([len(row) for row in rows], device=values.device)
+        return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True).transpose(1, 2), lengths
+
+
+@final
+class _Scale(NamedTuple):
+    """A dilation, and how many thresholds each filter has at it."""
+
+    dilation: int
+    num_thresholds: int
+
+
+@final
+class _Nodes(NamedTuple):
+    """What the filters of one dilation read of a batch of signals.
+
+    Args:
+        taps: `(B, C, 9, M)`, the signal at each tap of a filter at each node.
+        exist: `(B, M)` bool, the nodes that each series has.
+        within: `(B, M)` bool, those whose taps all lie within it; all nodes of a series too short for one.
+    """
+
+    taps: Tensor
+    exist: Tensor
+    within: Tensor
+
+    @classmethod
+    def of(cls, u: Tensor, samples: Tensor, dilation: int, stride: int) -> "_Nodes":
+        """Of `(B, C, N)`, 0 after a series' end, at every `stride`-th sample."""
+        reach, n = REACH * dilation, u.shape[-1]
+        wide = F.pad(u, (reach, reach))
+        taps = torch.stack([wide[..., j * dilation : j * dilation + n : stride] for j in range(TAPS)], dim=2)
+        place = torch.arange(0, n, stride, device=u.device)
+        exist = place < samples[:, None]
+        within = (place >= reach) & (place < samples[:, None] - reach)
+        return cls(taps, exist, torch.where(within.any(-1, keepdim=True), within, exist))
+
+    def filtered(self, filters: Tensor, channels: Tensor) -> Tensor:
+        """Filters `(K, 9)` of sums of channels `(K, C)`, to `(B, K, M)`."""
+        if self.taps.shape[1] == 1:
+            return filters @ self.taps[:, 0]
+        batch, num_channels, _, m = self.taps.shape
+        weights = channels[:, :, None] * filters[:, None]  # (K, C, 9)
+        return weights.flatten(1) @ self.taps.reshape(batch, num_channels * TAPS, m)
+
+    def filtered_in_groups(self, filters: Tensor, channels: Tensor) -> Tensor:
+        """Filters `(G, 8, 9)` of sums of channels `(G, C)`, to `(B, G, 8, M)`."""
+        found = self.filtered(filters.flatten(0, 1), channels.repeat_interleave(filters.shape[1], 0))
+        return found.unflatten(1, filters.shape[:2])
+
+
+def _above(response: Tensor, nodes: _Nodes, within: Tensor, thresholds: Tensor) -> list[Tensor]:
+    """P and M of responses `(B, K, M)` above each of the thresholds `(q, K)`."""
+    read = torch.where(within[:, None], nodes.within[:, None], nodes.exist[:, None])
+    response = torch.where(read, response, -torch.inf)
+    mass = read.sum(-1).clamp_min(1).to(response.dtype)
+    scratch = torch.empty_like(response)
+    found: list[Tensor] = []
+    for threshold in thresholds[..., None]:
+        counts = torch.gt(response, threshold, out=scratch).sum(-1)
+        excess = torch.sub(response, threshold, out=scratch).clamp_min_(0).sum(-1)
+        found += [counts / mass, excess / counts.clamp_min(1)]
+    return found
+
+
+def _competition(response: Tensor, exist: Tensor) -> list[Tensor]:
+    """What each filter of responses `(B, G, 8, M)` wins and loses, two of `(B, G, 8)`; filters that tie all count."""
+    each = response.unbind(2)
+    exist = exist[:, None]
+    largest = functools.reduce(torch.maximum, each)
+    smallest = torch.where(exist, functools.reduce(torch.minimum, each), torch.nan)  # equal to no response
+    prize = torch.where(exist, largest, 0.0).clamp_min(0)
+    mass = exist.sum(-1).clamp_min(1).to(response.dtype)
+    scratch = torch.empty_like(prize)
+    won = [torch.eq(one, largest, out=scratch).mul_(prize).sum(-1) / mass for one in each]
+    lost = [torch.eq(one, smallest, out=scratch).sum(-1) / mass for one in each]
+    return [torch.stack(won, -1).sqrt(), torch.stack(lost, -1).sqrt()]
+
+
+def two_valued_filters() -> Tensor:
+    """The 84 filters of nine taps with three of them 2 and the others -1, and the mean of nine taps, `(85, 9)`."""
+    filters = torch.full((85, TAPS), -1.0)
+    for row, places in zip(filters, itertools.combinations(range(TAPS), 3), strict=False):
+        row[list(places)] = 2.0
+    filters[-1] = 1 / TAPS
+    return filters
+
+
+def _scales(octaves: float, num_thresholds: int, most: int = 32) -> list[_Scale]:
+    """Dilations from 1 to 2^octaves, even on a logarithmic scale, and their shares of the thresholds."""
+    if not num_thresholds:
+        return []
+    steps = torch.linspace(0, octaves, min(num_thresholds, most), dtype=torch.float64)
+    dilations, counts = torch.exp2(steps).long().unique(return_counts=True)
+    shares = (counts * num_thresholds / len(steps)).round().long().clamp_min(1)
+    return [_Scale(int(d), int(share)) for d, share in zip(dilations, shares, strict=True)]
+
+
+def _some_channels(places: tuple[int, ...], channels: int, most: int) -> Tensor:
+    """Which channels are read together at each place, 0 or 1 `(*places, channels)`: one as often as two to three, four
+    to seven, and so on."""
+    bound = math.log2(min(channels, most) + 1)
+    number = torch.exp2(torch.rand(*places, 1, dtype=torch.float64) * bound).long()
+    order = torch.rand(*places, channels).argsort(-1).argsort(-1)
+    return (order < number).float()
+
+
+def _resampled(values: Tensor, times: Tensor, spacing: float) -> Tensor:
+    """Values `(N, C)` at increasing times, linearly between them, at every spacing from the first on."""
+    if len(values) < 2:
+        return values
+    count = int((times[-1] - times[0]) / spacing * (1 + _SAME) + _SAME) + 1
+    at = times[0] + spacing * torch.arange(count, dtype=times.dtype, device=times.device)
+    right = torch.searchsorted(times, at).clamp(1, len(times) - 1)
+    before, after = times[right - 1], times[right]
+    share = ((at - before) / (after - before)).clamp(0, 1).to(values.dtype)[:, None]
+    return torch.lerp(values[right - 1], values[right], share)

@@ -1,0 +1,177 @@
+"""What the samples at which a channel was observed say of it, by rank, and a linear head in closed form.
+
+Legend
+    S       samples of a series at which a channel was observed; n their number, t_j and u_j their times and values
+    T       time of the series' last sample
+    F       the distribution of a summary over the training series, F(a) = (P[A < a] + P[A <= a]) / 2, of its quantiles
+    P_k     the Legendre polynomial of degree k, with P_k(1) = 1
+
+    mean, deviation     m = Σ_S u_j / n and √(Σ_S (u_j - m)² / n)        least, largest    min_S u_j, max_S u_j
+    first, last         of u_j in the order of time                      count             n
+    slope               Σ_S (t_j - t̄)(u_j - m) / Σ_S (t_j - t̄)²          since             T - max_S t_j
+    features of each, a:   P_k(2 F(a) - 1) for k = 1 ... degree, and 1[a is not defined];   logits from `RidgeHead`
+
+Scores are a sum of smooth functions of the summaries' ranks (Hastie and Tibshirani, Generalized additive models, 1986):
+neither a channel's scale, nor its skewness, nor its gross errors matter, and both high and low values may speak for a
+class.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import ClassVar, final
+
+import torch
+from torch import Tensor
+
+from fredholm._settings import check_count
+from fredholm.encoders.series import Series, SeriesBatch
+from fredholm.models.fitted.fitted_model import FittedModel
+from fredholm.models.fitted.ridge_head import Regressand, RidgeHead
+from fredholm.models.series.series_model import SeriesModelConfig, SeriesSampling
+
+NUM_SUMMARIES = 9
+NUM_QUANTILES = 127
+"""Of a summary's distribution, even from 0 to 1 without these."""
+
+
+@final
+class SummaryBank(FittedModel[SeriesBatch]):
+    """Nine summaries of each channel, of the samples at which it was observed, and a ridge regression on their ranks.
+
+    For series in which each channel is measured at times of its own, so that most values are missing. A value that was
+    filled in is never read. Where one channel alone says what was observed, it speaks for all.
+
+    Args:
+        sampling: of the training series.
+        num_outputs: classes.
+        config: how the ranks are read.
+    """
+
+    quantiles: Tensor
+
+    @final
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Config(SeriesModelConfig):
+        """How the rank of a summary is read."""
+
+        learns_by_steps: ClassVar[bool] = False
+
+        degree: int = 2
+        """Of the polynomials of a rank, at least 1."""
+
+        def __post_init__(self) -> None:
+            check_count("models.SummaryBank", "degree", self.degree)
+
+        def check(self) -> None:
+            """See `SeriesModelConfig.check`: it gives one answer in any case."""
+
+        def build(self, sampling: SeriesSampling, num_outputs: int) -> "SummaryBank":
+            """See `SeriesModelConfig.build`."""
+            return SummaryBank(sampling, num_outputs, self)
+
+    def __init__(self, sampling: SeriesSampling, num_outputs: int, config: Config) -> None:
+        super().__init__()
+        self.config, self.sampling = config, sampling
+        self.encoder = Series(sampling.channels, spacing=sampling.spacing)
+        count = NUM_SUMMARIES * (sampling.channels - len(sampling.observation))
+        self.register_buffer("quantiles", torch.zeros(count, NUM_QUANTILES))
+        self.head = RidgeHead(count * (config.degree + 1), num_outputs)
+
+    def forward(self, inputs: Tensor | SeriesBatch) -> Tensor:
+        """One batch to outputs `(B, num_outputs)`, all equal before a fit."""
+        return self.head(self._features(self.summaries(inputs)))
+
+    @torch.no_grad()
+    def fit(
+        self,
+        batches: Sequence[tuple[SeriesBatch, Tensor]],
+        regressand: Regressand,
+        *,
+        groups: Tensor | None = None,
+    ) -> None:
+        """Takes the quantiles from the training series, and fits the head; see `FittedModel.fit`."""
+        if not sum(len(targets) for _, targets in batches):
+            raise ValueError("models.SummaryBank: there is no series to fit to")
+        found = torch.cat([self.summaries(batch) for batch, _ in batches])
+        orders = torch.arange(1, NUM_QUANTILES + 1).to(found) / (NUM_QUANTILES + 1)
+        self.quantiles.zero_()
+        for row, values in zip(self.quantiles, found.T, strict=True):
+            values = values[~values.isnan()]
+            if len(values):
+                row.copy_(values.quantile(orders, interpolation="nearest"))
+        self.head.fit(self._features(found), torch.cat([targets for _, targets in batches]), regressand, groups=groups)
+
+    def _features(self, summaries: Tensor) -> Tensor:
+        """Of `(B, S)`, NaN where one is not defined, `(B, S (degree + 1))`."""
+        defined, each = ~summaries.isnan(), summaries.nan_to_num(0.0).T.contiguous()
+        sides = [torch.searchsorted(self.quantiles, each, side=side) for side in ("left", "right")]
+        rank = (sides[0] + sides[1]).T / NUM_QUANTILES - 1
+        before, now, found = torch.ones_like(rank), rank, [(~defined).to(rank.dtype)]
+        for k in range(1, self.config.degree + 1):
+            found.append(torch.where(defined, now, 0.0))
+            before, now = now, ((2 * k + 1) * rank * now - k * before) / (k + 1)  # Bonnet's recursion
+        return torch.cat(found, dim=1).to(self.quantiles.dtype)
+
+    @torch.no_grad()
+    def summaries(self, inputs: Tensor | SeriesBatch) -> Tensor:
+        """The nine of each channel, in the order of the legend, channel by channel, `(B, S)`.
+
+        NaN where a channel was never observed, but for the count; and for the slope where it was observed once.
+        """
+        given = inputs if isinstance(inputs, SeriesBatch) else SeriesBatch(inputs)
+        values, domain = self.encoder(given)
+        watched = self.sampling.observation
+        split = self.sampling.channels - len(watched)
+        values, told = values[..., :split], values[..., split:] > 0.5
+        exists = torch.ones_like(values[..., 0], dtype=torch.bool) if given.mask is None else given.mask
+        observed = exists[..., None].expand_as(values).clone()
+        if len(watched) == 1:
+            observed &= told
+        else:
+            observed[..., list(watched)] &= told
+        return summarise(values, observed, domain.pos[..., 0].expand(exists.shape), exists)
+
+
+def summarise(values: Tensor, observed: Tensor, times: Tensor, exists: Tensor) -> Tensor:
+    """The summaries of each channel.
+
+    Args:
+        values: `(B, N, C)`, N at least 1.
+        observed: `(B, N, C)` bool, where a value counts; at samples that exist.
+        times: `(B, N)`, increasing along the samples that exist.
+        exists: `(B, N)` bool.
+
+    Returns:
+        `(B, 9 C)`, float32: the nine of each channel, channel by channel. NaN where a channel was never observed, but
+        for the count, and for the slope where the times that count are one.
+    """
+    u, t = torch.where(observed, values, 0.0).double(), times.double()[..., None]
+    count = observed.sum(1)
+    n = torch.where(count > 0, count, torch.nan).double()
+
+    def mean(of: Tensor) -> Tensor:
+        return torch.where(observed, of, 0.0).sum(1) / n
+
+    def at(place: Tensor, of: Tensor) -> Tensor:
+        return torch.where(count > 0, of.expand_as(u).gather(1, place[:, None])[:, 0], torch.nan)
+
+    order = torch.arange(1, values.shape[1] + 1, device=values.device)[:, None] * observed
+    last = order.argmax(1)
+    first = torch.where(observed, order, values.shape[1] + 1).argmin(1)
+    level, moment = mean(u), mean(t.expand_as(u))
+    spread = mean((t - moment[:, None]).square())
+    slope = mean((t - moment[:, None]) * (u - level[:, None])) / torch.where(spread > 0, spread, torch.nan)
+    end = torch.where(exists, times.double(), -torch.inf).amax(1, keepdim=True)
+    least, largest = (torch.where(observed, u, sign * torch.inf) for sign in (1, -1))
+    found = [
+        level,
+        mean((u - level[:, None]).square()).sqrt(),
+        torch.where(count > 0, least.amin(1), torch.nan),
+        torch.where(count > 0, largest.amax(1), torch.nan),
+        at(first, u),
+        at(last, u),
+        count.double(),
+        slope,
+        end - at(last, t),
+    ]
+    return torch.stack(found, -1).flatten(1).float()

@@ -1,0 +1,154 @@
+"""Aether: a language model of Yat attention and Yat units, without normalisation layers."""
+
+import dataclasses
+import functools
+import math
+from typing import ClassVar, Literal, Self, final
+
+import torch
+from torch import Tensor, nn
+
+from fredholm._settings import check_count, check_rate
+from fredholm.blocks.feed_forward import YatFeedForward
+from fredholm.blocks.residual import ResidualBlock
+from fredholm.encoders.text import Text
+from fredholm.kernels import Rotary, YatAttention
+from fredholm.models.language.language_model import LanguageModel, LanguageState, Positions
+from fredholm.operators import IntegralOperator
+
+
+@final
+class Aether(LanguageModel):
+    """Token and position embeddings, L residual blocks of causal Yat attention and a Yat network, a tied head.
+
+    z = u + K[u],  out = z + F(z): the shape of GPT-2 with Yat attention for K, Yat units and a linear map for F, and
+    neither LayerNorm nor biases (Yat, figure 4, sections 2.2 and 2.3, table 7).
+
+    The paper does not say how weights start. A Yat score grows with the square of its inputs, and nothing normalises
+    them, so the signal starts at size 1: embeddings are scaled by sqrt(embed_dim) and have deviation 1/sqrt(embed_dim),
+    positions 0.3 of it; queries and keys start at a quarter of the signal's size; the head divides by sqrt(embed_dim);
+    the last maps of each branch start smaller by sqrt(2 L). Neither does it name ε; one well above the squared lengths
+    at the start keeps early responses smooth, and with it the model takes larger learning rates.
+
+    Args:
+        vocab_size: number of tokens V.
+        context: longest sequence; there are so many learned positions.
+        config: the stack.
+
+    Raises:
+        ValueError: sizes below 1, heads that do not divide the channels, numbers out of range.
+    """
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Config(LanguageModel.Config):
+        """Sizes, kernels and regularisation of the stack; the defaults are the paper's model."""
+
+        embed_dim: int = 768
+        depth: int = 12
+        """Number of blocks L."""
+        num_heads: int = 12
+        num_kv_heads: int | None = None
+        """Heads of keys and values, a divisor of num_heads; None: as many."""
+        expansion: int = 4
+        """Yat units of each network, in multiples of embed_dim."""
+        positions: Positions = "learned"
+        """Learned vectors added to the tokens', or rotary queries and keys, with which it learns faster."""
+        epsilon: float = 4.0
+        """Softening of attention scores and of units, a channel: ε is this times the channels that are compared."""
+        learn_epsilon: bool = False
+        """Whether each layer learns its own, starting there."""
+        layer_norm: Literal["none", "pre", "post"] = "none"
+        """None as in the paper; before each branch and the head, or after each sum: its ablation (table 4)."""
+        dropout: float = 0.1
+        """Rate after the embedding and on each branch's output."""
+
+        def __post_init__(self) -> None:
+            for name in ("embed_dim", "depth", "num_heads", "expansion"):
+                check_count("models.Aether", name, getattr(self, name))
+            check_rate("models.Aether", "dropout", self.dropout)
+            for name, choices in (("positions", ("learned", "rotary")), ("layer_norm", ("none", "pre", "post"))):
+                if getattr(self, name) not in choices:
+                    raise ValueError(
+                        f"models.Aether: {name} is {' or '.join(map(repr, choices))}; got {getattr(self, name)!r}"
+                    )
+
+        @classmethod
+        def small(cls) -> Self:
+            """12 layers, 768 channels, 12 heads: 124 million parameters with 50,257 tokens and a context of 1024."""
+            return cls()
+
+        def build(self, vocab_size: int, context: int) -> "Aether":
+            """The model; see `Aether`."""
+            return Aether(vocab_size, context, self)
+
+        def block(self) -> ResidualBlock:
+            """z = u + K[u], then z + F(z); with LayerNorm before K and F, or after each sum."""
+            gain = 1 / math.sqrt(2 * self.depth)
+            kernel = YatAttention(
+                self.embed_dim,
+                self.num_heads,
+                num_kv_heads=self.num_kv_heads,
+                epsilon=self.epsilon * self.embed_dim / self.num_heads,
+                learn_epsilon=self.learn_epsilon,
+                rotary=Rotary() if self.positions == "rotary" else None,
+                is_causal=True,
+                score_gain=1 / 16,
+            )
+            operator = IntegralOperator(kernel, residual=False, bias=False, output_gain=gain)
+            feed_forward = YatFeedForward(
+                self.embed_dim,
+                self.expansion,
+                epsilon=self.epsilon * self.embed_dim,
+                learn_epsilon=self.learn_epsilon,
+                bias=False,
+                output_gain=gain,
+            )
+            return ResidualBlock(
+                operator,
+                feed_forward,
+                norm=None if self.layer_norm == "none" else functools.partial(nn.LayerNorm, bias=False),
+                norm_first=self.layer_norm != "post",
+                dropout=self.dropout,
+                feed_forward_dropout=self.dropout,
+            )
+
+    token_rows: ClassVar[tuple[str, ...]] = ("tokens.weight",)
+    place_rows: ClassVar[tuple[str, ...]] = ("positions",)
+
+    def __init__(self, vocab_size: int, context: int, config: Config) -> None:
+        super().__init__()
+        check_count("models.Aether", "context", context)
+        self.vocab_size, self.context, self.config = vocab_size, context, config
+        dim = config.embed_dim
+        self.scale = math.sqrt(dim)
+        self.tokens = Text(vocab_size, dim, std=1 / self.scale)
+        learned = config.positions == "learned"
+        self.positions = nn.Parameter(0.3 * torch.randn(context, dim) / self.scale) if learned else None
+        self.dropout = nn.Dropout(config.dropout)
+        self.blocks = nn.ModuleList(config.block() for _ in range(config.depth))
+        self.norm = nn.LayerNorm(dim, bias=False) if config.layer_norm == "pre" else nn.Identity()
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Logits `(B, T, V)`; see `LanguageModel.forward`."""
+        return self.advance(tokens, self.initial_state(tokens.shape[0]))[0]
+
+    def initial_state(self, batch_size: int) -> LanguageState:
+        """No keys and no values: two tensors `(B, num_kv_heads, 0, d)` a layer."""
+        return tuple(block.initial_state(batch_size) for block in self._blocks())
+
+    def advance(self, tokens: Tensor, state: LanguageState) -> tuple[Tensor, LanguageState]:
+        """Keys and values of the tokens are appended to the state's; see `LanguageModel.advance`."""
+        num_read = state[0][0].shape[2]
+        self.check_tokens(tokens, num_read)
+        u, domain = self.tokens(tokens)
+        if self.positions is not None:
+            u = u + self.positions[num_read : num_read + tokens.shape[1]]
+        u = self.dropout(self.scale * u)
+        reached = []
+        for block, past in zip(self._blocks(), state, strict=True):
+            u, seen = block.scan(u, domain, past)
+            reached.append(seen)
+        return nn.functional.linear(self.norm(u) / self.scale, self.tokens.weight), tuple(reached)
+
+    def _blocks(self) -> "list[ResidualBlock]":
+        return [block for block in self.blocks if isinstance(block, ResidualBlock)]

@@ -1,0 +1,150 @@
+"""Drawing a continuation from a language model, token by token."""
+
+import dataclasses
+import math
+from collections.abc import Iterator
+from typing import final
+
+import torch
+from torch import Tensor
+
+from fredholm._settings import refuse_idle
+from fredholm.models.language.language_model import LanguageModel
+
+
+@final
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sampling:
+    """How a token is drawn from logits: p = softmax(logits / temperature), cut off, and scaled to 1 again.
+
+    Args:
+        temperature: below 1 prefers likely tokens; 0 takes the likeliest (the first of equals), whatever the next two
+            would say, which are then refused.
+        top_k: draw among this many likeliest tokens; None: all.
+        top_p: only the likeliest tokens whose probabilities first reach this sum, in (0, 1]; after `top_k`.
+
+    Raises:
+        ValueError: a value out of its range.
+    """
+
+    temperature: float = 1.0
+    top_k: int | None = None
+    top_p: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.temperature < math.inf:
+            raise ValueError(f"temperature is {self.temperature}; expected a finite number of at least 0")
+        if self.top_k is not None and self.top_k < 1:
+            raise ValueError(f"top_k is {self.top_k}; expected at least 1")
+        if not 0 < self.top_p <= 1:
+            raise ValueError(f"top_p is {self.top_p}; expected a number above 0 and at most 1")
+        if self.temperature == 0:
+            likeliest = "temperature=0, which takes the likeliest token"
+            refuse_idle("", Sampling, likeliest, "raise the temperature", top_k=self.top_k, top_p=self.top_p)
+
+    def probabilities(self, logits: Tensor) -> Tensor:
+        """The distribution `(..., V)`, float64, that tokens are drawn from; one-hot at temperature 0."""
+        logits = logits.double()
+        if self.temperature == 0:
+            return torch.zeros_like(logits).scatter(-1, logits.argmax(-1, keepdim=True), 1.0)
+        # the largest logit goes to 0 first, so that a tiny temperature overflows towards -inf alone
+        scaled = (logits - logits.amax(-1, keepdim=True)) / self.temperature
+        ordered, order = scaled.softmax(-1).sort(dim=-1, descending=True, stable=True)
+        if self.top_k is not None:
+            ordered[..., self.top_k :] = 0
+            ordered = ordered / ordered.sum(-1, keepdim=True)
+        if self.top_p < 1:
+            before = ordered.cumsum(-1) - ordered
+            ordered = torch.where(before < self.top_p, ordered, 0.0)
+            ordered = ordered / ordered.sum(-1, keepdim=True)
+        return torch.zeros_like(ordered).scatter(-1, order, ordered)
+
+    def draw(self, logits: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """One token for each row of `(B, V)`: int64 `(B,)`, on the device of the logits.
+
+        Drawn on the CPU, so that a seed gives the same tokens wherever the logits were computed.
+
+        Raises:
+            ValueError: logits that are not finite.
+        """
+        if not bool(logits.isfinite().all()):
+            raise ValueError("the model's logits are not finite, so that no token can be drawn; was it trained?")
+        if self.temperature == 0:
+            return logits.argmax(-1)
+        probabilities = self.probabilities(logits.detach().cpu())
+        return torch.multinomial(probabilities, 1, generator=generator)[:, 0].to(logits.device)
+
+
+def generate(
+    model: LanguageModel,
+    prompt: Tensor,
+    sampling: Sampling | None = None,
+    *,
+    lengths: Tensor | None = None,
+    generator: torch.Generator | None = None,
+    cache: bool = True,
+) -> Iterator[Tensor]:
+    """Endless continuation of a prompt, or of a batch of prompts of different lengths.
+
+    The model reads the prompt at once and then one token at a time through its state. Once its context is full, it
+    starts again from the latest half of a context (rounded up) and goes on.
+
+    Args:
+        model: in evaluation mode, or its dropout acts.
+        prompt: int64 `(B, T)` on the model's device, T from 1 to the model's context.
+        sampling: default: the model's own distribution.
+        lengths: int64 `(B,)`, tokens of each prompt, 1 to T, the rest being filler that nobody reads; None: T each.
+        generator: on the CPU; default: torch's global one.
+        cache: False reads the whole window again for every token: the same tokens, slowly.
+
+    Yields:
+        the next token of each sequence, int64 `(B,)`, from the end of the shortest prompt on: where a prompt is longer,
+        its own token stands.
+
+    Raises:
+        TypeError, ValueError: a prompt of another type or length.
+    """
+    model.check_tokens(prompt)
+    if prompt.shape[1] == 0:
+        raise ValueError("generate: the prompt is empty; pass at least one token")
+    if lengths is None:
+        lengths = torch.full((len(prompt),), prompt.shape[1])
+    if lengths.shape != prompt.shape[:1] or lengths.dtype != torch.int64:
+        raise ValueError(
+            f"generate: lengths are {tuple(lengths.shape)} {lengths.dtype}; expected int64, one for each of "
+            f"{len(prompt)} prompts"
+        )
+    if len(lengths) and not 1 <= int(lengths.min()) <= int(lengths.max()) <= prompt.shape[1]:
+        raise ValueError(f"generate: lengths are {lengths.tolist()}; expected 1 to {prompt.shape[1]}, the tokens given")
+    return _continue(model, prompt, lengths.cpu(), sampling or Sampling(), generator, cache)
+
+
+@torch.no_grad()
+def _continue(
+    model: LanguageModel,
+    prompt: Tensor,
+    lengths: Tensor,
+    sampling: Sampling,
+    generator: torch.Generator | None,
+    cache: bool,
+) -> Iterator[Tensor]:
+    state = model.initial_state(len(prompt))
+    place = int(lengths.min()) if len(lengths) else prompt.shape[1]
+    window = unread = prompt[:, :place]
+    while True:
+        if cache:
+            logits, state = model.advance(unread, state)
+        else:
+            logits = model(window)
+        token = sampling.draw(logits[:, -1], generator)
+        if place < prompt.shape[1]:
+            token = torch.where((place < lengths).to(token.device), prompt[:, place], token)
+        place += 1
+        yield token
+        if window.shape[1] == model.context:
+            # keeping more would make the model start again the sooner
+            window = torch.cat([window, token[:, None]], dim=1)[:, -((model.context + 1) // 2) :]
+            state, unread = model.initial_state(len(window)), window
+        else:
+            unread = token[:, None]
+            window = torch.cat([window, unread], dim=1)

@@ -1,0 +1,121 @@
+"""Llama and the models that share its block: Mistral, Qwen2."""
+
+import dataclasses
+import functools
+from typing import Self, final
+
+from torch import Tensor, nn
+
+from fredholm._settings import check_count, check_positive
+from fredholm.blocks.feed_forward import Activation, GatedFeedForward, activation_module
+from fredholm.blocks.residual import ResidualBlock
+from fredholm.kernels import Attention, Rotary
+from fredholm.kernels.attention.rotary import check_rotary
+from fredholm.kernels.kernel import check_heads
+from fredholm.models.language.decoder import Decoder
+from fredholm.models.language.language_model import LanguageModel
+from fredholm.operators import IntegralOperator
+
+
+@final
+class Llama(Decoder):
+    """Token embeddings, L pre-norm blocks of causal attention with rotary positions and a gated network, a head.
+
+    The model of H. Touvron et al., "LLaMA" (arXiv 2302.13971), with grouped queries (arXiv 2307.09288): norms by the
+    root mean square, heads of keys and values that serve several of the queries, SwiGLU. Weights start normal with
+    deviation 0.02, biases at 0.
+
+    Args:
+        vocab_size: number of tokens V.
+        context: longest sequence.
+        config: the stack.
+
+    Raises:
+        ValueError: sizes below 1, heads that do not divide the channels, numbers out of range.
+    """
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Config(LanguageModel.Config):
+        """Sizes of the stack; the defaults are those of Llama 3.2 with a billion parameters."""
+
+        embed_dim: int = 2048
+        depth: int = 16
+        """Number of blocks L."""
+        num_heads: int = 32
+        num_kv_heads: int = 8
+        """Heads of keys and values, a divisor of num_heads."""
+        expansion: float = 4
+        """Hidden width of the gated networks, in multiples of embed_dim."""
+        rotary: Rotary = dataclasses.field(
+            default_factory=lambda: Rotary(500_000.0, stretch=32.0, trained_context=8192)
+        )
+        activation: Activation = "silu"
+        """Of the gate."""
+        norm_epsilon: float = 1e-5
+        """Added to mean squares in norms."""
+        attention_bias: bool = False
+        """Whether queries, keys and values have constants."""
+        output_bias: bool = False
+        """Whether the maps after attention have constants."""
+        feed_forward_bias: bool = False
+        """Whether the maps of the gated networks have constants."""
+        tied_head: bool = True
+        """Whether the token embeddings are the head's map too."""
+
+        def __post_init__(self) -> None:
+            for name in ("embed_dim", "depth", "num_heads", "num_kv_heads"):
+                check_count("models.Llama", name, getattr(self, name))
+            for name in ("expansion", "norm_epsilon"):
+                check_positive("models.Llama", name, getattr(self, name))
+            check_heads("models.Llama", self.embed_dim, self.num_heads, self.num_kv_heads)
+            check_rotary("models.Llama", self.rotary, self.embed_dim // self.num_heads)
+            activation_module(self.activation)
+
+        @classmethod
+        def one_billion(cls) -> Self:
+            """Llama 3.2 1B: 1,235,814,400 parameters with 128,256 tokens."""
+            return cls()
+
+        def build(self, vocab_size: int, context: int) -> "Llama":
+            """The model; see `Llama`."""
+            return Llama(vocab_size, context, self)
+
+        def block(self) -> ResidualBlock:
+            """One of the L blocks."""
+            kernel = Attention(
+                self.embed_dim,
+                self.num_heads,
+                num_kv_heads=self.num_kv_heads,
+                bias=self.attention_bias,
+                is_causal=True,
+                rotary=self.rotary,
+            )
+            block = ResidualBlock(
+                IntegralOperator(kernel, residual=False, bias=self.output_bias),
+                GatedFeedForward(
+                    self.embed_dim, self.expansion, activation=self.activation, bias=self.feed_forward_bias
+                ),
+                norm=functools.partial(nn.RMSNorm, eps=self.norm_epsilon),
+            )
+            for parameter in block.parameters():
+                if parameter.ndim == 2:
+                    nn.init.normal_(parameter, std=0.02)
+            return block
+
+    def __init__(self, vocab_size: int, context: int, config: Config) -> None:
+        super().__init__()
+        for what, size in (("vocab_size", vocab_size), ("context", context)):
+            check_count("models.Llama", what, size)
+        self.vocab_size, self.context, self.config = vocab_size, context, config
+        self.tokens = nn.Embedding(vocab_size, config.embed_dim)
+        self.dropout = nn.Dropout(0.0)
+        self.blocks = nn.ModuleList(config.block() for _ in range(config.depth))
+        self.norm = nn.RMSNorm(config.embed_dim, eps=config.norm_epsilon)
+        self.head = None if config.tied_head else nn.Linear(config.embed_dim, vocab_size, bias=False)
+        nn.init.normal_(self.tokens.weight, std=0.02)
+        if self.head is not None:
+            nn.init.normal_(self.head.weight, std=0.02)
+
+    def placed(self, embedded: Tensor, places: Tensor) -> Tensor:
+        """The embeddings as they are: attention reads places; see `Decoder.placed`."""
+        return embedded

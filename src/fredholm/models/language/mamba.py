@@ -1,0 +1,116 @@
+"""Mamba: a language model of selective state spaces."""
+
+import dataclasses
+import math
+from typing import Self, final
+
+from torch import Tensor, nn
+
+from fredholm._settings import check_count, check_positive
+from fredholm.blocks.mamba import MambaBlock
+from fredholm.domains import Domain
+from fredholm.kernels import SelectiveStateSpace, State
+from fredholm.models.language.decoder import Decoder
+from fredholm.models.language.language_model import LanguageModel
+
+
+@final
+class Mamba(Decoder):
+    """Token embeddings, L layers u + M(N(u)) with Mamba blocks M and norms N by the root mean square, a head.
+
+    The model of A. Gu and T. Dao, "Mamba" (arXiv 2312.00752). Embeddings start normal with deviation 0.02, the last
+    maps of the blocks as linear layers do, scaled by 1 / sqrt(L).
+
+    Args:
+        vocab_size: number of tokens V.
+        context: longest sequence; the state has one size, however long that is.
+        config: the stack.
+
+    Raises:
+        ValueError: sizes below 1, numbers out of range.
+    """
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Config(LanguageModel.Config):
+        """Sizes of the stack; the defaults are the smallest published model's."""
+
+        embed_dim: int = 768
+        depth: int = 24
+        """Number of layers L."""
+        expansion: int = 2
+        """Inner channels, in multiples of embed_dim."""
+        state_dim: int = 16
+        """State variables an inner channel."""
+        conv_width: int = 4
+        """Taps of the convolution over the last points."""
+        rank: int | None = None
+        """Of the map to the step; None: embed_dim / 16, rounded up."""
+        norm_epsilon: float = 1e-5
+        """Added to mean squares in norms."""
+        tied_head: bool = True
+        """Whether the token embeddings are the head's map too."""
+
+        def __post_init__(self) -> None:
+            for name in ("embed_dim", "depth", "expansion", "state_dim", "conv_width"):
+                check_count("models.Mamba", name, getattr(self, name))
+            if self.rank is not None:
+                check_count("models.Mamba", "rank", self.rank)
+            check_positive("models.Mamba", "norm_epsilon", self.norm_epsilon)
+
+        @classmethod
+        def smallest(cls) -> Self:
+            """24 layers, 768 channels: 129,135,360 parameters with 50,280 tokens."""
+            return cls()
+
+        def build(self, vocab_size: int, context: int) -> "Mamba":
+            """The model; see `Mamba`."""
+            return Mamba(vocab_size, context, self)
+
+    def __init__(self, vocab_size: int, context: int, config: Config) -> None:
+        super().__init__()
+        for what, size in (("vocab_size", vocab_size), ("context", context)):
+            check_count("models.Mamba", what, size)
+        self.vocab_size, self.context, self.config = vocab_size, context, config
+        self.tokens = nn.Embedding(vocab_size, config.embed_dim)
+        self.dropout = nn.Dropout(0.0)
+        self.blocks = nn.ModuleList(MambaLayer(config) for _ in range(config.depth))
+        self.norm = nn.RMSNorm(config.embed_dim, eps=config.norm_epsilon)
+        self.head = None if config.tied_head else nn.Linear(config.embed_dim, vocab_size, bias=False)
+        nn.init.normal_(self.tokens.weight, std=0.02)
+        if self.head is not None:
+            nn.init.normal_(self.head.weight, std=0.02)
+
+    def placed(self, embedded: Tensor, places: Tensor) -> Tensor:
+        """The embeddings as they are: a state space reads the order; see `Decoder.placed`."""
+        return embedded
+
+
+@final
+class MambaLayer(nn.Module):
+    """u + M(N(u)), a `CausalBlock`.
+
+    Args:
+        config: the stack's.
+    """
+
+    def __init__(self, config: Mamba.Config) -> None:
+        super().__init__()
+        dim, inner = config.embed_dim, config.expansion * config.embed_dim
+        rank = math.ceil(dim / 16) if config.rank is None else config.rank
+        kernel = SelectiveStateSpace(inner, config.state_dim, rank=rank)
+        self.norm = nn.RMSNorm(dim, eps=config.norm_epsilon)
+        self.mixer = MambaBlock(dim, config.expansion, conv_width=config.conv_width, kernel=kernel)
+        self.mixer.out_projection.weight.data.div_(math.sqrt(config.depth))
+
+    def forward(self, u: Tensor, domain: Domain, key_padding_mask: Tensor | None = None) -> Tensor:
+        """`(B, T, C)` on a sequence to the same shape."""
+        return u + self.mixer(self.norm(u), domain, key_padding_mask)
+
+    def initial_state(self, batch_size: int) -> State:
+        """The block's state before the first point."""
+        return self.mixer.initial_state(batch_size)
+
+    def scan(self, u: Tensor, domain: Domain, state: State | None) -> tuple[Tensor, State]:
+        """The next points `(B, T, C)` of a sequence, and the state after them; None: they are the first."""
+        mixed, state = self.mixer.scan(self.norm(u), domain, state=state)
+        return u + mixed, state

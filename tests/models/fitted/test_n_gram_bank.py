@@ -1,0 +1,202 @@
+"""The bank of n-grams: its features by a loop over each sentence, its fit by solving each system at once."""
+
+import math
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from fredholm.models import NGramBank, TokenReading
+from fredholm.models.fitted import n_gram_bank
+from fredholm.tasks.targets import ClassTarget, LabelTarget, NumberTarget, Target
+from tests.refusals import refused
+
+READING = TokenReading(vocab_size=13, context=12, pad=0, separator=2)
+CLASSES = ClassTarget(names=("a", "b", "c"))
+
+
+def rows(count: int = 30, *, pairs: bool = False, seed: int = 0) -> Tensor:
+    """`[1] words [2]`, or `[1] words [2] words [2]`, of several lengths, filled up with 0."""
+    drawn = torch.Generator().manual_seed(seed)
+    found = torch.zeros(count, 12, dtype=torch.int64)
+    for i in range(count):
+        ends = [3 + i % 4, 7 + i % 5] if pairs else [2 + i % 9]
+        found[i, : ends[-1] + 1] = torch.randint(3, 13, (ends[-1] + 1,), generator=drawn)
+        found[i, 0], found[i, ends] = 1, 2
+    return found
+
+
+def grams(row: list[int], order: int) -> Counter[tuple[int, ...]]:
+    """With 0 for the first sentence and 1 for the second before each."""
+    tokens = [t for t in row if t != 0]
+    return Counter(
+        (int(2 in tokens[:i]), *tokens[i : i + k]) for k in range(1, order + 1) for i in range(len(tokens) - k + 1)
+    )
+
+
+def by_loop(train: Tensor, asked: Tensor, order: int) -> np.ndarray:
+    """Features `(n, p)` of rows asked, with a column for each n-gram of the training rows, by length and tokens."""
+    counts = [grams(row, order) for row in train.tolist()]
+    seen = Counter(g for each in counts for g in each)
+    names = sorted(seen, key=lambda g: (g[0], len(g), g))
+    found = np.zeros((len(asked), len(names)))
+    for i, row in enumerate(asked.tolist()):
+        for g, count in grams(row, order).items():
+            if g in seen:
+                rarity = 1 + math.log((1 + len(train)) / (1 + seen[g]))
+                found[i, names.index(g)] = (1 + math.log(count)) * rarity
+        if found[i].any():
+            found[i] /= np.linalg.norm(found[i])
+    return found
+
+
+def dense(bank: NGramBank, tokens: Tensor) -> Tensor:
+    row, gram, value = bank.features(tokens)
+    found = torch.zeros(len(tokens), len(bank.grams), dtype=torch.float64)
+    found[row, gram] = value
+    return found
+
+
+def bank(order: int = 2, num_grams: int = 500, num_outputs: int = 3) -> NGramBank:
+    return NGramBank.Config(order=order, num_grams=num_grams).build(READING, num_outputs)
+
+
+def fitted(found: NGramBank, tokens: Tensor, values: Tensor, target: Target, groups: Tensor | None = None) -> NGramBank:
+    torch.manual_seed(0)
+    found.fit(list(zip(tokens.split(7), target.targets(values).split(7), strict=True)), target, groups=groups)
+    return found
+
+
+def ridge(x: np.ndarray, y: np.ndarray, penalty: float, asked: np.ndarray) -> np.ndarray:
+    """The scores of what is asked by the ridge regression of x and y, whose constant is not penalised."""
+    centred, middle = x - x.mean(0), y.mean(0)
+    weight = np.linalg.solve(centred.T @ centred + penalty * np.eye(x.shape[1]), centred.T @ (y - middle))
+    return middle + (asked - x.mean(0)) @ weight
+
+
+@pytest.mark.parametrize("pairs", [False, True])
+@pytest.mark.parametrize("order", [1, 2, 3])
+def test_features_are_those_of_the_definition(order: int, pairs: bool) -> None:
+    train, asked = rows(pairs=pairs), rows(9, pairs=pairs, seed=1)
+    found = bank(order, 2000)
+    found.fit([(train, torch.arange(30) % 3)], CLASSES)
+    expected = by_loop(train, asked, order)
+    kept = dense(found, asked)[:, : expected.shape[1]]
+    assert int((found.rarity > 0).sum()) == expected.shape[1]
+    np.testing.assert_allclose(kept.numpy(), expected, atol=1e-6)
+
+
+def test_scores_are_those_of_the_ridge_regression_with_the_best_penalty(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(n_gram_bank, "TOLERANCE", 1e-12)
+    monkeypatch.setattr(n_gram_bank, "PATIENCE", 100)
+    tokens, values = rows(), torch.arange(30) * 7 % 3
+    for groups in (None, torch.arange(30) // 4):
+        found = fitted(bank(), tokens, values, CLASSES, groups)
+        torch.manual_seed(0)
+        units = torch.arange(30) if groups is None else groups
+        part = (torch.randperm(int(units.max()) + 1)[units] % min(10, int(units.max()) + 1)).numpy()
+        x, y = by_loop(tokens, tokens, 2), CLASSES.columns(values).numpy()
+        unit = ((x - x.mean(0)) ** 2).sum(1).mean()
+        errors, left_out = [], []
+        for multiple in n_gram_bank.PENALTIES.tolist():
+            told = np.empty_like(y)
+            for k in range(part.max() + 1):
+                own = part == k
+                told[own] = ridge(x[~own], y[~own], multiple * unit, x[own])
+            errors.append(((y - told) ** 2).mean())
+            left_out.append(told)
+        best = int(np.argmin(errors))
+        assert 0 < best < len(errors) - 1 or groups is not None
+        penalty = n_gram_bank.PENALTIES[best].item() * unit
+        assert float(found.penalty) == pytest.approx(penalty, rel=1e-6)
+        readout = CLASSES.readout(torch.tensor(left_out[best]), values)
+        asked = rows(8, seed=1)
+        scores = torch.tensor(ridge(x, y, penalty, by_loop(tokens, asked, 2)))
+        torch.testing.assert_close(found(asked).double(), readout(scores), rtol=1e-4, atol=1e-4)
+
+
+def test_systems_solved_together_or_one_by_one_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    tokens, values = rows(), torch.arange(30) * 7 % 3
+    together = fitted(bank(), tokens, values, CLASSES)
+    monkeypatch.setattr(n_gram_bank, "COLUMNS", 1)
+    torch.testing.assert_close(fitted(bank(), tokens, values, CLASSES).weight, together.weight, rtol=1e-3, atol=1e-5)
+
+
+def test_every_kind_of_target_is_learnt() -> None:
+    tokens = rows(80)
+    has, often = (tokens == 5).any(1), (tokens == 7).sum(1)
+    told = fitted(bank(1, num_outputs=2), tokens, has.long(), ClassTarget(names=("no", "yes")))(tokens)
+    assert (told.argmax(1) == has).float().mean() > 0.95
+    both = torch.stack([has, often > 0], 1).long()
+    told = fitted(bank(1, num_outputs=2), tokens, both, LabelTarget(names=("five", "seven")))(tokens)
+    assert ((told > 0) == both).float().mean() > 0.9
+    number = NumberTarget(names=("n",), mean=(float(often.double().mean()),), deviation=(float(often.double().std()),))
+    told = fitted(bank(1, num_outputs=1), tokens, often[:, None].double(), number)(tokens).detach()
+    wanted = number.targets(often[:, None].double())
+    assert float((told - wanted).square().mean()) < 0.3 * float(wanted.square().mean())
+
+
+def test_few_grams_are_the_most_frequent_ones() -> None:
+    tokens = rows()
+    seen = Counter(g for row in tokens.tolist() for g in grams(row, 2))
+    found = fitted(bank(2, 6), tokens, torch.arange(30) % 3, CLASSES)
+    counts = ((1 + 30) / torch.exp(found.rarity.double() - 1) - 1).round()
+    assert sorted(counts.tolist()) == sorted(seen.values())[-6:]
+    assert found(tokens).std() > 0
+
+
+def test_padding_and_batch_mates_change_nothing() -> None:
+    found = fitted(bank(), rows(), torch.arange(30) % 3, CLASSES)
+    asked = rows(5, seed=1)
+    alone = torch.cat([found(row[None, : int((row != 0).sum())]) for row in asked])
+    torch.testing.assert_close(found(asked), alone)
+
+
+def test_a_sentence_of_which_nothing_is_known_has_the_scores_of_no_words() -> None:
+    few = rows()
+    few[few == 12] = 11
+    found = fitted(bank(1), few, torch.arange(30) % 3, CLASSES)
+    assert torch.equal(found(torch.tensor([[12, 12]])), found.bias[None])
+    assert torch.equal(found(torch.zeros(2, 4, dtype=torch.int64)), found.bias.expand(2, -1))
+    assert found(torch.zeros(0, 4, dtype=torch.int64)).shape == (0, 3)
+    assert torch.equal(found(torch.zeros(1, 0, dtype=torch.int64)), found.bias[None])
+
+
+def test_gradients_go_on_from_a_fit() -> None:
+    found = fitted(bank(), rows(), torch.arange(30) % 3, CLASSES)
+    found(rows(4, seed=1)).square().sum().backward()
+    for parameter in (found.weight, found.bias):
+        assert parameter.grad is not None
+        assert bool(parameter.grad.any())
+
+
+def test_it_is_as_many_as_the_rows_have() -> None:
+    tokens = rows()
+    names = {g for row in tokens.tolist() for g in grams(row, 2)}
+    config = NGramBank.Config()
+    assert config.suited(tokens.split(7), READING, 0, 0).num_grams == len(names)
+    given = NGramBank.Config(num_grams=5)
+    assert given.suited(tokens.split(7), READING, 0, 0) == given
+
+
+def test_bad_input_is_told() -> None:
+    found = bank()
+    with refused(ValueError, "there are fewer than 2 sentences"):
+        found.fit([(rows(1), torch.zeros(1, dtype=torch.int64))], CLASSES)
+    for tokens in (torch.tensor([[13]]), torch.tensor([[-1]])):
+        with refused(ValueError, "tokens must be 0 to 12"):
+            found(tokens)
+    with refused(ValueError, "the regressand has 3 outputs; expected 2"):
+        fitted(bank(num_outputs=2), rows(), torch.arange(30) % 3, CLASSES)
+    with refused(ValueError, "too many n-grams of 100000 tokens"):
+        NGramBank.Config(order=4).build(TokenReading(vocab_size=100_000, context=8, pad=0, separator=1), 2)
+    with refused(ValueError, "order is 30", "too many n-grams of 13 tokens"):
+        NGramBank.Config(order=30).suited([rows()], READING, 0, 0)
+    for settings in ({"order": 0}, {"num_grams": 0}):
+        with refused(ValueError, "must be at least 1"):
+            NGramBank.Config(**settings)
+    for settings in ({"pad": 13}, {"separator": -1}):
+        with refused(ValueError, "expected a token, 0 to 12"):
+            TokenReading(**{"vocab_size": 13, "context": 12, "pad": 0, "separator": 2, **settings})

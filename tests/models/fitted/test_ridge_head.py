@@ -1,0 +1,308 @@
+"""The ridge head against explicit refits without each example, and what it says of every kind of target."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fredholm.models import RidgeHead
+from fredholm.models.fitted.ridge_head import PENALTIES, SHARES
+from fredholm.tasks.targets import ClassTarget, LabelTarget, NumberTarget, Target
+from tests.refusals import refused
+
+
+def classes_of(count: int) -> ClassTarget:
+    return ClassTarget(names=tuple(f"class {k}" for k in range(count)))
+
+
+def data(n: int, p: int, classes: int, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
+    """Noisy features of shifted means, one of which is constant."""
+    labels = torch.arange(n) % classes
+    features = 5 + torch.randn(n, p, dtype=dtype) * torch.linspace(0.1, 9, p, dtype=dtype)
+    features += labels[:, None] * torch.randn(p, dtype=dtype)
+    features[:, p // 2] = 0.1
+    return features, labels
+
+
+def standard(features: Tensor) -> Tensor:
+    centred = features - features.mean(0)
+    scale = centred.square().mean(0).sqrt()
+    return torch.where(scale > 1e-9, centred / scale, 0.0)
+
+
+def solved(x: Tensor, targets: Tensor, penalty: float) -> tuple[Tensor, Tensor]:
+    """Ridge regression with a free intercept, by its normal equations."""
+    n, p = x.shape
+    wide = torch.cat([x, x.new_ones(n, 1)], 1)
+    ridge = torch.full((p + 1,), penalty, dtype=x.dtype).diag()
+    ridge[-1, -1] = 0
+    both = torch.linalg.solve(wide.T @ wide + ridge, wide.T @ targets)
+    return both[:-1], both[-1]
+
+
+def left_out(x: Tensor, targets: Tensor, penalty: float, groups: Tensor | None = None) -> Tensor:
+    """What is said of each example by a fit to the others, or to those of other groups."""
+    rows, groups = [], torch.arange(len(x)) if groups is None else groups
+    for i in range(len(x)):
+        others = groups != groups[i]
+        weight, offset = solved(x[others], targets[others], penalty)
+        rows.append(x[i] @ weight + offset)
+    return torch.stack(rows)
+
+
+def chosen(x: Tensor, targets: Tensor, groups: Tensor | None = None) -> tuple[float, float]:
+    """The multiple of the mean eigenvalue with the smallest left-out error, and this error."""
+    unit = float(x.square().sum()) / len(x)
+    errors = {
+        multiple: float((targets - left_out(x, targets, multiple * unit, groups)).square().mean())
+        for multiple in PENALTIES.tolist()
+    }
+    best = min(errors, key=lambda multiple: errors[multiple])
+    return best, errors[best]
+
+
+@pytest.mark.parametrize(("n", "p", "classes"), [(11, 5, 3), (7, 19, 2), (13, 13, 4), (5, 2, 2)])
+def test_left_out_logits_and_penalty_are_those_of_refits(n: int, p: int, classes: int) -> None:
+    features, labels = data(n, p, classes)
+    head = RidgeHead(p, classes).double()
+    logits = head.fit(features, labels, classes_of(classes))
+    x, targets = standard(features), 2 * F.one_hot(labels, classes).double() - 1
+    scores = left_out(x, targets, float(head.penalty))
+    torch.testing.assert_close(logits, logits.norm() / scores.norm() * scores, rtol=1e-6, atol=1e-6)
+    assert float(head.penalty) / (float(x.square().sum()) / n) == pytest.approx(chosen(x, targets)[0])
+
+
+@pytest.mark.parametrize(("n", "p"), [(13, 5), (9, 17)])
+def test_groups_are_left_out_together(n: int, p: int) -> None:
+    features, labels = data(n, p, 3)
+    groups = torch.tensor([4, 1, 4, 7, 1, 1, 7, 4, 2, 1, 2, 7, 4])[:n]
+    head = RidgeHead(p, 3).double()
+    logits = head.fit(features, labels, classes_of(3), groups=groups)
+    x, targets = standard(features), 2 * F.one_hot(labels, 3).double() - 1
+    scores = left_out(x, targets, float(head.penalty), groups)
+    torch.testing.assert_close(logits, logits.norm() / scores.norm() * scores, rtol=1e-6, atol=1e-6)
+    assert float(head.penalty) / (float(x.square().sum()) / n) == pytest.approx(chosen(x, targets, groups)[0])
+    alone = RidgeHead(p, 3).double()
+    by_itself = alone.fit(features, labels, classes_of(3), groups=torch.arange(n) * 3)
+    torch.testing.assert_close(by_itself, RidgeHead(p, 3).double().fit(features, labels, classes_of(3)))
+
+
+@pytest.mark.parametrize(("n", "p"), [(20, 6), (6, 20)])
+def test_logits_are_those_of_ridge_regression(n: int, p: int) -> None:
+    features, labels = data(n, p, 3)
+    head = RidgeHead(p, 3).double()
+    head.fit(features, labels, classes_of(3))
+    weight, offset = solved(standard(features), 2 * F.one_hot(labels, 3).double() - 1, float(head.penalty))
+    scores = standard(features) @ weight + offset
+    logits = head(features)
+    torch.testing.assert_close(logits, logits.norm() / scores.norm() * scores, rtol=1e-7, atol=1e-7)
+
+
+@pytest.mark.parametrize(("n", "p", "last"), [(12, 7, 3), (9, 14, 5)])
+def test_two_blocks_are_weighed_by_what_was_left_out(n: int, p: int, last: int) -> None:
+    features = torch.randn(n, p, dtype=torch.float64)
+    y = features[:, :1] - 0.5 * features[:, -1:] + 0.3 * torch.randn(n, 1, dtype=torch.float64)
+    target = NumberTarget(names=("y",), mean=(0.0,), deviation=(1.0,))
+    head = RidgeHead(p, 1, num_last=last).double()
+    told = head.fit(features, y, target)
+    x, tried = standard(features), {}
+    for share in SHARES:
+        first = ((1 - share) / (p - last)) ** 0.5 * x[:, : p - last]
+        both = torch.cat([first, (share / last) ** 0.5 * x[:, p - last :]], 1)
+        tried[share] = (both, *chosen(both, y))
+    share = min(tried, key=lambda share: tried[share][2])
+    both, multiple, _ = tried[share]
+    assert float(head.share) == share
+    assert float(head.penalty) == pytest.approx(multiple * float(both.square().sum()) / n)
+    torch.testing.assert_close(told, left_out(both, y, float(head.penalty)), rtol=1e-6, atol=1e-6)
+    weight, offset = solved(both, y, float(head.penalty))
+    torch.testing.assert_close(head(features), both @ weight + offset, rtol=1e-6, atol=1e-7)
+
+
+def test_a_block_that_tells_nothing_is_left_out() -> None:
+    features = torch.randn(60, 12, dtype=torch.float64)
+    target = NumberTarget(names=("y",), mean=(0.0,), deviation=(1.0,))
+    for own in (slice(0, 8), slice(8, 12)):
+        head = RidgeHead(12, 1, num_last=4).double()
+        head.fit(features, features[:, own].sum(1, keepdim=True), target)
+        other = torch.ones(12).bool()
+        other[own] = False
+        assert not head.weight[:, other].any()
+    constant = RidgeHead(12, 1, num_last=4).double()
+    features[:, 8:] = 2.0
+    constant.fit(features, features[:, :1], target)
+    plain = RidgeHead(8, 1).double()
+    plain.fit(features[:, :8], features[:, :1], target)
+    torch.testing.assert_close(constant.weight[:, :8], plain.weight)
+
+
+def test_both_forms_agree() -> None:
+    features, labels = data(12, 11, 3)
+    primal, dual = RidgeHead(11, 3).double(), RidgeHead(22, 3).double()
+    primal.fit(features, labels, classes_of(3))
+    dual.fit(torch.cat([features, features], 1), labels, classes_of(3))  # twice each: the penalty counts twice
+    torch.testing.assert_close(dual.penalty, 2 * primal.penalty)
+    torch.testing.assert_close(dual.weight[:, :11] + dual.weight[:, 11:], primal.weight, rtol=1e-6, atol=1e-9)
+    torch.testing.assert_close(dual.bias, primal.bias, rtol=1e-6, atol=1e-9)
+
+
+def test_probabilities_are_calibrated_on_what_was_left_out() -> None:
+    labels = torch.arange(400) % 2
+    features = labels[:, None] + 1.5 * torch.randn(400, 3, dtype=torch.float64)
+    logits = RidgeHead(3, 2).double().fit(features, labels, classes_of(2))
+
+    def entropy(factor: float) -> float:
+        return float(F.cross_entropy(factor * logits, labels))
+
+    assert entropy(1) < min(entropy(0.8), entropy(1.25))
+    probabilities = logits.softmax(-1)[:, 1]
+    for low in (0.2, 0.4, 0.6):
+        within = (probabilities > low) & (probabilities <= low + 0.2)
+        assert float(labels[within].double().mean()) == pytest.approx(low + 0.1, abs=0.12)
+
+
+def test_weights_of_classes_and_labels_count_in_the_logits() -> None:
+    labels = (torch.arange(600) % 6 == 0).long()
+    features = labels[:, None] + 1.0 * torch.randn(600, 2, dtype=torch.float64)
+    plain, weighed = classes_of(2), ClassTarget(names=("a", "b"), weights=(0.6, 3.0))
+    logits = [RidgeHead(2, 2).double().fit(features, labels, target) for target in (plain, weighed)]
+    torch.testing.assert_close(logits[1] - logits[0], torch.tensor([0.6, 3.0]).double().log().expand(600, 2))
+    losses = [float(weighed.losses(each, labels).mean()) for each in logits]
+    assert losses[1] < losses[0]
+    one, other = (LabelTarget(names=("l",), **weights) for weights in ({}, {"present": (3.0,), "absent": (0.6,)}))
+    has = labels[:, None].float()
+    found = [RidgeHead(2, 1).double().fit(features, has, target) for target in (one, other)]
+    torch.testing.assert_close(found[1] - found[0], torch.full((600, 1), math.log(5.0)).double())
+    assert float(other.losses(found[1], has.double()).mean()) < float(other.losses(found[0], has.double()).mean())
+
+
+@pytest.mark.parametrize(("n", "p"), [(14, 5), (9, 13)])
+def test_labels_have_a_factor_each(n: int, p: int) -> None:
+    features = torch.randn(n, p, dtype=torch.float64)
+    has = (features[:, :3] + torch.tensor([0.1, 1.0, 2.0]) * torch.randn(n, 3, dtype=torch.float64) > 0).float()
+    has[:, 2] = 0.0  # a label that none has
+    head, target = RidgeHead(p, 3).double(), LabelTarget(names=("x", "y", "z"))
+    logits = head.fit(features, has, target)
+    scores = left_out(standard(features), 2 * has.double() - 1, float(head.penalty))
+    factors = logits[0] / scores[0]
+    torch.testing.assert_close(logits, scores * factors, rtol=1e-6, atol=1e-6)
+    for k in range(3):
+        count = float(has[:, k].sum())
+        wanted = torch.where(has[:, k] > 0, (count + 1) / (count + 2), 1 / (n - count + 2)).double()
+
+        def entropy(a: float, k: int = k, wanted: Tensor = wanted) -> float:
+            return float(F.binary_cross_entropy_with_logits(a * logits[:, k], wanted))
+
+        assert entropy(1) <= min(entropy(0.98), entropy(1.02))
+    assert len(factors.round(decimals=6).unique()) == 3
+    assert head(features).isfinite().all()
+
+
+def test_numbers_are_told_as_they_are_fitted() -> None:
+    features = torch.randn(12, 7, dtype=torch.float64)
+    y = torch.randn(12, 2, dtype=torch.float64) + features[:, :2]
+    head, target = RidgeHead(7, 2).double(), NumberTarget(names=("a", "b"), mean=(0.0, 0.0), deviation=(1.0, 1.0))
+    told = head.fit(features, y, target)
+    torch.testing.assert_close(told, left_out(standard(features), y, float(head.penalty)))
+    weight, offset = solved(standard(features), y, float(head.penalty))
+    torch.testing.assert_close(head(features), standard(features) @ weight + offset)
+
+
+@pytest.mark.parametrize("n", [11, 2])
+def test_quantiles_are_those_of_the_left_out_errors(n: int) -> None:
+    features = torch.randn(n, 3, dtype=torch.float64)
+    y, levels = torch.randn(n, 2, dtype=torch.float64) + features[:, :2], (0.01, 0.3, 0.5, 0.99)
+    target = NumberTarget(names=("a", "b"), mean=(0.0, 0.0), deviation=(1.0, 1.0), quantiles=levels)
+    head = RidgeHead(3, 8).double()
+    head.fit(features, y, target)
+    x = standard(features)
+    errors = y - left_out(x, y, float(head.penalty))
+    weight, offset = solved(x, y, float(head.penalty))
+    told = (x @ weight + offset)[:, :, None]
+    shift = np.quantile(errors.numpy(), levels, axis=0, method="weibull")  # numpy's name for place τ (n + 1)
+    torch.testing.assert_close(head(features).view(n, 2, 4), told + torch.from_numpy(shift).T)
+
+
+def test_quantiles_hold_as_much_as_they_say() -> None:
+    features = torch.randn(300, 4, dtype=torch.float64)
+    y = features.sum(1, keepdim=True) + torch.randn(300, 1, dtype=torch.float64)
+    target = NumberTarget(names=("y",), mean=(0.0,), deviation=(1.0,), quantiles=(0.1, 0.9))
+    head = RidgeHead(4, 2).double()
+    head.fit(features[:150], y[:150], target)
+    low, high = head(features[150:]).T
+    assert float(((low < y[150:, 0]) & (y[150:, 0] < high)).double().mean()) == pytest.approx(0.8, abs=0.08)
+
+
+def test_separable_classes_have_finite_logits() -> None:
+    features, labels = torch.randn(40, 3), torch.arange(40) % 2
+    features[:, 0] += 100 * labels
+    for target, given in ((classes_of(2), labels), (LabelTarget(names=("l",)), labels[:, None].float())):
+        head = RidgeHead(3, target.num_outputs)
+        head.fit(features, given, target)
+        assert head(features).isfinite().all()
+        assert (target.told(head(features))[:, -1] > 0.5).equal(labels.bool())
+    head = RidgeHead(3, 2)
+    head.fit(features, labels, classes_of(2))
+    assert head(features).softmax(-1).amax(-1).mean() > 0.9
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_edges(dtype: torch.dtype) -> None:
+    features, labels = data(9, 4, 2, dtype)
+    labels[:] = 0
+    labels[4] = 2  # one example of a class, none of another
+    head = RidgeHead(4, 3).to(dtype)
+    head.fit(features, labels, classes_of(3))
+    assert head(features).isfinite().all()
+    assert head.weight.dtype == dtype
+    constant = RidgeHead(4, 3).to(dtype)
+    constant.fit(torch.full((9, 4), 0.3, dtype=dtype), labels, classes_of(3))
+    assert not constant.weight.any()
+    assert constant.bias.argmax() == 0
+    numbers: list[Target] = [
+        NumberTarget(names=("y",), mean=(0.0,), deviation=(1.0,), quantiles=levels) for levels in ((), (0.2, 0.7))
+    ]
+    for target, given in (
+        (classes_of(3), labels),
+        (LabelTarget(names=("a", "b")), F.one_hot(labels, 3)[:, :2].float()),
+        *((target, labels[:, None].float()) for target in numbers),
+    ):
+        one = RidgeHead(4, target.num_outputs).to(dtype)
+        one.fit(features[:1], given[:1], target)
+        assert one(features).isfinite().all()
+
+
+def test_float32_features_give_what_float64_ones_give() -> None:
+    features, labels = data(15, 31, 3)
+    features = features.float()
+    single, double = RidgeHead(31, 3), RidgeHead(31, 3).double()
+    single.fit(features, labels, classes_of(3))
+    double.fit(features.double(), labels, classes_of(3))
+    torch.testing.assert_close(single.weight.double(), double.weight, rtol=1e-5, atol=1e-6)
+    assert math.isnan(float(RidgeHead(2, 2).penalty))
+    assert float(single.share) == 0.0
+
+
+def test_refusals() -> None:
+    head, (features, labels) = RidgeHead(4, 2), data(6, 4, 2)
+    target = classes_of(2)
+    with refused(ValueError, "expected features (n, 4) and n targets with n at least 1; got (6, 3) and (6,)"):
+        head.fit(features[:, :3], labels, target)
+    with refused(ValueError, "got (0, 4) and (0,)"):
+        head.fit(features[:0], labels[:0], target)
+    with refused(ValueError, "the regressand has 3 outputs; expected 2"):
+        head.fit(features, labels, classes_of(3))
+    with refused(ValueError, "groups are (6,), 1 of them; expected (6,), at least 2"):
+        head.fit(features, labels, target, groups=torch.zeros(6))
+    with refused(ValueError, "groups are (5,), 5 of them"):
+        head.fit(features, labels, target, groups=torch.arange(5))
+    features[2, 1] = torch.nan
+    with refused(ValueError, "features hold NaN or infinite numbers"):
+        head.fit(features, labels, target)
+    with refused(ValueError, "num_features must be at least 1; got 0"):
+        RidgeHead(0, 2)
+    with refused(ValueError, "num_last is 5, of 4 features"):
+        RidgeHead(4, 2, num_last=5)
