@@ -61,7 +61,7 @@ class Config:
     data: Path | None = None
     """A text; None: that of recipes/shakespeare.py."""
     kernels: tuple[str, ...] = tuple(KERNELS)
-    rates: tuple[float, ...] = (1e-3, 4e-3)
+    rates: tuple[float, ...] = (1e-3, 4e-3, 1.6e-2)
     """Learning rates of the fit."""
     layer_steps: int = 200
     whole_steps: int = 300

@@ -38,7 +38,7 @@ def formula(net: Aether, given: Tensor) -> Tensor:
     """The model written out, with literal differences: heads one by one, attention weights in full."""
     u = net.tokens.weight[given]
     if net.positions is not None:
-        u = u + net.positions[: given.shape[1]]
+        u = u + net.positions.weight[: given.shape[1]]
     u = net.scale * u
     future = torch.ones(given.shape[1], given.shape[1]).triu(1).bool()
     blocks: Any = net.blocks

@@ -3,22 +3,21 @@
 import dataclasses
 import functools
 import math
-from typing import ClassVar, Literal, Self, final
+from typing import Literal, Self, final
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from fredholm._settings import check_count, check_rate
 from fredholm.blocks.feed_forward import YatFeedForward
 from fredholm.blocks.residual import ResidualBlock
-from fredholm.encoders.text import Text
 from fredholm.kernels import Rotary, YatAttention
-from fredholm.models.language.language_model import LanguageModel, LanguageState, Positions
+from fredholm.models.language.decoder import Decoder
+from fredholm.models.language.language_model import Positions
 from fredholm.operators import IntegralOperator
 
 
 @final
-class Aether(LanguageModel):
+class Aether(Decoder):
     """Token and position embeddings, L residual blocks of causal Yat attention and a Yat network, a tied head.
 
     z = u + K[u],  out = z + F(z): the shape of GPT-2 with Yat attention for K, Yat units and a linear map for F, and
@@ -40,7 +39,7 @@ class Aether(LanguageModel):
     """
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
-    class Config(LanguageModel.Config):
+    class Config(Decoder.Config):
         """Sizes, kernels and regularisation of the stack; the defaults are the paper's model."""
 
         embed_dim: int = 768
@@ -81,7 +80,7 @@ class Aether(LanguageModel):
             """The model; see `Aether`."""
             return Aether(vocab_size, context, self)
 
-        def block(self) -> ResidualBlock:
+        def block(self, layer: int) -> ResidualBlock:
             """z = u + K[u], then z + F(z); with LayerNorm before K and F, or after each sum."""
             gain = 1 / math.sqrt(2 * self.depth)
             kernel = YatAttention(
@@ -112,43 +111,19 @@ class Aether(LanguageModel):
                 feed_forward_dropout=self.dropout,
             )
 
-    token_rows: ClassVar[tuple[str, ...]] = ("tokens.weight",)
-    place_rows: ClassVar[tuple[str, ...]] = ("positions",)
+        def last_norm(self) -> nn.Module:
+            """See `Decoder.Config.last_norm`."""
+            return nn.LayerNorm(self.embed_dim, bias=False) if self.layer_norm == "pre" else nn.Identity()
 
     def __init__(self, vocab_size: int, context: int, config: Config) -> None:
-        super().__init__()
-        check_count("models.Aether", "context", context)
-        self.vocab_size, self.context, self.config = vocab_size, context, config
-        dim = config.embed_dim
-        self.scale = math.sqrt(dim)
-        self.tokens = Text(vocab_size, dim, std=1 / self.scale)
-        learned = config.positions == "learned"
-        self.positions = nn.Parameter(0.3 * torch.randn(context, dim) / self.scale) if learned else None
-        self.dropout = nn.Dropout(config.dropout)
-        self.blocks = nn.ModuleList(config.block() for _ in range(config.depth))
-        self.norm = nn.LayerNorm(dim, bias=False) if config.layer_norm == "pre" else nn.Identity()
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        """Logits `(B, T, V)`; see `LanguageModel.forward`."""
-        return self.advance(tokens, self.initial_state(tokens.shape[0]))[0]
-
-    def initial_state(self, batch_size: int) -> LanguageState:
-        """No keys and no values: two tensors `(B, num_kv_heads, 0, d)` a layer."""
-        return tuple(block.initial_state(batch_size) for block in self._blocks())
-
-    def advance(self, tokens: Tensor, state: LanguageState) -> tuple[Tensor, LanguageState]:
-        """Keys and values of the tokens are appended to the state's; see `LanguageModel.advance`."""
-        num_read = state[0][0].shape[2]
-        self.check_tokens(tokens, num_read)
-        u, domain = self.tokens(tokens)
-        if self.positions is not None:
-            u = u + self.positions[num_read : num_read + tokens.shape[1]]
-        u = self.dropout(self.scale * u)
-        reached = []
-        for block, past in zip(self._blocks(), state, strict=True):
-            u, seen = block.scan(u, domain, past)
-            reached.append(seen)
-        return nn.functional.linear(self.norm(u) / self.scale, self.tokens.weight), tuple(reached)
-
-    def _blocks(self) -> "list[ResidualBlock]":
-        return [block for block in self.blocks if isinstance(block, ResidualBlock)]
+        scale = math.sqrt(config.embed_dim)
+        super().__init__(
+            vocab_size,
+            context,
+            config,
+            token_std=1 / scale,
+            position_std=0.3 / scale if config.positions == "learned" else None,
+            scale=scale,
+            dropout=config.dropout,
+        )
+        self.config = config

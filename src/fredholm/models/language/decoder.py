@@ -1,6 +1,7 @@
 """What language models of causal blocks share: embedding, the pass through the blocks, their states, the head."""
 
 import abc
+import dataclasses
 from collections.abc import Iterator
 from typing import ClassVar, Protocol, cast, final
 
@@ -8,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from fredholm._settings import check_count
 from fredholm.domains import Domain, Sequence
 from fredholm.kernels import State
 from fredholm.models.language.language_model import LanguageModel, LanguageState
@@ -32,26 +34,68 @@ class CausalBlock(Protocol):
 class Decoder(LanguageModel):
     """Token embeddings, causal blocks, a norm, and a head: logits of the next token.
 
-    The state is the number of tokens read, and what each block keeps.
+    The signal is s (E[t] + P[place]), where P is there if places are learned, and logits are head(N(u)) / s. The state
+    is the number of tokens read, and what each block keeps.
 
-    Attributes:
-        tokens: the embeddings.
-        dropout: after the embedding.
-        blocks: `CausalBlock`s.
-        norm: before the head.
-        head: its map without constants; None: the embeddings serve.
+    Args:
+        vocab_size: number of tokens V.
+        context: longest sequence.
+        config: the stack.
+        token_std: deviation of the embeddings and of the head in a new model.
+        position_std: that of learned places; None: there are none.
+        scale: s.
+        dropout: rate after the embedding.
+        tied_head: whether the embeddings are the head's map too.
+
+    Raises:
+        ValueError: sizes below 1.
     """
 
-    tokens: nn.Embedding
-    dropout: nn.Dropout
-    blocks: nn.ModuleList
-    norm: nn.Module
-    head: nn.Linear | None
-    token_rows: ClassVar[tuple[str, ...]] = ("tokens.weight",)
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Config(LanguageModel.Config):
+        """A stack of blocks."""
 
-    @abc.abstractmethod
-    def placed(self, embedded: Tensor, places: Tensor) -> Tensor:
-        """Embeddings `(B, T, C)` of tokens at places `(T,)` or `(B, T)`, with what the model adds of these."""
+        embed_dim: int
+        depth: int
+
+        @abc.abstractmethod
+        def block(self, layer: int) -> nn.Module:
+            """A new `CausalBlock`, that of layer 1 … depth."""
+
+        @abc.abstractmethod
+        def last_norm(self) -> nn.Module:
+            """What comes before the head."""
+
+    token_rows: ClassVar[tuple[str, ...]] = ("tokens.weight",)
+    place_rows: ClassVar[tuple[str, ...]] = ("positions.weight",)
+
+    def __init__(
+        self,
+        vocab_size: int,
+        context: int,
+        config: Config,
+        *,
+        token_std: float = 0.02,
+        position_std: float | None = None,
+        scale: float = 1.0,
+        dropout: float = 0.0,
+        tied_head: bool = True,
+    ) -> None:
+        super().__init__()
+        for what, size in (("vocab_size", vocab_size), ("context", context)):
+            check_count(f"models.{type(self).__name__}", what, size)
+        self.vocab_size, self.context, self.scale = vocab_size, context, scale
+        self.tokens = nn.Embedding(vocab_size, config.embed_dim)
+        self.positions = None if position_std is None else nn.Embedding(context, config.embed_dim)
+        self.dropout = nn.Dropout(dropout)
+        self.blocks = nn.ModuleList(config.block(layer) for layer in range(1, config.depth + 1))
+        self.norm = config.last_norm()
+        self.head = None if tied_head else nn.Linear(config.embed_dim, vocab_size, bias=False)
+        nn.init.normal_(self.tokens.weight, std=token_std)
+        if self.positions is not None and position_std is not None:
+            nn.init.normal_(self.positions.weight, std=position_std)
+        if self.head is not None:
+            nn.init.normal_(self.head.weight, std=token_std)
 
     @final
     def forward(self, tokens: Tensor, key_padding_mask: Tensor | None = None) -> Tensor:
@@ -74,7 +118,7 @@ class Decoder(LanguageModel):
                     f"got {tuple(key_padding_mask.shape)} {key_padding_mask.dtype}"
                 )
             places = (key_padding_mask.cumsum(1) - 1).clamp_min(0)
-        u = self.dropout(self.placed(self.tokens(tokens), places))
+        u = self._embedded(tokens, places)
         domain = Sequence(tokens.shape[1]).to(tokens.device)
         for block in self.causal_blocks():
             u = block(u, domain, key_padding_mask)
@@ -93,7 +137,7 @@ class Decoder(LanguageModel):
         num_read = int(read[0]) if len(read) else 0
         self.check_tokens(tokens, num_read)
         places = torch.arange(num_read, num_read + tokens.shape[1], device=tokens.device)
-        u = self.dropout(self.placed(self.tokens(tokens), places))
+        u = self._embedded(tokens, places)
         domain = Sequence(tokens.shape[1], first=num_read).to(tokens.device)
         reached: list[tuple[Tensor, ...]] = [(read + tokens.shape[1],)]
         for block, past in zip(self.causal_blocks(), layers, strict=True):
@@ -107,6 +151,13 @@ class Decoder(LanguageModel):
         for block in self.blocks:
             yield cast(CausalBlock, block)
 
+    def _embedded(self, tokens: Tensor, places: Tensor) -> Tensor:
+        """`(B, T, C)` of tokens at places `(T,)` or `(B, T)`."""
+        u = self.tokens(tokens)
+        u = u if self.positions is None else u + self.positions(places)
+        return self.dropout(u if self.scale == 1.0 else self.scale * u)
+
     def _logits(self, u: Tensor) -> Tensor:
         u = self.norm(u)
+        u = u if self.scale == 1.0 else u / self.scale
         return F.linear(u, self.tokens.weight) if self.head is None else self.head(u)

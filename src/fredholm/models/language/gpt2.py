@@ -3,9 +3,9 @@
 import dataclasses
 import functools
 import math
-from typing import ClassVar, Self, final
+from typing import Self, final
 
-from torch import Tensor, nn
+from torch import nn
 
 from fredholm._settings import check_count, check_positive, check_rate
 from fredholm.blocks.feed_forward import Activation, FeedForward, activation_module
@@ -13,7 +13,7 @@ from fredholm.blocks.residual import ResidualBlock
 from fredholm.kernels import Attention, Rotary
 from fredholm.kernels.attention.rotary import check_rotary
 from fredholm.models.language.decoder import Decoder
-from fredholm.models.language.language_model import LanguageModel, Positions
+from fredholm.models.language.language_model import Positions
 from fredholm.operators import IntegralOperator
 
 
@@ -35,7 +35,7 @@ class GPT2(Decoder):
     """
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
-    class Config(LanguageModel.Config):
+    class Config(Decoder.Config):
         """Sizes and regularisation of the stack; the defaults are the smallest published model's."""
 
         embed_dim: int = 768
@@ -110,25 +110,18 @@ class GPT2(Decoder):
                 feed_forward_dropout=c.dropout,
             )
 
-    place_rows: ClassVar[tuple[str, ...]] = ("positions.weight",)
+        def last_norm(self) -> nn.Module:
+            """See `Decoder.Config.last_norm`."""
+            return nn.LayerNorm(self.embed_dim, eps=self.norm_epsilon, bias=self.bias)
 
     def __init__(self, vocab_size: int, context: int, config: Config) -> None:
-        super().__init__()
-        for what, size in (("vocab_size", vocab_size), ("context", context)):
-            check_count("models.GPT2", what, size)
-        self.vocab_size, self.context, self.config = vocab_size, context, config
-        self.tokens = nn.Embedding(vocab_size, config.embed_dim)
-        self.positions = nn.Embedding(context, config.embed_dim) if config.positions == "learned" else None
-        self.dropout = nn.Dropout(config.dropout)
-        self.blocks = nn.ModuleList(config.block(layer) for layer in range(1, config.depth + 1))
-        self.norm = nn.LayerNorm(config.embed_dim, eps=config.norm_epsilon, bias=config.bias)
-        self.head = None if config.tied_head else nn.Linear(config.embed_dim, vocab_size, bias=False)
-        nn.init.normal_(self.tokens.weight, std=0.02)
-        if self.positions is not None:
-            nn.init.normal_(self.positions.weight, std=0.01)
-        if self.head is not None:
-            nn.init.normal_(self.head.weight, std=0.02)
-
-    def placed(self, embedded: Tensor, places: Tensor) -> Tensor:
-        """See `Decoder.placed`."""
-        return embedded if self.positions is None else embedded + self.positions(places)
+        position_std = 0.01 if config.positions == "learned" else None
+        super().__init__(
+            vocab_size,
+            context,
+            config,
+            position_std=position_std,
+            dropout=config.dropout,
+            tied_head=config.tied_head,
+        )
+        self.config = config

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 from typing import Self, final
 
-from torch import Tensor, nn
+from torch import nn
 
 from fredholm._settings import check_count, check_positive
 from fredholm.blocks.feed_forward import Activation, GatedFeedForward, activation_module
@@ -13,7 +13,6 @@ from fredholm.kernels import Attention, Rotary
 from fredholm.kernels.attention.rotary import check_rotary
 from fredholm.kernels.kernel import check_heads
 from fredholm.models.language.decoder import Decoder
-from fredholm.models.language.language_model import LanguageModel
 from fredholm.operators import IntegralOperator
 
 
@@ -35,7 +34,7 @@ class Llama(Decoder):
     """
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
-    class Config(LanguageModel.Config):
+    class Config(Decoder.Config):
         """Sizes of the stack; the defaults are those of Llama 3.2 with a billion parameters."""
 
         embed_dim: int = 2048
@@ -80,8 +79,8 @@ class Llama(Decoder):
             """The model; see `Llama`."""
             return Llama(vocab_size, context, self)
 
-        def block(self) -> ResidualBlock:
-            """One of the L blocks."""
+        def block(self, layer: int) -> ResidualBlock:
+            """One of the L blocks, which are all alike."""
             kernel = Attention(
                 self.embed_dim,
                 self.num_heads,
@@ -102,20 +101,10 @@ class Llama(Decoder):
                     nn.init.normal_(parameter, std=0.02)
             return block
 
-    def __init__(self, vocab_size: int, context: int, config: Config) -> None:
-        super().__init__()
-        for what, size in (("vocab_size", vocab_size), ("context", context)):
-            check_count("models.Llama", what, size)
-        self.vocab_size, self.context, self.config = vocab_size, context, config
-        self.tokens = nn.Embedding(vocab_size, config.embed_dim)
-        self.dropout = nn.Dropout(0.0)
-        self.blocks = nn.ModuleList(config.block() for _ in range(config.depth))
-        self.norm = nn.RMSNorm(config.embed_dim, eps=config.norm_epsilon)
-        self.head = None if config.tied_head else nn.Linear(config.embed_dim, vocab_size, bias=False)
-        nn.init.normal_(self.tokens.weight, std=0.02)
-        if self.head is not None:
-            nn.init.normal_(self.head.weight, std=0.02)
+        def last_norm(self) -> nn.Module:
+            """See `Decoder.Config.last_norm`."""
+            return nn.RMSNorm(self.embed_dim, eps=self.norm_epsilon)
 
-    def placed(self, embedded: Tensor, places: Tensor) -> Tensor:
-        """The embeddings as they are: attention reads places; see `Decoder.placed`."""
-        return embedded
+    def __init__(self, vocab_size: int, context: int, config: Config) -> None:
+        super().__init__(vocab_size, context, config, tied_head=config.tied_head)
+        self.config = config

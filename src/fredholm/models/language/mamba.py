@@ -11,7 +11,6 @@ from fredholm.blocks.mamba import MambaBlock
 from fredholm.domains import Domain
 from fredholm.kernels import SelectiveStateSpace, State
 from fredholm.models.language.decoder import Decoder
-from fredholm.models.language.language_model import LanguageModel
 
 
 @final
@@ -31,7 +30,7 @@ class Mamba(Decoder):
     """
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
-    class Config(LanguageModel.Config):
+    class Config(Decoder.Config):
         """Sizes of the stack; the defaults are the smallest published model's."""
 
         embed_dim: int = 768
@@ -66,23 +65,17 @@ class Mamba(Decoder):
             """The model; see `Mamba`."""
             return Mamba(vocab_size, context, self)
 
-    def __init__(self, vocab_size: int, context: int, config: Config) -> None:
-        super().__init__()
-        for what, size in (("vocab_size", vocab_size), ("context", context)):
-            check_count("models.Mamba", what, size)
-        self.vocab_size, self.context, self.config = vocab_size, context, config
-        self.tokens = nn.Embedding(vocab_size, config.embed_dim)
-        self.dropout = nn.Dropout(0.0)
-        self.blocks = nn.ModuleList(MambaLayer(config) for _ in range(config.depth))
-        self.norm = nn.RMSNorm(config.embed_dim, eps=config.norm_epsilon)
-        self.head = None if config.tied_head else nn.Linear(config.embed_dim, vocab_size, bias=False)
-        nn.init.normal_(self.tokens.weight, std=0.02)
-        if self.head is not None:
-            nn.init.normal_(self.head.weight, std=0.02)
+        def block(self, layer: int) -> "MambaLayer":
+            """One of the L layers, which are all alike."""
+            return MambaLayer(self)
 
-    def placed(self, embedded: Tensor, places: Tensor) -> Tensor:
-        """The embeddings as they are: a state space reads the order; see `Decoder.placed`."""
-        return embedded
+        def last_norm(self) -> nn.Module:
+            """See `Decoder.Config.last_norm`."""
+            return nn.RMSNorm(self.embed_dim, eps=self.norm_epsilon)
+
+    def __init__(self, vocab_size: int, context: int, config: Config) -> None:
+        super().__init__(vocab_size, context, config, tied_head=config.tied_head)
+        self.config = config
 
 
 @final

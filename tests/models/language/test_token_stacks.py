@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from fredholm.models import GPT2, Bert, Llama, Mamba
+from fredholm.models import GPT2, Aether, Bert, Llama, Mamba
 from tests.refusals import refused
 
 SIZES: dict[str, Any] = {"embed_dim": 12, "depth": 1}
@@ -13,6 +13,7 @@ MODELS: dict[str, Any] = {
     "GPT-2": lambda: GPT2.Config(**SIZES, num_heads=3).build(11, 9),
     "Llama": lambda: Llama.Config(**SIZES, num_heads=3, num_kv_heads=1).build(11, 9),
     "Mamba": lambda: Mamba.Config(**SIZES).build(11, 9),
+    "Aether": lambda: Aether.Config(**SIZES, num_heads=3).build(11, 9),
     "BERT": lambda: Bert.Config(**SIZES, num_heads=3).build(11, 9),
 }
 
@@ -30,6 +31,16 @@ def test_every_size_has_finite_logits_and_gradients(name: str, shape: tuple[int,
             model.zero_grad()
             logits.float().square().sum().backward()
             assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("name", MODELS)
+def test_hidden_tokens_change_nothing(name: str, side: str) -> None:
+    model, tokens = MODELS[name]().double().eval(), torch.randint(11, (2, 4))
+    padded, mask = torch.randint(11, (2, 7)), torch.zeros(2, 7, dtype=torch.bool)
+    there = slice(3, None) if side == "left" else slice(4)
+    padded[:, there], mask[:, there] = tokens, True
+    torch.testing.assert_close(model(padded, mask)[:, there], model(tokens), rtol=1e-10, atol=1e-10)
 
 
 def test_a_text_without_tokens_has_no_class() -> None:
