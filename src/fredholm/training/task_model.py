@@ -7,8 +7,8 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
-from fredholm import pretrained
 from fredholm.pretrained.checkpoint import find_folder
+from fredholm.pretrained.open_model import open_model
 from fredholm.storage.model_folder import ModelFolder
 from fredholm.tasks.outputs import Outputs
 from fredholm.tasks.prediction import Prediction
@@ -79,9 +79,11 @@ def from_pretrained(
     Raises:
         ValueError, OSError: what is missing, damaged or not supported, by its name, and what to do.
     """
+    if dtype is not None and not dtype.is_floating_point:
+        raise ValueError(f"dtype must be a floating-point type, or None for that of the checkpoint; got {dtype}")
     folder = find_folder(path_or_id, revision)
     if not _is_run(folder):
-        return pretrained.from_pretrained(path_or_id, revision=revision, dtype=dtype)
+        return open_model(folder, dtype)
     with torch.random.fork_rng(devices=[]):  # the first weights are drawn, and then replaced
         run = Run(folder, device="cpu")
         network = run.model()

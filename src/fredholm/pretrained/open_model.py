@@ -7,7 +7,7 @@ from torch import nn
 
 from fredholm.models.saved_model import load_model
 from fredholm.pretrained import timm
-from fredholm.pretrained.checkpoint import Converted, Fields, Tensors, fill, find_folder, find_tensors, read_config
+from fredholm.pretrained.checkpoint import Converted, Fields, Tensors, fill, find_tensors, read_config
 from fredholm.pretrained.decoders import DECODERS
 from fredholm.pretrained.encoders import ENCODERS
 from fredholm.storage.model_folder import ModelFolder
@@ -15,10 +15,8 @@ from fredholm.storage.model_folder import ModelFolder
 CONVERTERS = DECODERS | ENCODERS
 
 
-def from_pretrained(
-    path_or_id: str | Path, *, revision: str | None = None, dtype: torch.dtype | None = torch.float32
-) -> nn.Module:
-    """A model whose mixers are integral operators, with the weights of a checkpoint; its numbers are the peer's.
+def open_model(folder: Path, dtype: torch.dtype | None) -> nn.Module:
+    """A model whose mixers are integral operators, with the weights of a folder; its numbers are the peer's.
 
     Of this library: what `save_pretrained` of a model saved.
 
@@ -28,9 +26,7 @@ def from_pretrained(
     counts places past it unless it is told the places.
 
     Args:
-        path_or_id: a folder with config.json and safetensors, in shards or not; or a hub id, which needs
-            huggingface_hub (`pip install 'fredholm[hub]'`). Pickles are never read.
-        revision: of a hub id: a branch, tag or commit.
+        folder: with config.json and safetensors, in shards or not. Pickles are never read.
         dtype: of the parameters; None: as they are kept.
 
     Returns:
@@ -39,9 +35,6 @@ def from_pretrained(
     Raises:
         ValueError, OSError: what is missing, damaged or not supported, by its name, and what to do.
     """
-    if dtype is not None and not dtype.is_floating_point:
-        raise ValueError(f"dtype must be a floating-point type, or None for that of the checkpoint; got {dtype}")
-    folder = find_folder(path_or_id, revision)
     if ModelFolder.is_one(folder):
         return load_model(folder, dtype).eval()
     fields, tensors = Fields(read_config(folder), str(folder / "config.json")), find_tensors(folder)
