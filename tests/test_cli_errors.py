@@ -281,7 +281,7 @@ def test_nothing_of_the_working_folder_is_imported(tmp_path: Path) -> None:
     assert not (tmp_path / "ran").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_what_a_command_needs_later_is_not_taken_from_the_working_folder(run: Path, tmp_path: Path) -> None:
     (tmp_path / "torchmetrics.py").write_text(PLANTED)
     found = started(tmp_path, sys.executable, "-m", "fredholm", "evaluate", run)

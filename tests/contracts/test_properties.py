@@ -37,7 +37,7 @@ WAYS = {"definition": by_definition, "operator": by_operator}
 EXACT = 1e-9
 
 
-def cells_of(name: str, domains: Iterable[str], choices: Sequence[Levels], each: int = 3) -> Iterator[Cell]:
+def cells_of(name: str, domains: Iterable[str], choices: Sequence[Levels], each: int = 2) -> Iterator[Cell]:
     """Every variant of a kernel on some of these domains that it fits, with the next of some choices of levels.
 
     Domains take turns, and each has a turn, so every choice meets every variant and every domain, though not every pair

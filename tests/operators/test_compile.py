@@ -135,14 +135,8 @@ class OnDomain(torch.nn.Module):
         return self.op(u, self.domain)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "name",
-    [
-        *("points of each entry", "strided grids"),
-        *(pytest.param(name, marks=pytest.mark.long) for name in ("a signal alone", "points and a grid")),
-    ],
-)
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["points of each entry", "strided grids", "a signal alone", "points and a grid"])
 def test_sums(name: str) -> None:
     kernel, domain = SUMS[name]
     op = IntegralOperator(kernel, residual=False).double()

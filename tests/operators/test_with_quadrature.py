@@ -143,7 +143,7 @@ def test_signals_that_are_views_of_others() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=pytest.mark.long if name in ("shared", "per query") else []) for name in sampled()],
+    [pytest.param(name, marks=[] if name == "per query, learned" else pytest.mark.long) for name in sampled()],
 )
 def test_one_graph_with_the_same_numbers_and_losses(name: str) -> None:
     nodes = sampled() | {"shared, learned": MonteCarlo(5, KeyProposal(6, 2).double(), draw="stratified")}

@@ -78,7 +78,7 @@ def test_training_learns_and_repeats_itself(folder: Path) -> None:
             assert outcome.inverted < 50
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_tiny_run_writes_its_results_and_figures(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("matplotlib")
     out = folder / "out"

@@ -67,7 +67,7 @@ def test_scores_of_any_sign_have_a_softmax(monkeypatch: pytest.MonkeyPatch, larg
         ScoreTiled().integrate(made)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_its_memory_grows_with_the_points() -> None:
     """In a process of its own for each size: forward and backward, 96 channels in 6 heads, float32."""
     program = (

@@ -256,7 +256,7 @@ def test_a_smoothed_kernel_is_the_same_on_every_route():
     check_route(BasisTiled(), problem)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_compiles_in_one_graph_for_any_length():
     torch.compiler.reset()
     operator = IntegralOperator(Waves(4, 4, horizon=0.3, is_causal=True), evaluation=BasisFFT())

@@ -162,8 +162,8 @@ def test_a_whole_measure_is_refused() -> None:
         Sum([total, LowRankMLP(4, 2, rank=2, is_causal=True)]).initial_state(1)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("form", [pytest.param("all inputs", marks=pytest.mark.long), "content"])
+@pytest.mark.long
+@pytest.mark.parametrize("form", ["all inputs", "content"])
 @pytest.mark.usefixtures("fresh_compiler")
 def test_steps_and_chunks_compile_whole(form: str) -> None:
     operator = IntegralOperator(make(form)).double()

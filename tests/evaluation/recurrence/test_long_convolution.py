@@ -68,7 +68,7 @@ def test_is_the_route_of_a_whole_sequence_and_the_scan_of_the_rest():
     assert operator.explain(u, key_padding_mask=torch.tensor([True] * 5 + [False])).startswith("Scan:")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_compiles_in_one_graph_for_any_length():
     torch.compiler.reset()
     operator = IntegralOperator(DiagonalStateSpace(3, 2), evaluation=LongConvolution())

@@ -108,7 +108,7 @@ def test_a_point_at_the_time_of_the_one_before_sees_it():
     torch.testing.assert_close(row, tied[:, 1])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_one_graph():
     torch.compiler.reset()
     op = operator(horizon=0.3, spacing=0.1)

@@ -212,7 +212,7 @@ def test_few_samples(n: int, told: str) -> None:
         assert bool(part.grad.isfinite().all())
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_one_graph() -> None:
     op, (u, x) = operator(fields.Rotational(average=True), depth=1), samples()
     queries = torch.rand(2, 3, 2, dtype=torch.float64)

@@ -162,8 +162,8 @@ def test_autocast_trains(kind: AttentionKind) -> None:
     assert all(p.grad is not None and p.grad.isfinite().all() for p in net.parameters())
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["pure", *(pytest.param(k, marks=pytest.mark.long) for k in ("factorised", "linear"))])
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["pure", "factorised", "linear"])
 def test_one_graph(kind: AttentionKind) -> None:
     running: dict[str, Any] = {} if kind == "factorised" else {"accumulation": "running"}
     net, x = model(attention=kind, depth=2, **running).eval(), images()

@@ -120,7 +120,7 @@ def test_bfloat16_autocast_is_close():
     torch.testing.assert_close(rough.float(), exact, atol=0.1, rtol=0.1)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_compiles_whole():
     net, given = model().float(), tokens()
     compiled = torch.compile(net, fullgraph=True, backend="aot_eager")

@@ -223,7 +223,7 @@ def test_low_precision_stays_near() -> None:
     assert (low.float() - net(u)).abs().max() < 0.05 * net(u).abs().max()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_compiles_whole() -> None:
     net, u = model(depth=1).float(), values().float()
     compiled = torch.compile(net, fullgraph=True, backend="aot_eager")

@@ -105,7 +105,7 @@ def test_a_signal_with_gaps():
     check_route(TritonFeatureSum(), problem)
 
 
-@pytest.mark.parametrize("name", ["feature_sums_triton", "feature_tables_triton"])
+@pytest.mark.parametrize("name", [pytest.param("feature_sums_triton", marks=pytest.mark.long), "feature_tables_triton"])
 def test_operator_registration(monkeypatch, name):
     """`opcheck`: schema, fake tensors, autograd and the compiler's view of the operators."""
     calls, original = [], getattr(feature_sum, name)

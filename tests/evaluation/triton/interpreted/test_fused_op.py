@@ -25,9 +25,10 @@ def test_operator_registration(monkeypatch):
     assert set(report.values()) == {"SUCCESS"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("domain", "evaluation"),
-    [(BOTH, AUTO), pytest.param(POINTS, TritonTiled(), marks=pytest.mark.long)],
+    [(BOTH, AUTO), (POINTS, TritonTiled())],
     ids=["auto, token and grid", "named, points"],
 )
 def test_one_graph_with_the_same_numbers(domain, evaluation):
