@@ -1,5 +1,6 @@
 """Every public model is saved and read back with the same outputs."""
 
+import json
 import warnings
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,14 @@ import torch
 from torch import Tensor
 
 from fredholm import encoders, from_pretrained, models
+from fredholm.kernels import Kernel
 from fredholm.models.saved_model import SavedModel, known_classes
+from fredholm.storage.config_json import from_json, to_json
+from tests.contracts.instances import ROWS as KERNELS
+from tests.contracts.instances import table_kernel
 from tests.contracts.settings import Subject, _add_noise, _equal
 from tests.contracts.test_settings import MODELS, TOKEN_STACK, noise
+from tests.refusals import refused
 
 
 def built(subject: Subject, start: dict[str, Any]) -> Any:
@@ -69,6 +75,26 @@ def test_each_image_is_read_back(tmp_path: Path) -> None:
     again = from_pretrained(tmp_path / "saved")
     told: list[Tensor] = [each(batch) for each in (model, again)]
     assert torch.equal(*told)
+
+
+GIVEN_A_FUNCTION = {("LinearAttention", "softplus features"), ("FactorisedInfiniteAttention", "softplus features")}
+"""Which JSON has no form for."""
+
+
+@pytest.mark.parametrize(
+    ("name", "variant"), [(name, variant) for name, row in KERNELS.items() for variant in row.variants]
+)
+def test_kernels_are_what_a_file_says_of_them(name: str, variant: str) -> None:
+    kernel = table_kernel(name, variant, 1)
+    if (name, variant) in GIVEN_A_FUNCTION:
+        with refused(TypeError, "a config holds a function"):
+            to_json(kernel)
+        return
+    told = json.loads(json.dumps(to_json(kernel)))
+    again: Kernel = from_json(told, Kernel, known_classes()).double().eval()
+    again.load_state_dict(kernel.state_dict())
+    assert to_json(again) == told
+    assert str(again) == str(kernel)
 
 
 def test_every_model_has_a_row() -> None:

@@ -14,8 +14,9 @@ from torch import nn
 from fredholm import from_pretrained, kernels, models, quadrature
 from fredholm.models.saved_model import SavedModel
 from fredholm.operators import IntegralOperator
-from fredholm.pretrained import add_kernel
+from fredholm.pretrained import add_kernel, linearise
 from fredholm.storage.integrity import listed, seal
+from fredholm.storage.model_folder import ModelFolder
 from fredholm.storage.tensors import model_tensors, tensor_bytes
 from tests.refusals import refused
 
@@ -166,12 +167,11 @@ def with_other_nodes(model: models.GPT2) -> IntegralOperator:
     return operator.with_quadrature(quadrature.Anchors(2))
 
 
-ADDED = kernels.LowRankMLP(8, 2, 1, rank=2, is_causal=True)
+class OfOnesOwn(kernels.Pointwise):  # pyright: ignore[reportGeneralTypeIssues] - Python lets users do so
+    """A kernel that no file can name."""
+
+
 CHANGES: dict[str, tuple[Callable[[models.GPT2], Any], list[str]]] = {
-    "another kernel": (
-        lambda model: add_kernel(model, kernels.LowRankMLP(8, 2, 1, rank=2, is_causal=True)),
-        ["kernel"],
-    ),
     "another rate": (lambda model: setattr(model.dropout, "p", 0.7), ["dropout.p is 0.7 in place of 0.1"]),
     "another part": (lambda model: setattr(model, "norm", nn.Identity()), ["norm", "Identity", "LayerNorm"]),
     "another size": (
@@ -192,6 +192,45 @@ def test_what_settings_do_not_tell_is_not_saved(change: str, tmp_path: Path) -> 
     with refused(ValueError, "GPT2 was changed", *words, "state_dict"):
         model.save_pretrained(tmp_path / "saved")
     assert not (tmp_path / "saved").exists()
+
+
+@pytest.mark.parametrize("nested", [False, True], ids=["alone", "in a sum"])
+@pytest.mark.parametrize("how", ["a class of one's own", "a function"])
+def test_kernels_that_no_file_can_name_are_not_saved(how: str, nested: bool, tmp_path: Path) -> None:
+    model = gpt2()
+    operator = model.get_submodule("blocks.0.operator")
+    own = OfOnesOwn(8, 8) if "class" in how else kernels.LinearAttention(8, 2, feature_map=torch.relu, is_causal=True)
+    operator.kernel = kernels.Sum([kernels.Attention(8, 2, is_causal=True), own]) if nested else own
+    with refused(ValueError, "the kernel of blocks.0.operator", type(operator.kernel).__name__, "state_dict"):
+        model.save_pretrained(tmp_path / "saved")
+    assert not (tmp_path / "saved").exists()
+
+
+@pytest.mark.parametrize("change", ["added", "replaced"])
+def test_changed_kernels_are_saved_and_read_back(change: str, tmp_path: Path) -> None:
+    model, given = gpt2(), torch.randint(9, (2, 6))
+    if change == "added":
+        add_kernel(model, kernels.LowRankMLP(8, 2, 1, rank=2, is_causal=True), gate=0.3)
+    else:
+        model, _ = linearise(
+            model, lambda old: kernels.LinearAttention(8, 2, is_causal=True), [given], layer_steps=2, whole_steps=2
+        )
+    model.save_pretrained(tmp_path / "saved")
+    again: Any = from_pretrained(tmp_path / "saved")
+    assert torch.equal(again(given), model(given))
+    again.save_pretrained(tmp_path / "again")
+    told = [ModelFolder(tmp_path / name).content["operators"] for name in ("again", "saved")]
+    assert told[0] == told[1]
+
+
+def test_an_operator_that_the_model_has_not(tmp_path: Path) -> None:
+    model = add_kernel(gpt2(), kernels.LowRankMLP(8, 2, 1, rank=2, is_causal=True))
+    model.save_pretrained(tmp_path / "saved")
+    content = ModelFolder(tmp_path / "saved").content
+    content["operators"] = {"blocks.7.operator": next(iter(content["operators"].values()))}
+    (tmp_path / "saved" / "config.json").write_bytes(seal(content))
+    with refused(ValueError, "config.json", "'blocks.7.operator'", "GPT2 has no operator of that name"):
+        from_pretrained(tmp_path / "saved")
 
 
 def test_a_model_of_ones_own_is_not_saved(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from fredholm.domains import Domain, past_mass, whole_grid
 from fredholm.domains.checks import values_can_be_read
+from fredholm.storage.rebuildable import Rebuildable
 
 Range = Mapping[torch.dtype, tuple[float, float]]
 """Between which root mean squares of a signal the numbers of a kernel are right, in each dtype."""
@@ -39,7 +40,7 @@ RANGE_OF_EXPONENTIALS: Range = {
 """That of kernels with exponentials of the signal: a last digit of a score of size S is a relative error of S ε."""
 
 
-class Kernel(nn.Module, abc.ABC):
+class Kernel(nn.Module, Rebuildable, abc.ABC):
     """κ(x, y, u(x), u(y)): what is integrated, with values in the d_out x d_in matrices.
 
     `matrix` is the definition; a kernel that also carries a marker class below gives an evaluation what its fast route

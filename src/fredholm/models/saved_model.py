@@ -1,7 +1,8 @@
 """Models that are saved with all that builds them again, and read back.
 
-A file names classes; they are looked up among the library's own models, encoders, fields and configurations, and
-nothing else is imported or run.
+A file names classes; they are looked up among the library's own models, encoders, fields, kernels and configurations,
+and nothing else is imported or run. Operators whose kernel is another than the model's settings say, such as those of
+`pretrained.linearise`, are named with theirs.
 """
 
 import dataclasses
@@ -15,7 +16,9 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
-from fredholm import encoders, fields
+from fredholm import encoders, fields, kernels
+from fredholm.kernels import Kernel
+from fredholm.operators import IntegralOperator
 from fredholm.storage.config_json import from_json, to_json
 from fredholm.storage.hub import push_folder
 from fredholm.storage.model_folder import SHARD_BYTES, ModelFolder
@@ -40,14 +43,12 @@ class SavedModel(nn.Module, Rebuildable):
             shard_bytes: the most weights of one file; there are several where the model has more.
 
         Raises:
-            ValueError: the folder holds something; the model is not of the library, or was changed after it was built,
-                so that its settings do not tell it.
+            ValueError: the folder holds something; the model is not of the library, or was changed after it was built
+                in more than the kernels of its operators, so that its settings do not tell it.
             OSError: the disk is full or the folder cannot be written.
         """
-        described = to_json(self)
-        _check_described(self, described)
         ModelFolder(Path(folder).expanduser()).write(
-            {"kind": KIND, "model": described},
+            {"kind": KIND, **_described(self)},
             self,
             _card(self, str(folder)),
             overwrite=overwrite,
@@ -98,19 +99,109 @@ def load_model(folder: Path, dtype: torch.dtype | None) -> SavedModel:
         raise ValueError(f"{folder} holds the model of a run; read it with fredholm.from_pretrained")
     try:
         with torch.random.fork_rng(devices=[]):  # the first weights are drawn, and then replaced
-            model: SavedModel = from_json(content.get("model"), SavedModel, known_classes(), "model")
+            model = _built(content)
     except (ValueError, TypeError) as error:
         raise ValueError(f"{place.config_file}: {error}") from error
     place.fill(model, dtype)
     return model
 
 
+def _built(content: Mapping[str, Any]) -> SavedModel:
+    """The model that `_described` describes, with weights of its own; ValueError and TypeError where there is none."""
+    model: SavedModel = from_json(content.get("model"), SavedModel, known_classes(), "model")
+    changed: dict[str, Any] = from_json(
+        content.get("operators", {}), dict[str, _Operator], known_classes(), "operators"
+    )
+    there = _operators(model)
+    for name, operator in changed.items():
+        if name not in there:
+            raise ValueError(f"operators names {name!r:.80}, and {type(model).__name__} has no operator of that name")
+        package, _, last = name.rpartition(".")
+        setattr(model.get_submodule(package), last, operator.build())
+    return model
+
+
+def _described(model: SavedModel) -> dict[str, Any]:
+    """What builds a model like this one.
+
+    Raises:
+        ValueError: nothing of the library does.
+    """
+    name = type(model).__name__
+    if type(model) not in known_classes():
+        raise ValueError(f"{name} is no model of the library, so that nothing could read it back; save its state_dict")
+    content: dict[str, Any] = {"model": to_json(model)}
+    with torch.random.fork_rng(devices=[]):
+        built = _built(content)
+        before = _operators(built)
+        changed = {
+            place: to_json(_Operator.of(operator, place))
+            for place, operator in _operators(model).items()
+            if place in before and _told(operator.kernel) != _told(before[place].kernel)
+        }
+        if changed:
+            content["operators"] = changed
+            built = _built(content)
+    if (change := _first_change(model, built)) is not None:
+        raise ValueError(
+            f"{name} was changed after it was built, so that its settings do not tell it: {change}; build it so, or "
+            "save its state_dict"
+        )
+    return content
+
+
+@final
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Operator:
+    """What an operator is, but for its route, its nodes and its weights."""
+
+    kernel: Kernel
+    residual: bool
+    bias: bool
+    output_projection: bool
+
+    @classmethod
+    def of(cls, operator: IntegralOperator, place: str) -> "_Operator":
+        """That of an operator, which is at this place; ValueError where its kernel cannot be described."""
+        kinds = {type(part) for part in operator.kernel.modules() if isinstance(part, Kernel)}
+        if _told(operator.kernel) is None or not kinds <= set(known_classes()):
+            raise ValueError(
+                f"the kernel of {place}, {type(operator.kernel).__name__}, is not of the library, or was given "
+                "something other than numbers, words and kernels, so that nothing could read it back; save the model's "
+                "state_dict"
+            )
+        return cls(
+            kernel=operator.kernel,
+            residual=operator.residual_weight is not None,
+            bias=operator.bias is not None,
+            output_projection=operator.output_weight is not None,
+        )
+
+    def build(self) -> IntegralOperator:
+        return IntegralOperator(
+            self.kernel, residual=self.residual, bias=self.bias, output_projection=self.output_projection
+        )
+
+
+def _operators(model: nn.Module) -> dict[str, IntegralOperator]:
+    return {name: part for name, part in model.named_modules() if isinstance(part, IntegralOperator)}
+
+
+def _told(kernel: Kernel) -> Any:
+    """A kernel's class and arguments as JSON; None where it was given what JSON has no form for, such as a function."""
+    try:
+        return to_json(kernel)
+    except TypeError:
+        return None
+
+
 @functools.cache
 def known_classes() -> tuple[type, ...]:
-    """The classes that a file may name: models, encoders and fields of the library, and their configurations."""
+    """The classes that a file may name: the library's models, encoders, fields, kernels, and their configurations."""
     from fredholm import models
 
-    exported = [getattr(package, name) for package in (models, encoders, fields) for name in package.__all__]
+    packages = (models, encoders, fields, kernels)
+    exported = [getattr(package, name) for package in packages for name in package.__all__]
     classes = [kind for kind in exported if isinstance(kind, type)]
     classes += [part for kind in classes for part in vars(kind).values() if isinstance(part, type)]
     return tuple(kind for kind in classes if _is_described(kind) and not inspect.isabstract(kind))
@@ -118,20 +209,6 @@ def known_classes() -> tuple[type, ...]:
 
 def _is_described(kind: type) -> bool:
     return issubclass(kind, Rebuildable) or dataclasses.is_dataclass(kind)
-
-
-def _check_described(model: SavedModel, described: Mapping[str, Any]) -> None:
-    """Raises a ValueError unless what is written of a model builds one like it."""
-    name = type(model).__name__
-    if type(model) not in known_classes():
-        raise ValueError(f"{name} is no model of the library, so that nothing could read it back; save its state_dict")
-    with torch.random.fork_rng(devices=[]):
-        built = from_json(described, SavedModel, known_classes(), "model")
-    if (change := _first_change(model, built)) is not None:
-        raise ValueError(
-            f"{name} was changed after it was built, so that its settings do not tell it: {change}; build it so, or "
-            "save its state_dict"
-        )
 
 
 def _first_change(model: nn.Module, built: nn.Module) -> str | None:

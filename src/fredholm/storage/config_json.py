@@ -66,6 +66,8 @@ def from_json(data: Any, expected: Any, known: Sequence[type], where: str = "con
         return _from_union(data, get_args(expected), known, where)
     if get_origin(expected) is tuple:
         return _from_list(data, get_args(expected), known, where)
+    if get_origin(expected) is Sequence:
+        return _from_list(data, (*get_args(expected), ...), known, where)
     if get_origin(expected) is dict:
         if not isinstance(data, dict):
             raise ValueError(f"{where} is {_shown(data)}; expected an object")
