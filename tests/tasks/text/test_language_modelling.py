@@ -10,7 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fredholm.models.language.aether import Aether
+from fredholm.kernels import Rotary
+from fredholm.models import Aether, Llama, Mamba
 from fredholm.models.language.generation import Sampling
 from fredholm.models.language.gpt2 import GPT2
 from fredholm.models.language.language_model import LanguageModel
@@ -189,7 +190,14 @@ def test_without_torchmetrics_the_error_says_what_to_install(tmp_path: Path, mon
 
 
 @pytest.mark.parametrize(
-    "model", [SMALL, Aether.Config(embed_dim=8, depth=1, num_heads=2, dropout=0.0)], ids=["GPT-2", "Aether"]
+    "model",
+    [
+        SMALL,
+        Aether.Config(embed_dim=8, depth=1, num_heads=2, dropout=0.0),
+        Llama.Config(embed_dim=8, depth=1, num_heads=2, num_kv_heads=1, rotary=Rotary()),
+        Mamba.Config(embed_dim=8, depth=1, state_dim=4),
+    ],
+    ids=["GPT-2", "Aether", "Llama", "Mamba"],
 )
 def test_it_learns_and_the_run_comes_back(tmp_path: Path, model: LanguageModel.Config) -> None:
     training = TrainingConfig(
@@ -201,3 +209,24 @@ def test_it_learns_and_the_run_comes_back(tmp_path: Path, model: LanguageModel.C
     run = Run(tmp_path / "run", device="cpu")
     assert run.evaluate() == pytest.approx(result.metrics, rel=1e-6)
     assert run.config.task.model == model  # pyright: ignore[reportAttributeAccessIssue]
+
+
+@pytest.mark.parametrize("kind", [Aether.Config, GPT2.Config, Llama.Config, Mamba.Config])
+@pytest.mark.parametrize("width", [96, 384])
+def test_models_are_sized_for_the_data_where_nothing_is_said(kind: type[LanguageModel.Config], width: int) -> None:
+    found = kind().resized(width, 4, GPT2.Config())
+    sizes: dict[str, Any] = vars(found)
+    assert (sizes["embed_dim"], sizes["depth"]) == (width, 8 if kind is Mamba.Config else 4)
+    with torch.device("meta"):
+        found.build(300, 128)
+    sizes: dict[str, Any] = {"embed_dim": 192, "depth": 3}
+    given: Any = kind(**sizes).resized(width, 4, GPT2.Config())
+    assert (given.embed_dim, given.depth) == (192, 3)
+    with torch.device("meta"):
+        given.build(300, 128)
+
+
+def test_a_llama_keeps_the_heads_that_were_asked_for() -> None:
+    found = Llama.Config(embed_dim=48, num_heads=6, num_kv_heads=3).resized(96, 4, GPT2.Config())
+    assert (found.num_heads, found.num_kv_heads, found.depth) == (6, 3, 4)
+    assert Llama.Config(embed_dim=48, num_heads=24).resized(96, 4, GPT2.Config()).num_kv_heads == 24

@@ -6,7 +6,7 @@ import abc
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Any, ClassVar, Literal, Self, final
+from typing import ClassVar, Literal, Self, final
 
 import torch
 from torch import Tensor
@@ -74,12 +74,27 @@ class LanguageModel(TokenModel):
 
         def resized(self, width: int, depth: int, default: LanguageModel.Config) -> Self:
             """See `SignalModel.Config.resized`; a model that names its sizes otherwise stays as it is."""
+            return self._with_sizes(default, embed_dim=width, depth=depth, num_heads=self._heads(width, default))
+
+        @final
+        def _with_sizes(self, default: LanguageModel.Config, **sizes: object) -> Self:
+            """The settings with those of these sizes that they have, where they are as by default."""
             fields = {field.name for field in dataclasses.fields(self)}
-            if not {"embed_dim", "depth", "num_heads"} <= fields:
+            if not {"embed_dim", "depth"} <= fields:
                 return self
-            defaults = [type(self)(), *([default] if isinstance(default, type(self)) else [])]
-            found: Any = filled(self, defaults, embed_dim=width, depth=depth)
-            return filled(found, defaults, num_heads=math.gcd(found.embed_dim, 2 ** round(math.log2(width / 24))))
+            return filled(self, self._defaults(default), **{name: sizes[name] for name in sizes.keys() & fields})
+
+        @final
+        def _heads(self, width: int, default: LanguageModel.Config) -> int:
+            """Heads that divide the channels, of which there are `width` where none are given."""
+            dim = getattr(self, "embed_dim", width)
+            if any(dim == getattr(each, "embed_dim", None) for each in self._defaults(default)):
+                dim = width
+            return math.gcd(dim, 2 ** round(math.log2(width / 24)))
+
+        @final
+        def _defaults(self, default: LanguageModel.Config) -> list[object]:
+            return [type(self)(), *([default] if isinstance(default, type(self)) else [])]
 
         @abc.abstractmethod
         def build(self, vocab_size: int, context: int) -> LanguageModel:

@@ -13,6 +13,7 @@ from fredholm.kernels import Attention, Rotary
 from fredholm.kernels.attention.rotary import check_rotary
 from fredholm.kernels.kernel import check_heads
 from fredholm.models.language.decoder import Decoder
+from fredholm.models.language.language_model import LanguageModel
 from fredholm.operators import IntegralOperator
 
 
@@ -74,6 +75,14 @@ class Llama(Decoder):
         def one_billion(cls) -> Self:
             """Llama 3.2 1B: 1,235,814,400 parameters with 128,256 tokens."""
             return cls()
+
+        def resized(self, width: int, depth: int, default: LanguageModel.Config) -> Self:
+            """See `SignalModel.Config.resized`; all heads have keys of their own, and positions are not stretched."""
+            heads = self._heads(width, default)
+            of_keys = heads if self.num_heads == type(self)().num_heads else self.num_heads
+            return self._with_sizes(
+                default, embed_dim=width, depth=depth, num_heads=heads, num_kv_heads=of_keys, rotary=Rotary()
+            )
 
         def build(self, vocab_size: int, context: int) -> "Llama":
             """The model; see `Llama`."""

@@ -11,6 +11,7 @@ from fredholm.blocks.mamba import MambaBlock
 from fredholm.domains import Domain
 from fredholm.kernels import SelectiveStateSpace, State
 from fredholm.models.language.decoder import Decoder
+from fredholm.models.language.language_model import LanguageModel
 
 
 @final
@@ -60,6 +61,10 @@ class Mamba(Decoder):
         def smallest(cls) -> Self:
             """24 layers, 768 channels: 129,135,360 parameters with 50,280 tokens."""
             return cls()
+
+        def resized(self, width: int, depth: int, default: LanguageModel.Config) -> Self:
+            """See `SignalModel.Config.resized`; a layer has half of the parameters of a block with a network."""
+            return self._with_sizes(default, embed_dim=width, depth=2 * depth)
 
         def build(self, vocab_size: int, context: int) -> "Mamba":
             """The model; see `Mamba`."""

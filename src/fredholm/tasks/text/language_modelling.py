@@ -22,6 +22,8 @@ from fredholm.models.language.generation import Sampling
 from fredholm.models.language.gpt2 import GPT2
 from fredholm.models.language.itnet_text import ITNetLanguageModel
 from fredholm.models.language.language_model import LanguageModel
+from fredholm.models.language.llama import Llama
+from fredholm.models.language.mamba import Mamba
 from fredholm.models.stack import Stack, stack_of
 from fredholm.tasks.baselines import Baseline
 from fredholm.tasks.inputs import Inputs, Kinds
@@ -88,6 +90,8 @@ class LanguageModelling(TextTask):
         CKCNNText.Config,
         GPT2.Config,
         ITNetLanguageModel.Config,
+        Llama.Config,
+        Mamba.Config,
         *KERNELS,
     )
 
