@@ -22,6 +22,7 @@ from benchmarks import (
     neural_fields,
     one_kernel,
     pretrained,
+    quantised,
     safe_runs,
     scan,
     yat_attention,
@@ -48,6 +49,7 @@ BENCHMARKS: tuple[Benchmark[Any], ...] = (
     neighbours.BENCHMARK,
     one_kernel.BENCHMARK,
     pretrained.BENCHMARK,
+    quantised.BENCHMARK,
     safe_runs.BENCHMARK,
 )
 """All benchmarks, in the order of the list."""

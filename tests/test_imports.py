@@ -53,6 +53,7 @@ OPTIONAL = (
     "jinja2",
     "vl_convert",
     "huggingface_hub",
+    "torchao",
     "transformers",
     "timm",
 )

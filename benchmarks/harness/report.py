@@ -26,7 +26,8 @@ class Row:
     The peer's three fields are None where no peer runs at this size; the error is then against an oracle. The error of
     an approximation is its distance from the exact result, and None where that was not computed. ``per_second`` counts
     what passes in a second where that has a name of its own, such as images. ``stored_mb`` is what lives between
-    forward and backward besides parameters, the output included, where a benchmark counts it.
+    forward and backward besides parameters, the output included, where a benchmark counts it; ``weights_mb`` what the
+    parameters take.
     """
 
     case: str
@@ -40,6 +41,7 @@ class Row:
     max_rel_error: float | None = None
     per_second: float | None = None
     stored_mb: float | None = None
+    weights_mb: float | None = None
 
     @classmethod
     def alone(cls, case: str, n: int, direction: Direction, measured: Alone) -> "Row":
@@ -130,6 +132,7 @@ _COLUMNS: Sequence[_Column] = (
     _Column("ratio", lambda row: _ratio(row.ratio)),
     _Column("peak MB", lambda row: "-" if row.peak_mb is None else f"{row.peak_mb:.0f}"),
     _Column("stored MB", lambda row: "-" if row.stored_mb is None else f"{row.stored_mb:.1f}", always=False),
+    _Column("weights MB", lambda row: "-" if row.weights_mb is None else f"{row.weights_mb:.1f}", always=False),
     _Column("max rel. error", lambda row: "-" if row.max_rel_error is None else f"{row.max_rel_error:.1e}"),
 )
 

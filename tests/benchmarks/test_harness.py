@@ -192,7 +192,7 @@ def test_report_has_exactly_the_agreed_form(rows, tmp_path):
     report = json.loads(text)
     assert set(report) == {"benchmark", "machine", "device", "torch", "triton", "threads", "seed", "rows", "notes"}
     fields = {"case", "n", "direction", "ours_s", "peer", "peer_s", "ratio", "peak_mb", "max_rel_error", "per_second"}
-    fields.add("stored_mb")
+    fields |= {"stored_mb", "weights_mb"}
     assert all(set(row) == fields for row in report["rows"])
     assert report["torch"] == torch.__version__
     assert report["threads"] == torch.get_num_threads()

@@ -220,9 +220,14 @@ def _first_change(model: nn.Module, built: nn.Module) -> str | None:
             return f"{name or 'it'} is {kinds[0]} in place of {kinds[1]}"
         if (change := _other_setting(vars(own[name]), vars(new[name]), name)) is not None:
             return change
-    shapes = [{name: tuple(each.shape) for name, each in part.state_dict().items()} for part in (model, built)]
-    other = sorted(name for name in shapes[0].keys() | shapes[1].keys() if shapes[0].get(name) != shapes[1].get(name))
-    return f"{other[0]} is {shapes[0].get(other[0])} in place of {shapes[1].get(other[0])}" if other else None
+    kinds = [{name: _kind(each) for name, each in part.state_dict().items()} for part in (model, built)]
+    other = sorted(name for name in kinds[0].keys() | kinds[1].keys() if kinds[0].get(name) != kinds[1].get(name))
+    return f"{other[0]} is {kinds[0].get(other[0])} in place of {kinds[1].get(other[0])}" if other else None
+
+
+def _kind(tensor: Tensor) -> str:
+    """The shape of a tensor, and its class where that is another than PyTorch's own."""
+    return f"{'' if type(tensor) is Tensor else type(tensor).__name__}{tuple(tensor.shape)}"
 
 
 OF_EVERY_MODULE = frozenset({*vars(nn.Module()), "_arguments"})
