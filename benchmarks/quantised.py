@@ -20,7 +20,7 @@ from fredholm.models import LanguageModel, Sampling, generate
 from fredholm.pretrained import Quantised, quantise
 
 EXACT = "float32"
-KINDS: Mapping[str, Mapping[str, bool]] = {
+KINDS: Mapping[str, Mapping[str, Any]] = {
     "weights": {},
     "weights and embeddings": {"embeddings": True},
     "weights and signals": {"activations": True},

@@ -10,6 +10,7 @@ Legend
 On a CPU a is stored as a + 64 in 0 … 127: sums of two products then fit 16 bits, which processors without VNNI add in.
 """
 
+from collections.abc import Sequence
 from typing import Any, Self, final
 
 import torch
@@ -37,22 +38,22 @@ class Int8Weight(Tensor):
     `F.linear` and `F.embedding` read the whole numbers. Every other function is given `dequantised()`.
 
     Attributes:
-        values: q, int8 `(d_out, d_in)`; packed for oneDNN where signals are rounded on a CPU.
+        whole: q, int8 `(d_out, d_in)`; packed for oneDNN where signals are rounded on a CPU.
         scale: s, float32 `(d_out,)`.
         rounds_signals: whether signals are rounded too.
     """
 
-    values: Tensor
+    whole: Tensor
     scale: Tensor
     rounds_signals: bool
 
     @staticmethod
     def __new__(
-        cls, values: Tensor, scale: Tensor, size: tuple[int, int], dtype: torch.dtype, rounds_signals: bool
+        cls, whole: Tensor, scale: Tensor, size: Sequence[int], dtype: torch.dtype, rounds_signals: bool
     ) -> "Int8Weight":
         """A tensor without a storage of its own."""
         made = Tensor._make_wrapper_subclass(cls, size, dtype=dtype, device=scale.device)  # type: ignore[attr-defined]
-        made.values, made.scale, made.rounds_signals = values, scale, rounds_signals
+        made.whole, made.scale, made.rounds_signals = whole, scale, rounds_signals
         return made
 
     @classmethod
@@ -65,17 +66,17 @@ class Int8Weight(Tensor):
         """
         wide = weight.detach().float()
         scale = (wide.abs().amax(1) / LARGEST).clamp_min(torch.finfo(torch.float32).tiny)
-        values = (wide / scale[:, None]).round_().to(torch.int8)
-        return cls(_packed(values, rounds_signals), scale, (*weight.shape,), weight.dtype, rounds_signals)
+        whole = (wide / scale[:, None]).round_().to(torch.int8)
+        return cls(_packed(whole, rounds_signals), scale, weight.shape, weight.dtype, rounds_signals)
 
     @property
-    def plain_values(self) -> Tensor:
+    def plain(self) -> Tensor:
         """q, not packed."""
-        return self.values.to_dense().t().contiguous() if self.values.is_mkldnn else self.values
+        return self.whole.to_dense().t().contiguous() if self.whole.is_mkldnn else self.whole
 
     def dequantised(self) -> Tensor:
         """s q, `(d_out, d_in)`, in the dtype that the weight had."""
-        return (self.plain_values * self.scale[:, None]).to(self.dtype)
+        return (self.plain * self.scale[:, None]).to(self.dtype)
 
     def times(self, x: Tensor, bias: Tensor | None) -> Tensor:
         """W x + b for rows x, `(..., d_in)` to `(..., d_out)`.
@@ -96,7 +97,7 @@ class Int8Weight(Tensor):
             return F.linear(x, self.of_torchao(), bias)
         # an operator costs a tenth of a millisecond a call, and the compiler alone needs one
         product = int8_linear if torch.compiler.is_compiling() else _product
-        out = product(x, self.values, self.scale)
+        out = product(x, self.whole, self.scale)
         return out if bias is None else out + bias.to(out.dtype)
 
     def of_torchao(self) -> Tensor:
@@ -110,30 +111,29 @@ class Int8Weight(Tensor):
             ) from error
         signals = QuantizeTensorToInt8Kwargs(granularity=PerRow()) if self.rounds_signals else None
         block = [1, self.shape[1]]
-        return Int8Tensor(self.plain_values, self.scale[:, None], block, self.dtype, act_quant_kwargs=signals)
+        return Int8Tensor(self.plain, self.scale[:, None], block, self.dtype, act_quant_kwargs=signals)
 
     def _moved(self, dtype: torch.dtype | None, device: torch.device | None) -> "Int8Weight":
         dtype = self.dtype if dtype is None else dtype
         if dtype not in DTYPES:
             raise TypeError(f"quantised weights serve float32 and bfloat16; got {dtype}: convert the model before")
-        values, scale = (each.to(device or self.device) for each in (self.plain_values, self.scale))
-        made = type(self)(_packed(values, self.rounds_signals), scale, (*self.shape,), dtype, self.rounds_signals)
-        return made
+        whole, scale = (each.to(device or self.device) for each in (self.plain, self.scale))
+        return Int8Weight(_packed(whole, self.rounds_signals), scale, self.shape, dtype, self.rounds_signals)
 
     def __tensor_flatten__(self) -> tuple[list[str], tuple[torch.dtype, bool]]:
         """What the compiler takes a subclass apart with."""
-        return ["values", "scale"], (self.dtype, self.rounds_signals)
+        return ["whole", "scale"], (self.dtype, self.rounds_signals)
 
     @classmethod
     def __tensor_unflatten__(
         cls, inner: dict[str, Tensor], meta: tuple[torch.dtype, bool], size: Any, stride: Any
     ) -> Self:
         """What the compiler puts it together again with."""
-        return cls(inner["values"], inner["scale"], size, *meta)
+        return cls(inner["whole"], inner["scale"], size, *meta)
 
     def _stable_hash_for_caching(self) -> str:
         """What the compiler keys its caches by: all but the numbers."""
-        return repr((*self.__tensor_flatten__(), (*self.shape,), self.device, self.values.layout))
+        return repr((*self.__tensor_flatten__(), (*self.shape,), self.device, self.whole.layout))
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -157,14 +157,16 @@ class Int8Weight(Tensor):
         kwargs = kwargs or {}
         own = args[0] if args and isinstance(args[0], cls) else None
         if own is not None and func in (aten.detach.default, aten.alias.default, aten.clone.default):
-            inner = [part.clone() if func is aten.clone.default else part.detach() for part in (own.values, own.scale)]
-            made = cls(*inner, (*own.shape,), own.dtype, own.rounds_signals)
+            whole, scale = (
+                part.clone() if func is aten.clone.default else part.detach() for part in (own.whole, own.scale)
+            )
+            made = cls(whole, scale, own.shape, own.dtype, own.rounds_signals)
             return return_and_correct_aliasing(func, args, kwargs, made)
         if own is not None and func is aten._to_copy.default:
             return own._moved(kwargs.get("dtype"), kwargs.get("device"))
         if own is not None and func is aten.embedding.default:
             places = args[1]
-            return (own.plain_values[places] * own.scale[places][..., None]).to(own.dtype)
+            return (own.plain[places] * own.scale[places][..., None]).to(own.dtype)
         if own is not None and func._schema.name.startswith("aten::new_"):
             return func(own.scale.to(own.dtype), *args[1:], **kwargs)
         if own is not None and func._schema.is_mutable:
@@ -177,7 +179,7 @@ class Int8Weight(Tensor):
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         """Plain numbers and what they mean."""
-        parts = (self.plain_values, self.scale, self.dtype, self.rounds_signals, isinstance(self, nn.Parameter))
+        parts = (self.plain, self.scale, self.dtype, self.rounds_signals, isinstance(self, nn.Parameter))
         return restored, parts
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
@@ -186,23 +188,22 @@ class Int8Weight(Tensor):
         memo[id(self)] = made = frozen(made) if isinstance(self, nn.Parameter) else made
         return made
 
-    def __repr__(self) -> str:
+    def __repr__(self, *, tensor_contents: Any = None) -> str:
         """Its size and kind."""
         rounded = ", rounds signals" if self.rounds_signals else ""
         return f"Int8Weight({tuple(self.shape)}, for {self.dtype}, on {self.device}{rounded})"
 
 
-def frozen(weight: Int8Weight) -> nn.Parameter:
+def frozen(weight: Tensor) -> nn.Parameter:
     """The weight as a parameter that does not learn."""
     return nn.Parameter(weight, requires_grad=False)
 
 
 def restored(
-    values: Tensor, scale: Tensor, dtype: torch.dtype, rounds_signals: bool, is_parameter: bool
+    whole: Tensor, scale: Tensor, dtype: torch.dtype, rounds_signals: bool, is_parameter: bool
 ) -> Int8Weight | nn.Parameter:
     """The weight that was pickled, from its parts."""
-    size = (values.shape[0], values.shape[1])
-    made = Int8Weight(_packed(values, rounds_signals), scale, size, dtype, rounds_signals)
+    made = Int8Weight(_packed(whole, rounds_signals), scale, whole.shape, dtype, rounds_signals)
     return frozen(made) if is_parameter else made
 
 
@@ -210,25 +211,25 @@ torch.serialization.add_safe_globals([restored])
 
 
 @torch.library.custom_op("fredholm::int8_linear", mutates_args=())
-def int8_linear(x: Tensor, values: Tensor, scale: Tensor) -> Tensor:
+def int8_linear(x: Tensor, whole: Tensor, scale: Tensor) -> Tensor:
     """W x of `Int8Weight` on a CPU, `(..., d_in)` to `(..., d_out)`, in the dtype of x."""
-    return _product(x, values, scale)
+    return _product(x, whole, scale)
 
 
 @int8_linear.register_fake
-def _(x: Tensor, values: Tensor, scale: Tensor) -> Tensor:
+def _(x: Tensor, whole: Tensor, scale: Tensor) -> Tensor:
     return x.new_empty(*x.shape[:-1], scale.shape[0])
 
 
-def _product(x: Tensor, values: Tensor, scale: Tensor) -> Tensor:
+def _product(x: Tensor, whole: Tensor, scale: Tensor) -> Tensor:
     rows, count = x.reshape(-1, x.shape[-1]), scale.shape[0]
-    if values.is_mkldnn:
-        out = _rounded_product(rows.float(), values, scale).to(x.dtype)
+    if whole.is_mkldnn:
+        out = _rounded_product(rows.float(), whole, scale).to(x.dtype)
     elif 0 < rows.shape[0] <= FEW_ROWS and rows.shape[1] % BLOCK == 0:
         ones = torch.ones_like(scale, dtype=torch.bfloat16)  # the scale itself stays in float32
-        out = (torch._weight_int8pack_mm(rows.bfloat16(), values, ones) * scale).to(x.dtype)
+        out = (torch.ops.aten._weight_int8pack_mm(rows.bfloat16(), whole, ones) * scale).to(x.dtype)
     else:
-        out = F.linear(rows, values.to(x.dtype)) * scale.to(x.dtype)
+        out = F.linear(rows, whole.to(x.dtype)) * scale.to(x.dtype)
     return out.view(*x.shape[:-1], count)
 
 
@@ -238,16 +239,16 @@ def _rounded_product(rows: Tensor, packed: Tensor, scale: Tensor) -> Tensor:
         return rows.new_zeros(0, scale.shape[0])
     step = (rows.abs().amax(-1, keepdim=True) / LARGEST_ACTIVATION).clamp_min(torch.finfo(torch.float32).tiny)
     shift = LARGEST_ACTIVATION + 1
-    whole = (rows / step).round_().add_(shift).to(torch.uint8)
+    shifted = (rows / step).round_().add_(shift).to(torch.uint8)
     zeros = torch.zeros_like(scale, dtype=torch.int32)
     product = torch.ops.onednn.qlinear_pointwise(
-        whole, 1.0, shift, packed, scale, zeros, None, 1.0, 0, torch.float32, "none", [], ""
+        shifted, 1.0, shift, packed, scale, zeros, None, 1.0, 0, torch.float32, "none", [], ""
     )
     return product * step
 
 
-def _packed(values: Tensor, rounds_signals: bool) -> Tensor:
-    return torch.ops.onednn.qlinear_prepack(values, None) if rounds_signals and values.device.type == "cpu" else values
+def _packed(whole: Tensor, rounds_signals: bool) -> Tensor:
+    return torch.ops.onednn.qlinear_prepack(whole, None) if rounds_signals and whole.device.type == "cpu" else whole
 
 
 def linear_arguments(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor | None]:

@@ -1,7 +1,7 @@
 """Linear maps of a trained model in whole numbers of 8 bits.
 
-Which weights are those of linear maps is not looked up but seen: the model runs on the user's data, and a weight is meant
-if `F.linear` is all that reads it. What is read in other ways, such as by a convolution, stays as it is.
+Which weights are those of linear maps is not looked up but seen: the model runs on the user's data, and a weight is
+meant if `F.linear` is all that reads it. What is read in other ways, such as by a convolution, stays as it is.
 """
 
 import copy
@@ -218,7 +218,9 @@ def _tensors(outputs: Any) -> list[Tensor]:
     """The floating-point tensors among what a model answers."""
     found = [part for part in tree_leaves(outputs) if isinstance(part, Tensor) and part.is_floating_point()]
     if not found:
-        raise TypeError(f"quantise: the model must answer with tensors, to tell the error; got {type(outputs).__name__}")
+        raise TypeError(
+            f"quantise: the model must answer with tensors, to tell the error; got {type(outputs).__name__}"
+        )
     return found
 
 
