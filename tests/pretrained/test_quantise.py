@@ -235,6 +235,13 @@ def test_what_cannot_be_quantised() -> None:
         quantise(model, [tokens])
 
 
+def test_a_build_without_onednn_rounds_weights_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
+    with refused(ValueError, "activations=True needs oneDNN"):
+        quantise(gpt2(), [texts()], activations=True)
+    quantise(gpt2(), [texts()])
+
+
 @BOTH
 def test_torchao_computes_the_same(activations: bool) -> None:
     pytest.importorskip("torchao", reason="GPUs need torchao; pip install 'fredholm[quantise]'")

@@ -89,6 +89,8 @@ def quantise(
     """
     check_count("quantise", "min_size", min_size)
     named = _parameters(model)
+    if activations and not torch.backends.mkldnn.is_available() and any(p.device.type == "cpu" for p in named.values()):
+        raise ValueError("quantise: activations=True needs oneDNN, which this build of PyTorch lacks; leave it out")
     batches = [item if isinstance(item, tuple) else (item,) for item in data]
     if not batches:
         raise ValueError("quantise: data holds no batch; give at least one")
