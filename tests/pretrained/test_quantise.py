@@ -76,6 +76,7 @@ def test_zeros_and_nan(activations: bool) -> None:
 @BOTH
 def test_a_model_is_near_and_a_third_of_its_size(activations: bool) -> None:
     model, tokens = gpt2(), texts()
+    model.blocks[1].train()
     before = copy.deepcopy(model.state_dict())
     new, report = quantise(model, [tokens, texts(5)], activations=activations)
     assert len(report.weights) == 12
@@ -91,6 +92,7 @@ def test_a_model_is_near_and_a_third_of_its_size(activations: bool) -> None:
     # the model that was given is as it was
     torch.testing.assert_close(model.state_dict(), before, rtol=0, atol=0)
     assert all(p.requires_grad for p in model.parameters())
+    assert [model.training, model.blocks[1].training, new.blocks[1].training] == [False, True, False]
     assert not any(p.requires_grad for p in new.parameters())
 
 

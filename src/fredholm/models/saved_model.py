@@ -220,9 +220,11 @@ def _first_change(model: nn.Module, built: nn.Module) -> str | None:
             return f"{name or 'it'} is {kinds[0]} in place of {kinds[1]}"
         if (change := _other_setting(vars(own[name]), vars(new[name]), name)) is not None:
             return change
-    kinds = [{name: _kind(each) for name, each in part.state_dict().items()} for part in (model, built)]
-    other = sorted(name for name in kinds[0].keys() | kinds[1].keys() if kinds[0].get(name) != kinds[1].get(name))
-    return f"{other[0]} is {kinds[0].get(other[0])} in place of {kinds[1].get(other[0])}" if other else None
+    own_kinds, new_kinds = ({name: _kind(each) for name, each in part.state_dict().items()} for part in (model, built))
+    for name in sorted(own_kinds.keys() | new_kinds.keys()):
+        if own_kinds.get(name) != new_kinds.get(name):
+            return f"{name} is {own_kinds.get(name)} in place of {new_kinds.get(name)}"
+    return None
 
 
 def _kind(tensor: Tensor) -> str:

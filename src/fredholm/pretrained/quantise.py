@@ -89,43 +89,33 @@ def quantise(
     """
     check_count("quantise", "min_size", min_size)
     named = _parameters(model)
-    if activations and not torch.backends.mkldnn.is_available() and any(p.device.type == "cpu" for p in named.values()):
+    if activations and not torch.backends.mkldnn.is_available() and any(p.is_cpu for p in named.values()):
         raise ValueError("quantise: activations=True needs oneDNN, which this build of PyTorch lacks; leave it out")
     batches = [item if isinstance(item, tuple) else (item,) for item in data]
     if not batches:
         raise ValueError("quantise: data holds no batch; give at least one")
-    seen = _Uses(named)
-    was_training = [module for module in model.modules() if module.training]
-    model.eval()
-    try:
-        with torch.no_grad(), seen:
-            wanted = [_tensors(model(*item)) for item in batches]
-    finally:
-        for module in was_training:
-            module.training = True
+    uses, wanted = _observed(model, named, batches)
     left: dict[str, str] = {}
     memo: dict[int, Any] = {}
     for name, parameter in named.items():
-        if (reason := _reason_against(parameter, seen.of[name], embeddings, min_size)) is not None:
+        if (reason := _reason_against(parameter, uses[name], embeddings, min_size)) is not None:
             left[name] = reason
         elif where is not None and not where(name, parameter):
             left[name] = "not meant by where"
         else:
             _check_numbers(name, parameter)
             # whoever looks a table up reads single rows of it, which packed numbers have not
-            rounds_signals = activations and EMBEDDING not in seen.of[name]
+            rounds_signals = activations and EMBEDDING not in uses[name]
             memo[id(parameter)] = frozen(Int8Weight.of(parameter, rounds_signals=rounds_signals))
     if not memo:
         told = "; ".join(f"{name}: {reason}" for name, reason in list(left.items())[:3])
         raise ValueError(f"quantise: none of the {len(named)} parameters is quantised ({told}, …)")
-    weights = tuple(name for name, parameter in named.items() if id(parameter) in memo)
     new = copy.deepcopy(model, memo).eval().requires_grad_(False)
     with torch.no_grad():
         error = _relative_error((_tensors(new(*item)) for item in batches), wanted)
-    sizes = (sum(_bytes(parameter) for parameter in each.parameters()) for each in (model, new))
-    before, after = sizes
-    report = Quantised(weights=weights, left=left, bytes_before=before, bytes_after=after, error=error)
-    return new, report
+    before, after = (sum(map(_bytes, each.parameters())) for each in (model, new))
+    weights = tuple(name for name in named if name not in left)
+    return new, Quantised(weights=weights, left=left, bytes_before=before, bytes_after=after, error=error)
 
 
 LINEAR, EMBEDDING = "linear", "embedding"
@@ -173,6 +163,21 @@ class _Uses(TorchFunctionMode):
 def _name(func: Any) -> str:
     known = resolve_name(func) or getattr(func, "__name__", str(func))
     return known.removesuffix(".__get__").removesuffix(".default").rpartition(".")[2]
+
+
+def _observed(
+    model: nn.Module, named: Mapping[str, nn.Parameter], batches: Sequence[tuple[Any, ...]]
+) -> tuple[dict[str, set[str]], list[list[Tensor]]]:
+    """What reads each parameter, and what the model answers, in evaluation mode."""
+    seen = _Uses(named)
+    was_training = [module for module in model.modules() if module.training]
+    model.eval()
+    try:
+        with torch.no_grad(), seen:
+            return seen.of, [_tensors(model(*item)) for item in batches]
+    finally:
+        for module in was_training:
+            module.training = True
 
 
 def _parameters(model: nn.Module) -> dict[str, nn.Parameter]:
