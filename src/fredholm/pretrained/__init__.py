@@ -1,4 +1,4 @@
-"""Models from checkpoints, those of other libraries too (`fredholm.from_pretrained`); other kernels in models; 8 bits."""
+"""Models from checkpoints, of other libraries too (`fredholm.from_pretrained`); other kernels in models; 8 bits."""
 
 from fredholm.pretrained.add_kernel import add_kernel
 from fredholm.pretrained.linearise import LayerFit, Linearised, linearise
