@@ -132,7 +132,7 @@ class Problem(Instance):
         assert self.layer.scale is not None
         n, s = self.layer.scale.num_units, self.layer.scale().detach()
         converted = list(result)
-        converted[2 + place] = (result[2 + place] * s * math.log(n / math.log1p(n))).view(())
+        converted[2 + place] = (result[2 + place] * s * math.log(n / math.log1p(n))).view(1)
         return converted
 
 

@@ -64,8 +64,8 @@ def test_golden_parameter_shapes_of_yat_units() -> None:
     assert shapes(YatFeedForward(6, learn_epsilon=True)) == {
         "expand.weight": (24, 6),
         "expand.bias": (24,),
-        "expand.softening.raw": (),
-        "expand.scale.alpha": (),
+        "expand.softening.raw": (1,),
+        "expand.scale.alpha": (1,),
         "contract.weight": (6, 24),
         "contract.bias": (6,),
     }

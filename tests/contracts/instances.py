@@ -74,7 +74,7 @@ def literal(asked: Asked) -> Tensor:
     if isinstance(kernel, kernels.Sum):
         return sum((literal(asked._replace(kernel=term)) for term in kernel.kernels), start=u.new_zeros(()))
     if isinstance(kernel, kernels.Scaled):
-        return kernel.gate * literal(asked._replace(kernel=kernel.kernel))
+        return kernel.gate[0] * literal(asked._replace(kernel=kernel.kernel))
     domain = domain.with_dense_pairs()
     kappa = kernel.matrix(u, domain, query, query_domain)
     omega = kernel.measure(domain).to(kappa.dtype).expand(len(u), domain.num_points)

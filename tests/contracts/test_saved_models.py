@@ -68,6 +68,12 @@ def test_what_is_read_back_is_what_was_saved(row: str, tmp_path: Path) -> None:
         assert _equal(before, after)
 
 
+@pytest.mark.parametrize("row", ROWS)
+def test_no_parameter_is_a_bare_number(row: str) -> None:
+    """`fully_shard` takes none."""
+    assert [name for name, parameter in built(*ROWS[row]).named_parameters() if parameter.ndim == 0] == []
+
+
 def test_each_image_is_read_back(tmp_path: Path) -> None:
     model = each_image().eval()
     batch = encoders.ImageTextBatch(noise(3, 2, 1, 4, 6), torch.zeros(3, 0, dtype=torch.int64))

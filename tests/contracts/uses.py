@@ -18,9 +18,14 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import torch
+import torch.distributed as dist
 from torch import Generator, Tensor, nn
+from torch._C._distributed_c10d import HashStore
 from torch._dynamo.exc import UserError
 from torch._dynamo.testing import CompileCounterWithBackend
+from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
 from torch.export import Dim
 from torch.func import functional_call, grad, jvp, vjp, vmap
 from torch.utils.checkpoint import checkpoint
@@ -412,6 +417,30 @@ def by_meta(label: str) -> None:
     near(OnDomain(operator, case.kind)(*case.inputs()), case.module(*case.inputs()), 0.0)
 
 
+def by_shards(label: str) -> None:
+    """Built on the meta device, sharded by `fully_shard`, given a checkpoint: numbers and gradients of the whole."""
+    case, found = case_of(label, torch.float32), list[list[Tensor]]()
+    with torch.device("meta"):
+        operator = IntegralOperator(kernel_of(label), residual=False)
+    dist.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
+    try:
+        fully_shard(operator)
+        operator.to_empty(device="cpu")
+        whole = StateDictOptions(full_state_dict=True)
+        set_model_state_dict(operator, case.module.operator.state_dict(), options=whole)
+        for module in (OnDomain(operator, case.kind), case.module):
+            u, *more = case.inputs()
+            out = module(u.requires_grad_(), *more)
+            out.square().sum().backward()
+            grads = [u.grad, *(parameter.grad for parameter in module.parameters())]
+            found.append([out, *(g.full_tensor() if isinstance(g, DTensor) else g for g in grads if g is not None)])
+    finally:
+        dist.destroy_process_group()
+    assert len(found[0]) == len(found[1])
+    for got, wanted in zip(*found, strict=True):
+        near(got, wanted, 0.0)
+
+
 USES: dict[str, Callable[[str], None]] = {
     "compile": by_compile,
     "export": by_export,
@@ -428,6 +457,7 @@ USES: dict[str, Callable[[str], None]] = {
     "deepcopy": by_copy,
     "pickle": by_pickle,
     "meta device": by_meta,
+    "fully_shard": by_shards,
 }
 DEAR = ("compile", "export", "ONNX", "AOTInductor")
 """Uses that trace or compile, for seconds a row."""
@@ -491,6 +521,7 @@ COLUMNS = {
     "second derivatives": ("double backward",),
     "checkpointing": ("checkpointing",),
     "copy, pickle, meta": ("deepcopy", "pickle", "meta device"),
+    "`fully_shard`": ("fully_shard",),
 }
 """Columns of the page, each of several uses."""
 

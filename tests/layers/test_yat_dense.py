@@ -159,7 +159,7 @@ def test_signals_and_gradients_keep_their_size_through_depth():
 
 def test_golden_parameter_shapes():
     names = {name: tuple(p.shape) for name, p in YatDense(6, 4, learn_epsilon=True).named_parameters()}
-    assert names == {"weight": (4, 6), "bias": (4,), "softening.raw": (), "scale.alpha": ()}
+    assert names == {"weight": (4, 6), "bias": (4,), "softening.raw": (1,), "scale.alpha": (1,)}
     assert set(YatDense(6, 4, bias=False, scale=False).state_dict()) == {"weight"}
 
 

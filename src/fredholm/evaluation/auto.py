@@ -94,7 +94,7 @@ class TermByTerm(StatefulRoute[Sum | Scaled]):
         """See `Route.compute`."""
         parts, kernel = self._evaluation, integral.kernel
         if isinstance(kernel, Scaled):
-            return kernel.gate * parts.integrate(integral.of(kernel.kernel))
+            return kernel.gate[0] * parts.integrate(integral.of(kernel.kernel))
         return added(parts.integrate(integral.of(term)) for term in kernel.kernels)
 
     def run_refusals(self, integral: Integral[Sum | Scaled], state: State | None, reset: Tensor | None) -> list[str]:
@@ -111,7 +111,7 @@ class TermByTerm(StatefulRoute[Sum | Scaled]):
         assert isinstance(parts, StatefulEvaluation)
         if isinstance(kernel, Scaled):
             out, state = parts.run(integral.of(kernel.kernel), state, reset)
-            return kernel.gate * out, state
+            return kernel.gate[0] * out, state
         terms = kernel.kernels
         before = [None] * len(terms) if state is None else kernel.states_of_terms(state)
         runs = [parts.run(integral.of(term), own, reset) for term, own in zip(terms, before, strict=True)]

@@ -498,7 +498,7 @@ class Scaled(Stateful):
             raise TypeError(f"kernels.Scaled: kernel must be a fredholm kernel; got {type(kernel).__name__}")
         self.kernel = kernel
         like = next(kernel.parameters(), torch.empty(0))
-        self.gate = nn.Parameter(torch.tensor(float(gate), dtype=like.dtype, device=like.device))
+        self.gate = nn.Parameter(torch.tensor([float(gate)], dtype=like.dtype, device=like.device))
         self.in_dim, self.out_dim, self.pos_dim = kernel.in_dim, kernel.out_dim, kernel.pos_dim
         self.is_causal, self.reads_query = kernel.is_causal, kernel.reads_query
         self.signal_range = kernel.signal_range
@@ -530,13 +530,13 @@ class Scaled(Stateful):
     def step(self, u: Tensor, state: State, time: Tensor | None = None) -> tuple[Tensor, State]:
         """g times the step of κ_1; see `Stateful.step`."""
         out, state = stateful(self.kernel).step(u, state, time)
-        return self.gate * out, state
+        return self.gate[0] * out, state
 
     def matrix(
         self, u: Tensor, domain: Domain, query: Tensor | None = None, query_domain: Domain | None = None
     ) -> Tensor:
         """g κ_1; see `Kernel.matrix`."""
-        return self.gate * self.kernel.matrix(u, domain, query, query_domain)
+        return self.gate[0] * self.kernel.matrix(u, domain, query, query_domain)
 
 
 def _unsteppable(part: Kernel, domain: Domain) -> list[str]:

@@ -42,7 +42,7 @@ class OnEdges(Kernel):
 
     Attributes:
         kernel: κ.
-        raw_long_range: what λ is the softplus of; None without it.
+        raw_long_range: what λ is the softplus of, `(1,)`; None without it.
 
     Raises:
         ValueError, TypeError: on a kernel that does not fit, or a λ that is not above 0.
@@ -71,7 +71,7 @@ class OnEdges(Kernel):
         self.edge_mass: EdgeMass = edge_mass
         self.raw_long_range = None
         if long_range is not None:
-            self.raw_long_range = nn.Parameter(torch.tensor(long_range, dtype=torch.float64).expm1().log().float())
+            self.raw_long_range = nn.Parameter(torch.tensor([long_range], dtype=torch.float64).expm1().log().float())
         self.in_dim, self.out_dim, self.pos_dim = kernel.in_dim, kernel.out_dim, kernel.pos_dim
         self.signal_range = kernel.signal_range
         self.reads_query, self.is_affine, self.edge_dim = kernel.reads_query, kernel.is_affine, kernel.edge_dim
@@ -85,7 +85,7 @@ class OnEdges(Kernel):
     @property
     def long_range(self) -> Tensor | None:
         """λ, a number with its gradient; None where there are edges alone."""
-        return None if self.raw_long_range is None else nn.functional.softplus(self.raw_long_range)
+        return None if self.raw_long_range is None else nn.functional.softplus(self.raw_long_range[0])
 
     def on_edges(self, domain: Domain) -> Graph:
         """A graph with its edges as the pairs that the first term sums over (`Domain.list_pairs`).

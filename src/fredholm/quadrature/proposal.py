@@ -122,7 +122,7 @@ class PairProposal(nn.Module):
         self.key = nn.Linear(width, rank, bias=False)
         self.query = nn.Linear(width, rank, bias=False)
         self.readout = nn.Linear(width, 1)
-        self.rate = nn.Parameter(torch.zeros(()))
+        self.rate = nn.Parameter(torch.zeros(1))
         for layer in (self.query, self.readout):
             nn.init.zeros_(layer.weight)
         nn.init.zeros_(self.readout.bias)
@@ -135,4 +135,4 @@ class PairProposal(nn.Module):
         queries = self.query(self.query_features(query[:, rows], asked))
         displacement = domain.displacement(asked_pos.detach())
         squared = displacement.square().sum(-1).to(queries.dtype)
-        return queries @ self.key(keys).mT + self.readout(keys).mT - self.rate * squared
+        return queries @ self.key(keys).mT + self.readout(keys).mT - self.rate[0] * squared

@@ -114,7 +114,7 @@ class Softening(nn.Module):
         learned: whether it is a parameter.
 
     Attributes:
-        raw: ρ, 0-dim, where ε is learned; else None.
+        raw: ρ, `(1,)`, where ε is learned; else None.
 
     Raises:
         ValueError: unless `epsilon` is finite and above 0.
@@ -128,7 +128,7 @@ class Softening(nn.Module):
         self.epsilon, self.learned = float(epsilon), learned
         # log(exp(ε) - 1), which neither overflows nor cancels
         start = epsilon + math.log(-math.expm1(-epsilon))
-        self.raw = nn.Parameter(torch.tensor(start)) if learned else None
+        self.raw = nn.Parameter(torch.tensor([start])) if learned else None
         self.register_buffer("value", None if learned else self._number(), persistent=False)
 
     def forward(self) -> Tensor:
@@ -136,7 +136,7 @@ class Softening(nn.Module):
         if self.raw is None:
             assert self.value is not None
             return self.value
-        raw = at_least_float32(self.raw)
+        raw = at_least_float32(self.raw[0])
         return nn.functional.softplus(raw).clamp_min(torch.finfo(torch.float32).tiny)
 
     def _number(self, device: torch.device | None = None) -> Tensor:
@@ -162,7 +162,7 @@ class UnitScale(nn.Module):
         num_units: n, >= 1.
 
     Attributes:
-        alpha: α, 0-dim.
+        alpha: α, `(1,)`.
 
     Raises:
         ValueError: on a number of units below 1.
@@ -173,12 +173,12 @@ class UnitScale(nn.Module):
         if num_units < 1:
             raise ValueError(f"kernels.UnitScale: num_units must be at least 1; got {num_units}")
         self.num_units = num_units
-        self.alpha = nn.Parameter(torch.ones(()))
+        self.alpha = nn.Parameter(torch.ones(1))
 
     def forward(self) -> Tensor:
         """s, 0-dim."""
         base = self.num_units / math.log1p(self.num_units)
-        return torch.exp(math.log(base) * at_least_float32(self.alpha))
+        return torch.exp(math.log(base) * at_least_float32(self.alpha[0]))
 
     def extra_repr(self) -> str:
         """The options that `print(module)` shows."""
