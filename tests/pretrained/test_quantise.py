@@ -171,7 +171,9 @@ def test_copies_and_files(activations: bool, tmp_path: Path) -> None:
     new, _ = quantise(model, [tokens], activations=activations)
     wanted = new(tokens)
     assert torch.equal(copy.deepcopy(new)(tokens), wanted)
-    assert torch.equal(pickle.loads(pickle.dumps(new))(tokens), wanted)  # noqa: S301 - written here
+    unpickled = pickle.loads(pickle.dumps(new))  # noqa: S301 - written here
+    assert torch.equal(unpickled(tokens), wanted)
+    assert all(isinstance(p, nn.Parameter) for p in unpickled.parameters())
     file = io.BytesIO()
     torch.save(new.state_dict(), file)
     file.seek(0)
@@ -184,6 +186,12 @@ def test_copies_and_files(activations: bool, tmp_path: Path) -> None:
     with refused(ValueError, "was changed after it was built", "Int8Weight(64, 256)", "state_dict"):
         new.save_pretrained(tmp_path / "new")
     assert not (tmp_path / "new").exists()
+
+
+def test_autocast_casts_as_it_does_for_others() -> None:
+    weight, x = torch.randn(6, 32), torch.randn(12, 32)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert F.linear(x, Int8Weight.of(weight)).dtype == F.linear(x, weight).dtype == torch.bfloat16
 
 
 def test_what_reads_a_weight_otherwise_gets_the_rounded_numbers() -> None:

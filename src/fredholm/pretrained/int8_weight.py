@@ -235,8 +235,6 @@ def _product(x: Tensor, whole: Tensor, scale: Tensor) -> Tensor:
 
 def _rounded_product(rows: Tensor, packed: Tensor, scale: Tensor) -> Tensor:
     """t s ⊙ q a, of float32 rows `(m, d_in)`."""
-    if not rows.shape[0]:
-        return rows.new_zeros(0, scale.shape[0])
     step = (rows.abs().amax(-1, keepdim=True) / LARGEST_ACTIVATION).clamp_min(torch.finfo(torch.float32).tiny)
     shift = LARGEST_ACTIVATION + 1
     shifted = (rows / step).round_().add_(shift).to(torch.uint8)
