@@ -7,6 +7,7 @@ from typing import Any
 import tyro
 
 from benchmarks import (
+    compiled,
     continuous_convolution,
     converted_layers,
     exact_mlp,
@@ -48,6 +49,7 @@ BENCHMARKS: tuple[Benchmark[Any], ...] = (
     graphs.BENCHMARK,
     neighbours.BENCHMARK,
     one_kernel.BENCHMARK,
+    compiled.BENCHMARK,
     pretrained.BENCHMARK,
     quantised.BENCHMARK,
     safe_runs.BENCHMARK,
