@@ -57,7 +57,8 @@ class PostNormBlock(nn.Module):
         asked = None
         if at is not None:
             asked = subset(domain, at, torch.ones(at.shape, dtype=domain.weights.dtype, device=at.device))
-            u = u.take_along_dim(at.expand(u.shape[0], -1)[..., None], 1)
+            # not by take_along_dim, for which a graph would fix the batch
+            u = u.gather(1, at.expand(u.shape[0], -1)[..., None].expand(-1, -1, u.shape[-1]))
         return self._after(u, self.second(inner, domain, query_domain=asked, key_padding_mask=key_padding_mask))
 
     def initial_state(self, batch_size: int) -> BlockState:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fredholm._settings import is_count
-from fredholm.domains.checks import values_can_be_read
+from fredholm.domains.checks import is_open, values_can_be_read
 from fredholm.domains.pair_list import PairList
 
 SPACING = 1 / 256
@@ -509,6 +509,8 @@ def _checked_start(n: int, spacing: float | None, start: float | None) -> float:
     origin = 0.0 if start is None else start
     if not _is_number(origin) or not abs(origin) < math.inf:
         raise ValueError(f"Sequence: start must be a finite number, the time of the first sample; got {start!r}")
+    if is_open(n):
+        return float(origin)
     last = origin + max(n - 1, 0) * spacing
     # what one step adds must show in every position, or samples would fall together
     if not abs(last) < math.inf or spacing < 4 * max(math.ulp(origin), math.ulp(last)):

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from fredholm._settings import check_count, check_number
-from fredholm.domains.checks import values_can_be_read
+from fredholm.domains.checks import is_open, values_can_be_read
 from fredholm.domains.domain import check_mask, check_tensor, wrapped
 
 SEARCHED_PAIRS = 1 << 22
@@ -133,7 +133,8 @@ def _check_points(pos: Tensor, query_pos: Tensor, mask: Tensor | None, visible: 
         )
     shapes = {"pos": pos.shape[:-2], "query_pos": query_pos.shape[:-2]}
     shapes |= {name: t.shape[:-1] for name, t in (("mask", mask), ("visible", visible)) if t is not None}
-    if len({shape for shape in shapes.values() if shape and shape[0] != 1}) > 1:
+    batches = [shape[0] for shape in shapes.values() if shape and shape[0] != 1]
+    if any(batch != batches[0] for batch in batches[1:]):
         told = ", ".join(f"{name} {shape[0]}" for name, shape in shapes.items() if shape)
         raise ValueError(f"nearest: batch sizes must be one and the same; got {told}")
     if values_can_be_read(pos, query_pos, mask):
@@ -169,21 +170,21 @@ class _Search:
         if radius is not None:
             eps, size = torch.finfo(given).eps, self.query.abs().amax(-1).clamp_min(1.0 if periodic else 0.0)
             self.edge = radius * (1 + 8 * eps) + (4 * eps * size).clamp_max(radius / 100)
-        self.entries = max(self.pos.shape[0], 1 if self.mask is None else len(self.mask))
+        self.entries = max(self.pos.shape[0], 1 if self.mask is None else self.mask.shape[0])
         self.batch = max(self.entries, self.query.shape[0], 1 if self.visible is None else self.visible.shape[0])
 
     def is_worth_cells(self) -> bool:
         """Whether values can be read and there are more pairs than are compared as quickly at once."""
-        pairs = self.batch * self.num_queries * self.num_points
+        if not values_can_be_read(self.pos, self.query, self.mask, self.visible):
+            return False
         most = COMPARED_WHOLE * (1 if self.pos.device.type == "cpu" else 64)
-        return pairs > most and values_can_be_read(self.pos, self.query, self.mask, self.visible)
+        return self.batch * self.num_queries * self.num_points > most
 
     def of_all_pairs(self) -> Neighbours:
         """Every query compared with every point."""
         points = torch.arange(self.num_points, device=self.pos.device)
-        size = max(1, SEARCHED_PAIRS // max(1, self.batch * self.num_points))
         parts = []
-        for rows in torch.arange(self.num_queries, device=self.pos.device).split(size):
+        for rows in self._rows():
             # by differences, because the expansion of the square loses near points
             squared = torch.zeros((), dtype=self.pos.dtype, device=self.pos.device)
             for x, y in zip(self.query[:, rows].unbind(-1), self.pos.unbind(-1), strict=True):
@@ -201,6 +202,13 @@ class _Search:
             for some, fill in zip(zip(*parts, strict=True), (0, torch.inf), strict=True)
         )
         return Neighbours(index, squared)
+
+    def _rows(self) -> list[slice]:
+        """Queries that are compared at a time; all of them in a graph that leaves their number open."""
+        if any(map(is_open, (self.batch, self.num_points, self.num_queries))):
+            return [slice(None)]
+        size = max(1, SEARCHED_PAIRS // max(1, self.batch * self.num_points))
+        return [slice(start, start + size) for start in range(0, max(self.num_queries, 1), size)]
 
     def select(self, squared: Tensor, edge: Tensor | None) -> tuple[Tensor, Tensor]:
         """Places along the last axis of the neighbours among some points, and their squared distances."""

@@ -167,7 +167,7 @@ def windows(images: Tensor, pos: Tensor, size: tuple[int, int]) -> Tensor:
     Returns:
         `(B, N, C·P_h·P_w)`.
     """
-    batch = len(images)
+    batch = images.shape[0]
     extent = pos.new_tensor(images.shape[2:])
     first = (pos * extent - pos.new_tensor(size) / 2).expand(batch, -1, -1)  # of a window's upper left pixel
     corner = first.floor()

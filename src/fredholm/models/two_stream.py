@@ -135,7 +135,7 @@ class TwoStream(SignalModel):
         if self.image_token is None:
             return v, domain
         centre = torch.full((1, domain.pos_dim), 0.5, dtype=domain.pos.dtype, device=domain.device)
-        token = self.image_token.to(v.dtype).expand(len(v), 1, -1)
+        token = self.image_token.to(v.dtype).expand(v.shape[0], 1, -1)
         return torch.cat([token, v], dim=1), Union(Points(centre), domain)
 
     def _pooled(self, u: Tensor, domain: Domain) -> Tensor:

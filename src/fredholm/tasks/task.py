@@ -27,6 +27,7 @@ from .outputs import Outputs
 from .prediction import Prediction
 from .schedule import Preset, Schedule, schedule_for
 from .shown import Shown
+from .tensor_form import TensorForm
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
@@ -273,6 +274,19 @@ class Task(ABC):
     @abstractmethod
     def model(self) -> nn.Module:
         """A new model, initialised from the global torch seed."""
+
+    def tensor_form(self, model: nn.Module) -> TensorForm:
+        """The model as a function of tensors alone, from what a file holds to what `predict` tells.
+
+        It is made from the facts, and needs no data.
+
+        Args:
+            model: of this task, in evaluation mode.
+
+        Raises:
+            ValueError: there is none; the message says why.
+        """
+        raise ValueError(f"the task {self.command!r} does not say which tensors its model takes (Task.tensor_form)")
 
     @abstractmethod
     def train_batch(self, indices: Tensor, generator: torch.Generator) -> Batch:

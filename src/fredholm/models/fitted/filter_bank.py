@@ -35,6 +35,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fredholm._settings import check_count
+from fredholm.domains.checks import is_open, values_can_be_read
 from fredholm.encoders.series import Series, SeriesBatch
 from fredholm.models.fitted.fitted_model import FittedModel
 from fredholm.models.fitted.ridge_head import Regressand, RidgeHead
@@ -161,10 +162,13 @@ class FilterBank(FittedModel[SeriesBatch]):
             ValueError: what `encoders.Series` refuses.
         """
         values, lengths = self._on_grid(inputs)
-        found = values.new_zeros(len(values), self.head.weight.shape[1] - self.head.num_last)
+        found = values.new_zeros(values.shape[0], self.head.weight.shape[1] - self.head.num_last)
         most = self.config.num_nodes
         strides = (lengths + most - 1).div(most, rounding_mode="floor").clamp_min(1)
         with torch.autocast(values.device.type, enabled=False):
+            if not values_can_be_read(values, lengths):
+                found = self._of_any_lengths(values, lengths, strides, found)
+                return torch.cat([found, self._lags(values, lengths)], 1) if self.num_lags else found
             for stride in strides.unique().tolist():
                 alike = (strides == stride).nonzero()[:, 0]
                 alike = alike[lengths[alike].argsort(stable=True)]  # chunks of about one length
@@ -175,10 +179,25 @@ class FilterBank(FittedModel[SeriesBatch]):
                         found[chunk] = self._pooled(values[chunk, :, :longest], lengths[chunk], stride)
         return torch.cat([found, self._lags(values, lengths)], 1) if self.num_lags else found
 
+    def _of_any_lengths(self, values: Tensor, lengths: Tensor, strides: Tensor, found: Tensor) -> Tensor:
+        """What filters read, in a graph: with every stride that there may be, of which each series takes its own."""
+        if not found.shape[1]:
+            return found
+        longest = values.shape[-1]
+        if is_open(longest):
+            raise ValueError(
+                "models.FilterBank: how many samples are passed over depends on how many there are, and the graph "
+                "leaves open how many there are; fix their number"
+            )
+        for stride in range(1, max(1, -(-longest // self.config.num_nodes)) + 1):
+            found = torch.where((strides == stride)[:, None], self._pooled(values, lengths, stride), found)
+        return found
+
     def _lags(self, values: Tensor, lengths: Tensor) -> Tensor:
         """The last samples of each series, `(B, C * num_lags)`, the last one last; 0 before the first."""
         at = lengths[:, None] - self.num_lags + torch.arange(self.num_lags, device=values.device)
-        found = values.take_along_dim(at.clamp(0, max(values.shape[-1] - 1, 0))[:, None], 2)
+        at_channels = at.clamp(0, max(values.shape[-1] - 1, 0))[:, None].expand(-1, values.shape[1], -1)
+        found = values.gather(2, at_channels)  # not take_along_dim, for which a graph would fix the batch
         return torch.where(at[:, None] >= 0, found, 0.0).flatten(1)
 
     def _pooled(self, values: Tensor, lengths: Tensor, stride: int) -> Tensor:
@@ -245,6 +264,13 @@ class FilterBank(FittedModel[SeriesBatch]):
         if mask is None:
             mask = torch.ones(batch, num_samples, dtype=torch.bool, device=values.device)
         lengths = mask.sum(-1)
+        if not values_can_be_read(values, mask):
+            if given.times is not None or given.spacing is not None:
+                raise ValueError(
+                    "models.FilterBank: samples at other times are read anew, series by series, which no graph holds; "
+                    "take values at the spacing of training"
+                )
+            return values.transpose(1, 2), lengths
         spacing = self.sampling.spacing
         rates = torch.full((batch,), spacing, dtype=torch.float64) if given.spacing is None else given.spacing
         is_even = given.times is None and bool((rates.double() / spacing - 1).abs().le(_SAME).all())

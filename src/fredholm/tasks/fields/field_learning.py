@@ -28,6 +28,7 @@ from fredholm.tasks.shown import Shown, device_of, function_view, joined_curves
 from fredholm.tasks.splits.splits import HeldOut, Splits
 from fredholm.tasks.splits.splitting import divided
 from fredholm.tasks.task import Batch, Objective, SplitTask, Suited, Task, Trained
+from fredholm.tasks.tensor_form import BATCH, Axis, OpenAxis, Sizes, Slot, TensorForm, first_of_each
 
 from .answer import Answer, Evaluated, answered, places
 from .batches import draw_samples, joined, standardise
@@ -386,6 +387,53 @@ class FieldLearning(SplitTask[FieldSet]):
         error = torch.where(exists, (found - batch["wanted_values"]) * deviation, 0.0).flatten(1).norm(dim=1)
         zero = (exists * deviation).flatten(1).norm(dim=1)
         metrics["relative_error"].update(error / torch.where(wanted > 0, wanted, zero))
+
+    def tensor_form(self, model: nn.Module) -> TensorForm:
+        """See `Task.tensor_form`: from samples anywhere to any places."""
+        facts, config = self._facts, self.config
+        if config.refine_steps:
+            raise ValueError(
+                f"each field is fitted to its samples in {config.refine_steps} steps of an optimiser (refine_steps), "
+                "which no graph of operations holds; train without them"
+            )
+
+        def call(model: nn.Module, pos: Tensor, values: Tensor, exists: Tensor, places: Tensor) -> Tensor:
+            mean, deviation, told_mean, told_deviation = (
+                part.to(values.device) for part in (*self._scale, *self._target_scale)
+            )
+            batch = {"pos": pos, "values": torch.where(exists[..., None], (values - mean) / deviation, 0.0)}
+            batch["mask"] = exists
+            if config.weigh_frame:
+                batch["frame_weights"] = torch.where(exists, values.norm(dim=-1), 0.0)
+            return self._refined(model, batch)(places).float() * told_deviation + told_mean
+
+        def draw(sizes: Sizes, generator: torch.Generator) -> tuple[Tensor, ...]:
+            batch, count, asked, axes = sizes["batch"], sizes["samples"], sizes["places"], len(facts.coordinates)
+            mean, deviation = self._scale
+            pos = torch.randn(batch, count, axes, generator=generator, dtype=torch.float64)
+            values = mean + deviation * torch.randn(batch, count, len(mean), generator=generator)
+            places = torch.randn(batch, asked, axes, generator=generator, dtype=torch.float64) / 2
+            exists = first_of_each(batch, count)
+            return torch.where(exists[..., None], pos, 0.0), values, exists, places
+
+        samples, places, told = Axis("samples"), Axis("places"), ", ".join(facts.coordinates)
+        along, channels = Axis("coordinates", len(facts.coordinates)), Axis("channels", len(facts.channels))
+        of_samples = f"{', '.join(facts.channels)} of each sample, in the unit of the data"
+        of_places = f"{', '.join(facts.target_channels)} at each place, in the unit of the data"
+        return TensorForm(
+            model=model,
+            call=call,
+            inputs=(
+                Slot("pos", (BATCH, samples, along), f"{told} of each sample, in the unit of the data"),
+                Slot("values", (BATCH, samples, channels), of_samples),
+                Slot("exists", (BATCH, samples), "which samples a function has; the others come last"),
+                Slot("places", (BATCH, places, along), f"{told} of each place that is asked"),
+            ),
+            output=Slot("answers", (BATCH, places, Axis("told", len(facts.target_channels))), of_places),
+            draw=draw,
+            open_axes={"samples": OpenAxis(24, 31, 64), "places": OpenAxis(10, 13, 64)},
+            names={"told": facts.target_channels},
+        )
 
     def _predictions(self, model: nn.Module, inputs: Inputs, device: torch.device) -> list[Prediction]:
         """`file`, `field`, coordinates, values and whether it is `far` from the samples, for each place asked for.

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from fredholm._settings import check_count, filled, refuse_idle
-from fredholm.domains import Domain, Grid, domain_of, nearest, whole_grid
+from fredholm.domains import Domain, Grid, Points, domain_of, nearest, whole_grid
 from fredholm.encoders.function import Function, FunctionBatch, interpolate
 from fredholm.models.field_model import FieldModel
 from fredholm.models.fields.neural_operator import NeuralOperator
@@ -41,6 +41,7 @@ from fredholm.tasks.task import (
     meanings_of_head,
     meanings_of_inputs,
 )
+from fredholm.tasks.tensor_form import BATCH, Axis, OpenAxis, Sizes, Slot, TensorForm, first_of_each
 
 from .answer import Answer, Compared, Evaluated, answered, draw_comparison, places
 from .batches import draw_samples, joined
@@ -120,6 +121,8 @@ class OperatorLearning(DividedTask[FieldSet]):
         grid: UnitGrid | None = None
         """That of all functions, or one for functions of which each has places of its own; None: they share places
         that are no grid."""
+        shares_places: bool = True
+        """Whether all have samples at the same places."""
 
     @dataclass(frozen=True, kw_only=True)
     class Config(SplitTask.Config):
@@ -415,12 +418,15 @@ class OperatorLearning(DividedTask[FieldSet]):
         shown = {"pos": self._placed(samples.pos), "values": values, "mask": samples.exists}
         return self._filled_in(shown) if self.config.fill_in else shown
 
+    def _grid(self, grid: UnitGrid) -> Grid:
+        return Grid(*grid.shape, spacing=grid.spacing, origin=grid.origin, periodic=self.config.is_periodic)
+
     def _filled_in(self, shown: Batch) -> Batch:
         """What is shown, on a grid: its own, or that of the training split."""
         domain, grid = self._domain(shown["pos"], shown["mask"]), self._facts.grid
         if grid is None or (domain.mask is None and whole_grid(domain) is not None):
             return shown
-        onto = Grid(*grid.shape, spacing=grid.spacing, origin=grid.origin, periodic=self.config.is_periodic)
+        onto = self._grid(grid)
         values = interpolate(FunctionBatch(shown["values"], domain), onto)
         return {
             "pos": onto.pos.expand(len(values), -1, -1),
@@ -489,10 +495,13 @@ class OperatorLearning(DividedTask[FieldSet]):
     def _answers(self, model: nn.Module, batch: Batch) -> Tensor:
         """Standardised answers where they are wanted, `(B, Nq, m')`, or `(B, Nq, T·m')` of T steps."""
         domain, asked = (self._domain(batch[f"{name}pos"], batch[f"{name}mask"]) for name in ("", "wanted_"))
-        state = FunctionBatch(batch["values"], domain)
+        steps = batch["wanted_values"].shape[-1] // len(self._facts.target_mean)
+        return self._answers_at(model, FunctionBatch(batch["values"], domain), asked, steps)
+
+    def _answers_at(self, model: nn.Module, state: FunctionBatch, asked: Domain, steps: int) -> Tensor:
+        """See `_answers`; `steps` are those of trajectories that are wanted."""
         if self._facts.num_steps == 1:
             return self._told(model, state, asked)
-        steps = batch["wanted_values"].shape[-1] // len(self._facts.target_mean)
         return torch.cat([*self._rolled_out(model, state, asked, steps)], dim=-1)
 
     def _rolled_out(self, model: nn.Module, state: FunctionBatch, asked: Domain, steps: int) -> Iterator[Tensor]:
@@ -576,6 +585,96 @@ class OperatorLearning(DividedTask[FieldSet]):
         batch = self._batch(part.given, part.targets)
         return float(self._errors(outputs.view_as(batch["wanted_values"]), batch, "l2").mean())
 
+    def tensor_form(self, model: nn.Module) -> TensorForm:
+        """See `Task.tensor_form`: on the grid that all functions share; else from samples anywhere to any places."""
+        facts = self._facts
+        if facts.grid is not None and facts.shares_places:
+            return self._form_on_grid(model, facts.grid)
+        return self._form_of_samples(model)
+
+    def _standardised(self, values: Tensor) -> Tensor:
+        mean, deviation = (part.to(values.device) for part in self._scale)
+        return (values - mean) / deviation
+
+    def _answer_slot(self, *axes: Axis) -> Slot:
+        told = ", ".join(self._facts.target_channels)
+        return Slot("answers", (*axes, Axis("told", len(self._facts.target_channels))), f"{told}, in the unit of the data")
+
+    def _form_on_grid(self, model: nn.Module, grid: UnitGrid) -> TensorForm:
+        facts, origin = self._facts, torch.tensor(self._facts.origin, dtype=torch.float64)
+        along = tuple(Axis(name, count) for name, count in zip(facts.coordinates, grid.shape, strict=True))
+
+        def call(model: nn.Module, values: Tensor) -> Tensor:
+            domain = self._grid(grid).to(values.device)
+            state = FunctionBatch(self._standardised(values.flatten(1, -2)), domain)
+            answers = self._in_unit(self._answers_at(model, state, domain, facts.num_steps))
+            return answers.unflatten(1, grid.shape)
+
+        def draw(sizes: Sizes, generator: torch.Generator) -> tuple[Tensor, ...]:
+            mean, deviation = self._scale
+            drawn = torch.randn(sizes["batch"], *grid.shape, len(mean), generator=generator)
+            return (mean + deviation * drawn,)
+
+        first, step = (torch.tensor(part, dtype=torch.float64) * facts.extent for part in (grid.origin, grid.spacing))
+        places = ", ".join(
+            f"{name} = {start:g} + {by:g} n"
+            for name, start, by in zip(facts.coordinates, (origin + first).tolist(), step.tolist(), strict=True)
+        )
+        about = f"{', '.join(facts.channels)}, in the unit of the data, at {places} for n = 0, 1, ..."
+        return TensorForm(
+            model=model,
+            call=call,
+            inputs=(Slot("values", (BATCH, *along, Axis("channels", len(facts.channels))), about),),
+            output=self._answer_slot(BATCH, *along),
+            draw=draw,
+            names={"told": facts.target_channels},
+        )
+
+    def _form_of_samples(self, model: nn.Module) -> TensorForm:
+        facts, periodic = self._facts, self.config.is_periodic
+
+        def call(model: nn.Module, pos: Tensor, values: Tensor, exists: Tensor, places: Tensor) -> Tensor:
+            shown = torch.where(exists[..., None], self._standardised(values), 0.0)
+            state = FunctionBatch(shown, Points(self._placed(pos), mask=exists, periodic=periodic))
+            if self.config.fill_in and facts.grid is not None:
+                onto = self._grid(facts.grid).to(values.device)
+                state = FunctionBatch(interpolate(state, onto), onto)
+            asked = Points(self._placed(places), periodic=periodic)
+            return self._in_unit(self._answers_at(model, state, asked, facts.num_steps))
+
+        def draw(sizes: Sizes, generator: torch.Generator) -> tuple[Tensor, ...]:
+            batch, count, asked = sizes["batch"], sizes["samples"], sizes["places"]
+            mean, deviation = self._scale
+            values = mean + deviation * torch.randn(batch, count, len(mean), generator=generator)
+            pos, places = (
+                facts.extent * torch.rand(batch, n, len(facts.origin), generator=generator, dtype=torch.float64)
+                + torch.tensor(facts.origin, dtype=torch.float64)
+                for n in (count, asked)
+            )
+            return pos, values, first_of_each(batch, count), places
+
+        samples, places = Axis("samples"), Axis("places")
+        along = Axis("coordinates", len(facts.coordinates))
+        told = ", ".join(facts.coordinates)
+        return TensorForm(
+            model=model,
+            call=call,
+            inputs=(
+                Slot("pos", (BATCH, samples, along), f"{told} of each sample, in the unit of the data"),
+                Slot(
+                    "values",
+                    (BATCH, samples, Axis("channels", len(facts.channels))),
+                    f"{', '.join(facts.channels)} of each sample, in the unit of the data",
+                ),
+                Slot("exists", (BATCH, samples), "which samples a function has; the others come last"),
+                Slot("places", (BATCH, places, along), f"{told} of each place that is asked"),
+            ),
+            output=self._answer_slot(BATCH, places),
+            draw=draw,
+            open_axes={"samples": OpenAxis(24, 31, 64), "places": OpenAxis(10, 13, 64)},
+            names={"told": facts.target_channels},
+        )
+
     def _predictions(self, model: nn.Module, inputs: Inputs, device: torch.device) -> list[Prediction]:
         """`file`, `field`, coordinates and values of each place asked for, of trajectories those of all steps.
 
@@ -636,9 +735,13 @@ class OperatorLearning(DividedTask[FieldSet]):
             "wanted_mask": torch.ones(at.shape[:2], dtype=torch.bool, device=device),
             "wanted_values": torch.zeros(*at.shape[:2], width, device=device),
         }
-        mean, deviation = self._target_scale
-        values = self._answers(model, batch)[0].cpu() * deviation.repeat(steps) + mean.repeat(steps)
-        return Evaluated(one.names[0], asked, values)
+        return Evaluated(one.names[0], asked, self._in_unit(self._answers(model, batch)[0].cpu()))
+
+    def _in_unit(self, answers: Tensor) -> Tensor:
+        """Standardised answers `(..., T·m')` of T steps, in the data's unit."""
+        mean, deviation = (part.to(answers.device) for part in self._target_scale)
+        steps = answers.shape[-1] // len(mean)
+        return answers * deviation.repeat(steps) + mean.repeat(steps)
 
     def _compared(
         self, model: nn.Module, told: Sequence[tuple[FieldSet, Evaluated]], device: torch.device, kind: str
@@ -766,8 +869,13 @@ def measure(train: FieldSet, is_periodic: bool) -> OperatorLearning.Facts:
         origin=tuple(origin.tolist()),
         extent=extent,
         grid=found_grid,
+        shares_places=_share_places(train.given),
         **found,
     )
+
+
+def _share_places(given: Samples) -> bool:
+    return bool((given.pos == given.pos[:1]).all()) and bool(given.exists.all())
 
 
 def _grid_of(given: Samples, pos: Tensor, is_periodic: bool) -> UnitGrid | None:
@@ -781,7 +889,7 @@ def _grid_of(given: Samples, pos: Tensor, is_periodic: bool) -> UnitGrid | None:
     Returns:
         None where all have the same places, which are no grid.
     """
-    if bool((pos == pos[:1]).all()) and bool(given.exists.all()):
+    if _share_places(given):
         lattice = whole_grid(domain_of(pos[0], periodic=is_periodic))
         return None if lattice is None else UnitGrid(lattice.shape, lattice.spacing, lattice.origin)
     places = pos[given.exists]

@@ -46,6 +46,7 @@ from fredholm.tasks.splits.splits import HeldOut, Splits
 from fredholm.tasks.targets import NumberTarget
 from fredholm.tasks.targets.numbers import check_quantiles
 from fredholm.tasks.task import Batch, Objective, SplitTask, Suited, Task, Trained
+from fredholm.tasks.tensor_form import BATCH, Axis, Sizes, Slot, TensorForm
 
 from .long_series import observed_before
 from .windows import Ranges
@@ -504,6 +505,45 @@ class Forecasting(SplitTask[WindowSet]):
         number = facts.target.number_of(levels)
         return levels * batch["scale"][..., None] + batch["last"][..., None], number * batch["scale"] + batch["last"]
 
+    def tensor_form(self, model: nn.Module) -> TensorForm:
+        """See `Task.tensor_form`: from the last samples of a series to those that follow, in the unit of the data."""
+        facts, kind = self._facts, self.config.scale
+        columns = [facts.channels.index(name) for name in facts.told]
+        levels = tuple(f"quantile {level:g}" for level in facts.target.quantiles)
+
+        def call(model: nn.Module, values: Tensor) -> Tensor:
+            deviation = torch.tensor(facts.deviation, dtype=torch.float64, device=values.device)
+            last, scale = _scale_of(values, deviation, kind)
+            outputs = self._outputs(model, {"values": ((values - last) / scale).float()})
+            every, number = self._in_unit(outputs, {"last": last[..., columns], "scale": scale[..., columns]})
+            return torch.cat([number[..., None], every], dim=-1) if levels else number
+
+        def draw(sizes: Sizes, generator: torch.Generator) -> tuple[Tensor, ...]:
+            shape = sizes["batch"], facts.context, len(facts.channels)
+            steps = torch.randn(shape, generator=generator, dtype=torch.float64)
+            return (torch.tensor(facts.deviation, dtype=torch.float64) * (3 + steps.cumsum(1) / facts.context**0.5),)
+
+        told, more = ", ".join(facts.channels), (Axis("levels", 1 + len(levels)),) if levels else ()
+        return TensorForm(
+            model=model,
+            call=call,
+            inputs=(
+                Slot(
+                    "values",
+                    (BATCH, Axis("samples", facts.context), Axis("channels", len(facts.channels))),
+                    f"the last {facts.context} samples of {told}, the newest last, in the unit of the data",
+                ),
+            ),
+            output=Slot(
+                "answers",
+                (BATCH, Axis("horizon", facts.horizon), Axis("told", len(facts.told)), *more),
+                f"the next {facts.horizon} samples of {', '.join(facts.told)}, in the unit of the data",
+            ),
+            draw=draw,
+            names={"told": facts.told} | ({"levels": ("number", *levels)} if levels else {}),
+            notes=("where a value is missing stands the last one before it",),
+        )
+
     def _predictions(self, model: nn.Module, inputs: Inputs, device: torch.device) -> list[Prediction]:
         """A row for each sample after the end of a series: `file`, `series`, `time`, and each channel that is told."""
         facts, rows = self._facts, list[Prediction]()
@@ -588,10 +628,16 @@ class _Scaled(NamedTuple):
     scale: Tensor
 
 
-def _scaled(windows: WindowSet, columns: list[int], deviation: Tensor, kind: Scale) -> _Scaled:
-    seen, told = windows.seen(), windows.told()
-    last, scale = seen[:, -1:], deviation.expand(len(seen), 1, -1)
+def _scale_of(seen: Tensor, deviation: Tensor, kind: Scale) -> tuple[Tensor, Tensor]:
+    """l and s of windows `(n, N, C)`, both `(n, 1, C)`."""
+    scale = deviation.expand(seen.shape[0], 1, -1)
     if kind == "window":
         scale = torch.maximum(seen.std(1, correction=0, keepdim=True), FLOOR * scale)
+    return seen[:, -1:], scale
+
+
+def _scaled(windows: WindowSet, columns: list[int], deviation: Tensor, kind: Scale) -> _Scaled:
+    seen, told = windows.seen(), windows.told()
+    last, scale = _scale_of(seen, deviation, kind)
     answers = (told - last[..., columns]) / scale[..., columns]
     return _Scaled((seen - last) / scale, answers, told, last, scale)

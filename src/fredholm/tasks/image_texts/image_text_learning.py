@@ -37,7 +37,18 @@ from fredholm.tasks.splits.splitting import DividedTask, Parts
 from fredholm.tasks.target_task import TargetTask
 from fredholm.tasks.targets import TARGETS, Answers, Target
 from fredholm.tasks.task import Batch, Meanings, Source, Suited, Task, Trained, meanings_of_head
-from fredholm.tasks.text import MarkedTokenizer, Tokens, context_for
+from fredholm.tasks.tensor_form import (
+    ABOUT_PIXELS,
+    BATCH,
+    Axis,
+    Sizes,
+    Slot,
+    TensorForm,
+    pixel_axes,
+    random_pixels,
+    sizes_of,
+)
+from fredholm.tasks.text import MarkedTokenizer, Tokens, context_for, tokens_axis
 
 from .jsonl_file import JSONL_SUFFIXES
 
@@ -382,7 +393,10 @@ class ImageTextLearning(TargetTask[ImageTextSet], DividedTask[ImageTextSet]):
 
     def _inputs(self, images: Tensor, tokens: list[Tensor]) -> ImageTextBatch:
         padded = pad_sequence(tokens, batch_first=True, padding_value=self.tokenizer.marks.pad)
-        return ImageTextBatch((images / 255 - self._mean) / self._deviation, padded.long())
+        return ImageTextBatch(self._standardised(images), padded.long())
+
+    def _standardised(self, images: Tensor) -> Tensor:
+        return (images / 255 - self._mean.to(images.device)) / self._deviation.to(images.device)
 
     def _plain_inputs(self, learnt: Learnt) -> np.ndarray:
         """Means of pixels on PLAIN_SIDE x PLAIN_SIDE places, of all images, and which tokens the text has."""
@@ -404,6 +418,39 @@ class ImageTextLearning(TargetTask[ImageTextSet], DividedTask[ImageTextSet]):
 
     def _outputs(self, model: nn.Module, batch: Batch) -> Tensor:
         return model(ImageTextBatch(batch["images"], batch["tokens"])).float()
+
+    def tensor_form(self, model: nn.Module) -> TensorForm:
+        """See `Task.tensor_form`: from pixels and tokens, or what is read of them."""
+        facts, target, modalities = self._facts, self.target, self.config.modalities
+        axes = (Axis("images", facts.num_images), *pixel_axes(facts.channels, facts.image_size))
+        pixels = Slot("pixels", (BATCH, *axes), f"{ABOUT_PIXELS}, scaled and cut to this size")
+        slots = {"image": (pixels,), "text": (self.tokenizer.slot,), "both": (pixels, self.tokenizer.slot)}
+
+        def call(model: nn.Module, *inputs: Tensor) -> Tensor:
+            first = inputs[0]
+            nothing = torch.zeros(first.shape[0], 0, dtype=torch.int64, device=first.device)
+            images = nothing if modalities == "text" else self._standardised(first)
+            batch = {"images": images, "tokens": nothing if modalities == "image" else inputs[-1]}
+            return target.answers(self._outputs(model, batch))
+
+        def draw(sizes: Sizes, generator: torch.Generator) -> tuple[Tensor, ...]:
+            batch, drawn = sizes["batch"], list[Tensor]()
+            if modalities != "text":
+                drawn.append(random_pixels((batch, *sizes_of(axes)), generator))
+            if modalities != "image":
+                drawn.append(self.tokenizer.draw(batch, sizes["tokens"], generator))
+            return tuple(drawn)
+
+        return TensorForm(
+            model=model,
+            call=call,
+            inputs=slots[modalities],
+            output=target.slot(BATCH),
+            draw=draw,
+            open_axes={} if modalities == "image" else {"tokens": tokens_axis(facts.context)},
+            names=target.axis_names,
+            files={} if modalities == "image" else facts.files,
+        )
 
     def _predictions(self, model: nn.Module, inputs: Inputs, device: torch.device) -> list[Prediction]:
         """A row for each line of each file: `file`, `line`, and what the target says.

@@ -32,6 +32,7 @@ from fredholm.tasks.splits.splitting import divided
 from fredholm.tasks.target_task import TargetTask
 from fredholm.tasks.targets import TARGETS, Answers, Kind, Target, Wish
 from fredholm.tasks.task import Batch, Meanings, Suited, Task, Trained, meanings_of_head
+from fredholm.tasks.tensor_form import ABOUT_PIXELS, BATCH, Slot, TensorForm, pixel_axes, random_pixels, sizes_of
 
 from .augmentation import Augmentation
 from .patches import divided_into_patches, in_whole_patches
@@ -279,6 +280,23 @@ class ImageLearning(TargetTask[ImageDataset]):
         parts = (model(self._standardise(part / 255).to(device)).float().cpu() for part in images.split(CHUNK))
         return torch.cat(list(parts))
 
+    def tensor_form(self, model: nn.Module) -> TensorForm:
+        """See `Task.tensor_form`: from pixels of the size of training."""
+        facts, target = self._facts, self.target
+
+        def call(model: nn.Module, pixels: Tensor) -> Tensor:
+            return target.answers(self._outputs(model, {"images": self._standardise(pixels / 255)}))
+
+        axes = pixel_axes(facts.channels, facts.image_size)
+        return TensorForm(
+            model=model,
+            call=call,
+            inputs=(Slot("pixels", (BATCH, *axes), f"{ABOUT_PIXELS}, scaled and cut to this size"),),
+            output=target.slot(BATCH),
+            draw=lambda sizes, generator: (random_pixels((sizes["batch"], *sizes_of(axes)), generator),),
+            names=target.axis_names,
+        )
+
     def _predictions(self, model: nn.Module, inputs: Inputs, device: torch.device) -> list[Prediction]:
         """`file` and what the target says of each image; one of an array has its number behind the `file`."""
         found = list(inputs.read(lambda file: self._read(file, inputs.part)))
@@ -301,7 +319,7 @@ class ImageLearning(TargetTask[ImageDataset]):
         return read_images([file], facts.channels, facts.image_size)
 
     def _standardise(self, images: Tensor) -> Tensor:
-        return (images - self._mean) / self._deviation
+        return (images - self._mean.to(images.device)) / self._deviation.to(images.device)
 
 
 def _notes(task: ImageLearning, size: tuple[int, int]) -> tuple[str, ...]:

@@ -38,6 +38,7 @@ from fredholm.tasks.splits.splits import HeldOut, Splits
 from fredholm.tasks.splits.splitting import DividedTask, Parts
 from fredholm.tasks.target_task import TargetTask
 from fredholm.tasks.targets import TARGETS, UNKNOWN, ElementCounts, Target, Wish
+from fredholm.tasks.tensor_form import ABOUT_PIXELS, BATCH, Slot, TensorForm, pixel_axes, random_pixels, sizes_of
 from fredholm.tasks.task import Batch, Meanings, Suited, Task, Trained, meanings_of_head
 
 from .answer import Answered, draw, png_of
@@ -308,7 +309,7 @@ class Segmentation(TargetTask[MaskedImages], DividedTask[MaskedImages]):
         )
         if model is not None:
             given, size = self._standardise(pixels / 255).to(device_of(model)), (mask.shape[0], mask.shape[1])
-            told = torch.cat([logits.argmax(-1).cpu() for _, logits in self.logits(model, given, size)])
+            told = torch.cat([logits[0].argmax(-1).cpu() for _, logits in self.logits(model, given, size)])
             views = (*views, MaskView(title="answer", labels=told, classes=classes))
         return Shown(name=part.names[index], views=views)
 
@@ -342,32 +343,51 @@ class Segmentation(TargetTask[MaskedImages], DividedTask[MaskedImages]):
         """Image by image, some rows of pixels at a time."""
         for image, targets in zip(batch["images"], batch["targets"], strict=True):
             for top, logits in self.logits(model, image[None], (targets.shape[0], targets.shape[1])):
-                known = targets[top : top + len(logits)]
+                known = targets[top : top + logits.shape[1]]
                 there = known != UNKNOWN
                 if bool(there.any()):
-                    yield logits[there], known[there]
+                    yield logits[0, there], known[there]
 
-    def logits(self, model: nn.Module, image: Tensor, size: tuple[int, int]) -> Iterator[tuple[int, Tensor]]:
-        """What a model says of one image: logits `(rows, W, K)` of some rows of pixels after the others.
+    def logits(self, model: nn.Module, images: Tensor, size: tuple[int, int]) -> Iterator[tuple[int, Tensor]]:
+        """What a model says of images: logits `(B, rows, W, K)` of some rows of pixels after the others.
 
         With them comes the number of the first of these rows, from 0 at the top. The layers of the patches
         are computed once.
 
         Args:
-            image: standardised, `(1, C, H', W')`.
+            images: standardised, `(B, C, H', W')`.
             size: height and width H, W of the pixels that are asked, which divide the same box.
         """
         if not isinstance(model, ITNet):
             raise TypeError(f"segmentation asks an ITNet; got a {type(model).__name__}")
         (height, width), stride = size, self.config.stride
-        down, right = (_centres(extent, stride, image.device) for extent in size)
-        answers = model.field(image)
-        for cells in torch.arange(len(down)).split(max(1, QUERIES // len(right))):
-            pos = torch.stack(torch.meshgrid(down[cells], right, indexing="ij"), dim=-1).flatten(0, 1)
-            logits = answers(Points(pos))[0].float().unflatten(0, (len(cells), len(right)))
-            top = int(cells[0]) * stride
-            logits = logits.repeat_interleave(stride, 0)[: height - top].repeat_interleave(stride, 1)[:, :width]
-            yield top, logits
+        down, right = (_centres(extent, stride, images.device) for extent in size)
+        answers = model.field(images)
+        rows = max(1, QUERIES // len(right))
+        for first in range(0, len(down), rows):
+            some, top = down[first : first + rows], first * stride
+            pos = torch.stack(torch.meshgrid(some, right, indexing="ij"), dim=-1).flatten(0, 1)
+            logits = answers(Points(pos)).float().unflatten(1, (len(some), len(right)))
+            logits = logits.repeat_interleave(stride, 1)[:, : height - top]
+            yield top, logits.repeat_interleave(stride, 2)[:, :, :width]
+
+    def tensor_form(self, model: nn.Module) -> TensorForm:
+        """See `Task.tensor_form`: from pixels of the size of training to the probabilities of each of them."""
+        facts, target, size = self._facts, self.target, self._facts.image_size
+
+        def call(model: nn.Module, pixels: Tensor) -> Tensor:
+            rows = [logits for _, logits in self.logits(model, self._standardise(pixels / 255), size)]
+            return target.answers(torch.cat(rows, dim=1))
+
+        axes = pixel_axes(facts.channels, size)
+        return TensorForm(
+            model=model,
+            call=call,
+            inputs=(Slot("pixels", (BATCH, *axes), f"{ABOUT_PIXELS}, scaled to this size"),),
+            output=target.slot(BATCH, *axes[1:]),
+            draw=lambda sizes, generator: (random_pixels((sizes["batch"], *sizes_of(axes)), generator),),
+            names=target.axis_names,
+        )
 
     def _predictions(self, model: nn.Module, inputs: Inputs, device: torch.device) -> list[Prediction]:
         """`file`, where its mask was `saved` if it was, and the `share` of its pixels that each class has.
@@ -410,7 +430,7 @@ class Segmentation(TargetTask[MaskedImages], DividedTask[MaskedImages]):
         """The class of each pixel, uint8 `(H, W)`."""
         given = self._standardise(_resized(asked.image[None] / 255, asked.scaled)).to(device)
         size = (asked.image.shape[1], asked.image.shape[2])
-        mask = torch.cat([logits.argmax(-1) for _, logits in self.logits(model, given, size)])
+        mask = torch.cat([logits[0].argmax(-1) for _, logits in self.logits(model, given, size)])
         return mask.to("cpu", torch.uint8)
 
     def _read(self, file: Path, inputs: Inputs) -> "list[_Asked]":
@@ -446,7 +466,7 @@ class Segmentation(TargetTask[MaskedImages], DividedTask[MaskedImages]):
         return height, width
 
     def _standardise(self, images: Tensor) -> Tensor:
-        return (images - self._mean) / self._deviation
+        return (images - self._mean.to(images.device)) / self._deviation.to(images.device)
 
 
 class _Asked(NamedTuple):

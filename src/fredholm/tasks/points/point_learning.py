@@ -45,6 +45,8 @@ from fredholm.tasks.task import (
     meanings_of_inputs,
 )
 
+from fredholm.tasks.tensor_form import BATCH, Axis, OpenAxis, Sizes, Slot, TensorForm, first_of_each
+
 from .augmentation import CloudAugmentation, Clouds
 from .open import KINDS as POINT_SUFFIXES
 from .turns import principal_turns, turned
@@ -352,7 +354,7 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
         own = torch.tensor([i for i, _ in rows])
         batch = {"pos": torch.where(mask[..., None], clouds.pos[index], 0.0), "mask": mask}
         if clouds.channels:
-            features = (clouds.features[index] - self._mean) / self._deviation
+            features = self._standardised(clouds.features[index])
             batch["features"] = torch.where(mask[..., None], features, 0.0)
         if clouds.weights is not None:
             batch["weights"] = torch.where(mask, clouds.weights[index], 0.0)
@@ -463,6 +465,55 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
             found = self._probabilities(model, moved).cpu()
             told += [own[:size] if self.tells_points else own for own, size in zip(found, part.sizes, strict=True)]
         return told
+
+    def tensor_form(self, model: nn.Module) -> TensorForm:
+        """See `Task.tensor_form`: from the points that the model sees at a time."""
+        facts, target, config = self._facts, self.target, self.config
+        points, channels = Axis("points"), facts.channels
+
+        def call(model: nn.Module, pos: Tensor, exists: Tensor, *features: Tensor) -> Tensor:
+            batch = {"pos": torch.where(exists[..., None], pos, 0.0), "mask": exists}
+            if features:
+                batch["features"] = torch.where(exists[..., None], self._standardised(features[0]), 0.0)
+            batch = self._aligned(batch)
+            whole = PointBatch(batch["pos"], batch.get("features"), exists)
+            return target.answers(model(whole).float())
+
+        def draw(sizes: Sizes, generator: torch.Generator) -> tuple[Tensor, ...]:
+            shape = sizes["batch"], sizes["points"]
+            pos = torch.randn(*shape, 3, generator=generator) * torch.tensor([0.2, 0.3, 0.5])
+            features = [torch.randn(*shape, len(channels), generator=generator)] if channels else []
+            return pos, first_of_each(*shape), *features
+
+        notes = ["of a mesh points are drawn on its surface, each as likely as any other"]
+        if not config.normalise:
+            notes.append("coordinates run from -1 to 1")
+        if config.num_points is not None:
+            notes.append(f"the model saw up to {config.num_points} points at a time, drawn from those of a cloud")
+        if config.votes > 1:
+            notes.append(f"fredholm predict averages what {config.votes} such calls with other points tell")
+        example = max(16, 4 + (config.num_centres or 0))
+        return TensorForm(
+            model=model,
+            call=call,
+            inputs=(
+                Slot("pos", (BATCH, points, Axis("coordinates", 3)), "x, y and z of each point"),
+                Slot("exists", (BATCH, points), "which points a cloud has; the others come last"),
+                *((self._feature_slot(points),) if channels else ()),
+            ),
+            output=target.slot(BATCH, *((points,) if self.tells_points else ())),
+            draw=draw,
+            open_axes={"points": OpenAxis(example, example + 7, config.num_points or 1024)},
+            names=target.axis_names,
+            notes=tuple(notes),
+        )
+
+    def _feature_slot(self, points: Axis) -> Slot:
+        channels = self._facts.channels
+        return Slot("features", (BATCH, points, Axis("features", len(channels))), f"{', '.join(channels)} of each point")
+
+    def _standardised(self, features: Tensor) -> Tensor:
+        return (features - self._mean.to(features.device)) / self._deviation.to(features.device)
 
     def _predictions(self, model: nn.Module, inputs: Inputs, device: torch.device) -> list[Prediction]:
         """A row for each cloud of each file: `file`, `cloud`, and `class` and `probability` of the likeliest class.

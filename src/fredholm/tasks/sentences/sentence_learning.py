@@ -38,7 +38,8 @@ from fredholm.tasks.splits.splitting import divided
 from fredholm.tasks.target_task import TargetTask
 from fredholm.tasks.targets import TARGETS, Answers, Kind, Target
 from fredholm.tasks.task import Batch, Meanings, Suited, Task, Trained, meanings_of_head
-from fredholm.tasks.text import MarkedTokenizer, Tokens, context_for
+from fredholm.tasks.tensor_form import BATCH, TensorForm
+from fredholm.tasks.text import MarkedTokenizer, Tokens, context_for, tokens_axis
 
 from .table import TABLE_SUFFIXES
 
@@ -352,6 +353,20 @@ class SentenceLearning(TargetTask[SentenceSet]):
             tokens = [self._lay_out(sentence)[0] for sentence in sentences[start : start + CHUNK]]
             parts.append(model(self._padded(tokens).to(device)).float().cpu())
         return torch.cat(parts)
+
+    def tensor_form(self, model: nn.Module) -> TensorForm:
+        """See `Task.tensor_form`: from tokens."""
+        target = self.target
+        return TensorForm(
+            model=model,
+            call=lambda model, tokens: target.answers(self._outputs(model, {"tokens": tokens})),
+            inputs=(self.tokenizer.slot,),
+            output=target.slot(BATCH),
+            draw=lambda sizes, generator: (self.tokenizer.draw(sizes["batch"], sizes["tokens"], generator),),
+            open_axes={"tokens": tokens_axis(self._facts.context)},
+            names=target.axis_names,
+            files=self._facts.files,
+        )
 
     def _predictions(self, model: nn.Module, inputs: Inputs, device: torch.device) -> list[Prediction]:
         """A row for each sentence: `file`, `line`, and what the target says.

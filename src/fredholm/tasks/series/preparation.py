@@ -66,7 +66,9 @@ class Preparation:
 
     def apply(self, values: Tensor) -> Tensor:
         """Values `(..., T, C)`, NaN where missing, to finite ones `(..., T, num_channels)`, float32."""
-        mean, deviation = (torch.tensor(each, dtype=torch.float64) for each in (self.mean, self.deviation))
+        mean, deviation = (
+            torch.tensor(each, dtype=torch.float64, device=values.device) for each in (self.mean, self.deviation)
+        )
         observed = ~values.isnan()
         standard = ((values.double() - mean) / deviation).nan_to_num(0.0)
         if self.fill == "last":
@@ -90,5 +92,5 @@ class Preparation:
 
 def _carried(values: Tensor, observed: Tensor) -> Tensor:
     """Values `(..., T, C)`, 0 where not observed, each such one that of the last sample where it was, if there is."""
-    samples = torch.arange(values.shape[-2])[:, None]
+    samples = torch.arange(values.shape[-2], device=values.device)[:, None]
     return values.gather(-2, torch.where(observed, samples, 0).cummax(dim=-2).values)

@@ -44,6 +44,7 @@ from fredholm.tasks.splits.splitting import divided
 from fredholm.tasks.target_task import TargetTask
 from fredholm.tasks.targets import TARGETS, Answers, Kind, Target, Wish
 from fredholm.tasks.task import Batch, Meanings, Suited, Task, Trained, meanings_of_head, meanings_of_inputs
+from fredholm.tasks.tensor_form import BATCH, Axis, OpenAxis, Sizes, Slot, TensorForm, first_of_each
 
 from .open import KINDS as SERIES_SUFFIXES
 from .open import TEXT
@@ -99,6 +100,8 @@ class SeriesLearning(TargetTask[SeriesSet]):
         preparation: Preparation
         spacing: float
         extent: float
+        is_regular: bool = True
+        """Whether its samples lie at the times of their numbers."""
 
     @dataclass(frozen=True, kw_only=True)
     class Config(TargetTask.NumbersConfig):
@@ -318,6 +321,55 @@ class SeriesLearning(TargetTask[SeriesSet]):
             parts.append(self._outputs(model, moved).cpu())
         return torch.cat(parts)
 
+    def tensor_form(self, model: nn.Module) -> TensorForm:
+        """See `Task.tensor_form`: from values at the spacing of training, or with their times."""
+        facts, target, config = self._facts, self.target, self.config
+        if config.permute_seed is not None:
+            raise ValueError(
+                f"the samples of each series are put into another order (permute_seed={config.permute_seed}), which is "
+                "no part of the model; train without it"
+            )
+
+        def call(model: nn.Module, values: Tensor, exists: Tensor, *times: Tensor) -> Tensor:
+            prepared = torch.where(exists[..., None], facts.preparation.apply(values), 0.0)
+            batch = {"values": prepared, "mask": exists, **({"times": times[0]} if times else {})}
+            return target.answers(self._outputs(model, batch))
+
+        def draw(sizes: Sizes, generator: torch.Generator) -> tuple[Tensor, ...]:
+            batch, samples = sizes["batch"], sizes["samples"]
+            mean, deviation = (torch.tensor(part) for part in (facts.preparation.mean, facts.preparation.deviation))
+            values = mean + deviation * torch.randn(batch, samples, len(mean), generator=generator)
+            exists = first_of_each(batch, samples)
+            if facts.preparation.observation:
+                values[torch.rand(values.shape, generator=generator) < 0.2] = torch.nan
+            values = torch.where(exists[..., None], values, 0.0)
+            if facts.is_regular:
+                return values, exists
+            steps = torch.rand(batch, samples, generator=generator, dtype=torch.float64)
+            return values, exists, (2 * facts.spacing * steps).cumsum(1)
+
+        samples, longest = Axis("samples"), max(round(facts.extent / facts.spacing) + 1, 2)
+        example = min(longest, 24)
+        missing = "; NaN where one is missing" if facts.preparation.observation else ""
+        slots = (
+            Slot("values", (BATCH, samples, Axis("channels", len(facts.channels))), f"{_told(facts)}{missing}"),
+            Slot("exists", (BATCH, samples), "which samples a series has; the others come last"),
+            *(() if facts.is_regular else (Slot("times", (BATCH, samples), "of the samples, in ascending order"),)),
+        )
+        notes = (f"samples are {facts.spacing:g} apart, as in training",) if facts.is_regular else ()
+        if config.bin is not None:
+            notes = (*notes, f"each value is the mean over a time of {config.bin:g}, or missing where there is none")
+        return TensorForm(
+            model=model,
+            call=call,
+            inputs=slots,
+            output=target.slot(BATCH),
+            draw=draw,
+            open_axes={"samples": OpenAxis(example, example + 7 if longest < 31 else 31, longest)},
+            names=target.axis_names,
+            notes=notes,
+        )
+
     def _predictions(self, model: nn.Module, inputs: Inputs, device: torch.device) -> list[Prediction]:
         """A row for each series of each file: `file`, `series`, and what the target says.
 
@@ -396,6 +448,10 @@ def batch_of(series: SeriesSet, preparation: Preparation) -> Batch:
     return batch | {"spacing": torch.full((len(series),), series.spacing, dtype=torch.float64)}
 
 
+def _told(facts: SeriesLearning.Facts) -> str:
+    return f"the channels {', '.join(facts.channels)} in the unit of the data"
+
+
 def measure(
     train: SeriesSet, wish: Wish, data: str, *, limit: float | None = None, fill: Fill = "mean"
 ) -> SeriesLearning.Facts:
@@ -420,4 +476,5 @@ def measure(
         preparation=Preparation.learn(train, limit, fill),
         spacing=spacing,
         extent=extent if extent > 0 else spacing,
+        is_regular=train.times is None,
     )

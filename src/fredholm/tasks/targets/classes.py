@@ -160,9 +160,14 @@ class LogitsOfClasses(Target):
         """The probability of every class."""
         return outputs.softmax(-1)
 
+    @property
+    def about_answers(self) -> str:
+        """Probabilities."""
+        return "the probability of every class; they sum to 1"
+
     def answer(self, outputs: Tensor) -> Answer:
         """The probability of every class."""
-        return Answer({}, dict(zip(self.names, self.told(outputs).tolist(), strict=True)))
+        return Answer({}, dict(zip(self.names, self.answers(outputs).tolist(), strict=True)))
 
 
 @final

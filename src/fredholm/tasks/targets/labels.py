@@ -187,9 +187,14 @@ class LabelTarget(Target):
         """The probability of every label."""
         return outputs.sigmoid()
 
+    @property
+    def about_answers(self) -> str:
+        """Probabilities."""
+        return "the probability of every label, each by itself; those of at least 0.5 are told"
+
     def answer(self, outputs: Tensor) -> Answer:
         """The `labels` with a probability of at least a half, joined by |, and the probability of every label."""
-        probabilities = dict(zip(self.names, self.told(outputs).tolist(), strict=True))
+        probabilities = dict(zip(self.names, self.answers(outputs).tolist(), strict=True))
         told = "|".join(name for name, value in probabilities.items() if value >= 0.5)
         return Answer(
             {"labels": told, **{f"probability of {name}": value for name, value in probabilities.items()}}, {}

@@ -200,21 +200,35 @@ class NumberTarget(Target):
         """The numbers in the unit of the data; of quantiles, that nearest to one half, or the mean of two as near."""
         return self.number_of(self.levels_of(outputs))
 
+    @property
+    def answer_names(self) -> tuple[str, ...]:
+        """The numbers; of quantiles also each of them."""
+        return (*self.names, *self.output_names) if self.quantiles else self.names
+
+    def answers(self, outputs: Tensor) -> Tensor:
+        """See `Target.answers`: every number; of quantiles, also each of them."""
+        levels = self.levels_of(outputs)
+        number = self.number_of(levels)
+        return torch.cat([number, levels.flatten(-2)], dim=-1) if self.quantiles else number
+
+    @property
+    def about_answers(self) -> str:
+        """Numbers, and their quantiles."""
+        return "every number in the unit of the data" + ("; then their quantiles" if self.quantiles else "")
+
     def answer(self, outputs: Tensor) -> Answer:
         """Every number by its name; of quantiles, also each of them, such as `height at 0.1`."""
-        told = self.levels_of(outputs[None])
-        cells = dict(zip(self.names, self.number_of(told)[0].tolist(), strict=True))
-        return Answer(cells | dict(zip(self.output_names, told.flatten().tolist(), strict=True)), {})
+        return Answer(dict(zip(self.answer_names, self.answers(outputs).tolist(), strict=True)), {})
 
     def levels_of(self, outputs: Tensor) -> Tensor:
-        """`(B, T, Q)` in the unit of the data, ascending; Q is 1 where the mean is told."""
+        """`(..., T, Q)` in the unit of the data, ascending; Q is 1 where the mean is told."""
         return self._unstandardised(outputs.unflatten(-1, (len(self.names), -1)).sort(-1).values.mT).mT
 
     def _unstandardised(self, numbers: Tensor) -> Tensor:
         return numbers * numbers.new_tensor(self.deviation) + numbers.new_tensor(self.mean)
 
     def number_of(self, told: Tensor) -> Tensor:
-        """What stands for each number, `(B, T)`, of `(B, T, Q)`."""
+        """What stands for each number, `(..., T)`, of `(..., T, Q)`."""
         distances = [abs(level - 0.5) for level in self.quantiles or (0.5,)]
         nearest = [q for q, distance in enumerate(distances) if distance <= min(distances) + 1e-9]
         return told[..., nearest].mean(-1)

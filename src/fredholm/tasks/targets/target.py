@@ -11,6 +11,7 @@ from torch import Tensor
 from fredholm._settings import refuse_idle
 from fredholm.models.fitted.ridge_head import Regressand
 from fredholm.tasks.objective import Objective
+from fredholm.tasks.tensor_form import Axis, Slot
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
@@ -215,7 +216,32 @@ class Target(Regressand):
 
     @abstractmethod
     def told(self, outputs: Tensor) -> Tensor:
-        """What outputs `(n, num_outputs)` say, `(n, len(names))`: probabilities, or numbers in the unit of the data."""
+        """What outputs `(..., num_outputs)` say, `(..., len(names))`: probabilities, or numbers in the unit of the data."""
+
+    @property
+    def answer_names(self) -> tuple[str, ...]:
+        """What each of `answers` is of."""
+        return self.names
+
+    def answers(self, outputs: Tensor) -> Tensor:
+        """All that outputs `(..., num_outputs)` say, `(..., len(answer_names))`; what they tell, and more of it."""
+        return self.told(outputs)
+
+    @property
+    @abstractmethod
+    def about_answers(self) -> str:
+        """What `answers` are, for a person."""
+
+    @final
+    def slot(self, *axes: Axis) -> Slot:
+        """`answers` as what a form gives, of outputs with these axes before their last."""
+        return Slot("answers", (*axes, Axis(PLURALS[self.kind], len(self.answer_names))), self.about_answers)
+
+    @final
+    @property
+    def axis_names(self) -> dict[str, tuple[str, ...]]:
+        """The names along the last axis of `slot`."""
+        return {PLURALS[self.kind]: self.answer_names}
 
     @abstractmethod
     def answer(self, outputs: Tensor) -> Answer:

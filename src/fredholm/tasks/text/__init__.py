@@ -5,7 +5,7 @@ from .byte_pairs import BytePairs
 from .continuation import Piece, continue_text
 from .documents import Separator, cut_documents, split_documents
 from .json_lines import JsonLine, json_lines
-from .marked_tokenizer import MARKS, Layout, MarkedTokenizer, Marks
+from .marked_tokenizer import MARKS, Layout, MarkedTokenizer, Marks, tokens_axis
 from .open import TextSplits, open_text
 from .read import read_text
 from .tokenizer import Bytes, ByteTokenizer, Tokenizer
@@ -34,4 +34,5 @@ __all__ = [
     "open_text",
     "read_text",
     "split_documents",
+    "tokens_axis",
 ]

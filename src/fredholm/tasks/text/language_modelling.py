@@ -32,6 +32,7 @@ from fredholm.tasks.schedule import DEPTH, Preset, schedule_for, width_for
 from fredholm.tasks.shown import Shown, TextPart, TextView, device_of
 from fredholm.tasks.splits.splits import HeldOut
 from fredholm.tasks.task import Batch, Meanings, Objective, Suited, Task, Trained
+from fredholm.tasks.tensor_form import BATCH, Axis, Sizes, Slot, TensorForm
 from fredholm.tasks.text import (
     IGNORED,
     BytePairs,
@@ -295,6 +296,21 @@ class LanguageModelling(TextTask):
         nats, num_tokens, num_bytes = self._sums(model, batch)
         metrics["loss"].update(nats / num_tokens, weight=num_tokens)
         metrics["bits_per_byte"].update(nats / num_bytes / math.log(2), weight=num_bytes)
+
+    def tensor_form(self, model: nn.Module) -> TensorForm:
+        """See `Task.tensor_form`: from tokens."""
+        size, end = self.tokenizer.vocab_size, self.tokenizer.end_of_text
+        tokens = "bytes of UTF-8" if self._facts.tokenizer is None else "numbers of the tokens of tokenizer.json"
+
+        def draw(sizes: Sizes, generator: torch.Generator) -> tuple[Tensor, ...]:
+            return (torch.randint(size, (sizes["batch"], sizes["tokens"]), generator=generator),)
+
+        slot = Slot("tokens", (BATCH, Axis("tokens")), f"{tokens}; {end} stands before each document")
+        return self._logits_form(model, slot, size, draw, self._facts.tokenizer)
+
+    @property
+    def _about_logits(self) -> str:
+        return "a logit of every token that may come next, after each place"
 
     def _predictions(self, model: nn.Module, inputs: Inputs, device: torch.device) -> list[Prediction]:
         """``file``, ``tokens``, ``loss`` in nats a token, ``perplexity`` and ``bits_per_byte`` of each text file."""

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from fredholm.tasks.files.noted import noted
+from fredholm.tasks.tensor_form import BATCH, Axis, OpenAxis, Slot, first_of_each
 
 from .byte_pairs import byte_letters, pieces
 from .library import library_tokenizer, tokenizers_library
@@ -37,6 +38,12 @@ class Marks:
     class_token: int
     separator: int
     mask: int
+
+
+def tokens_axis(context: int) -> OpenAxis:
+    """Of rows of at most so many tokens."""
+    example = max(2, min(12, context - 1))
+    return OpenAxis(example, min(context, example + 5), context)
 
 
 class Layout(NamedTuple):
@@ -88,6 +95,26 @@ class MarkedTokenizer(Tokenizer):
         """The tokens that stand for no text."""
         self.state = json.dumps(json.loads(self._library.to_str()))
         """All there is to know, as JSON."""
+
+    @property
+    def slot(self) -> Slot:
+        """Rows of tokens, as what a form takes."""
+        marks = self.marks
+        return Slot(
+            "tokens",
+            (BATCH, Axis("tokens")),
+            f"numbers of the tokens of tokenizer.json: [CLS] ({marks.class_token}), the text, [SEP] "
+            f"({marks.separator}), of a pair the other text and [SEP]; then [PAD] ({marks.pad})",
+        )
+
+    def draw(self, batch: int, most: int, generator: torch.Generator) -> Tensor:
+        """Rows of random tokens between their marks, int64 `(batch, most)`, padded."""
+        marks, exists = self.marks, first_of_each(batch, most)
+        tokens = torch.randint(self.vocab_size, (batch, most), generator=generator)
+        tokens = torch.where(torch.isin(tokens, torch.tensor([marks.pad, marks.mask])), marks.unknown, tokens)
+        tokens[:, 0] = marks.class_token
+        tokens[torch.arange(batch), exists.sum(1) - 1] = marks.separator
+        return torch.where(exists, tokens, marks.pad)
 
     @classmethod
     def load(cls, path: Path) -> Self:

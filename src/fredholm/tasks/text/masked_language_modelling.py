@@ -24,6 +24,7 @@ from fredholm.tasks.schedule import DEPTH, Preset, schedule_for, width_for
 from fredholm.tasks.shown import Shown, TextPart, TextView, device_of
 from fredholm.tasks.splits.splits import HeldOut
 from fredholm.tasks.task import Batch, Objective, Suited, Task, Trained
+from fredholm.tasks.tensor_form import TensorForm
 from fredholm.tasks.text import IGNORED, MarkedTokenizer, Tokens, read_text, split_documents
 
 from .counts import BetweenNeighbours
@@ -265,6 +266,23 @@ class MaskedLanguageModelling(TextTask):
             return
         metrics["loss"].update(F.cross_entropy(logits, targets), weight=len(targets))
         metrics["accuracy"].update((logits.argmax(-1) == targets).double().mean(), weight=len(targets))
+
+    def tensor_form(self, model: nn.Module) -> TensorForm:
+        """See `Task.tensor_form`: from tokens, some of them [MASK]."""
+        tokenizer = self.tokenizer
+        given = tokenizer.slot
+        given = given._replace(about=f"{given.about}; in place of tokens to tell [MASK] ({tokenizer.marks.mask})")
+        return self._logits_form(
+            model,
+            given,
+            tokenizer.vocab_size,
+            lambda sizes, generator: (tokenizer.draw(sizes["batch"], sizes["tokens"], generator),),
+            self._facts.tokenizer,
+        )
+
+    @property
+    def _about_logits(self) -> str:
+        return "a logit of every token, at each place; their softmax is what the model tells of a hidden token"
 
     def _predictions(self, model: nn.Module, inputs: Inputs, device: torch.device) -> list[Prediction]:
         """``file``, ``tokens`` that were hidden, ``loss`` in nats a token, ``perplexity`` and ``accuracy`` of each."""

@@ -7,11 +7,13 @@ from functools import cached_property
 from typing import ClassVar, Self, final
 
 import torch
+from torch import nn
 
 from fredholm.tasks.splits.splits import HeldOut
 from fredholm.tasks.splits.stratified_split import DEFAULT_VALID_FRACTION
 from fredholm.tasks.task import EpochTask, Task
-from fredholm.tasks.text import Separator, TextSplits, open_text
+from fredholm.tasks.tensor_form import Axis, Draw, Slot, TensorForm
+from fredholm.tasks.text import Separator, TextSplits, open_text, tokens_axis
 
 
 class TextTask(EpochTask):
@@ -49,6 +51,26 @@ class TextTask(EpochTask):
     def __init__(self, config: Config) -> None:
         self._text = config
         self._offset = 0
+
+    @final
+    def _logits_form(
+        self, model: nn.Module, tokens: Slot, vocab_size: int, draw: Draw, tokenizer: str | None
+    ) -> TensorForm:
+        """From tokens to a logit of each token at each place."""
+        return TensorForm(
+            model=model,
+            call=lambda model, tokens: model(tokens).float(),
+            inputs=(tokens,),
+            output=Slot("logits", (*tokens.axes, Axis("vocabulary", vocab_size)), self._about_logits),
+            draw=draw,
+            open_axes={"tokens": tokens_axis(self._text.context)},
+            files={} if tokenizer is None else {"tokenizer.json": tokenizer},
+        )
+
+    @property
+    @abstractmethod
+    def _about_logits(self) -> str:
+        """What logits at a place are of, for a person."""
 
     @property
     @abstractmethod
