@@ -29,7 +29,7 @@ LAYERS = (
     {"tasks"},
     {"training", "verification"},
     {"comparison"},
-    {"report"},
+    {"report", "export"},
     {"estimators"},
     {"fredholm"},
     {"cli"},
@@ -56,6 +56,9 @@ OPTIONAL = (
     "torchao",
     "transformers",
     "timm",
+    "onnx",
+    "onnxscript",
+    "onnxruntime",
 )
 
 

@@ -8,6 +8,7 @@ from fredholm._version import __version__
 from fredholm.cli.compare import COMPARE
 from fredholm.cli.error_reporting import USER_ERROR, exit_code, settle_streams
 from fredholm.cli.evaluate import EVALUATE
+from fredholm.cli.export import EXPORT
 from fredholm.cli.generate import GENERATE
 from fredholm.cli.info import INFO
 from fredholm.cli.predict import PREDICT
@@ -16,7 +17,7 @@ from fredholm.cli.report import REPORT
 from fredholm.cli.train import TRAIN
 from fredholm.cli.verify import VERIFY
 
-COMMANDS = (TRAIN, COMPARE, EVALUATE, PREDICT, GENERATE, PUSH, REPORT, VERIFY, INFO)
+COMMANDS = (TRAIN, COMPARE, EVALUATE, PREDICT, GENERATE, PUSH, EXPORT, REPORT, VERIFY, INFO)
 """Every command; a new one is added here."""
 
 

@@ -55,11 +55,13 @@ class OpenAxis(NamedTuple):
         example: how many an example has, above 1; of two axes different ones.
         other: how many another one has, to try it with.
         fixed: how many there are where a model needs to know it beforehand.
+        most: how many there may be; None: any number.
     """
 
     example: int
     other: int
     fixed: int
+    most: int | None = None
 
 
 @final

@@ -319,7 +319,8 @@ class _Nodes(NamedTuple):
         place = torch.arange(0, n, stride, device=u.device)
         exist = place < samples[:, None]
         within = (place >= reach) & (place < samples[:, None] - reach)
-        return cls(taps, exist, torch.where(within.any(-1, keepdim=True), within, exist))
+        # of truth values, for which onnxruntime has no `where`
+        return cls(taps, exist, within | (exist & ~within.any(-1, keepdim=True)))
 
     def filtered(self, filters: Tensor, channels: Tensor) -> Tensor:
         """Filters `(K, 9)` of sums of channels `(K, C)`, to `(B, K, M)`."""
@@ -337,7 +338,8 @@ class _Nodes(NamedTuple):
 
 def _above(response: Tensor, nodes: _Nodes, within: Tensor, thresholds: Tensor) -> list[Tensor]:
     """P and M of responses `(B, K, M)` above each of the thresholds `(q, K)`."""
-    read = torch.where(within[:, None], nodes.within[:, None], nodes.exist[:, None])
+    within = within[:, None]
+    read = (within & nodes.within[:, None]) | (~within & nodes.exist[:, None])
     response = torch.where(read, response, -torch.inf)
     mass = read.sum(-1).clamp_min(1).to(response.dtype)
     scratch = torch.empty_like(response)

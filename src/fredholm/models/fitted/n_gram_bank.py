@@ -31,6 +31,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fredholm._settings import check_count, filled
+from fredholm.domains.checks import values_can_be_read
 from fredholm.models.fitted.fitted_model import FittedModel
 from fredholm.models.fitted.ridge_head import Regressand
 from fredholm.models.language.sentence_model import SentenceModelConfig, TokenReading
@@ -119,6 +120,11 @@ class NGramBank(FittedModel[Tensor]):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Rows `(B, N)` to outputs `(B, num_outputs)`, all equal before a fit."""
+        if not values_can_be_read(tokens):
+            raise ValueError(
+                "models.NGramBank: how many n-grams rows have depends on their tokens, and no graph of operations "
+                "holds that; take a model that learns by steps, such as itnet"
+            )
         row, gram, value = self.features(tokens)
         start = self.weight.new_zeros(len(tokens), len(self.bias))
         return start.index_add(0, row, value.to(start)[:, None] * self.weight[gram]) + self.bias

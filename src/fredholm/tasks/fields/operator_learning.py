@@ -598,7 +598,9 @@ class OperatorLearning(DividedTask[FieldSet]):
 
     def _answer_slot(self, *axes: Axis) -> Slot:
         told = ", ".join(self._facts.target_channels)
-        return Slot("answers", (*axes, Axis("told", len(self._facts.target_channels))), f"{told}, in the unit of the data")
+        return Slot(
+            "answers", (*axes, Axis("told", len(self._facts.target_channels))), f"{told}, in the unit of the data"
+        )
 
     def _form_on_grid(self, model: nn.Module, grid: UnitGrid) -> TensorForm:
         facts, origin = self._facts, torch.tensor(self._facts.origin, dtype=torch.float64)

@@ -27,10 +27,11 @@ from fredholm.tasks.splits.splitting import DividedTask, Parts
 from fredholm.tasks.target_task import TargetTask
 from fredholm.tasks.targets import TARGETS, Answers, Target
 from fredholm.tasks.task import Batch, Meanings, Suited, Task, Trained, meanings_of_head, meanings_of_inputs
+from fredholm.tasks.tensor_form import TensorForm
 
 from .batches import batch_of, graphs_in
 from .inputs import GraphInputs, Preparation
-from .network import along_edges, build_network, small_network, warn_of_notes
+from .network import NO_FORM, along_edges, build_network, small_network, warn_of_notes
 from .open import is_graph_folder
 
 CHUNK = 64
@@ -272,6 +273,10 @@ class GraphLearning(TargetTask[GraphSet], DividedTask[GraphSet]):
             batch = {name: tensor.to(device) for name, tensor in batch_of(graphs.select(indices)).items()}
             parts.append(self._outputs(model, batch).cpu())
         return torch.cat(parts)
+
+    def tensor_form(self, model: nn.Module) -> TensorForm:
+        """See `Task.tensor_form`: there is none."""
+        raise ValueError(NO_FORM)
 
     def _predictions(self, model: nn.Module, inputs: Inputs, device: torch.device) -> list[Prediction]:
         """A row for each graph: `file`, `graph`, and what the target says.

@@ -30,8 +30,9 @@ from fredholm.tasks.splits.splitting import Parts
 from fredholm.tasks.splits.stratified_split import SplitKeys
 from fredholm.tasks.targets import ClassTarget
 from fredholm.tasks.task import Batch, Objective, Suited, Task, Trained
+from fredholm.tasks.tensor_form import TensorForm
 
-from .network import build_network, warn_of_notes
+from .network import NO_FORM, build_network, warn_of_notes
 from .one_graph import OneGraphTask
 
 if TYPE_CHECKING:
@@ -352,6 +353,10 @@ class LinkLearning(OneGraphTask[PairSet]):
         metrics["loss"].update(F.binary_cross_entropy_with_logits(logits, targets, reduction="none"))
         for name in ("auroc", "average_precision"):
             metrics[name].update(logits.sigmoid().flatten(), targets.long().flatten())
+
+    def tensor_form(self, model: nn.Module) -> TensorForm:
+        """See `Task.tensor_form`: there is none."""
+        raise ValueError(NO_FORM)
 
     def _predictions(self, model: nn.Module, inputs: Inputs, device: torch.device) -> list[Prediction]:
         """A row for each pair of a table with the columns `source` and `target`: `file`, both, and `probability`.

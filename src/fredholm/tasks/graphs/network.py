@@ -16,6 +16,12 @@ from fredholm.models.stack import Stack, stack_of
 from .graph_set import GraphSet
 from .inputs import GraphInputs, Preparation
 
+NO_FORM = (
+    "the model reads graphs: which operations it takes depends on which nodes their edges join, and no graph of "
+    "operations holds that; run it by fredholm predict"
+)
+"""Why there is no `Task.tensor_form`."""
+
 
 def small_network(pool: Literal["mean", "none"], *, dropout: float, edge_mass: EdgeMass) -> ITNet.Config:
     """A small ITNet whose kernels integrate over the neighbours of a node.

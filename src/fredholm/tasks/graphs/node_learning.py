@@ -26,9 +26,10 @@ from fredholm.tasks.splits.stratified_split import some_of_each
 from fredholm.tasks.target_task import TargetTask
 from fredholm.tasks.targets import TARGETS, Answers, ClassAnswers, Target
 from fredholm.tasks.task import Batch, Meanings, Suited, Task, Trained, meanings_of_head
+from fredholm.tasks.tensor_form import TensorForm
 
 from .inputs import GraphInputs
-from .network import build_network, warn_of_notes
+from .network import NO_FORM, build_network, warn_of_notes
 from .one_graph import OneGraphTask
 from .open import is_graph_folder
 
@@ -253,6 +254,10 @@ class NodeLearning(TargetTask[NodeSet], OneGraphTask[NodeSet]):
 
     def _outputs(self, model: nn.Module, batch: Batch) -> Tensor:
         return self._at_nodes(model, self._graph_on(batch["nodes"].device), batch)[batch["nodes"]]
+
+    def tensor_form(self, model: nn.Module) -> TensorForm:
+        """See `Task.tensor_form`: there is none."""
+        raise ValueError(NO_FORM)
 
     def _predictions(self, model: nn.Module, inputs: Inputs, device: torch.device) -> list[Prediction]:
         """A row for each node: `file`, `node`, and what the target says.

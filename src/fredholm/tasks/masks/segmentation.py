@@ -38,8 +38,8 @@ from fredholm.tasks.splits.splits import HeldOut, Splits
 from fredholm.tasks.splits.splitting import DividedTask, Parts
 from fredholm.tasks.target_task import TargetTask
 from fredholm.tasks.targets import TARGETS, UNKNOWN, ElementCounts, Target, Wish
-from fredholm.tasks.tensor_form import ABOUT_PIXELS, BATCH, Slot, TensorForm, pixel_axes, random_pixels, sizes_of
 from fredholm.tasks.task import Batch, Meanings, Suited, Task, Trained, meanings_of_head
+from fredholm.tasks.tensor_form import ABOUT_PIXELS, BATCH, Slot, TensorForm, pixel_axes, random_pixels, sizes_of
 
 from .answer import Answered, draw, png_of
 from .augmentation import MaskAugmentation, Masked

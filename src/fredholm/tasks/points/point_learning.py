@@ -44,7 +44,6 @@ from fredholm.tasks.task import (
     meanings_of_head,
     meanings_of_inputs,
 )
-
 from fredholm.tasks.tensor_form import BATCH, Axis, OpenAxis, Sizes, Slot, TensorForm, first_of_each
 
 from .augmentation import CloudAugmentation, Clouds
@@ -510,7 +509,9 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
 
     def _feature_slot(self, points: Axis) -> Slot:
         channels = self._facts.channels
-        return Slot("features", (BATCH, points, Axis("features", len(channels))), f"{', '.join(channels)} of each point")
+        return Slot(
+            "features", (BATCH, points, Axis("features", len(channels))), f"{', '.join(channels)} of each point"
+        )
 
     def _standardised(self, features: Tensor) -> Tensor:
         return (features - self._mean.to(features.device)) / self._deviation.to(features.device)

@@ -216,7 +216,7 @@ class Target(Regressand):
 
     @abstractmethod
     def told(self, outputs: Tensor) -> Tensor:
-        """What outputs `(..., num_outputs)` say, `(..., len(names))`: probabilities, or numbers in the unit of the data."""
+        """What outputs `(..., num_outputs)` say, `(..., len(names))`: probabilities, or numbers in the data's unit."""
 
     @property
     def answer_names(self) -> tuple[str, ...]:

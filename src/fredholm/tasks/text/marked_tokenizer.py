@@ -43,7 +43,7 @@ class Marks:
 def tokens_axis(context: int) -> OpenAxis:
     """Of rows of at most so many tokens."""
     example = max(2, min(12, context - 1))
-    return OpenAxis(example, min(context, example + 5), context)
+    return OpenAxis(example, min(context, example + 5), context, context)
 
 
 class Layout(NamedTuple):

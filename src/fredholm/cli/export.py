@@ -1,0 +1,98 @@
+"""`fredholm export`: the model of a finished run, as a file that runs without this library."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import tyro
+
+from fredholm.cli.command import Command
+from fredholm.cli.open_run import open_run
+from fredholm.cli.parsing import Flag, parse
+from fredholm.export import Exported, Format, OnnxFile, Pt2Package, export_form
+from fredholm.tasks.files.data_files import user_path
+from fredholm.tasks.outputs import refuse_absent_parent, with_ending
+from fredholm.tasks.tensor_form import TensorForm
+from fredholm.training.device import choose_device
+from fredholm.training.progress import print_line
+from fredholm.training.storage.checkpoint import Which
+
+FormatName = Literal["onnx", "pt2"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportArguments:
+    """Write the model of a finished run as a file that runs without this library.
+
+    The file holds all from what a data file holds, such as pixels or token numbers, to what `fredholm predict` tells,
+    such as probabilities. NAME.json beside it says what it takes and gives, and how to run it. It is compared with the
+    model before anything is left on the disk.
+    """
+
+    run: tyro.conf.Positional[Path]
+    """The run folder, or a model saved by `fredholm push`."""
+    format: FormatName
+    """onnx, for onnxruntime and other programs, or pt2, compiled code for PyTorch on this machine's kind of
+    processor."""
+    output: Path | None = None
+    """The file to write; by default the name of the run with the ending of the format."""
+    overwrite: Flag = False
+    """Replace files that exist, which is refused otherwise."""
+    device: str | None = None
+    """Where a .pt2 package computes, cpu or cuda; by default cpu."""
+    checkpoint: Which = "best"
+    """The checkpoint that was best on the validation split, or the last one."""
+    recipe: str | None = None
+    """FILE.py:FUNCTION, where the run's task is not the library's but that file's."""
+
+
+def _export(argv: list[str]) -> None:
+    arguments = parse(ExportArguments, "export", argv)
+    if arguments.device is not None and arguments.format == OnnxFile.name:
+        raise ValueError("--device has no effect with --format onnx, which runs on any device; leave it out")
+    device = choose_device(arguments.device or "cpu")
+    kind = FORMATS[arguments.format](str(device))
+    kind.check()
+    output = arguments.output or Path(arguments.run.absolute().name)
+    if arguments.output is None:
+        output = output.with_name(f"{output.name}{kind.suffix}")
+    output = with_ending("--output", user_path(output), (kind.suffix,))
+    refuse_absent_parent("--output", output)
+    run = open_run(arguments.run, arguments.recipe, str(device))
+    run.check_finished()
+    form = run.task.tensor_form(run.model(arguments.checkpoint))
+    told = {"task": run.task.command, "step": run.step(arguments.checkpoint)}
+    _tell(export_form(form, kind, output, told, overwrite=arguments.overwrite), form)
+
+
+FORMATS: Mapping[FormatName, Callable[[str], Format]] = {
+    "onnx": lambda device: OnnxFile(),
+    "pt2": lambda device: Pt2Package(choose_device(device)),
+}
+"""Each by the device that it computes on."""
+
+
+def _tell(written: Exported, form: TensorForm) -> None:
+    """Says what was written, what it takes and gives, and how near it is."""
+    size = sum(file.stat().st_size for file in written.files) / 1e6
+    print_line(f"{written.files[0]}: {size:,.1f} MB; how to run it: {written.files[1]}")
+    for slot in (*form.inputs, form.output):
+        axes = ", ".join(
+            f"{axis.name} {size}" if (size := axis.size or written.fixed.get(axis.name)) else axis.name
+            for axis in slot.axes
+        )
+        print_line(f"  {'gives' if slot is form.output else 'takes'} {slot.name} ({axes}): {slot.about}")
+    for name, count in written.fixed.items():
+        print_line(f"  {name}: {count}, and no other number ({written.reason})")
+    for note in form.notes:
+        print_line(f"  note: {note}")
+    print_line(f"  differs from the model by at most {written.difference:.1e}, of numbers up to {written.largest:.3g}")
+
+
+EXPORT = Command(
+    name="export",
+    operands="RUN --format onnx|pt2",
+    summary="write a trained model as a file that runs without this library",
+    run=_export,
+)

@@ -1,0 +1,241 @@
+"""A form written to a file, and compared with what the file computes."""
+
+import contextlib
+import copy
+import json
+import logging
+import os
+import shutil
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, final
+
+import torch
+from torch import Tensor, nn
+
+from fredholm._version import __version__
+from fredholm.storage.atomic import PARTIAL_PREFIX
+from fredholm.tasks.tensor_form import BATCH, Sizes, Slot, TensorForm
+
+from .format import Format, Graph, Limits, NoOperatorError, reason_of
+
+BATCHES = (2, 3)
+"""Of the example, and of another one that the file is tried with; it is tried with 1, too."""
+NUDGE = 2.0**-20
+"""Relative changes of all weights, eight units of the last place of float32: what they change, rounding may."""
+EXPLAINED = 16.0
+"""Times that, which is laid to rounding."""
+
+
+@final
+class Exported(NamedTuple):
+    """What was written.
+
+    Args:
+        files: the model first, then its description, then what else is needed.
+        difference: the largest between what the file and the model give.
+        largest: the largest number that the model gives.
+        fixed: axes that might have any size, but for this model, each with its size.
+        reason: why; empty where there are none.
+    """
+
+    files: list[Path]
+    difference: float
+    largest: float
+    fixed: dict[str, int]
+    reason: str
+
+
+@torch.no_grad()
+def export_form(
+    form: TensorForm, kind: Format, path: Path, told: Mapping[str, Any], *, overwrite: bool = False
+) -> Exported:
+    """Writes a form as a file, with its description NAME.json beside it, and tries the file.
+
+    Axes of any size stay open where the model allows that for all of them; else only the batch does, and the others
+    have the size that the form names for it.
+
+    Args:
+        form: of a model in evaluation mode, on the format's device.
+        kind: of the file, whose `check` has passed.
+        path: of the file; its folder is there.
+        told: what else the description says.
+        overwrite: whether files of these names may be replaced.
+
+    Raises:
+        ValueError: the model cannot be written so, the file computes other numbers, or a file exists already.
+        OSError: a file cannot be written.
+    """
+    names = [path.name, f"{path.stem}.json", *(f"{path.stem}.{name}" for name in form.files)]
+    _refuse_existing([path.with_name(name) for name in names], overwrite=overwrite)
+    partial = path.with_name(f"{PARTIAL_PREFIX}{path.name}")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir()
+    try:
+        written = _written(form, kind, partial / path.name, told)
+        for name, text in form.files.items():
+            (partial / f"{path.stem}.{name}").write_text(text, encoding="utf-8")
+        made = {each.name for each in partial.iterdir()}
+        _moved(partial, path.parent, [*(name for name in sorted(made) if name != path.name), path.name], overwrite)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    files = [path.with_name(name) for name in [*names, *sorted(made - set(names))]]
+    return written._replace(files=files)
+
+
+def _written(form: TensorForm, kind: Format, path: Path, told: Mapping[str, Any]) -> Exported:
+    """Writes the model and its description, and compares; with as many open axes as can be."""
+    refusal: ValueError | None = None
+    for is_open in (True, False) if form.open_axes else (True,):
+        fixed = {} if is_open else {name: axis.fixed for name, axis in form.open_axes.items()}
+        reason = "" if refusal is None else str(refusal.__cause__ and reason_of(refusal.__cause__))
+        example, other = (
+            {BATCH.name: batch} | fixed | {name: axis[number] for name, axis in form.open_axes.items() if not fixed}
+            for number, batch in enumerate(BATCHES)
+        )
+        try:
+            with _quiet():
+                names = {BATCH.name, *(form.open_axes if is_open else ())}
+                graph = Graph.of(form, _on(form.example(example), kind.device), names)
+                about = _description(graph, kind, path.name, told, fixed, example)
+                kind.write(graph, path, json.dumps(about))
+                found = _compared(form, kind, path, (example, other, example | {BATCH.name: 1}))
+        except (MemoryError, torch.OutOfMemoryError, OSError):
+            raise
+        except (_OtherNumbersError, NoOperatorError):
+            raise
+        except Exception as error:
+            refusal = ValueError(f"the model cannot be written as {kind.name}: {reason_of(error)}")
+            refusal.__cause__ = error
+            for left in path.parent.iterdir():
+                left.unlink()
+            continue
+        about["checked"] = {"largest_difference": found.difference, "largest_number": found.largest}
+        path.with_suffix(".json").write_text(json.dumps(about, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        return found._replace(fixed=fixed, reason=reason)
+    assert refusal is not None
+    raise refusal
+
+
+class _OtherNumbersError(ValueError):
+    """A file does not compute what the model does."""
+
+
+def _compared(form: TensorForm, kind: Format, path: Path, sizes: Sequence[Sizes]) -> Exported:
+    """How far the file is from the model, at inputs of several sizes."""
+    run, module = kind.load(path, form), form.module().eval()
+    nudged = form.module(_nudged(form.model)).eval()
+    difference = largest = 0.0
+    for seed, size in enumerate(sizes):
+        inputs = _on(form.example(size, seed), kind.device)
+        wanted, found = module(*inputs), run(*inputs)
+        if not bool(wanted.isfinite().all()):
+            raise _OtherNumbersError("the model gives numbers that are NaN or infinite; nothing is written")
+        if found.shape != wanted.shape:
+            shapes = f"{tuple(found.shape)} where the model gives {tuple(wanted.shape)}"
+            raise _OtherNumbersError(f"the file gives numbers {shapes}; nothing is written")
+        own, most = float((found - wanted).abs().max()), float(wanted.abs().max())
+        allowed = EXPLAINED * float((nudged(*inputs) - wanted).abs().max()) + 64 * torch.finfo(torch.float32).eps * most
+        if not own <= allowed:
+            raise _OtherNumbersError(
+                f"the file gives other numbers than the model: they differ by up to {own:.1e}, of which rounding "
+                f"explains {allowed:.1e}; nothing is written"
+            )
+        difference, largest = max(difference, own), max(largest, most)
+    return Exported([], difference, largest, {}, "")
+
+
+def _nudged(model: nn.Module) -> nn.Module:
+    """A copy whose weights are changed by as little as `NUDGE`."""
+    other, generator = copy.deepcopy(model), torch.Generator().manual_seed(0)
+    for tensor in (*other.parameters(), *other.buffers()):
+        if tensor.is_floating_point():
+            tensor.mul_((1 + NUDGE * torch.randn(tensor.shape, generator=generator)).to(tensor))
+    return other
+
+
+def _on(inputs: tuple[Tensor, ...], device: torch.device) -> tuple[Tensor, ...]:
+    return tuple(tensor.to(device) for tensor in inputs)
+
+
+def _description(
+    graph: Graph, kind: Format, name: str, told: Mapping[str, Any], fixed: Mapping[str, int], example: Sizes
+) -> dict[str, Any]:
+    form, limits = graph.form, graph.limits(example)
+    facts = dict(kind.facts)
+    versions = {"fredholm": __version__, "torch": str(torch.__version__), **facts.pop("versions", {})}
+    dtypes = [str(tensor.dtype).removeprefix("torch.") for tensor in form.example(example)]
+    described = [_described(slot, form, fixed, limits) for slot in (*form.inputs, form.output)]
+    stem = Path(name).stem
+    return {
+        "format": kind.name,
+        "file": name,
+        **told,
+        "inputs": [
+            {"name": each.pop("name"), "dtype": dtype, **each}
+            for each, dtype in zip(described[:-1], dtypes, strict=True)
+        ],
+        "output": {"name": described[-1].pop("name"), "dtype": _output_dtype(form, example, kind), **described[-1]},
+        "names": {axis: list(names) for axis, names in form.names.items()},
+        "notes": list(form.notes),
+        "files": [f"{stem}.{each}" for each in form.files],
+        "usage": list(kind.usage(name, form)),
+        "versions": versions,
+        **facts,
+    }
+
+
+def _described(slot: Slot, form: TensorForm, fixed: Mapping[str, int], limits: Mapping[str, Limits]) -> dict[str, Any]:
+    axes = list[dict[str, Any]]()
+    for axis in slot.axes:
+        size = fixed.get(axis.name) if axis.size is None else axis.size
+        axes.append({"name": axis.name, "size": size})
+        if size is None:
+            least, most = limits[axis.name]
+            own = form.open_axes[axis.name].most if axis.name in form.open_axes else None
+            bounds = [bound for bound in (most, own) if bound is not None]
+            axes[-1] |= {"least": least, "most": min(bounds, default=None)}
+    return {"name": slot.name, "axes": axes, "about": slot.about}
+
+
+def _output_dtype(form: TensorForm, example: Sizes, kind: Format) -> str:
+    return str(form.module().eval()(*_on(form.example(example), kind.device)).dtype).removeprefix("torch.")
+
+
+def _refuse_existing(files: Sequence[Path], *, overwrite: bool) -> None:
+    for file in files:
+        if file.is_dir():
+            raise ValueError(f"{file} is a folder; name another file")
+        if os.path.lexists(file) and not overwrite:
+            raise ValueError(f"{file} exists; name another file, or pass --overwrite")
+
+
+def _moved(partial: Path, folder: Path, names: Sequence[str], overwrite: bool) -> None:
+    """Gives files their place, the model's last; takes new ones back where one cannot be placed."""
+    placed = list[Path]()
+    try:
+        for name in names:
+            _refuse_existing([folder / name], overwrite=overwrite)
+            with (partial / name).open("rb") as file:
+                os.fsync(file.fileno())
+            (partial / name).replace(folder / name)
+            placed.append(folder / name)
+    except (OSError, ValueError):
+        if not overwrite:
+            for file in placed:
+                file.unlink(missing_ok=True)
+        raise
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """While entered, what exporters warn of their own inside is left out."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
