@@ -175,6 +175,7 @@ def test_the_overview_has_a_line_a_command(capsys: pytest.CaptureFixture[str]) -
         "  predict RUN FILES...   apply a trained model to files and folders",
         "  generate RUN           let a trained language model go on with a text",
         "  push RUN TO            give a trained model away, to a folder or the Hugging Face hub",
+        "  export RUN             write a trained model as a file that runs without this library",
         "  report RUN ...         show runs on a page that opens without a network",
         "  verify                 check that every classical layer is an exact instance",
         "  info                   versions, devices, evaluation routes, extras",

@@ -92,7 +92,9 @@ def segmentation(asked: Asked) -> Answered:
 
 
 def sentences(asked: Asked) -> Answered:
-    rows, columns = list(csv.DictReader(asked.data.open())), asked.task.facts.columns
+    columns = asked.task.facts.columns
+    with asked.data.open() as file:
+        rows = list(csv.DictReader(file))
     texts = [(row[columns.text], row[columns.second] if columns.second else None) for row in rows]
     return Answered((asked.tokens(texts),), asked.probabilities(asked.data))
 
@@ -201,7 +203,7 @@ def asked(request: pytest.FixtureRequest, subjects: dict[str, Subject], tmp_path
 
 def near(found: Tensor, wanted: Tensor) -> None:
     assert found.shape == wanted.shape
-    assert float(wanted.std()) > 0 or wanted.numel() == 1
+    assert wanted.numel() == 1 or float(wanted.std()) > 0
     torch.testing.assert_close(found.float(), wanted.float(), rtol=1e-4, atol=1e-5)
 
 

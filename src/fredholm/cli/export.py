@@ -92,7 +92,7 @@ def _tell(written: Exported, form: TensorForm) -> None:
 
 EXPORT = Command(
     name="export",
-    operands="RUN --format onnx|pt2",
+    operands="RUN",
     summary="write a trained model as a file that runs without this library",
     run=_export,
 )

@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import io
 import json
 import logging
 import os
@@ -230,11 +231,12 @@ def _moved(partial: Path, folder: Path, names: Sequence[str], overwrite: bool) -
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """While entered, what exporters warn of their own inside is left out."""
+    """While entered, what exporters say of their own inside is left out."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
-        with warnings.catch_warnings():
+        said = io.StringIO()
+        with warnings.catch_warnings(), contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
             warnings.simplefilter("ignore")
             yield
     finally:

@@ -17,6 +17,7 @@ from .sentences.sentence_learning import SentenceLearning
 from .series.series_learning import SeriesLearning
 from .splits.splits import Examples, Splits
 from .task import Batch, EpochTask, Objective, Source, SplitTask, Task
+from .tensor_form import Axis, OpenAxis, Slot, TensorForm
 from .text.language_modelling import LanguageModelling
 from .text.masked_language_modelling import MaskedLanguageModelling
 
@@ -40,6 +41,7 @@ TASKS: tuple[type[Task], ...] = (
 
 __all__ = [
     "TASKS",
+    "Axis",
     "Batch",
     "EpochTask",
     "Examples",
@@ -55,6 +57,7 @@ __all__ = [
     "MaskedLanguageModelling",
     "NodeLearning",
     "Objective",
+    "OpenAxis",
     "OperatorLearning",
     "Outputs",
     "PointLearning",
@@ -62,8 +65,10 @@ __all__ = [
     "Segmentation",
     "SentenceLearning",
     "SeriesLearning",
+    "Slot",
     "Source",
     "SplitTask",
     "Splits",
     "Task",
+    "TensorForm",
 ]

@@ -91,7 +91,7 @@ def strips(
         per_pair, per_query: what a pair and a query need.
         elements: how much a strip may need, about.
     """
-    if is_open(num_queries) or is_open(num_keys):
+    if any(map(is_open, (num_queries, num_keys, per_pair, per_query))):
         yield Strip(slice(0, num_queries), slice(0, num_keys))
         return
     if reach is None:

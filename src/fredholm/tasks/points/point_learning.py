@@ -480,7 +480,7 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
 
         def draw(sizes: Sizes, generator: torch.Generator) -> tuple[Tensor, ...]:
             shape = sizes["batch"], sizes["points"]
-            pos = torch.randn(*shape, 3, generator=generator) * torch.tensor([0.2, 0.3, 0.5])
+            pos = torch.randn(*shape, 3, generator=generator).double() * torch.tensor([0.2, 0.3, 0.5])
             features = [torch.randn(*shape, len(channels), generator=generator)] if channels else []
             return pos, first_of_each(*shape), *features
 

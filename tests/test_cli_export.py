@@ -1,0 +1,239 @@
+"""`fredholm export`: a finished run becomes a file that tells what the run tells, or a line that says why not."""
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+from fredholm import cli
+from fredholm.cli import export
+from fredholm.export import OnnxFile, exported
+from fredholm.tasks import ImageLearning, Task
+from fredholm.tasks.tensor_form import BATCH, Axis, OpenAxis, Slot, TensorForm
+from tests.command_line import TINY, call, check_refused
+
+pytest.importorskip("onnxscript")
+onnxruntime = pytest.importorskip("onnxruntime")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a run on pictures, bright ones and dark ones."""
+    folder, draw = tmp_path_factory.mktemp("export"), np.random.default_rng(0)
+    for number in range(40):
+        (folder / "shapes" / "ab"[number % 2]).mkdir(parents=True, exist_ok=True)
+        pixels = draw.integers(0, 60, (8, 8), dtype=np.uint8) + np.uint8(150 * (number % 2))
+        Image.fromarray(pixels).save(folder / "shapes" / "ab"[number % 2] / f"{number}.png")
+    given = ["train", "images", str(folder / "shapes"), "--run-dir", str(folder / "run"), *TINY, "--no-report"]
+    assert cli.main(given) == 0
+    return folder
+
+
+def predicted(run: Path, capsys: pytest.CaptureFixture[str]) -> tuple[np.ndarray, np.ndarray]:
+    """Pixels of all pictures, and what the run tells of them."""
+    _, out, _ = call(capsys, "predict", run / "run", run / "shapes", "--probabilities", "--format", "json")
+    rows = json.loads(out)
+    pixels = np.stack([np.asarray(Image.open(row["file"]))[None] for row in rows])
+    return pixels, np.array([[row["probability of a"], row["probability of b"]] for row in rows])
+
+
+@pytest.mark.slow
+def test_an_onnx_file_runs_without_this_library(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    saved, file = tmp_path / "saved", tmp_path / "shapes.onnx"
+    assert call(capsys, "push", run / "run", saved)[0] == 0
+    shutil.move(saved, other := tmp_path / "other")
+    code, out, err = call(capsys, "export", other, "--format", "onnx", "--output", tmp_path / "shapes")
+    assert (code, err) == (0, "")
+    assert out.startswith(f"{file}: ")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["other", "shapes.json", "shapes.onnx"]
+    pixels, wanted = predicted(run, capsys)
+    np.savez(tmp_path / "given.npz", pixels=pixels)
+    told = json.loads((tmp_path / "shapes.json").read_text())
+    program = ["import sys, numpy as np", "pixels = np.load('given.npz')['pixels']", *told["usage"]]
+    program += ["np.save('found.npy', answers)", "assert 'fredholm' not in sys.modules and 'torch' not in sys.modules"]
+    subprocess.run([sys.executable, "-c", "\n".join(program)], check=True, cwd=tmp_path)
+    np.testing.assert_allclose(np.load(tmp_path / "found.npy"), wanted, rtol=1e-4, atol=1e-6)
+    assert told["names"] == {"classes": ["a", "b"]}
+    assert told["task"] == "images"
+    assert told["inputs"][0]["axes"][0] == {"name": "batch", "size": None, "least": 1, "most": None}
+    assert told["checked"]["largest_difference"] < 1e-5
+    before = file.read_bytes()
+    assert call(capsys, "export", other, "--format", "onnx", "--output", file)[0] == 2
+    assert file.read_bytes() == before
+
+
+@pytest.mark.slow
+def test_a_package_of_compiled_code(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = call(capsys, "export", run / "run", "--format", "pt2", "--output", tmp_path / "shapes.pt2")
+    assert (code, err) == (0, "")
+    pixels, wanted = predicted(run, capsys)
+    model = torch._inductor.aoti_load_package(str(tmp_path / "shapes.pt2"))
+    found = model(torch.from_numpy(pixels))
+    np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-4, atol=1e-6)
+    told = json.loads((tmp_path / "shapes.json").read_text())
+    assert told["device"] == "cpu"
+    assert told["usage"][1] == 'model = torch._inductor.aoti_load_package("shapes.pt2")'
+
+
+def test_what_is_refused(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = str(run / "run")
+    (tmp_path / "full.onnx").write_text("mine")
+    (tmp_path / "named.json").write_text("mine")
+
+    def refused(message: str, *arguments: object, given: str = there) -> None:
+        check_refused(capsys, tmp_path, message, "export", given, *map(str, arguments))
+
+    onnx = ("--format", "onnx", "--output")
+    refused(f"{tmp_path / 'full.onnx'} exists; name another file, or pass --overwrite", *onnx, tmp_path / "full")
+    refused(f"{tmp_path / 'named.json'} exists; name another", *onnx, tmp_path / "named.onnx")
+    refused(f"--output: {tmp_path / 'a.pt2'} ends in .pt2; expected .onnx", *onnx, tmp_path / "a.pt2")
+    refused("--output: there is no folder", *onnx, tmp_path / "no" / "a.onnx")
+    refused(f"{tmp_path} is no run folder", *onnx, tmp_path / "a", given=str(tmp_path))
+    refused("--device has no effect with --format onnx", *onnx, tmp_path / "a", "--device", "cpu")
+    refused("device 'ufo' is", "--format", "pt2", "--device", "ufo")
+    refused("Missing from fredholm export: --format {onnx,pt2}", "--output", tmp_path / "a")
+    refused("invalid choice 'gguf' for argument '--format'", "--format", "gguf")
+    monkeypatch.setitem(sys.modules, "onnxscript", None)
+    refused('ONNX needs onnxscript; get it with: pip install "fredholm[export]"', *onnx, tmp_path / "a")
+    monkeypatch.setattr(torch._inductor.config.cpp, "cxx", ("no-such-compiler",))
+    refused("a .pt2 package is compiled, and there is no C++ compiler", "--format", "pt2")
+    assert (tmp_path / "full.onnx").read_text() == "mine"
+
+
+def test_a_run_that_has_not_finished(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fredholm.training.trained_folder import OwnRun
+
+    progress = OwnRun(run / "run").progress
+    progress.is_done, progress.epoch = False, 1
+    monkeypatch.setattr(OwnRun, "progress", progress)
+    words = f"{run / 'run'} has not finished: it is at epoch 1 of 2; go on with fredholm train ... --resume"
+    given = ["export", str(run / "run"), "--format", "onnx", "--output", str(tmp_path / "a")]
+    check_refused(capsys, tmp_path, words, *given)
+
+
+class Scaled(nn.Module):
+    """Numbers times a weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.tensor([1.5, -2.0]))
+
+
+def form_of(call: Callable[..., Tensor]) -> TensorForm:
+    values = Slot("values", (BATCH, Axis("points"), Axis("channels", 2)), "numbers")
+    return TensorForm(
+        model=Scaled().eval().requires_grad_(False),
+        call=call,
+        inputs=(values,),
+        output=values._replace(name="answers"),
+        draw=lambda sizes, generator: (torch.randn(sizes["batch"], sizes["points"], 2, generator=generator),),
+        open_axes={"points": OpenAxis(5, 7, 6)},
+    )
+
+
+@pytest.fixture
+def exports(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Any:
+    """Runs the command on a run whose task has a form with this call."""
+
+    def run(call_of_form: Callable[..., Tensor]) -> tuple[int, str, str]:
+        task: Any = SimpleNamespace(tensor_form=lambda model: form_of(call_of_form), command="own")
+        made: Any = SimpleNamespace(
+            task=task, model=lambda which: None, step=lambda which: 1, check_finished=lambda: None
+        )
+        monkeypatch.setattr(export, "open_run", lambda *_: made)
+        return call(capsys, "export", "run", "--format", "onnx", "--output", tmp_path / "a.onnx")
+
+    return run
+
+
+def test_an_axis_is_fixed_where_a_model_wants_that(exports: Any, tmp_path: Path) -> None:
+    def only_six(model: nn.Module, values: Tensor) -> Tensor:
+        if not isinstance(values.shape[1], int):
+            raise ValueError("the number of points must be known")
+        return values * model.weight
+
+    code, out, err = exports(only_six)
+    assert (code, err) == (0, "")
+    assert "  points: 6, and no other number (the number of points must be known)\n" in out
+    session = onnxruntime.InferenceSession(tmp_path / "a.onnx")
+    assert session.get_inputs()[0].shape == ["batch", 6, 2]
+
+
+def test_numbers_of_points_for_which_a_graph_holds_are_told(exports: Any, tmp_path: Path) -> None:
+    def from_four_on(model: nn.Module, values: Tensor) -> Tensor:
+        return values * model.weight if values.shape[1] > 3 else values
+
+    assert exports(from_four_on)[0] == 0
+    axes = json.loads((tmp_path / "a.json").read_text())["inputs"][0]["axes"]
+    assert axes[1] == {"name": "points", "size": None, "least": 4, "most": None}
+
+
+def test_a_file_with_other_numbers_is_not_left(exports: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    load = OnnxFile.load
+
+    def wrong(self: OnnxFile, path: Path, form: TensorForm) -> Callable[..., Tensor]:
+        run = load(self, path, form)
+        return lambda *inputs: run(*inputs) + 1e-3
+
+    monkeypatch.setattr(OnnxFile, "load", wrong)
+    code, _, err = exports(lambda model, values: values * model.weight)
+    assert code == 2
+    assert err.startswith("error: the file gives other numbers than the model: they differ by up to 1.0e-03")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_cannot_be_exported_is_one_line(exports: Any, tmp_path: Path) -> None:
+    def solved(model: nn.Module, values: Tensor) -> Tensor:
+        return torch.linalg.solve(torch.eye(2) + values.mT @ values, values.mT).mT
+
+    code, _, err = exports(solved)
+    assert (code, err.count("\n")) == (2, 1)
+    assert err.startswith("error: the model cannot be written as onnx, which has no operator for aten._linalg_solve")
+    code, _, err = exports(lambda model, values: values * float(values.sum()))
+    assert (code, err.count("\n")) == (2, 1)
+    assert err.startswith("error: the model cannot be written as onnx: ")
+    code, _, err = exports(lambda model, values: values / 0)
+    assert (code, err) == (2, "error: the model gives numbers that are NaN or infinite; nothing is written\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_weights_that_one_file_cannot_hold_lie_beside_it(
+    exports: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fredholm.export import onnx_file
+
+    monkeypatch.setattr(onnx_file, "LARGEST", 0)
+    code, _, err = exports(lambda model, values: values * model.weight + torch.arange(100_000.0).sum() * 0)
+    assert (code, err) == (0, "")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.json", "a.onnx", "a.onnx.data"]
+    onnxruntime.InferenceSession(tmp_path / "a.onnx")
+
+
+def test_a_full_disk_leaves_nothing(exports: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(exported.os, "fsync", full)
+    code, _, err = exports(lambda model, values: values * model.weight)
+    assert (code, err) == (1, "error: No space left on device\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_task_of_ones_own_says_so() -> None:
+    task = object.__new__(ImageLearning)
+    with pytest.raises(ValueError, match=r"the task 'images' does not say which tensors its model takes"):
+        Task.tensor_form(task, nn.Identity())
