@@ -229,7 +229,7 @@ def test_a_form_needs_no_data_and_is_as_it_says(asked: Asked) -> None:
     config = dataclasses.replace(asked.task.config, data=str(asked.folder / "absent"))
     form = config.build(asked.task.facts).tensor_form(asked.model)
     for number, batch in enumerate((2, 3)):
-        sizes = {BATCH.name: batch} | {name: axis[number] for name, axis in form.open_axes.items()}
+        sizes = {BATCH.name: batch} | {name: axis.tried[number] for name, axis in form.open_axes.items()}
         inputs = form.example(sizes)
         assert len(inputs) == len(form.inputs)
         output = form.module()(*inputs)
@@ -240,7 +240,7 @@ def test_a_form_needs_no_data_and_is_as_it_says(asked: Asked) -> None:
         assert bool(output.isfinite().all())
         for name, names in form.names.items():
             assert {axis.size for axis in form.output.axes if axis.name == name} == {len(names)}
-    torch.testing.assert_close(inputs, form.example(sizes), rtol=0, atol=0, equal_nan=True)
+        torch.testing.assert_close(inputs, form.example(sizes), rtol=0, atol=0, equal_nan=True)
 
 
 @pytest.mark.slow

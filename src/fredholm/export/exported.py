@@ -87,36 +87,35 @@ def export_form(
 
 def _written(form: TensorForm, kind: Format, path: Path, told: Mapping[str, Any]) -> Exported:
     """Writes the model and its description, and compares; with as many open axes as can be."""
-    refusal: ValueError | None = None
-    for is_open in (True, False) if form.open_axes else (True,):
-        fixed = {} if is_open else {name: axis.fixed for name, axis in form.open_axes.items()}
-        reason = "" if refusal is None else str(refusal.__cause__ and reason_of(refusal.__cause__))
-        example, other = (
-            {BATCH.name: batch} | fixed | {name: axis[number] for name, axis in form.open_axes.items() if not fixed}
-            for number, batch in enumerate(BATCHES)
-        )
+    of_training = {name: axis.fixed for name, axis in form.open_axes.items()}
+    reason, cause = "", None
+    for fixed in ({}, of_training) if of_training else ({},):
         try:
             with _quiet():
-                names = {BATCH.name, *(form.open_axes if is_open else ())}
-                graph = Graph.of(form, _on(form.example(example), kind.device), names)
-                about = _description(graph, kind, path.name, told, fixed, example)
-                kind.write(graph, path, json.dumps(about))
-                found = _compared(form, kind, path, (example, other, example | {BATCH.name: 1}))
-        except (MemoryError, torch.OutOfMemoryError, OSError):
+                return _attempted(form, kind, path, told, fixed)._replace(fixed=fixed, reason=reason)
+        except (MemoryError, torch.OutOfMemoryError, OSError, _OtherNumbersError, NoOperatorError):
             raise
-        except (_OtherNumbersError, NoOperatorError):
-            raise
-        except Exception as error:
-            refusal = ValueError(f"the model cannot be written as {kind.name}: {reason_of(error)}")
-            refusal.__cause__ = error
+        except Exception as error:  # exporters raise whatever happens inside
+            reason, cause = reason_of(error), error
             for left in path.parent.iterdir():
                 left.unlink()
-            continue
-        about["checked"] = {"largest_difference": found.difference, "largest_number": found.largest}
-        path.with_suffix(".json").write_text(json.dumps(about, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-        return found._replace(fixed=fixed, reason=reason)
-    assert refusal is not None
-    raise refusal
+    raise ValueError(f"the model cannot be written as {kind.name}: {reason}") from cause
+
+
+def _attempted(form: TensorForm, kind: Format, path: Path, told: Mapping[str, Any], fixed: dict[str, int]) -> Exported:
+    """The same, with the axes open that are not fixed."""
+    opened = {name: axis for name, axis in form.open_axes.items() if name not in fixed}
+    example, other = (
+        {BATCH.name: batch} | fixed | {name: axis.tried[number] for name, axis in opened.items()}
+        for number, batch in enumerate(BATCHES)
+    )
+    graph = Graph.of(form, _on(form.example(example), kind.device), {BATCH.name, *opened})
+    about = _description(graph, kind, path.name, told, fixed, example)
+    kind.write(graph, path, json.dumps(about))
+    found = _compared(form, kind, path, (example, other, example | {BATCH.name: 1}))
+    about["checked"] = {"largest_difference": found.difference, "largest_number": found.largest}
+    path.with_suffix(".json").write_text(json.dumps(about, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    return found
 
 
 class _OtherNumbersError(ValueError):

@@ -22,8 +22,9 @@ LARGEST = 2_000_000_000
 
 def _stably_sorted(values: Any, stable: bool = True, dim: int = -1, descending: bool = False) -> Any:
     """`torch.sort`, which ONNX knows as TopK: of equal values that of the lower index comes first."""
-    from onnxscript import opset18 as op
+    import onnxscript
 
+    op: Any = onnxscript.opset18
     count = op.Reshape(op.Gather(op.Shape(values), op.Constant(value_ints=[dim])), op.Constant(value_ints=[1]))
     return op.TopK(values, count, axis=dim, largest=int(descending), sorted=1)
 

@@ -63,6 +63,11 @@ class OpenAxis(NamedTuple):
     fixed: int
     most: int | None = None
 
+    @property
+    def tried(self) -> tuple[int, int]:
+        """How many an example has, and another one."""
+        return self.example, self.other
+
 
 @final
 @dataclass(frozen=True, kw_only=True)
