@@ -26,13 +26,13 @@ def test_every_length_and_direction_has_a_row_a_side():
 
 @pytest.mark.usefixtures("nothing_is_timed")
 def test_gate_stops_a_state_that_is_off_before_anything_is_timed(monkeypatch):
-    right = Aether.advance
+    right = Aether.read
 
     def off(self, tokens, state):
-        logits, reached = right(self, tokens, state)
-        return (1.001 * logits, reached) if state[0][0].shape[2] else (logits, reached)
+        signal, reached = right(self, tokens, state)
+        return (1.001 * signal, reached) if int(state[0][0][0]) else (signal, reached)
 
-    monkeypatch.setattr(Aether, "advance", off)
+    monkeypatch.setattr(Aether, "read", off)
     with pytest.raises(GateError, match="Aether in two pieces against the whole, n=9"):
         BENCHMARK.run(SHORT)
 

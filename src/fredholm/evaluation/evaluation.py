@@ -463,7 +463,8 @@ class FirstOf(StatefulEvaluation):
     ) -> tuple[Tensor, State]:
         """See `StatefulEvaluation.run`."""
         integral = self._wanted(integral)
-        routes = (route for route in self._made_for(integral) if isinstance(route, StatefulRoute))
+        carrying = (route for route in self.routes if isinstance(route, StatefulRoute))
+        routes = (route for route in carrying if route.is_meant_for(integral))
         route, _ = _first(routes, integral, lambda route: route.unsupported_run_reasons(integral, state, reset))
         return route.advance(integral, state, reset)
 

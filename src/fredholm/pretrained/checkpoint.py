@@ -269,14 +269,21 @@ def part(name: str, index: int, parts: int, *, transposed: bool = False) -> Sour
 
     def read(tensors: Tensors) -> Tensor:
         whole = tensors[name]
-        return (whole.mT if transposed and whole.ndim == 2 else whole).chunk(parts)[index].contiguous()
+        if transposed and whole.ndim == 2:
+            return _laid_out(whole.chunk(parts, dim=1)[index].mT)
+        return whole.chunk(parts)[index].contiguous()
 
     return read
 
 
 def transposed(name: str) -> Source:
     """A matrix of the checkpoint, transposed."""
-    return lambda tensors: tensors[name].mT.contiguous()
+    return lambda tensors: _laid_out(tensors[name].mT)
+
+
+def _laid_out(weight: Tensor) -> Tensor:
+    """The matrix with its longer axis in one piece: so it is read fastest where one token is drawn after the other."""
+    return weight.mT.contiguous().mT if weight.shape[0] >= weight.shape[1] else weight.contiguous()
 
 
 def linear(mine: str, theirs: str, *, bias: bool = True) -> dict[str, Source]:

@@ -22,18 +22,22 @@ class Reader(LanguageModel):
         self.handed: list[tuple[int, ...]] = []
 
     def forward(self, tokens: Tensor) -> Tensor:
-        return self.advance(tokens, self.initial_state(len(tokens)))[0]
+        return self.read(tokens, self.initial_state(len(tokens)))[0]
 
     def initial_state(self, batch_size: int) -> LanguageState:
         return ((torch.zeros(batch_size, dtype=torch.int64), torch.tensor(0)),)
 
-    def advance(self, tokens: Tensor, state: LanguageState) -> tuple[Tensor, LanguageState]:
+    def read(self, tokens: Tensor, state: LanguageState) -> tuple[Tensor, LanguageState]:
         total, num_read = state[0]
         self.check_tokens(tokens, int(num_read))
         self.handed.append(tuple(tokens[0].tolist()))
         sums = total[:, None] + tokens.cumsum(1)
         logits = torch.nn.functional.one_hot(sums % self.vocab_size, self.vocab_size).float()
         return logits, ((sums[:, -1], num_read + tokens.shape[1]),)
+
+    def logits(self, signal: Tensor) -> Tensor:
+        assert signal.shape[1] == 1, "of a prompt the last place alone is asked"
+        return signal
 
 
 def gpt2(context: int = 12) -> GPT2:

@@ -26,12 +26,15 @@ class Reciter(LanguageModel):
     def initial_state(self, batch_size: int) -> LanguageState:
         return ((torch.tensor(-1),),)
 
-    def advance(self, tokens: Tensor, state: LanguageState) -> tuple[Tensor, LanguageState]:
+    def read(self, tokens: Tensor, state: LanguageState) -> tuple[Tensor, LanguageState]:
         if int(state[0][0]) < 0:
             self.prompts.append(tokens[0].tolist())
         place = state[0][0] + 1
         wanted = self.line[place % len(self.line)].expand(tokens.shape)
         return 9 * torch.nn.functional.one_hot(wanted, 257).float(), ((place,),)
+
+    def logits(self, signal: Tensor) -> Tensor:
+        return signal
 
 
 def recite(

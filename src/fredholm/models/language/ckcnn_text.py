@@ -72,13 +72,17 @@ class CKCNNText(LanguageModel):
         """What both convolutions of each block hold of the past: a signal and its times each."""
         return _flat(self.stack.initial_state(batch_size))
 
-    def advance(self, tokens: Tensor, state: LanguageState) -> tuple[Tensor, LanguageState]:
-        """Signals of the tokens are appended to the state's; see `LanguageModel.advance`."""
+    def read(self, tokens: Tensor, state: LanguageState) -> tuple[Tensor, LanguageState]:
+        """Signals of the tokens are appended to the state's; see `LanguageModel.read`."""
         num_read = _num_read(state)
         self.check_tokens(tokens, num_read)
         domain = Sequence(tokens.shape[1], spacing=1.0, start=float(num_read)).to(tokens.device)
         u, reached = self.stack.scan(self._embed(tokens), domain, _paired(state))
-        return self.head(u), _flat(reached)
+        return u, _flat(reached)
+
+    def logits(self, signal: Tensor) -> Tensor:
+        """See `LanguageModel.logits`: of the signal after the stack."""
+        return self.head(signal)
 
     def _embed(self, tokens: Tensor) -> Tensor:
         vectors = self.tokens(tokens)[0]

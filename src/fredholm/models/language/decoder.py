@@ -122,7 +122,7 @@ class Decoder(LanguageModel):
         domain = Sequence(tokens.shape[1]).to(tokens.device)
         for block in self.causal_blocks():
             u = block(u, domain, key_padding_mask)
-        return self._logits(u)
+        return self.logits(u)
 
     @final
     def initial_state(self, batch_size: int) -> LanguageState:
@@ -131,8 +131,8 @@ class Decoder(LanguageModel):
         return read, *(block.initial_state(batch_size) for block in self.causal_blocks())
 
     @final
-    def advance(self, tokens: Tensor, state: LanguageState) -> tuple[Tensor, LanguageState]:
-        """See `LanguageModel.advance`."""
+    def read(self, tokens: Tensor, state: LanguageState) -> tuple[Tensor, LanguageState]:
+        """See `LanguageModel.read`."""
         ((read,), *layers) = state
         num_read = int(read[0]) if len(read) else 0
         self.check_tokens(tokens, num_read)
@@ -143,7 +143,7 @@ class Decoder(LanguageModel):
         for block, past in zip(self.causal_blocks(), layers, strict=True):
             u, seen = block.scan(u, domain, past if num_read else None)
             reached.append(seen)
-        return self._logits(u), tuple(reached)
+        return u, tuple(reached)
 
     @final
     def causal_blocks(self) -> Iterator[CausalBlock]:
@@ -157,7 +157,9 @@ class Decoder(LanguageModel):
         u = u if self.positions is None else u + self.positions(places)
         return self.dropout(u if self.scale == 1.0 else self.scale * u)
 
-    def _logits(self, u: Tensor) -> Tensor:
-        u = self.norm(u)
+    @final
+    def logits(self, signal: Tensor) -> Tensor:
+        """See `LanguageModel.logits`: of the signal after the last block."""
+        u = self.norm(signal)
         u = u if self.scale == 1.0 else u / self.scale
         return F.linear(u, self.tokens.weight) if self.head is None else self.head(u)

@@ -133,7 +133,8 @@ def _continue(
     window = unread = prompt[:, :place]
     while True:
         if cache:
-            logits, state = model.advance(unread, state)
+            signal, state = model.read(unread, state)
+            logits = model.logits(signal[:, -1:])  # of a prompt nothing else is asked
         else:
             logits = model(window)
         token = sampling.draw(logits[:, -1], generator)

@@ -106,15 +106,15 @@ class ITNetLanguageModel(LanguageModel):
         u = self.dropout(u)
         for block in self.blocks:
             u = block(u, domain)
-        return self._logits(u)
+        return self.logits(u)
 
     def initial_state(self, batch_size: int) -> LanguageState:
         """No token read, and each layer's empty state."""
         read = (torch.zeros(batch_size, dtype=torch.int64),)
         return read, *(block.operator.initial_state(batch_size) for block in self._blocks())
 
-    def advance(self, tokens: Tensor, state: LanguageState) -> tuple[Tensor, LanguageState]:
-        """See `LanguageModel.advance`."""
+    def read(self, tokens: Tensor, state: LanguageState) -> tuple[Tensor, LanguageState]:
+        """See `LanguageModel.read`."""
         ((read,), *layers) = state
         num_read = int(read[0]) if len(read) else 0
         self.check_tokens(tokens, num_read)
@@ -124,10 +124,11 @@ class ITNetLanguageModel(LanguageModel):
         for block, past in zip(self._blocks(), layers, strict=True):
             u, seen = block.scan(u, domain, past)
             reached.append(seen)
-        return self._logits(u), tuple(reached)
+        return u, tuple(reached)
 
-    def _logits(self, u: Tensor) -> Tensor:
-        return nn.functional.linear(self.norm(u), self.encoder.weight)
+    def logits(self, signal: Tensor) -> Tensor:
+        """See `LanguageModel.logits`: of the signal after the last block."""
+        return nn.functional.linear(self.norm(signal), self.encoder.weight)
 
     def _blocks(self) -> list[ResidualBlock]:
         return [block for block in self.blocks if isinstance(block, ResidualBlock)]

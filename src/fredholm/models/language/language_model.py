@@ -18,7 +18,7 @@ Positions = Literal["learned", "rotary"]
 """Learned vectors added to the tokens', or queries and keys turned by their places (`kernels.Rotary`)."""
 
 LanguageState = tuple[tuple[Tensor, ...], ...]
-"""What a model keeps of the tokens that it has read: some tensors a layer. Values; `advance` never changes one."""
+"""What a model keeps of the tokens that it has read: some tensors a layer. Values; `read` never changes one."""
 
 
 class TokenModel(SavedModel, abc.ABC):
@@ -105,7 +105,7 @@ class LanguageModel(TokenModel):
         """Nothing read yet."""
 
     @abc.abstractmethod
-    def advance(self, tokens: Tensor, state: LanguageState) -> tuple[Tensor, LanguageState]:
+    def read(self, tokens: Tensor, state: LanguageState) -> tuple[Tensor, LanguageState]:
         """Reads on where `state` ended: a prompt at once, then one token at a time.
 
         Args:
@@ -113,11 +113,21 @@ class LanguageModel(TokenModel):
             state: of the same B sequences.
 
         Returns:
-            the logits `(B, T, V)` after each of these tokens, and the state after the last.
+            the signal `(B, T, C)` that `logits` takes, and the state after the last of these tokens.
 
         Raises:
-            ValueError: the tokens read would exceed `context`.
+            TypeError, ValueError: on tokens of another type or shape, or where those read would exceed `context`.
         """
+
+    @abc.abstractmethod
+    def logits(self, signal: Tensor) -> Tensor:
+        """Of the token after each place, `(B, T, V)`, from the signal `(B, T, C)` there."""
+
+    @final
+    def advance(self, tokens: Tensor, state: LanguageState) -> tuple[Tensor, LanguageState]:
+        """The logits `(B, T, V)` after each of these tokens, and the state after the last; see `read`."""
+        signal, state = self.read(tokens, state)
+        return self.logits(signal), state
 
 
 class MaskedModel(TokenModel):
