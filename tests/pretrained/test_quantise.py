@@ -61,6 +61,15 @@ def test_signals_are_rounded_row_by_row(rows: int, d_in: int, d_out: int) -> Non
 
 
 @BOTH
+def test_how_a_weight_lies_in_memory_changes_nothing(activations: bool) -> None:
+    weight = torch.randn(17, 64)
+    for rows in (1, 40):
+        x = torch.randn(rows, 64)
+        found = [F.linear(x, Int8Weight.of(w, rounds_signals=activations)) for w in (weight, weight.T.contiguous().T)]
+        assert torch.equal(*found)
+
+
+@BOTH
 def test_zeros_and_nan(activations: bool) -> None:
     weight = torch.randn(6, 32)
     weight[2] = 0

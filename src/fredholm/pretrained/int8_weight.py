@@ -64,7 +64,7 @@ class Int8Weight(Tensor):
             weight: `(d_out, d_in)`, finite, of one of `DTYPES`.
             rounds_signals: whether signals are rounded too.
         """
-        wide = weight.detach().float()
+        wide = weight.detach().float().contiguous()  # the kernels for whole numbers take no other layout
         scale = (wide.abs().amax(1) / LARGEST).clamp_min(torch.finfo(torch.float32).tiny)
         whole = (wide / scale[:, None]).round_().to(torch.int8)
         return cls(_packed(whole, rounds_signals), scale, weight.shape, weight.dtype, rounds_signals)
