@@ -72,7 +72,7 @@ def test_an_onnx_file_runs_without_this_library(run: Path, tmp_path: Path, capsy
     assert file.read_bytes() == before
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_package_of_compiled_code(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = call(capsys, "export", run / "run", "--format", "pt2", "--output", tmp_path / "shapes.pt2")
     assert (code, err) == (0, "")

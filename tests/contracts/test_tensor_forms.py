@@ -243,8 +243,13 @@ def test_a_form_needs_no_data_and_is_as_it_says(asked: Asked) -> None:
         torch.testing.assert_close(inputs, form.example(sizes), rtol=0, atol=0, equal_nan=True)
 
 
+ALWAYS = ("LanguageModelling", "OperatorLearning")
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("asked", ROWS, indirect=True)
+@pytest.mark.parametrize(
+    "asked", [pytest.param(row, marks=[] if row in ALWAYS else pytest.mark.long) for row in ROWS], indirect=True
+)
 def test_an_onnx_file_tells_what_predict_tells(
     asked: Asked, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
