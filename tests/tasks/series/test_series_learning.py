@@ -96,6 +96,7 @@ def test_facts_are_the_training_splits(tmp_path: Path) -> None:
         preparation=Preparation.learn(train),
         spacing=0.5,
         extent=0.5 * (int(train.lengths.max()) - 1),
+        is_regular=True,
     )
     slower = config(tmp_path, train_every=3).build().facts
     assert slower.spacing == 1.5

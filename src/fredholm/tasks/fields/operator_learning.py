@@ -121,7 +121,7 @@ class OperatorLearning(DividedTask[FieldSet]):
         grid: UnitGrid | None = None
         """That of all functions, or one for functions of which each has places of its own; None: they share places
         that are no grid."""
-        shares_places: bool = True
+        shares_places: bool
         """Whether all have samples at the same places."""
 
     @dataclass(frozen=True, kw_only=True)

@@ -100,7 +100,7 @@ class SeriesLearning(TargetTask[SeriesSet]):
         preparation: Preparation
         spacing: float
         extent: float
-        is_regular: bool = True
+        is_regular: bool
         """Whether its samples lie at the times of their numbers."""
 
     @dataclass(frozen=True, kw_only=True)
