@@ -1,6 +1,6 @@
-"""Score finished runs with weights of 8 bits: what rounding costs in the metric of the task.
+"""Measure what weights of 8 bits cost finished runs in the metric of the task.
 
-Command:   python -m recipes.quantised runs/digits/seed-0 runs/linearise/gpt2
+Command:   python recipes/quantised.py runs/digits/seed-0 runs/linearise/gpt2
 Data:      that of the runs, of images or texts
 Hardware:  one thread of a two-core AMD EPYC, shared with other work
 Time:      seconds a run

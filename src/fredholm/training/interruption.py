@@ -39,6 +39,7 @@ class Interruption:
 
     def __init__(self) -> None:
         self.signal_number: int | None = None
+        self._is_answering = self._is_asked_again = False
         self._previous: dict[int, Any] = {}
 
     def __enter__(self) -> "Interruption":
@@ -55,17 +56,21 @@ class Interruption:
             self._restore(number)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        again = self.signal_number is not None
-        if not again:
-            self.signal_number = number
-            how = " (Ctrl-C again stops at once, without saving)" if number == signal.SIGINT else ""
+        if self.signal_number is None:
+            self.signal_number, self._is_answering = number, True
+            again = " (Ctrl-C again stops at once, without saving)" if number == signal.SIGINT else ""
             # not by print: the signal may have come in the midst of one
             with contextlib.suppress(OSError, ValueError, AttributeError):  # a closed stream, one of a notebook, none
                 below = "\n" if sys.stderr.isatty() else ""  # a progress bar
-                os.write(sys.stderr.fileno(), f"{below}stopping after this step ...{how}\n".encode())
-        self._restore(signal.SIGINT)
-        if again and number == signal.SIGINT:  # so soon that the line above had not put back what it meets
-            signal.raise_signal(number)
+                os.write(sys.stderr.fileno(), f"{below}stopping after this step ...{again}\n".encode())
+            self._restore(signal.SIGINT)
+            self._is_answering = False
+            if self._is_asked_again:
+                signal.raise_signal(signal.SIGINT)
+        elif number == signal.SIGINT and self._is_answering:
+            self._is_asked_again = True  # once the first is told, so that no run ends without that word
+        elif number == signal.SIGINT:
+            signal.raise_signal(number)  # it came before the first, which was answered within this one
 
     def _restore(self, number: int) -> None:
         if number in self._previous:

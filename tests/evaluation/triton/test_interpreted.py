@@ -13,24 +13,16 @@ import pytest
 pytest.importorskip("triton")
 ROOT = Path(__file__).resolve().parents[3]
 SUITES = sorted((Path(__file__).parent / "interpreted").glob("test_*.py"))
-PERCEPTRON = [suite for suite in SUITES if suite.stem in ("test_fused_op", "test_fused_route")]
-FEATURES = [suite for suite in SUITES if suite.stem == "test_fused_features"]
-OTHERS = [suite for suite in SUITES if suite not in (*PERCEPTRON, *FEATURES) and suite.stem != "test_sizes"]
+ALWAYS = [suite for suite in SUITES if suite.stem in ("test_instances", "test_fused_activation", "test_offsets")]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("suites", "marks"),
-    [
-        (PERCEPTRON, "not long"),
-        (FEATURES, "not long"),
-        (OTHERS, "not long"),
-        pytest.param(SUITES, "long", marks=pytest.mark.long),
-    ],
-    ids=["perceptron", "features", "the others", "what is long"],
+    [(ALWAYS, "not long"), pytest.param(SUITES, "", marks=pytest.mark.long)],
+    ids=["every kernel on some domains", "all"],
 )
 def test_in_the_interpreter(suites: list[Path], marks: str) -> None:
-    """Three processes, no more: each begins with seconds of imports."""
     options = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-m", marks]
     command = [sys.executable, "-m", "pytest", *options, *map(str, suites)]
     done = subprocess.run(
