@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from fredholm.kernels import Rotary
 from fredholm.models import GPT2, Llama, Mamba
-from fredholm.pretrained.checkpoint import Converted, Fields, Source, Tensors, linear, part, transposed
+from fredholm.pretrained.checkpoint import Converted, Fields, Source, Tensors, laid_out, linear, part, transposed
 
 ACTIVATIONS = {
     "gelu": "gelu",
@@ -35,7 +35,7 @@ def gpt2(fields: Fields, tensors: Tensors) -> Converted:
     )
     tensors = tensors.without_prefix("transformer.")
     tensors.ignore(".attn.bias", ".attn.masked_bias")
-    sources: dict[str, Source] = {"tokens.weight": "wte.weight", "positions.weight": "wpe.weight"}
+    sources: dict[str, Source] = {"tokens.weight": laid_out("wte.weight"), "positions.weight": "wpe.weight"}
     for n in range(config.depth):
         mine, theirs = f"blocks.{n}", f"h.{n}"
         sources |= linear(f"{mine}.operator_norm", f"{theirs}.ln_1")
