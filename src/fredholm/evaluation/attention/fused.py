@@ -24,10 +24,10 @@ class FusedAttention(StatefulRoute[DotProduct]):
 
     On hardware with a flash kernel memory is O(N·d) where no masses, masks or pair weights are given.
 
-    The backward pass of a flash kernel makes a row anew as exp(s - log Σ exp s). Of that float32 loses 6e-8 times
-    the size of s, in a row that is all on one point too, which the definition keeps exactly. On a CPU a signal in float32 is therefore
-    computed in float64 where scores may be beyond `REACH`, which costs O(N·d) to see. On a GPU, and where values cannot
-    be read, as by the compiler, it stays in float32.
+    The backward pass of a flash kernel makes a row anew as exp(s - log Σ exp s). Of that float32 loses 6e-8 times the
+    size of s, in a row that is all on one point too, which the definition keeps exactly. On a CPU a signal in float32
+    is therefore computed in float64 where scores may be beyond `REACH`, which costs O(N·d) to see. On a GPU, and where
+    values cannot be read, as by the compiler, it stays in float32.
     """
 
     marker = DotProduct
