@@ -148,3 +148,12 @@ def test_the_type_of_numbers(tmp_path: Path) -> None:
     for asked, got in ((None, torch.bfloat16), (torch.float32, torch.float32), (torch.float64, torch.float64)):
         assert {p.dtype for p in from_pretrained(tmp_path, dtype=asked).parameters()} == {got}
     assert all(p.requires_grad and p.device.type == "cpu" for p in from_pretrained(tmp_path).parameters())
+
+
+def test_weights_of_gpt2_lie_with_their_longer_axis_in_one_piece(tmp_path: Path) -> None:
+    saved(CAUSAL["GPT-2"], tmp_path)
+    model = from_pretrained(tmp_path)
+    wide, deep = (model.get_parameter(f"blocks.0.feed_forward.{name}.weight") for name in ("expand", "contract"))
+    assert (wide.shape[0] > wide.shape[1], wide.stride(0)) == (True, 1)
+    assert (deep.shape[0] < deep.shape[1], deep.stride(1)) == (True, 1)
+    assert model.get_parameter("tokens.weight").stride(0) == 1

@@ -223,6 +223,18 @@ def test_changed_kernels_are_saved_and_read_back(change: str, tmp_path: Path) ->
     assert told[0] == told[1]
 
 
+@pytest.mark.parametrize("absent", ["residual", "bias", "output_projection"])
+def test_what_stands_around_a_changed_kernel_is_read_back(absent: str, tmp_path: Path) -> None:
+    model, given = gpt2(), torch.randint(9, (2, 6))
+    kernel = kernels.LinearAttention(8, 2, is_causal=True)
+    parts: dict[str, Any] = {"residual": True, "bias": True, absent: False}
+    operator = IntegralOperator(kernel, **parts)
+    model.get_submodule("blocks.0").operator = operator
+    model.save_pretrained(tmp_path / "saved")
+    again: Any = from_pretrained(tmp_path / "saved")
+    assert torch.equal(again(given), model(given))
+
+
 def test_an_operator_that_the_model_has_not(tmp_path: Path) -> None:
     model = add_kernel(gpt2(), kernels.LowRankMLP(8, 2, 1, rank=2, is_causal=True))
     model.save_pretrained(tmp_path / "saved")
