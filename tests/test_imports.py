@@ -17,7 +17,7 @@ LAYERS = (
     {"_settings", "_version"},
     {"storage"},
     {"domains"},
-    {"kernels", "fields"},
+    {"kernels", "fields", "distributed"},
     {"evaluation"},
     {"quadrature"},
     {"operators"},

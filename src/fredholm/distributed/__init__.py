@@ -1,0 +1,1 @@
+"""One model over many processes, and one signal over many devices."""

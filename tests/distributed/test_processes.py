@@ -1,0 +1,28 @@
+"""The processes that tests of this folder run on."""
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from tests.processes import on_processes
+
+
+def summed(value: float) -> Tensor:
+    total = torch.tensor([value + dist.get_rank()])
+    dist.all_reduce(total)
+    return total
+
+
+def failing_on_one() -> None:
+    if dist.get_rank() == 1:
+        raise ValueError("rank 1 has had enough")
+
+
+def test_processes_talk_to_each_other() -> None:
+    assert on_processes(3, summed, 2.0) == [torch.tensor([9.0])] * 3
+
+
+def test_what_a_process_raises_is_told() -> None:
+    with pytest.raises(AssertionError, match="rank 1 has had enough"):
+        on_processes(2, failing_on_one)

@@ -1,0 +1,60 @@
+"""A function on several processes that talk through gloo, each forked from one that has imported torch."""
+
+import datetime
+import os
+import tempfile
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from tests.command_line import FORKS
+
+TIMEOUT = 120.0
+"""Seconds after which processes hang."""
+
+
+def on_processes(size: int, function: Callable[..., Any], *arguments: Any) -> list[Any]:
+    """What a function returns on each of `size` processes, by rank: tensors, and plain values that hold them.
+
+    Args:
+        size: number of processes, each with one thread.
+        function: of a module, so that processes can import it; it finds the default process group.
+        arguments: of the function, which can be pickled.
+
+    Raises:
+        AssertionError: with the tracebacks of all processes that failed.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        processes = [
+            FORKS.Process(target=_run, args=(Path(folder), rank, size, function, arguments)) for rank in range(size)
+        ]
+        for process in processes:
+            process.start()
+        for process in processes:
+            process.join(TIMEOUT)
+        for process in processes:
+            process.kill()
+            process.join()
+        errors = [path.read_text() for path in sorted(Path(folder).glob("*.error"))]
+        codes = [process.exitcode for process in processes]
+        assert not any(codes), "\n".join(errors) or f"exit codes {codes}"
+        return [torch.load(Path(folder) / f"{rank}.pt", weights_only=True) for rank in range(size)]
+
+
+def _run(folder: Path, rank: int, size: int, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+    torch.set_num_threads(1)
+    os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(size), "LOCAL_RANK": str(rank)}
+    wait = datetime.timedelta(seconds=TIMEOUT)
+    store = dist.FileStore(str(folder / "store"), size)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=wait)
+    try:
+        torch.save(function(*arguments), folder / f"{rank}.pt")
+    except BaseException:
+        (folder / f"{rank}.error").write_text(f"process {rank}:\n{traceback.format_exc()}")
+        raise
+    finally:
+        dist.destroy_process_group()
