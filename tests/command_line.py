@@ -18,7 +18,12 @@ import torch
 from fredholm import cli
 
 FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(["tests.command_line", "torch._dynamo", "torchmetrics", "sklearn.datasets"])
+FORKS.set_forkserver_preload(
+    [
+        *("tests.command_line", "torch._dynamo", "torch.distributed.checkpoint", "torchmetrics", "sklearn.datasets"),
+        "fredholm.training",
+    ]
+)
 
 # A run of a second: one block on four patches.
 TINY = [

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fredholm.storage.atomic import remove_folder, write_file, write_folder
+from fredholm.storage.atomic import Draft, remove_folder, write_file
 
 
 @pytest.fixture
@@ -44,27 +44,66 @@ def test_a_file_is_written_beside_its_final_name(tmp_path: Path, monkeypatch: py
     assert (tmp_path / "a").read_bytes() == b"new"
 
 
+def written(path: Path, **files: bytes) -> Draft:
+    draft = Draft(path)
+    draft.begin()
+    for name, content in files.items():
+        draft.add(name, content)
+    return draft
+
+
+def content(path: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in path.iterdir()}
+
+
 def test_a_folder_appears_with_all_its_files(tmp_path: Path) -> None:
-    write_folder(tmp_path / "new" / "c", {"a": b"1", "b": b"2"})
-    assert {path.name: path.read_bytes() for path in (tmp_path / "new" / "c").iterdir()} == {"a": b"1", "b": b"2"}
+    draft = written(tmp_path / "new" / "c", a=b"1", b=b"2")
+    assert [path.name for path in (tmp_path / "new").iterdir()] == [".partial-c"]
+    draft.finish("b")
+    assert content(tmp_path / "new" / "c") == {"a": b"1", "b": b"2"}
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["c"]
 
 
 @pytest.mark.usefixtures("full_disk")
 def test_a_full_disk_leaves_no_folder(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="No space left on device"):
-        write_folder(tmp_path / "c", {"a": b"1"})
+        written(tmp_path / "c", a=b"1")
+    Draft(tmp_path / "c").drop()
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_existing_folder_is_not_touched(tmp_path: Path) -> None:
-    write_folder(tmp_path / "c", {"a": b"1"})
-    with pytest.raises(OSError, match="not empty"):
-        write_folder(tmp_path / "c", {"b": b"2"})
-    assert [path.name for path in tmp_path.rglob("*")] == ["c", "a"]
+def test_what_an_earlier_draft_left_is_not_in_the_next(tmp_path: Path) -> None:
+    written(tmp_path / "c", a=b"1")
+    written(tmp_path / "c", b=b"2").finish("b")
+    assert content(tmp_path / "c") == {"b": b"2"}
+
+
+def test_of_a_folder_that_is_there_files_are_replaced_and_stale_ones_go(tmp_path: Path) -> None:
+    written(tmp_path / "c", a=b"1", b=b"1", list=b"1", mine=b"0").finish("list")
+    written(tmp_path / "c", b=b"2", d=b"2", list=b"2").finish("list", stale={"a", "gone"})
+    assert content(tmp_path / "c") == {"b": b"2", "d": b"2", "list": b"2", "mine": b"0"}
+    assert [path.name for path in tmp_path.iterdir()] == ["c"]
+
+
+def test_the_last_file_is_replaced_after_the_others_and_before_stale_ones_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written(tmp_path / "c", a=b"1", stale=b"1").finish("a")
+    seen: list[dict[str, bytes]] = []
+    replace, unlink = Path.replace, Path.unlink
+    monkeypatch.setattr(Path, "replace", lambda path, to: (seen.append(content(tmp_path / "c")), replace(path, to)))
+    monkeypatch.setattr(
+        Path, "unlink", lambda path, **settings: (seen.append(content(tmp_path / "c")), unlink(path, **settings))
+    )
+    written(tmp_path / "c", a=b"2", b=b"2").finish("a", stale={"stale"})
+    assert seen == [
+        {"a": b"1", "stale": b"1"},
+        {"a": b"1", "stale": b"1", "b": b"2"},
+        {"a": b"2", "stale": b"1", "b": b"2"},
+    ]
 
 
 def test_a_removed_folder_is_gone(tmp_path: Path) -> None:
-    write_folder(tmp_path / "c", {"a": b"1"})
+    written(tmp_path / "c", a=b"1").finish("a")
     remove_folder(tmp_path / "c")
     assert list(tmp_path.iterdir()) == []

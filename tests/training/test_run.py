@@ -575,7 +575,7 @@ def test_a_checkpoint_that_is_replaced_while_a_run_is_evaluated_is_read_again(
 def test_a_checkpoint_that_stays_damaged_is_not_read_again(tmp_path: Path) -> None:
     run(tmp_path, toy_run(epochs=1))
     reader = Run(tmp_path, tasks=[ToyTask])
-    RunFolder(tmp_path).checkpoints.average_file(STEPS_PER_EPOCH).write_bytes(b"")
+    RunFolder(tmp_path).checkpoints.average_files(STEPS_PER_EPOCH)[0].write_bytes(b"")
     with refused(ValueError, "ema.safetensors is damaged: it has 0 bytes"):
         reader.evaluate()
 

@@ -3,8 +3,9 @@
 import contextlib
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Collection
 from pathlib import Path
+from typing import final
 
 PARTIAL_PREFIX = ".partial-"
 """Names that no reader opens; a crash may leave one behind."""
@@ -27,24 +28,66 @@ def write_file(path: Path, content: bytes) -> None:
     _sync_folder(path.parent)
 
 
-def write_folder(path: Path, files: Mapping[str, bytes]) -> None:
-    """Creates the folder ``path``, which must not exist, with all its files at once.
+@final
+class Draft:
+    """A folder in the making: files are added to it, by several processes perhaps, and get their place all at once.
 
-    Raises:
-        OSError: as for ``write_file``; nothing is left behind.
+    Args:
+        path: of the folder, which may be there.
     """
-    partial = path.with_name(f"{PARTIAL_PREFIX}{path.name}")
-    shutil.rmtree(partial, ignore_errors=True)
-    try:
-        partial.mkdir(parents=True)
-        for name, content in files.items():
-            _write_through(partial / name, content)
-        _sync_folder(partial)
-        partial.rename(path)
-    except OSError:
-        shutil.rmtree(partial, ignore_errors=True)
-        raise
-    _sync_folder(path.parent)
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.partial = path.with_name(f"{PARTIAL_PREFIX}{path.name}")
+        """Where the files are until then."""
+
+    def begin(self) -> None:
+        """Makes it anew, in one process, before files are added.
+
+        Raises:
+            OSError: the place cannot be written.
+        """
+        shutil.rmtree(self.partial, ignore_errors=True)
+        self.partial.mkdir(parents=True)
+
+    def add(self, name: str, content: bytes) -> None:
+        """Adds a file.
+
+        Raises:
+            OSError: the disk is full.
+        """
+        _write_through(self.partial / name, content)
+
+    def finish(self, last: str, stale: Collection[str] = ()) -> None:
+        """Gives the folder its name, in one process, once all files are there.
+
+        Where a folder of that name is, the files replace those in it: ``last``, which says what the others are, after
+        all others, and then files that no longer count go. Others stay.
+
+        Args:
+            last: a file.
+            stale: names of files of the folder that was there.
+
+        Raises:
+            OSError: that is not possible.
+        """
+        _sync_folder(self.partial)
+        if not self.path.exists():
+            self.partial.rename(self.path)
+            _sync_folder(self.path.parent)
+            return
+        for name in sorted((path.name for path in self.partial.iterdir()), key=lambda name: (name == last, name)):
+            if name == last:
+                _sync_folder(self.path)
+            (self.partial / name).replace(self.path / name)
+        _sync_folder(self.path)
+        for name in stale:
+            (self.path / name).unlink(missing_ok=True)
+        self.drop()
+
+    def drop(self) -> None:
+        """Removes it with all its files."""
+        shutil.rmtree(self.partial, ignore_errors=True)
 
 
 def remove_folder(path: Path) -> None:

@@ -12,7 +12,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from fredholm.storage.integrity import file_size
+from fredholm.storage.integrity import file_size, parse_object
 
 NOTES = "fredholm"
 """The header entry of our safetensors files."""
@@ -74,12 +74,21 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         ValueError: it is damaged, or of another program.
         OSError: it cannot be read.
     """
+    return read_noted(path)[0]
+
+
+def read_noted(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The tensors of a safetensors file, and the notes in its header; errors as of `read_tensors`.
+
+    The file is mapped: of a tensor as much is read as is looked at.
+    """
     path.open("rb").close()  # safetensors calls whatever it cannot open missing
     try:
         with safe_open(path, framework="pt") as file:
-            if NOTES not in (file.metadata() or {}):
+            notes = (file.metadata() or {}).get(NOTES)
+            if notes is None:
                 raise ValueError(f"{path} is a safetensors file of another program, not a checkpoint of this library")
-            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
     except RuntimeError as error:  # torch maps the file once more, which the system may refuse
         if os.strerror(errno.EMFILE) not in str(error):
             raise
@@ -89,6 +98,19 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         raise ValueError(
             f"{path} is not a readable checkpoint; it is damaged or of another kind ({reason:.160})"
         ) from error
+    return tensors, parse_object(path, notes.encode())
+
+
+@torch.no_grad()
+def copied_to_host(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Copies in the host's memory, which nothing that is done to the tensors reaches; those of a GPU are pinned."""
+    copies = {
+        name: torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda).copy_(tensor, non_blocking=True)
+        for name, tensor in tensors.items()
+    }
+    if any(tensor.is_cuda for tensor in tensors.values()):
+        torch.cuda.synchronize()
+    return copies
 
 
 def tensor_bytes(tensors: dict[str, Tensor], notes: dict[str, Any]) -> bytes:

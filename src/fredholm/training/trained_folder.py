@@ -116,7 +116,8 @@ class OwnRun(TrainedFolder):
 
     def _fill(self, model: nn.Module, which: Which) -> None:
         step = self._step(which)
-        noted(self._folder.checkpoints.average_file(step), is_start=True)
+        for file in self._folder.checkpoints.average_files(step):
+            noted(file, is_start=True)
         self._folder.checkpoints.load_weights(step, model)
 
     def _while_it_trains(self, read: Callable[[], T]) -> T:

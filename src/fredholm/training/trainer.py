@@ -139,7 +139,7 @@ class Trainer:
         bar = progress_bar("train", self.num_steps, unit="step", initial=progress.step)
         workers, pinned = config.num_workers, self.learner.device.type == "cuda"
         try:
-            with Interruption() as interruption, bar:
+            with Interruption() as interruption, self._checkpoints.in_background(), bar:
                 if config.epochs == 0 and progress.best_step < 0:
                     self._evaluate()
                 while progress.epoch < config.epochs and not self._is_spent:
@@ -308,6 +308,7 @@ class Trainer:
             )
             print_line(f"{split} {told}, averaged weights of step {step}")
         self._save()
+        self._checkpoints.wait()
 
     def _score(self, split: HeldOut, model: nn.Module) -> dict[str, float]:
         progress, config, start = self.progress, self._config, time.perf_counter()
@@ -322,6 +323,8 @@ class Trainer:
 
     def _save_between(self, interruption: Interruption, *, is_last: bool) -> None:
         self._stop_if_asked(interruption)
+        if self._checkpoints.has_failed:
+            self._checkpoints.wait()
         every = self._config.checkpoint_every
         if every and self.progress.step % every == 0 and not is_last:
             self._save()
@@ -330,6 +333,7 @@ class Trainer:
         if interruption.signal_number is not None:
             if not self.progress.is_done:
                 self._save()
+                self._checkpoints.wait()
             raise InterruptedRunError(interruption.signal_number, f"interrupted; {self._saved}")
 
     @property

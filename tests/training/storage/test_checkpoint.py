@@ -3,6 +3,7 @@ import json
 import os
 import re
 import resource
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from fredholm.storage.atomic import Draft
 from fredholm.storage.integrity import listed, seal
 from fredholm.storage.tensors import fill, model_tensors, tensor_bytes
 from fredholm.training import Checkpoints, load_weights
@@ -383,3 +385,60 @@ def test_a_model_is_filled_under_the_first_of_several_names() -> None:
     assert (sorted(found.fitting), found.new, found.left) == (["one.bias", "one.weight"], [], [])
     fill(model, found.fitting)
     assert torch.equal(model["other"].weight, source["one"].weight)  # pyright: ignore[reportArgumentType]
+
+
+def test_what_is_saved_in_the_background_are_the_numbers_of_that_moment(tmp_path: Path) -> None:
+    waiting, beside = Checkpoints(tmp_path / "a", "ours"), Checkpoints(tmp_path / "b", "ours")
+    saved = save(waiting, 10)
+    goes_on = threading.Event()
+    with pytest.MonkeyPatch.context() as patch, beside.in_background():
+        begin = Draft.begin
+        patch.setattr(Draft, "begin", lambda draft: (goes_on.wait(60), begin(draft))[1])
+        save(beside, 10, saved=saved)
+        assert not (tmp_path / "b").exists()
+        for tensor in saved.state_dict().values():
+            tensor.zero_()  # as the next step would change them
+        goes_on.set()
+        assert beside.last_step() == 10  # which waits
+    assert content(tmp_path / "b") == content(tmp_path / "a")
+
+
+def test_a_full_disk_is_told_at_the_next_moment_that_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoints = Checkpoints(tmp_path)
+    save(checkpoints, 10)
+    reason = "cannot save the checkpoint of step 20 (No space left on device); the one of step 10 is intact"
+
+    def no_space(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", no_space)
+    for ask in (checkpoints.wait, checkpoints.steps, lambda: save(checkpoints, 30)):
+        with checkpoints.in_background():
+            save(checkpoints, 20)
+            with pytest.raises(OSError, match=re.escape(reason)):
+                ask()
+            assert not checkpoints.has_failed
+    with pytest.raises(OSError, match=re.escape(reason)), checkpoints.in_background():
+        save(checkpoints, 20)
+    with pytest.raises(ArithmeticError):
+        fail_after_saving(checkpoints, 20)
+    monkeypatch.undo()
+    assert list(content(tmp_path)) == [f"step-00000010/{name}" for name in FILES]
+
+
+def fail_after_saving(checkpoints: Checkpoints, step: int) -> None:
+    with checkpoints.in_background():
+        save(checkpoints, step)
+        raise ArithmeticError("what ended the run is told, and not what else went wrong")
+
+
+def test_outside_the_background_a_save_returns_once_it_is_whole(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path)
+    with checkpoints.in_background():
+        save(checkpoints, 10)
+    save(checkpoints, 20, 10)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-00000010", "step-00000020"]
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {str(file.relative_to(folder)): file.read_bytes() for file in sorted(folder.rglob("*")) if file.is_file()}

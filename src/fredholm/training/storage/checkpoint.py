@@ -2,34 +2,45 @@
 
 ``checkpoints/step-00000120/`` holds ``weights.safetensors``, the trained weights and buffers; ``ema.safetensors``,
 their moving average, which evaluation uses; ``optimizer.safetensors``, the optimiser's tensors; and ``manifest.json``,
-the state (progress, random states, where the log stands) with the size and SHA-256 of the others and of itself.
+the state (progress, random states, where the log stands) with the size and SHA-256 of the others and of itself. Tensors
+that lie on several processes are in several files (`parts`); the average of the best checkpoint is always in one.
 """
 
 import contextlib
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self, final
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, final
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
-from fredholm.storage.atomic import clear_partial, remove_folder, write_file, write_folder
+from fredholm.storage.atomic import Draft, clear_partial, remove_folder
 from fredholm.storage.integrity import check_listed, check_listing, listed, seal, unseal
-from fredholm.storage.tensors import fill_wholly, model_tensors, read_tensors, tensor_bytes
+from fredholm.storage.tensors import copied_to_host, fill_wholly, model_tensors, tensor_bytes
 from fredholm.tasks.task import Meanings
 
+from .background import Background
+from .parts import files_of, joined, read_parts
+
+if TYPE_CHECKING:
+    from .sharded import Shards
+
 SCHEMA = 2
-WEIGHTS, AVERAGE, OPTIMIZER = "weights.safetensors", "ema.safetensors", "optimizer.safetensors"
+WEIGHTS, AVERAGE, OPTIMIZER = NAMES = ("weights.safetensors", "ema.safetensors", "optimizer.safetensors")
 MANIFEST = "manifest.json"
 Which = Literal["best", "last"]
+Listing = dict[str, dict[str, Any]]
+"""Sizes and SHA-256 of files by name."""
 
 
 @final
 class Checkpoints:
     """The checkpoints of one run folder; keeps the last and the best.
 
-    All that is read is compared with the manifest first: another byte, another file or another run is an error.
+    All that is read is compared with the manifest first: another byte, another file or another run is an error. What is
+    still being written is waited for.
 
     Args:
         folder: created at the first save.
@@ -39,56 +50,89 @@ class Checkpoints:
     def __init__(self, folder: Path, run: str | None = None) -> None:
         self.folder = folder
         self._run = run
+        self._background, self._is_in_background = Background(), False
+        self._own_shards: Shards | None = None
 
     def save(
         self, step: int, tensors: Mapping[str, dict[str, Tensor]], state: Mapping[str, Any], best_step: int
     ) -> None:
         """Writes the checkpoint of ``step``, then removes all others but that of ``best_step``.
 
-        Within a run a step's tensors are fixed, so a second save of one step replaces only its state.
+        Within a run a step's tensors are fixed, so a second save of one step replaces only its state, and files of
+        tensors that lie on other processes now. Where tensors are of several processes (DTensor), all of them save
+        together, and the state is that of the first.
 
         Args:
             step: names it.
             tensors: those of the files WEIGHTS, AVERAGE and OPTIMIZER.
-            state: what else there is, in types that JSON has.
-            best_step: another to keep.
+            state: what else there is, in types that JSON has; not to be changed later.
+            best_step: another to keep; below 0: none, and each is the best when it is the last.
 
         Raises:
-            OSError: it cannot be written; the earlier checkpoints are intact and nothing partial has a final name.
+            OSError: it cannot be written, or while `in_background` the one before could not; the earlier checkpoints
+                are intact and nothing partial has a final name.
         """
-        target = self._path(step)
-        files = {name: tensor_bytes(tensors[name], {"step": step}) for name in (WEIGHTS, AVERAGE, OPTIMIZER)}
-        listing = {name: listed(data) for name, data in files.items()}
-        manifest = seal({"schema": SCHEMA, "run": self._run, "step": step, "state": state, "files": listing})
+        self.wait()
+        shards = self._shards({f"{file}/{name}": each for file in tensors for name, each in tensors[file].items()})
+        there, draft, is_best = self._listing(step), Draft(self._path(step)), best_step < 0 or best_step == step
+        taken = _copied(tensors, shards) if self._is_in_background else dict(tensors)
+
+        def finish(listing: Listing) -> None:
+            files = _with_one_average(draft, listing, there, step) if is_best else listing
+            content = {"schema": SCHEMA, "run": self._run, "step": step, "state": state, "files": files}
+            draft.add(MANIFEST, seal(content))
+            draft.finish(MANIFEST, stale=there.keys() - files.keys())
+
+        def write() -> None:
+            with self._telling_what_stays(draft, step):
+                if shards is None:
+                    _write_whole(draft, taken, step, there, finish)
+                else:
+                    shards.write(draft, taken, step, there, finish)
+            if shards is None or shards.is_first:
+                self._keep((step, best_step))
+
+        if self._is_in_background:
+            self._background.start(write)
+        else:
+            write()
+
+    @contextlib.contextmanager
+    def in_background(self) -> Iterator[None]:
+        """While entered `save` returns once the tensors are copied, and a thread writes them; leaving waits for it.
+
+        Raises:
+            OSError: as of `save`, where no other exception is on its way.
+        """
+        self._is_in_background = True
         try:
-            if self._lists(step, listing):
-                write_file(target / MANIFEST, manifest)
-            else:
-                if target.exists():
-                    remove_folder(target)
-                write_folder(target, {**files, MANIFEST: manifest})
-        except OSError as error:
-            kept = max((other for other in self.steps() if other != step), default=None)
-            rest = "there is no earlier one" if kept is None else f"the one of step {kept} is intact"
-            raise OSError(
-                error.errno, f"cannot save the checkpoint of step {step} ({error.strerror}); {rest}", str(self.folder)
-            ) from error
-        self.keep((step, best_step))
+            yield
+        except BaseException:
+            with contextlib.suppress(Exception):  # what ended the run is told, and not what else went wrong
+                self.wait()
+            raise
+        finally:
+            self._is_in_background = False
+        self.wait()
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether a checkpoint could not be written, which `wait` raises; what was not tried yet has not failed."""
+        return self._background.has_failed
+
+    def wait(self) -> None:
+        """Returns once everything that was saved is whole; errors as of `save`."""
+        self._background.wait()
 
     def keep(self, steps: Collection[int]) -> None:
         """Removes the checkpoints of all other steps."""
-        for other in self.steps():
-            if other not in steps:
-                remove_folder(self._path(other))
+        self.wait()
+        self._keep(steps)
 
     def steps(self) -> list[int]:
         """The steps of all whole checkpoints, ascending."""
-        try:
-            names = [path.name for path in self.folder.iterdir() if path.is_dir()]
-        except FileNotFoundError:
-            return []
-        steps = [int(name.removeprefix("step-")) for name in names if re.fullmatch(r"step-[0-9]{8,40}", name)]
-        return sorted(step for step in steps if self._path(step).name in names)
+        self.wait()
+        return self._steps()
 
     def last_step(self) -> int | None:
         """The newest whole checkpoint's step."""
@@ -102,34 +146,80 @@ class Checkpoints:
                 which other checkpoint is whole.
             OSError: it cannot be read.
         """
+        self.wait()
         with self._advising(step):
             return self._manifest(step)["state"]
 
-    def load_tensors(self, step: int, name: str) -> dict[str, Tensor]:
-        """The tensors of the file ``name``, which is first compared with the manifest; errors as of ``load_state``."""
-        path = self._path(step) / name
+    def load_tensors(self, step: int, name: str, like: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:
+        """The tensors of the file ``name``, which is first compared with the manifest; errors as of ``load_state``.
+
+        Args:
+            step: of the checkpoint.
+            name: of the file.
+            like: tensors by name. Where some lie on several processes (DTensor), which then call this together, those
+                of their names lie likewise, and each process reads its part; all others are whole.
+        """
+        self.wait()
         with self._advising(step):
-            check_listed(path, self._manifest(step)["files"][name])
-            return read_tensors(path)
+            listing, like = self._manifest(step)["files"], like or {}
+            files = {self._path(step) / file: listing[file] for file in files_of(name, listing)}
+            shards = self._shards(like)
+            if shards is not None:
+                shards.check(files)
+                return shards.read(read_parts(list(files), step), like)
+            for path, entry in files.items():
+                check_listed(path, entry)
+            return {name: joined(parts) for name, parts in read_parts(list(files), step).items()}
 
     def load_weights(self, step: int, model: nn.Module, name: str = AVERAGE) -> None:
         """Fills ``model`` from the file ``name`` of ``step``; errors as of ``load_state`` and ``load_weights``."""
-        fill_wholly(model, self.load_tensors(step, name), self._path(step) / name)
+        fill_wholly(model, self.load_tensors(step, name, model_tensors(model)), self._path(step) / name)
 
     def check(self, step: int) -> None:
         """Reads the whole checkpoint; errors as of ``load_state``."""
+        self.wait()
         with self._advising(step):
             self._check(step)
 
-    def average_file(self, step: int) -> Path:
-        """Where the averaged weights of a step are."""
-        return self._path(step) / AVERAGE
+    def average_files(self, step: int) -> list[Path]:
+        """Where the averaged weights of a step are: one file, unless several processes saved it and it is not the best.
+
+        Raises:
+            ValueError: as of ``load_state``.
+        """
+        self.wait()
+        with self._advising(step):
+            return [self._path(step) / name for name in files_of(AVERAGE, self._manifest(step)["files"])]
 
     def clear_partial(self) -> None:
         """Removes what a crash may have left half-written."""
         clear_partial(self.folder)
         for step in self.steps():
             clear_partial(self._path(step))
+
+    def _keep(self, steps: Collection[int]) -> None:
+        for other in self._steps():
+            if other not in steps:
+                remove_folder(self._path(other))
+
+    def _steps(self) -> list[int]:
+        try:
+            names = [path.name for path in self.folder.iterdir() if path.is_dir()]
+        except FileNotFoundError:
+            return []
+        steps = [int(name.removeprefix("step-")) for name in names if re.fullmatch(r"step-[0-9]{8,40}", name)]
+        return sorted(step for step in steps if self._path(step).name in names)
+
+    def _shards(self, tensors: Mapping[str, Tensor]) -> "Shards | None":
+        """What writes and reads tensors that lie on several processes; None where none does."""
+        if not (dist.is_available() and dist.is_initialized()):
+            return None
+        from .sharded import Shards, has_shards  # takes a second, which only several processes need
+
+        if not has_shards(tensors):
+            return None
+        self._own_shards = self._own_shards or Shards()
+        return self._own_shards
 
     def _check(self, step: int) -> None:
         for name, entry in self._manifest(step)["files"].items():
@@ -142,18 +232,39 @@ class Checkpoints:
             raise ValueError(f"{path} is no manifest of step {step} in schema {SCHEMA} of this library")
         if self._run is not None and content.get("run") != self._run:
             raise ValueError(f"{path} is of another run")
-        if check_listing(path, content.get("files")).keys() != {WEIGHTS, AVERAGE, OPTIMIZER}:
-            raise ValueError(f"{path} does not list the three files of a checkpoint")
+        listing = check_listing(path, content.get("files"))
+        try:
+            names = {file for name in NAMES for file in files_of(name, listing)}
+        except ValueError as error:
+            raise ValueError(f"{path} does not list the three files of a checkpoint, but {error}") from error
+        if names != listing.keys():
+            raise ValueError(f"{path} lists {min(listing.keys() - names):.80}, which is no file of a checkpoint")
         if not isinstance(content.get("state"), dict):
             raise ValueError(f"{path} has no state")
         return content
 
-    def _lists(self, step: int, listing: dict[str, Any]) -> bool:
-        """Whether there is a checkpoint of just these files."""
+    def _listing(self, step: int) -> Listing:
+        """The files of a checkpoint; none where there is none that could be read."""
         try:
-            return self._manifest(step)["files"] == listing
+            return self._manifest(step)["files"]
         except (ValueError, OSError):
-            return False
+            return {}
+
+    @contextlib.contextmanager
+    def _telling_what_stays(self, draft: Draft, step: int) -> Iterator[None]:
+        """Removes what was half-written when saving failed, and adds to an error of the disk which checkpoint stays."""
+        try:
+            yield
+        except BaseException as error:
+            draft.drop()
+            if not isinstance(error, OSError):
+                raise
+            kept = max((other for other in self._steps() if other != step), default=None)
+            rest = "there is no earlier one" if kept is None else f"the one of step {kept} is intact"
+            reason = error.strerror or str(error)
+            raise OSError(
+                error.errno, f"cannot save the checkpoint of step {step} ({reason}); {rest}", str(self.folder)
+            ) from error
 
     @contextlib.contextmanager
     def _advising(self, step: int) -> Iterator[None]:
@@ -161,7 +272,7 @@ class Checkpoints:
         try:
             yield
         except ValueError as error:
-            whole = [other for other in self.steps() if other != step and self._is_whole(other)]
+            whole = [other for other in self._steps() if other != step and self._is_whole(other)]
             earlier = [other for other in whole if other < step]
             if earlier:
                 advice = (
@@ -181,6 +292,46 @@ class Checkpoints:
 
     def _path(self, step: int) -> Path:
         return self.folder / f"step-{step:08d}"
+
+
+def _copied(tensors: Mapping[str, dict[str, Tensor]], shards: "Shards | None") -> dict[str, dict[str, Tensor]]:
+    """Tensors that stay as they are while the run goes on."""
+    if shards is not None:
+        return shards.copied(tensors)
+    return {file: copied_to_host(named) for file, named in tensors.items()}
+
+
+def _write_whole(
+    draft: Draft,
+    tensors: dict[str, dict[str, Tensor]],
+    step: int,
+    there: Listing,
+    finish: Callable[[Listing], None],
+) -> None:
+    """Writes each file, but what is there already, with all its tensors, and lets go of them; see `Shards.write`."""
+    draft.begin()
+    listing: Listing = {}
+    for name in NAMES:
+        content = tensor_bytes(tensors.pop(name), {"step": step})
+        listing[name] = listed(content)
+        if there.get(name) != listing[name]:
+            draft.add(name, content)
+    finish(listing)
+
+
+def _with_one_average(draft: Draft, listing: Listing, there: Listing, step: int) -> Listing:
+    """The listing of a draft whose averaged weights are put into one file, in place of parts."""
+    names = files_of(AVERAGE, listing)
+    if names == [AVERAGE]:
+        return listing
+    paths = [(draft.path if there.get(name) == listing[name] else draft.partial) / name for name in names]
+    average = {name: joined(parts) for name, parts in read_parts(paths, step).items()}
+    content = tensor_bytes(average, {"step": step})
+    if there.get(AVERAGE) != listed(content):
+        draft.add(AVERAGE, content)
+    for name in names:
+        (draft.partial / name).unlink(missing_ok=True)
+    return {name: entry for name, entry in listing.items() if name not in names} | {AVERAGE: listed(content)}
 
 
 class Matched(NamedTuple):

@@ -1,0 +1,121 @@
+"""Tensors of several processes in files, each of which holds what one of them had.
+
+``weights-00002-of-00004.safetensors`` holds the parts of the second of four processes of the tensors of
+``weights.safetensors``; its header says which part of a tensor each one is.
+"""
+
+import itertools
+import math
+import re
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from fredholm.storage.tensors import read_noted, tensor_bytes
+
+
+class Part(NamedTuple):
+    """A part of a tensor: a box of its entries."""
+
+    shape: tuple[int, ...]
+    """Of the whole tensor."""
+    offset: tuple[int, ...]
+    """The box's first entry."""
+    values: Tensor
+
+
+def part_names(name: str, count: int) -> list[str]:
+    """The files of so many processes in place of the file ``name``."""
+    stem, suffix = Path(name).stem, Path(name).suffix
+    return [f"{stem}-{number:05d}-of-{count:05d}{suffix}" for number in range(1, count + 1)]
+
+
+def files_of(name: str, listed: Collection[str]) -> list[str]:
+    """The files that hold the tensors of the file ``name``: itself, or its parts.
+
+    Args:
+        name: of the file.
+        listed: names of files that are there.
+
+    Raises:
+        ValueError: there are none, or not all parts of one save; in words of the files alone.
+    """
+    if name in listed:
+        return [name]
+    pattern = re.compile(rf"{re.escape(Path(name).stem)}-\d{{5}}-of-(\d{{5}}){re.escape(Path(name).suffix)}")
+    found = sorted(other for other in listed if pattern.fullmatch(other))
+    counts = {int(match[1]) for other in found if (match := pattern.fullmatch(other))}
+    if not found:
+        raise ValueError(f"neither {name} nor parts of it")
+    if len(counts) > 1:
+        raise ValueError(f"parts of {name} of {' and of '.join(map(str, sorted(counts)))} processes")
+    if found != part_names(name, *counts):
+        raise ValueError(f"{len(found)} of the {min(counts)} parts of {name}")
+    return found
+
+
+def part_bytes(parts: Mapping[str, Part], step: int) -> bytes:
+    """The content of a file with parts, by the names of their tensors."""
+    places = {name: {"shape": part.shape, "offset": part.offset} for name, part in parts.items()}
+    return tensor_bytes({name: part.values for name, part in parts.items()}, {"step": step, "parts": places})
+
+
+def read_parts(paths: Sequence[Path], step: int) -> dict[str, list[Part]]:
+    """What the files of one name hold, by tensor; a file without parts holds whole ones. Files are mapped, not read.
+
+    Args:
+        paths: all files of the name, by `files_of`, which were compared with their checksums.
+        step: that they are of.
+
+    Raises:
+        ValueError: a file is of another step, or the parts are not those of whole tensors.
+        OSError: one cannot be read.
+    """
+    found: dict[str, list[Part]] = {}
+    for path in paths:
+        tensors, notes = read_noted(path)
+        if notes.get("step") != step:
+            raise ValueError(f"{path} is of another step than {step}")
+        for name, values in tensors.items():
+            shape = tuple(values.shape)
+            whole: Any = {"shape": shape, "offset": (0,) * len(shape)}
+            place = notes["parts"][name] if "parts" in notes else whole
+            found.setdefault(name, []).append(Part(tuple(place["shape"]), tuple(place["offset"]), values))
+    for name, parts in found.items():
+        if not _are_whole(parts):
+            raise ValueError(f"{paths[0]} and its other parts do not make up the tensor {name:.80}")
+    return found
+
+
+def joined(parts: Sequence[Part]) -> Tensor:
+    """The whole tensor."""
+    (first, *_) = parts
+    if first.values.shape == first.shape:
+        return first.values
+    whole = torch.empty(first.shape, dtype=first.values.dtype)
+    for part in parts:
+        whole[_box(part)] = part.values
+    return whole
+
+
+def _box(part: Part) -> tuple[slice, ...]:
+    return tuple(slice(start, start + size) for start, size in zip(part.offset, part.values.shape, strict=True))
+
+
+def _are_whole(parts: Sequence[Part]) -> bool:
+    """Whether parts are those of one tensor, every entry of which is in one of them."""
+    shape = parts[0].shape
+    if len({(part.shape, part.values.dtype, len(part.offset), part.values.ndim) for part in parts}) > 1:
+        return False
+    boxes = [_box(part) for part in parts if part.values.numel()]
+    are_inside = all(
+        side.start >= 0 and side.stop <= size for box in boxes for side, size in zip(box, shape, strict=True)
+    )
+    are_apart = all(
+        any(a.stop <= b.start or b.stop <= a.start for a, b in zip(one, other, strict=True))
+        for one, other in itertools.combinations(boxes, 2)
+    )
+    return are_inside and are_apart and sum(part.values.numel() for part in parts) == math.prod(shape)
