@@ -49,7 +49,7 @@ def _run(folder: Path, rank: int, size: int, function: Callable[..., Any], argum
     torch.set_num_threads(1)
     os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(size), "LOCAL_RANK": str(rank)}
     wait = datetime.timedelta(seconds=TIMEOUT)
-    store = dist.FileStore(str(folder / "store"), size)
+    store = dist.FileStore(str(folder / "store"), size)  # pyright: ignore[reportPrivateImportUsage]
     dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=wait)
     try:
         torch.save(function(*arguments), folder / f"{rank}.pt")

@@ -324,7 +324,7 @@ def save_with_little_room(folder: Path) -> str:
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, before)  # processes may talk through a file
 
-    Draft.add = add_with_little_room
+    pytest.MonkeyPatch().setattr(Draft, "add", add_with_little_room)
     checkpoints = Checkpoints(folder, "ours")
     try:
         with checkpoints.in_background():
@@ -352,7 +352,7 @@ def save_and_be_killed(folder: Path, at: int) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         add(draft, name, data)
 
-    Draft.add = add_or_die
+    pytest.MonkeyPatch().setattr(Draft, "add", add_or_die)
     checkpoints = Checkpoints(folder, "ours")
     with checkpoints.in_background():
         checkpoints.save(20, {file: laid_out(named) for file, named in whole(20).items()}, {}, 5)
