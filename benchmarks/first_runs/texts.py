@@ -3,6 +3,7 @@
 import math
 import pydoc_data.topics
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -32,34 +33,31 @@ def n_grams(task: Any, split: HeldOut) -> float:
     under the shortest context lies 1/256.
     """
     splits = task.splits
-    order = min(ORDERS, key=lambda n: _bits(splits.train, splits.valid, n))
-    learnt = [text for part in learnable(task, split) for text in part]
-    return 2 ** _bits(learnt, splits.valid if split == "valid" else splits.test, order)
+    order = min(ORDERS, key=lambda n: _bits([splits.train], splits.valid, n))
+    return 2 ** _bits(learnable(task, split), splits.valid if split == "valid" else splits.test, order)
 
 
-def _bits(learnt: Any, asked: Any, order: int) -> float:
-    """Bits a byte of texts under n-grams of others."""
+def _bits(learnt: Iterable[Iterable[str]], asked: Iterable[str], order: int) -> float:
+    """Bits a byte of a text under n-grams of others, each of which comes in parts."""
     came, before, kinds = Counter[bytes](), Counter[bytes](), Counter[bytes]()
     for text in learnt:
-        data = text.encode()
+        data = "".join(text).encode()
         for n in range(order):
             for end in range(n, len(data)):
                 context = data[end - n : end]
                 kinds[context] += (longer := data[end - n : end + 1]) not in came
                 came[longer] += 1
                 before[context] += 1
-    total, count = 0.0, 0
-    for text in asked:
-        data = text.encode()
-        for end in range(len(data)):
-            p = 1 / 256
-            for n in range(min(order, end + 1)):
-                context = data[end - n : end]
-                if context in before:
-                    p = (came[data[end - n : end + 1]] + kinds[context] * p) / (before[context] + kinds[context])
-            total -= math.log2(p)
-        count += len(data)
-    return total / count
+    total = 0.0
+    data = "".join(asked).encode()
+    for end in range(len(data)):
+        p = 1 / 256
+        for n in range(min(order, end + 1)):
+            context = data[end - n : end]
+            if context in before:
+                p = (came[data[end - n : end + 1]] + kinds[context] * p) / (before[context] + kinds[context])
+        total -= math.log2(p)
+    return total / len(data)
 
 
 FIRST_RUNS = (

@@ -131,4 +131,4 @@ def test_an_unknown_system_is_told(tmp_path: Path) -> None:
 def test_a_word_s_perplexity_is_of_words_and_line_ends(shared_data: Path) -> None:
     test = open_text(shared_data / "text_lm" / "ptb").test
     assert test is not None
-    assert sum(len(line.split()) + 1 for line in test[0].splitlines()) == study.PTB_TEST_WORDS
+    assert sum(len(line.split()) + 1 for line in "".join(test).splitlines()) == study.PTB_TEST_WORDS

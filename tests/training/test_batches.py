@@ -1,28 +1,7 @@
 import torch
 
-from fredholm.training.batches import EpochBatches, bucketed_batches, epoch_batches, iterate
+from fredholm.training.batches import EpochBatches, iterate
 from tests.training.toy_task import ToyTask
-
-
-def test_the_order_is_a_permutation_fixed_by_seed_and_epoch() -> None:
-    order = torch.cat(epoch_batches(50, 8, seed=3, epoch=2))
-    assert sorted(order.tolist()) == list(range(50))
-    assert torch.equal(order, torch.cat(epoch_batches(50, 8, seed=3, epoch=2)))
-    others = [torch.cat(epoch_batches(50, 8, seed, epoch)) for seed, epoch in ((3, 1), (2, 3))]
-    assert not any(torch.equal(order, other) for other in others)
-
-
-def test_buckets_hold_examples_of_about_one_length() -> None:
-    lengths = torch.randint(1, 100, (2003,), generator=torch.Generator().manual_seed(0))
-    batches, again, other = (bucketed_batches(lengths, 8, seed=3, epoch=epoch) for epoch in (2, 2, 1))
-    assert sorted(torch.cat(batches).tolist()) == list(range(2003))
-    assert sorted(map(len, batches)) == [3] + [8] * 250
-    assert all(torch.equal(a, b) for a, b in zip(batches, again, strict=True))
-    assert {frozenset(a.tolist()) for a in batches}.isdisjoint(frozenset(a.tolist()) for a in other)
-    places = sum(len(batch) * int(lengths[batch].max()) for batch in batches)
-    assert places < 1.15 * int(lengths.sum())
-    longest = torch.tensor([int(lengths[batch].max()) for batch in batches])
-    assert 0.4 < (longest.diff() > 0).double().mean() < 0.6  # neither a pool nor the epoch goes from short to long
 
 
 def test_batches_cover_the_epoch_once() -> None:

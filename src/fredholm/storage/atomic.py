@@ -3,9 +3,9 @@
 import contextlib
 import os
 import shutil
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import final
+from typing import IO, final
 
 PARTIAL_PREFIX = ".partial-"
 """Names that no reader opens; a crash may leave one behind."""
@@ -22,6 +22,29 @@ def write_file(path: Path, content: bytes) -> None:
         _write_through(partial, content)
         partial.replace(path)
     except OSError:
+        with contextlib.suppress(OSError):
+            partial.unlink(missing_ok=True)
+        raise
+    _sync_folder(path.parent)
+
+
+@contextlib.contextmanager
+def new_file(path: Path) -> Iterator[IO[bytes]]:
+    """A file to write piece by piece, which is called ``path`` once the block has ended, and whole then.
+
+    Several processes may write one at a time: the last that ends has written it.
+
+    Raises:
+        OSError: as for ``write_file``; nothing is left behind, nor where the block raises.
+    """
+    partial = path.with_name(f"{PARTIAL_PREFIX}{os.getpid()}-{path.name}")
+    try:
+        with partial.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    except BaseException:
         with contextlib.suppress(OSError):
             partial.unlink(missing_ok=True)
         raise

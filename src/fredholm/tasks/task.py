@@ -271,6 +271,14 @@ class Task(ABC):
         """
         return None
 
+    @property
+    def train_shards(self) -> Tensor | None:
+        """Where training examples stay on the disk, how many lie together, int64 `(m,)`, each at least 1, in all n.
+
+        They are read a few shards at a time; see `training.order`. None: they are read in any order alike.
+        """
+        return None
+
     @abstractmethod
     def model(self) -> nn.Module:
         """A new model, initialised from the global torch seed."""

@@ -1,4 +1,4 @@
-"""The order of the training data and its batches, functions of (seed, epoch, batch) alone."""
+"""The batches of the training data, functions of (seed, epoch, batch) alone."""
 
 import contextlib
 import multiprocessing
@@ -10,36 +10,13 @@ from collections.abc import Generator, Iterator
 from typing import final
 
 import torch
-from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 from fredholm.tasks.task import Batch, EpochTask, Task
 
 from .interruption import STOPPING, without_signals
+from .order import bucketed_batches, epoch_batches
 from .random_state import derived_generator
-
-POOL = 16
-"""Batches whose examples are sorted by length together: more leave less padding, and less chance to who meets whom."""
-
-
-def epoch_batches(num_examples: int, batch_size: int, seed: int, epoch: int) -> list[Tensor]:
-    """The training examples of each batch: a permutation of all, cut; the last batch may be smaller."""
-    return list(torch.randperm(num_examples, generator=derived_generator(seed, epoch)).split(batch_size))
-
-
-def bucketed_batches(lengths: Tensor, batch_size: int, seed: int, epoch: int) -> list[Tensor]:
-    """Likewise, but batches are of about one length each.
-
-    The permutation is cut into pools of `POOL` batches; each is sorted by length, examples of one length staying in
-    their order, and cut. The batches of all pools then come in an order of chance, so any one may be the smaller one.
-
-    Args:
-        lengths: of each example.
-    """
-    generator = derived_generator(seed, epoch)
-    pools = torch.randperm(len(lengths), generator=generator).split(POOL * batch_size)
-    batches = [batch for pool in pools for batch in pool[lengths[pool].argsort(stable=True)].split(batch_size)]
-    return [batches[i] for i in torch.randperm(len(batches), generator=generator).tolist()]
 
 
 @final
@@ -58,11 +35,11 @@ class EpochBatches(Dataset[Batch]):
         is_cut_anew = isinstance(task, EpochTask)
         self._task = task.for_epoch(derived_generator(seed, epoch, 0, 0)) if is_cut_anew else task
         self._key = (seed, epoch)
-        lengths = self._task.train_lengths
+        lengths, shards = self._task.train_lengths, self._task.train_shards
         self.indices = (
-            epoch_batches(task.num_train, batch_size, seed, epoch)
+            epoch_batches(task.num_train, batch_size, seed, epoch, shards)
             if lengths is None
-            else bucketed_batches(lengths, batch_size, seed, epoch)
+            else bucketed_batches(lengths, batch_size, seed, epoch, shards)
         )
         """The examples of each batch."""
 

@@ -37,7 +37,8 @@ def opened_unnoted(source: str) -> list[str]:
 def test_no_reader_of_the_package_opens_a_file_that_it_does_not_note() -> None:
     found = {str(file.relative_to(TASKS)): opened_unnoted(file.read_text()) for file in sorted(TASKS.rglob("*.py"))}
     assert len(found) > 100
-    assert [name for name, calls in found.items() if calls] == ["files/data_files.py"]  # which notes them all
+    # one reads what was made of data that are noted, the other notes all that it opens
+    assert [name for name, calls in found.items() if calls] == ["files/cache.py", "files/data_files.py"]
 
 
 def test_the_search_finds_what_opens_a_file() -> None:

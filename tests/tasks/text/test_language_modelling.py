@@ -22,6 +22,7 @@ from fredholm.training import Run, TrainingConfig, seed_everything, train
 from fredholm.training.batches import EpochBatches, iterate
 from fredholm.training.scoring import score_split
 from tests.refusals import refused
+from tests.tasks.text.literal import join, texts
 
 SMALL = GPT2.Config(embed_dim=8, depth=1, num_heads=2, dropout=0.0)
 TEXT = "".join(f"{i}: the cat sat on the mat, and {i % 7} mice watched it.\n" for i in range(60))
@@ -30,7 +31,8 @@ CPU = torch.device("cpu")
 
 def config(folder: Path, **settings: Any) -> LanguageModelling.Config:
     path = folder / "cats.txt"
-    path.write_text(TEXT)
+    if not path.exists():
+        path.write_text(TEXT)
     return LanguageModelling.Config(
         **{"data": str(path), "valid_fraction": 0.0, "context": 16, "model": SMALL, **settings}
     )
@@ -48,7 +50,8 @@ def counted(batches: list[Batch]) -> list[int]:
 @pytest.mark.parametrize("vocab_size", [None, 300])
 def test_every_training_token_is_a_target_once_an_epoch(tmp_path: Path, vocab_size: int | None) -> None:
     task = config(tmp_path, vocab_size=vocab_size).build()
-    tokens = sorted(task.tokenizer.join(task.splits.train)[1:].tolist())
+    end = task.tokenizer.end_of_text
+    tokens = sorted(join(task.tokenizer, texts(task.splits.train), end)[1:])
     for epoch in range(3):
         batches = everything(task, epoch)
         assert counted(batches) == tokens
@@ -95,7 +98,8 @@ class Table(nn.Module):
 def test_metrics_are_of_every_test_token_once(tmp_path: Path, vocab_size: int | None, stride: int | None) -> None:
     task = config(tmp_path, vocab_size=vocab_size, stride=stride).build()
     model = Table(task.tokenizer.vocab_size)
-    text = "".join(task.splits.test or ())
+    assert task.splits.test is not None
+    text = "".join(task.splits.test)
     tokens = torch.tensor([task.tokenizer.end_of_text, *task.tokenizer.encode(text).tolist()])
     nats = F.cross_entropy(model.table[tokens[:-1]].double(), tokens[1:], reduction="sum").item()
     found = score_split(task, "test", model, batch_size=3, device=CPU, dtype=torch.float32)
@@ -132,7 +136,7 @@ def test_the_loss_is_summed_over_the_targets_that_count(tmp_path: Path) -> None:
 def test_documents_and_the_held_out_splits(tmp_path: Path) -> None:
     task = config(tmp_path, documents="line", test_fraction=0.1, valid_fraction=0.2).build()
     assert task.splits.valid is not None
-    assert len(task.splits.valid) == pytest.approx(12, abs=1)
+    assert task.splits.valid.size.documents == pytest.approx(12, abs=1)
     assert task.num_held_out("valid") > task.num_held_out("test") > 0
     assert (task.held_out_streams["valid"].windows(torch.tensor([0]), 16, 16)[0][0, :1] == 256).all()
     assert (task.held_out_batch("valid", torch.tensor([0]))["inputs"][0, 0] == 256).all()

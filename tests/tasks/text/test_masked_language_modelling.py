@@ -16,6 +16,7 @@ from fredholm.tasks.text import IGNORED, Tokens
 from fredholm.tasks.text.masked_language_modelling import MASKED, RANDOM
 from fredholm.training import Run, TrainingConfig, train
 from tests.refusals import refused
+from tests.tasks.text.literal import texts
 
 pytest.importorskip("tokenizers")
 
@@ -25,7 +26,8 @@ TEXT = "".join(f"The cat number {i} sat on the mat, and {i % 7} mice watched it.
 
 
 def config(folder: Path, **settings: Any) -> MaskedLanguageModelling.Config:
-    (folder / "cats.txt").write_text(TEXT)
+    if not (folder / "cats.txt").exists():
+        (folder / "cats.txt").write_text(TEXT)
     tokens = Tokens(vocab_size=120)
     start: dict[str, Any] = {"data": str(folder / "cats.txt"), "context": 24, "tokens": tokens, "model": SMALL}
     return MaskedLanguageModelling.Config(**{**start, "documents": "line", **settings})
@@ -43,14 +45,14 @@ def test_blocks_hold_the_text_once_behind_class_tokens(tmp_path: Path) -> None:
     _, _, text = whole(task)
     assert (text[:, 0] == marks.class_token).all()
     held = text[:, 1:].flatten()
-    tokens = [t for line in task.splits.train for t in (*task.tokenizer.encode(line).tolist(), marks.separator)]
+    tokens = [t for line in texts(task.splits.train) for t in (*task.tokenizer.encode(line).tolist(), marks.separator)]
     assert held[held != marks.pad].tolist() == tokens
 
 
 def test_a_document_by_itself_shares_no_block(tmp_path: Path) -> None:
     task = config(tmp_path, packed=False, context=9).build()
     marks = task.tokenizer.marks
-    lines = [[*task.tokenizer.encode(line).tolist(), marks.separator] for line in task.splits.train]
+    lines = [[*task.tokenizer.encode(line).tolist(), marks.separator] for line in texts(task.splits.train)]
     pieces = [line[i : i + 8] for line in lines for i in range(0, len(line), 8)]
     _, _, text = whole(task)
     assert [[t for t in row if t != marks.pad] for row in text[:, 1:].tolist()] == pieces

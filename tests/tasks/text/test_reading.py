@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from fredholm.tasks.text import TextSplits, cut_documents, open_text, read_text, split_documents
+from fredholm.tasks.text import TextSplits, open_text, read_text
 from tests.refusals import refused
+from tests.tasks.text.literal import texts
 
 
 def write(folder: Path, **files: str) -> Path:
@@ -47,77 +48,49 @@ def test_what_cannot_be_read_is_told(tmp_path: Path) -> None:
             read_text(tmp_path / name)
 
 
-def test_documents_end_where_they_are_said_to() -> None:
-    text = "one\ntwo \n\n \t\nthree\r\n\r\nfour\n"
-    assert split_documents(text, "file") == [text]
-    assert split_documents(text, "blank line") == ["one\ntwo ", "three", "four\n"]
-    assert split_documents(text, "line") == ["one", "two ", "three", "four"]
-    with refused(ValueError, "there is no document"):
-        split_documents(" \n\n\t", "line")
-    with refused(ValueError, "documents is 'page'; expected 'file', 'blank line' or 'line'"):
-        split_documents(text, "page")  # pyright: ignore[reportArgumentType]
-
-
-def test_one_document_is_cut_at_a_line() -> None:
-    text = "".join(f"line {i}\n" for i in range(10))
-    for fraction, lines in ((0.1, 1), (0.3, 3), (0.35, 3), (0.99, 9)):
-        before, after = cut_documents([text], fraction)
-        assert before[0] + after[0] == text
-        assert after[0].count("\n") == lines, fraction
-        assert before[0].endswith("\n")
-    assert cut_documents(["abcdefghij"], 0.3) == (["abcdefg"], ["hij"])
-    assert cut_documents(["ab\n"], 0.9) == (["a"], ["b\n"])
-    assert cut_documents(["abcdef\ng"], 0.01) == (["abcdef\n"], ["g"])
-    with refused(ValueError, "a text of 1 characters cannot be split"):
-        cut_documents(["a"], 0.5)
-
-
-def test_several_documents_are_cut_between_two() -> None:
-    documents = ["a" * 50, "b" * 30, "c" * 20]
-    assert cut_documents(documents, 0.25) == (documents[:2], documents[2:])
-    assert cut_documents(documents, 0.45) == (documents[:1], documents[1:])
-    assert cut_documents(documents, 0.999) == (documents[:1], documents[1:])
-    assert cut_documents(documents, 0.001) == (documents[:2], documents[2:])
+def found(splits: TextSplits) -> tuple[tuple[str, ...] | None, ...]:
+    """The texts of the training, validation and test documents."""
+    return tuple(None if part is None else texts(part) for part in (splits.train, splits.valid, splits.test))
 
 
 def test_a_file_is_split_at_its_end(tmp_path: Path) -> None:
     text = "".join(f"line {i:02}\n" for i in range(100))
     path = write(tmp_path, book__txt__gz=text) / "book.txt.gz"
-    splits = open_text(path, test_fraction=0.1, valid_fraction=0.0)
-    assert splits.valid is None
-    assert splits.test is not None
-    assert splits.train[0] + splits.test[0] == text
-    assert splits.test[0].count("\n") == 10
-    three = open_text(path, test_fraction=0.1, valid_fraction=0.2)
-    assert three.valid is not None
-    assert three.test == splits.test
-    assert three.train[0] + three.valid[0] == splits.train[0]
-    assert three.valid[0].count("\n") == 20
+    train, valid, test = found(open_text(path, test_fraction=0.1, valid_fraction=0.0))
+    assert valid is None
+    assert train
+    assert test
+    assert train[0] + test[0] == text
+    assert test[0].count("\n") == 10
+    first, second, third = found(open_text(path, test_fraction=0.1, valid_fraction=0.2))
+    assert first
+    assert second
+    assert third == test
+    assert first[0] + second[0] == train[0]
+    assert second[0].count("\n") == 20
     lines = open_text(path, documents="line", valid_fraction=0.0)
-    assert lines.train == tuple(f"line {i:02}" for i in range(90))
+    assert texts(lines.train) == tuple(f"line {i:02}" for i in range(90))
 
 
 def test_the_names_of_files_tell_their_splits(tmp_path: Path) -> None:
-    expected = TextSplits(("a",), ("b",), ("c",))
+    expected = (("a",), ("b",), ("c",))
     write(tmp_path / "plain", train__txt="a", validation__txt__gz="b", test__txt="c")
-    assert open_text(tmp_path / "plain") == expected
+    assert found(open_text(tmp_path / "plain")) == expected
     write(tmp_path / "ptb", ptb__train__txt="a", ptb__valid__txt="b", ptb__test__txt__gz="c", training_notes__md="x")
-    assert open_text(str(tmp_path / "ptb")) == expected
-    assert open_text(tmp_path / "ptb" / "ptb") == expected
+    assert found(open_text(str(tmp_path / "ptb"))) == expected
+    assert found(open_text(tmp_path / "ptb" / "ptb")) == expected
     write(tmp_path / "parts", **{"wiki-train-0__txt": "a", "wiki-train-1__txt": "A", "wiki-Dev__txt": "b"})
-    assert open_text(tmp_path / "parts") == TextSplits(("a", "A"), ("b",), None)
+    assert found(open_text(tmp_path / "parts")) == (("a", "A"), ("b",), None)
 
 
 def test_files_without_splits_are_one_text_by_name(tmp_path: Path) -> None:
     write(tmp_path, b__txt="b" * 10, a__txt="a" * 10, c__txt__gz="c" * 10, notes__md="x")
-    assert open_text(tmp_path, valid_fraction=0.0) == TextSplits(("a" * 10, "b" * 10), None, ("c" * 10,))
+    assert found(open_text(tmp_path, valid_fraction=0.0)) == (("a" * 10, "b" * 10), None, ("c" * 10,))
 
 
 def test_a_training_and_a_test_file_leave_a_validation_split_to_be_cut_off(tmp_path: Path) -> None:
     write(tmp_path, train__txt="".join(f"line {i}\n" for i in range(10)), test__txt="c")
-    found = open_text(tmp_path, valid_fraction=0.2)
-    assert found.valid == ("line 8\nline 9\n",)
-    assert found.test == ("c",)
+    assert found(open_text(tmp_path, valid_fraction=0.2))[1:] == (("line 8\nline 9\n",), ("c",))
     assert open_text(tmp_path, valid_fraction=0.0).valid is None
     with refused(ValueError, "valid_fraction is 1.0; pass a number from 0 to below 1"):
         open_text(tmp_path, valid_fraction=1.0)
@@ -126,7 +99,7 @@ def test_a_training_and_a_test_file_leave_a_validation_split_to_be_cut_off(tmp_p
 def test_what_has_no_effect_or_is_left_out_is_told(tmp_path: Path) -> None:
     write(tmp_path, train__txt="a", test__txt="c", readme__txt="x")
     with pytest.warns(UserWarning, match="left out, since the name has no split in it: readme.txt"):
-        assert open_text(tmp_path, valid_fraction=0.0) == TextSplits(("a",), None, ("c",))
+        assert found(open_text(tmp_path, valid_fraction=0.0)) == (("a",), None, ("c",))
     (tmp_path / "readme.txt").unlink()
     write(tmp_path, valid__txt="b")
     changes: list[dict[str, Any]] = [{"test_fraction": 0.2}, {"valid_fraction": 0.2}]
@@ -162,11 +135,10 @@ def test_what_cannot_be_opened_is_told(tmp_path: Path) -> None:
 
 
 def test_the_shared_texts(shared_data: Path) -> None:
-    splits = open_text(shared_data / "text_lm" / "ptb")
-    parts = (splits.train, splits.valid, splits.test)
-    assert [part[0].count("\n") for part in parts if part] == [42068, 3370, 3761]
+    splits = found(open_text(shared_data / "text_lm" / "ptb"))
+    assert [part[0].count("\n") for part in splits if part] == [42068, 3370, 3761]
     plays = open_text(shared_data / "text_lm" / "tinyshakespeare.txt.gz", valid_fraction=0.0)
     assert plays.test is not None
-    assert len(plays.train[0]) + len(plays.test[0]) == 1_115_394
+    assert plays.train.size.characters + plays.test.size.characters == 1_115_394
     with pytest.warns(UserWarning, match="tinyshakespeare"):
-        assert open_text(shared_data / "text_lm") == splits
+        assert found(open_text(shared_data / "text_lm")) == splits

@@ -5,8 +5,9 @@ import sys
 import pytest
 import torch
 
-from fredholm.tasks.text import BytePairs, Bytes, ByteTokenizer, byte_pairs
+from fredholm.tasks.text import BytePairs, Bytes, ByteTokenizer, documents
 from tests.refusals import refused
+from tests.tasks.text.literal import join
 
 CORPUS = [
     "the cat sat on the mat.\n\n  The other cat\tate it: 12.5 % of the catalogue!\n" * 20,
@@ -41,16 +42,10 @@ def test_any_tokens_are_bytes(tokenizer: ByteTokenizer) -> None:
 
 
 def test_sizes_in_bytes(tokenizer: ByteTokenizer) -> None:
-    tokens = tokenizer.join(CORPUS).long()
+    tokens = torch.tensor(join(tokenizer, CORPUS, tokenizer.end_of_text))
     whole = sum(len(text.encode()) for text in CORPUS)
     assert int(tokenizer.num_bytes[tokens].sum()) == whole + len(CORPUS)
     assert len(tokenizer.num_bytes) == tokenizer.vocab_size
-
-
-def test_end_of_text_stands_before_every_document(tokenizer: ByteTokenizer) -> None:
-    tokens = tokenizer.join(["ab", "c"]).tolist()
-    end, first, second = tokenizer.end_of_text, tokenizer.encode("ab").tolist(), tokenizer.encode("c").tolist()
-    assert tokens == [end, *first, end, *second]
 
 
 def test_half_a_surrogate_pair_is_told(tokenizer: ByteTokenizer) -> None:
@@ -84,11 +79,13 @@ def test_the_same_text_gives_the_same_tokens_and_they_travel_as_json() -> None:
 
 
 def test_a_long_text_in_pieces_has_the_tokens_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    learnt, text = BytePairs.learn(CORPUS, 320), "".join(CORPUS) + "\n\n \n\tthe end\n\n"
+    text = "".join(CORPUS) + "\n\n \n\tthe end\n\n\nthe\r\ncat\n sat \n\u2003\nmat\n\n"
+    # blanks that make tokens of their own, so that one of them cut in two would be another
+    learnt = BytePairs.learn([*CORPUS, "cat\n\n\nthe\n\n\ncat\n\n\nthe \n\u2003\nmat" * 9], 330)
     whole = learnt.encode(text)
     for size in (1, 7, 60):
-        monkeypatch.setattr(byte_pairs, "PIECE", size)
-        assert len(list(byte_pairs.pieces(text))) > 3
+        monkeypatch.setattr(documents, "PIECE", size)
+        assert len(list(documents.pieces(text))) > 3
         assert torch.equal(learnt.encode(text), whole)
 
 

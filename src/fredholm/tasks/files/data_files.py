@@ -92,27 +92,34 @@ def size_of_file(file: IO[bytes]) -> int:
     return os.fstat(file.fileno()).st_size
 
 
-def read_bytes(path: Path) -> bytes:
-    """What a file of text holds, unpacked if its name ends in .gz.
+def chunks_of(path: Path) -> Iterator[bytes]:
+    """What a file of text holds, unpacked if its name ends in .gz, piece by piece.
 
     Raises:
         ValueError: it cannot be opened or read, is no whole gzip, or unpacks to too much.
     """
     try:
         with open_file(path) as file:
-            if path.suffix != ".gz":
-                return file.read()
             given = size_of_file(file)
-            most, found = most_bytes(given, *_TEXT), bytearray()
+            if path.suffix != ".gz":
+                while chunk := file.read(_CHUNK):
+                    yield chunk
+                return
+            most, found = most_bytes(given, *_TEXT), 0
             with gzip.GzipFile(fileobj=file) as unpacked:
-                while len(found) <= most and (chunk := unpacked.read(_CHUNK)):
-                    found += chunk
+                while found <= most and (chunk := unpacked.read(_CHUNK)):
+                    found += len(chunk)
+                    yield chunk
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise ValueError(f"{path}: is no whole gzip file ({error}); unpack it or drop the .gz") from error
     except OSError as error:
         raise ValueError(f"{path}: cannot be read ({error.strerror}); pass a text file") from error
-    check_expansion(f"{path}: unpacked it", len(found), given, "unpack it yourself", *_TEXT)
-    return bytes(found)
+    check_expansion(f"{path}: unpacked it", found, given, "unpack it yourself", *_TEXT)
+
+
+def read_bytes(path: Path) -> bytes:
+    """What a file of text holds; see `chunks_of`."""
+    return b"".join(chunks_of(path))
 
 
 def files_below(folder: Path) -> Iterator[Path]:

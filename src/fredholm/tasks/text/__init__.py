@@ -3,7 +3,8 @@
 from .blocks import IGNORED, TokenStream
 from .byte_pairs import BytePairs
 from .continuation import Piece, continue_text
-from .documents import Separator, cut_documents, split_documents
+from .documents import Documents, Separator
+from .joined import joined
 from .json_lines import JsonLine, json_lines
 from .marked_tokenizer import MARKS, Layout, MarkedTokenizer, Marks, tokens_axis
 from .open import TextSplits, open_text
@@ -17,6 +18,7 @@ __all__ = [
     "BytePairs",
     "ByteTokenizer",
     "Bytes",
+    "Documents",
     "JsonLine",
     "Layout",
     "MarkedTokenizer",
@@ -29,10 +31,9 @@ __all__ = [
     "Tokens",
     "context_for",
     "continue_text",
-    "cut_documents",
+    "joined",
     "json_lines",
     "open_text",
     "read_text",
-    "split_documents",
     "tokens_axis",
 ]

@@ -3,8 +3,11 @@
 import math
 from typing import final
 
+import numpy as np
 import torch
 from torch import Tensor
+
+from fredholm.tasks.files.mapped import is_mapped, shards_of
 
 IGNORED = -100
 """A target that no loss counts; what `torch.nn.functional.cross_entropy` leaves out."""
@@ -15,19 +18,19 @@ class TokenStream:
     """Tokens in a row, each but the first a target: to be predicted from those before it.
 
     Args:
-        tokens: int32 or int64 `(n + 1,)`, of which n are targets, n >= 1.
+        tokens: integers `(n + 1,)`, of which n are targets, n >= 1; they may be mapped from a file.
 
     Raises:
         ValueError: fewer than two tokens.
     """
 
-    def __init__(self, tokens: Tensor) -> None:
+    def __init__(self, tokens: np.ndarray) -> None:
         if tokens.ndim != 1 or len(tokens) < 2:
-            raise ValueError(f"a stream of shape {tuple(tokens.shape)} has nothing to predict; pass at least 2 tokens")
+            raise ValueError(f"a stream of shape {tokens.shape} has nothing to predict; pass at least 2 tokens")
         self._tokens = tokens
 
     @property
-    def tokens(self) -> Tensor:
+    def tokens(self) -> np.ndarray:
         """All, `(n + 1,)`."""
         return self._tokens
 
@@ -39,6 +42,11 @@ class TokenStream:
     def num_blocks(self, size: int) -> int:
         """Blocks of `size` targets that hold every target once; the last may be smaller."""
         return math.ceil(self.num_targets / size)
+
+    def shards(self, size: int) -> Tensor | None:
+        """Blocks of `size` targets that lie together on the disk, see `Task.train_shards`; None in memory."""
+        whole = self._tokens
+        return shards_of(self.num_blocks(size), size * whole.itemsize) if is_mapped(whole) else None
 
     def blocks(self, indices: Tensor, context: int, offset: int = 0) -> tuple[Tensor, Tensor]:
         """Blocks of the stream rolled round, so that they start at `offset`: every target is in exactly one.
@@ -80,5 +88,8 @@ class TokenStream:
         )
 
     def _cut(self, at: Tensor, *, inside: Tensor, counted: Tensor) -> tuple[Tensor, Tensor]:
-        inputs = torch.where(inside, self._tokens[at], self._tokens[0]).long()
-        return inputs, torch.where(counted, self._tokens[at + 1].long(), IGNORED)
+        inputs = torch.where(inside, self._at(at), int(self._tokens[0]))
+        return inputs, torch.where(counted, self._at(at + 1), IGNORED)
+
+    def _at(self, places: Tensor) -> Tensor:
+        return torch.from_numpy(self._tokens[places.numpy()].astype(np.int64))

@@ -1,18 +1,17 @@
 """Byte pairs: frequent neighbours joined to one token, again and again."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable
 from typing import Self, final
 
 import torch
 from torch import Tensor
 
-from .library import library_tokenizer, tokenizers_library
+from .documents import pieces
+from .library import library_tokenizer, library_version, tokenizers_library
 from .tokenizer import ByteTokenizer, utf8
 
 SMALLEST_VOCABULARY = 257
-PIECE = 1 << 16
-"""Characters that the library is handed at a time, about: it keeps some hundred bytes a token."""
 
 
 @final
@@ -43,7 +42,7 @@ class BytePairs(ByteTokenizer):
             raise ValueError("this tokenizer is not over bytes; expected one that BytePairs learnt") from error
 
     @classmethod
-    def learn(cls, documents: Sequence[str], vocab_size: int) -> Self:
+    def learn(cls, documents: Iterable[str], vocab_size: int) -> Self:
         """The tokens of some text; the same text gives the same tokens.
 
         Args:
@@ -70,6 +69,10 @@ class BytePairs(ByteTokenizer):
         return cls(json.dumps(json.loads(tokenizer.to_str())))
 
     @property
+    def identity(self) -> str:
+        return f"{library_version()} {self.state}"
+
+    @property
     def vocab_size(self) -> int:
         return len(self._bytes) + 1
 
@@ -82,18 +85,6 @@ class BytePairs(ByteTokenizer):
         if not 0 <= token < self.vocab_size:
             raise ValueError(f"there is no token {token}; expected 0 to {self.end_of_text}")
         return b"" if token == self.end_of_text else self._bytes[token]
-
-
-def pieces(text: str) -> Iterator[str]:
-    """The text cut at starts of lines, where the pattern of words cuts it too."""
-    start = 0
-    while start < len(text):
-        end = text.find("\n", start + PIECE) + 1
-        while 0 < end < len(text) and text[end].isspace():
-            end = text.find("\n", end) + 1
-        end = end or len(text)
-        yield text[start:end]
-        start = end
 
 
 def byte_letters() -> list[str]:

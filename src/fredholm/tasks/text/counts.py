@@ -11,7 +11,7 @@ from fredholm.tasks.baselines import Baseline
 from fredholm.tasks.splits.splits import HeldOut
 
 MOST_TOKENS = 1_000_000
-"""From which is learnt, the first ones."""
+"""From which is to be learnt, the first ones."""
 
 
 @final
@@ -40,7 +40,7 @@ class NGrams(Baseline):
     @cached_property
     def _counts(self) -> list[tuple[Counter[tuple[int, ...]], Counter[tuple[int, ...]], Counter[tuple[int, ...]]]]:
         """Of each length of a context: how often a token came after it, how often it came, and how many kinds did."""
-        tokens, found = list(self._train()[:MOST_TOKENS]), []
+        tokens, found = list(self._train()), []
         for n in range(int(max(self.settings))):
             came = Counter(tuple(tokens[end - n : end + 1]) for end in range(n, len(tokens)))
             before, kinds = Counter[tuple[int, ...]](), Counter[tuple[int, ...]]()
@@ -94,7 +94,7 @@ class BetweenNeighbours(Baseline):
 
     @cached_property
     def _counts(self) -> "_Sightings":
-        tokens = list(self._train()[:MOST_TOKENS])
+        tokens = list(self._train())
         ring = [tokens[-1], *tokens, tokens[0]]  # so that every token has two neighbours
         around = list(zip(ring, ring[1:], ring[2:], strict=False))
         outside = Counter((before, after) for before, _, after in around)

@@ -1,61 +1,295 @@
-"""Documents: the stretches of text between which an end-of-text token stands."""
+"""Documents: the stretches of text between which an end-of-text token stands, read from their files piece by piece.
+
+Nothing of a text is kept in memory: documents are where they stand in files, and each reading reads these anew.
+"""
 
 import re
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Literal, NamedTuple, Self, final, get_args
+
+from fredholm.tasks.files.cache import Kept
+from fredholm.tasks.files.noted import FileState, noted
+
+from .read import text_chunks
 
 Separator = Literal["file", "blank line", "line"]
 """What ends a document: the end of its file, one or more blank lines, or the end of a line."""
 
-
-def split_documents(text: str, separator: Separator) -> list[str]:
-    """The documents of one file in order, without what separates them; those without text are left out.
-
-    Raises:
-        ValueError: there are none, or no such separator.
-    """
-    if separator == "file":
-        return [text]
-    if separator not in ("blank line", "line"):
-        raise ValueError(f"documents is {separator!r}; expected 'file', 'blank line' or 'line'")
-    pattern = r"\r?\n" if separator == "line" else r"\r?\n(?:[ \t]*\r?\n)+"
-    parts = [part for part in re.split(pattern, text) if part.strip()]
-    if not parts:
-        raise ValueError("there is no document: the text is blank")
-    return parts
+PIECE = 1 << 16
+"""Characters that a tokenizer is handed at a time, about: libraries keep some hundred bytes a token."""
+_BLANK = re.compile(r"[ \t]*\r?\n")
 
 
-def cut_documents(documents: Sequence[str], fraction: float) -> tuple[list[str], list[str]]:
-    """Splits off the end, about so large a share of all characters.
+class DocumentPart(NamedTuple):
+    """Some text of one document, and whether it is what the document begins with."""
 
-    Several documents are cut between two of them, at the place nearest to the share; a single one at the start of the
-    next line, or where that is too late for anything to be left, within the line.
+    text: str
+    is_first: bool
+
+
+class Place(NamedTuple):
+    """Between two characters of a text: the number of a document, from 0, and the characters of it that lie before."""
+
+    document: int
+    character: int
+
+
+BEGINNING = Place(0, 0)
+
+
+class Size(NamedTuple):
+    """How much text there is."""
+
+    documents: int
+    characters: int
+
+
+@final
+class Documents(Iterable[str]):
+    """The documents of some files in their order, or a stretch of them; those without text are left out.
+
+    As an iterable it is the text of `parts`.
 
     Args:
-        documents: in order.
-        fraction: of the characters that go to the second part, above 0 and below 1.
-
-    Returns:
-        What comes before the cut and what comes after, at least one document each.
+        files: UTF-8 text, gzipped where a name ends in .gz.
+        separator: what ends a document.
+        start: where the stretch begins.
+        stop: where it ends; None: with the last file.
 
     Raises:
-        ValueError: the fraction is out of range, or a single document has fewer than two characters.
+        ValueError: no such separator.
     """
-    if not 0 < fraction < 1:
-        raise ValueError(f"a share of {fraction} cannot be split off; pass a number above 0 and below 1")
-    whole = sum(map(len, documents))
-    wanted = whole * (1 - fraction)
-    if len(documents) > 1:
-        ends = [len(documents[0])]
-        for document in documents[1:-1]:
-            ends.append(ends[-1] + len(document))
-        first = 1 + min(range(len(ends)), key=lambda i: abs(ends[i] - wanted))
-        return list(documents[:first]), list(documents[first:])
-    (text,) = documents
-    if len(text) < 2:
-        raise ValueError(f"a text of {len(text)} characters cannot be split; pass more text")
-    at = min(max(round(wanted), 1), len(text) - 1)
-    line = text.find("\n", at - 1) + 1
-    if 0 < line < len(text):
-        at = line
-    return [text[:at]], [text[at:]]
+
+    def __init__(
+        self, files: Sequence[Path], separator: Separator, start: Place = BEGINNING, stop: Place | None = None
+    ) -> None:
+        if separator not in get_args(Separator):
+            raise ValueError(f"documents is {separator!r}; expected 'file', 'blank line' or 'line'")
+        self._separator: Separator = separator
+        self._files, self._start, self._stop = tuple(files), start, stop
+        self._states = [_state_of(file) for file in self._files]
+        self._size: Size | None = None
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What tells their text from that of others while no file changes."""
+        files = [(str(file.resolve()), *state) for file, state in zip(self._files, self._states, strict=True)]
+        return (files, self._separator, self._start, self._stop)
+
+    @property
+    def file_bytes(self) -> int:
+        """Of all files."""
+        return sum(state.size for state in self._states)
+
+    @property
+    def size(self) -> Size:
+        """How many documents and characters they are, which is counted once."""
+        if self._size is None:
+            documents = characters = 0
+            for part in self._stretch():
+                documents, characters = documents + part.is_first, characters + len(part.text)
+            self._size = Size(documents, characters)
+        return self._size
+
+    def parts(self) -> Iterator[DocumentPart]:
+        """All text in pieces of about `PIECE` characters, which end where documents end, or as `pieces` says.
+
+        Raises:
+            ValueError: what `read_text` refuses, a file in which there is no document, or one that changed meanwhile.
+        """
+        waiting, length, enough, is_first = list[str](), 0, PIECE, True
+        for part in self._stretch():
+            if part.is_first and waiting:
+                yield DocumentPart("".join(waiting), is_first)
+                waiting, length, enough, is_first = [], 0, PIECE, True
+            waiting.append(part.text)
+            length += len(part.text)
+            if length > enough:
+                *whole, rest = pieces("".join(waiting))
+                for text in whole:
+                    yield DocumentPart(text, is_first)
+                    is_first = False
+                waiting, length = [rest], len(rest)
+                enough = max(PIECE, 2 * length)  # what cannot be cut is not looked at with each part that is added
+        if waiting:
+            yield DocumentPart("".join(waiting), is_first)
+
+    def __iter__(self) -> Iterator[str]:
+        """The text of `parts`."""
+        return (part.text for part in self.parts())
+
+    def cut(self, fraction: float) -> tuple[Self, Self]:
+        """Splits off the end, about so large a share of all characters.
+
+        Several documents are cut between two of them, at the place nearest to the share; a single one at the start of
+        the next line, or where that is too late for anything to be left, within the line.
+
+        Args:
+            fraction: of the characters that go to the second part, above 0 and below 1.
+
+        Returns:
+            What comes before the cut and what comes after, at least one document each.
+
+        Raises:
+            ValueError: the fraction is out of range, or a single document has fewer than two characters.
+        """
+        if not 0 < fraction < 1:
+            raise ValueError(f"a share of {fraction} cannot be split off; pass a number above 0 and below 1")
+        kept = Kept("cut", self.key, fraction).value(lambda: self._cut(fraction), size=self.file_bytes)
+        place = Place(*kept["place"])
+        first = type(self)(self._files, self._separator, self._start, place)
+        second = type(self)(self._files, self._separator, place, self._stop)
+        first._size, second._size = (Size(*size) for size in kept["sizes"])
+        return first, second
+
+    def _cut(self, fraction: float) -> dict[str, tuple[int, ...] | list[Size]]:
+        """The place of the cut, and how much text there is before and after it."""
+        count, characters = self.size
+        if count > 1:
+            document, passed = self._nearest_end(characters * (1 - fraction))
+            place = Place(self._start.document + document, 0)
+            return {"place": place, "sizes": [Size(document, passed), Size(count - document, characters - passed)]}
+        if characters < 2:
+            raise ValueError(f"a text of {characters} characters cannot be split; pass more text")
+        at = self._line_from(min(max(round(characters * (1 - fraction)), 1), characters - 1))
+        place = Place(self._start.document, self._start.character + at)
+        return {"place": place, "sizes": [Size(1, at), Size(1, characters - at)]}
+
+    def _nearest_end(self, wanted: float) -> tuple[int, int]:
+        """How many documents end nearest to so many characters, and how many characters they have; not all of them."""
+        best, passed, documents = (0, 0), 0, 0
+        for part in self._stretch():
+            if part.is_first and documents:
+                if best == (0, 0) or abs(passed - wanted) < abs(best[1] - wanted):
+                    best = documents, passed
+                elif passed > wanted:
+                    break
+            documents, passed = documents + part.is_first, passed + len(part.text)
+        return best
+
+    def _line_from(self, at: int) -> int:
+        """Where the line after that of character `at - 1` begins, or `at` where nothing would be left."""
+        passed = 0
+        for part in self._stretch():
+            if line := part.text.find("\n", max(0, at - 1 - passed)) + 1:
+                return passed + line if passed + line < self.size.characters else at
+            passed += len(part.text)
+        return at
+
+    def _stretch(self) -> Iterator[DocumentPart]:
+        """The text from the start to the stop, cut anywhere."""
+        number, within = -1, 0
+        for part in self._whole():
+            if part.is_first:
+                number, within = number + 1, 0
+            begin, within = within, within + len(part.text)
+            first, last, is_first = 0, len(part.text), part.is_first
+            if number == self._start.document:
+                first, is_first = max(0, self._start.character - begin), begin <= self._start.character
+            if self._stop is not None:
+                if (number, begin) >= self._stop:
+                    return
+                if number == self._stop.document:
+                    last = min(last, self._stop.character - begin)
+            if number >= self._start.document and first < last:
+                yield DocumentPart(part.text[first:last], is_first)
+
+    def _whole(self) -> Iterator[DocumentPart]:
+        """The text of all documents of all files, cut anywhere."""
+        for file, state in zip(self._files, self._states, strict=True):
+            _check_unchanged(file, state)
+            is_blank = True
+            for part in _OF[self._separator](text_chunks(file)):
+                is_blank = False
+                yield part
+            if is_blank:
+                raise ValueError(f"{file}: there is no document: the text is blank")
+            _check_unchanged(file, state)
+
+
+def _state_of(file: Path) -> FileState:
+    try:
+        return FileState.of(noted(file))
+    except OSError as error:
+        raise ValueError(f"{file}: cannot be read ({error.strerror}); pass a text file") from error
+
+
+def _check_unchanged(file: Path, state: FileState) -> None:
+    if _state_of(file) != state:
+        raise ValueError(f"{file}: changed since it was opened; leave the data as they are and begin again")
+
+
+def pieces(text: str) -> Iterator[str]:
+    """The text cut before ends of lines that no blank follows: patterns of words cut it there too.
+
+    GPT-2's takes blanks before such an end for one word and the end for another, BERT's drops both.
+    """
+    start = 0
+    while start < len(text):
+        end = text.find("\n", start + PIECE)
+        while 0 < end + 1 < len(text) and text[end + 1].isspace():
+            end = text.find("\n", end + 1)
+        end = len(text) if end + 1 in (0, len(text)) else end
+        yield text[start:end]
+        start = end
+
+
+def _of_files(chunks: Iterator[str]) -> Iterator[DocumentPart]:
+    for number, chunk in enumerate(chunks):
+        yield DocumentPart(chunk, number == 0)
+
+
+def _of_lines(chunks: Iterator[str]) -> Iterator[DocumentPart]:
+    for line in _lines(chunks):
+        text = _without_end(line)
+        if text.strip():
+            yield DocumentPart(text, True)
+
+
+def _of_paragraphs(chunks: Iterator[str]) -> Iterator[DocumentPart]:
+    """Documents between which blank lines stand: they end before the end of the line above the first of these."""
+    document: list[str] = []  # its lines that wait: all of them while it has no text, then the last
+    has_text = has_begun = False
+    is_between = False
+    for line in _lines(chunks):
+        is_blank = _BLANK.fullmatch(line) is not None
+        if is_blank and is_between:
+            continue
+        if is_blank and document:
+            document[-1] = _without_end(document[-1])
+            if has_text:
+                yield DocumentPart("".join(document), not has_begun)
+            document, has_text, has_begun, is_between = [], False, False, True
+            continue
+        if has_text:
+            yield DocumentPart("".join(document), not has_begun)
+            document, has_begun = [], True
+        document.append(line)
+        has_text, is_between = has_text or bool(line.strip()), False
+    if has_text:
+        yield DocumentPart("".join(document), not has_begun)
+
+
+_OF: dict[Separator, Callable[[Iterator[str]], Iterator[DocumentPart]]] = {
+    "file": _of_files,
+    "line": _of_lines,
+    "blank line": _of_paragraphs,
+}
+
+
+def _lines(chunks: Iterator[str]) -> Iterator[str]:
+    """The lines of a text with their ends, which are \\n alone."""
+    waiting: list[str] = []
+    for chunk in chunks:
+        first, *others = chunk.split("\n")
+        waiting.append(first)
+        for other in others:
+            yield "".join(waiting) + "\n"
+            waiting = [other]
+    if any(waiting):
+        yield "".join(waiting)
+
+
+def _without_end(line: str) -> str:
+    return line.removesuffix("\n").removesuffix("\r") if line.endswith("\n") else line

@@ -26,6 +26,7 @@ from fredholm.models.language.llama import Llama
 from fredholm.models.language.mamba import Mamba
 from fredholm.models.stack import Stack, stack_of
 from fredholm.tasks.baselines import Baseline
+from fredholm.tasks.files.cache import Kept
 from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.schedule import DEPTH, Preset, schedule_for, width_for
@@ -38,14 +39,15 @@ from fredholm.tasks.text import (
     BytePairs,
     Bytes,
     ByteTokenizer,
+    Documents,
     Piece,
     TokenStream,
     continue_text,
-    read_text,
-    split_documents,
+    joined,
 )
 
-from .counts import NGrams
+from .counts import MOST_TOKENS, NGrams
+from .library import library_version
 from .read import TEXT_SUFFIXES
 from .text_task import TextTask
 
@@ -178,8 +180,8 @@ class LanguageModelling(TextTask):
         if config.vocab_size is None:
             self.tokenizer, learnt = Bytes(), None
         else:
-            self.tokenizer = BytePairs.learn(train, config.vocab_size)
-            learnt = self.tokenizer.state
+            learnt = _learnt(train, config.vocab_size)
+            self.tokenizer = BytePairs(learnt)
         self._facts = LanguageModelling.Facts(tokenizer=learnt)
 
     @property
@@ -200,7 +202,7 @@ class LanguageModelling(TextTask):
     @cached_property
     def train_stream(self) -> TokenStream:
         """The tokens of the training split. Warns where they do not fill one context."""
-        stream, context = TokenStream(self.tokenizer.join(self.splits.train)), self.config.context
+        stream, context = self._stream(self.splits.train), self.config.context
         if stream.num_targets < context:
             warnings.warn(
                 f"{self.config.data} has {stream.num_targets} tokens to learn from, less than one context of "
@@ -212,7 +214,12 @@ class LanguageModelling(TextTask):
     @cached_property
     def held_out_streams(self) -> dict[HeldOut, TokenStream]:
         """The tokens of the held-out splits that there are."""
-        return {split: TokenStream(self.tokenizer.join(own)) for split, own in self._held_out_documents.items()}
+        return {split: self._stream(own) for split, own in self._held_out_documents.items()}
+
+    @property
+    def train_shards(self) -> Tensor | None:
+        """Of blocks, where tokens are mapped."""
+        return self.train_stream.shards(self.config.context)
 
     def model(self) -> nn.Module:
         """A language model over the tokens."""
@@ -232,7 +239,7 @@ class LanguageModelling(TextTask):
         def held_out(split: HeldOut) -> list[int]:
             return self.held_out_streams[split].tokens.tolist()
 
-        return (NGrams(lambda: self.train_stream.tokens.tolist(), held_out, self.tokenizer.vocab_size),)
+        return (NGrams(lambda: self.train_stream.tokens[:MOST_TOKENS].tolist(), held_out, self.tokenizer.vocab_size),)
 
     @property
     def _num_places(self) -> int:
@@ -329,7 +336,10 @@ class LanguageModelling(TextTask):
         return rows
 
     def _read(self, file: Path) -> TokenStream:
-        return TokenStream(self.tokenizer.join(split_documents(read_text(file), self.config.documents)))
+        return self._stream(Documents([file], self.config.documents))
+
+    def _stream(self, documents: Documents) -> TokenStream:
+        return TokenStream(joined(documents, self.tokenizer, before=self.tokenizer.end_of_text))
 
     def generate(
         self,
@@ -366,3 +376,9 @@ class LanguageModelling(TextTask):
     @property
     def _stride(self) -> int:
         return self.config.stride or self.config.context
+
+
+def _learnt(train: Documents, vocab_size: int) -> str:
+    """Byte pairs of the training split; what was learnt from a large text is kept for other runs."""
+    kept = Kept("byte pairs", train.key, vocab_size, library_version())
+    return kept.value(lambda: {"state": BytePairs.learn(train, vocab_size).state}, size=train.file_bytes)["state"]

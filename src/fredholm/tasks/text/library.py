@@ -23,6 +23,11 @@ def tokenizers_library() -> ModuleType:
     return tokenizers
 
 
+def library_version() -> str:
+    """The package's; another one may cut the same text into other tokens."""
+    return tokenizers_library().__version__
+
+
 def library_tokenizer(state: str) -> "tokenizers.Tokenizer":
     """The package's tokenizer of its JSON.
 

@@ -1,7 +1,7 @@
 """Tokens with marks, which lay out sentences and pairs of them."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self, final
@@ -12,8 +12,9 @@ from torch import Tensor
 from fredholm.tasks.files.noted import noted
 from fredholm.tasks.tensor_form import BATCH, Axis, OpenAxis, Slot, first_of_each
 
-from .byte_pairs import byte_letters, pieces
-from .library import library_tokenizer, tokenizers_library
+from .byte_pairs import byte_letters
+from .documents import pieces
+from .library import library_tokenizer, library_version, tokenizers_library
 from .read import read_text
 from .tokenizer import Tokenizer, utf8
 
@@ -155,14 +156,14 @@ class MarkedTokenizer(Tokenizer):
         return cls.byte_pairs((), len(MARKS) + 256)
 
     @classmethod
-    def word_pieces(cls, texts: Sequence[str], vocab_size: int, *, lowercase: bool = True) -> Self:
+    def word_pieces(cls, texts: Iterable[str], vocab_size: int, *, lowercase: bool = True) -> Self:
         """BERT's word pieces (Devlin et al., 2019): words and punctuation, words in the longest pieces there are.
 
         The library alone would number letters within words in the order of a random hash, and break ties by it; they
         are handed to it sorted.
 
         Args:
-            texts: what is learnt from.
+            texts: what is learnt from, read twice.
             vocab_size: tokens wanted, marks and the texts' letters included.
             lowercase: make letters small and drop accents.
         """
@@ -189,6 +190,19 @@ class MarkedTokenizer(Tokenizer):
         tokenizer.normalizer, tokenizer.pre_tokenizer = normalizer, pre_tokenizer
         tokenizer.add_special_tokens(list(MARKS))
         return cls(tokenizer.to_str())
+
+    @property
+    def identity(self) -> str:
+        return f"{library_version()} {self.state}"
+
+    @property
+    def reads_pieces(self) -> bool:
+        """Of word pieces and byte pairs; one from elsewhere may read across lines."""
+        parts = json.loads(self.state)
+        normalizer, words = parts["normalizer"] or {}, parts["pre_tokenizer"] or {}
+        if words.get("type") == "ByteLevel":
+            return not normalizer and not words["add_prefix_space"] and words["use_regex"]
+        return words.get("type") == "BertPreTokenizer" and normalizer.get("type") in (None, "BertNormalizer")
 
     @property
     def vocab_size(self) -> int:

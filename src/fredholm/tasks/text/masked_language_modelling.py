@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self, final
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -18,6 +19,8 @@ from fredholm.models.language.itnet_text import ITNetMaskedModel
 from fredholm.models.language.language_model import MaskedModel
 from fredholm.models.stack import Stack, stack_of
 from fredholm.tasks.baselines import Baseline
+from fredholm.tasks.files.cache import Kept
+from fredholm.tasks.files.mapped import is_mapped, shards_of
 from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.schedule import DEPTH, Preset, schedule_for, width_for
@@ -25,9 +28,10 @@ from fredholm.tasks.shown import Shown, TextPart, TextView, device_of
 from fredholm.tasks.splits.splits import HeldOut
 from fredholm.tasks.task import Batch, Objective, Suited, Task, Trained
 from fredholm.tasks.tensor_form import TensorForm
-from fredholm.tasks.text import IGNORED, MarkedTokenizer, Tokens, read_text, split_documents
+from fredholm.tasks.text import IGNORED, Documents, MarkedTokenizer, Tokens, joined
 
-from .counts import BetweenNeighbours
+from .counts import MOST_TOKENS, BetweenNeighbours
+from .library import library_version
 from .read import TEXT_SUFFIXES
 from .text_task import TextTask
 
@@ -36,6 +40,8 @@ if TYPE_CHECKING:
 
 BLOCKS = 16
 """Blocks of a file that are predicted at a time."""
+CHUNK = 1 << 20
+"""Tokens that are searched at a time."""
 MASKED, RANDOM = 0.8, 0.1
 """Shares of the chosen tokens that become [MASK], and that become another token; the rest stays."""
 
@@ -148,13 +154,19 @@ class MaskedLanguageModelling(TextTask):
         super().__init__(config)
         self.config = config
         if facts is None:
-            train = self.splits.train
-            learnt = config.tokens.learn(train).state
-            facts = MaskedLanguageModelling.Facts(tokenizer=learnt)
+            facts = MaskedLanguageModelling.Facts(tokenizer=self._learnt())
         self._facts = facts
         self.tokenizer = MarkedTokenizer(facts.tokenizer)
         marks = self.tokenizer.marks
         self._others = torch.tensor([marks.pad, marks.unknown, marks.class_token, marks.separator, marks.mask])
+
+    def _learnt(self) -> str:
+        """The tokenizer; what was learnt from a large text is kept for other runs."""
+        tokens, train = self.config.tokens, self.splits.train
+        if tokens.file is not None:
+            return tokens.learn(train).state
+        kept = Kept("marked tokenizer", train.key, repr(tokens), library_version())
+        return kept.value(lambda: {"state": tokens.learn(train).state}, size=train.file_bytes)["state"]
 
     @property
     def facts(self) -> Facts:
@@ -170,7 +182,10 @@ class MaskedLanguageModelling(TextTask):
     def baselines(self) -> tuple[Baseline, ...]:
         """See `Task.baselines`: hidden tokens by both neighbours."""
         hidden, size = self.tokenizer.marks.mask, self.tokenizer.vocab_size
-        return (BetweenNeighbours(lambda: self._train_blocks.tokens.tolist(), self._hidden_places, hidden, size),)
+        return (BetweenNeighbours(self._first_tokens, self._hidden_places, hidden, size),)
+
+    def _first_tokens(self) -> list[int]:
+        return self._train_blocks.tokens[:MOST_TOKENS].tolist()
 
     def _hidden_places(self, split: HeldOut) -> Iterator[tuple[int, int, int]]:
         """Of each hidden token that before it, itself, and that after it; at the end of a block it counts as hidden."""
@@ -185,7 +200,7 @@ class MaskedLanguageModelling(TextTask):
     @property
     def num_train(self) -> int:
         """Blocks in the training split."""
-        return len(self._train_blocks.starts)
+        return len(self._train_blocks)
 
     @property
     def num_train_tokens(self) -> int:
@@ -195,12 +210,20 @@ class MaskedLanguageModelling(TextTask):
     def num_held_out(self, split: HeldOut) -> int:
         """Blocks in the validation or the test split; 0 where there is none."""
         blocks = self._held_out_blocks.get(split)
-        return 0 if blocks is None else len(blocks.starts)
+        return 0 if blocks is None else len(blocks)
 
     @property
     def train_lengths(self) -> Tensor | None:
         """Tokens of each block; None where blocks are full."""
-        return None if self.config.packed else self._train_blocks.lengths
+        blocks = self._train_blocks
+        return None if self.config.packed else blocks.lengths(torch.arange(len(blocks)))
+
+    @property
+    def train_shards(self) -> Tensor | None:
+        """Of blocks, where tokens are mapped."""
+        blocks = self._train_blocks
+        tokens = blocks.tokens
+        return shards_of(len(blocks), tokens.nbytes / len(blocks)) if is_mapped(tokens) else None
 
     def model(self) -> nn.Module:
         """A masked model over the tokens."""
@@ -289,7 +312,7 @@ class MaskedLanguageModelling(TextTask):
         rows: list[Prediction] = []
         for file, blocks in inputs.read(self._read):
             sums = torch.zeros(3, dtype=torch.float64)
-            for indices in torch.arange(len(blocks.starts)).split(BLOCKS):
+            for indices in torch.arange(len(blocks)).split(BLOCKS):
                 batch = {name: tensor.to(device) for name, tensor in self._fixed(blocks, indices).items()}
                 logits, targets = self._answers(model, batch)
                 right = (logits.argmax(-1) == targets).sum()
@@ -301,7 +324,7 @@ class MaskedLanguageModelling(TextTask):
         return rows
 
     def _read(self, file: Path) -> "_Blocks":
-        return self._blocks(split_documents(read_text(file), self.config.documents), str(file))
+        return self._blocks(Documents([file], self.config.documents), str(file))
 
     def _answers(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
         """Logits `(n, V)` and targets `(n,)` of the tokens that are to be predicted."""
@@ -320,15 +343,13 @@ class MaskedLanguageModelling(TextTask):
     def _held_out_blocks(self) -> "dict[HeldOut, _Blocks]":
         return {split: self._blocks(own, self.config.data) for split, own in self._held_out_documents.items()}
 
-    def _blocks(self, documents: Sequence[str], where: str) -> "_Blocks":
+    def _blocks(self, documents: Documents, where: str) -> "_Blocks":
         """Blocks of documents, [SEP] after each; a block has room for a class token."""
-        end = torch.tensor([self.tokenizer.marks.separator], dtype=torch.int32)
-        parts = [torch.cat([self.tokenizer.encode(document), end]) for document in documents]
-        tokens = torch.cat(parts)
-        if bool(torch.isin(tokens, self._others).all()):
+        end, size = self.tokenizer.marks.separator, self.config.context - 1
+        tokens = joined(documents, self.tokenizer, after=end)
+        if all(np.isin(tokens[k : k + CHUNK], self._others).all() for k in range(0, len(tokens), CHUNK)):
             raise ValueError(f"{where}: a split has no token that the training text has; pass more text")
-        size = self.config.context - 1
-        return _Blocks.of([tokens] if self.config.packed else parts, size)
+        return _Blocks(tokens, size) if self.config.packed else _Blocks.of_documents(tokens, end, size)
 
     def _fixed(self, blocks: "_Blocks", indices: Tensor) -> Batch:
         """Each block with its own choice of what is hidden."""
@@ -341,8 +362,8 @@ class MaskedLanguageModelling(TextTask):
 
         What is drawn comes from one generator, or one for each block.
         """
-        marks, vocabulary, size = self.tokenizer.marks, self.tokenizer.vocab_size, self.config.context - 1
-        block = blocks.cut(indices, size, offset, marks.pad)
+        marks, vocabulary, size = self.tokenizer.marks, self.tokenizer.vocab_size, blocks.size
+        block = blocks.cut(indices, offset, marks.pad)
         drawn = [_Draws.of((len(block) // len(generators), size), generator) for generator in generators]
         order, kind, other = (torch.cat(parts) for parts in zip(*drawn, strict=True))
         words = torch.arange(vocabulary)
@@ -356,36 +377,54 @@ class MaskedLanguageModelling(TextTask):
         inputs = inputs.where(~(chosen & (kind >= MASKED) & (kind < MASKED + RANDOM)), another)
         targets = block.where(chosen, IGNORED)
         # draws are those of full blocks, so that no choice depends on the longest of a batch
-        longest = int(blocks.lengths[indices].amax())
+        longest = int(blocks.lengths(indices).amax())
         return {
             "inputs": F.pad(inputs[:, :longest], (1, 0), value=marks.class_token),
             "targets": F.pad(targets[:, :longest], (1, 0), value=IGNORED),
         }
 
 
-class _Blocks(NamedTuple):
-    """Stretches of a stream of tokens, each read by itself."""
+@final
+class _Blocks:
+    """Stretches of a stream of tokens, each read by itself.
 
-    tokens: Tensor  # int32 (n,)
-    starts: Tensor  # int64 (m,)
-    lengths: Tensor  # int64 (m,)
+    Args:
+        tokens: integers `(n,)`, which may be mapped from a file.
+        size: tokens of a full block.
+        places: where each block begins and how many tokens it has, int64 `(m, 2)`; None: one begins where the other
+            ends, and the last may be smaller.
+    """
+
+    def __init__(self, tokens: np.ndarray, size: int, places: np.ndarray | None = None) -> None:
+        self.tokens, self.size, self._places = tokens, size, places
 
     @classmethod
-    def of(cls, parts: Sequence[Tensor], size: int) -> Self:
-        """Parts of a stream, each cut into blocks of `size` tokens, of which its last may be smaller."""
-        starts, lengths, before = [], [], 0
-        for part in parts:
-            own = torch.arange(0, len(part), size)
-            starts.append(before + own)
-            lengths.append((len(part) - own).clamp(max=size))
-            before += len(part)
-        return cls(torch.cat(list(parts)), torch.cat(starts), torch.cat(lengths))
+    def of_documents(cls, tokens: np.ndarray, end: int, size: int) -> Self:
+        """Documents that end with this token, each cut into blocks, of which its last may be smaller."""
+        ends = [k + np.flatnonzero(tokens[k : k + CHUNK] == end) for k in range(0, len(tokens), CHUNK)]
+        after = np.concatenate(ends) + 1
+        starts = np.concatenate([[0], after[:-1]])
+        counts = -((starts - after) // size)
+        within = np.arange(counts.sum()) - np.repeat(counts.cumsum() - counts, counts)
+        first, last = np.repeat(starts, counts) + size * within, np.repeat(after, counts)
+        return cls(tokens, size, np.stack([first, np.minimum(last - first, size)], axis=1))
 
-    def cut(self, indices: Tensor, size: int, offset: int, pad: int) -> Tensor:
+    def __len__(self) -> int:
+        return math.ceil(len(self.tokens) / self.size) if self._places is None else len(self._places)
+
+    def lengths(self, indices: Tensor) -> Tensor:
+        """Tokens of some blocks, int64 `(B,)`."""
+        if self._places is None:
+            return (len(self.tokens) - indices * self.size).clamp(max=self.size)
+        return torch.from_numpy(self._places[indices.numpy(), 1])
+
+    def cut(self, indices: Tensor, offset: int, pad: int) -> Tensor:
         """Blocks `(B, size)`, int64, of the stream rolled round so that it starts at `offset`; padded at their ends."""
-        inner = torch.arange(size)
-        tokens = self.tokens[(self.starts[indices, None] + inner + offset) % len(self.tokens)].long()
-        return tokens.where(inner < self.lengths[indices, None], pad)
+        starts = indices * self.size if self._places is None else torch.from_numpy(self._places[indices.numpy(), 0])
+        inner = torch.arange(self.size)
+        places = (starts[:, None] + inner + offset) % len(self.tokens)
+        tokens = torch.from_numpy(self.tokens[places.numpy()].astype(np.int64))
+        return tokens.where(inner < self.lengths(indices)[:, None], pad)
 
 
 class _Draws(NamedTuple):

@@ -1,6 +1,5 @@
 """One entry for every source of text: a file, a folder, or files that share the start of their names."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,8 +9,8 @@ from fredholm.tasks.files.read_errors import reads_data
 from fredholm.tasks.splits.split_files import find_split_files
 from fredholm.tasks.splits.stratified_split import DEFAULT_VALID_FRACTION
 
-from .documents import Separator, cut_documents, split_documents
-from .read import TEXT_SUFFIXES, read_text
+from .documents import Documents, Separator
+from .read import TEXT_SUFFIXES
 
 DEFAULT_TEST_FRACTION = 0.1
 
@@ -20,9 +19,9 @@ DEFAULT_TEST_FRACTION = 0.1
 class TextSplits:
     """The documents of each split; None where the source has none."""
 
-    train: tuple[str, ...]
-    valid: tuple[str, ...] | None
-    test: tuple[str, ...] | None
+    train: Documents
+    valid: Documents | None
+    test: Documents | None
 
 
 @reads_data
@@ -58,38 +57,28 @@ def open_text(
         if "valid" in found.by_split:
             shares["valid_fraction"] = valid_fraction
         refuse_idle("", open_text, f"{path}, which has splits", "pass text without splits", **shares)
-        parts = {split: tuple(_documents(files, documents)) for split, files in found.by_split.items()}
+        parts = {split: Documents(files, documents) for split, files in found.by_split.items()}
         if "valid" in parts or valid_fraction == 0:
             return TextSplits(parts["train"], parts.get("valid"), parts.get("test"))
         if not 0 < valid_fraction < 1:
             raise ValueError(f"valid_fraction is {valid_fraction}; pass a number from 0 to below 1")
-        try:
-            train, valid = cut_documents(parts["train"], valid_fraction)
-        except ValueError as error:
-            raise ValueError(f"{path}: {error}") from error
-        return TextSplits(tuple(train), tuple(valid), parts.get("test"))
-    texts = _documents(found.unsplit, documents)
+        train, valid = _cut(parts["train"], path, valid_fraction)
+        return TextSplits(train, valid, parts.get("test"))
+    whole = Documents(found.unsplit, documents)
     if not 0 <= valid_fraction < 1 or not 0 < test_fraction < 1 or valid_fraction + test_fraction >= 1:
         raise ValueError(
             f"test_fraction is {test_fraction} and valid_fraction {valid_fraction}; pass numbers from 0 (the first "
             "above 0) that leave some text to train on"
         )
+    rest, test = _cut(whole, path, test_fraction)
+    if valid_fraction == 0:
+        return TextSplits(rest, None, test)
+    train, valid = _cut(rest, path, valid_fraction / (1 - test_fraction))
+    return TextSplits(train, valid, test)
+
+
+def _cut(documents: Documents, path: Path, fraction: float) -> tuple[Documents, Documents]:
     try:
-        rest, test = cut_documents(texts, test_fraction)
-        if valid_fraction == 0:
-            return TextSplits(tuple(rest), None, tuple(test))
-        train, valid = cut_documents(rest, valid_fraction / (1 - test_fraction))
+        return documents.cut(fraction)
     except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
-    return TextSplits(tuple(train), tuple(valid), tuple(test))
-
-
-def _documents(files: Iterable[Path], separator: Separator) -> list[str]:
-    found: list[str] = []
-    for file in files:
-        text = read_text(file)
-        try:
-            found += split_documents(text, separator)
-        except ValueError as error:
-            raise ValueError(f"{file}: {error}") from error
-    return found
+        raise ValueError(str(error) if str(path) in str(error) else f"{path}: {error}") from error

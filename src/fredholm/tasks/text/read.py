@@ -1,11 +1,14 @@
 """From text files to strings."""
 
+import codecs
+from collections.abc import Iterator
 from pathlib import Path
 
-from fredholm.tasks.files.data_files import read_bytes
+from fredholm.tasks.files.data_files import chunks_of
 from fredholm.tasks.files.read_errors import reads_data
 
 TEXT_SUFFIXES = (".txt", ".txt.gz")
+_MARK = "\ufeff"
 
 
 @reads_data
@@ -16,17 +19,32 @@ def read_text(path: Path) -> str:
         ValueError: the file is absent, may not be read, is empty, no gzip or one that unpacks to too much, or no UTF-8
             (the message says at which byte and line).
     """
-    data = read_bytes(path)
-    try:
-        text = data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        byte, unpacked = data[error.start], ", unpacked" if path.suffix == ".gz" else ""
-        line = data.count(b"\n", 0, error.start) + 1
-        raise ValueError(
-            f"{path}: is no UTF-8 text: byte 0x{byte:02x} at offset {error.start}{unpacked}, in line {line}; convert "
-            "the file"
-        ) from error
-    text = text.removeprefix("\ufeff")
-    if not text:
+    return "".join(text_chunks(path))
+
+
+def text_chunks(path: Path) -> Iterator[str]:
+    """The text of `read_text` piece by piece, none of them empty; errors come where reading meets them."""
+    decoder, before, lines, is_empty = codecs.getincrementaldecoder("utf-8")(), 0, 1, True
+    for data in _with_end(chunks_of(path)):
+        waiting = len(decoder.getstate()[0])
+        try:
+            text = decoder.decode(data or b"", final=data is None)
+        except UnicodeDecodeError as error:
+            at, unpacked = before - waiting + error.start, ", unpacked" if path.suffix == ".gz" else ""
+            line = lines + error.object.count(b"\n", 0, error.start)
+            raise ValueError(
+                f"{path}: is no UTF-8 text: byte 0x{error.object[error.start]:02x} at offset {at}{unpacked}, in line "
+                f"{line}; convert the file"
+            ) from error
+        before, lines = before + len(data or b""), lines + text.count("\n")
+        text = text.removeprefix(_MARK) if is_empty else text
+        if text:
+            is_empty = False
+            yield text
+    if is_empty:
         raise ValueError(f"{path}: is empty; pass a file with text")
-    return text
+
+
+def _with_end(chunks: Iterator[bytes]) -> Iterator[bytes | None]:
+    yield from chunks
+    yield None

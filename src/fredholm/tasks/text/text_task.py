@@ -13,7 +13,7 @@ from fredholm.tasks.splits.splits import HeldOut
 from fredholm.tasks.splits.stratified_split import DEFAULT_VALID_FRACTION
 from fredholm.tasks.task import EpochTask, Task
 from fredholm.tasks.tensor_form import Axis, Draw, Slot, TensorForm
-from fredholm.tasks.text import Separator, TextSplits, open_text, tokens_axis
+from fredholm.tasks.text import Documents, Separator, TextSplits, open_text, tokens_axis
 
 
 class TextTask(EpochTask):
@@ -97,9 +97,9 @@ class TextTask(EpochTask):
 
     @final
     @property
-    def _held_out_documents(self) -> dict[HeldOut, tuple[str, ...]]:
+    def _held_out_documents(self) -> dict[HeldOut, Documents]:
         """Those of the held-out splits that there are."""
-        parts: dict[HeldOut, tuple[str, ...] | None] = {"valid": self.splits.valid, "test": self.splits.test}
+        parts: dict[HeldOut, Documents | None] = {"valid": self.splits.valid, "test": self.splits.test}
         return {split: documents for split, documents in parts.items() if documents is not None}
 
     @final

@@ -1,7 +1,7 @@
 """Tokens of text: the contract, that of tokens which stand for bytes, and the plainest ones, a token a byte."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import cached_property
 from typing import final
 
@@ -17,6 +17,16 @@ class Tokenizer(ABC):
     @abstractmethod
     def vocab_size(self) -> int:
         """The number of tokens V, those included that stand for no text."""
+
+    @property
+    @abstractmethod
+    def identity(self) -> str:
+        """What tells it from others: equal ones give a text equal tokens."""
+
+    @property
+    def reads_pieces(self) -> bool:
+        """Whether a text has the tokens of its pieces (`documents.pieces`), one after the other."""
+        return True
 
     @abstractmethod
     def encode(self, text: str) -> Tensor:
@@ -47,11 +57,6 @@ class ByteTokenizer(Tokenizer):
         """The bytes of all tokens in a row; those of `encode(text)` are the text's UTF-8."""
         return b"".join(self.token_bytes(token) for token in tokens)
 
-    def join(self, documents: Sequence[str]) -> Tensor:
-        """The tokens of all documents, end-of-text before each, int32 `(n,)`."""
-        mark = torch.tensor([self.end_of_text], dtype=torch.int32)
-        return torch.cat([part for document in documents for part in (mark, self.encode(document))])
-
     @cached_property
     def num_bytes(self) -> Tensor:
         """How many bytes each token stands for, int64 `(V,)`; end-of-text counts as the one that it replaces."""
@@ -66,6 +71,10 @@ class Bytes(ByteTokenizer):
     @property
     def vocab_size(self) -> int:
         return 257
+
+    @property
+    def identity(self) -> str:
+        return "bytes"
 
     def encode(self, text: str) -> Tensor:
         data = np.frombuffer(utf8(text), dtype=np.uint8)

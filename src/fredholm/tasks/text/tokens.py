@@ -57,11 +57,13 @@ class Tokens:
         letters = Counter[str]()
         for text in texts:
             letters.update(text)
+            if letters.total() >= default * LETTERS_A_TOKEN:
+                return self
         enough = max(2000, letters.total() // LETTERS_A_TOKEN, 4 * len(letters))
         return replace(self, vocab_size=min(enough, default))
 
-    def learn(self, texts: Sequence[str]) -> MarkedTokenizer:
-        """The tokenizer; the same texts give the same one.
+    def learn(self, texts: Iterable[str]) -> MarkedTokenizer:
+        """The tokenizer; the same texts, which are read twice, give the same one.
 
         Raises:
             ValueError: fewer tokens than there are letters, or a file that is no tokenizer with marks.

@@ -1,0 +1,163 @@
+"""What is made of large data once and kept for later runs, in files that are mapped rather than read.
+
+The folder is `$FREDHOLM_CACHE`, else `fredholm` in `$XDG_CACHE_HOME` or `~/.cache`. All in it can be made again: it may
+be removed at any time, also while a run reads from it. Small things are never kept.
+"""
+
+import contextlib
+import fcntl
+import functools
+import hashlib
+import os
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+
+from fredholm.storage.atomic import new_file, write_file
+from fredholm.storage.integrity import seal, unseal
+
+from .data_files import user_path
+from .noted import FileState
+
+FOLDER = "FREDHOLM_CACHE"
+"""The variable of the environment that names the folder."""
+LARGE = 64 << 20
+"""Bytes from which on data are mapped, and what is made of them is kept."""
+_VERSION = 1
+"""Of what is kept, and of how it is made: another one makes all anew."""
+_CHUNK = 1 << 20
+
+
+def cache_folder() -> Path:
+    """Where things are kept; it need not be there yet.
+
+    Raises:
+        ValueError: the variable names no path, or there is no home folder.
+    """
+    if named := os.environ.get(FOLDER):
+        return user_path(named)
+    return user_path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "fredholm"
+
+
+@final
+class Kept:
+    """One thing that may be in the cache.
+
+    Args:
+        key: what it is made of: plain values and tuples of them. Equal keys, equal things.
+    """
+
+    def __init__(self, *key: object) -> None:
+        digest = hashlib.blake2b(repr((_VERSION, key)).encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
+        self._name = f"{digest}.json"
+
+    def array(self, make: Callable[[], Iterable[np.ndarray]], dtype: type[np.integer[Any]]) -> np.ndarray:
+        """Integers in a row `(n,)`: the parts that `make` gives, joined; from `LARGE` bytes on mapped, and kept.
+
+        Args:
+            make: gives arrays `(k,)`, the same ones each time.
+            dtype: that holds all of them.
+
+        Raises:
+            ValueError: the cache cannot be written.
+        """
+        if (found := self._mapped(dtype)) is not None:
+            return found
+        waiting, size, parts = list[np.ndarray](), 0, iter(make())
+        for part in parts:
+            waiting.append(part.astype(dtype))
+            size += waiting[-1].nbytes
+            if size >= LARGE:
+                break
+        else:
+            return np.concatenate([np.empty(0, dtype), *waiting])
+        with self._alone():
+            if (found := self._mapped(dtype)) is None:  # another process may have made it meanwhile
+                self._write([*waiting], (part.astype(dtype) for part in parts))
+                found = self._mapped(dtype)
+        assert found is not None
+        return found
+
+    def value(self, make: Callable[[], dict[str, Any]], *, size: int) -> dict[str, Any]:
+        """A JSON object, which is kept where that which it is made of has `LARGE` bytes at least.
+
+        Raises:
+            ValueError: the cache cannot be written.
+        """
+        if size < LARGE:
+            return make()
+        with contextlib.suppress(ValueError, OSError):
+            return unseal(self._listing)["value"]
+        with self._alone():
+            with contextlib.suppress(ValueError, OSError):
+                return unseal(self._listing)["value"]
+            found = make()
+            with _told():
+                write_file(self._listing, seal({"value": found}))
+        return found
+
+    @property
+    def _listing(self) -> Path:
+        return cache_folder() / self._name
+
+    @property
+    def _file(self) -> Path:
+        return self._listing.with_suffix(".bin")
+
+    def _mapped(self, dtype: type[np.integer[Any]]) -> np.ndarray | None:
+        """What is kept; None where there is nothing, or what is there is not what was written."""
+        try:
+            content, state = unseal(self._listing), FileState.of(self._file)
+            if state.size == content["bytes"] and _digest(self._file, state) == content["blake2b"]:
+                # not writable: memory would be promised for all of it
+                return np.memmap(self._file, dtype, "r").view(np.ndarray)
+        except (ValueError, OSError, KeyError):
+            pass
+        return None
+
+    def _write(self, first: Iterable[np.ndarray], others: Iterable[np.ndarray]) -> None:
+        size, digest = 0, hashlib.blake2b(digest_size=16)
+        with _told(), new_file(self._file) as file:
+            for parts in (first, others):
+                for part in parts:
+                    data = part.tobytes()
+                    digest.update(data)
+                    file.write(data)
+                    size += len(data)
+        with _told():
+            write_file(self._listing, seal({"bytes": size, "blake2b": digest.hexdigest()}))
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """While entered no other process makes this; without locks of the file system each makes its own."""
+        with _told():
+            self._listing.parent.mkdir(parents=True, exist_ok=True)
+            lock = self._listing.with_suffix(".lock").open("wb")
+        with lock:
+            with contextlib.suppress(OSError):
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+
+@functools.lru_cache(maxsize=64)
+def _digest(path: Path, state: FileState) -> str:
+    """Of a file that is in this state; it is read once by each process."""
+    digest = hashlib.blake2b(digest_size=16)
+    with path.open("rb", buffering=0) as file:
+        while part := file.read(_CHUNK):
+            digest.update(part)
+    return digest.hexdigest()
+
+
+@contextlib.contextmanager
+def _told() -> Iterator[None]:
+    """A disk that cannot be written is told with what to do."""
+    try:
+        yield
+    except OSError as error:
+        raise ValueError(
+            f"{cache_folder()}: what is made of large data cannot be kept there ({error.strerror or error}); name "
+            f"another folder in the environment: {FOLDER}=PATH"
+        ) from error

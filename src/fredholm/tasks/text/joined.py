@@ -1,0 +1,54 @@
+"""The tokens of documents in a row, which of a large text are made once and then mapped."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from fredholm.tasks.files.cache import Kept
+
+from .documents import DocumentPart, Documents
+from .tokenizer import Tokenizer
+
+SHORT = 1 << 16
+"""Tokens that two bytes tell apart."""
+
+
+def joined(
+    documents: Documents, tokenizer: Tokenizer, *, before: int | None = None, after: int | None = None
+) -> np.ndarray:
+    """All tokens, uint16 or int32 `(n,)`, with one token before or after each document.
+
+    From `cache.LARGE` bytes on they are mapped from a file of the cache, where another run finds them.
+
+    Args:
+        documents: they.
+        tokenizer: which tokens.
+        before, after: the tokens that stand there; None: none.
+
+    Raises:
+        ValueError: what reading the documents and writing the cache refuse.
+    """
+    starts, ends = ([] if mark is None else [np.array([mark])] for mark in (before, after))
+
+    def made() -> Iterator[np.ndarray]:
+        has_begun = False
+        for part in documents.parts() if tokenizer.reads_pieces else _whole(documents):
+            if part.is_first:
+                yield from [*(ends if has_begun else ()), *starts]
+            has_begun = True
+            yield tokenizer.encode(part.text).numpy()
+        yield from ends
+
+    dtype = np.uint16 if tokenizer.vocab_size <= SHORT else np.int32
+    return Kept("tokens", documents.key, tokenizer.identity, before, after).array(made, dtype)
+
+
+def _whole(documents: Documents) -> Iterator[DocumentPart]:
+    """Every document in one part."""
+    waiting: list[str] = []
+    for part in documents.parts():
+        if part.is_first and waiting:
+            yield DocumentPart("".join(waiting), True)
+            waiting.clear()
+        waiting.append(part.text)
+    yield DocumentPart("".join(waiting), True)

@@ -1,0 +1,65 @@
+"""Learns from small data, and then from large ones with little more memory.
+
+    python -m tests.tasks.large KIND SMALL LARGE ROOM
+
+The kernel refuses what a process asks for beyond the limit, in heaps and in maps that could be written to.
+"""
+
+import resource
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import get_args
+
+import torch
+
+from fredholm.models.language.gpt2 import GPT2
+from fredholm.tasks import LanguageModelling, MaskedLanguageModelling, Task
+from fredholm.tasks.files import cache
+from fredholm.tasks.splits.splits import HeldOut
+from fredholm.tasks.text import Tokens
+from fredholm.training import TrainingConfig
+from fredholm.training.batches import EpochBatches
+from fredholm.training.learner import Learner
+
+KINDS: dict[str, Callable[[str], Task.Config]] = {
+    "bytes": lambda data: LanguageModelling.Config(
+        data=data, context=512, model=GPT2.Config(embed_dim=8, depth=1, num_heads=2)
+    ),
+    "byte pairs": lambda data: LanguageModelling.Config(
+        data=data, documents="line", vocab_size=300, context=512, model=GPT2.Config(embed_dim=8, depth=1, num_heads=2)
+    ),
+    "masked": lambda data: MaskedLanguageModelling.Config(
+        data=data, documents="blank line", context=512, tokens=Tokens(vocab_size=200)
+    ),
+}
+
+
+def learn(config: Task.Config) -> list[float]:
+    """Some steps at the start and the end of two epochs, and some batches of each held-out split; their losses."""
+    task = config.build()
+    learner, losses = Learner(task, TrainingConfig(batch_size=2, device="cpu", tensorboard=False), 10), []
+    for epoch in range(2):
+        batches = EpochBatches(task, 2, 0, epoch)
+        losses += [learner.update(batches[i], 0).loss for i in (0, 1, len(batches) - 1)]
+    for split in get_args(HeldOut):
+        with torch.no_grad():
+            batch = task.held_out_batch(split, torch.arange(task.num_held_out(split))[-2:])
+            losses.append(float(task.loss(learner.model, batch)))
+    return losses
+
+
+def main() -> None:
+    """See the head of this file."""
+    kind, small, large, room = sys.argv[1:]
+    torch.set_num_threads(1)
+    cache.LARGE = 1 << 16
+    learn(KINDS[kind](small))
+    with Path("/proc/self/status").open() as status:
+        taken = int(next(line for line in status if line.startswith("VmData")).split()[1]) << 10
+    resource.setrlimit(resource.RLIMIT_DATA, (taken + int(room), -1))
+    print("learnt", learn(KINDS[kind](large)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,51 @@
+"""Data larger than the memory that a process may take are learnt from."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fredholm.tasks.files import cache
+
+ROOT = Path(__file__).resolve().parents[2]
+ROOM = 24 << 20
+"""Bytes that a process may take beside those that learning from small data took."""
+SIZE = 4 * ROOM
+"""Bytes of large data."""
+
+
+def text(path: Path, size: int) -> Path:
+    """Lines, some of them blank, of so many bytes."""
+    line = "the cat number {} sat on the mat, and {} mice watched it\n{}"
+    block = "".join(line.format(i, i % 7, "\n" * (i % 3 == 0)) for i in range(1000)).encode()
+    with path.open("wb") as file:
+        for _ in range(size // len(block) + 1):
+            file.write(block)
+    return path
+
+
+MADE: dict[str, tuple[str, Callable[[Path, int], Path]]] = {
+    "bytes": ("a.txt", text),
+    "byte pairs": ("a.txt", text),
+    "masked": ("a.txt", text),
+}
+LONG = ("byte pairs", "masked")
+"""Whose tokens take minutes."""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="limits of memory are those of Linux")
+@pytest.mark.parametrize("kind", [pytest.param(kind, marks=pytest.mark.long if kind in LONG else ()) for kind in MADE])
+def test_they_are_learnt_from_within_a_quarter_of_their_size(tmp_path: Path, kind: str) -> None:
+    name, make = MADE[kind]
+    for size in ("small", "large"):
+        (tmp_path / size).mkdir()
+    small, large = make(tmp_path / "small" / name, 1 << 16), make(tmp_path / "large" / name, SIZE)
+    environment = {**os.environ, cache.FOLDER: str(tmp_path / "cache"), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "tests.tasks.large", kind, str(small), str(large), str(ROOM)]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("learnt"), done.stdout

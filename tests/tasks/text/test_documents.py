@@ -1,0 +1,130 @@
+"""Documents read from files piece by piece are those of the text as a whole."""
+
+import gzip
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fredholm.tasks.files import data_files
+from fredholm.tasks.text import Documents, documents
+from fredholm.tasks.text.documents import Separator
+from tests.refusals import refused
+from tests.tasks.text.literal import cut_documents, split_documents, texts
+
+SEPARATORS: tuple[Separator, ...] = ("file", "blank line", "line")
+WORDS = ("a", "bc ", "\n", "\n", "\r\n", "\r", " ", "\t", "\u2003", "é€", "𝄞")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("documents")
+
+
+def write(folder: Path, *whole: str) -> list[Path]:
+    files = [folder / f"{i}.txt" for i in range(len(whole))]
+    for file, text in zip(files, whole, strict=True):
+        file.write_bytes(text.encode())
+    return files
+
+
+@pytest.mark.parametrize("separator", SEPARATORS)
+@given(parts=st.lists(st.lists(st.sampled_from(WORDS), min_size=1, max_size=30), min_size=1, max_size=3))
+def test_they_are_those_of_the_whole(folder: Path, separator: Separator, parts: list[list[str]]) -> None:
+    whole = ["".join(part) for part in parts]
+    files, expected = write(folder, *whole), [split_documents(text, separator) for text in whole]
+    for chunk, piece in ((1 << 20, 1 << 16), (1, 1), (3, 4), (7, 2)):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(data_files, "_CHUNK", chunk)
+            patch.setattr(documents, "PIECE", piece)
+            if not all(expected):
+                with refused(ValueError, "there is no document: the text is blank"):
+                    texts(Documents(files, separator))
+                continue
+            found = Documents(files, separator)
+            assert texts(found) == tuple(text for own in expected for text in own)
+            assert found.size == (len(texts(found)), sum(map(len, texts(found))))
+            assert "".join(found) == "".join(texts(found))
+
+
+@pytest.mark.parametrize("separator", SEPARATORS)
+@given(
+    parts=st.lists(st.lists(st.sampled_from(WORDS), max_size=20), min_size=1, max_size=3),
+    fraction=st.floats(0.01, 0.99),
+    again=st.floats(0.01, 0.99),
+    chunk=st.integers(1, 9),
+)
+def test_a_cut_is_that_of_the_whole(
+    folder: Path, separator: Separator, parts: list[list[str]], fraction: float, again: float, chunk: int
+) -> None:
+    whole = ["".join(["x", *part]) for part in parts]
+    every = [text for part in whole for text in split_documents(part, separator)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(data_files, "_CHUNK", chunk)
+        patch.setattr(documents, "PIECE", chunk)
+        stretches, expected = [Documents(write(folder, *whole), separator)], [every]
+        for share in (fraction, again):  # what was cut is cut again
+            if len("".join(expected[0])) < 2:
+                break
+            stretches[:1], expected[:1] = stretches[0].cut(share), cut_documents(expected[0], share)
+            assert [texts(part) for part in stretches] == [tuple(part) for part in expected]
+            sizes = [(len(part), len("".join(part))) for part in expected]
+            assert [part.size for part in stretches] == sizes
+            for part, size in zip(stretches, sizes, strict=True):
+                part._size = None
+                assert part.size == size
+
+
+def test_documents_end_where_they_are_said_to(tmp_path: Path) -> None:
+    text = "one\ntwo \n\n \t\nthree\r\n\r\nfour\n"
+    files = write(tmp_path, text)
+    assert texts(Documents(files, "file")) == (text,)
+    assert texts(Documents(files, "blank line")) == ("one\ntwo ", "three", "four\n")
+    assert texts(Documents(files, "line")) == ("one", "two ", "three", "four")
+    with refused(ValueError, "documents is 'page'; expected 'file', 'blank line' or 'line'"):
+        Documents(files, "page")  # pyright: ignore[reportArgumentType]
+
+
+def test_one_document_is_cut_at_a_line_and_several_between_two(tmp_path: Path) -> None:
+    files = write(tmp_path, "".join(f"line {i}\n" for i in range(10)))
+    for fraction, lines in ((0.1, 1), (0.3, 3), (0.35, 3), (0.99, 9)):
+        assert ["".join(part).count("\n") for part in Documents(files, "file").cut(fraction)] == [10 - lines, lines]
+    for text, fraction, parts in (
+        ("abcdefghij", 0.3, [("abcdefg",), ("hij",)]),
+        ("ab\n", 0.9, [("a",), ("b\n",)]),
+        ("abcdef\ng", 0.01, [("abcdef\n",), ("g",)]),
+    ):
+        assert [texts(part) for part in Documents(write(tmp_path, text), "file").cut(fraction)] == parts
+    with refused(ValueError, "a text of 1 characters cannot be split"):
+        Documents(write(tmp_path, "a"), "file").cut(0.5)
+    with refused(ValueError, "a share of 1.0 cannot be split off"):
+        Documents(write(tmp_path, "ab"), "file").cut(1.0)
+    files = write(tmp_path, "a" * 50, "b" * 30, "c" * 20)
+    for fraction, count in ((0.25, 2), (0.45, 1), (0.999, 1), (0.001, 2)):
+        assert [part.size.documents for part in Documents(files, "file").cut(fraction)] == [count, 3 - count]
+
+
+def test_bytes_that_end_a_chunk_within_a_letter_are_told_where_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.txt").write_bytes("zwölf\nBox".encode() + b"\xe4mpfer")
+    (tmp_path / "b.txt.gz").write_bytes(gzip.compress("€\n\n€".encode()[:-1]))
+    for chunk in (1, 2, 3, 5, 100):
+        monkeypatch.setattr(data_files, "_CHUNK", chunk)
+        with refused(ValueError, "a.txt: is no UTF-8 text: byte 0xe4 at offset 10, in line 2; convert"):
+            texts(Documents([tmp_path / "a.txt"], "line"))
+        with refused(ValueError, "byte 0xe2 at offset 5, unpacked, in line 3"):
+            texts(Documents([tmp_path / "b.txt.gz"], "file"))
+
+
+def test_a_file_that_changes_is_told(tmp_path: Path) -> None:
+    files = write(tmp_path, "one\ntwo\n")
+    found = Documents(files, "line")
+    assert found.size.documents == 2
+    files[0].write_text("one\ntwo\nthree\n")
+    with refused(ValueError, "0.txt: changed since it was opened"):
+        texts(found)
+    files[0].unlink()
+    with refused(ValueError, "0.txt: cannot be read (No such file or directory)"):
+        texts(found)
