@@ -2,6 +2,7 @@
 
 import abc
 import math
+from collections.abc import Callable
 from typing import NamedTuple, Self, final
 
 import torch
@@ -135,6 +136,11 @@ class Domain(abc.ABC):
         return None
 
     @property
+    def whole(self) -> "Domain | None":
+        """The domain of which these points are a part, where other processes hold the rest (`distributed.Shard`)."""
+        return None
+
+    @property
     def counts(self) -> Tensor:
         """Mass of each point for a kernel that counts points, `(N,)` or `(B, N)`.
 
@@ -255,6 +261,8 @@ class Domain(abc.ABC):
         """
         if self is other:
             return True
+        if self.whole is not None or other.whole is not None:
+            return self._is_the_same_part(other)
         is_generated = self.is_generated and other.is_generated
         if not is_generated and self.pos is not other.pos and not values_can_be_read(self.pos, other.pos):
             return False  # before open sizes are compared, of which a graph would keep that they differ
@@ -266,6 +274,22 @@ class Domain(abc.ABC):
         if is_generated and gridded and self.grid_blocks == other.grid_blocks:
             return (self.times is None) == (other.times is None)
         return _are_equal(self.pos, other.pos) and _are_equal(self.times, other.times)
+
+    def _is_the_same_part(self, other: "Domain") -> bool:
+        """`has_points_of`, where one of the two is a part: said of the wholes, so that all processes say the same."""
+        return False
+
+    def total(self, sums: Tensor) -> Tensor:
+        """What sums over these points come to over all points of the measure: the same, unless others hold a part."""
+        return sums
+
+    def widest(self, dtype: torch.dtype) -> torch.dtype:
+        """The dtype that sums over all points are made in, from the one that these points ask for."""
+        return dtype
+
+    def mapped(self, where: Callable[["Domain"], "Domain"]) -> "Domain":
+        """The domain that a function makes of this one; of a part, the part of what it makes of the whole."""
+        return where(self)
 
     @property
     def device(self) -> torch.device:

@@ -44,6 +44,9 @@ from fredholm.evaluation.perceptron.tiled import Tiled, Toeplitz
 from fredholm.evaluation.recurrence.long_convolution import LongConvolution
 from fredholm.evaluation.recurrence.native import NativeRecurrence
 from fredholm.evaluation.recurrence.scan import Scan
+from fredholm.evaluation.sharded.relay import Relay
+from fredholm.evaluation.sharded.ring import Ring, ScoreRing
+from fredholm.evaluation.sharded.whole_signal import WholeSignal
 from fredholm.evaluation.step_loop import StepLoop
 from fredholm.evaluation.triton import TritonFeatureSum, TritonTiled, TritonYat
 from fredholm.evaluation.weighted import Weighted
@@ -58,6 +61,7 @@ class AtThePoint(Route[Pointwise]):
 
     marker = Pointwise
     queries = Queries.AT_POINTS
+    spans_processes = True
 
     def refusals(self, integral: Integral[Pointwise]) -> list[str]:
         """Refuses nothing; see `Route.refusals`."""
@@ -83,7 +87,7 @@ class TermByTerm(StatefulRoute[Sum | Scaled]):
     """
 
     marker = Sum | Scaled
-    weighs_pairs = lists_pairs = True
+    weighs_pairs = lists_pairs = spans_processes = True
     parts: Evaluation | None = None
 
     def refusals(self, integral: Integral[Sum | Scaled]) -> list[str]:
@@ -175,7 +179,7 @@ class Mean(Route[Constant]):
     """For `Constant` on a whole measure: one sum of the signal serves all queries."""
 
     marker = Constant
-    weighs_pairs = True
+    weighs_pairs = spans_processes = True
 
     def refusals(self, integral: Integral[Constant]) -> list[str]:
         """Refuses pair weights that differ between shares of the channels; see `Route.refusals`."""
@@ -186,7 +190,9 @@ class Mean(Route[Constant]):
         """See `Route.compute`."""
         u, weights, pairs = integral.u, torch.atleast_2d(integral.domain.weights), integral.domain.pair_weights
         values = u.to(wide_dtype(u)) * weights[..., None].to(wide_dtype(u))
-        total = values.sum(-2, keepdim=True) if pairs is None else pairs[:, 0].to(values.dtype) @ values
+        total = integral.domain.total(
+            values.sum(-2, keepdim=True) if pairs is None else pairs[:, 0].to(values.dtype) @ values
+        )
         return linear(total.to(u.dtype), integral.kernel.weight).expand(-1, integral.num_queries, -1)
 
 
@@ -273,7 +279,7 @@ class _Entries:
         return parts.integrate(Integral(self.whole.kernel, u, nodes, signal, asked).wanted_as(self.whole))[:, 0]
 
 
-ROUTES: tuple[Route[Any], ...] = (
+ON_ONE_PROCESS: tuple[Route[Any], ...] = (
     AtThePoint(),
     Mean(),
     EdgeSum(),
@@ -314,7 +320,7 @@ ROUTES: tuple[Route[Any], ...] = (
     Weighted(),
     Dense(),
 )
-"""All routes that `Auto` takes unless told otherwise, the fastest first."""
+"""The routes that need no other process, the fastest first."""
 
 
 @final
@@ -328,9 +334,20 @@ class Auto(FirstOf):
             derivatives: for losses that hold derivatives of the model, as those of physics do.
     """
 
-    routes: tuple[Route[Any], ...] = ROUTES
+    routes: tuple[Route[Any], ...] = dataclasses.field(default_factory=lambda: ROUTES)
     differentiable_twice: bool = False
 
+
+LOCAL = Auto(ON_ONE_PROCESS)
+"""The choice for what a process computes by itself of a signal of which others hold a part."""
+ROUTES: tuple[Route[Any], ...] = (
+    *ON_ONE_PROCESS,
+    Relay(LOCAL),
+    ScoreRing(),
+    Ring(LOCAL),
+    WholeSignal(LOCAL),
+)
+"""All routes that `Auto` takes unless told otherwise, the fastest first."""
 
 AUTO = Auto()
 """The choice among all routes."""

@@ -123,6 +123,11 @@ class Integral(Generic[K]):
         return zero.to(self.working_dtype).expand(self.u.shape[0], self.num_queries, self.kernel.out_dim)
 
     @property
+    def is_shared(self) -> bool:
+        """Whether other processes hold some of the points."""
+        return self.domain.whole is not None
+
+    @property
     def has_open_sizes(self) -> bool:
         """Whether a graph that is exported leaves open how many points or queries there are."""
         return is_open(self.domain.num_points) or is_open(self.num_queries)
@@ -246,6 +251,12 @@ class StatefulEvaluation(Evaluation):
             ValueError: where this evaluation carries no state, or not through such a sequence.
         """
 
+    @abc.abstractmethod
+    def unsupported_run_reasons(
+        self, integral: Integral[Kernel], state: State | None = None, reset: Tensor | None = None
+    ) -> list[str]:
+        """Why `run` refuses, a sentence each; empty when it does not."""
+
 
 class Queries(enum.Enum):
     """Which queries a route can serve; the value is what it says against all others."""
@@ -260,8 +271,8 @@ class Queries(enum.Enum):
 class Route(Evaluation, Generic[K]):
     """One way, with its conditions. What it does not state here it is never asked for.
 
-    A subclass gives `marker`, `refusals` and `compute`, and `weighs_pairs`, `lists_pairs`, `queries` or `devices` where
-    they are not the default.
+    A subclass gives `marker`, `refusals` and `compute`, and `weighs_pairs`, `lists_pairs`, `spans_processes`, `queries`
+    or `devices` where they are not the default.
     """
 
     marker: ClassVar[type[Kernel] | UnionType] = Kernel
@@ -278,6 +289,10 @@ class Route(Evaluation, Generic[K]):
     """Whether the operations themselves, not their sizes alone, depend on how many points there are."""
     differentiable_twice: ClassVar[bool] = True
     """Whether its gradient has a gradient, and it itself forward-mode derivatives."""
+    spans_processes: ClassVar[bool] = False
+    """Whether it serves a signal of which each process holds a part (`distributed.Shard`)."""
+    needs_processes: ClassVar[bool] = False
+    """Whether it serves such signals and no others; for these it is passed over without a word."""
     devices: ClassVar[tuple[str, ...] | None] = None
     """The types of devices that it runs on; elsewhere nothing else is asked. None: all."""
 
@@ -318,6 +333,10 @@ class Route(Evaluation, Generic[K]):
             reasons = [*reasons, "each query has points of its own"]
         if integral.domain.pair_list is None and self.needs_list:
             reasons = [*reasons, "no pairs are listed"]
+        if integral.is_shared and not self.spans_processes:
+            reasons = [*reasons, "other processes hold some of the points"]
+        if not integral.is_shared and self.needs_processes:
+            reasons = [*reasons, "this process holds all points"]
         return reasons
 
     @final
@@ -333,6 +352,8 @@ class Route(Evaluation, Generic[K]):
     def is_meant_for(self, integral: Integral[Kernel]) -> bool:
         """Whether it is made for the kernel, with its options, and the measure is of the kind that it serves."""
         if not self.is_made_for(integral.kernel) or (integral.domain.pair_list is None and self.needs_list):
+            return False
+        if self.needs_processes if not integral.is_shared else not self.spans_processes:
             return False
         return self.concerns(cast("Integral[K]", integral))
 
@@ -380,7 +401,7 @@ class StatefulRoute(Route[K], StatefulEvaluation):
     def unsupported_run_reasons(
         self, integral: Integral[Kernel], state: State | None = None, reset: Tensor | None = None
     ) -> list[str]:
-        """Why `run` refuses, a sentence each; empty when it does not."""
+        """See `StatefulEvaluation.unsupported_run_reasons`."""
         reasons = self.unsupported_reasons(integral)
         kernel, domain = integral.kernel, integral.domain
         if not isinstance(kernel, Stateful) or not kernel.is_causal:
@@ -463,10 +484,22 @@ class FirstOf(StatefulEvaluation):
     ) -> tuple[Tensor, State]:
         """See `StatefulEvaluation.run`."""
         integral = self._wanted(integral)
-        carrying = (route for route in self.routes if isinstance(route, StatefulRoute))
-        routes = (route for route in carrying if route.is_meant_for(integral))
+        routes = self._carrying(integral)
         route, _ = _first(routes, integral, lambda route: route.unsupported_run_reasons(integral, state, reset))
         return route.advance(integral, state, reset)
+
+    @final
+    def unsupported_run_reasons(
+        self, integral: Integral[Kernel], state: State | None = None, reset: Tensor | None = None
+    ) -> list[str]:
+        """See `StatefulEvaluation.unsupported_run_reasons`."""
+        integral = self._wanted(integral)
+        told = {each.name: each.unsupported_run_reasons(integral, state, reset) for each in self._carrying(integral)}
+        return [] if [] in told.values() else [_refused(integral, told)]
+
+    @final
+    def _carrying(self, integral: Integral[Kernel]) -> Iterator[StatefulRoute[Any]]:
+        return (each for each in self._made_for(integral) if isinstance(each, StatefulRoute))
 
     @final
     def _wanted(self, integral: Integral[Kernel]) -> Integral[Kernel]:

@@ -30,15 +30,20 @@ def recomputed(module: nn.Module | None, function: Callable[..., Result], *args:
         if torch._C._are_functorch_transforms_active():
             return function(*args)
         if module is not None:
-            reader = _Reader(module, function)
+            reader = Reader(module, function)
             state = {**dict(reader.named_parameters()), **dict(reader.named_buffers())}
             return cast("Result", checkpoint(functional_call, reader, state, args, use_reentrant=False))
     return cast("Result", checkpoint(function, *args, use_reentrant=False))
 
 
 @final
-class _Reader(nn.Module):
-    """A function that reads the parameters of a module."""
+class Reader(nn.Module):
+    """A function that reads the parameters of a module, as `functional_call` gives it others.
+
+    Args:
+        module: whose parameters it reads.
+        function: of tensors.
+    """
 
     def __init__(self, module: nn.Module, function: Callable[..., Any]) -> None:
         super().__init__()

@@ -58,7 +58,7 @@ def state_refusals(integral: Integral[Stateful], state: State | None) -> list[st
     """Why a state does not lead to these points: their positions would start anew with every chunk."""
     domain = integral.domain
     # a sequence that begins at place 0 may be one that nobody placed
-    is_placed = domain.times is not None or any(domain.is_generated and any(b.origin) for b in domain.grid_blocks)
+    is_placed = not domain.is_generated or domain.times is not None or any(any(b.origin) for b in domain.grid_blocks)
     if state is None or is_placed or not integral.kernel.reads_time:
         return []
     return [

@@ -142,6 +142,11 @@ class IntegralOperator(nn.Module):
                 "IntegralOperator: a quadrature samples one measure for all queries, and this domain weighs pairs "
                 "(Domain.weigh_pairs, list_pairs); use quadrature=None"
             )
+        if integral.is_shared:
+            raise ValueError(
+                "IntegralOperator: a quadrature chooses among all points, and other processes hold some of these "
+                "(distributed.Shard); use quadrature=None"
+            )
         return quadrature.nodes(integral)
 
     def initial_state(self, batch_size: int) -> State:
@@ -358,7 +363,7 @@ def check_quadrature(kernel: Kernel, quadrature: Quadrature | None) -> None:
 
 def _natural_queries(kernel: Kernel, domain: Domain, query: Tensor | None) -> Domain:
     """Where queries lie of which nothing but the signal, or not even that, was given."""
-    natural = kernel.output_domain(domain)
+    natural = domain.mapped(kernel.output_domain)
     if query is None or query.shape[1] == natural.num_points:
         return natural
     count = query.shape[1]

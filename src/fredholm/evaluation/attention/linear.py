@@ -24,6 +24,7 @@ class ProductSum(StatefulRoute[Mixing]):
         chunk: points that a causal kernel treats pair by pair at a time.
     """
 
+    spans_processes = True
     chunk: int = 64
 
     @abc.abstractmethod
@@ -33,7 +34,10 @@ class ProductSum(StatefulRoute[Mixing]):
     @final
     def refusals(self, integral: Integral[Mixing]) -> list[str]:
         """Refuses causal kernels whose i-th query does not see just the first i points."""
-        return order_refusals(integral) if integral.kernel.is_causal else []
+        if not integral.kernel.is_causal:
+            return []
+        shared = ["each query has a sum of its own, and other processes hold points before it"]
+        return [*(shared if integral.is_shared else []), *order_refusals(integral)]
 
     @final
     def compute(self, integral: Integral[Mixing]) -> Tensor:
@@ -71,7 +75,8 @@ class FeatureMapSum(ProductSum[FeatureMapped]):
         """See `ProductSum.whole`."""
         phi, psi, weighed, dtype = self._pieces(integral)
         with torch.autocast(phi.device.type, enabled=False):
-            return self._mean(phi @ (psi.mT @ weighed)[:, :, None]).to(dtype)
+            sums = integral.domain.total(psi.mT @ weighed)
+            return self._mean(phi @ sums[:, :, None]).to(dtype)
 
     def advance(
         self, integral: Integral[FeatureMapped], state: State | None = None, reset: Tensor | None = None
@@ -87,7 +92,7 @@ class FeatureMapSum(ProductSum[FeatureMapped]):
     def _pieces(self, integral: Integral[FeatureMapped]) -> tuple[Tensor, Tensor, Tensor, torch.dtype]:
         """φ by shared head `(B, H', H / H', Nq, r)`, ψ, ω [v, 1] `(B, H', N, d + 1)`, and the dtype of the result."""
         form = integral.kernel.feature_map_form(integral.u, integral.query)
-        dtype = wide_dtype(form.value, form.key)
+        dtype = integral.domain.widest(wide_dtype(form.value, form.key))
         phi, psi, value = (part.to(dtype) for part in form)
         psi, weighed = _weighed(integral, psi, torch.cat([value, torch.ones_like(value[..., :1])], dim=-1))
         return phi.unflatten(1, (psi.shape[1], -1)), psi, weighed, form.value.dtype
@@ -114,7 +119,7 @@ class BilinearSum(ProductSum[Bilinear]):
         """See `ProductSum.whole`."""
         phi, psi, weighed, dtype = self._pieces(integral)
         with torch.autocast(phi.device.type, enabled=False):
-            return _by_channel(phi @ (psi.mT @ weighed)).to(dtype)
+            return _by_channel(phi @ integral.domain.total(psi.mT @ weighed)).to(dtype)
 
     def advance(
         self, integral: Integral[Bilinear], state: State | None = None, reset: Tensor | None = None

@@ -145,7 +145,10 @@ def _summed(kernel: Scored, form: ScoreForm, domain: Domain, query_domain: Domai
     return out.to(form.value.dtype).transpose(1, 2).flatten(2)
 
 
-def _forward(inputs: ScoreInputs, score: list[float], normaliser: list[float], elements: int | None) -> ScoreOutputs:
+def score_forward(
+    inputs: ScoreInputs, score: list[float], normaliser: list[float], elements: int | None
+) -> ScoreOutputs:
+    """The sums, tile by tile."""
     tiles, rho = PairTiles(TileInputs(*inputs[1:]), Score.decoded(score), elements), Normaliser.decoded(normaliser)
     value = tiles.flat(inputs.value)
     out = value.new_zeros(*tiles.query.shape[:2], value.shape[-1])
@@ -216,7 +219,7 @@ def _weighed(values: Tensor, mass: Tensor | None) -> Tensor:
     return values if mass is None else values.mul_(mass)
 
 
-def _backward(
+def score_backward(
     inputs: ScoreInputs,
     outputs: ScoreOutputs,
     grads: ScoreOutputs,
@@ -225,6 +228,7 @@ def _backward(
     normaliser: list[float],
     elements: int | None,
 ) -> dict[str, Tensor]:
+    """Gradients of the inputs by name, of those that are `wanted`; O, σ and Z may be those of more keys than these."""
     tiles, rho = PairTiles(TileInputs(*inputs[1:]), Score.decoded(score), elements), Normaliser.decoded(normaliser)
     value, grad = tiles.flat(inputs.value), tiles.flat(grads.out)
     by_density = grad, value
@@ -293,9 +297,9 @@ score_sums = Operator(
     "score_sums",
     ScoreInputs,
     ScoreOutputs,
-    _forward,
+    score_forward,
     _like,
-    _backward,
+    score_backward,
     results=("out",),
     keeps=("out", "reference", "total"),
     plain=plain_scores,

@@ -33,6 +33,7 @@ class FourierSum(Route[FourierFilter]):
     """
 
     marker = FourierFilter
+    spans_processes = True
 
     def refusals(self, integral: Integral[FourierFilter]) -> list[str]:
         """Refuses waves that do not close round a torus, whose displacements are the shortest ones."""
@@ -49,7 +50,7 @@ class FourierSum(Route[FourierFilter]):
             values = at_least_float32(u)
             values = values * kernel.measure(domain).to(values.dtype)[..., None]
             at_keys, at_queries = (_waves_at(side, kernel, values.dtype) for side in (domain, integral.query_domain))
-            moments = at_keys.moments(values).unflatten(-1, (kernel.groups, -1))  # (B, 2, M, g, d_in / g)
+            moments = domain.total(at_keys.moments(values)).unflatten(-1, (kernel.groups, -1))  # (B, 2, M, g, d_in / g)
             a, b = (part.to(values.dtype).unflatten(1, (kernel.groups, -1)) for part in kernel.wave_weight())
             by_a, by_b = (torch.einsum("bpmgi,mgoi->pbmgo", moments, part).flatten(3) for part in (a, b))
             sums = torch.stack([by_a[0] - by_b[1], by_a[1] + by_b[0]], dim=1)  # (B, 2, M, d_out)

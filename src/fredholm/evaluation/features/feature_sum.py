@@ -41,6 +41,7 @@ class FeatureSum(Route[FeatureFactorised]):
     """
 
     marker = FeatureFactorised
+    spans_processes = True
     chunk_elements: int | None = None
 
     def refusals(self, integral: Integral[FeatureFactorised]) -> list[str]:
@@ -94,7 +95,7 @@ def integrate_features(
         value=u.unflatten(-1, (kernel.num_heads, -1)).to(dtype),
         weights=torch.atleast_2d(kernel.measure(domain)).to(torch.promote_types(dtype, torch.float32)),
     )
-    sums = sums_of(keys, own.key.activation)
+    sums = domain.total(sums_of(keys, own.key.activation))
     with torch.autocast(u.device.type, enabled=False):
         table = kernel.mix(sums)
     lifted = lifted if integral.own_positions else own.lift(integral.query_domain)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
+from fredholm.domains import Domain
 from fredholm.evaluation.evaluation import Integral, Route
 from fredholm.evaluation.recomputed import blocks_of
 from fredholm.kernels.kernel import divided
@@ -28,6 +29,7 @@ class CentralPooling(Route[CentralQueries]):
     """
 
     marker = CentralQueries
+    spans_processes = True
     block: int | None = None
     kept: int = 1 << 24
 
@@ -41,29 +43,31 @@ class CentralPooling(Route[CentralQueries]):
         dtype = integral.working_dtype
         wide = torch.promote_types(dtype, torch.float32)
         mass = kernel.given_mass(integral.domain, wide).expand(u.shape[:2])
-        context = self._context(kernel, u, mass).flatten(1)
+        context = self._context(kernel, u, mass, integral.domain).flatten(1)
         return context.to(dtype)[:, None].expand(-1, integral.num_queries, -1)
 
-    def _context(self, kernel: CentralQueries, u: Tensor, mass: Tensor) -> Tensor:
+    def _context(self, kernel: CentralQueries, u: Tensor, mass: Tensor, domain: Domain) -> Tensor:
         """γ ∫ a V ũ dμ, `(B, H, d)`, in the dtype of the masses."""
         form = kernel.central_form()
-        centre, energy = self._sum(_energies(form, u.shape[-1]), u, mass)
+        centre, energy = self._sum(_energies(form, u.shape[-1]), u, mass, domain)
         with torch.autocast(u.device.type, enabled=False):
             weight, value = form.weight.to(mass.dtype), kernel.value_matrices().to(mass.dtype)
             central = divided(centre, energy[..., None])  # q̄: (B, H, c, d)
-            mean = self._mean(central @ weight, u, mass)
+            mean = self._mean(central @ weight, u, mass, domain)
             for _ in range(form.power_steps - 1):
-                mean = self._mean(mean @ weight.mT @ weight, u, mass)
+                mean = self._mean(mean @ weight.mT @ weight, u, mass, domain)
             share = divided(energy, energy.sum(-1, keepdim=True))
             context = (share[:, :, None] @ mean @ value.mT)[:, :, 0]
             gamma = kernel.scale()
             return context if gamma is None else context * gamma.to(mass.dtype)[:, None]
 
-    def _sum(self, part: Callable[[Tensor, Tensor], tuple[Tensor, ...]], u: Tensor, mass: Tensor) -> list[Tensor]:
+    def _sum(
+        self, part: Callable[[Tensor, Tensor], tuple[Tensor, ...]], u: Tensor, mass: Tensor, domain: Domain
+    ) -> list[Tensor]:
         blocks = blocks_of(u, self.block, self.kept)
-        return blocks.sum(part, blocks.cut(u), blocks.cut(mass))
+        return [domain.total(sums) for sums in blocks.sum(part, blocks.cut(u), blocks.cut(mass))]
 
-    def _mean(self, direction: Tensor, u: Tensor, mass: Tensor) -> Tensor:
+    def _mean(self, direction: Tensor, u: Tensor, mass: Tensor, domain: Domain) -> Tensor:
         """∫ a ũ dμ from [W_q, b_q]ᵀ q̄, both `(B, H, c, C)`, or with C + 1 columns."""
         channels = u.shape[-1]
         toward = direction.flatten(1, 2)
@@ -77,7 +81,7 @@ class CentralPooling(Route[CentralQueries]):
                 score = torch.relu(score) * mass[..., None]  # (B, n, H·c)
                 return score.mT @ u, score.sum(1)
 
-        pooled, total = self._sum(part, u, mass)
+        pooled, total = self._sum(part, u, mass, domain)
         sums = pooled if toward.shape[-1] == channels else torch.cat([pooled, total[..., None]], dim=-1)
         return divided(sums, total[..., None]).unflatten(1, direction.shape[1:3])
 

@@ -31,6 +31,7 @@ class Woodbury(Route[FactorisedNeumann]):
     """
 
     marker = FactorisedNeumann
+    spans_processes = True
     block: int | None = None
     kept: int = 1 << 25
 
@@ -52,8 +53,11 @@ class Woodbury(Route[FactorisedNeumann]):
         with torch.autocast(u.device.type, enabled=False):
             total = None
             if isinstance(kernel.norm, RowNorm):
-                total = each_query_head(blocks.sum(points.key_totals, signal, mass)[0], kernel.num_heads)
+                total = domain.total(blocks.sum(points.key_totals, signal, mass)[0].double())
+                total = each_query_head(total, kernel.num_heads)
+            # features are in float64 where exponentials ask for it, and not in every block
             sums = blocks.sum(functools.partial(points.products, total), signal, mass, own)
+            sums = [domain.total(each.double()) for each in sums]
             table = _table(kernel, sums, total)
 
             def read(phi: Tensor) -> Tensor:
@@ -66,7 +70,7 @@ class Woodbury(Route[FactorisedNeumann]):
 
 def _table(kernel: FactorisedNeumann, sums: list[Tensor], total: Tensor | None) -> Tensor:
     """s (I - s M)⁻¹ Σ ω ψ ⊗ v, `(B, H, r, d)`, in float64, from what `_Points.products` gives."""
-    moments, carried, *grams = (part.double() for part in sums)
+    moments, carried, *grams = sums
     assert kernel.discount is not None
     scale = kernel.discount().double()[:, None, None]
     if grams:

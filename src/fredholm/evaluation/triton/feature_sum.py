@@ -34,6 +34,7 @@ class TritonFeatureSum(FusedRoute[FeatureFactorised]):
     """
 
     marker = FeatureFactorised
+    spans_processes = True
 
     def unfused(self, integral: Integral[FeatureFactorised]) -> list[str]:
         """Large heads, and what `FeatureSum` refuses; see `FusedRoute.unfused`."""

@@ -1,0 +1,161 @@
+"""What processes tell each other: sums over all, every one's part, and blocks that go round; with their gradients.
+
+The loss is the sum of the losses of all processes, and all of them go forward and backward together. The gradient of
+what one process got from another therefore goes back to it; that of a tensor which all hold alike, such as a parameter,
+is on each process the part that came about there.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, final
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+
+def all_sum(part: Tensor, group: dist.ProcessGroup) -> Tensor:
+    """The sum of a tensor over all processes, on each of them."""
+    return _AllSum.apply(part, group)
+
+
+def joined(part: Tensor, sizes: Sequence[int], group: dist.ProcessGroup) -> Tensor:
+    """The parts of all processes one after the other along dim 1: `(B, n, ...)` to `(B, N, ...)`.
+
+    Args:
+        part: of this process.
+        sizes: n of every process.
+        group: the processes.
+    """
+    return _Joined.apply(part, tuple(sizes), group)
+
+
+@final
+class _AllSum(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, part: Tensor, group: dist.ProcessGroup) -> Tensor:
+        ctx.group = group
+        total = part.clone(memory_format=torch.contiguous_format)
+        dist.all_reduce(total, group=group)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        return all_sum(grads[0], ctx.group), None
+
+
+@final
+class _Joined(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, part: Tensor, sizes: tuple[int, ...], group: dist.ProcessGroup) -> Tensor:
+        ctx.sizes, ctx.group = sizes, group
+        most = max(sizes)
+        # processes gather what is of one size
+        even = part.new_zeros(part.shape[0], most, *part.shape[2:])
+        even[:, : part.shape[1]] = part
+        parts = [torch.empty_like(even) for _ in sizes]
+        dist.all_gather(parts, even, group=group)
+        return torch.cat([each[:, :size] for each, size in zip(parts, sizes, strict=True)], dim=1)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        return _OwnSum.apply(grads[0], ctx.sizes, ctx.group), None, None
+
+
+@final
+class _OwnSum(torch.autograd.Function):
+    """The sum over all processes of each one's part of a whole, `(B, N, ...)` to `(B, n, ...)`."""
+
+    @staticmethod
+    def forward(ctx: Any, whole: Tensor, sizes: tuple[int, ...], group: dist.ProcessGroup) -> Tensor:
+        ctx.sizes, ctx.group = sizes, group
+        own = sizes[dist.get_rank(group)]
+        points_first = whole.transpose(0, 1).contiguous()
+        received = points_first.new_empty(own * len(sizes), *points_first.shape[1:])
+        dist.all_to_all_single(received, points_first, [own] * len(sizes), list(sizes), group=group)
+        return received.unflatten(0, (len(sizes), own)).sum(0).transpose(0, 1)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        return joined(grads[0], ctx.sizes, ctx.group), None, None
+
+
+def next_to_this(group: dist.ProcessGroup) -> tuple[int, int]:
+    """The processes before and after this one in the ring, as ranks among all."""
+    rank, count = dist.get_rank(group), dist.get_world_size(group)
+    before, after = ((rank + step) % count for step in (-1, 1))
+    return dist.get_global_rank(group, before), dist.get_global_rank(group, after)
+
+
+class Block(NamedTuple):
+    """A process's points, on their way round the ring."""
+
+    owner: int
+    """Its rank in the group."""
+    content: Tensor
+    """`(B, n, F)`, n being the owner's."""
+
+
+def around(own: Tensor, sizes: Sequence[int], group: dist.ProcessGroup) -> Iterator[Block]:
+    """The blocks of all processes, this one's first: each is passed on while it is used.
+
+    Args:
+        own: of this process, `(B, n, F)`.
+        sizes: n of every process.
+        group: the processes.
+    """
+    rank, count = dist.get_rank(group), dist.get_world_size(group)
+    block = own.contiguous()
+    for step in range(count):
+        owner = (rank - step) % count
+        following, sent = None, []
+        if step < count - 1:
+            following = _like(block, sizes[(owner - 1) % count])
+            sent = _exchange(block, following, group)
+        yield Block(owner, block)
+        _wait(sent)
+        if following is not None:
+            block = following
+
+
+def around_and_back(
+    own: Tensor, sizes: Sequence[int], group: dist.ProcessGroup, gradient: Callable[[Block], Tensor]
+) -> Tensor:
+    """The sum over all processes of what `gradient` makes of this one's block there, `(B, n, F)`.
+
+    Sums travel with the blocks, and one step further home.
+
+    Args:
+        own: as in `around`.
+        sizes: n of every process.
+        group: the processes.
+        gradient: of the block's entries, in one dtype on all processes.
+    """
+    count, carried = len(sizes), None
+    for block in around(own, sizes, group):
+        found = gradient(block).contiguous()
+        carried = found if carried is None else carried + found
+        received = _like(carried, sizes[(block.owner - 1) % count])
+        _wait(_exchange(carried, received, group))
+        carried = received
+    assert carried is not None
+    return carried
+
+
+def _like(block: Tensor, size: int) -> Tensor:
+    return block.new_empty(block.shape[0], size, *block.shape[2:])
+
+
+def _exchange(sent: Tensor, received: Tensor, group: dist.ProcessGroup) -> list[dist.Work]:
+    """Sends to the next process what the one before it sends to this one."""
+    if dist.get_world_size(group) == 1:
+        received.copy_(sent)
+        return []
+    before, after = next_to_this(group)
+    return dist.batch_isend_irecv(
+        [dist.P2POp(dist.isend, sent, after, group), dist.P2POp(dist.irecv, received, before, group)]
+    )
+
+
+def _wait(sent: list[dist.Work]) -> None:
+    for work in sent:
+        work.wait()

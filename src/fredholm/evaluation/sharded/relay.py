@@ -1,0 +1,130 @@
+"""Integrals along a sequence of which each process holds a part: the state at a part's end goes to the next process.
+
+Time is that of one process, which all wait for; memory is shared. The backward pass comes back with the state's
+gradient, and computes each part anew.
+"""
+
+import dataclasses
+from typing import Any, final
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.func import functional_call
+
+from fredholm.distributed.collectives import next_to_this
+from fredholm.domains import Domain, Points
+from fredholm.evaluation.evaluation import Integral, Queries, Route, StatefulEvaluation
+from fredholm.evaluation.recomputed import Reader
+from fredholm.evaluation.sharded.parts import shard_of, whole_of
+from fredholm.evaluation.sharded.ring import Autocast, pulled_back
+from fredholm.kernels import Scaled, Stateful, Sum
+
+
+@final
+@dataclasses.dataclass(frozen=True)
+class Relay(Route[Stateful]):
+    """For causal kernels with a state, on a sequence of several processes: each goes on where the one before ended.
+
+    Args:
+        parts: how each part is integrated.
+    """
+
+    marker = Stateful
+    queries = Queries.OWN
+    spans_processes = needs_processes = True
+    differentiable_twice = False
+    parts: StatefulEvaluation
+
+    def refusals(self, integral: Integral[Stateful]) -> list[str]:
+        """Refuses kernels without a state of one size, and points that are in no order; see `Route.refusals`."""
+        kernel, whole = integral.kernel, shard_of(integral).whole
+        if isinstance(kernel, Sum | Scaled):
+            return ["each term goes its own way"]
+        if not kernel.is_causal:
+            return [f"{type(kernel).__name__} carries no state along a sequence"]
+        if kernel.has_growing_state:
+            return ["a state that holds every point would grow from process to process"]
+        # asked of the whole, so that all processes say the same
+        u = integral.u.new_zeros(()).expand(integral.u.shape[0], whole.num_points, kernel.in_dim)
+        part = Integral(kernel, u, _run(whole, whole.pos, whole.weights, whole.times))
+        ordered = [] if whole.has_index_order or whole.times is not None else ["the points are in no order"]
+        return ordered or self.parts.unsupported_run_reasons(part, kernel.initial_state(u.shape[0]))
+
+    def compute(self, integral: Integral[Stateful]) -> Tensor:
+        """See `Route.compute`."""
+        kernel, shard = integral.kernel, shard_of(integral)
+        names, parameters = zip(*kernel.named_parameters(), strict=True) if list(kernel.parameters()) else ((), ())
+        where = shard.pos, shard.weights, shard.times
+
+        def part(u: Tensor, state: tuple[Tensor, ...] | None, others: tuple[Any, ...]) -> tuple[Tensor, ...]:
+            def advanced() -> tuple[Tensor, ...]:
+                out, after = self.parts.run(Integral(kernel, u, _run(shard, *others[: len(where)])), state)
+                return out, *after
+
+            own = zip(names, others[len(where) :], strict=True)
+            return functional_call(Reader(kernel, advanced), {f"module.{name}": tensor for name, tensor in own}, ())
+
+        like = [each.to(integral.u.device) for each in kernel.initial_state(integral.u.shape[0])]
+        return _Relay.apply(part, like, shard.group, integral.u, *where, *parameters)
+
+
+def _run(source: Domain, pos: Tensor, weights: Tensor, times: Tensor | None) -> Domain:
+    """The points of a domain, as some that go on after others."""
+    run = Points.derived(source, pos, weights, times, counts_per_mass=source.counts_per_mass)
+    run.mask, run.has_index_order = source.mask, True
+    if whole_of(source).is_uniform:
+        run.uniform_parts = ((source.num_points, 1.0),)
+    return run
+
+
+@final
+class _Relay(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, part: Any, like: list[Tensor], group: dist.ProcessGroup, u: Tensor, *others: Tensor | None
+    ) -> Tensor:
+        rank, count = dist.get_rank(group), dist.get_world_size(group)
+        before, after = next_to_this(group)
+        state = None
+        if rank > 0:
+            state = tuple(torch.empty_like(each, memory_format=torch.contiguous_format) for each in like)
+            for each in state:
+                dist.recv(each, before, group)
+        out, *reached = part(u, state, others)
+        if rank < count - 1:
+            for each, expected in zip(reached, like, strict=True):
+                dist.send(each.to(expected.dtype).contiguous(), after, group)
+        ctx.part, ctx.group, ctx.autocast, ctx.num_states = (
+            part,
+            group,
+            Autocast.now(u),
+            0 if state is None else len(state),
+        )
+        ctx.like = like
+        ctx.save_for_backward(u, *(state or ()), *others)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        rank, count = dist.get_rank(ctx.group), dist.get_world_size(ctx.group)
+        before, after = next_to_this(ctx.group)
+        u, *others = ctx.saved_tensors
+        state, others = others[: ctx.num_states], others[ctx.num_states :]
+        to_reached = [torch.zeros_like(each, memory_format=torch.contiguous_format) for each in ctx.like]
+        if rank < count - 1:
+            for each in to_reached:
+                dist.recv(each, after, ctx.group)
+
+        def anew(u: Tensor, *moved: Tensor) -> tuple[Tensor, ...]:
+            out, *reached = ctx.part(u, moved[: ctx.num_states] or None, moved[ctx.num_states :])
+            return out, *(each.to(like.dtype) for each, like in zip(reached, ctx.like, strict=True))
+
+        wanted = [ctx.needs_input_grad[3], *[True] * len(state), *ctx.needs_input_grad[4:]]
+        to_u, *found = pulled_back(anew, (grads[0], *to_reached), [u, *state, *others], wanted, ctx.autocast)
+        if rank > 0:
+            for each, grad in zip(state, found, strict=False):
+                dist.send(
+                    torch.zeros_like(each) if grad is None else grad.to(each.dtype).contiguous(), before, ctx.group
+                )
+        return None, None, None, to_u, *found[len(state) :]

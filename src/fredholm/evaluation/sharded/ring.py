@@ -1,0 +1,351 @@
+"""Integrals over points of all processes, block by block: each process's points go round, and all add what they meet.
+
+Legend (rank r of P, block b = the points of rank b)
+    v_r(x)       Σ_b ∫_b κ(x, y) u(y) dμ(y), where κ knows nothing of other points (`Ring`)
+    v_r(x)       Σ_b n(σ_b) / n(σ) Z_b O_b / Z, where scores of a row compete (`ScoreRing`): O_b, σ_b and Z_b of a block
+                 as in `attention/score_tiled.py`, σ the largest of all σ_b, Z = Σ_b n(σ_b) / n(σ) Z_b
+
+A process holds its own block and one that passes by: O(N / P · C) numbers. With n_b points of F numbers in block b, it
+sends all blocks but one forward, and backward these and P blocks of gradients.
+"""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, final
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.func import functional_call
+
+from fredholm.distributed.collectives import Block, around, around_and_back
+from fredholm.domains import whole_grid
+from fredholm.evaluation.attention.score_tiled import ScoreInputs, ScoreOutputs, score_backward, score_forward
+from fredholm.evaluation.evaluation import Evaluation, Integral, Route
+from fredholm.evaluation.pair_tiles import measured
+from fredholm.evaluation.recomputed import Reader
+from fredholm.evaluation.sharded.parts import Places, held_here, shard_of, whole_of
+from fredholm.kernels import Kernel, Normalised, Normaliser, Scaled, Scored, Stationary, Sum
+from fredholm.kernels.attention.scored import Competitive
+from fredholm.kernels.kernel import divided, each_query_head, wide_dtype
+
+
+@final
+@dataclasses.dataclass(frozen=True)
+class Ring(Route[Kernel]):
+    """For kernels of two points alone, on points of several processes: blocks of these go round, and integrals add up.
+
+    Each block is integrated by a route of its own, backward once more. Beside its tiles a process needs memory for its
+    own points and one block.
+
+    Args:
+        parts: how a block is integrated.
+    """
+
+    spans_processes = needs_processes = True
+    differentiable_twice = False
+    parts: Evaluation
+
+    def refusals(self, integral: Integral[Kernel]) -> list[str]:
+        """Refuses kernels that know of more than two points; see `Route.refusals`."""
+        kernel = integral.kernel
+        if isinstance(kernel, Sum | Scaled):
+            return ["each term goes its own way"]
+        if not kernel.is_pairwise:
+            return [f"{type(kernel).__name__} needs more than the two points of a pair"]
+        if isinstance(kernel, Normalised) or (isinstance(kernel, Scored) and kernel.normaliser.is_competitive):
+            return ["what a point counts depends on all others"]
+        if isinstance(kernel, Stationary) and whole_grid(whole_of(integral.domain)) is not None:
+            return ["on a grid a convolution of all points costs less than their pairs"]
+        return []
+
+    def compute(self, integral: Integral[Kernel]) -> Tensor:
+        """See `Route.compute`."""
+        kernel, shard, places = integral.kernel, shard_of(integral), Places.of(integral)
+        names, parameters = zip(*kernel.named_parameters(), strict=True) if list(kernel.parameters()) else ((), ())
+
+        def part(owner: int, u: Tensor, query: Tensor, *others: Tensor) -> Tensor:
+            moved, own = others[: len(Places._fields)], others[len(Places._fields) :]
+
+            def integrated() -> Tensor:
+                here = Places(*moved)
+                points, queries = here.points(shard, owner), here.queries(integral.query_domain)
+                known = query if integral.has_query_signal else None
+                return self.parts.integrate(Integral(kernel, u, points, known, queries))
+
+            named = {f"module.{name}": tensor for name, tensor in zip(names, own, strict=True)}
+            return functional_call(Reader(kernel, integrated), named, ()).to(wide_dtype(u))
+
+        return _RingSum.apply(part, shard.sizes, shard.group, integral.u, integral.query, *places, *parameters)
+
+    def told(self, integral: Integral[Kernel]) -> list[str]:
+        """The route of the first block."""
+        shard, places = shard_of(integral), Places.of(integral)
+        points, queries = places.points(shard, shard.rank), places.queries(integral.query_domain)
+        known = integral.query if integral.has_query_signal else None
+        block = self.parts.explain(Integral(integral.kernel, integral.u, points, known, queries))
+        return [f"each of {len(shard.sizes)} blocks: {line}" for line in block.split("\n")[:1]]
+
+
+Part = Callable[..., Tensor]
+"""The integral over a block, `(B, Nq, d_out)`, from its owner, its content and the tensors that all hold."""
+
+
+@final
+class _RingSum(torch.autograd.Function):
+    """Σ_b part(b, content of b, tensors), each part being computed anew in the backward pass."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, part: Part, sizes: Sequence[int], group: dist.ProcessGroup, own: Tensor, *tensors: Tensor | None
+    ) -> Tensor:
+        ctx.part, ctx.sizes, ctx.group, ctx.autocast = part, sizes, group, Autocast.now(own)
+        ctx.save_for_backward(own, *tensors)
+        total: Tensor | None = None
+        for block in around(own, sizes, group):
+            found = part(block.owner, block.content, *tensors)
+            total = found if total is None else total + found
+        assert total is not None
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        own, *tensors = ctx.saved_tensors
+        wanted = ctx.needs_input_grad[4:]
+        sums: list[Tensor | None] = [None] * len(tensors)
+
+        def gradient(block: Block) -> Tensor:
+            content, *found = pulled_back(
+                lambda content, *others: ctx.part(block.owner, content, *others),
+                grads[0],
+                [block.content, *tensors],
+                [True, *wanted],
+                ctx.autocast,
+            )
+            for place, each in enumerate(found):
+                before = sums[place]
+                sums[place] = before if each is None else each if before is None else before + each
+            return torch.zeros_like(block.content) if content is None else content
+
+        to_own = around_and_back(own, ctx.sizes, ctx.group, gradient)
+        return None, None, None, to_own, *sums
+
+
+class Autocast(NamedTuple):
+    """The autocast that a forward pass ran under, for what its backward pass computes anew."""
+
+    kind: str
+    dtype: torch.dtype
+    enabled: bool
+
+    @classmethod
+    def now(cls, like: Tensor) -> "Autocast":
+        """That of now, on the device of a tensor."""
+        kind = like.device.type
+        return cls(kind, torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind))
+
+
+def pulled_back(
+    function: Callable[..., Tensor | tuple[Tensor, ...]],
+    grads: Any,
+    tensors: Sequence[Tensor | None],
+    wanted: Sequence[bool],
+    autocast: Autocast,
+) -> list[Tensor | None]:
+    """The gradients of those tensors that are wanted, of a function computed anew; None for the others."""
+    pairs = zip(tensors, wanted, strict=True)
+    leaves = [None if t is None else t.detach().requires_grad_(want) for t, want in pairs]
+    with torch.enable_grad(), torch.autocast(autocast.kind, autocast.dtype, enabled=autocast.enabled):
+        results = function(*leaves)
+    results, grads = ((results,), (grads,)) if isinstance(results, Tensor) else (results, grads)
+    received = [(r, g) for r, g in zip(results, grads, strict=True) if r.requires_grad and g is not None]
+    asked = [leaf for leaf in leaves if leaf is not None and leaf.requires_grad]
+    if not received or not asked:
+        return [None] * len(leaves)
+    ends, given = zip(*received, strict=True)
+    found = iter(torch.autograd.grad(ends, asked, given, allow_unused=True))
+    return [next(found) if leaf is not None and leaf.requires_grad else None for leaf in leaves]
+
+
+@final
+@dataclasses.dataclass(frozen=True)
+class ScoreRing(Route[Scored]):
+    """For `Scored` kernels whose scores compete, on points of several processes: keys and values go round in blocks.
+
+    Rows keep the largest score and the sum so far, so that the result is that of all keys at once; the backward pass
+    goes round once more with the whole row's sums, and computes scores anew.
+
+    Args:
+        tile_elements: as in `ScoreTiled`.
+    """
+
+    marker = Scored
+    spans_processes = needs_processes = True
+    differentiable_twice = False
+    tile_elements: int | None = None
+
+    def refusals(self, integral: Integral[Scored]) -> list[str]:
+        """Refuses scores that do not compete, and what tiles cannot be told; see `Route.refusals`."""
+        kernel = integral.kernel
+        alone = [] if kernel.normaliser.is_competitive else ["every score counts by itself, and integrals add up"]
+        return [*alone, *kernel.score.not_numbers(), *kernel.normaliser.not_numbers()]
+
+    def compute(self, integral: Integral[Scored]) -> Tensor:
+        """See `Route.compute`."""
+        kernel, shard, places = integral.kernel, shard_of(integral), Places.of(integral)
+        kernel.check_score()
+        whole, asked = shard.whole, whole_of(integral.query_domain)
+        points, queries = places.points(shard, shard.rank), places.queries(integral.query_domain)
+        form = kernel.score_form(integral.u, points, integral.query, queries)
+        batch, heads = form.value.shape[0], form.query.shape[1]
+        mass, _, seen = measured(kernel, whole, asked)
+        keys = [form.key.expand(batch, -1, -1, -1), form.value]
+        if form.key_bias is not None:
+            keys.append(form.key_bias[..., None].expand(batch, -1, -1, 1))
+        dtype = wide_dtype(*keys) if form.key_bias is not None else torch.promote_types(keys[0].dtype, keys[1].dtype)
+        packed = torch.cat([part.to(dtype).transpose(1, 2).flatten(2) for part in keys], dim=-1)
+        spec = _Spec(
+            sizes=shard.sizes,
+            group=shard.group,
+            widths=[part.shape[-1] for part in keys],
+            heads=heads,
+            score=kernel.score.encoded(),
+            normaliser=kernel.normaliser.encoded(),
+            elements=self.tile_elements,
+        )
+        order = None if seen is None else seen[:, held_here(integral.query_domain)]
+        query = form.query.expand(batch, -1, -1, -1)
+        out = _ScoreRing.apply(spec, packed, query, form.softening, form.numbers, mass, order)
+        return out.to(form.value.dtype).transpose(1, 2).flatten(2)
+
+    def told(self, integral: Integral[Scored]) -> list[str]:
+        """How many blocks there are."""
+        return [f"{len(shard_of(integral).sizes)} blocks of keys and values"]
+
+
+CARRIED = ("key", "value", "key_bias")
+"""What goes round, by the names of `ScoreInputs`; not all kernels have the last."""
+
+
+class _Spec(NamedTuple):
+    """What the ring knows beside tensors."""
+
+    sizes: tuple[int, ...]
+    group: dist.ProcessGroup
+    widths: list[int]
+    """Channels a head of keys and values, and 1 for the constants of keys, if there are some."""
+    heads: int
+    """Of the queries."""
+    score: list[float]
+    normaliser: list[float]
+    elements: int | None
+
+    def cut(self, block: Block, mass: Tensor | None, seen: Tensor | None) -> "_Cut":
+        """What a block holds, by head."""
+        start, size = sum(self.sizes[: block.owner]), self.sizes[block.owner]
+        kv_heads = block.content.shape[-1] // sum(self.widths)
+        pieces = block.content.split([kv_heads * width for width in self.widths], dim=-1)
+        key, value, *bias = (piece.unflatten(-1, (kv_heads, -1)).transpose(1, 2) for piece in pieces)
+        return _Cut(
+            key,
+            value,
+            bias[0][..., 0] if bias else None,
+            None if mass is None else mass[:, start : start + size],
+            None if seen is None else (seen - start).clamp(0, size),
+        )
+
+
+class _Cut(NamedTuple):
+    key: Tensor  # (B, H', n, d)
+    value: Tensor  # (B, H', n, d_v)
+    bias: Tensor | None  # (B, H', n)
+    mass: Tensor | None  # (B', n)
+    seen: Tensor | None  # (B', Nq)
+
+    def inputs(self, query: Tensor, softening: Tensor | None, numbers: Tensor | None, heads: int) -> ScoreInputs:
+        """The block's, as tiles have them."""
+        return ScoreInputs(
+            each_query_head(self.value, heads),
+            query,
+            each_query_head(self.key, heads),
+            None if self.bias is None else each_query_head(self.bias, heads),
+            softening,
+            numbers,
+            self.mass,
+            None,
+            self.seen,
+        )
+
+
+@final
+class _ScoreRing(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        spec: _Spec,
+        own: Tensor,
+        query: Tensor,
+        softening: Tensor | None,
+        numbers: Tensor | None,
+        mass: Tensor | None,
+        seen: Tensor | None,
+    ) -> Tensor:
+        rho = Normaliser.decoded(spec.normaliser)
+        assert isinstance(rho, Competitive)
+        out = reference = total = None
+        for block in around(own, spec.sizes, spec.group):
+            inputs = spec.cut(block, mass, seen).inputs(query, softening, numbers, spec.heads)
+            found = score_forward(inputs, spec.score, spec.normaliser, spec.elements)
+            sigma, z = found.reference[..., None], found.total[..., None]
+            raw, z = found.out * z, z - rho.floor(sigma)
+            if out is None or reference is None or total is None:
+                out, reference, total = raw, sigma, z
+                continue
+            largest = torch.maximum(reference, sigma)
+            kept, new = (rho.numerator(each.clone(), largest) for each in (reference, sigma))
+            out, total, reference = out * kept + raw * new, total * kept + z * new, largest
+        assert out is not None
+        assert reference is not None
+        assert total is not None
+        total = total + rho.floor(reference)
+        out = divided(out, total)
+        ctx.spec = spec
+        ctx.save_for_backward(own, query, softening, numbers, mass, seen, out, reference, total)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        spec: _Spec = ctx.spec
+        own, query, softening, numbers, mass, seen, out, reference, total = ctx.saved_tensors
+        outputs = ScoreOutputs(out, reference[..., 0], total[..., 0])
+        received = ScoreOutputs(grads[0].contiguous(), None, None)  # pyright: ignore[reportArgumentType]
+        names = ("query", "softening", "numbers", "mass")
+        asked = {name for name, want in zip(names, ctx.needs_input_grad[2:6], strict=True) if want}
+        sums: dict[str, Tensor] = {}
+        by_mass = torch.zeros_like(mass) if "mass" in asked else None
+
+        def gradient(block: Block) -> Tensor:
+            cut = spec.cut(block, mass, seen)
+            inputs = cut.inputs(query, softening, numbers, spec.heads)
+            wanted = frozenset([*CARRIED[: len(spec.widths)], *asked])
+            made = score_backward(inputs, outputs, received, wanted, spec.score, spec.normaliser, spec.elements)
+            for name in asked - {"mass"}:
+                if name in made:
+                    sums[name] = made[name] if name not in sums else sums[name] + made[name]
+            if by_mass is not None and "mass" in made:
+                start, stop = sum(spec.sizes[: block.owner]), sum(spec.sizes[: block.owner + 1])
+                by_mass[:, start:stop] += made["mass"].reshape(len(by_mass), -1)
+            batch, kv_heads, size, _ = cut.key.shape
+            pieces = [
+                # heads that share a key have a part of its gradient each
+                made[name].reshape(batch, kv_heads, -1, size, width).sum(2).transpose(1, 2).flatten(2)
+                for name, width in zip(CARRIED, spec.widths, strict=False)
+            ]
+            return torch.cat(pieces, dim=-1).to(own.dtype)
+
+        to_own = around_and_back(own, spec.sizes, spec.group, gradient)
+        given = {"query": query, "softening": softening, "numbers": numbers}
+        found = [
+            sums[name].reshape(given[name].shape).to(given[name].dtype) if name in sums else None for name in given
+        ]
+        return None, to_own, *found, by_mass, None

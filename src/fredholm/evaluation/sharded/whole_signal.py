@@ -1,0 +1,64 @@
+"""Integrals that need all points at once: every process gathers the whole signal, and keeps its own queries' part."""
+
+import dataclasses
+from typing import final
+
+from torch import Tensor
+
+from fredholm.distributed.collectives import joined
+from fredholm.distributed.shard import Shard
+from fredholm.evaluation.evaluation import Evaluation, Integral, Route
+from fredholm.evaluation.sharded.parts import Places, held_here, shard_of, whole_of
+from fredholm.kernels import Kernel, Scaled, Sum
+
+
+@final
+@dataclasses.dataclass(frozen=True)
+class WholeSignal(Route[Kernel]):
+    """For any kernel on points of several processes: each gathers them all, so that its memory is that of one process.
+
+    A kernel of two points, unless it is causal, is asked at the queries held here alone. Of others, such as a
+    convolution by transforms or a series of hops, every process computes the whole.
+
+    Args:
+        parts: how the whole is integrated.
+    """
+
+    spans_processes = needs_processes = True
+    parts: Evaluation
+
+    def refusals(self, integral: Integral[Kernel]) -> list[str]:
+        """Refuses sums and multiples; see `Route.refusals`."""
+        return ["each term goes its own way"] if isinstance(integral.kernel, Sum | Scaled) else []
+
+    def compute(self, integral: Integral[Kernel]) -> Tensor:
+        """See `Route.compute`."""
+        whole = self._whole(integral)
+        found = self.parts.integrate(whole)
+        return found if whole.num_queries == integral.num_queries else found[:, held_here(integral.query_domain)]
+
+    def told(self, integral: Integral[Kernel]) -> list[str]:
+        """How much each process computes."""
+        own = "its own queries" if _asks_alone(integral.kernel) else "all queries"
+        return [f"each of {len(shard_of(integral).sizes)} processes holds all points, and computes {own}"]
+
+    def _whole(self, integral: Integral[Kernel]) -> Integral[Kernel]:
+        shard, asked, kernel = shard_of(integral), integral.query_domain, integral.kernel
+        u = joined(integral.u, shard.sizes, shard.group)
+        if _asks_alone(kernel):
+            query = integral.query if integral.has_query_signal else None
+            found = Integral(kernel, u, shard.whole, query, Places.of(integral).queries(asked))
+        elif integral.own_queries:
+            found = Integral(kernel, u, shard.whole)
+        else:
+            known = integral.has_query_signal
+            query = integral.query if known else None
+            if query is not None and isinstance(asked, Shard):
+                query = joined(query, asked.sizes, asked.group)
+            found = Integral(kernel, u, shard.whole, query, whole_of(asked))
+        return found.wanted_as(integral)
+
+
+def _asks_alone(kernel: Kernel) -> bool:
+    """Whether the integral at some queries knows nothing of the others."""
+    return kernel.is_pairwise and not kernel.is_causal
