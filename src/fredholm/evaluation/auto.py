@@ -44,6 +44,7 @@ from fredholm.evaluation.perceptron.tiled import Tiled, Toeplitz
 from fredholm.evaluation.recurrence.long_convolution import LongConvolution
 from fredholm.evaluation.recurrence.native import NativeRecurrence
 from fredholm.evaluation.recurrence.scan import Scan
+from fredholm.evaluation.sharded.hop_ring import HopRing
 from fredholm.evaluation.sharded.relay import Relay
 from fredholm.evaluation.sharded.ring import Ring, ScoreRing
 from fredholm.evaluation.sharded.whole_signal import WholeSignal
@@ -344,6 +345,7 @@ ROUTES: tuple[Route[Any], ...] = (
     *ON_ONE_PROCESS,
     Relay(LOCAL),
     ScoreRing(),
+    HopRing(),
     Ring(LOCAL),
     WholeSignal(LOCAL),
 )

@@ -315,6 +315,10 @@ class Route(Evaluation, Generic[K]):
             return [f"{type(integral.kernel).__name__} is not marked {_name_of(self.marker)}"]
         if self.devices is not None and (found := integral.u.device.type) not in self.devices:
             return [f"the signal is on {found}, not on {' or '.join(self.devices)}"]
+        if integral.is_shared and not self.spans_processes:
+            return ["other processes hold some of the points"]
+        if self.needs_processes and not integral.is_shared:
+            return ["this process holds all points"]
         if self.plans_sizes and integral.has_open_sizes:
             return ["its operations depend on sizes that the graph leaves open"]
         if integral.is_empty:
@@ -333,10 +337,6 @@ class Route(Evaluation, Generic[K]):
             reasons = [*reasons, "each query has points of its own"]
         if integral.domain.pair_list is None and self.needs_list:
             reasons = [*reasons, "no pairs are listed"]
-        if integral.is_shared and not self.spans_processes:
-            reasons = [*reasons, "other processes hold some of the points"]
-        if not integral.is_shared and self.needs_processes:
-            reasons = [*reasons, "this process holds all points"]
         return reasons
 
     @final

@@ -76,7 +76,7 @@ class Ring(Route[Kernel]):
             named = {f"module.{name}": tensor for name, tensor in zip(names, own, strict=True)}
             return functional_call(Reader(kernel, integrated), named, ()).to(wide_dtype(u))
 
-        return _RingSum.apply(part, shard.sizes, shard.group, integral.u, integral.query, *places, *parameters)
+        return RingSum.apply(part, shard.sizes, shard.group, integral.u, integral.query, *places, *parameters)
 
     def told(self, integral: Integral[Kernel]) -> list[str]:
         """The route of the first block."""
@@ -92,7 +92,7 @@ Part = Callable[..., Tensor]
 
 
 @final
-class _RingSum(torch.autograd.Function):
+class RingSum(torch.autograd.Function):
     """Σ_b part(b, content of b, tensors), each part being computed anew in the backward pass."""
 
     @staticmethod

@@ -1,0 +1,123 @@
+"""One hop of infinite attention over points of all processes: keys and values go round, and the norm is that of all.
+
+Legend: `neumann/hops.py`
+
+    y_i = Σ_b Σ_{j in b} S_ij v_j / c_i      c_i = Σ_b Σ_{j in b} |S_ij|   or   c_i² = Σ_{l seen by i} ω_l r_l
+
+    r_l = Σ_b Σ_{j in b} P_lj φ_lj² is known to the process that holds l; sums over l add up over the processes, or over
+    those that come before, where the kernel is causal.
+"""
+
+import dataclasses
+from typing import final
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from fredholm.distributed.collectives import joined
+from fredholm.domains import preceding_counts
+from fredholm.evaluation.evaluation import Integral, Queries, Route
+from fredholm.evaluation.recomputed import recomputed
+from fredholm.evaluation.sharded.parts import held_here, shard_of
+from fredholm.evaluation.sharded.ring import RingSum
+from fredholm.kernels import FrobeniusNorm, Neumann, RowNorm, ScoreForm
+from fredholm.kernels.attention.scored import scores_of
+from fredholm.kernels.kernel import divided, each_query_head, wide_dtype
+from fredholm.kernels.neumann.infinite_attention import block_norm, over_own_power
+
+
+@final
+@dataclasses.dataclass(frozen=True)
+class HopRing(Route[Neumann]):
+    """For `Neumann` kernels of one hop, on points of several processes: blocks of keys go round, and sums add up.
+
+    Scores, norms and sums are in float32 at least; the backward pass goes round once more, and computes scores anew.
+
+    Args:
+        tile_elements: pairs of all heads in a tile; None: 2^20 on a CPU, 2^25 elsewhere.
+    """
+
+    marker = Neumann
+    queries = Queries.OWN
+    spans_processes = needs_processes = True
+    differentiable_twice = False
+    tile_elements: int | None = None
+
+    def refusals(self, integral: Integral[Neumann]) -> list[str]:
+        """Refuses series, norms of one's own, and points whose order is not that of their indices."""
+        kernel = integral.kernel
+        if kernel.discount is not None:
+            return ["the kernel is a series of hops, each of which meets all points"]
+        if not isinstance(kernel.norm, FrobeniusNorm | RowNorm):
+            return [f"it does not know the norm {type(kernel.norm).__name__}"]
+        return []
+
+    def compute(self, integral: Integral[Neumann]) -> Tensor:
+        """See `Route.compute`."""
+        kernel, shard = integral.kernel, shard_of(integral)
+        form, whole = kernel.hop_form(integral.u, None), shard.whole
+        dtype = wide_dtype(form.query, form.value)
+        has_rows = isinstance(kernel.norm, RowNorm)
+        query = form.query.to(dtype)
+        if has_rows and kernel.score.is_homogeneous:
+            query = over_own_power(query)
+        elif kernel.score.is_homogeneous:
+            query = query * self._factor(query, form.key.to(dtype), shard.group)
+        mass = torch.atleast_2d(kernel.measure(whole)).to(dtype)
+        seen = preceding_counts(whole, whole)[:, held_here(shard)] if kernel.is_causal else None
+        kv_heads, width = form.key.shape[1], form.key.shape[-1]
+
+        def part(owner: int, content: Tensor, query: Tensor, mass: Tensor) -> Tensor:
+            start, size = sum(shard.sizes[:owner]), shard.sizes[owner]
+            by_head = content.unflatten(-1, (kv_heads, -1)).transpose(1, 2)
+            key, value = (each_query_head(each, query.shape[1]) for each in by_head.split_with_sizes(widths, dim=-1))
+            weighed = mass[:, None, None, start : start + size]
+            count = self.tile_elements or (1 << 20 if content.device.type == "cpu" else 1 << 25)
+            rows = max(1, count // max(1, key[..., 0].numel()))
+
+            def tile(query: Tensor, key: Tensor, value: Tensor, weighed: Tensor, first: int) -> Tensor:
+                score = scores_of(kernel.score, ScoreForm(query, key, value))
+                pairs = score * weighed
+                if seen is not None:
+                    known = seen[:, first : first + query.shape[2]] - start
+                    hidden = torch.arange(size, device=score.device) >= known[:, None, :, None]
+                    pairs = pairs.masked_fill(hidden, 0.0)
+                norm = pairs.abs() if has_rows else pairs * score
+                return torch.cat([pairs @ value, norm.sum(-1, keepdim=True)], dim=-1)
+
+            tiles = [
+                recomputed(None, tile, each, key, value, weighed, rows * place)
+                for place, each in enumerate(query.split(rows, dim=2))
+            ]
+            return torch.cat(tiles, dim=2)
+
+        widths = [width, form.value.shape[-1]]
+        packed = torch.cat([form.key.to(dtype), form.value.to(dtype)], dim=-1).transpose(1, 2).flatten(2)
+        with torch.autocast(packed.device.type, enabled=False):
+            found = RingSum.apply(part, shard.sizes, shard.group, packed, query, mass)
+            sums, norm = found[..., :-1], found[..., -1:]
+            if not has_rows:
+                own = mass[:, held_here(shard)]
+                squares = norm * own[:, None, :, None]  # ω_l r_l: (B, H, n, 1)
+                norm = block_norm(self._seen(integral, squares.double(), seen)).to(dtype)
+            out = divided(sums, norm)
+        return out.to(form.value.dtype).transpose(1, 2).flatten(2)
+
+    def _factor(self, query: Tensor, key: Tensor, group: dist.ProcessGroup) -> Tensor:
+        """A power of two, which cancels in a hop, so that squares of scores stay within floating range."""
+        largest = torch.stack([query.detach().abs().amax(), key.detach().abs().amax()])
+        dist.all_reduce(largest, dist.ReduceOp.MAX, group=group)
+        product = largest.prod()
+        exponent = torch.frexp(torch.where((product > 0) & product.isfinite(), product, 1.0)).exponent
+        return torch.ldexp(torch.ones_like(product), -exponent)
+
+    def _seen(self, integral: Integral[Neumann], squares: Tensor, seen: Tensor | None) -> Tensor:
+        """c² of each query, `(B, H, n or 1, 1)`: what all points add, or those that it sees."""
+        shard = shard_of(integral)
+        if seen is None:
+            return shard.total(squares.sum(2, keepdim=True))
+        ordered = joined(squares.transpose(1, 2), shard.sizes, shard.group)  # (B, N, H, 1)
+        running = torch.nn.functional.pad(ordered.cumsum(1), (0, 0, 0, 0, 1, 0))
+        at = seen[:, :, None, None].expand(squares.shape[0], -1, *running.shape[2:])
+        return running.gather(1, at).transpose(1, 2)
