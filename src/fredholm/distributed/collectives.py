@@ -5,12 +5,66 @@ what one process got from another therefore goes back to it; that of a tensor wh
 is on each process the part that came about there.
 """
 
+import contextlib
+import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, final
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+
+
+@final
+@dataclasses.dataclass
+class Traffic:
+    """What this process hands to others, in bytes, by the way that it goes.
+
+    Attributes:
+        sums: of tensors that are added up over all processes; how often each number travels is the library's affair.
+        gathered: of tensors of which every process gets a copy, or its part of the sum.
+        ring: to the next process in the ring.
+        relay: to the process that goes on with a sequence, or back from it.
+    """
+
+    sums: int = 0
+    gathered: int = 0
+    ring: int = 0
+    relay: int = 0
+
+
+_counted: list[Traffic] = []
+
+
+@contextlib.contextmanager
+def counted_traffic() -> Iterator[Traffic]:
+    """While entered, what signals of several processes make this one send is counted."""
+    traffic = Traffic()
+    _counted.append(traffic)
+    try:
+        yield traffic
+    finally:
+        _counted.remove(traffic)
+
+
+def _count(way: str, *tensors: Tensor) -> None:
+    for traffic in _counted:
+        setattr(traffic, way, getattr(traffic, way) + sum(each.numel() * each.element_size() for each in tensors))
+
+
+def send(tensors: Sequence[Tensor], to: int, group: dist.ProcessGroup) -> None:
+    """Hands tensors to another process of a relay, which is to `receive` as many of these shapes and dtypes."""
+    for each in tensors:
+        dist.send(each.contiguous(), to, group)
+    _count("relay", *tensors)
+
+
+def receive(like: Sequence[Tensor], source: int, group: dist.ProcessGroup) -> list[Tensor]:
+    """What another process has sent: tensors of these shapes and dtypes."""
+    received = [torch.empty_like(each, memory_format=torch.contiguous_format) for each in like]
+    for each in received:
+        dist.recv(each, source, group)
+    return received
 
 
 def all_sum(part: Tensor, group: dist.ProcessGroup) -> Tensor:
@@ -36,6 +90,7 @@ class _AllSum(torch.autograd.Function):
         ctx.group = group
         total = part.clone(memory_format=torch.contiguous_format)
         dist.all_reduce(total, group=group)
+        _count("sums", total)
         return total
 
     @staticmethod
@@ -54,6 +109,7 @@ class _Joined(torch.autograd.Function):
         even[:, : part.shape[1]] = part
         parts = [torch.empty_like(even) for _ in sizes]
         dist.all_gather(parts, even, group=group)
+        _count("gathered", even)
         return torch.cat([each[:, :size] for each, size in zip(parts, sizes, strict=True)], dim=1)
 
     @staticmethod
@@ -72,6 +128,7 @@ class _OwnSum(torch.autograd.Function):
         points_first = whole.transpose(0, 1).contiguous()
         received = points_first.new_empty(own * len(sizes), *points_first.shape[1:])
         dist.all_to_all_single(received, points_first, [own] * len(sizes), list(sizes), group=group)
+        _count("gathered", points_first)
         return received.unflatten(0, (len(sizes), own)).sum(0).transpose(0, 1)
 
     @staticmethod
@@ -151,6 +208,7 @@ def _exchange(sent: Tensor, received: Tensor, group: dist.ProcessGroup) -> list[
         received.copy_(sent)
         return []
     before, after = next_to_this(group)
+    _count("ring", sent)
     return dist.batch_isend_irecv(
         [dist.P2POp(dist.isend, sent, after, group), dist.P2POp(dist.irecv, received, before, group)]
     )

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.func import functional_call
 
-from fredholm.distributed.collectives import next_to_this
+from fredholm.distributed.collectives import next_to_this, receive, send
 from fredholm.domains import Domain, Points
 from fredholm.evaluation.evaluation import Integral, Queries, Route, StatefulEvaluation
 from fredholm.evaluation.recomputed import Reader
@@ -86,15 +86,10 @@ class _Relay(torch.autograd.Function):
     ) -> Tensor:
         rank, count = dist.get_rank(group), dist.get_world_size(group)
         before, after = next_to_this(group)
-        state = None
-        if rank > 0:
-            state = tuple(torch.empty_like(each, memory_format=torch.contiguous_format) for each in like)
-            for each in state:
-                dist.recv(each, before, group)
+        state = tuple(receive(like, before, group)) if rank > 0 else None
         out, *reached = part(u, state, others)
         if rank < count - 1:
-            for each, expected in zip(reached, like, strict=True):
-                dist.send(each.to(expected.dtype).contiguous(), after, group)
+            send([each.to(expected.dtype) for each, expected in zip(reached, like, strict=True)], after, group)
         ctx.part, ctx.group, ctx.autocast, ctx.num_states = (
             part,
             group,
@@ -111,10 +106,8 @@ class _Relay(torch.autograd.Function):
         before, after = next_to_this(ctx.group)
         u, *others = ctx.saved_tensors
         state, others = others[: ctx.num_states], others[ctx.num_states :]
-        to_reached = [torch.zeros_like(each, memory_format=torch.contiguous_format) for each in ctx.like]
-        if rank < count - 1:
-            for each in to_reached:
-                dist.recv(each, after, ctx.group)
+        is_last = rank == count - 1
+        to_reached = [torch.zeros_like(each) for each in ctx.like] if is_last else receive(ctx.like, after, ctx.group)
 
         def anew(u: Tensor, *moved: Tensor) -> tuple[Tensor, ...]:
             out, *reached = ctx.part(u, moved[: ctx.num_states] or None, moved[ctx.num_states :])
@@ -123,8 +116,7 @@ class _Relay(torch.autograd.Function):
         wanted = [ctx.needs_input_grad[3], *[True] * len(state), *ctx.needs_input_grad[4:]]
         to_u, *found = pulled_back(anew, (grads[0], *to_reached), [u, *state, *others], wanted, ctx.autocast)
         if rank > 0:
-            for each, grad in zip(state, found, strict=False):
-                dist.send(
-                    torch.zeros_like(each) if grad is None else grad.to(each.dtype).contiguous(), before, ctx.group
-                )
+            given = zip(state, found, strict=False)
+            back = [torch.zeros_like(each) if grad is None else grad.to(each.dtype) for each, grad in given]
+            send(back, before, ctx.group)
         return None, None, None, to_u, *found[len(state) :]

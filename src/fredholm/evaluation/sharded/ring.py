@@ -55,7 +55,8 @@ class Ring(Route[Kernel]):
             return [f"{type(kernel).__name__} needs more than the two points of a pair"]
         if isinstance(kernel, Normalised) or (isinstance(kernel, Scored) and kernel.normaliser.is_competitive):
             return ["what a point counts depends on all others"]
-        if isinstance(kernel, Stationary) and whole_grid(whole_of(integral.domain)) is not None:
+        is_filter = isinstance(kernel, Stationary) and kernel.is_filter
+        if is_filter and whole_grid(whole_of(integral.domain)) is not None:
             return ["on a grid a convolution of all points costs less than their pairs"]
         return []
 

@@ -1,0 +1,115 @@
+"""What processes of the tests in this folder do with a signal that they share."""
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+
+from fredholm import IntegralOperator, kernels
+from fredholm.blocks.feed_forward import FeedForward
+from fredholm.blocks.residual import ResidualBlock
+from fredholm.distributed import Shard, counted_traffic, gather_points, reduce_gradients, shard_points
+from fredholm.domains import Domain, Grid, Points, Sequence, Union
+from fredholm.kernels import Kernel
+
+
+def refusals() -> list[str]:
+    """What is said of bad input."""
+    u, grid = torch.randn(1, 6, 2), Grid(2, 3)
+    weighed = grid.weigh_pairs(torch.zeros(6, 6))
+    plain = torch.nn.Linear(2, 2)
+    calls = [
+        lambda: shard_points(u[:, :1], Grid(1)),
+        lambda: shard_points(u, grid, sizes=[6, 0]),
+        lambda: shard_points(u, grid, sizes=[2, 3]),
+        lambda: shard_points(u[0], grid),
+        lambda: shard_points(u, weighed),
+        lambda: Shard(Shard(grid)),
+        lambda: Shard(grid).weigh_pairs(torch.zeros(6, 6)),
+        lambda: Shard(Grid(6 + dist.get_rank())),
+        lambda: shard_points(torch.randn(1, 6, 2 + dist.get_rank()), grid),
+        lambda: shard_points(u, grid, init_device_mesh("cpu", (1, 2), mesh_dim_names=("data", "points"))),
+        lambda: gather_points(u, Shard(grid)),
+        lambda: reduce_gradients(plain, init_device_mesh("cpu", (1, 2))),
+    ]
+    told = []
+    for call in calls:
+        try:
+            call()
+            told.append("nothing")
+        except ValueError as error:
+            told.append(str(error))
+    return told
+
+
+def routes() -> list[str]:
+    """Which route `explain` names for kernels on a shared signal."""
+    grid, line = Grid(2, 3), Sequence(6)
+    cases: list[tuple[Kernel, Domain]] = [
+        (kernels.MLP(4, 2, 2), grid),
+        (kernels.LowRankMLP(4, 2, 2, rank=2), grid),
+        (kernels.Attention(4, 2), grid),
+        (kernels.YatAttention(4, 2, normaliser=kernels.Unnormalised()), grid),
+        (kernels.InfiniteAttention(4, 2, form="hop"), grid),
+        (kernels.InfiniteAttention(4, 2), grid),
+        (kernels.FactorisedInfiniteAttention(4, 2), grid),
+        (kernels.LinearInfiniteAttention(4, 2), grid),
+        (kernels.LinearAttention(4, 2), grid),
+        (kernels.LinearAttention(4, 2, is_causal=True), line),
+        (kernels.LSTM(4, 4), line),
+        (kernels.Convolution(4, 4, 3, padding="same"), line),
+    ]
+    told = []
+    for kernel, domain in cases:
+        u, shard = shard_points(torch.randn(1, 6, 4), domain)
+        told.append(IntegralOperator(kernel).explain(u, shard).split(":")[0])
+    return told
+
+
+def block(kernel: Kernel) -> nn.Module:
+    torch.manual_seed(1)
+    return ResidualBlock(IntegralOperator(kernel, residual=False), FeedForward(8, 2)).double()
+
+
+def training_step(name: str, size: int) -> dict[str, Tensor]:
+    """The signal after a block, and gradients, of a class token and a grid."""
+    torch.manual_seed(0)
+    kernel = {"ring": kernels.MLP(8, 2, 2), "sums": kernels.FactorisedInfiniteAttention(8, 2)}[name]
+    model = block(kernel)
+    token = nn.Parameter(torch.randn(1, 1, 8, dtype=torch.float64))
+    whole = Union(Points(torch.full((1, 2), 0.5, dtype=torch.float64)), Grid(size, size))
+    u = torch.cat([token, torch.randn(1, size * size, 8, dtype=torch.float64)], dim=1).expand(2, -1, -1)
+    u, domain = shard_points(u, whole)
+    y = model(u, domain)
+    loss = y.square().sum() / (2 * whole.num_points)
+    loss.backward()
+    reduce_gradients(model)
+    reduce_gradients([token])
+    assert token.grad is not None
+    grads = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+    return {"y": gather_points(y, domain).detach(), "token": token.grad, **grads}
+
+
+def traffic(sizes: list[int], causal: bool) -> list[int]:
+    """Bytes that this process sends forward, and backward, for an exact MLP kernel in float32 on two entries."""
+    kernel = kernels.MLP(4, 2, 1, is_causal=causal)
+    u, domain = shard_points(torch.randn(2, sum(sizes), 4, requires_grad=True), Sequence(sum(sizes)), sizes=sizes)
+    with counted_traffic() as forward:
+        y = IntegralOperator(kernel)(u, domain)
+    with counted_traffic() as backward:
+        y.sum().backward()
+    assert forward.sums + forward.gathered + forward.relay + backward.sums + backward.gathered + backward.relay == 0
+    return [forward.ring, backward.ring]
+
+
+def second_derivative() -> Tensor:
+    """The gradient of the square of a gradient, of a kernel whose sums are added up over the processes."""
+    torch.manual_seed(0)
+    operator = IntegralOperator(kernels.LinearAttention(4, 2)).double()
+    whole = torch.randn(1, 7, 4, dtype=torch.float64, requires_grad=True)
+    u, domain = shard_points(whole, Sequence(7))
+    (slope,) = torch.autograd.grad(operator(u, domain).square().sum(), u, create_graph=True)
+    slope.square().sum().backward()
+    assert whole.grad is not None
+    reduce_gradients([whole])
+    return whole.grad

@@ -1,0 +1,88 @@
+"""Signals of which each process holds a part."""
+
+import pytest
+import torch
+
+from fredholm import IntegralOperator, kernels
+from fredholm.distributed import Shard
+from fredholm.domains import Grid, Points, Sequence, Union
+from tests.distributed import shared
+from tests.processes import on_processes
+
+
+def test_bad_input_is_told_on_every_process() -> None:
+    first, second = on_processes(2, shared.refusals)
+    expected = [
+        "each needs one at least",
+        "must share out 6 points among 2 processes",
+        "must share out 6 points among 2 processes",
+        "u must be (batch, 6 points, channels); got (6, 2)",
+        "weighs or lists pairs",
+        "a part already",
+        "cannot be weighed",
+        "process 1 has a domain Grid(7) where process 0 has Grid(6)",
+        "process 1 has a signal (1, 6, 3) torch.float32 where process 0 has (1, 6, 2) torch.float32",
+        "the mesh has 2 dimensions, ('data', 'points')",
+        "u must be (batch, 3 points, channels), the points held here; got (1, 6, 2)",
+        "the mesh has 2 dimensions",
+    ]
+    for told in (first, second):
+        assert len(told) == len(expected)
+        for message, words in zip(told, expected, strict=True):
+            assert words in message
+
+
+def test_without_processes_there_is_nothing_to_share() -> None:
+    with pytest.raises(ValueError, match="start the program with torchrun"):
+        Shard(Grid(3))
+
+
+def test_every_kernel_has_its_way() -> None:
+    (told, other) = on_processes(2, shared.routes)
+    sums = ["CentralPooling", "FeatureMapSum"]
+    expected = ["Ring", "FeatureSum", "ScoreRing", "Ring", "HopRing", "WholeSignal", "Woodbury", *sums]
+    assert told == other == [*expected, "Relay", "Relay", "WholeSignal"]
+
+
+@pytest.mark.parametrize("name", ["ring", "sums"])
+def test_a_training_step_is_that_of_one_process(name: str) -> None:
+    (alone,) = on_processes(1, shared.training_step, name, 4)
+    for processes in (2, 3):
+        for found in on_processes(processes, shared.training_step, name, 4):
+            assert found.keys() == alone.keys()
+            for what, value in alone.items():
+                torch.testing.assert_close(
+                    found[what], value, rtol=1e-10, atol=1e-12, msg=lambda m, w=what: f"{w}: {m}"
+                )
+
+
+def test_one_process_gives_the_numbers_of_a_signal_that_is_not_shared() -> None:
+    (found,) = on_processes(1, shared.training_step, "ring", 4)
+    torch.manual_seed(0)
+    model = shared.block(kernels.MLP(8, 2, 2))
+    token = torch.randn(1, 1, 8, dtype=torch.float64)
+    u = torch.cat([token, torch.randn(1, 16, 8, dtype=torch.float64)], dim=1).expand(2, -1, -1)
+    whole = Union(Points(torch.full((1, 2), 0.5, dtype=torch.float64)), Grid(4, 4))
+    torch.testing.assert_close(found["y"], model(u, whole).detach(), rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("sizes", [[3, 3], [1, 4, 2]])
+def test_the_ring_sends_all_points_but_those_of_the_next_process(sizes: list[int], causal: bool) -> None:
+    """Forward (N - n_next) B C numbers; backward these, and N B C of gradients."""
+    a_point, total = 2 * 4 * 4, sum(sizes)
+    for rank, (forward, backward) in enumerate(on_processes(len(sizes), shared.traffic, sizes, causal)):
+        others = total - sizes[(rank + 1) % len(sizes)]
+        assert forward == others * a_point
+        assert backward == (others + total) * a_point
+
+
+def test_sums_over_processes_have_second_derivatives() -> None:
+    torch.manual_seed(0)
+    operator = IntegralOperator(kernels.LinearAttention(4, 2)).double()
+    u = torch.randn(1, 7, 4, dtype=torch.float64, requires_grad=True)
+    (slope,) = torch.autograd.grad(operator(u, Sequence(7)).square().sum(), u, create_graph=True)
+    slope.square().sum().backward()
+    assert u.grad is not None
+    for found in on_processes(3, shared.second_derivative):
+        torch.testing.assert_close(found, u.grad)
