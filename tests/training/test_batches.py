@@ -18,7 +18,8 @@ def test_workers_and_a_late_start_give_the_same_batches_and_draw_nothing_global(
         batch_list = list(iterate(batches, start, num_workers=num_workers, pin_memory=False))
         assert len(batch_list) == 7 - start
         for one, other in zip(plain[start:], batch_list, strict=True):
-            assert all(torch.equal(one[name], other[name]) for name in one)
+            assert all(torch.equal(one.rows[name], other.rows[name]) for name in one.rows)
+            assert one[1:] == other[1:]
     assert torch.equal(state, torch.get_rng_state())
-    noise = [batch["x"] - batches._task.inputs[i] for batch, i in zip(plain, batches.indices, strict=True)]  # pyright: ignore[reportAttributeAccessIssue]
+    noise = [batch.rows["x"] - batches._task.inputs[i] for batch, i in zip(plain, batches.indices, strict=True)]  # pyright: ignore[reportAttributeAccessIssue]
     assert not torch.allclose(noise[0], noise[1])  # every batch has its own stream

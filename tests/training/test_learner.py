@@ -6,11 +6,12 @@ import torch
 from torch import Tensor, nn
 
 from fredholm import IntegralOperator, kernels
+from fredholm.distributed.processes import Processes
 from fredholm.quadrature.monte_carlo import MonteCarlo
 from fredholm.quadrature.proposal import KeyProposal
 from fredholm.quadrature.shared_nodes import SharedNodes
-from fredholm.tasks import Batch
 from fredholm.training import ExponentialMovingAverage, Learner, NonFiniteError, TrainingConfig, warmed_decay
+from fredholm.training.batches import Share
 from tests.training.toy_task import ToyTask
 
 CONFIG = TrainingConfig(epochs=1, batch_size=10, learning_rate=1e-2, device="cpu", warmup_fraction=0.0)
@@ -22,8 +23,9 @@ def learner(config: TrainingConfig = CONFIG, *, poisoned: int | None = None) -> 
     return task, Learner(task, config, num_steps=20)
 
 
-def batch_of(task: ToyTask, start: int, size: int = 10) -> Batch:
-    return task.train_batch(torch.arange(start, start + size), torch.Generator().manual_seed(start))
+def batch_of(task: ToyTask, start: int, size: int = 10) -> Share:
+    batch = task.train_batch(torch.arange(start, start + size), torch.Generator().manual_seed(start))
+    return Share.of(batch, task, Processes())
 
 
 def gradients(model: nn.Module) -> list[Tensor]:
@@ -34,7 +36,7 @@ def gradients(model: nn.Module) -> list[Tensor]:
 def test_accumulation_equals_one_large_batch(parts: int) -> None:
     task, whole = learner()
     _, split = learner(dataclasses.replace(CONFIG, accumulation=parts))
-    counts = [int(part.sum()) for part in batch_of(task, 0)["counted"].tensor_split(parts)]
+    counts = [int(part.sum()) for part in batch_of(task, 0).rows["counted"].tensor_split(parts)]
     assert len(set(counts)) > 1  # so that a mean of the parts' means would be wrong
     for step in range(4):
         batch = batch_of(task, 10 * step)
@@ -70,8 +72,8 @@ def test_a_non_finite_loss_changes_nothing(poison: float) -> None:
     task, learning = learner()
     learning.update(batch_of(task, 0), 0)
     batch = batch_of(task, 10)
-    batch["x"][4] = poison
-    batch["counted"][4] = True
+    batch.rows["x"][4] = poison
+    batch.rows["counted"][4] = True
     before = [parameter.clone() for parameter in learning.model.parameters()]
     with pytest.raises(NonFiniteError, match=r"^the loss is nan$"):
         learning.update(batch, 1)

@@ -7,11 +7,12 @@ import signal
 import threading
 import traceback
 from collections.abc import Generator, Iterator
-from typing import final
+from typing import NamedTuple, final
 
 import torch
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 
+from fredholm.distributed.processes import ALONE, Processes
 from fredholm.tasks.task import Batch, EpochTask, Task
 
 from .interruption import STOPPING, without_signals
@@ -19,22 +20,44 @@ from .order import bucketed_batches, epoch_batches
 from .random_state import derived_generator
 
 
+class Share(NamedTuple):
+    """What a process computes of a batch, and what its loss is divided by."""
+
+    rows: Batch
+    """Its examples; where a batch has fewer than there are processes, one of another's that does not count."""
+    counts: bool
+    """Whether they count."""
+    num_examples: int
+    """Of the whole batch, as below."""
+    num_targets: int
+
+    @classmethod
+    def of(cls, batch: Batch, task: Task, processes: Processes) -> "Share":
+        """A process's share of a whole batch."""
+        count = len(next(iter(batch.values())))
+        rows = processes.rows(count)
+        counts = rows.start < rows.stop
+        own = {name: tensor[rows] if counts else tensor[:1] for name, tensor in batch.items()}
+        return cls(own, counts, count, task.num_targets(batch))
+
+
 @final
-class EpochBatches(Dataset[Batch]):
-    """One epoch's batches by number.
+class EpochBatches(Dataset[Share]):
+    """What a process computes of one epoch's batches, by number.
 
     Args:
         task: gives the examples.
-        batch_size: examples a batch.
+        batch_size: examples a batch, of all processes together.
         seed: the run's.
         epoch: counted from 0.
+        processes: that share each batch.
     """
 
-    def __init__(self, task: Task, batch_size: int, seed: int, epoch: int) -> None:
+    def __init__(self, task: Task, batch_size: int, seed: int, epoch: int, processes: Processes = ALONE) -> None:
         # Four key numbers: neither the permutation's stream, which has two, nor a batch's, which has three.
         is_cut_anew = isinstance(task, EpochTask)
         self._task = task.for_epoch(derived_generator(seed, epoch, 0, 0)) if is_cut_anew else task
-        self._key = (seed, epoch)
+        self._key, self._processes = (seed, epoch), processes
         lengths, shards = self._task.train_lengths, self._task.train_shards
         self.indices = (
             epoch_batches(task.num_train, batch_size, seed, epoch, shards)
@@ -46,7 +69,11 @@ class EpochBatches(Dataset[Batch]):
     def __len__(self) -> int:
         return len(self.indices)
 
-    def __getitem__(self, number: int) -> Batch:
+    def __getitem__(self, number: int) -> Share:
+        return Share.of(self.whole(number), self._task, self._processes)
+
+    def whole(self, number: int) -> Batch:
+        """A batch with the examples of all processes."""
         # A third key number: the augmentation's stream is neither the permutation's nor another batch's.
         return self._task.train_batch(self.indices[number], derived_generator(*self._key, number))
 
@@ -56,7 +83,7 @@ class LostWorkerError(Exception):
     """A process that makes batches has ended without being asked to."""
 
 
-def iterate(batches: EpochBatches, start: int, *, num_workers: int, pin_memory: bool) -> Generator[Batch, None, None]:
+def iterate(batches: EpochBatches, start: int, *, num_workers: int, pin_memory: bool) -> Generator[Share, None, None]:
     """The batches from number ``start`` on, made ahead by ``num_workers`` processes (0: in this one).
 
     The batches do not depend on ``num_workers``, and nothing is drawn from the global generators. The processes leave
@@ -102,10 +129,10 @@ def _leave_signals(worker: int) -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
 
 
-def _made(batch: Batch | Exception) -> Batch:
-    if isinstance(batch, Exception):
-        raise batch
-    return batch
+def _made(share: Share | Exception) -> Share:
+    if isinstance(share, Exception):
+        raise share
+    return share
 
 
 def _end_of(worker: multiprocessing.process.BaseProcess) -> str:
@@ -128,13 +155,13 @@ def _unheard(number: signal.Signals) -> Iterator[None]:
 
 
 @final
-class _Told(Dataset[Batch | Exception]):
+class _Told(Dataset[Share | Exception]):
     """Batches, or the errors that making them raised: torch would put their tracebacks into their messages."""
 
     def __init__(self, batches: EpochBatches) -> None:
         self._batches = batches
 
-    def __getitem__(self, number: int) -> Batch | Exception:
+    def __getitem__(self, number: int) -> Share | Exception:
         try:
             return self._batches[number]
         except Exception as error:

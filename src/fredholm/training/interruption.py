@@ -35,9 +35,14 @@ class Interruption:
     So a step is never cut in half. A SIGINT after it acts as usual; SIGTERM and SIGHUP do nothing more, since systems
     send them twice, to a process and to its group. A signal that the process was started to ignore stays ignored.
     Outside the main thread, where Python takes no signals, it does nothing.
+
+    Args:
+        is_alone: whether this is the run's only process. Of several, which torchrun tells what itself was told, none
+            says so, and a SIGINT after the first does nothing more.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_alone: bool = True) -> None:
+        self._is_alone = is_alone
         self.signal_number: int | None = None
         self._is_answering = self._is_asked_again = False
         self._previous: dict[int, Any] = {}
@@ -56,7 +61,9 @@ class Interruption:
             self._restore(number)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        if self.signal_number is None:
+        if not self._is_alone:
+            self.signal_number = self.signal_number or number
+        elif self.signal_number is None:
             self.signal_number, self._is_answering = number, True
             again = " (Ctrl-C again stops at once, without saving)" if number == signal.SIGINT else ""
             # not by print: the signal may have come in the midst of one

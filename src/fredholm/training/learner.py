@@ -1,5 +1,6 @@
 """A model in training: one optimiser step at a time."""
 
+import contextlib
 import copy
 import math
 from collections.abc import Iterator, Mapping
@@ -8,11 +9,14 @@ from typing import NamedTuple, final
 import torch
 from torch import Tensor, nn
 
+from fredholm.distributed.called import replicated, without_meeting
+from fredholm.distributed.processes import ALONE, Processes
 from fredholm.operators import collect_auxiliary_losses
 from fredholm.quadrature.quadrature import Quadrature
 from fredholm.storage.tensors import fill, refuse_misfits
 from fredholm.tasks.task import Batch, Task
 
+from .batches import Share
 from .config import TrainingConfig
 from .device import choose_device, move
 from .parameter_groups import parameter_groups
@@ -79,6 +83,7 @@ class Learner:
         num_steps: length of the schedule.
         start: tensors of the model by name, in place of its own first ones.
         is_new: whether nothing was learnt yet, so that what is computed from the training split is to be set.
+        processes: that train the model together; a step of all is that of one up to rounding.
     """
 
     def __init__(
@@ -89,13 +94,15 @@ class Learner:
         start: Mapping[str, Tensor] | None = None,
         *,
         is_new: bool = True,
+        processes: Processes = ALONE,
     ) -> None:
-        self.device = choose_device(config.device)
+        self.device = choose_device(config.device, processes)
         model = task.model()
         fill(model, start or {})
         self.model = model.to(self.device)
         if is_new:
             task.initialise(self.model, self.device)
+        processes.equalise(self.model)
         self.average = ExponentialMovingAverage(self.model, config.ema_decay)
         self.optimizer = torch.optim.AdamW(
             parameter_groups(self.model, config.weight_decay),
@@ -104,14 +111,19 @@ class Learner:
             eps=config.adam_epsilon,
             fused=True,
         )
-        self._task, self._config, self._num_steps = task, config, num_steps
+        self._called = replicated(self.model, processes)
+        self._task, self._config, self._num_steps, self._processes = task, config, num_steps, processes
         sampling = {p for m in self.model.modules() if isinstance(m, Quadrature) for p in m.parameters()}
         # in the model's order: that of a set differs from run to run, and with it the rounding of a norm
         self._sampling = [p for p in self.model.parameters() if p in sampling]
         self._others = [p for p in self.model.parameters() if p not in sampling]
 
-    def update(self, batch: Batch, step: int) -> StepReport:
-        """Takes optimiser step number ``step``, counted from 0, on the mean loss of ``batch`` (on the CPU).
+    def update(self, share: Share, step: int) -> StepReport:
+        """Takes optimiser step number ``step``, counted from 0, on the mean loss of a batch.
+
+        Args:
+            share: this process's, on the CPU.
+            step: counted from 0.
 
         Raises:
             NonFiniteError: before anything is changed.
@@ -122,7 +134,7 @@ class Learner:
             group["lr"] = rate
         self.model.train()
         self.optimizer.zero_grad()
-        loss = self._backward(batch)
+        loss = self._backward(share)
         norm = float(nn.utils.clip_grad_norm_(self._others, config.gradient_clip))
         sampling_norm = float(nn.utils.clip_grad_norm_(self._sampling, config.gradient_clip))
         if not math.isfinite(loss):
@@ -168,23 +180,33 @@ class Learner:
         for group in self.optimizer.param_groups:
             yield from zip(group["param_names"], group["params"], strict=True)
 
-    def _backward(self, batch: Batch) -> float:
+    def _backward(self, share: Share) -> float:
         """Accumulates the gradient of the batch's mean loss, and of what is learned beside it, part by part.
 
         Returns:
             the task's mean loss.
         """
-        total, size = self._task.num_targets(batch), len(next(iter(batch.values())))
-        parts = zip(*(tensor.tensor_split(self._config.accumulation) for tensor in batch.values()), strict=True)
-        dtype = self._config.dtype
+        # as many parts on every process, of which each must take part in all
+        largest = -(-share.num_examples // self._processes.size)
+        num_parts = min(self._config.accumulation, largest)
+        parts = zip(*(tensor.tensor_split(num_parts) for tensor in share.rows.values()), strict=True)
         losses = []
-        for tensors in parts:
-            if len(tensors[0]) == 0:  # a last batch with fewer examples than parts
-                continue
-            part = move(dict(zip(batch, tensors, strict=True)), self.device)
-            autocast = torch.autocast(self.device.type, dtype=dtype, enabled=dtype != torch.float32)
-            with autocast, collect_auxiliary_losses() as beside:
-                loss = self._task.loss(self.model, part) / total
-            torch.stack([loss.float(), *(len(tensors[0]) / size * extra.float() for extra in beside)]).sum().backward()
-            losses.append(loss.detach())
-        return float(torch.stack(losses).sum())
+        for number, tensors in enumerate(parts, start=1):
+            counts = share.counts and len(tensors[0]) > 0
+            rows = tensors if len(tensors[0]) else [tensor[:1] for tensor in share.rows.values()]
+            part = move(dict(zip(share.rows, rows, strict=True)), self.device)
+            with without_meeting(self._called) if number < num_parts else contextlib.nullcontext():
+                whole, loss = self._called(self._losses, part, share)
+                # the mean over processes of as many times the sum is their sum
+                (whole * (self._processes.size if counts else 0)).backward()
+            losses.append(loss.detach() * counts)
+        return float(self._processes.sum_(torch.stack(losses).sum()))
+
+    def _losses(self, model: nn.Module, part: Batch, share: Share) -> tuple[Tensor, Tensor]:
+        """What a part adds to the batch's mean loss with what is learned beside it, and without."""
+        dtype = self._config.dtype
+        autocast = torch.autocast(self.device.type, dtype=dtype, enabled=dtype != torch.float32)
+        with autocast, collect_auxiliary_losses() as beside:
+            loss = self._task.loss(model, part) / share.num_targets
+        weight = len(next(iter(part.values()))) / share.num_examples
+        return torch.stack([loss.float(), *(weight * extra.float() for extra in beside)]).sum(), loss

@@ -34,6 +34,12 @@ def derived_generator(*key: int) -> torch.Generator:
     return torch.Generator().manual_seed(int(state))
 
 
+def own_seed(seed: int, rank: int, step: int) -> int:
+    """The seed of a process from a step on, for what is drawn by each for itself, such as dropout."""
+    # Five key numbers, which no other stream of a run has.
+    return int(torch.randint(MAX_SEED, (), generator=derived_generator(seed, rank, step, 0, 0)))
+
+
 def _check_seed(seed: int) -> None:
     if not 0 <= seed <= MAX_SEED:
         raise ValueError(f"seed is {seed}; expected an integer from 0 to {MAX_SEED}")

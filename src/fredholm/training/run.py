@@ -8,8 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any, NamedTuple, final
 
+import torch
 from torch import Tensor, nn
 
+from fredholm._version import __version__
+from fredholm.distributed.processes import ALONE, Processes
 from fredholm.encoders.encoder import Encoder
 from fredholm.storage.config_json import to_json
 from fredholm.storage.model_folder import ModelFolder
@@ -31,7 +34,7 @@ from fredholm.training.storage.run_folder import RunFolder
 
 from .config import TrainingConfig
 from .device import choose_device
-from .progress import print_line
+from .progress import muted, print_line
 from .random_state import seed_everything
 from .scoring import score_split
 from .trained_folder import KIND, TrainedFolder
@@ -202,6 +205,7 @@ def train(
     on_start: Callable[[], None] | None = None,
     needs_measure: bool = True,
     reads_test: bool = True,
+    processes: Processes = ALONE,
 ) -> Result:
     """Trains in the folder ``path``.
 
@@ -218,34 +222,47 @@ def train(
         on_start: is called once the data were read, before the first step.
         needs_measure: refuse data of which nothing is held out.
         reads_test: measure the end on the test split; else on the validation split, and the test split is not read.
+        processes: that train together (`distributed.joined`), each of which calls this with the same arguments. All
+            read the data, the folder and each other's words; the first one alone writes and prints.
 
     Returns:
         The metrics of the averaged model that was best on the validation split, on the test split; see `Trainer.fit`.
 
     Raises:
         ValueError: the folder holds something else, a run of another config or on other data, another process trains in
-            it, or epochs and patience leave it nothing to do.
+            it, epochs and patience leave it nothing to do, or processes were given other configs or data.
+        OtherProcessError: another process came to one of these.
         DivergedError, InterruptedRunError, OSError: see ``Trainer.fit``.
     """
-    if not resume:
-        refuse_occupied(path)
     folder = RunFolder(path)
-    with contextlib.ExitStack() as writing:
-        if folder.is_new():
-            # what cannot be trained leaves no folder behind
-            opened = _begun(config, tasks, needs_measure=needs_measure, reads_test=reads_test)
-            writing.enter_context(only_writer(path))
-            if not folder.is_new():
-                raise ValueError(f"{path}: another process has trained here meanwhile; choose another folder")
-            folder.write(config, opened.task.facts, opened.own_files)
-        else:
-            writing.enter_context(only_writer(path))
-            opened = _resumed(config, folder, tasks, accept_new_data=accept_new_data)
-        trainer = Trainer(opened.task, config.training, config.seed, folder, opened.start, reads_test=reads_test)
+    with contextlib.ExitStack() as entered:
+        if not processes.is_first:
+            entered.enter_context(muted())
+        if not resume:
+            processes.on_first(lambda: refuse_occupied(path))
+        _refuse_other_configs(config, processes)
+        is_new = processes.from_first(folder.is_new())
+        with processes.first_ahead():
+            if is_new:
+                # what cannot be trained leaves no folder behind
+                opened = _begun(config, tasks, processes, needs_measure=needs_measure, reads_test=reads_test)
+                if processes.is_first:
+                    entered.enter_context(only_writer(path))
+                    if not folder.is_new():
+                        raise ValueError(f"{path}: another process has trained here meanwhile; choose another folder")
+                    folder.write(config, opened.task.facts, opened.own_files)
+            else:
+                if processes.is_first:
+                    entered.enter_context(only_writer(path))
+                opened = _resumed(config, folder, tasks, processes, accept_new_data=accept_new_data)
+        _refuse_other_data(opened, processes)
+        trainer = Trainer(
+            opened.task, config.training, config.seed, folder, opened.start, reads_test=reads_test, processes=processes
+        )
         if opened.has_new_data and trainer.progress.is_done:
             raise ValueError(f"{path} has ended, and would learn nothing from other data; pass more epochs to go on")
         if opened.is_changed:
-            folder.write(config, opened.task.facts, opened.own_files)
+            processes.on_first(lambda: folder.write(config, opened.task.facts, opened.own_files))
         if on_start is not None:
             on_start()
         if trainer.progress.step:
@@ -267,10 +284,36 @@ class _Opened(NamedTuple):
     has_new_data: bool = False
 
 
-def _begun(config: Run.Config, tasks: Sequence[type[Task]], *, needs_measure: bool, reads_test: bool) -> _Opened:
+def _refuse_other_configs(config: Run.Config, processes: Processes) -> None:
+    """Raises a ValueError, the same on all, where processes are not of one version or were given other configs."""
+    saying = processes.gather((__version__, torch.__version__, to_json(config)))
+    for rank, (*versions, other) in enumerate(saying):
+        for name, own, first in zip(("fredholm", "torch"), versions, saying[0][:2], strict=False):
+            if own != first:
+                raise ValueError(f"rank {rank} has {name} {own}, rank 0 has {first}; install one version everywhere")
+        if difference := first_difference(saying[0][2], other):
+            raise ValueError(
+                f"rank 0 and rank {rank} were given different configs ({difference}); start all with one command"
+            )
+
+
+def _refuse_other_data(opened: _Opened, processes: Processes) -> None:
+    """Raises a ValueError, the same on all, where processes have read other data."""
+    saying = processes.gather((opened.own_files[FINGERPRINT], to_json(opened.task.facts)))
+    first = Fingerprint.of_text(saying[0][0])
+    for rank, (text, facts) in enumerate(saying):
+        if difference := Difference.between(first, Fingerprint.of_text(text)):
+            raise ValueError(f"rank 0 and rank {rank} read different data: {difference}; give all the same files")
+        if told := first_difference(saying[0][1], facts):
+            raise ValueError(f"rank 0 and rank {rank} learnt different facts from their data ({told})")
+
+
+def _begun(
+    config: Run.Config, tasks: Sequence[type[Task]], processes: Processes, *, needs_measure: bool, reads_test: bool
+) -> _Opened:
     """A new run."""
     seed_everything(config.seed)
-    machine = describe_numerics(choose_device(config.training.device))
+    machine = describe_numerics(choose_device(config.training.device, processes), processes.size)
     with noting() as read:
         task = config.task.build()
         start = _start(config, task, tasks)
@@ -282,7 +325,14 @@ def _begun(config: Run.Config, tasks: Sequence[type[Task]], *, needs_measure: bo
     return _Opened(task, start, _own_files(Fingerprint.of(read, config.task.data), machine))
 
 
-def _resumed(config: Run.Config, folder: RunFolder, tasks: Sequence[type[Task]], *, accept_new_data: bool) -> _Opened:
+def _resumed(
+    config: Run.Config,
+    folder: RunFolder,
+    tasks: Sequence[type[Task]],
+    processes: Processes,
+    *,
+    accept_new_data: bool,
+) -> _Opened:
     """A run that goes on.
 
     Raises:
@@ -314,7 +364,7 @@ def _resumed(config: Run.Config, folder: RunFolder, tasks: Sequence[type[Task]],
     if difference:
         print_line(f"{folder.path}: goes on with other data: {difference}")
     now = dataclasses.replace(now, start=(before.start if before else {}) | now.start)
-    own_files = _own_files(now, _told_machine(folder, config))
+    own_files = _own_files(now, _told_machine(folder, config, processes))
     is_same = to_json(saved) == to_json(config) and all(folder.text(name) == own_files[name] for name in own_files)
     return _Opened(task, start, own_files, is_changed=not is_same, has_new_data=bool(difference))
 
@@ -344,9 +394,10 @@ def _known_data(folder: RunFolder | TrainedFolder) -> Fingerprint:
         raise ValueError(f"{file}: {error}; put it back as it was") from error
 
 
-def _told_machine(folder: RunFolder, config: Run.Config) -> dict[str, str]:
+def _told_machine(folder: RunFolder, config: Run.Config, processes: Processes) -> dict[str, str]:
     """What the digits depend on here; prints what of it is other than before."""
-    now, text = describe_numerics(choose_device(config.training.device)), folder.text(MACHINE)
+    device = choose_device(config.training.device, processes)
+    now, text = describe_numerics(device, processes.size), folder.text(MACHINE)
     if told := other_numerics(json.loads(text or "{}"), now):
         print_line(f"digits may differ: {told}")
     return now

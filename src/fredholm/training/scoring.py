@@ -3,6 +3,7 @@
 import torch
 from torch import nn
 
+from fredholm.distributed.processes import ALONE, Processes
 from fredholm.tasks.splits.splits import HeldOut
 from fredholm.tasks.task import Task
 
@@ -12,20 +13,40 @@ from .progress import progress_bar
 
 @torch.no_grad()
 def score_split(
-    task: Task, split: HeldOut, model: nn.Module, *, batch_size: int, device: torch.device, dtype: torch.dtype
+    task: Task,
+    split: HeldOut,
+    model: nn.Module,
+    *,
+    batch_size: int,
+    device: torch.device,
+    dtype: torch.dtype,
+    processes: Processes = ALONE,
 ) -> dict[str, float]:
     """All of the task's metrics over a whole split, which has examples.
 
     Args:
+        task: whose they are.
+        split: of its data.
         model: on ``device``, in evaluation mode.
+        batch_size: examples that are computed at once.
+        device: where to compute.
         dtype: float32, or a lower precision to compute in by autocast.
+        processes: that compute a part each, and all get what one would up to rounding.
     """
+    from torchmetrics import Metric
+
     metrics = {name: metric.to(device) for name, metric in task.metrics().items()}
+    indices = torch.arange(task.num_held_out(split))
+    is_shared = 1 < processes.size <= len(indices)  # a metric of no example joins no others
+    for part in (part for metric in metrics.values() for part in metric.modules()):
+        if isinstance(part, Metric):
+            part.sync_on_compute = is_shared
+    own = indices[processes.rows(len(indices))] if is_shared else indices
     with (
-        progress_bar(split, task.num_held_out(split), unit="example") as bar,
+        progress_bar(split, len(own), unit="example") as bar,
         torch.autocast(device.type, dtype=dtype, enabled=dtype != torch.float32),
     ):
-        for indices in torch.arange(task.num_held_out(split)).split(batch_size):
-            task.score(model, move(task.held_out_batch(split, indices), device), metrics)
-            bar.update(len(indices))
+        for some in own.split(batch_size):
+            task.score(model, move(task.held_out_batch(split, some), device), metrics)
+            bar.update(len(some))
     return {name: float(metric.compute()) for name, metric in metrics.items()}

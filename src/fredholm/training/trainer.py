@@ -1,32 +1,32 @@
 """The training loop: epochs, evaluation, logs and checkpoints round a learner."""
 
 import contextlib
-import copy
 import dataclasses
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import final
+from typing import Any, final
 
 from torch import Tensor, nn
 
+from fredholm.distributed.processes import ALONE, OtherProcessError, Processes, is_of_loss
 from fredholm.storage.atomic import write_file
 from fredholm.storage.config_json import from_json, to_json
-from fredholm.storage.tensors import model_tensors, tensor_bytes
+from fredholm.storage.tensors import fill, model_tensors, tensor_bytes
 from fredholm.tasks.splits.splits import HeldOut
-from fredholm.tasks.task import Batch, Task
+from fredholm.tasks.task import Task
 from fredholm.training.storage.checkpoint import AVERAGE, OPTIMIZER, WEIGHTS, Checkpoints
 from fredholm.training.storage.metrics_log import LogMark, MetricsLog
 from fredholm.training.storage.run_folder import RunFolder
 
-from .batches import EpochBatches, LostWorkerError, iterate
+from .batches import EpochBatches, LostWorkerError, Share, iterate
 from .config import TrainingConfig
 from .interruption import InterruptedRunError, Interruption
 from .learner import Learner, NonFiniteError, StepReport
 from .progress import print_line, progress_bar
-from .random_state import random_state, restore_random_state, seed_everything
+from .random_state import own_seed, random_state, restore_random_state, seed_everything
 from .scoring import score_split
 
 OVERFITTING = 1.05
@@ -79,10 +79,11 @@ class Trainer:
         folder: an existing run folder; if it has a checkpoint the run goes on from the last.
         start: tensors of the model by name, in place of its own first ones; not read where there is a checkpoint.
         reads_test: measure the chosen weights on the test split, where there is one; else it is never read.
+        processes: that train together; the first alone writes.
 
     Raises:
-        ValueError: an empty split; a checkpoint that is damaged or of another run; or one that was asked for other
-            epochs or another patience, by which nothing is left to do.
+        ValueError: an empty split; fewer examples a batch than processes; a checkpoint that is damaged or of another
+            run; or one that was asked for other epochs or another patience, by which nothing is left to do.
     """
 
     def __init__(
@@ -94,17 +95,26 @@ class Trainer:
         start: Mapping[str, Tensor] | None = None,
         *,
         reads_test: bool = True,
+        processes: Processes = ALONE,
     ) -> None:
         check_examples(task, config)
+        if config.batch_size < processes.size:
+            raise ValueError(
+                f"training.batch_size is {config.batch_size}, and {processes.size} processes share each batch; pass "
+                f"{processes.size} or more"
+            )
         seed_everything(seed)
-        folder.recover()
-        self._checkpoints = folder.checkpoints
-        step = self._checkpoints.last_step()
+        processes.on_first(folder.recover)
+        self._checkpoints, self._processes = folder.checkpoints, processes
+        step = processes.from_first(self._checkpoints.last_step())
         self._steps_per_epoch = math.ceil(task.num_train / config.batch_size)
         self.num_steps = config.epochs * self._steps_per_epoch
-        self.learner = Learner(task, config, self.num_steps, start, is_new=step is None)
+        self.learner = Learner(task, config, self.num_steps, start, is_new=step is None, processes=processes)
+        if not processes.is_first:
+            seed_everything(own_seed(seed, processes.rank, 0))
         self.progress = Progress(epochs=config.epochs, patience=config.patience)
         self._log_mark, self._before = LogMark(), None
+        self._log: MetricsLog | None = None
         self._task, self._config, self._seed, self._folder = task, config, seed, folder
         self._has_valid = task.num_held_out("valid") > 0
         self._measured_split = measured_split(task, reads_test=reads_test)
@@ -131,24 +141,30 @@ class Trainer:
         progress, config = self.progress, self._config
         if progress.is_done:
             return progress.metrics
-        self._log = MetricsLog(
-            self._folder.path, mark=self._log_mark, step=progress.step, tensorboard=config.tensorboard
-        )
+        if self._processes.is_first:
+            self._log = MetricsLog(
+                self._folder.path, mark=self._log_mark, step=progress.step, tensorboard=config.tensorboard
+            )
         if self._before is not None:
             self._tell_new_end(self._before)
         bar = progress_bar("train", self.num_steps, unit="step", initial=progress.step)
         workers, pinned = config.num_workers, self.learner.device.type == "cuda"
         try:
-            with Interruption() as interruption, self._checkpoints.in_background(), bar:
+            with (
+                Interruption(is_alone=self._processes.size == 1) as interruption,
+                self._losing(interruption),
+                self._checkpoints.in_background(),
+                bar,
+            ):
                 if config.epochs == 0 and progress.best_step < 0:
                     self._evaluate()
                 while progress.epoch < config.epochs and not self._is_spent:
                     self._clock, self._examples = time.perf_counter(), 0
-                    batches = EpochBatches(self._task, config.batch_size, self._seed, progress.epoch)
+                    batches = EpochBatches(self._task, config.batch_size, self._seed, progress.epoch, self._processes)
                     made = iterate(batches, progress.batch, num_workers=workers, pin_memory=pinned)
                     with contextlib.closing(made):
-                        for batch in made:
-                            self._step(batch, batches.indices[progress.batch])
+                        for share in made:
+                            self._step(share, batches)
                             bar.update()
                             self._save_between(interruption, is_last=progress.batch == len(batches))
                     self._finish_epoch()
@@ -156,11 +172,24 @@ class Trainer:
                 self._measure()
                 self._stop_if_asked(interruption)
         except LostWorkerError as error:
-            self._save()
-            raise LostWorkerError(f"{error}; {self._saved}; where memory is short, lower num_workers") from error
+            if self._processes.size == 1:  # else the others are in the midst of a step
+                self._save()
+                raise LostWorkerError(f"{error}; {self._saved}; where memory is short, lower num_workers") from error
+            raise LostWorkerError(f"{error}; {self._kept}; where memory is short, lower num_workers") from error
         finally:
-            self._log.close()
+            if self._log is not None:
+                self._log.close()
         return progress.metrics
+
+    @contextlib.contextmanager
+    def _losing(self, interruption: Interruption) -> Iterator[None]:
+        """While entered, a process that has lost another one, and is asked to stop for that, ends without a word."""
+        try:
+            yield
+        except RuntimeError as error:
+            if interruption.signal_number is None or not is_of_loss(error):
+                raise
+            raise OtherProcessError("another process has ended") from error
 
     def _ask_again(self) -> None:
         """Takes up a run that was asked for other epochs or another patience, be it done or not.
@@ -196,7 +225,7 @@ class Trainer:
                 f"{config.epochs} epochs in place of {before.epochs}: from here on the schedule is that of "
                 f"{config.epochs} epochs; the learning rate {moves} {rate:.3g}"
             )
-            self._log.write("schedule", step, {"epoch": before.epoch, "epochs": config.epochs, "learning_rate": rate})
+            self._write("schedule", {"epoch": before.epoch, "epochs": config.epochs, "learning_rate": rate})
         if before.is_done and self._task.num_held_out("test"):
             print_line("the test split was read when the run ended before; it is read again at the new end")
 
@@ -206,12 +235,17 @@ class Trainer:
         patience = self._config.patience
         return patience is not None and self.progress.worse >= patience
 
-    def _step(self, batch: Batch, indices: Tensor) -> None:
+    def _write(self, kind: str, values: dict[str, int | float]) -> None:
+        """A line of the log, which the first process keeps."""
+        if self._log is not None:
+            self._log.write(kind, self.progress.step, values)
+
+    def _step(self, share: Share, batches: EpochBatches) -> None:
         progress = self.progress
         try:
-            report = self.learner.update(batch, progress.step)
+            report = self.learner.update(share, progress.step)
         except NonFiniteError as error:
-            self._dump(batch, indices)
+            self._processes.on_first(lambda: self._dump(batches))
             raise DivergedError(
                 f"{error} at step {progress.step} (epoch {progress.epoch}); the batch is saved in {self._dump_file}; "
                 "try a lower learning_rate, a longer warm-up or precision float32"
@@ -221,7 +255,7 @@ class Trainer:
         progress.loss_sum += report.loss
         progress.epoch_loss_sum += report.loss
         progress.num_losses += 1
-        self._examples += len(indices)
+        self._examples += share.num_examples
         if progress.step % self._config.log_every == 0 or progress.step == self.num_steps:
             self._log_training(report)
 
@@ -234,7 +268,7 @@ class Trainer:
             "gradient_norm": report.gradient_norm,
             "examples_per_second": self._examples / (now - self._clock),
         }
-        self._log.write("train", progress.step, values)
+        self._write("train", values)
         progress.loss_sum, progress.num_losses = 0.0, 0
         self._clock, self._examples = now, 0
 
@@ -292,13 +326,16 @@ class Trainer:
         """Measures the chosen model once, on the test split, or where none is read on the validation split."""
         progress, objective = self.progress, self._task.objective
         model, chosen = self.learner.average.model, progress.best_step
+        own = None
         if chosen not in (-1, progress.step):
-            model = copy.deepcopy(model)  # a new one would draw, and a longer run would go on otherwise
+            own = {name: tensor.clone() for name, tensor in model_tensors(model).items()}
             self._checkpoints.load_weights(chosen, model)
         if self._measured_split == "test":
             progress.metrics = self._score("test", model)
         elif self._has_valid and chosen != progress.step:
             progress.metrics = self._score("valid", model)
+        if own is not None:
+            fill(model, own)  # a longer run goes on from these
         progress.is_done = True
         step = progress.step if chosen < 0 else chosen
         if (split := self._measured_split) is not None:
@@ -313,12 +350,14 @@ class Trainer:
     def _score(self, split: HeldOut, model: nn.Module) -> dict[str, float]:
         progress, config, start = self.progress, self._config, time.perf_counter()
         size, device, dtype = config.evaluation_batch_size, self.learner.device, config.dtype
-        found = score_split(self._task, split, model, batch_size=size, device=device, dtype=dtype)
+        found = score_split(
+            self._task, split, model, batch_size=size, device=device, dtype=dtype, processes=self._processes
+        )
         rate = self._task.num_held_out(split) / (time.perf_counter() - start)
         told = {"epoch": progress.epoch, **found, "examples_per_second": rate}
         if split == "test":
             told["unix_time"] = time.time()  # when the test split was read
-        self._log.write(split, progress.step, told)
+        self._write(split, told)
         return found
 
     def _save_between(self, interruption: Interruption, *, is_last: bool) -> None:
@@ -330,11 +369,12 @@ class Trainer:
             self._save()
 
     def _stop_if_asked(self, interruption: Interruption) -> None:
-        if interruption.signal_number is not None:
+        number = self._processes.largest(interruption.signal_number or 0)
+        if number:
             if not self.progress.is_done:
                 self._save()
-                self._checkpoints.wait()
-            raise InterruptedRunError(interruption.signal_number, f"interrupted; {self._saved}")
+                self._processes.on_first(self._checkpoints.wait)
+            raise InterruptedRunError(number, f"interrupted; {self._saved}")
 
     @property
     def _saved(self) -> str:
@@ -344,14 +384,22 @@ class Trainer:
             return f"the run in {path} is done"
         return f"step {progress.step} of {self.num_steps} is saved in {path}, --resume goes on"
 
+    @property
+    def _kept(self) -> str:
+        """What is said of the checkpoint that there is."""
+        step = self._checkpoints.last_step()
+        return "there is no checkpoint yet" if step is None else f"the checkpoint of step {step} stays"
+
     def _save(self) -> None:
         self._refuse_non_finite()
-        state = {
-            "progress": to_json(self.progress),
-            "random": random_state(),
-            "log": to_json(self._log.mark()),
-        }
-        self._checkpoints.save(self.progress.step, self._tensors(), state, self.progress.best_step)
+        random, progress = self._processes.gather(random_state()), self.progress
+
+        def save() -> None:
+            assert self._log is not None
+            state = {"progress": to_json(progress), "random": random, "log": to_json(self._log.mark())}
+            self._checkpoints.save(progress.step, self._tensors(), state, progress.best_step)
+
+        self._processes.on_first(save)
 
     def _tensors(self) -> dict[str, dict[str, Tensor]]:
         """What a checkpoint holds, by file."""
@@ -367,11 +415,9 @@ class Trainer:
         for file, tensors in self._tensors().items():
             for name, tensor in tensors.items():
                 if tensor.is_floating_point() and not tensor.isfinite().all():
-                    kept = self._checkpoints.last_step()
-                    rest = "there is no checkpoint yet" if kept is None else f"the checkpoint of step {kept} stays"
                     raise DivergedError(
-                        f"{name} of {file} is not finite after step {self.progress.step}, which is not saved; {rest}; "
-                        "try a lower learning_rate, a longer warm-up or precision float32"
+                        f"{name} of {file} is not finite after step {self.progress.step}, which is not saved; "
+                        f"{self._kept}; try a lower learning_rate, a longer warm-up or precision float32"
                     )
 
     def _restore(self, step: int) -> None:
@@ -392,14 +438,31 @@ class Trainer:
         checkpoints.load_weights(step, self.learner.average.model, AVERAGE)
         try:
             self._log_mark = from_json(state.get("log"), LogMark, (), "log")
-            restore_random_state(state.get("random"))
+            self._restore_random_state(state.get("random"), step)
         except ValueError as error:
             raise ValueError(f"{where} is of another version: {error}") from error
         self.progress = progress
-        checkpoints.keep((step, progress.best_step))
+        self._processes.gather(None)  # all have read
+        if self._processes.is_first:
+            checkpoints.keep((step, progress.best_step))
 
-    def _dump(self, batch: Batch, indices: Tensor) -> None:
+    def _restore_random_state(self, states: Any, step: int) -> None:
+        """Takes up the generators of this process; one that was not there begins anew.
+
+        Raises:
+            ValueError: they are no states of generators.
+        """
+        if not isinstance(states, list) or not states:
+            raise ValueError("it has no state of the random generators here")
+        rank = self._processes.rank
+        if rank < len(states):
+            restore_random_state(states[rank])
+        else:
+            seed_everything(own_seed(self._seed, rank, step))
+
+    def _dump(self, batches: EpochBatches) -> None:
         progress = self.progress
+        batch, indices = batches.whole(progress.batch), batches.indices[progress.batch]
         notes = {"step": progress.step, "epoch": progress.epoch, "batch": progress.batch, "seed": self._seed}
         write_file(self._dump_file, tensor_bytes({**batch, "indices": indices}, notes))
 

@@ -39,7 +39,8 @@ def config(folder: Path, **settings: Any) -> LanguageModelling.Config:
 
 
 def everything(task: Task, epoch: int, seed: int = 0, num_workers: int = 0) -> list[Batch]:
-    return list(iterate(EpochBatches(task, 5, seed, epoch), 0, num_workers=num_workers, pin_memory=False))
+    made = iterate(EpochBatches(task, 5, seed, epoch), 0, num_workers=num_workers, pin_memory=False)
+    return [share.rows for share in made]
 
 
 def counted(batches: list[Batch]) -> list[int]:
@@ -76,7 +77,7 @@ def test_epochs_are_cut_at_other_places_that_the_seed_tells(tmp_path: Path) -> N
 def test_a_run_that_stopped_goes_on_with_the_same_blocks(tmp_path: Path) -> None:
     task = config(tmp_path).build()
     whole = everything(task, 2)
-    rest = list(iterate(EpochBatches(task, 5, 0, 2), 3, num_workers=0, pin_memory=False))
+    rest = [share.rows for share in iterate(EpochBatches(task, 5, 0, 2), 3, num_workers=0, pin_memory=False)]
     for one, other in zip(whole[3:], rest, strict=True):
         assert torch.equal(one["inputs"], other["inputs"])
         assert torch.equal(one["targets"], other["targets"])

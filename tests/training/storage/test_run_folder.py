@@ -16,6 +16,7 @@ from torch import Tensor
 
 from fredholm.storage.integrity import listed, seal
 from fredholm.training import Checkpoints, DivergedError, Learner, Run, RunFolder, StepReport, train
+from fredholm.training.batches import Share
 from fredholm.training.run import read_trained
 from fredholm.training.storage.checkpoint import AVERAGE, OPTIMIZER, WEIGHTS
 from tests.refusals import refused
@@ -261,8 +262,8 @@ def test_checkpoints_and_files_of_another_seed_are_refused(trained: Path, tmp_pa
 def test_weights_that_are_not_finite_are_not_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, which: str) -> None:
     update = Learner.update
 
-    def diverging(self: Learner, batch: dict[str, Tensor], step: int) -> StepReport:
-        report = update(self, batch, step)
+    def diverging(self: Learner, share: Share, step: int) -> StepReport:
+        report = update(self, share, step)
         if step == 7:  # saved next is step 8
             model = self.model if which == "model" else self.average.model
             model.get_parameter("0.bias").data[3] = torch.inf
@@ -328,14 +329,14 @@ def test_an_optimiser_that_does_not_fit_is_one_clear_error(
         (("progress", "metrics"), [1], "progress.metrics is [1]; expected an object"),
         (("progress",), None, "progress is None"),
         (("log", "bytes"), 1.5, "log.bytes is 1.5; expected int"),
-        (("random", "torch"), "00", "no state of the random generators here"),
-        (("random", "numpy", "position"), 10**6, "no state of the random generators here"),
-        (("random", "python", "words"), "zz", "no state of the random generators here"),
+        (("random", 0, "torch"), "00", "no state of the random generators here"),
+        (("random", 0, "numpy", "position"), 10**6, "no state of the random generators here"),
+        (("random", 0, "python", "words"), "zz", "no state of the random generators here"),
         (("random",), [], "no state of the random generators here"),
     ],
 )
 def test_a_state_that_does_not_fit_is_one_clear_error(
-    tmp_path: Path, place: tuple[str, ...], value: object, message: str
+    tmp_path: Path, place: tuple[Any, ...], value: object, message: str
 ) -> None:
     run(tmp_path / "a", toy_run(epochs=1))
     checkpoints = RunFolder(tmp_path / "a").checkpoints

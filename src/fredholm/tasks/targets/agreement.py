@@ -10,6 +10,7 @@ Legend
 What is not defined, where all true or all told numbers are alike, is 0.
 """
 
+import functools
 from abc import ABC, abstractmethod
 from typing import final
 
@@ -30,22 +31,34 @@ class R2(Metric):
     def __init__(self, num_targets: int) -> None:
         super().__init__()
         for name in ("missed", "mean", "spread"):
-            self.add_state(name, default=torch.zeros(num_targets, dtype=torch.float64))
-        self.add_state("count", default=torch.zeros((), dtype=torch.float64))
+            self.add_state(name, default=torch.zeros(num_targets, dtype=torch.float64), dist_reduce_fx=None)
+        self.add_state("count", default=torch.zeros((), dtype=torch.float64), dist_reduce_fx=None)
 
     def update(self, told: Tensor, true: Tensor) -> None:
-        """Adds a batch of both `(B, T)`; means and squares are joined as by Chan, Golub and LeVeque (1979)."""
+        """Adds a batch of both `(B, T)`."""
         told, true = told.double(), true.double()
-        own_mean, added = true.mean(0), len(true)
-        total, moved = self.count + added, own_mean - self.mean
-        self.missed += (true - told).square().sum(0)
-        self.spread += (true - own_mean).square().sum(0) + moved.square() * self.count * added / total
-        self.mean += moved * added / total
-        self.count = total
+        mean = true.mean(0)
+        own = (true - told).square().sum(0), (true - mean).square().sum(0), mean, self.count.new_tensor(len(true))
+        self.missed, self.spread, self.mean, self.count = _of_both(self._sums, own)
 
     def compute(self) -> Tensor:
         """A float64 scalar of at most 1."""
-        return torch.where(self.spread > 0, 1 - self.missed / self.spread, 0.0).mean()
+        # those of several processes lie above each other
+        sums = functools.reduce(_of_both, zip(*self._sums, strict=True)) if self.count.ndim else self._sums
+        missed, spread, *_ = sums
+        return torch.where(spread > 0, 1 - missed / spread, 0.0).mean()
+
+    @property
+    def _sums(self) -> tuple[Tensor, ...]:
+        return self.missed, self.spread, self.mean, self.count
+
+
+def _of_both(some: tuple[Tensor, ...], others: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """The sums of two sets of examples together, as by Chan, Golub and LeVeque (1979)."""
+    (missed, spread, mean, count), (their_missed, their_spread, their_mean, their_count) = some, others
+    total, moved = count + their_count, their_mean - mean
+    added = their_spread + moved.square() * count * their_count / total
+    return missed + their_missed, spread + added, mean + moved * their_count / total, total
 
 
 class Correlation(Metric, ABC):

@@ -28,17 +28,19 @@ def describe_machine() -> dict[str, dict[str, str]]:
     }
 
 
-def describe_numerics(device: torch.device) -> dict[str, str]:
+def describe_numerics(device: torch.device, num_processes: int = 1) -> dict[str, str]:
     """What the digits of a run depend on beside its config, seed and data, in words.
 
     Args:
         device: where it computes.
+        num_processes: that share its batches.
     """
     threads = torch.get_num_threads()
     return {
         "fredholm": f"fredholm {__version__}",
         "torch": f"torch {torch.__version__}",
         "threads": f"{threads} thread{'s' if threads > 1 else ''}",
+        "processes": f"{num_processes} process{'es' if num_processes > 1 else ''}",
         "processor": _processor(),
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
     }

@@ -1,0 +1,230 @@
+"""The processes that train one model, as torchrun starts them, and what they tell each other.
+
+Values travel by collectives of ``torch.distributed`` on the CPU, through gloo; gradients on the model's device, through
+NCCL on CUDA. Of an error that ends a run one process speaks (`is_to_tell`): the one where it arose.
+"""
+
+import contextlib
+import datetime
+import os
+import re
+import socket
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeVar, final
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.distributed_c10d import Store
+from torch.distributed.elastic.multiprocessing.errors import get_error_handler
+from torch.distributed.rendezvous import rendezvous
+
+Value = TypeVar("Value")
+
+RESTARTS, RESULTS = "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_ERROR_FILE"
+_JOINING = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+"""What torchrun tells a process in its environment."""
+_LOST = re.compile(r"gloo|nccl|process ?group|connection (closed|reset)|broken pipe|socket|store", re.IGNORECASE)
+_WAIT_FOR_FIRST = datetime.timedelta(seconds=2)
+"""In which the first process meets an error that all meet, and tells it."""
+_WAIT_FOR_END = 10.0
+"""Seconds in which torchrun ends the processes that have lost another one."""
+
+_store: Store | None = None
+
+
+@final
+class OtherProcessError(Exception):
+    """Another process has failed, and says so itself."""
+
+
+@final
+@dataclass(frozen=True)
+class Processes:
+    """The processes of one run, as one of them sees them; by default it is alone, and nothing is sent.
+
+    Args:
+        rank: of this process, from 0.
+        size: how many there are.
+        local_rank: its number on this machine, which is that of its GPU.
+    """
+
+    rank: int = 0
+    size: int = 1
+    local_rank: int = 0
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this is the process that writes and prints."""
+        return self.rank == 0
+
+    @property
+    def name(self) -> str:
+        """Of this process, for messages."""
+        return f"rank {self.rank} of {self.size} on {socket.gethostname()}"
+
+    def gather(self, value: Value) -> list[Value]:
+        """A plain value of each process, by rank."""
+        if self.size == 1:
+            return [value]
+        values: list[Any] = [None] * self.size
+        dist.all_gather_object(values, value)
+        return values
+
+    def from_first(self, value: Value) -> Value:
+        """The first process's value, a plain one."""
+        if self.size == 1:
+            return value
+        values: list[Any] = [value if self.is_first else None]
+        dist.broadcast_object_list(values, src=0, device=torch.device("cpu"))
+        return values[0]
+
+    def on_first(self, function: Callable[[], Value]) -> Value | None:
+        """What a function returns, which the first process alone calls while the others wait; None there.
+
+        Raises:
+            OtherProcessError: in the others, where it raised an error in the first.
+        """
+        with self.first_ahead():
+            return function() if self.is_first else None
+
+    @contextlib.contextmanager
+    def first_ahead(self) -> Iterator[None]:
+        """What stands in it the first process does before all others, which find what it left on the disk.
+
+        Raises:
+            OtherProcessError: in the others, where the first came to an error.
+        """
+        if not self.is_first and not self.from_first(False):
+            raise OtherProcessError("the first process has failed")
+        try:
+            yield
+        except BaseException:
+            if self.is_first:
+                self.from_first(False)
+            raise
+        if self.is_first:
+            self.from_first(True)
+
+    def largest(self, number: int) -> int:
+        """The largest of the processes' numbers."""
+        if self.size == 1:
+            return number
+        found = torch.tensor(number)
+        dist.all_reduce(found, dist.ReduceOp.MAX)
+        return int(found)
+
+    def sum_(self, tensor: Tensor) -> Tensor:
+        """Adds up the processes' tensors in place."""
+        if self.size > 1:
+            dist.all_reduce(tensor)
+        return tensor
+
+    def equalise(self, model: nn.Module) -> None:
+        """Copies the first process's parameters and buffers to the others."""
+        if self.size > 1:
+            for tensor in (*model.parameters(), *model.buffers()):
+                dist.broadcast(tensor.detach(), 0)
+
+    def rows(self, count: int) -> slice:
+        """Which of so many rows are this process's: those of all are consecutive, and differ by at most one."""
+        each, more = divmod(count, self.size)
+        start = self.rank * each + min(self.rank, more)
+        return slice(start, start + each + (self.rank < more))
+
+
+ALONE = Processes()
+"""One process, which shares nothing."""
+
+
+def joined() -> Processes:
+    """The processes that torchrun started with this one, which meet here; this one alone if it did not.
+
+    Raises:
+        ValueError: the environment is not as torchrun leaves it, or they cannot meet.
+    """
+    global _store
+    if dist.is_initialized() or not is_started() or os.environ["WORLD_SIZE"] == "1":
+        return current()
+    has_nccl = torch.cuda.is_available() and dist.is_nccl_available()
+    try:
+        _store, rank, size = next(rendezvous("env://"))
+        backend = "cpu:gloo,cuda:nccl" if has_nccl else "gloo"
+        dist.init_process_group(backend, store=_store, rank=rank, world_size=size)
+    except (ValueError, RuntimeError) as error:
+        told = " ".join(str(error).split())
+        place = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
+        if "EADDRINUSE" in told:
+            raise ValueError(f"no free port: {place} is taken; pass another --master-port to torchrun") from error
+        raise ValueError(
+            f"the processes cannot meet at {place} ({told:.160}); check RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT "
+            "in the environment, which torchrun sets"
+        ) from error
+    return current()
+
+
+def current() -> Processes:
+    """The processes that have met (`joined`)."""
+    if not (dist.is_available() and dist.is_initialized()):
+        return Processes()
+    return Processes(dist.get_rank(), dist.get_world_size(), int(os.environ.get("LOCAL_RANK", "0")))
+
+
+def is_started() -> bool:
+    """Whether this process was started by torchrun, or by something that tells it as much."""
+    return all(name in os.environ for name in _JOINING)
+
+
+def is_restarted() -> bool:
+    """Whether torchrun started the processes again after a failure."""
+    return is_started() and int(os.environ.get(RESTARTS, "0")) > 0
+
+
+def leave() -> None:
+    """Ends the talk of processes at the end of a run, which all have come to."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def is_to_tell(error: BaseException) -> bool:
+    """Whether this process is to tell of the error that ends it: one of all does, the first one if it meets it too.
+
+    One that has lost another process waits for torchrun, which ends it, and knows which was lost.
+    """
+    me = current()
+    if me.size == 1 or _store is None:
+        return True
+    if isinstance(error, OtherProcessError):
+        return False
+    try:
+        if is_of_loss(error):
+            if RESULTS in os.environ:
+                time.sleep(_WAIT_FOR_END)
+        elif me.is_first:
+            _store.set("the first tells", "")
+        elif _is_told_by_first(_store):
+            return False
+        return _store.add("told", 1) == 1
+    except RuntimeError:  # whoever keeps the store has gone
+        return False
+
+
+def _is_told_by_first(store: Store) -> bool:
+    try:
+        store.wait(["the first tells"], _WAIT_FOR_FIRST)
+    except RuntimeError:
+        return False
+    return True
+
+
+def is_of_loss(error: BaseException) -> bool:
+    """Whether an error says that another process is gone."""
+    return isinstance(error, dist.DistError) or (type(error) is RuntimeError and bool(_LOST.search(str(error))))
+
+
+def record(error: BaseException) -> None:
+    """Has torchrun tell an error with its trace as what ended the run."""
+    if RESULTS in os.environ:
+        get_error_handler().record_exception(error)
