@@ -1,23 +1,30 @@
 """A run on several processes has the numbers of the same run on one."""
 
 import dataclasses
+import itertools
 import json
+import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
 
-from fredholm.distributed.processes import ALONE, Processes, current
+from fredholm.distributed.processes import OtherProcessError, Processes, current
 from fredholm.storage.tensors import model_tensors
-from fredholm.training import Learner, Run, TrainingConfig, train
-from fredholm.training.batches import EpochBatches, Share
+from fredholm.training import InterruptedRunError, Learner, Run, train
+from fredholm.training.batches import Share
 from fredholm.training.progress import muted
 from tests.processes import on_processes
 from tests.training.toy_task import ToyTask, toy_run
 
-SPREADS = ["copies"]
+CASES: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "no parts": {"accumulation": 1},  # of the last batch, of two examples, one of three processes has none
+    "more parts than examples a process": {"accumulation": 3, "num_examples": 49},
+    "clipped": {"gradient_clip": 0.05},
+    "patience": {"ema_decay": 0.5, "patience": 1, "epochs": 8, "learning_rate": 0.3},
+}
 
 
 def config(*, dropout: float = 0.0, num_examples: int = 50, **training: Any) -> Run.Config:
@@ -50,27 +57,100 @@ def check_alike(path: Path, whole: Path) -> None:
     torch.testing.assert_close(model, other, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("size", "settings"),
-    [
-        (2, {}),
-        (3, {"accumulation": 1}),  # of the last batch, of two examples, one process has none
-        (3, {"accumulation": 3, "gradient_clip": 0.05}),
-        (2, {"num_examples": 49, "num_workers": 1}),  # the last batch is of one
-        (2, {"ema_decay": 0.5, "patience": 1, "epochs": 8, "learning_rate": 0.3}),
-    ],
-)
-def test_a_run_on_processes_is_that_on_one(tmp_path: Path, size: int, settings: dict[str, Any]) -> None:
-    run = config(**settings)
-    found = on_processes(size, trained, tmp_path / "shared", run)
-    alone = trained(tmp_path / "alone", run)
-    check_alike(tmp_path / "shared", tmp_path / "alone")
-    for each in found:
-        assert each["metrics"] == pytest.approx(alone["metrics"], rel=1e-5)
-        assert each["metrics"] == found[0]["metrics"]
+def trained_each(path: Path, runs: dict[str, Run.Config]) -> dict[str, Any]:
+    return {name: trained(path / name, run) for name, run in runs.items()}
 
 
-def test_patience_ends_all_at_once(tmp_path: Path) -> None:
-    run = config(patience=1, epochs=8, learning_rate=0.3)
-    trained(tmp_path, run)
+@pytest.mark.parametrize("size", [2, 3])
+def test_runs_on_processes_are_those_on_one(tmp_path: Path, size: int) -> None:
+    runs = {name: config(**settings) for name, settings in CASES.items()}
+    found = on_processes(size, trained_each, tmp_path / "shared", runs)
+    alone = trained_each(tmp_path / "alone", runs)
+    for name in CASES:
+        check_alike(tmp_path / "shared" / name, tmp_path / "alone" / name)
+        for each in found:
+            assert each[name]["metrics"] == pytest.approx(alone[name]["metrics"], rel=1e-5)
+            assert each[name]["metrics"] == found[0][name]["metrics"]
+
+
+def test_patience_ends_a_run_early(tmp_path: Path) -> None:
+    trained(tmp_path, config(**CASES["patience"]))
     assert log(tmp_path)[-1]["epoch"] < 8  # so that the case above tells something
+
+
+def resumed(path: Path, epochs: list[int], **settings: Any) -> list[Any]:
+    """A run that goes on once, by each number of epochs, on all processes."""
+    return [trained(path, config(epochs=count, **settings), resume=True)["metrics"] for count in epochs]
+
+
+def test_a_run_goes_on_on_other_numbers_of_processes(tmp_path: Path) -> None:
+    for epochs, size in ((2, 1), (3, 3), (4, 2), (5, 1)):
+        on_processes(size, resumed, tmp_path / "moved", [epochs])
+        resumed(tmp_path / "still", [epochs])
+    check_alike(tmp_path / "moved", tmp_path / "still")
+
+
+def half_way(path: Path, run: Run.Config) -> None:
+    """A run whose processes are all told to stop in the midst of it by one of them, and which then goes on."""
+    processes, update = current(), Learner.update
+
+    def told(self: Learner, share: Share, step: int) -> Any:
+        if step == 9 and processes.rank == processes.size - 1:
+            signal.raise_signal(signal.SIGTERM)
+        return update(self, share, step)
+
+    Learner.update = told
+    with pytest.raises(InterruptedRunError, match=r"interrupted; step 10 of 21 is saved"):
+        trained(path, run)
+    Learner.update = update
+    trained(path, run, resume=True)
+
+
+def test_one_process_that_is_told_stops_all_and_each_goes_on_with_its_own_draws(tmp_path: Path) -> None:
+    run = config(dropout=0.3)
+    on_processes(3, half_way, tmp_path / "stopped", run)
+    on_processes(3, trained, tmp_path / "through", run)
+    files = [sorted(path.rglob("*.safetensors")) for path in (tmp_path / "stopped", tmp_path / "through")]
+    assert len(files[0]) == len(files[1]) > 2
+    assert [file.read_bytes() for file in files[0]] == [file.read_bytes() for file in files[1]]
+
+
+def refusal(path: Path, runs: list[Run.Config]) -> str:
+    """What a process that is given a run of its own is refused with."""
+    try:
+        trained(path, runs[current().rank])
+    except (ValueError, OtherProcessError) as error:
+        return str(error)
+    return ""
+
+
+def refusals(path: Path, cases: list[list[Run.Config]]) -> list[str]:
+    return [refusal(path, runs) for runs in cases]
+
+
+def test_processes_that_disagree_are_told_which_and_about_what(tmp_path: Path) -> None:
+    others = [config(learning_rate=0.5), config(num_examples=20), config()]
+    cases = [[config(), other, config()] for other in others[:2]] + [[config(batch_size=2)] * 3]
+    found = on_processes(3, refusals, tmp_path / "run", cases)
+    assert found == [found[0]] * 3  # the same on all
+    rates, examples, few = found[0]
+    different = "rank 0 and rank 1 were given different configs"
+    assert rates.startswith(f"{different} (training.learning_rate was 0.01, is 0.5)")
+    assert examples.startswith(f"{different} (task.num_examples was 50, is 20)")
+    assert few == "training.batch_size is 2, and 3 processes share each batch; pass 3 or more"
+
+
+def test_what_the_first_process_is_refused_ends_the_others(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "other").touch()
+    found = on_processes(2, refusal, tmp_path / "run", [config()] * 2)
+    assert found[0].endswith("pass --resume to go on with the run in it")
+    assert found[1] == "the first process has failed"
+
+
+@pytest.mark.parametrize("size", [1, 3, 7])
+@pytest.mark.parametrize("count", [0, 2, 7, 20])
+def test_rows_are_divided_evenly_and_in_order(size: int, count: int) -> None:
+    parts = [list(range(count))[Processes(rank, size).rows(count)] for rank in range(size)]
+    assert list(itertools.chain(*parts)) == list(range(count))
+    assert max(map(len, parts)) - min(map(len, parts)) <= 1

@@ -15,9 +15,11 @@ class Command:
         operands: what the overview shows behind the name.
         summary: what the overview says of it.
         run: runs it on the words after the name; raises what `error_reporting.exit_code` knows, or SystemExit.
+        is_shared: whether several processes run it together.
     """
 
     name: str
     operands: str = ""
     summary: str
     run: Callable[[list[str]], None]
+    is_shared: bool = False

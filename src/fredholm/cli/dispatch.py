@@ -1,6 +1,7 @@
 """From the words after `fredholm` to the command that they name."""
 
 import difflib
+import os
 import sys
 from collections.abc import Sequence
 
@@ -16,6 +17,7 @@ from fredholm.cli.push import PUSH
 from fredholm.cli.report import REPORT
 from fredholm.cli.train import TRAIN
 from fredholm.cli.verify import VERIFY
+from fredholm.distributed.processes import num_started
 
 COMMANDS = (TRAIN, COMPARE, EVALUATE, PREDICT, GENERATE, PUSH, EXPORT, REPORT, VERIFY, INFO)
 """Every command; a new one is added here."""
@@ -43,6 +45,12 @@ def _dispatch(argv: list[str]) -> int:
     if argv[0] not in commands:
         close = difflib.get_close_matches(argv[0], commands, n=1) or [", ".join(commands)]
         raise ValueError(f"no command {argv[0]!r}; expected {close[0]}")
+    if num_started() > 1 and not commands[argv[0]].is_shared:
+        if os.environ["RANK"] != "0":
+            return USER_ERROR
+        raise ValueError(
+            f"torchrun started {num_started()} processes, and fredholm {argv[0]} takes one; leave torchrun out"
+        )
     try:
         commands[argv[0]].run(argv[1:])
     except SystemExit as end:  # help was printed, or the command ends with a code of its own

@@ -16,6 +16,7 @@ from typing import Any, TextIO
 
 import torch
 
+from fredholm.distributed.processes import LostProcessError, current, is_to_tell, leave, record
 from fredholm.tasks.files.terminal_text import one_line
 from fredholm.training.batches import LostWorkerError
 from fredholm.training.interruption import InterruptedRunError
@@ -44,20 +45,25 @@ def exit_code(run: Callable[[], int], *, ends_process: bool = False) -> int:
             with _interruptible(ends_process):
                 return _flushed(_code_of(run))
         except KeyboardInterrupt:
-            _say("interrupted")
+            _say_once("interrupted")
             return INTERRUPTED
         except InterruptedRunError as error:
-            _say(one_line(str(error)))
+            _say_once(one_line(str(error)))
+            if current().size > 1:  # torchrun, which sees the first of them end, tells the others once more
+                signal.signal(signal.SIGTERM, signal.SIG_IGN)
+                leave()
             return 128 + error.signal_number
 
 
 def _code_of(run: Callable[[], int]) -> int:
     try:
         return run()
+    except InterruptedRunError:
+        raise
     except BrokenPipeError:
         _discard(sys.stdout)
         return FAILURE
-    except (DivergedError, LostWorkerError, MemoryError, torch.OutOfMemoryError) as error:
+    except (DivergedError, LostProcessError, LostWorkerError, MemoryError, torch.OutOfMemoryError) as error:
         return _report(error, FAILURE)
     except OSError as error:
         return _report(error, USER_ERROR if isinstance(error, _WRONG_PATH) or error.errno in _NO_PATH else FAILURE)
@@ -67,14 +73,22 @@ def _code_of(run: Callable[[], int]) -> int:
         # what was to be tidied up for lack of memory may have failed in turn
         lacking = lacking_memory(error)
         if lacking is None:
-            raise
+            return _report(error, FAILURE, is_ours=True)
         return _report(lacking, FAILURE)
 
 
-def _report(error: BaseException, code: int) -> int:
-    if os.environ.get("FREDHOLM_TRACEBACK"):
+def _report(error: BaseException, code: int, *, is_ours: bool = False) -> int:
+    """Tells of an error, of which one of several processes does; one that is ours to mend is raised, with its trace."""
+    if not is_to_tell(error):
+        return code
+    record(error)
+    me = current()
+    where = "" if me.is_first else f"{me.name}: "
+    if is_ours or os.environ.get("FREDHOLM_TRACEBACK"):
+        if me.size > 1:
+            error.add_note(f"on {me.name}")
         raise error
-    _say(f"error: {error_line(error)}")
+    _say(f"error: {where}{error_line(error)}")
     return code
 
 
@@ -151,6 +165,12 @@ def _flushed(code: int) -> int:
     return code
 
 
+def _say_once(line: str) -> None:
+    """A line on stderr that all of several processes would say."""
+    if current().is_first:
+        _say(line)
+
+
 def _say(line: str) -> None:
     """A line on stderr, if anybody can still read it."""
     try:
@@ -173,4 +193,4 @@ def _show_warning(
     file: Any = None,
     line: str | None = None,
 ) -> None:
-    _say(f"warning: {one_line(str(message))}")
+    _say_once(f"warning: {one_line(str(message))}")

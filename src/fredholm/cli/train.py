@@ -1,9 +1,11 @@
 """`fredholm train`: a run for every seed, and the recipes there are."""
 
+import contextlib
 import dataclasses
 import functools
+import os
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -13,16 +15,18 @@ import tyro
 from fredholm._settings import filled
 from fredholm.cli.command import Command
 from fredholm.cli.kinds import list_kinds, with_kinds
+from fredholm.cli.launching import refuse_devices, train_on
 from fredholm.cli.option_names import with_option_names
 from fredholm.cli.page import leave_page
 from fredholm.cli.parsing import Flag, parse, refuse_unknown_homes
+from fredholm.distributed.processes import Processes, is_restarted, joined, leave, num_started
 from fredholm.tasks import TASKS
 from fredholm.tasks.schedule import Preset
 from fredholm.tasks.task import Task
 from fredholm.training.batches import LostWorkerError
 from fredholm.training.config import TrainingConfig
 from fredholm.training.plan import plan
-from fredholm.training.progress import print_line
+from fredholm.training.progress import muted, print_line
 from fredholm.training.recipes import Recipe, open_recipe, recipes_by_modality
 from fredholm.training.run import Result, Run, read_trained, refuse_occupied, train
 from fredholm.training.storage.run_folder import RunFolder
@@ -49,13 +53,40 @@ class TrainArguments:
     """Train once for each of these seeds, in place of --seed, and print mean and standard deviation."""
     report: Flag = True
     """Write report.html into the run folder at the end, a page that shows the run."""
+    devices: int = 1
+    """Train on so many GPUs of this machine, or processes where it has none, each of which computes a part of every
+    batch. Starts torchrun, by which several machines and restarts are to be had."""
 
 
 def _train(argv: list[str]) -> None:
+    processes = joined()
+    with _only_first_prints(processes):
+        devices = _train_here(argv, processes)
+    leave()
+    if devices > 1:
+        train_on(devices, argv)
+
+
+@contextlib.contextmanager
+def _only_first_prints(processes: Processes) -> Iterator[None]:
+    """While entered nothing that another process than the first prints is seen."""
+    if processes.is_first:
+        yield
+        return
+    with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stdout(nowhere), muted():
+        yield
+
+
+def _train_here(argv: list[str], processes: Processes) -> int:
+    """Trains, unless that is to be on several devices.
+
+    Returns:
+        how many; 1 where all is done.
+    """
     if not argv or argv[0].startswith("-"):
         _list_recipes()
         if argv and argv[0] in ("-h", "--help"):
-            return
+            return 1
         raise ValueError(f"fredholm train needs a recipe or a task first, not {argv[0] if argv else 'nothing'}")
     refuse_unknown_homes(argv)
     recipe = open_recipe(argv[0])
@@ -68,7 +99,7 @@ def _train(argv: list[str]) -> None:
     known = [part for task in recipe.tasks if isinstance(config.task, task.Config) for part in task.parts]
     try:
         config, options = with_kinds(config, options, known)
-        _train_as(recipe, config, options, f"train {argv[0]}", is_task=is_task)
+        return _train_as(recipe, config, options, f"train {argv[0]}", processes, is_task=is_task)
     except SystemExit:  # help was printed
         list_kinds(config, known)
         raise
@@ -77,8 +108,10 @@ def _train(argv: list[str]) -> None:
         raise
 
 
-def _train_as(recipe: Recipe, config: Run.Config, options: list[str], command: str, *, is_task: bool) -> None:
-    """Trains by the options, which change the recipe's config, and prints the result."""
+def _train_as(
+    recipe: Recipe, config: Run.Config, options: list[str], command: str, processes: Processes, *, is_task: bool
+) -> int:
+    """Trains by the options, which change the recipe's config, and prints the result; see `_train_here`."""
     arguments = parse(TrainArguments, command, options, TrainArguments(run=config))
     if not is_task and arguments.preset is not None:
         raise ValueError(f"--preset has no effect with the recipe {recipe.name}, which says everything itself")
@@ -96,26 +129,39 @@ def _train_as(recipe: Recipe, config: Run.Config, options: list[str], command: s
     parent = arguments.run_dir or Path("runs") / recipe.name
     single = arguments.run_dir if not arguments.seeds else None
     paths = {seed: single or parent / f"seed-{seed}" for seed in seeds}
-    if not (arguments.resume or arguments.dry_run):
+    if arguments.devices != 1 and num_started() > 1:
+        raise ValueError(
+            f"--devices {arguments.devices} has no effect: torchrun started {num_started()} processes; leave it out"
+        )
+    refuse_devices(arguments.devices, arguments.run.training)
+    resume = arguments.resume or is_restarted()
+    if not (resume or arguments.dry_run):
         for path in paths.values():
-            refuse_occupied(path)
+            processes.on_first(functools.partial(refuse_occupied, path))
     recipe.refuse_absent_data(arguments.run)
+    if arguments.devices > 1 and not arguments.dry_run:
+        return arguments.devices
     if arguments.accept_new_data and (kept := _kept(arguments.run, list(paths.values()), recipe.tasks)):
         arguments = parse(TrainArguments, command, options, TrainArguments(run=kept))
     elif is_task:
-        suited, notes = _suited(arguments.run, arguments.preset or "small", recipe.tasks)
-        for note in () if arguments.resume else notes:
+        with processes.first_ahead():
+            suited, notes = _suited(arguments.run, arguments.preset or "small", recipe.tasks)
+        for note in () if resume else notes:
             print_line(with_option_names(note, config))
         arguments = parse(TrainArguments, command, options, TrainArguments(run=suited))
-    if arguments.dry_run or not arguments.resume:
-        for line in str(plan(arguments.run.task.build(), arguments.run.training, seeds[0])).splitlines():
+    if (arguments.dry_run or not resume) and processes.is_first:
+        sharing = max(processes.size, arguments.devices)
+        for line in str(plan(arguments.run.task.build(), arguments.run.training, seeds[0], sharing)).splitlines():
             print_line(line)
-    results = [] if arguments.dry_run else _run(arguments, recipe, paths)
+    results = [] if arguments.dry_run else _run(arguments, recipe, paths, processes, resume=resume)
     if results:
         _print_results(results, with_spread=bool(arguments.seeds))
+    return 1
 
 
-def _run(arguments: TrainArguments, recipe: Recipe, paths: dict[int, Path]) -> list[Result]:
+def _run(
+    arguments: TrainArguments, recipe: Recipe, paths: dict[int, Path], processes: Processes, *, resume: bool
+) -> list[Result]:
     """Trains once for each seed."""
     results: list[Result] = []
     for seed, path in paths.items():
@@ -125,13 +171,14 @@ def _run(arguments: TrainArguments, recipe: Recipe, paths: dict[int, Path]) -> l
             train(
                 run,
                 path,
-                resume=arguments.resume,
+                resume=resume,
                 accept_new_data=arguments.accept_new_data,
                 tasks=recipe.tasks,
                 on_start=functools.partial(print_line, said),
+                processes=processes,
             )
         )
-        if arguments.report:
+        if arguments.report and processes.is_first:
             leave_page(path, recipe.tasks, run.training.device)
     return results
 
@@ -194,4 +241,5 @@ TRAIN = Command(
     operands="RECIPE_OR_TASK",
     summary="train a model in a run folder",
     run=_train,
+    is_shared=True,
 )

@@ -41,6 +41,11 @@ class OtherProcessError(Exception):
 
 
 @final
+class LostProcessError(Exception):
+    """A process of a run was killed."""
+
+
+@final
 @dataclass(frozen=True)
 class Processes:
     """The processes of one run, as one of them sees them; by default it is alone, and nothing is sent.
@@ -146,7 +151,7 @@ def joined() -> Processes:
         ValueError: the environment is not as torchrun leaves it, or they cannot meet.
     """
     global _store
-    if dist.is_initialized() or not is_started() or os.environ["WORLD_SIZE"] == "1":
+    if dist.is_initialized() or num_started() == 1:
         return current()
     has_nccl = torch.cuda.is_available() and dist.is_nccl_available()
     try:
@@ -172,41 +177,65 @@ def current() -> Processes:
     return Processes(dist.get_rank(), dist.get_world_size(), int(os.environ.get("LOCAL_RANK", "0")))
 
 
-def is_started() -> bool:
-    """Whether this process was started by torchrun, or by something that tells it as much."""
-    return all(name in os.environ for name in _JOINING)
+def num_started() -> int:
+    """How many processes torchrun, or something that tells as much, started with this one, which is one of them.
+
+    Raises:
+        ValueError: it does not say a number.
+    """
+    if not all(name in os.environ for name in _JOINING):
+        return 1
+    size = os.environ["WORLD_SIZE"]
+    if not size.isdecimal() or size == "0":
+        raise ValueError(f"WORLD_SIZE in the environment is {size!r}; expected the number of processes")
+    return int(size)
 
 
 def is_restarted() -> bool:
-    """Whether torchrun started the processes again after a failure."""
-    return is_started() and int(os.environ.get(RESTARTS, "0")) > 0
+    """Whether torchrun started this process after one before it had failed."""
+    return os.environ.get(RESTARTS, "0") != "0"
 
 
 def leave() -> None:
-    """Ends the talk of processes at the end of a run, which all have come to."""
-    if dist.is_initialized():
-        dist.destroy_process_group()
+    """Ends what `joined` began, once all processes have come to the end: what one still sends is lost with it."""
+    global _store
+    if not dist.is_initialized():
+        return
+    if _store is not None:
+        patience = time.monotonic() + _WAIT_FOR_END
+        with contextlib.suppress(RuntimeError):  # whoever keeps the store has gone
+            left = _store.add("left", 1)
+            while left < dist.get_world_size() and time.monotonic() < patience:
+                time.sleep(0.01)
+                left = _store.add("left", 0)
+    _store = None
+    dist.destroy_process_group()
 
 
 def is_to_tell(error: BaseException) -> bool:
     """Whether this process is to tell of the error that ends it: one of all does, the first one if it meets it too.
 
-    One that has lost another process waits for torchrun, which ends it, and knows which was lost.
+    The others wait for torchrun, which ends them once it has seen the end of the one that tells, or of one that was
+    lost and tells nothing.
     """
-    me = current()
-    if me.size == 1 or _store is None:
+    if current().size == 1 or _store is None:
         return True
-    if isinstance(error, OtherProcessError):
-        return False
+    is_awaited = RESULTS in os.environ
+    if is_of_loss(error) and is_awaited:
+        time.sleep(_WAIT_FOR_END)
+    is_telling = not isinstance(error, OtherProcessError) and _is_first_to_tell(error, _store)
+    if is_awaited and not is_telling:
+        time.sleep(_WAIT_FOR_END)
+    return is_telling
+
+
+def _is_first_to_tell(error: BaseException, store: Store) -> bool:
     try:
-        if is_of_loss(error):
-            if RESULTS in os.environ:
-                time.sleep(_WAIT_FOR_END)
-        elif me.is_first:
-            _store.set("the first tells", "")
-        elif _is_told_by_first(_store):
+        if current().is_first and not is_of_loss(error):
+            store.set("the first tells", "")
+        elif _is_told_by_first(store):
             return False
-        return _store.add("told", 1) == 1
+        return store.add("told", 1) == 1
     except RuntimeError:  # whoever keeps the store has gone
         return False
 

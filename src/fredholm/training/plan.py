@@ -48,18 +48,19 @@ class Plan(NamedTuple):
         )
 
 
-def plan(task: Task, config: TrainingConfig, seed: int) -> Plan:
+def plan(task: Task, config: TrainingConfig, seed: int, num_processes: int = 1) -> Plan:
     """Measures the second of two optimiser steps, and the evaluation of one batch; nothing is kept.
 
     Args:
         task: of the run.
         config: how it is trained.
         seed: of the run.
+        num_processes: that share each batch; what they tell each other is not measured.
 
     Raises:
         ValueError: what `train` refuses of data and epochs.
     """
-    cost = step_cost(task, config, seed)
+    cost = step_cost(task, config, seed, num_processes=num_processes)
     num_steps = config.epochs * cost.steps_per_epoch
     num_evaluations = -(-config.epochs // config.evaluate_every)
     return Plan(

@@ -12,6 +12,7 @@ from typing import NamedTuple, final
 import torch
 from torch.profiler import ProfilerActivity, profile
 
+from fredholm.distributed.processes import Processes
 from fredholm.tasks.splits.splits import HeldOut
 from fredholm.tasks.task import Task
 
@@ -44,7 +45,13 @@ class StepCost(NamedTuple):
 
 
 def step_cost(
-    task: Task, config: TrainingConfig, seed: int, *, repeats: int = 1, with_memory: bool = False
+    task: Task,
+    config: TrainingConfig,
+    seed: int,
+    *,
+    repeats: int = 1,
+    with_memory: bool = False,
+    num_processes: int = 1,
 ) -> StepCost:
     """Takes a step to warm up and some more, and evaluates one batch; nothing is kept.
 
@@ -54,13 +61,15 @@ def step_cost(
         seed: of the run.
         repeats: steps of which the median is taken, or fewer where these take more than ENOUGH seconds together.
         with_memory: take one step more, under torch's profiler.
+        num_processes: that share each batch, and each evaluation.
 
     Raises:
         ValueError: what `train` refuses of data and epochs.
     """
     check_examples(task, config)
     seed_everything(seed)
-    batches = EpochBatches(task, config.batch_size, seed, 0)
+    # the first one's share is the largest
+    batches = EpochBatches(task, config.batch_size, seed, 0, Processes(size=num_processes))
     num_steps = config.epochs * len(batches)
     learner = Learner(task, config, max(num_steps, 1), is_new=False)
     seconds, memory, evaluation = 0.0, None, 0.0
@@ -73,7 +82,7 @@ def step_cost(
             times.append(time.perf_counter() - start)
             if sum(times) > ENOUGH:
                 break
-        seconds, evaluation = statistics.median(times), _evaluation(task, learner, config)
+        seconds, evaluation = statistics.median(times), _evaluation(task, learner, config) / num_processes
         memory = _memory(learner, batches, repeats + 1) if with_memory else None
     parameters = list(learner.model.parameters())
     return StepCost(
