@@ -39,7 +39,7 @@ def test_two_processes_train_as_one_does_and_one_of_them_prints(
     [
         (["--devices", "0"], "--devices is 0; expected at least 1"),
         (["--devices=3", "--training.batch-size", "2"], "--devices is 3, and --training.batch-size 2, of which"),
-        (["--devices", "2", "--training.device", "nonsense"], "--training.device 'nonsense' is not available here"),
+        (["--devices", "2", "--training.device", "nonsense"], "device 'nonsense' is not available here"),
     ],
 )
 def test_devices_without_use_are_refused(
