@@ -329,6 +329,7 @@ class Trainer:
         own = None
         if chosen not in (-1, progress.step):
             own = {name: tensor.clone() for name, tensor in model_tensors(model).items()}
+            self._wait()
             self._checkpoints.load_weights(chosen, model)
         if self._measured_split == "test":
             progress.metrics = self._score("test", model)
@@ -345,7 +346,7 @@ class Trainer:
             )
             print_line(f"{split} {told}, averaged weights of step {step}")
         self._save()
-        self._checkpoints.wait()
+        self._wait()
 
     def _score(self, split: HeldOut, model: nn.Module) -> dict[str, float]:
         progress, config, start = self.progress, self._config, time.perf_counter()
@@ -373,7 +374,7 @@ class Trainer:
         if number:
             if not self.progress.is_done:
                 self._save()
-                self._processes.on_first(self._checkpoints.wait)
+                self._wait()
             raise InterruptedRunError(number, f"interrupted; {self._saved}")
 
     @property
@@ -400,6 +401,11 @@ class Trainer:
             self._checkpoints.save(progress.step, self._tensors(), state, progress.best_step)
 
         self._processes.on_first(save)
+
+    def _wait(self) -> None:
+        """Returns once every checkpoint is whole, and all processes may read it."""
+        with self._processes.first_ahead():
+            self._checkpoints.wait()
 
     def _tensors(self) -> dict[str, dict[str, Tensor]]:
         """What a checkpoint holds, by file."""
