@@ -105,7 +105,7 @@ def test_a_task_learns_from_mapped_tokens_as_from_those_in_memory(
     assert tasks[0].facts == tasks[1].facts == tasks[2].facts
     for i in range(len(batches[0])):
         for other in batches[1:]:
-            assert all((batches[0][i][name] == tensor).all() for name, tensor in other[i].rows.items())
+            assert all((batches[0][i].rows[name] == tensor).all() for name, tensor in other[i].rows.items())
     for split in get_args(HeldOut):
         indices = torch.arange(tasks[0].num_held_out(split))
         one, two, _ = (task.held_out_batch(split, indices) for task in tasks)
