@@ -361,10 +361,7 @@ def save_and_be_killed(folder: Path, at: int) -> None:
 @pytest.mark.parametrize("at", [1, 3])
 def test_a_process_that_is_killed_as_it_writes_leaves_the_earlier_checkpoints(last: Path, at: int) -> None:
     before = content(last)
-    reason = (
-        r"OSError: .*cannot save the checkpoint of step 20 \(another process has gone: .*\); the one of step 10 is "
-    )
-    with pytest.raises(AssertionError, match=reason):
+    with pytest.raises(AssertionError, match=r"RuntimeError: .*(?i:connection (closed|reset))"):
         on_processes(3, save_and_be_killed, last, at)
     checkpoints = Checkpoints(last, "ours")
     checkpoints.clear_partial()

@@ -71,6 +71,7 @@ class Checkpoints:
         Raises:
             OSError: it cannot be written, or while `in_background` the one before could not; the earlier checkpoints
                 are intact and nothing partial has a final name.
+            RuntimeError: another process has gone; likewise.
         """
         self.wait()
         shards = self._shards({f"{file}/{name}": each for file in tensors for name, each in tensors[file].items()})
@@ -261,9 +262,8 @@ class Checkpoints:
                 raise
             kept = max((other for other in self._steps() if other != step), default=None)
             rest = "there is no earlier one" if kept is None else f"the one of step {kept} is intact"
-            reason = error.strerror or str(error)
             raise OSError(
-                error.errno, f"cannot save the checkpoint of step {step} ({reason}); {rest}", str(self.folder)
+                error.errno, f"cannot save the checkpoint of step {step} ({error.strerror}); {rest}", str(self.folder)
             ) from error
 
     @contextlib.contextmanager

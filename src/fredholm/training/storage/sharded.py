@@ -80,7 +80,8 @@ class Shards:
             finish: is called by the first process once all files are there, with their listing.
 
         Raises:
-            OSError: a process cannot write, which all are told, or one has gone.
+            OSError: a process cannot write, which all are told.
+            RuntimeError: a process has gone.
         """
         named = {f"{file}/{name}": tensor for file, each in tensors.items() for name, tensor in each.items()}
         writer = _Writer(draft, tuple(tensors), step, there, finish)
@@ -137,8 +138,6 @@ def _agreed(act: Callable[[], object]) -> None:
         if isinstance(cause, OSError) and cause.errno is not None:
             raise OSError(cause.errno, f"{cause.strerror}, process {number}", cause.filename) from None
         raise cause from None
-    except RuntimeError as error:  # all else that a process raises is told
-        raise OSError(f"another process has gone: {' '.join(str(error).split()):.160}") from error
 
 
 @final
