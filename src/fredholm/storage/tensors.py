@@ -105,11 +105,13 @@ def read_noted(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 def copied_to_host(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Copies in the host's memory, which nothing that is done to the tensors reaches; those of a GPU are pinned."""
     copies = {
-        name: torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda).copy_(tensor, non_blocking=True)
+        name: torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda).copy_(
+            tensor, non_blocking=tensor.is_cuda
+        )
         for name, tensor in tensors.items()
     }
-    if any(tensor.is_cuda for tensor in tensors.values()):
-        torch.cuda.synchronize()
+    for device in {tensor.device for tensor in tensors.values() if tensor.is_cuda}:
+        torch.cuda.synchronize(device)
     return copies
 
 
