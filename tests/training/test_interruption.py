@@ -1,11 +1,13 @@
 """Signals, lost workers and lost streams: a run stops between two steps with its state saved, or goes on."""
 
 import contextlib
+import errno
 import io
 import multiprocessing
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,6 +15,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from fredholm.storage.atomic import Draft
 from fredholm.tasks import Batch
 from fredholm.tasks.splits.splits import HeldOut
 from fredholm.training import Checkpoints, InterruptedRunError, LostWorkerError, Run, TrainingConfig, train
@@ -84,6 +87,38 @@ def test_a_process_and_its_group_may_both_be_told_to_stop(
     assert capfd.readouterr().err == "stopping after this step ...\n"
     run(tmp_path / "parts", resume=True)
     assert weights(tmp_path / "parts") == weights(tmp_path / "whole") != []
+
+
+def test_what_a_signal_could_not_save_is_not_called_saved(
+    tmp_path: Path, in_step: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add = Draft.add
+
+    def no_room(draft: Draft, name: str, content: bytes) -> None:
+        if draft.path.name == f"step-{STEP:08d}":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        add(draft, name, content)
+
+    monkeypatch.setattr(Draft, "add", no_room)
+    in_step(lambda: signal.raise_signal(signal.SIGTERM))
+    with refused(OSError, f"cannot save the checkpoint of step {STEP} (No space left on device); the one of step 4 is"):
+        run(tmp_path / "parts")
+
+
+def test_a_signal_while_the_end_is_saved_is_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last save replaces the state of the last step alone."""
+    begin, begun = Draft.begin, [0]
+
+    def begin_and_tell(draft: Draft) -> None:
+        begun[0] += draft.path.name == "step-00000021"
+        if begun[0] == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(0.1)  # the thread of the run waits for this one
+        begin(draft)
+
+    monkeypatch.setattr(Draft, "begin", begin_and_tell)
+    with pytest.raises(InterruptedRunError, match=r"^interrupted; the run in .* is done$"):
+        run(tmp_path / "run")
 
 
 def test_ctrl_c_after_any_signal_stops_at_once() -> None:

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 import torch
 from safetensors import safe_open
-from torch import Tensor
+from torch import Tensor, nn
 
 from fredholm.estimators import SeriesClassifier
+from fredholm.storage.atomic import Draft
 from fredholm.tasks import Batch
 from fredholm.tasks.splits.splits import HeldOut
 from fredholm.training import (
@@ -32,6 +33,7 @@ from fredholm.training.recipes import Listing, Recipe
 from fredholm.training.run import read_trained
 from fredholm.training.storage.checkpoint import Which
 from tests.refusals import refused
+from tests.training.storage.test_background import until
 from tests.training.toy_task import ToyTask, toy_run
 
 STEPS_PER_EPOCH = 7
@@ -605,6 +607,49 @@ def test_a_full_disk_stops_the_run_with_its_last_checkpoint_intact(
     run(tmp_path / "a", resume=True)
     run(tmp_path / "whole")
     assert_same_run(tmp_path / "whole", tmp_path / "a")
+
+
+def test_a_run_goes_on_while_a_checkpoint_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(tmp_path / "whole")
+    losses, is_later, begin, loss = [0], threading.Event(), Draft.begin, ToyTask.loss
+
+    def begin_later(draft: Draft) -> None:
+        if draft.path.name == "step-00000004":
+            assert is_later.wait(60)
+        begin(draft)
+
+    def counted(self: ToyTask, model: nn.Module, batch: Batch) -> Tensor:
+        losses[0] += 1
+        if losses[0] == 2 * 6:  # two parts a step
+            is_later.set()
+        return loss(self, model, batch)
+
+    monkeypatch.setattr(Draft, "begin", begin_later)
+    monkeypatch.setattr(ToyTask, "loss", counted)
+    run(tmp_path / "a")
+    assert_same_run(tmp_path / "whole", tmp_path / "a")
+
+
+def test_a_full_disk_is_told_after_the_step_in_which_it_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saving, losses, save, loss = list[Checkpoints](), [0], Checkpoints.save, ToyTask.loss
+
+    def no_room(draft: Draft, name: str, content: bytes) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def noticed(self: ToyTask, model: nn.Module, batch: Batch) -> Tensor:
+        losses[0] += 1
+        if saving:
+            until(lambda: saving[0].has_failed)
+        return loss(self, model, batch)
+
+    monkeypatch.setattr(Checkpoints, "save", lambda self, *parts: (save(self, *parts), saving.append(self))[0])
+    monkeypatch.setattr(Draft, "add", no_room)
+    monkeypatch.setattr(ToyTask, "loss", noticed)
+    with refused(OSError, "cannot save the checkpoint of step 4 (No space left on device); there is no earlier one"):
+        run(tmp_path / "a")
+    assert losses[0] == 2 * 5  # two parts a step
 
 
 def test_tensorboard_events_are_written(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import os
 import re
 import resource
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -430,6 +431,14 @@ def fail_after_saving(checkpoints: Checkpoints, step: int) -> None:
     with checkpoints.in_background():
         save(checkpoints, step)
         raise ArithmeticError("what ended the run is told, and not what else went wrong")
+
+
+def test_what_ends_a_run_waits_until_a_checkpoint_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begin = Draft.begin
+    monkeypatch.setattr(Draft, "begin", lambda draft: (time.sleep(0.1), begin(draft))[1])
+    with pytest.raises(ArithmeticError):
+        fail_after_saving(Checkpoints(tmp_path), 10)
+    assert sorted(content(tmp_path)) == [f"step-00000010/{name}" for name in FILES]
 
 
 def test_outside_the_background_a_save_returns_once_it_is_whole(tmp_path: Path) -> None:

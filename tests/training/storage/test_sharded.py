@@ -191,7 +191,7 @@ class Model(nn.Module):
         self.norm = nn.BatchNorm1d(5)
 
 
-def fill_sharded(folder: Path) -> str:
+def fill_sharded(folder: Path) -> list[str]:
     model = Model()
     for block in (*model.blocks, model):
         fully_shard(block)
@@ -206,18 +206,22 @@ def fill_sharded(folder: Path) -> str:
     expected = Model().state_dict()
     assert loaded.keys() == expected.keys()
     assert all(torch.equal(loaded[name], expected[name]) for name in expected)
-    other = Model(4)
-    fully_shard(other)
-    try:
-        checkpoints.load_weights(1, other)
-    except ValueError as error:
-        return str(error)
-    return ""
+    told: list[str] = []
+    for other in (Model(4), Model().double()):
+        fully_shard(other)
+        try:
+            checkpoints.load_weights(1, other)
+        except ValueError as error:
+            told.append(str(error))
+    return told
 
 
 def test_a_sharded_model_is_saved_and_filled(tmp_path: Path) -> None:
-    for told in on_processes(2, fill_sharded, tmp_path):
-        assert re.search(r"is of another model: blocks\.\S+ is torch.float32 \(3,( 5)?\), expected ", told)
+    for width, double in on_processes(2, fill_sharded, tmp_path):
+        assert re.search(
+            r"is of another model: blocks\.\S+ is torch.float32 \(3,( 5)?\), expected torch.float32", width
+        )
+        assert re.search(r"is of another model: \S+ is torch.float32 .*, expected torch.float64", double)
     model = Model(3)
     nn.init.zeros_(model.blocks[0].weight)  # pyright: ignore[reportArgumentType]
     Checkpoints(tmp_path).load_weights(1, model)
