@@ -112,8 +112,8 @@ def test_a_signal_while_the_end_is_saved_is_answered(tmp_path: Path, monkeypatch
     def begin_and_tell(draft: Draft) -> None:
         begun[0] += draft.path.name == "step-00000021"
         if begun[0] == 2:
-            os.kill(os.getpid(), signal.SIGTERM)
             time.sleep(0.1)  # the thread of the run waits for this one
+            os.kill(os.getpid(), signal.SIGTERM)
         begin(draft)
 
     monkeypatch.setattr(Draft, "begin", begin_and_tell)

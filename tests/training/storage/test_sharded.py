@@ -221,7 +221,7 @@ def test_a_sharded_model_is_saved_and_filled(tmp_path: Path) -> None:
         assert re.search(
             r"is of another model: blocks\.\S+ is torch.float32 \(3,( 5)?\), expected torch.float32", width
         )
-        assert re.search(r"is of another model: \S+ is torch.float32 .*, expected torch.float64", double)
+        assert re.search(r"is of another model: blocks\.\S+ is torch.float32 .*, expected torch.float64", double)
     model = Model(3)
     nn.init.zeros_(model.blocks[0].weight)  # pyright: ignore[reportArgumentType]
     Checkpoints(tmp_path).load_weights(1, model)
