@@ -11,6 +11,7 @@ from fredholm.blocks.residual import ResidualBlock
 from fredholm.distributed import Shard, counted_traffic, gather_points, reduce_gradients, shard_points
 from fredholm.domains import Domain, Grid, Points, Sequence, Union
 from fredholm.kernels import Kernel
+from fredholm.quadrature import MonteCarlo
 
 
 def refusals() -> list[str]:
@@ -18,6 +19,7 @@ def refusals() -> list[str]:
     u, grid = torch.randn(1, 6, 2), Grid(2, 3)
     weighed = grid.weigh_pairs(torch.zeros(6, 6))
     plain = torch.nn.Linear(2, 2)
+    dropping = IntegralOperator(kernels.ContinuousConvolution(2, 2, 2, weight_dropout=0.5))
     calls = [
         lambda: shard_points(u[:, :1], Grid(1)),
         lambda: shard_points(u, grid, sizes=[6, 0]),
@@ -30,6 +32,8 @@ def refusals() -> list[str]:
         lambda: shard_points(torch.randn(1, 6, 2 + dist.get_rank()), grid),
         lambda: shard_points(u, grid, init_device_mesh("cpu", (1, 2), mesh_dim_names=("data", "points"))),
         lambda: gather_points(u, Shard(grid)),
+        lambda: dropping(*shard_points(u, Grid(2, 3))),
+        lambda: IntegralOperator(kernels.Attention(2), quadrature=MonteCarlo(2))(*shard_points(u, grid)),
         lambda: reduce_gradients(plain, init_device_mesh("cpu", (1, 2))),
     ]
     told = []

@@ -24,6 +24,8 @@ def test_bad_input_is_told_on_every_process() -> None:
         "process 1 has a signal (1, 6, 3) torch.float32 where process 0 has (1, 6, 2) torch.float32",
         "the mesh has 2 dimensions, ('data', 'points')",
         "u must be (batch, 3 points, channels), the points held here; got (1, 6, 2)",
+        "each process would draw another",
+        "a quadrature chooses among all points",
         "the mesh has 2 dimensions",
     ]
     for told in (first, second):

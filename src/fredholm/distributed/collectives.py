@@ -47,7 +47,9 @@ def counted_traffic() -> Iterator[Traffic]:
         _counted.remove(traffic)
 
 
-def _count(way: str, *tensors: Tensor) -> None:
+def _count(way: str, group: dist.ProcessGroup, tensors: Sequence[Tensor]) -> None:
+    if dist.get_world_size(group) == 1:
+        return
     for traffic in _counted:
         setattr(traffic, way, getattr(traffic, way) + sum(each.numel() * each.element_size() for each in tensors))
 
@@ -56,7 +58,7 @@ def send(tensors: Sequence[Tensor], to: int, group: dist.ProcessGroup) -> None:
     """Hands tensors to another process of a relay, which is to `receive` as many of these shapes and dtypes."""
     for each in tensors:
         dist.send(each.contiguous(), to, group)
-    _count("relay", *tensors)
+    _count("relay", group, tensors)
 
 
 def receive(like: Sequence[Tensor], source: int, group: dist.ProcessGroup) -> list[Tensor]:
@@ -90,7 +92,7 @@ class _AllSum(torch.autograd.Function):
         ctx.group = group
         total = part.clone(memory_format=torch.contiguous_format)
         dist.all_reduce(total, group=group)
-        _count("sums", total)
+        _count("sums", group, [total])
         return total
 
     @staticmethod
@@ -109,7 +111,7 @@ class _Joined(torch.autograd.Function):
         even[:, : part.shape[1]] = part
         parts = [torch.empty_like(even) for _ in sizes]
         dist.all_gather(parts, even, group=group)
-        _count("gathered", even)
+        _count("gathered", group, [even])
         return torch.cat([each[:, :size] for each, size in zip(parts, sizes, strict=True)], dim=1)
 
     @staticmethod
@@ -128,7 +130,7 @@ class _OwnSum(torch.autograd.Function):
         points_first = whole.transpose(0, 1).contiguous()
         received = points_first.new_empty(own * len(sizes), *points_first.shape[1:])
         dist.all_to_all_single(received, points_first, [own] * len(sizes), list(sizes), group=group)
-        _count("gathered", points_first)
+        _count("gathered", group, [points_first])
         return received.unflatten(0, (len(sizes), own)).sum(0).transpose(0, 1)
 
     @staticmethod
@@ -208,7 +210,7 @@ def _exchange(sent: Tensor, received: Tensor, group: dist.ProcessGroup) -> list[
         received.copy_(sent)
         return []
     before, after = next_to_this(group)
-    _count("ring", sent)
+    _count("ring", group, [sent])
     return dist.batch_isend_irecv(
         [dist.P2POp(dist.isend, sent, after, group), dist.P2POp(dist.irecv, received, before, group)]
     )

@@ -317,6 +317,8 @@ class Route(Evaluation, Generic[K]):
             return [f"the signal is on {found}, not on {' or '.join(self.devices)}"]
         if integral.is_shared and not self.spans_processes:
             return ["other processes hold some of the points"]
+        if integral.is_shared and any(each.is_drawn for each in integral.kernel.modules() if isinstance(each, Kernel)):
+            return ["the kernel is drawn anew for every integral, and each process would draw another"]
         if self.needs_processes and not integral.is_shared:
             return ["this process holds all points"]
         if self.plans_sizes and integral.has_open_sizes:

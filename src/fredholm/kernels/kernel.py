@@ -92,6 +92,11 @@ class Kernel(nn.Module, Rebuildable, abc.ABC):
         """Channels of u(x); those of u(y) unless a kernel says otherwise."""
         return self.in_dim
 
+    @property
+    def is_drawn(self) -> bool:
+        """Whether κ is drawn anew for every integral, as by a dropout of its weights in training."""
+        return False
+
     @abc.abstractmethod
     def matrix(
         self, u: Tensor, domain: Domain, query: Tensor | None = None, query_domain: Domain | None = None

@@ -260,6 +260,11 @@ class ContinuousConvolution(BasisFilter, Stateful):
         weight = nn.functional.dropout(weight, self.weight_dropout, self.training)
         return weight.mT.unflatten(1, (self.out_dim, self.in_dim // self.groups))
 
+    @property
+    def is_drawn(self) -> bool:
+        """See `Kernel.is_drawn`: with `weight_dropout`, in training."""
+        return self.training and self.weight_dropout > 0
+
     def unsteppable(self, domain: Domain) -> list[str]:
         """See `Stateful.unsteppable`: with `smoothing`, times finer than Δ."""
         if not self.smoothing or domain.times is None or not values_can_be_read(domain.times):
