@@ -5,6 +5,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 
+from benchmarks.shared_signals import CHANNELS, KERNELS
 from fredholm import IntegralOperator, kernels
 from fredholm.blocks.feed_forward import FeedForward
 from fredholm.blocks.residual import ResidualBlock
@@ -117,3 +118,15 @@ def second_derivative() -> Tensor:
     assert whole.grad is not None
     reduce_gradients([whole])
     return whole.grad
+
+
+def bytes_by_kernel(side: int) -> dict[str, list[int]]:
+    """Bytes that go round, and that are added up, forward, for each kernel of the benchmark."""
+    found = {}
+    for name, (build, place) in KERNELS.items():
+        whole = place(side)
+        u, domain = shard_points(torch.randn(1, whole.num_points, CHANNELS), whole)
+        with torch.no_grad(), counted_traffic() as forward:
+            IntegralOperator(build(), residual=False)(u, domain)
+        found[name] = [forward.ring, forward.sums]
+    return found

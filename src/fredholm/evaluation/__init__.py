@@ -38,6 +38,10 @@ from fredholm.evaluation.perceptron.tiled import Tiled, Toeplitz
 from fredholm.evaluation.recurrence.long_convolution import LongConvolution
 from fredholm.evaluation.recurrence.native import NativeRecurrence
 from fredholm.evaluation.recurrence.scan import Scan
+from fredholm.evaluation.sharded.hop_ring import HopRing
+from fredholm.evaluation.sharded.relay import Relay
+from fredholm.evaluation.sharded.ring import Ring, ScoreRing
+from fredholm.evaluation.sharded.whole_signal import WholeSignal
 from fredholm.evaluation.step_loop import StepLoop
 from fredholm.evaluation.triton.feature_sum import TritonFeatureSum
 from fredholm.evaluation.triton.tiled import TritonTiled
@@ -67,6 +71,7 @@ __all__ = [
     "FirstOf",
     "FourierSum",
     "FusedAttention",
+    "HopRing",
     "HopSeries",
     "HopTiled",
     "Integral",
@@ -81,8 +86,11 @@ __all__ = [
     "NativeRecurrence",
     "NeumannScan",
     "Queries",
+    "Relay",
+    "Ring",
     "Route",
     "Scan",
+    "ScoreRing",
     "ScoreTiled",
     "SeparableScan",
     "Solver",
@@ -99,6 +107,7 @@ __all__ = [
     "Truncation",
     "Walk",
     "Weighted",
+    "WholeSignal",
     "Woodbury",
     "as_filtering",
     "share",
