@@ -13,15 +13,19 @@ from typing import get_args
 
 import torch
 
+from fredholm.models.itnet import ITNet
+from fredholm.models.kernel_configs import AttentionConfig
 from fredholm.models.language.gpt2 import GPT2
-from fredholm.tasks import LanguageModelling, MaskedLanguageModelling, Task
-from fredholm.tasks.files import cache
+from fredholm.tasks import ImageLearning, LanguageModelling, MaskedLanguageModelling, Task
+from fredholm.tasks.files import cache, mapped
+from fredholm.tasks.images import npz_file
 from fredholm.tasks.splits.splits import HeldOut
 from fredholm.tasks.text import Tokens
 from fredholm.training import TrainingConfig
 from fredholm.training.batches import EpochBatches
 from fredholm.training.learner import Learner
 
+SMALL = ITNet.Config(embed_dim=8, depth=1, num_heads=2, kernel=AttentionConfig(), pool="mean")
 KINDS: dict[str, Callable[[str], Task.Config]] = {
     "bytes": lambda data: LanguageModelling.Config(
         data=data, context=512, model=GPT2.Config(embed_dim=8, depth=1, num_heads=2)
@@ -29,6 +33,8 @@ KINDS: dict[str, Callable[[str], Task.Config]] = {
     "byte pairs": lambda data: LanguageModelling.Config(
         data=data, documents="line", vocab_size=300, context=512, model=GPT2.Config(embed_dim=8, depth=1, num_heads=2)
     ),
+    "images": lambda data: ImageLearning.Config(data=data, patch_size=32, model=SMALL),
+    "shards": lambda data: ImageLearning.Config(data=str(Path(data).parent), patch_size=32, model=SMALL),
     "masked": lambda data: MaskedLanguageModelling.Config(
         data=data, documents="blank line", context=512, tokens=Tokens(vocab_size=200)
     ),
@@ -53,7 +59,8 @@ def main() -> None:
     """See the head of this file."""
     kind, small, large, room = sys.argv[1:]
     torch.set_num_threads(1)
-    cache.LARGE = 1 << 16
+    for module in (cache, mapped, npz_file):
+        module.LARGE = 1 << 16
     learn(KINDS[kind](small))
     with Path("/proc/self/status").open() as status:
         taken = int(next(line for line in status if line.startswith("VmData")).split()[1]) << 10

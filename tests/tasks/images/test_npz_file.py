@@ -1,5 +1,6 @@
 """Images in .npz files: what is read is what was written, and what does not fit is told by file and array."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,8 @@ import pytest
 import torch
 
 from fredholm.tasks import ImageLearning
-from fredholm.tasks.images import npz_images, open_images
+from fredholm.tasks.files import mapped
+from fredholm.tasks.images import InMemoryImages, moments, npz_file, npz_images, open_images
 from fredholm.tasks.splits.splitting import divided
 from fredholm.tasks.targets import Answers, ClassAnswers, Kind, LabelAnswers, NumberAnswers
 from tests.refusals import refused
@@ -174,7 +176,7 @@ def test_parts_have_validation_and_groups_of_their_own(tmp_path: Path) -> None:
     ("more", "told"),
     [
         ({"y": np.zeros(5, int)}, "y is int64 (5,); expected (6, ...), one an image"),
-        ({}, "has no array 'y'; the arrays are x"),
+        ({}, "has no array 'y'"),
         ({"y": np.zeros(6, int), "groups": np.zeros(5, int)}, "groups is int64 (5,); expected integers or texts (6,)"),
         ({"y": np.zeros(6, int), "groups": np.zeros(6)}, "groups is float64 (6,); expected integers or texts (6,)"),
         (
@@ -208,3 +210,81 @@ def test_what_does_not_fit_one_array(tmp_path: Path, more: dict[str, Any], told:
 def test_kinds_that_do_not_fit(tmp_path: Path, y: np.ndarray, kind: Kind, told: str) -> None:
     with refused(ValueError, told):
         npz_images(write(tmp_path, **whole(y=y)), kind=kind)
+
+
+def shards(folder: Path, *, has_splits: bool) -> Path:
+    """Nine images in files of four, three and two, of which the last are for testing."""
+    drawn = np.random.default_rng(0)
+    x, y = drawn.integers(0, 256, (9, 4, 5, 3), dtype=np.uint8), np.arange(9) % 2
+    folder.mkdir()
+    names = ("train-0", "train-1", "test-0") if has_splits else ("0", "1", "2")
+    for name, part in zip(names, (slice(0, 4), slice(4, 7), slice(7, 9)), strict=True):
+        split = {} if has_splits else {"split": np.array(["train"] * 7 + ["test"] * 2)[part]}
+        np.savez(folder / f"{name}.npz", x=x[part], y=y[part], classes=np.array(["a", "b"]), **split)
+    np.savez(folder.with_suffix(".npz"), x=x, y=y, classes=np.array(["a", "b"]), split=["train"] * 7 + ["test"] * 2)
+    return folder
+
+
+@pytest.mark.parametrize("large", [0, 1 << 30])
+@pytest.mark.parametrize("has_splits", [True, False])
+def test_files_of_a_folder_are_one_data_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, large: int, has_splits: bool
+) -> None:
+    monkeypatch.setattr(mapped, "LARGE", large)
+    monkeypatch.setattr(npz_file, "LARGE", large)
+    folder = shards(tmp_path / "set", has_splits=has_splits)
+    parts, whole = open_images(folder), npz_images(tmp_path / "set.npz")
+    for split in ("train", "test"):
+        one, other = getattr(parts, split), getattr(whole, split)
+        every = torch.arange(len(other))
+        assert torch.equal(one.images(every), other.images(every))
+        assert torch.equal(one.answers.values, other.answers.values)
+        assert one.answer_names == ("a", "b")
+    assert parts.train.name(5) == ("train-1.npz:x[1]" if has_splits else "1.npz:x[1]")
+    expected = [4, 3] if large == 0 else None
+    assert (None if parts.train.shards is None else parts.train.shards.tolist()) == expected
+    assert (whole.train.shards is None) == (large > 0)
+
+
+def test_a_task_learns_from_mapped_images_as_from_those_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shards(tmp_path / "set", has_splits=False)
+    config = ImageLearning.Config(data=str(tmp_path / "set.npz"), patch_size=1, valid_fraction=0.0)
+    in_memory = config.build()
+    assert in_memory.train_shards is None
+    monkeypatch.setattr(npz_file, "LARGE", 0)
+    from_disk = config.build()
+    assert from_disk.facts == in_memory.facts
+    assert from_disk.train_shards is not None
+    assert from_disk.train_shards.tolist() == [7]
+    generator = torch.Generator()
+    for numbers in ([0, 6, 3], [5]):
+        one, other = (task.train_batch(torch.tensor(numbers), generator) for task in (in_memory, from_disk))
+        assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_files_of_a_folder_that_do_not_fit_are_told(tmp_path: Path) -> None:
+    folder = shards(tmp_path / "set", has_splits=True)
+    x = np.zeros((2, 4, 5, 3), np.uint8)
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"x": x, "y": np.zeros(3, int), "classes": ["a", "b"]}, r"set, test: y is int64 \(3,\); expected \(2, "),
+        ({"x": x.astype(float), "y": np.zeros(2, int), "classes": ["a"]}, "set, test: x is float64"),
+        ({"x": x, "y": np.zeros(2, int), "classes": ["a", "c"]}, "answer names differ"),
+        ({"x": x}, "set, test: has no array 'y'"),
+    ]
+    for arrays, told in cases:
+        np.savez(folder / "test-0.npz", **arrays)
+        with pytest.raises(ValueError, match=told):
+            open_images(folder)
+
+
+def test_moments_are_exact_however_many_images_are_read_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    images = torch.randint(0, 256, (50, 3, 6, 7), dtype=torch.uint8)
+    data, every = InMemoryImages(images, None, str), torch.arange(50)
+    whole = moments(data, every)
+    monkeypatch.setattr(sys.modules[moments.__module__], "CHUNK", 500)
+    assert moments(data, every) == whole
+    pixels = images.double() / 255
+    assert whole.mean == pytest.approx(pixels.mean((0, 2, 3)).tolist(), rel=1e-14)
+    assert whole.deviation == pytest.approx(pixels.std((0, 2, 3), correction=0).tolist(), rel=1e-12)

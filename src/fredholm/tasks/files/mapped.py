@@ -1,10 +1,16 @@
 """Arrays that stay in their files, and are read where they are asked for."""
 
 import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import final
 
 import numpy as np
 import torch
 from torch import Tensor
+
+from .cache import LARGE
+from .npz_arrays import load_arrays
 
 SHARD_BYTES = 64 << 20
 """Of examples that lie together and are read at about one time."""
@@ -23,3 +29,112 @@ def shards_of(count: int, row_bytes: float) -> Tensor:
     shards = min(count, max(1, math.ceil(count * row_bytes / SHARD_BYTES)))
     ends = torch.arange(1, shards + 1) * count // shards
     return ends.diff(prepend=torch.zeros(1, dtype=torch.int64))
+
+
+@final
+class Rows:
+    """Rows of arrays one after the other, in memory or mapped from files.
+
+    Args:
+        arrays: of one type and one shape but for their numbers of rows.
+        names: of each array, for messages.
+
+    Raises:
+        ValueError: they differ.
+    """
+
+    def __init__(self, arrays: Sequence[np.ndarray], names: Sequence[str]) -> None:
+        first, self._names = arrays[0], tuple(names)
+        for array, name in zip(arrays, names, strict=True):
+            if array.dtype != first.dtype or array.shape[1:] != first.shape[1:]:
+                raise ValueError(
+                    f"{name} is {array.dtype} {array.shape}, and {names[0]} {first.dtype} {first.shape}; give all the "
+                    "same type and shape but for the number of rows"
+                )
+        self._arrays, self._ends = tuple(arrays), np.cumsum([len(array) for array in arrays])
+        self.dtype = first.dtype
+        self.shape: tuple[int, ...] = (int(self._ends[-1]), *first.shape[1:])
+
+    def __len__(self) -> int:
+        """The number of rows."""
+        return self.shape[0]
+
+    def __getitem__(self, indices: np.ndarray) -> np.ndarray:
+        """Rows of these numbers, int64 `(n,)`, which are the caller's own; they are read in the order of the files."""
+        found = np.empty((len(indices), *self.shape[1:]), self.dtype)
+        order = np.argsort(indices, kind="stable")
+        which = np.searchsorted(self._ends, indices[order], side="right")
+        for number in np.unique(which):
+            own = order[which == number]
+            found[own] = self._arrays[number][indices[own] - (self._ends[number] - len(self._arrays[number]))]
+        return found
+
+    def name(self, index: int) -> str:
+        """Where a row comes from."""
+        number = int(np.searchsorted(self._ends, index, side="right"))
+        return f"{self._names[number]}[{index - int(self._ends[number]) + len(self._arrays[number])}]"
+
+    @property
+    def shards(self) -> Tensor | None:
+        """How many rows lie together on the disk, see `Task.train_shards`; None where all are in memory."""
+        if not any(map(is_mapped, self._arrays)):
+            return None
+        row_bytes = self.dtype.itemsize * math.prod(self.shape[1:])
+        return torch.cat([shards_of(len(array), row_bytes) for array in self._arrays if len(array)])
+
+
+def shards_of_some(shards: Tensor | None, numbers: Tensor) -> Tensor | None:
+    """How many of some rows lie together.
+
+    Args:
+        shards: of all rows.
+        numbers: of those rows; None is told where they do not increase, so that neighbours lie apart.
+    """
+    if shards is None or bool((numbers.diff() <= 0).any()):
+        return None
+    counts = torch.searchsorted(shards.cumsum(0), numbers, right=True).bincount(minlength=len(shards))
+    return counts[counts > 0]
+
+
+def arrays_of_files(files: Sequence[Path], *, rows: str, shared: Sequence[str]) -> tuple[Rows, dict[str, np.ndarray]]:
+    """The arrays of some .npz files as if they stood in one, which are mapped where they are large together.
+
+    Args:
+        files: at least one.
+        rows: the name of the large array.
+        shared: names of arrays that are the same in all files; others have a row an example.
+
+    Returns:
+        the rows of the large array, and all others.
+
+    Raises:
+        ValueError: a file cannot be read, has no such array, or does not fit the first one.
+    """
+    map_from = 0 if sum(file.stat().st_size for file in files) >= LARGE else math.inf
+    every = [load_arrays(file, map_from=map_from) for file in files]
+    for file, arrays in zip(files, every, strict=True):
+        if arrays.keys() != every[0].keys() or rows not in arrays or arrays[rows].ndim == 0:
+            raise ValueError(
+                f"{file}: has the arrays {', '.join(arrays) or 'none'}; expected {rows!r}, and in all files the same "
+                f"as {files[0].name} has: {', '.join(every[0])}"
+            )
+        for name in shared:
+            if name in arrays and not np.array_equal(arrays[name], every[0][name]):
+                raise ValueError(f"{file}: {name} are others than in {files[0].name}; give all files the same")
+    others = {
+        name: every[0][name] if name in shared else _joined(name, files, every) for name in every[0] if name != rows
+    }
+    return Rows([arrays[rows] for arrays in every], [f"{file.name}:{rows}" for file in files]), others
+
+
+def _joined(name: str, files: Sequence[Path], every: Sequence[Mapping[str, np.ndarray]]) -> np.ndarray:
+    """An array of all files, one after the other."""
+    first = every[0][name]
+    for file, arrays in zip(files, every, strict=True):
+        own = arrays[name]
+        if own.dtype.kind != first.dtype.kind or own.ndim == 0 or own.shape[1:] != first.shape[1:]:
+            raise ValueError(
+                f"{file}: {name} is {own.dtype} {own.shape}, and in {files[0].name} {first.dtype} {first.shape}; give "
+                "all the same type and shape but for the number of rows"
+            )
+    return np.concatenate([arrays[name] for arrays in every])

@@ -9,7 +9,7 @@ import math
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Literal, final
+from typing import IO, Any, Literal, NamedTuple, Self, final
 
 import numpy as np
 import torch
@@ -27,30 +27,41 @@ _LONGEST_HEADER = 10_000
 _MOST_AXES = 8
 _CHUNK = 1 << 20
 _KINDS = "biufcUSMm"
+_NUMBERS = "biuf"
+_LENGTHS = 26
+"""Bytes of a local header of an archive before the lengths of the name and of what else stands before the content."""
 _ENCRYPTED = 1
 _LAST_LETTER = 0x10FFFF
 _INSTEAD = "pass one without objects"
 _UNPACKED = "save it with numpy.savez, not compressed"
 
 
-def load_arrays(path: Path, *, alone: str | None = None) -> dict[str, np.ndarray]:
+def load_arrays(path: Path, *, alone: str | None = None, map_from: float = math.inf) -> dict[str, np.ndarray]:
     """All arrays of an .npz file; objects are refused.
 
     Args:
         path: the file.
         alone: the name that the array of an .npy file gets; None: such a file is refused.
+        map_from: arrays of numbers of at least so many bytes that are not compressed are not read but mapped, so that
+            they cannot be written to. Their checksum is compared all the same.
 
     Raises:
         ValueError: it cannot be read as one.
     """
     if alone is not None and path.suffix.lower() == ".npy":
-        return {alone: _single(path)}
+        return {alone: _single(path, map_from)}
     arrays: dict[str, np.ndarray] = {}
     with _opened(path) as (archive, members, given):
         for name, member in members.items():
+            is_stored = member.compress_type == zipfile.ZIP_STORED
             with archive.open(member) as file:
                 try:
-                    arrays[name] = _array(file, member.file_size, given)
+                    header = _Header.of(file, member.file_size, given)
+                    if is_stored and header.num_bytes >= map_from and header.dtype.kind in _NUMBERS:
+                        _check_rest(file, header)
+                        arrays[name] = _mapped(archive, member, header)
+                    else:
+                        arrays[name] = _array(file, header, "" if is_stored else f"; {_UNPACKED}")
                 except ValueError as error:
                     raise ValueError(f"the array {_short(name)}: {error}") from error
     return arrays
@@ -155,13 +166,16 @@ def split_of_rows(arrays: Mapping[str, np.ndarray], count: int, *, is_test: Sequ
     return torch.tensor([numbers[word.lower()] for word in split.tolist()], dtype=torch.int64)
 
 
-def _single(path: Path) -> np.ndarray:
+def _single(path: Path, map_from: float) -> np.ndarray:
     try:
         with open_file(path) as file:
             if file.read(len(_ZIP)) == _ZIP:
                 raise _OtherKindError("is an .npz file by its content; rename it")
             file.seek(0)
-            return _array(file, size_of_file(file), size_of_file(file))
+            header = _Header.of(file, size_of_file(file), size_of_file(file))
+            if header.num_bytes < map_from or header.dtype.kind not in _NUMBERS:
+                return _array(file, header)
+            return np.memmap(file, header.dtype, "r", file.tell(), header.shape, header.order).view(np.ndarray)
     except _OtherKindError as error:
         raise ValueError(f"{path}: {error}") from error
     except (OSError, ValueError, EOFError) as error:
@@ -215,42 +229,63 @@ def _members(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
     return found
 
 
-def _array(file: IO[bytes], size: int, given: int) -> np.ndarray:
-    """The array that a stream of `size` bytes holds, from a file of `given` bytes.
+@final
+class _Header(NamedTuple):
+    """What stands before the values of an array."""
 
-    Its header is checked before memory is taken.
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    order: Literal["C", "F"]
+    size: int
+    """Bytes that it takes itself."""
+
+    @property
+    def num_bytes(self) -> int:
+        """Of the values."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    @classmethod
+    def of(cls, file: IO[bytes], size: int, given: int) -> Self:
+        """That of the array that a stream of `size` bytes holds, from a file of `given` bytes.
+
+        Raises:
+            ValueError: it is broken, its array is of objects, does not fill the stream to its end, or has more rows or
+                columns than such a file may.
+        """
+        start = file.read(_MAGIC + 4)
+        is_long = start[len(_NPY) : _MAGIC] == b"\2\0"
+        if start[: len(_NPY)] != _NPY or not (is_long or start[len(_NPY) : _MAGIC] == b"\1\0"):
+            raise ValueError(f"it begins with {start[:_MAGIC].hex(' ')}, which is no .npy header of version 1 or 2")
+        length = int.from_bytes(start[_MAGIC : _MAGIC + (4 if is_long else 2)], "little")
+        if length > _LONGEST_HEADER:
+            raise ValueError(f"its .npy header has {length} bytes; the limit is {_LONGEST_HEADER}")
+        parse = np.lib.format.read_array_header_2_0 if is_long else np.lib.format.read_array_header_1_0
+        header = start[_MAGIC:] + file.read(length - (0 if is_long else 2))
+        try:
+            shape, is_fortran, dtype = parse(io.BytesIO(header))
+        except Exception as error:  # a broken header makes Python's parser raise almost anything
+            raise ValueError("its .npy header does not parse") from error
+        if dtype.kind not in _KINDS or dtype.names is not None or dtype.subdtype is not None:
+            raise ValueError(f"it holds {'objects' if dtype.hasobject else str(dtype)[:40]}, no numbers or texts")
+        found = cls(dtype, shape, "F" if is_fortran else "C", _MAGIC + len(header))
+        filled = size - found.size
+        if any(side < 0 for side in shape) or found.num_bytes != filled or len(shape) > _MOST_AXES:
+            raise ValueError(f"its header promises {dtype} {str(shape)[:80]}; {max(filled, 0):,} bytes follow")
+        check_expansion(f"names for {str(shape)[:80]}", ROW_BYTES * max(shape, default=0), given, _UNPACKED)
+        return found
+
+
+def _array(file: IO[bytes], header: _Header, instead: str = "") -> np.ndarray:
+    """The array behind a header, read.
 
     Raises:
-        ValueError: the header is broken, its array is of objects, does not fill the stream to its end, or has more rows
-            or columns than such a file may.
+        ValueError: it does not end with the stream, does not fit into memory, or has texts that are none.
     """
-    start = file.read(_MAGIC + 4)
-    is_long = start[len(_NPY) : _MAGIC] == b"\2\0"
-    if start[: len(_NPY)] != _NPY or not (is_long or start[len(_NPY) : _MAGIC] == b"\1\0"):
-        raise ValueError(f"it begins with {start[:_MAGIC].hex(' ')}, which is no .npy header of version 1 or 2")
-    length = int.from_bytes(start[_MAGIC : _MAGIC + (4 if is_long else 2)], "little")
-    if length > _LONGEST_HEADER:
-        raise ValueError(f"its .npy header has {length} bytes; the limit is {_LONGEST_HEADER}")
-    parse = np.lib.format.read_array_header_2_0 if is_long else np.lib.format.read_array_header_1_0
-    header = start[_MAGIC:] + file.read(length - (0 if is_long else 2))
     try:
-        shape, is_fortran, dtype = parse(io.BytesIO(header))
-    except Exception as error:  # a broken header makes Python's parser raise almost anything
-        raise ValueError("its .npy header does not parse") from error
-    if dtype.kind not in _KINDS or dtype.names is not None or dtype.subdtype is not None:
-        raise ValueError(f"it holds {'objects' if dtype.hasobject else str(dtype)[:40]}, no numbers or texts")
-    count = math.prod(shape)
-    filled = size - _MAGIC - len(header)
-    if any(side < 0 for side in shape) or count * dtype.itemsize != filled or len(shape) > _MOST_AXES:
-        raise ValueError(f"its header promises {dtype} {str(shape)[:80]}; {max(filled, 0):,} bytes follow")
-    check_expansion(
-        f"names for {str(shape)[:80]}",
-        ROW_BYTES * max(shape, default=0),
-        given,
-        _UNPACKED,
-    )
-    found = np.empty(count, dtype)
-    place = memoryview(found.view(np.uint8).data) if count * dtype.itemsize else memoryview(b"")
+        found = np.empty(math.prod(header.shape), header.dtype)
+    except MemoryError as error:
+        raise ValueError(f"it takes {header.num_bytes:,} bytes, which do not fit into memory{instead}") from error
+    place = memoryview(found.view(np.uint8).data) if header.num_bytes else memoryview(b"")
     done = 0
     while done < len(place):
         part = file.read(min(_CHUNK, len(place) - done))
@@ -258,13 +293,37 @@ def _array(file: IO[bytes], size: int, given: int) -> np.ndarray:
             raise ValueError(f"it ends after {done:,} of {len(place):,} bytes")
         place[done : done + len(part)] = part
         done += len(part)
-    if file.read(1):  # which also has zipfile compare the checksum
-        raise ValueError("it goes on after its array")
-    if dtype.kind == "U" and len(place):
-        codes = found.view(np.dtype(np.uint32).newbyteorder(dtype.byteorder))
+    _check_end(file)
+    if header.dtype.kind == "U" and len(place):
+        codes = found.view(np.dtype(np.uint32).newbyteorder(header.dtype.byteorder))
         if int(codes.max()) > _LAST_LETTER:
             raise ValueError(f"its texts have the number {codes.max()}, which is no letter")
-    return found.reshape(shape, order="F" if is_fortran else "C")
+    return found.reshape(header.shape, order=header.order)
+
+
+def _check_rest(file: IO[bytes], header: _Header) -> None:
+    """Reads an array without keeping it, and compares its checksum."""
+    done = 0
+    while part := file.read(min(_CHUNK, header.num_bytes - done)):
+        done += len(part)
+    if done < header.num_bytes:
+        raise ValueError(f"it ends after {done:,} of {header.num_bytes:,} bytes")
+    _check_end(file)
+
+
+def _check_end(file: IO[bytes]) -> None:
+    if file.read(1):  # which also has zipfile compare the checksum
+        raise ValueError("it goes on after its array")
+
+
+def _mapped(archive: zipfile.ZipFile, member: zipfile.ZipInfo, header: _Header) -> np.ndarray:
+    """An array of an archive that is not compressed, where it lies."""
+    file = archive.fp
+    assert file is not None
+    file.seek(member.header_offset + _LENGTHS)
+    name, extra = (int.from_bytes(file.read(2), "little") for _ in range(2))
+    start = member.header_offset + _LENGTHS + 4 + name + extra + header.size
+    return np.memmap(file, header.dtype, "r", start, header.shape, header.order).view(np.ndarray)
 
 
 def _short(name: str) -> str:

@@ -1,17 +1,22 @@
-"""Images without labels in arrays, as a trained model reads them."""
+"""Images in arrays: those without labels, as a trained model reads them, and those that are learnt from."""
 
 from pathlib import Path
+from typing import final
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from fredholm.tasks.files.mapped import Rows
 from fredholm.tasks.files.npz_arrays import load_arrays
 from fredholm.tasks.files.parts import choose_part, refuse_part
 from fredholm.tasks.files.read_errors import reads_data
 from fredholm.tasks.splits.split_files import SPLIT_WORDS, Split
+from fredholm.tasks.splits.split_marks import NO_MARKS, SplitMarks
+from fredholm.tasks.targets import Answers
 
-from .resize import fit
+from .dataset import ImageDataset
+from .resize import check_image_size, fit
 
 _RED, _GREEN, _BLUE = 19595, 38470, 7471  # the ITU-R 601 luma in 65536ths, as pillow has it
 
@@ -61,10 +66,69 @@ def pixels_of(images: np.ndarray, name: str) -> Tensor:
     Raises:
         ValueError: they are of another type or shape.
     """
-    is_shaped = images.ndim in (3, 4) and images.shape[3:] in ((), (1,), (3,)) and 0 not in images.shape[1:]
-    if images.dtype != np.uint8 or not is_shaped:
-        raise ValueError(f"{name} is {images.dtype} {images.shape}; expected uint8 (n, H, W) or (n, H, W, 1 or 3)")
+    check_pixels_array(images, name)
     return torch.from_numpy(images if images.ndim == 4 else images[..., None]).movedim(-1, 1).contiguous()
+
+
+def check_pixels_array(images: np.ndarray | Rows, name: str) -> None:
+    """Raises ValueError where images are of another type or shape than those of `read_image_arrays`."""
+    shape = images.shape
+    is_shaped = len(shape) in (3, 4) and shape[3:] in ((), (1,), (3,)) and 0 not in shape[1:]
+    if images.dtype != np.uint8 or not is_shaped:
+        raise ValueError(f"{name} is {images.dtype} {shape}; expected uint8 (n, H, W) or (n, H, W, 1 or 3)")
+
+
+@final
+class ArrayImages(ImageDataset):
+    """Images in arrays, which may be mapped from files.
+
+    Args:
+        rows: uint8 `(n, H, W)` or `(n, H, W, C)` with C of 1 or 3.
+        name: of the arrays, for messages.
+        answers: one an image; None: nothing is known.
+        image_size: height and width to deliver (`fit` on the way out); None: the size the images have.
+        marks: what the data say of splits.
+
+    Raises:
+        ValueError: shapes or types do not agree.
+    """
+
+    def __init__(
+        self,
+        rows: Rows,
+        name: str,
+        answers: Answers | None,
+        image_size: tuple[int, int] | None = None,
+        marks: SplitMarks = NO_MARKS,
+    ) -> None:
+        super().__init__(answers, marks)
+        check_pixels_array(rows, name)
+        if image_size is not None:
+            check_image_size(image_size)
+        height, width, *channels = rows.shape[1:]
+        self._rows, self._array, self._channels = rows, name, channels[0] if channels else 1
+        self._image_size = image_size or (height, width)
+
+    @property
+    def channels(self) -> int:
+        return self._channels
+
+    @property
+    def image_size(self) -> tuple[int, int]:
+        return self._image_size
+
+    @property
+    def shards(self) -> Tensor | None:
+        return self._rows.shards
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def _images(self, indices: Tensor) -> Tensor:
+        return fit(pixels_of(self._rows[indices.numpy()], self._array), self._image_size)
+
+    def _name(self, index: int) -> str:
+        return self._rows.name(index)
 
 
 def with_channels(images: Tensor, channels: int) -> Tensor:

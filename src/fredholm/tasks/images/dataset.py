@@ -6,6 +6,7 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor
 
+from fredholm.tasks.files.mapped import shards_of_some
 from fredholm.tasks.splits.split_marks import SplitMarks
 from fredholm.tasks.splits.splits import Divisible
 from fredholm.tasks.splits.stratified_split import SplitKeys
@@ -42,6 +43,11 @@ class ImageDataset(Divisible):
     @abstractmethod
     def image_size(self) -> tuple[int, int]:
         """Height and width in pixels."""
+
+    @property
+    def shards(self) -> Tensor | None:
+        """How many images lie together on the disk, see `Task.train_shards`; None: they are read in any order alike."""
+        return None
 
     def images(self, indices: Tensor) -> Tensor:
         """Return the images at ``indices``.
@@ -109,6 +115,10 @@ class _SelectedImages(ImageDataset):
     @property
     def image_size(self) -> tuple[int, int]:
         return self._whole.image_size
+
+    @property
+    def shards(self) -> Tensor | None:
+        return shards_of_some(self._whole.shards, self._numbers)
 
     def __len__(self) -> int:
         return len(self._numbers)

@@ -99,8 +99,8 @@ class ImageLearning(TargetTask[ImageDataset]):
         """An image data set, how it is augmented, and the model.
 
         Args:
-            data: digits (built in), an .npz file, a folder of MNIST-format idx files, one with a subfolder a class, or
-                one with a table labels.csv.
+            data: digits (built in), an .npz file, a folder of such files, of MNIST-format idx files, one with a
+                subfolder a class, or one with a table labels.csv.
             target: what is told of an image: a class, any of several labels, or numbers; None: as the data have it.
             image_size: height and width to scale images to; None keeps theirs. A trained model may be measured at
                 another size, which its patches divide.
@@ -220,6 +220,11 @@ class ImageLearning(TargetTask[ImageDataset]):
         for part in (splits.train, splits.valid, splits.test):
             if part is not None and part.answers is not None:
                 self.target.check(part.answers, self.config.data)
+
+    @property
+    def train_shards(self) -> Tensor | None:
+        """Of images in mapped arrays."""
+        return self.splits.train.shards
 
     def model(self) -> nn.Module:
         """The model on an image encoder, with the outputs of the target."""

@@ -7,8 +7,8 @@ from torch import Tensor
 
 from .dataset import ImageDataset
 
-CHUNK = 4096
-"""Images read at a time."""
+CHUNK = 1 << 19
+"""Values of pixels read at a time, about."""
 
 
 @final
@@ -21,10 +21,11 @@ class Moments(NamedTuple):
 
 def moments(images: ImageDataset, indices: Tensor) -> Moments:
     """Over all pixels of the images at `indices`, int64 `(n,)`, at least one; errors as those of `images`."""
-    sums = torch.zeros(2, images.channels, dtype=torch.float64)
-    for some in indices.split(CHUNK):
-        pixels = images.images(some).double() / 255
+    height, width = images.image_size
+    sums = torch.zeros(2, images.channels, dtype=torch.int64)  # exact, so that it is of no account how many are read
+    for some in indices.split(max(1, CHUNK // (images.channels * height * width))):
+        pixels = images.images(some).int()
         sums += torch.stack([pixels.sum((0, 2, 3)), pixels.square().sum((0, 2, 3))])
-    mean, square = sums / (len(indices) * images.image_size[0] * images.image_size[1])
+    mean, square = sums.double() / torch.tensor([[255.0], [255.0**2]]) / (len(indices) * height * width)
     deviation = (square - mean.square()).clamp(min=0).sqrt()
     return Moments(tuple(mean.tolist()), tuple(torch.where(deviation > 1e-6, deviation, 1.0).tolist()))

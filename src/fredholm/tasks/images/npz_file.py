@@ -1,18 +1,22 @@
-"""Images in an .npz file of numpy arrays."""
+"""Images in .npz files of numpy arrays."""
 
 from pathlib import Path
 
 import numpy as np
 
+from fredholm.tasks.files.cache import LARGE
+from fredholm.tasks.files.mapped import Rows, arrays_of_files
 from fredholm.tasks.files.npz_arrays import load_arrays, split_words
-from fredholm.tasks.splits.split_files import Split
+from fredholm.tasks.splits.split_files import Split, find_split_files
 from fredholm.tasks.splits.split_marks import marks_of_arrays
 from fredholm.tasks.splits.splits import Splits
 from fredholm.tasks.targets import Answers, Kind, answers_of_array
 
-from .arrays import pixels_of
+from .arrays import ArrayImages
 from .dataset import ImageDataset
-from .in_memory import InMemoryImages
+
+NAMES = ("classes", "labels", "target_names")
+"""Arrays that say what is told, and have no row an example."""
 
 
 def npz_images(
@@ -37,46 +41,91 @@ def npz_images(
             training. The message names file and array.
     """
     path = Path(path)
-    arrays = load_arrays(path)
+    arrays = load_arrays(path, map_from=LARGE)
     try:
         if {"x", "y"} & arrays.keys():
-            return _whole(path, arrays, image_size, kind)
+            if others := [name for name in arrays if name.startswith(("x_", "y_"))]:
+                raise ValueError(f"has {others[0]} beside x and y; keep one of these")
+            found = _images(path, arrays, "", kind, None, image_size)
+            return found.marks.divided(found)
         words = split_words(lambda word: word == "train" or bool({f"x_{word}", f"y_{word}"} & arrays.keys()))
         parts: dict[Split, ImageDataset] = {}
         known: tuple[str, ...] | None = None
         for split, word in words.items():
-            parts[split] = _images(path, arrays, f"_{word}", _answers(arrays, f"_{word}", kind, known), image_size)
+            parts[split] = _images(path, arrays, f"_{word}", kind, known, image_size)
             known = parts["train"].answer_names
         return Splits(parts["train"], parts.get("test"), parts.get("valid"))
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
 
 
-def _whole(
-    path: Path, arrays: dict[str, np.ndarray], image_size: tuple[int, int] | None, kind: Kind | None
+def npz_shards(
+    folder: str | Path, image_size: tuple[int, int] | None = None, kind: Kind | None = None
 ) -> Splits[ImageDataset]:
-    """All images in one array, divided where there is an array `split`."""
-    if others := [name for name in arrays if name.startswith(("x_", "y_"))]:
-        raise ValueError(f"has {others[0]} beside x and y; keep one of these")
-    found = _images(path, arrays, "", _answers(arrays, "", kind, None), image_size)
-    return found.marks.divided(found)
+    """Read a folder of .npz files with `x` and `y` each, which are one data set.
+
+    A split is a word of a name, as in train-00000.npz, train-00001.npz and test-00000.npz (`find_split_files`). Where
+    names tell none all files are one set, and `split` is read. Otherwise as `npz_images`; names of classes, labels and
+    numbers are the same in all files, and labels that are only counted are counted over those of a split.
+
+    Args:
+        folder: their folder.
+        image_size, kind: see there.
+
+    Raises:
+        ValueError: what `npz_images` refuses, or files do not fit together.
+    """
+    folder = Path(folder)
+    found = find_split_files(folder, (".npz",), what="image file", example=".npz", may_be_alone=True)
+    parts: dict[Split, ImageDataset] = {}
+    known: tuple[str, ...] | None = None
+    for split, files in (found.by_split or {"train": found.unsplit}).items():
+        rows, arrays = arrays_of_files(files, rows="x", shared=NAMES)
+        try:
+            answers = _answers(rows, arrays, "", kind, known)
+            marks = marks_of_arrays(arrays, len(rows), end="")
+            parts[split] = ArrayImages(rows, "x", answers, image_size, marks)
+        except ValueError as error:
+            raise ValueError(f"{folder}, {split}: {error}") from error
+        known = answers.names
+    if found.by_split:
+        return Splits(parts["train"], parts.get("test"), parts.get("valid"))
+    whole = parts["train"]
+    return whole.marks.divided(whole)
 
 
-def _answers(arrays: dict[str, np.ndarray], end: str, kind: Kind | None, known: tuple[str, ...] | None) -> Answers:
-    for name in (f"x{end}", f"y{end}"):
-        if name not in arrays:
-            raise ValueError(f"has no array {name!r}; the arrays are {', '.join(arrays) or 'none'}")
-    n, y = len(arrays[f"x{end}"]) if arrays[f"x{end}"].ndim else 0, arrays[f"y{end}"]
+def _images(
+    path: Path,
+    arrays: dict[str, np.ndarray],
+    end: str,
+    kind: Kind | None,
+    known: tuple[str, ...] | None,
+    image_size: tuple[int, int] | None,
+) -> ImageDataset:
+    """Those whose arrays have names that end so."""
+    name = f"x{end}"
+    if name not in arrays:
+        raise _missing(name, arrays)
+    answers = _answers(arrays[name], arrays, end, kind, known)
+    marks = marks_of_arrays(arrays, len(answers), end=end)
+    return ArrayImages(Rows([arrays[name]], [f"{path.name}:{name}"]), name, answers, image_size, marks)
+
+
+def _answers(
+    images: np.ndarray | Rows,
+    arrays: dict[str, np.ndarray],
+    end: str,
+    kind: Kind | None,
+    known: tuple[str, ...] | None,
+) -> Answers:
+    if f"y{end}" not in arrays:
+        raise _missing(f"y{end}", arrays)
+    y, n = arrays[f"y{end}"], images.shape[0] if images.shape else 0
     if y.ndim == 0 or len(y) != n:
         raise ValueError(f"y{end} is {y.dtype} {y.shape}; expected ({n}, ...), one an image")
     names = {"classes": arrays.get("classes"), "labels": arrays.get("labels"), "numbers": arrays.get("target_names")}
     return answers_of_array(y, f"y{end}", kind, **names, known=known)
 
 
-def _images(
-    path: Path, arrays: dict[str, np.ndarray], end: str, answers: Answers, image_size: tuple[int, int] | None
-) -> ImageDataset:
-    name = f"x{end}"
-    marks = marks_of_arrays(arrays, len(answers), end=end)
-    pixels = pixels_of(arrays[name], name)
-    return InMemoryImages(pixels, answers, lambda index: f"{path.name}:{name}[{index}]", image_size, marks)
+def _missing(name: str, arrays: dict[str, np.ndarray]) -> ValueError:
+    return ValueError(f"has no array {name!r}; the arrays are {', '.join(arrays) or 'none'}")

@@ -13,7 +13,7 @@ from .digits import digits
 from .idx import idx_folder, is_idx_folder
 from .image_folder import image_folder
 from .labels_table import TABLE, labelled_folder
-from .npz_file import npz_images
+from .npz_file import npz_images, npz_shards
 
 
 @reads_data
@@ -25,7 +25,8 @@ def open_images(
     Args:
         data: ``"digits"`` (`digits`; write ``./digits`` for a folder of that name), the path of an ``.npz`` file
             (`npz_images`), or of a folder with the four MNIST-format files (`idx_folder`), with a table labels.csv
-            (`labelled_folder`) or with one subfolder of image files a class (`image_folder`).
+            (`labelled_folder`), with .npz files (`npz_shards`) or with one subfolder of image files a class
+            (`image_folder`).
         image_size: height and width to deliver; default: the size the images have.
         kind: what is known of each image; None: as the source says. Digits, MNIST-format files and subfolders are of
             classes.
@@ -49,6 +50,8 @@ def open_images(
             raise ValueError(f"{folder} is a file; pass an .npz file, or the folder that holds it")
         if (folder / TABLE).is_file():
             return labelled_folder(folder, image_size, kind)
+        if any(folder.glob("*.npz")) and not any(each.is_dir() for each in folder.iterdir()):
+            return npz_shards(folder, image_size, kind)
         _refuse_kind(kind, str(folder))
         if is_idx_folder(folder):
             return idx_folder(folder, image_size)
