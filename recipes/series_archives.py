@@ -211,9 +211,9 @@ def dtw(path: Path, seed: int, config: Config) -> float:
 def _peer(peer: Any, path: Path, *, is_padded: bool) -> float:
     splits = SeriesLearning.Config(data=str(path)).build().splits
     assert splits.test is not None
-    longest = max(split.values.shape[1] for split in (splits.train, splits.test))
+    longest = max(int(split.lengths.max()) for split in (splits.train, splits.test))
     (train, train_labels), (test, test_labels) = (
-        _arrays(split, longest if is_padded else None) for split in (splits.train, splits.test)
+        _arrays(split.in_memory(), longest if is_padded else None) for split in (splits.train, splits.test)
     )
     peer.fit(train, train_labels)
     return float((peer.predict(test) == test_labels).mean())

@@ -107,9 +107,9 @@ def main(config: Config) -> None:
     torch.set_num_threads(1)
     warnings.filterwarnings("ignore", message="Polyfit may be poorly conditioned")
     splits = SeriesLearning.Config(data=config.data).build().splits
-    train, test = splits.train, splits.test
+    assert splits.test is not None
+    train, test = splits.train.in_memory(), splits.test.in_memory()
     assert train.answers is not None
-    assert test is not None
     if config.folds:
         whole = torch.arange(len(train))
         folds = [torch.tensor(f) for f in stratified_folds(train.names, train.answers.values.tolist(), config.folds, 0)]

@@ -16,9 +16,11 @@ import torch
 from fredholm.models.itnet import ITNet
 from fredholm.models.kernel_configs import AttentionConfig
 from fredholm.models.language.gpt2 import GPT2
-from fredholm.tasks import ImageLearning, LanguageModelling, MaskedLanguageModelling, Task
+from fredholm.models.series.ckcnn import CKCNN
+from fredholm.tasks import ImageLearning, LanguageModelling, MaskedLanguageModelling, SeriesLearning, Task
 from fredholm.tasks.files import cache, mapped
-from fredholm.tasks.images import npz_file
+from fredholm.tasks.images import npz_file as images
+from fredholm.tasks.series import npz_file as series
 from fredholm.tasks.splits.splits import HeldOut
 from fredholm.tasks.text import Tokens
 from fredholm.training import TrainingConfig
@@ -35,6 +37,7 @@ KINDS: dict[str, Callable[[str], Task.Config]] = {
     ),
     "images": lambda data: ImageLearning.Config(data=data, patch_size=32, model=SMALL),
     "shards": lambda data: ImageLearning.Config(data=str(Path(data).parent), patch_size=32, model=SMALL),
+    "series": lambda data: SeriesLearning.Config(data=data, model=CKCNN.Config(embed_dim=4, depth=1)),
     "masked": lambda data: MaskedLanguageModelling.Config(
         data=data, documents="blank line", context=512, tokens=Tokens(vocab_size=200)
     ),
@@ -59,8 +62,8 @@ def main() -> None:
     """See the head of this file."""
     kind, small, large, room = sys.argv[1:]
     torch.set_num_threads(1)
-    for module in (cache, mapped, npz_file):
-        module.LARGE = 1 << 16
+    for module in (cache, mapped, images, series):
+        setattr(module, "LARGE", 1 << 16)  # noqa: B010 - of modules
     learn(KINDS[kind](small))
     with Path("/proc/self/status").open() as status:
         taken = int(next(line for line in status if line.startswith("VmData")).split()[1]) << 10

@@ -43,6 +43,14 @@ def shards(path: Path, size: int) -> Path:
     return images(path, size // 10)
 
 
+def series(path: Path, size: int) -> Path:
+    """Series of 500 samples in three channels, of so many bytes."""
+    count = size // (500 * 3 * 4) + 20
+    values = np.random.default_rng(0).normal(size=(count, 500, 3)).astype(np.float32)
+    np.savez(path, values=values, labels=np.arange(count) % 2)
+    return path
+
+
 GIVES_BACK = {"MALLOC_TRIM_THRESHOLD_": "0", "MALLOC_MMAP_THRESHOLD_": "65536"}
 """By which the C library keeps nothing that was freed, so that what counts is what is in use."""
 MADE: dict[str, tuple[str, Callable[[Path, int], Path]]] = {
@@ -50,6 +58,7 @@ MADE: dict[str, tuple[str, Callable[[Path, int], Path]]] = {
     "byte pairs": ("a.txt", text),
     "masked": ("a.txt", text),
     "images": ("a.npz", images),
+    "series": ("a.npz", series),
     "shards": ("a.npz", shards),
 }
 LONG = ("byte pairs", "masked")

@@ -22,7 +22,7 @@ def held() -> dict[str, np.ndarray]:
         "large_end": drawn.normal(size=(3, 2)).astype(">f8"),
         "names": np.array(["a", "bc"]),
         "none": np.zeros((0, 4)),
-        "one": np.float32(3.0),
+        "one": np.array(3.0, np.float32),
     }
 
 
@@ -88,9 +88,9 @@ def test_rows_of_several_arrays_have_one_number_after_the_other() -> None:
         found = rows[np.array(numbers, np.int64)]
         np.testing.assert_array_equal(found, whole[numbers])
         assert found.base is None
-    assert [rows.name(i) for i in (0, 6, 7, 8, 19)] == ["a[0]", "a[6]", "c[0]", "d[0]", "d[11]"]
+    assert [rows.place(i) for i in (0, 6, 7, 8, 19)] == [("a", 0), ("a", 6), ("c", 0), ("d", 0), ("d", 11)]
     assert rows.shards is None
-    with refused(ValueError, "b is float64 (2, 4), and a float64 (2, 3); give all the same type and shape"):
+    with refused(ValueError, "b: an array of rows is float64 (2, 4), and in a float64 (2, 3); give all the same type"):
         Rows([np.zeros((2, 3)), np.zeros((2, 4))], ["a", "b"])
 
 
@@ -128,7 +128,7 @@ def test_arrays_of_several_files_are_joined(tmp_path: Path, monkeypatch: pytest.
     cases: list[tuple[dict[str, Any], str]] = [
         ({"classes": np.array(["u", "w"])}, "b.npz: classes are others than in a.npz"),
         ({"y": np.zeros(4)}, "b.npz: y is float64 (4,), and in a.npz int64 (2,)"),
-        ({"x": np.zeros((4, 3), int)}, "b.npz:x is int64 (4, 3), and a.npz:x int64 (2, 4)"),
+        ({"x": np.zeros((4, 3), int)}, "b.npz: an array of rows is int64 (4, 3), and in a.npz int64 (2, 4)"),
         (
             {"z": np.zeros(4)},
             "has the arrays x, y, classes, z; expected 'x', and in all files the same as a.npz",

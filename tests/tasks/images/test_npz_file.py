@@ -219,7 +219,7 @@ def shards(folder: Path, *, has_splits: bool) -> Path:
     folder.mkdir()
     names = ("train-0", "train-1", "test-0") if has_splits else ("0", "1", "2")
     for name, part in zip(names, (slice(0, 4), slice(4, 7), slice(7, 9)), strict=True):
-        split = {} if has_splits else {"split": np.array(["train"] * 7 + ["test"] * 2)[part]}
+        split: dict[str, Any] = {} if has_splits else {"split": np.array(["train"] * 7 + ["test"] * 2)[part]}
         np.savez(folder / f"{name}.npz", x=x[part], y=y[part], classes=np.array(["a", "b"]), **split)
     np.savez(folder.with_suffix(".npz"), x=x, y=y, classes=np.array(["a", "b"]), split=["train"] * 7 + ["test"] * 2)
     return folder

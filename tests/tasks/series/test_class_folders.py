@@ -26,7 +26,7 @@ def folder(tmp_path: Path) -> Path:
 def test_the_folder_tells_the_class_and_columns_go_by_name(folder: Path) -> None:
     found = open_series(folder)
     assert not found.is_given
-    series = found.train
+    series = found.train.in_memory()
     assert series.names == ("calm/1.csv", "calm/deep/2.csv", "wild/1.CSV")
     assert series.channels == ("a", "b")
     assert series.answer_names == ("calm", "wild")
@@ -43,7 +43,7 @@ def test_several_series_in_a_table_are_of_its_class(folder: Path) -> None:
         path.unlink()
     write(folder / "calm" / "1.csv", "x,0,1", "y,0,2", header="series,time,a")
     write(folder / "wild" / "1.csv", "x,0,3", header="series,time,a")
-    series = open_series(folder).train
+    series = open_series(folder).train.in_memory()
     assert series.names == ("calm/1.csv, series x", "calm/1.csv, series y", "wild/1.csv, series x")
     assert series.values[:, 0, 0].tolist() == [1.0, 2.0, 3.0]
 

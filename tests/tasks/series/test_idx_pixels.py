@@ -23,8 +23,8 @@ def write_idx(folder: Path) -> dict[str, torch.Tensor]:
 def test_images_are_read_row_after_row(tmp_path: Path) -> None:
     written = write_idx(tmp_path)
     splits = open_series(tmp_path)
-    for series, split in ((splits.train, "train"), (splits.held_out("test"), "t10k")):
-        images = written[split]
+    for stored, split in ((splits.train, "train"), (splits.held_out("test"), "t10k")):
+        series, images = stored.in_memory(), written[split]
         assert series.values.shape == (len(images), 6, 1)
         assert series.values[1, 2, 0] == images[1, 1, 0] / 255
         torch.testing.assert_close(series.values[:, :, 0], images.flatten(1) / 255)

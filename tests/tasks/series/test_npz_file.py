@@ -4,9 +4,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
-from fredholm.tasks import series
-from fredholm.tasks.series import Reading, SeriesSet
+from fredholm.models.series.ckcnn import CKCNN
+from fredholm.tasks import SeriesLearning, series
+from fredholm.tasks.files import mapped
+from fredholm.tasks.series import (
+    Preparation,
+    Reading,
+    SeriesSet,
+    StoredSeries,
+    npz_file,
+    open_series,
+    stored_series,
+)
 from fredholm.tasks.splits.splits import Splits
 from fredholm.tasks.targets import ClassAnswers, LabelAnswers, NumberAnswers
 from tests.refusals import refused
@@ -153,3 +164,111 @@ def test_groups_are_marks(tmp_path: Path) -> None:
     plain = series.read_npz(written(tmp_path, **values))
     assert isinstance(plain, SeriesSet)
     assert (plain.marks.groups, plain.marks.given) == (None, None)
+
+
+def sets(folder: Path, *, has_splits: bool) -> Path:
+    """Thirty series of one to six samples in two channels, in three files, and the same in one."""
+    drawn = np.random.default_rng(0)
+    values = drawn.normal(size=(30, 6, 2)).astype(np.float32)
+    values[drawn.random(values.shape) < 0.2] = np.nan
+    arrays = {"values": values, "lengths": drawn.integers(1, 7, 30), "labels": np.arange(30) % 2}
+    shared = {"channels": np.array(["u", "v"]), "spacing": np.float64(0.5), "classes": np.array(["a", "b"])}
+    folder.mkdir()
+    split = {"split": np.array(["train"] * 22 + ["test"] * 8)}
+    names = ("train-0", "train-1", "test-0") if has_splits else ("0", "1", "2")
+    for name, part in zip(names, (slice(0, 15), slice(15, 22), slice(22, 30)), strict=True):
+        own = arrays if has_splits else {**arrays, **split}
+        np.savez(folder / f"{name}.npz", **{key: array[part] for key, array in own.items()}, **shared)  # pyright: ignore
+    np.savez(folder.with_suffix(".npz"), **arrays, **shared, **split)  # pyright: ignore[reportArgumentType]
+    return folder
+
+
+@pytest.mark.parametrize("large", [0, 1 << 30])
+@pytest.mark.parametrize("source", ["set.npz", "whole", "splits"])
+def test_series_that_stay_in_files_are_those_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, large: int, source: str
+) -> None:
+    sets(tmp_path / "whole", has_splits=False)
+    sets(tmp_path / "splits", has_splits=True)
+    (tmp_path / "whole.npz").rename(tmp_path / "set.npz")
+    expected = open_series(tmp_path / "set.npz")
+    for module in (npz_file, mapped):
+        monkeypatch.setattr(module, "LARGE", large)
+    monkeypatch.setattr(stored_series, "CHUNK", 50)
+    found = open_series(tmp_path / source)
+    for split, count in (("train", 22), ("test", 8)):
+        one, other = getattr(found, split), getattr(expected, split)
+        assert isinstance(one, StoredSeries) == (large == 0)
+        assert len(one) == count
+        for rows in (torch.arange(count), torch.tensor([3, 0, 3]), torch.tensor([], dtype=torch.int64)):
+            read, same = one.read(rows), other.read(rows)
+            assert torch.equal(read.values.nan_to_num(99.0), same.values.nan_to_num(99.0))
+            assert torch.equal(read.lengths, same.lengths)
+            assert torch.equal(read.answers.values, same.answers.values)
+            assert (read.spacing, read.channels, read.times) == (0.5, ("u", "v"), None)
+        assert torch.equal(one.extents, other.extents)
+        learnt, known = Preparation.learn(one), Preparation.learn(other)
+        assert learnt.mean == pytest.approx(known.mean, rel=1e-12)
+        assert learnt.deviation == pytest.approx(known.deviation, rel=1e-12)
+        assert learnt.observation == known.observation == (0, 1)
+    if large == 0:
+        assert found.train.shards is not None
+        assert found.train.shards.tolist() == ([22] if source == "set.npz" else [15, 7])
+        assert found.train.names[20].endswith(", series 20" if source == "set.npz" else "1.npz, series 5")
+        chunks = list(found.train.chunks())
+        assert len(chunks) == 6
+        assert [name for chunk in chunks for name in chunk.names] == list(found.train.names)
+
+
+def test_a_task_learns_from_series_in_files_as_from_those_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sets(tmp_path / "set", has_splits=False)
+    settings: list[dict[str, Any]] = [{}, {"train_drop": 0.3, "test_drop": 0.3}, {"bin": 1.0}, {"test_every": 2}]
+    for changes in settings:
+        config = SeriesLearning.Config(data=str(tmp_path / "set.npz"), model=CKCNN.Config(), **changes)
+        tasks = [config.build()]
+        with monkeypatch.context() as patch:
+            patch.setattr(npz_file, "LARGE", 0)
+            tasks.append(config.build())
+            is_changed = "bin" in changes or "train_drop" in changes
+            assert isinstance(tasks[1].splits.train, StoredSeries) != is_changed
+        assert tasks[0].facts == tasks[1].facts
+        shards = tasks[1].train_shards
+        assert is_changed if shards is None else int(shards.sum()) == tasks[1].num_train
+        for batches in (
+            [task.train_batch(torch.tensor([4, 0, 9]), torch.Generator()) for task in tasks],
+            [task.held_out_batch("test", torch.arange(8)) for task in tasks],
+            [task.held_out_batch("valid", torch.arange(2)) for task in tasks],
+        ):
+            assert batches[0].keys() == batches[1].keys()
+            assert all(torch.equal(batches[0][name], batches[1][name]) for name in batches[0])
+
+
+def test_what_does_not_fit_in_several_files_or_is_infinite_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = sets(tmp_path / "set", has_splits=True)
+    with np.load(folder / "train-1.npz") as opened:
+        whole = dict(opened)
+    infinite = whole["values"].copy()
+    infinite[2, 0, 1], short = np.inf, whole["lengths"].copy()
+    short[2] = 7
+    for large in (0, 1 << 30):
+        for module in (npz_file, mapped):
+            monkeypatch.setattr(module, "LARGE", large)
+        cases: list[tuple[dict[str, Any], str]] = [
+            ({"values": infinite}, "sample 1 of channel 'v' is infinite"),
+            ({"lengths": short}, "set, train: lengths[17] is 7; the values have 6 steps"),
+            ({"offsets": np.arange(8)}, "train-1.npz: has the arrays"),
+            ({"spacing": np.float64(2)}, "train-1.npz: spacing are others than in train-0.npz"),
+            ({"values": whole["values"][:, :4]}, "train-1.npz: an array of rows is float32 (7, 4, 2)"),
+        ]
+        for change, told in cases:
+            np.savez(folder / "train-1.npz", **{**whole, **change})
+            with refused(ValueError, told):
+                open_series(folder)
+    for file in folder.iterdir():
+        np.savez(file, values=np.zeros((9, 2)), offsets=np.array([0, 4, 9]), labels=np.arange(2))
+    with refused(ValueError, "set, train: has offsets, which are of one file"):
+        open_series(folder)

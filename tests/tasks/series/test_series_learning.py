@@ -102,7 +102,7 @@ def test_facts_are_the_training_splits(tmp_path: Path) -> None:
     assert slower.spacing == 1.5
     assert slower.extent == 1.5 * ((int(train.lengths.max()) - 1) // 3)
     irregular = config(tmp_path, irregular=True).build()
-    times = irregular.splits.train.times
+    times = irregular.splits.train.in_memory().times
     assert times is not None
     gaps = [row[: int(n)].diff() for row, n in zip(times, irregular.splits.train.lengths, strict=True)]
     assert irregular.facts.spacing == pytest.approx(float(torch.cat(gaps).mean()))
@@ -118,7 +118,7 @@ def test_a_limit_is_one_of_the_facts(tmp_path: Path) -> None:
 
 def test_batches_are_prepared_padded_and_masked(tmp_path: Path) -> None:
     task = config(tmp_path).build()
-    train, indices = task.splits.train, torch.tensor([4, 0, 7])
+    train, indices = task.splits.train.in_memory(), torch.tensor([4, 0, 7])
     batch = task.train_batch(indices, NONE)
     lengths = train.lengths[indices]
     assert batch["values"].shape == (3, int(lengths.max()), 2)
@@ -136,32 +136,36 @@ def test_batches_are_prepared_padded_and_masked(tmp_path: Path) -> None:
     assert len(task.train_batch(indices, NONE)["values"]) == task.num_targets(batch) == 3
     late = config(tmp_path, irregular=True).build()
     batch = late.train_batch(indices, NONE)
-    assert late.splits.train.times is not None
-    assert torch.equal(batch["times"], late.splits.train.times[indices, : batch["times"].shape[1]])
+    times = late.splits.train.in_memory().times
+    assert times is not None
+    assert torch.equal(batch["times"], times[indices, : batch["times"].shape[1]])
     assert "spacing" not in batch
 
 
 def test_each_split_is_thinned_by_its_own_options(tmp_path: Path) -> None:
     whole = config(tmp_path).build().splits
     task = config(tmp_path, train_every=2, test_every=3, train_drop=0.5).build()
-    assert task.splits.train.values.shape[1] == 6
+    assert task.splits.train.in_memory().values.shape[1] == 6
     assert (task.splits.train.spacing, task.held_out("test").spacing) == (1.0, 1.5)
-    assert torch.equal(task.held_out("test").values.nan_to_num(9), whole.held_out("test").values[:, ::3].nan_to_num(9))
+    assert torch.equal(
+        task.held_out("test").in_memory().values.nan_to_num(9),
+        whole.held_out("test").in_memory().values[:, ::3].nan_to_num(9),
+    )
     assert task.facts.preparation.observation == (0,)
     batch = task.held_out_batch("test", torch.arange(4))
     assert batch["values"].shape[2] == 3
     assert batch["values"][..., 2][batch.get("mask", torch.ones_like(batch["values"][..., 0]).bool())].all()
     absent = config(tmp_path, test_drop=0.5, dropped="absent").build()
-    assert absent.splits.train.times is None
-    assert absent.held_out("test").times is not None
+    assert absent.splits.train.in_memory().times is None
+    assert absent.held_out("test").in_memory().times is not None
     with pytest.warns(UserWarning, match="values are missing in up, down, but none were in training"):
-        dropped = config(tmp_path, test_drop=0.5).build().held_out("test")
+        dropped = config(tmp_path, test_drop=0.5).build().held_out("test").in_memory()
     assert dropped.values[dropped.exists].isnan().any()
 
 
 def test_bins_make_irregular_series_regular_in_prediction_too(tmp_path: Path) -> None:
     task = config(tmp_path, irregular=True, bin=1.0).build()
-    assert (task.splits.train.times, task.facts.spacing) == (None, 1.0)
+    assert (task.splits.train.in_memory().times, task.facts.spacing) == (None, 1.0)
     (tmp_path / "new.csv").write_text("time,up,down\n0.1,1,1\n0.9,3,1\n1.2,4,2\n")
     (tmp_path / "binned.csv").write_text("time,up,down\n0,2,1\n1,4,2\n")
     model = task.model().eval()
@@ -175,7 +179,7 @@ def test_a_prediction_sees_samples_in_the_order_of_training_or_is_refused(tmp_pa
     np.savez(tmp_path / "even.npz", channels=np.array(["up", "down"]), **arrays)
     task = SeriesLearning.Config(data=str(tmp_path / "even.npz"), model=SMALL, permute_seed=3).build()
     order = torch.randperm(7, generator=torch.Generator().manual_seed(3))
-    assert torch.equal(task.held_out("test").values, values[6:, order])
+    assert torch.equal(task.held_out("test").in_memory().values, values[6:, order])
     model, file = task.model().eval(), tmp_path / "new.csv"
     rows = [f"{k},{up},{down}" for k, (up, down) in enumerate(values[6].tolist())]
     file.write_text("\n".join(["time,up,down", *rows]))
@@ -298,7 +302,7 @@ def test_prediction_needs_no_data(tmp_path: Path) -> None:
     moved = dataclasses.replace(task.config, data=str(tmp_path / "gone.npz")).build(facts)
     seed_everything(0)
     model = moved.model().eval()
-    series = task.held_out("test").select(torch.tensor([2, 5]))
+    series = task.held_out("test").read(torch.tensor([2, 5]))
     lines = ["down,series,time,up,label"]
     for i in range(2):
         for k, (up, down) in enumerate(series.values[i, : int(series.lengths[i])].tolist()):
@@ -490,13 +494,13 @@ def test_groups_are_left_out_together(tmp_path: Path) -> None:
         task.initialise(model, CPU)
         assert isinstance(model, FilterBank)
         penalties.append(float(model.head.penalty))
-        kept = task.splits.train
+        kept = task.splits.train.in_memory()
         assert kept.answers is not None
         np.savez(
             tmp_path / "alone.npz",
             train_values=kept.values,
             train_targets=kept.answers.values[:, 0],
-            test_values=task.held_out("test").values,
+            test_values=task.held_out("test").in_memory().values,
             test_targets=np.arange(len(task.held_out("test"))) / 2,
         )
     assert penalties[0] > 1000 * penalties[1]  # by itself each series is told by its twins
@@ -545,7 +549,7 @@ def test_a_summary_bank_knows_what_was_observed(tmp_path: Path) -> None:
     assert isinstance(model, SummaryBank)
     assert model.sampling.observation == task.facts.preparation.observation == (0, 1)
     task.initialise(model, CPU)
-    train, values = task.splits.train, task.train_batch(torch.arange(40), NONE)
+    train, values = task.splits.train.in_memory(), task.train_batch(torch.arange(40), NONE)
     found = model.summaries(series_of(values)).unflatten(1, (2, 9))
     torch.testing.assert_close(found[..., 6], (~train.values.isnan()).sum(1).float())
     standard = (train.values[0, :, 0].double() - task.facts.preparation.mean[0]) / task.facts.preparation.deviation[0]

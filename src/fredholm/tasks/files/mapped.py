@@ -37,20 +37,17 @@ class Rows:
 
     Args:
         arrays: of one type and one shape but for their numbers of rows.
-        names: of each array, for messages.
+        files: the name of the file of each.
 
     Raises:
         ValueError: they differ.
     """
 
-    def __init__(self, arrays: Sequence[np.ndarray], names: Sequence[str]) -> None:
-        first, self._names = arrays[0], tuple(names)
-        for array, name in zip(arrays, names, strict=True):
+    def __init__(self, arrays: Sequence[np.ndarray], files: Sequence[str]) -> None:
+        first, self._files = arrays[0], tuple(files)
+        for array, file in zip(arrays, files, strict=True):
             if array.dtype != first.dtype or array.shape[1:] != first.shape[1:]:
-                raise ValueError(
-                    f"{name} is {array.dtype} {array.shape}, and {names[0]} {first.dtype} {first.shape}; give all the "
-                    "same type and shape but for the number of rows"
-                )
+                raise ValueError(_other(f"{file}: an array of rows", array, files[0], first))
         self._arrays, self._ends = tuple(arrays), np.cumsum([len(array) for array in arrays])
         self.dtype = first.dtype
         self.shape: tuple[int, ...] = (int(self._ends[-1]), *first.shape[1:])
@@ -69,10 +66,10 @@ class Rows:
             found[own] = self._arrays[number][indices[own] - (self._ends[number] - len(self._arrays[number]))]
         return found
 
-    def name(self, index: int) -> str:
-        """Where a row comes from."""
+    def place(self, index: int) -> tuple[str, int]:
+        """The file of a row, and its number there."""
         number = int(np.searchsorted(self._ends, index, side="right"))
-        return f"{self._names[number]}[{index - int(self._ends[number]) + len(self._arrays[number])}]"
+        return self._files[number], index - int(self._ends[number]) + len(self._arrays[number])
 
     @property
     def shards(self) -> Tensor | None:
@@ -124,7 +121,7 @@ def arrays_of_files(files: Sequence[Path], *, rows: str, shared: Sequence[str]) 
     others = {
         name: every[0][name] if name in shared else _joined(name, files, every) for name in every[0] if name != rows
     }
-    return Rows([arrays[rows] for arrays in every], [f"{file.name}:{rows}" for file in files]), others
+    return Rows([arrays[rows] for arrays in every], [file.name for file in files]), others
 
 
 def _joined(name: str, files: Sequence[Path], every: Sequence[Mapping[str, np.ndarray]]) -> np.ndarray:
@@ -133,8 +130,12 @@ def _joined(name: str, files: Sequence[Path], every: Sequence[Mapping[str, np.nd
     for file, arrays in zip(files, every, strict=True):
         own = arrays[name]
         if own.dtype.kind != first.dtype.kind or own.ndim == 0 or own.shape[1:] != first.shape[1:]:
-            raise ValueError(
-                f"{file}: {name} is {own.dtype} {own.shape}, and in {files[0].name} {first.dtype} {first.shape}; give "
-                "all the same type and shape but for the number of rows"
-            )
+            raise ValueError(_other(f"{file}: {name}", own, files[0].name, first))
     return np.concatenate([arrays[name] for arrays in every])
+
+
+def _other(what: str, own: np.ndarray, first: str, of_first: np.ndarray) -> str:
+    return (
+        f"{what} is {own.dtype} {own.shape}, and in {first} {of_first.dtype} {of_first.shape}; give all the same type "
+        "and shape but for the number of rows"
+    )

@@ -128,7 +128,8 @@ class ArrayImages(ImageDataset):
         return fit(pixels_of(self._rows[indices.numpy()], self._array), self._image_size)
 
     def _name(self, index: int) -> str:
-        return self._rows.name(index)
+        file, row = self._rows.place(index)
+        return f"{file}:{self._array}[{row}]"
 
 
 def with_channels(images: Tensor, channels: int) -> Tensor:

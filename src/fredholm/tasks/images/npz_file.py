@@ -108,7 +108,7 @@ def _images(
         raise _missing(name, arrays)
     answers = _answers(arrays[name], arrays, end, kind, known)
     marks = marks_of_arrays(arrays, len(answers), end=end)
-    return ArrayImages(Rows([arrays[name]], [f"{path.name}:{name}"]), name, answers, image_size, marks)
+    return ArrayImages(Rows([arrays[name]], [path.name]), name, answers, image_size, marks)
 
 
 def _answers(

@@ -8,7 +8,8 @@ from .permutation import permute_samples
 from .physionet_2012 import physionet_2012
 from .preparation import Fill, Preparation
 from .reading import Reading
-from .series_set import SeriesSet
+from .series_set import Series, SeriesSet
+from .stored_series import StoredSeries
 from .thinning import Dropped, average_in_bins, drop_samples, take_every
 from .ts_file import read_ts
 from .ucr_file import read_ucr
@@ -18,7 +19,9 @@ __all__ = [
     "Fill",
     "Preparation",
     "Reading",
+    "Series",
     "SeriesSet",
+    "StoredSeries",
     "average_in_bins",
     "drop_samples",
     "idx_pixels",

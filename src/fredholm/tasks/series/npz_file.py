@@ -1,28 +1,34 @@
-"""Series in an .npz file of numpy arrays."""
+"""Series in .npz files of numpy arrays."""
 
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import torch
 
+from fredholm.tasks.files.cache import LARGE
+from fredholm.tasks.files.mapped import Rows, arrays_of_files, is_mapped
 from fredholm.tasks.files.npz_arrays import arrays_of_splits, load_arrays, split_of_rows
 from fredholm.tasks.files.parts import choose_part, rows_of_part
-from fredholm.tasks.splits.split_files import Split
-from fredholm.tasks.splits.split_marks import marks_of_arrays
+from fredholm.tasks.splits.split_files import Split, find_split_files
+from fredholm.tasks.splits.split_marks import SplitMarks, marks_of_arrays
 from fredholm.tasks.splits.splits import Splits
 from fredholm.tasks.targets import Answers, answers_of_array
 
 from .naming import unnamed_channels
 from .reading import Reading
-from .series_set import SeriesSet
+from .series_set import Series, SeriesSet
+from .stored_series import StoredSeries
 
+SHARED = ("classes", "target_names", "channels", "spacing", "sample_rate")
+"""Arrays that have no row a series."""
 _VALUES, _LABELS, _IS_TEST = ("values", "audio"), ("labels", "label"), ("is_test", "suggested_test")
 
 
 def read_npz(
     path: Path, *, channels: tuple[str, ...] | None = None, reading: Reading | None = None
-) -> SeriesSet | Splits[SeriesSet]:
+) -> Series | Splits[Series]:
     """Read arrays, as one set of series or, where they tell one, with their split.
 
     `values` (or `audio`) is `(steps, C)` or `(steps,)` with `offsets` `(n + 1,)`: series i is
@@ -35,7 +41,8 @@ def read_npz(
     A split is `split` `(n,)`, the words train, valid and test; `is_test` (or `suggested_test`) `(n,)`; or `train_` and
     `test_` before the names of the arrays, of which those of a test set may be absent.
 
-    An .npy file is read as `values` alone.
+    An .npy file is read as `values` alone. Large `values` `(n, T, C)` or `(n, T)` that are not compressed stay in the
+    file, unless there are `times`.
 
     Args:
         path: the file.
@@ -45,13 +52,13 @@ def read_npz(
     Raises:
         ValueError: it is no such file, or arrays are missing or do not fit together. The message names file and array.
     """
-    arrays = load_arrays(path, alone="values")
+    arrays = load_arrays(path, alone="values", map_from=LARGE)
     try:
         if parts := arrays_of_splits(arrays):
             train = _read(path, parts.pop("train"), channels, reading)
             known = None if reading is None else replace(reading, names=train.answer_names or None)
             others = {split: _read(path, own, channels or train.channels, known) for split, own in parts.items()}
-            return Splits(train, others.get("test"), others.get("valid"))
+            return Splits[Series](train, others.get("test"), others.get("valid"))
         whole = _read(path, arrays, channels, reading)
         return Splits.of_rows(whole, split_of_rows(arrays, len(whole), is_test=_IS_TEST))
     except ValueError as error:
@@ -74,7 +81,7 @@ def read_npz_part(path: Path, *, channels: tuple[str, ...] | None = None, part: 
         present = arrays_of_splits(arrays)
         if present:
             arrays = present[choose_part(path, present, part)]
-        found = _read(path, arrays, channels, None)
+        found = _read(path, arrays, channels, None).in_memory()
         split = None if present else split_of_rows(arrays, len(found), is_test=_IS_TEST)
     except ValueError as error:
         raise ValueError(str(error) if str(path) in str(error) else f"{path}: {error}") from error
@@ -84,16 +91,58 @@ def read_npz_part(path: Path, *, channels: tuple[str, ...] | None = None, part: 
     return found if rows is None else found.select(rows)
 
 
+def read_npz_shards(folder: Path, *, reading: Reading) -> Series | Splits[Series]:
+    """Read .npz files with `values` `(n, T, C)` or `(n, T)` each, which are one data set.
+
+    A split is a word of a name, as in train-00000.npz, train-00001.npz and test-00000.npz (`find_split_files`).
+    Otherwise as `read_npz`; names and the spacing are the same in all files.
+
+    Args:
+        folder: their folder.
+        reading: see there.
+
+    Raises:
+        ValueError: what `read_npz` refuses, or files do not fit together.
+    """
+    found = find_split_files(folder, (".npz",), what="series file", example=".npz", may_be_alone=True)
+    parts: dict[Split, Series] = {}
+    for split, files in (found.by_split or {"train": found.unsplit}).items():
+        rows, arrays = arrays_of_files(files, rows="values", shared=SHARED)
+        train = parts.get("train")
+        known = reading if train is None else replace(reading, names=train.answer_names or None)
+        try:
+            if "offsets" in arrays:
+                raise ValueError(
+                    "has offsets, which are of one file; give each series a row, and its length in lengths"
+                )
+            parts[split] = _read(folder, arrays, None if train is None else train.channels, known, rows)
+            if train is None and not found.by_split:
+                return Splits.of_rows(parts[split], split_of_rows(arrays, len(rows), is_test=_IS_TEST))
+        except ValueError as error:
+            raise ValueError(f"{folder}, {split}: {error}") from error
+    return Splits[Series](parts["train"], parts.get("test"), parts.get("valid"))
+
+
 def _read(
-    path: Path, arrays: Mapping[str, np.ndarray], channels: tuple[str, ...] | None, reading: Reading | None
-) -> SeriesSet:
+    path: Path,
+    arrays: Mapping[str, np.ndarray],
+    channels: tuple[str, ...] | None,
+    reading: Reading | None,
+    rows: Rows | None = None,
+) -> Series:
+    """The series of some arrays, of which `values` may be given apart."""
+    if rows is not None:
+        if rows.shards is not None and "times" not in arrays:
+            return _stored(rows, "values", arrays, channels, reading)
+        arrays = {"values": rows[np.arange(len(rows))], **arrays}
     named = _find(arrays, _VALUES)
     if named is None:
         raise ValueError(f"has no array 'values'; the arrays are {', '.join(arrays) or 'none'}")
     values = arrays[named]
-    if values.dtype.kind not in "iuf":
-        raise ValueError(f"{named} are {values.dtype}; expected numbers")
     is_joined = "offsets" in arrays
+    if is_mapped(values) and not is_joined and "times" not in arrays:
+        return _stored(Rows([values], [path.name]), named, arrays, channels, reading)
+    _check_numbers(values, named)
     num_axes = 1 if is_joined else 2
     if values.ndim == num_axes:
         values = values[..., None]
@@ -115,6 +164,37 @@ def _read(
     )
 
 
+def _check_numbers(values: np.ndarray | Rows, named: str) -> None:
+    if values.dtype.kind not in "iuf":
+        raise ValueError(f"{named} are {values.dtype}; expected numbers")
+
+
+def _stored(
+    rows: Rows,
+    named: str,
+    arrays: Mapping[str, np.ndarray],
+    channels: tuple[str, ...] | None,
+    reading: Reading | None,
+) -> StoredSeries:
+    """Series in rows, which are read once to be checked."""
+    _check_numbers(rows, named)
+    if len(rows.shape) not in (2, 3):
+        raise ValueError(f"{named} have shape {rows.shape}; expected (n, T, C) without offsets")
+    n, longest, count = (*rows.shape, 1)[:3]
+    if channels is None and "channels" in arrays:
+        channels = tuple(map(str, arrays["channels"].ravel()))
+    return StoredSeries(
+        rows=rows,
+        places=torch.arange(n),
+        lengths=torch.from_numpy(_lengths(arrays, n, longest).astype(np.int64)),
+        spacing=_spacing(arrays),
+        answers=None if reading is None else _answers(arrays, n, reading),
+        channels=unnamed_channels(count, channels),
+        names=tuple("{}, series {}".format(*rows.place(i)) for i in range(n)),
+        marks=SplitMarks() if reading is None else marks_of_arrays(arrays, n),
+    ).check()
+
+
 def _bounds(arrays: Mapping[str, np.ndarray], values: np.ndarray) -> list[slice | tuple[int, slice]]:
     """Where each series lies in `values`."""
     if "offsets" in arrays:
@@ -122,11 +202,16 @@ def _bounds(arrays: Mapping[str, np.ndarray], values: np.ndarray) -> list[slice 
         if len(offsets) < 1 or offsets[0] != 0 or offsets[-1] != len(values) or (np.diff(offsets) < 0).any():
             raise ValueError(f"offsets do not rise from 0 to the {len(values)} steps of the values")
         return [slice(start, end) for start, end in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)]
-    n, longest = values.shape[:2]
+    lengths = _lengths(arrays, *values.shape[:2])
+    return [(i, slice(0, length)) for i, length in enumerate(lengths.tolist())]
+
+
+def _lengths(arrays: Mapping[str, np.ndarray], n: int, longest: int) -> np.ndarray:
+    """How many samples each of n series has, of which the longest may have so many."""
     lengths = _checked("lengths", arrays, (n,), "iu") if "lengths" in arrays else np.full(n, longest)
     for i in np.flatnonzero((lengths < 0) | (lengths > longest))[:1]:
         raise ValueError(f"lengths[{i}] is {lengths[i]}; the values have {longest} steps")
-    return [(i, slice(0, length)) for i, length in enumerate(lengths.tolist())]
+    return lengths
 
 
 def _answers(arrays: Mapping[str, np.ndarray], n: int, reading: Reading) -> Answers | None:

@@ -16,10 +16,10 @@ from fredholm.tasks.targets import Kind
 
 from .csv_file import read_class_folders, read_csv
 from .idx_pixels import idx_pixels
-from .npz_file import read_npz, read_npz_part
+from .npz_file import read_npz, read_npz_part, read_npz_shards
 from .physionet_2012 import is_physionet_2012, physionet_2012
 from .reading import Reading
-from .series_set import SeriesSet
+from .series_set import Series, SeriesSet
 from .ts_file import read_ts
 from .ucr_file import UCR, read_ucr
 
@@ -30,7 +30,7 @@ _WORDS = ("train", "test")
 
 
 @reads_data
-def open_series(data: str | Path, *, kind: Kind | None = None) -> Splits[SeriesSet]:
+def open_series(data: str | Path, *, kind: Kind | None = None) -> Splits[Series]:
     """Open series and what is known of them with their splits, or all as one set.
 
     A split is given by the column or the array `split`, by two files whose names differ in the words train and test,
@@ -39,9 +39,9 @@ def open_series(data: str | Path, *, kind: Kind | None = None) -> Splits[SeriesS
 
     Args:
         data: a .ts (`read_ts`), .tsv or .txt (`read_ucr`), .csv (`read_csv`) or .npz file (`read_npz`), where text may
-            be gzipped; a folder with one such file or pair; or
-            the start of a pair's names (`folder/Gun`). One file of a pair stands for both. Or a folder with one
-            subfolder of tables a class (`read_class_folders`), or that of `physionet_2012`, or of `idx_pixels`.
+            be gzipped; a folder with one such file or pair; or the start of a pair's names (`folder/Gun`). One of a
+            pair stands for both. Or a folder with one subfolder of tables a class (`read_class_folders`), one of
+            several .npz files (`read_npz_shards`), that of `physionet_2012`, or of `idx_pixels`.
         kind: what labels are, where files of this kind can say several things; None: see each reader.
 
     Raises:
@@ -51,18 +51,21 @@ def open_series(data: str | Path, *, kind: Kind | None = None) -> Splits[SeriesS
     if is_physionet_2012(path) or (path.is_dir() and is_idx_folder(path)):
         if kind not in (None, "class"):
             raise ValueError(f"target is {kind!r}, but {path} has classes; leave it out")
-        return physionet_2012(path) if is_physionet_2012(path) else idx_pixels(path)
+        return _anywhere(physionet_2012(path) if is_physionet_2012(path) else idx_pixels(path))
     if path.is_dir() and not _listed(path) and any(each.is_dir() for each in path.iterdir()):
         if kind not in (None, "class"):
             raise ValueError(f"target is {kind!r}, but the folders of {path} are classes; leave it out")
-        return read_class_folders(path)
+        return _anywhere(read_class_folders(path))
     reading = Reading(kind=kind)
-    files = _files(path)
-    if len(files) == 2:
-        train = _of_pair(files[0], reading=reading)
-        known = replace(reading, names=train.answer_names or None)
-        return Splits(train, _of_pair(files[1], channels=train.channels, reading=known))
-    found = _read(files[0], reading=reading)
+    if _has_shards(path):
+        files, found = [path], read_npz_shards(path, reading=reading)
+    else:
+        files = _files(path)
+        if len(files) == 2:
+            train = _of_pair(files[0], reading=reading)
+            known = replace(reading, names=train.answer_names or None)
+            return Splits(train, _of_pair(files[1], channels=train.channels, reading=known))
+        found = _read(files[0], reading=reading)
     if isinstance(found, Splits):
         return found
     if found.answers is None:
@@ -98,10 +101,21 @@ def read_series(
     if path.name.endswith(ARRAY_SUFFIXES):
         return read_npz_part(path, channels=channels, part=part)
     refuse_part(path, part)
-    return _of_pair(path, channels=channels)
+    return _of_pair(path, channels=channels).in_memory()
 
 
-def _of_pair(path: Path, *, channels: tuple[str, ...] | None = None, reading: Reading | None = None) -> SeriesSet:
+def _anywhere(splits: Splits[SeriesSet]) -> Splits[Series]:
+    return Splits(splits.train, splits.test, splits.valid, is_given=splits.is_given)
+
+
+def _has_shards(path: Path) -> bool:
+    """Whether it is a folder of .npz files that are not a training and a test file."""
+    files = _listed(path) if path.is_dir() else []
+    is_pair = len(files) == 2 and sorted(map(str, map(_split_of, files))) == ["test", "train"]
+    return len(files) > 1 and not is_pair and all(file.suffix == ".npz" for file in files)
+
+
+def _of_pair(path: Path, *, channels: tuple[str, ...] | None = None, reading: Reading | None = None) -> Series:
     """What a file of a training and a test file holds."""
     found = _read(path, channels=channels, reading=reading)
     if isinstance(found, Splits):
@@ -111,7 +125,7 @@ def _of_pair(path: Path, *, channels: tuple[str, ...] | None = None, reading: Re
 
 def _read(
     path: Path, *, channels: tuple[str, ...] | None = None, reading: Reading | None = None
-) -> SeriesSet | Splits[SeriesSet]:
+) -> Series | Splits[Series]:
     """What one file holds."""
     name = path.name.removesuffix(".gz")
     if name.endswith((".csv", PARQUET)):

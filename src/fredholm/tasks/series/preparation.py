@@ -1,13 +1,14 @@
 """From values with gaps to what a network takes."""
 
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, Self, final
 
 import torch
 from torch import Tensor
 
-from .series_set import SeriesSet
+from .series_set import Series
 
 Fill = Literal["mean", "last"]
 """What stands where a value is missing: its channel's mean, or the last value observed there, the mean before it."""
@@ -35,22 +36,27 @@ class Preparation:
     fill: Fill = "mean"
 
     @classmethod
-    def learn(cls, train: SeriesSet, limit: float | None = None, fill: Fill = "mean") -> Self:
+    def learn(cls, train: Series, limit: float | None = None, fill: Fill = "mean") -> Self:
         """From a training set.
 
         Raises:
             ValueError: a channel is never observed.
         """
-        values = train.values[train.exists].double()  # (samples, C)
-        observed = ~values.isnan()
-        for c in (~observed.any(0)).nonzero()[:1, 0].tolist():
+        count, width = 0, len(train.channels)
+        counts, sums, squares = (torch.zeros(width, dtype=torch.float64) for _ in range(3))
+        together = True
+        for values, observed in _samples(train):
+            count, counts = count + len(values), counts + observed.sum(0)
+            sums = sums + values.nan_to_num(0.0).sum(0)
+            together = together and bool((observed == observed[:, :1]).all())
+        for c in (counts == 0).nonzero()[:1, 0].tolist():
             raise ValueError(f"channel {train.channels[c]!r} has no observed value in training; take it out")
-        counts = observed.sum(0)
-        mean = values.nan_to_num(0.0).sum(0) / counts
-        deviation = ((values - mean).nan_to_num(0.0).square().sum(0) / counts).sqrt()
+        mean = sums / counts
+        for values, _ in _samples(train):
+            squares = squares + (values - mean).nan_to_num(0.0).square().sum(0)
+        deviation = (squares / counts).sqrt()
         is_constant = deviation <= 1e-12 * mean.abs()  # rounding of the sums
-        together = bool((observed == observed[:, :1]).all())
-        missing = (~observed.all(0)).nonzero()[:, 0].tolist()
+        missing = (counts < count).nonzero()[:, 0].tolist()
         return cls(
             mean=tuple(mean.tolist()),
             deviation=tuple(torch.where(is_constant, 1.0, deviation).tolist()),
@@ -77,17 +83,26 @@ class Preparation:
             standard = standard.clamp(-self.limit, self.limit)
         return torch.cat([standard, observed[..., list(self.observation)].double()], dim=-1).float()
 
-    def warn_of_gaps(self, series: SeriesSet) -> None:
+    def warn_of_gaps(self, series: Series) -> None:
         """Warns where values are missing in channels that had all of theirs in training."""
         if self.observation:
             return
-        gaps = (series.values.isnan() & series.exists[..., None]).any(0).any(0)
+        gaps = torch.zeros(len(series.channels), dtype=torch.bool)
+        for some in series.chunks():
+            gaps |= (some.values.isnan() & some.exists[..., None]).any(0).any(0)
         if names := [name for name, has_gaps in zip(series.channels, gaps.tolist(), strict=True) if has_gaps]:
             warnings.warn(
                 f"values are missing in {', '.join(names)}, but none were in training; "
                 f"the {self.fill} value of the channel stands for them",
                 stacklevel=2,
             )
+
+
+def _samples(series: Series) -> Iterator[tuple[Tensor, Tensor]]:
+    """All samples float64 `(k, C)`, and which of their values are observed, some series at a time."""
+    for some in series.chunks():
+        values = some.values[some.exists].double()
+        yield values, ~values.isnan()
 
 
 def _carried(values: Tensor, observed: Tensor) -> Tensor:

@@ -29,6 +29,7 @@ from fredholm.tasks.series import (
     Dropped,
     Fill,
     Preparation,
+    Series,
     SeriesSet,
     average_in_bins,
     drop_samples,
@@ -58,7 +59,7 @@ CHUNK = 64
 
 
 @final
-class SeriesLearning(TargetTask[SeriesSet]):
+class SeriesLearning(TargetTask[Series]):
     """A model on time series of any lengths and sampling that tells their classes, labels or numbers, as data have
     them.
 
@@ -108,7 +109,8 @@ class SeriesLearning(TargetTask[SeriesSet]):
         """A set of series, what is left out of it, and the model.
 
         Args:
-            data: a .ts, .tsv, .csv or .npz file, the folder of one, or of a training and a test file.
+            data: a .ts, .tsv, .csv or .npz file, the folder of one, of a training and a test file, or of several .npz
+                files.
             target: what the labels are: a class each, some labels with | between them, or a number. None: as the file
                 says; labels in text are numbers where all are and one is not whole, else classes.
             train_every: keeps every n-th sample of the training series, from the first on.
@@ -184,8 +186,9 @@ class SeriesLearning(TargetTask[SeriesSet]):
             if self.model.learns_by_steps:
                 return found
             default, train = SeriesLearning.Config(), self.build().splits.train
-            observed = float((~train.values.isnan())[train.exists].float().mean())
-            model = SummaryBank.Config() if observed < LEAST_OBSERVED else FilterBank.Config()
+            observed = sum(int((~some.values.isnan()).sum()) for some in train.chunks())
+            share = observed / (int(train.lengths.sum()) * len(train.channels))
+            model = SummaryBank.Config() if share < LEAST_OBSERVED else FilterBank.Config()
             config = filled(self, [default], model=model)
             return Suited(config, replace(found.schedule, epochs=0, evaluate_every=1, patience=None))
 
@@ -226,17 +229,17 @@ class SeriesLearning(TargetTask[SeriesSet]):
         """As the model says."""
         return self.config.model.learns_by_steps
 
-    def _open(self) -> Splits[SeriesSet]:
+    def _open(self) -> Splits[Series]:
         config = self.config
         if not config.data:
             raise ValueError("no series are given; pass a .ts, .tsv, .csv or .npz file or a folder of them")
         found = open_series(config.data, kind=config.target)
-        longest = found.train.values.shape[1]  # that of all, whatever is split off
+        longest = int(found.train.lengths.max())  # that of all, whatever is split off
         needs_none = not config.model.learns_by_steps and found.valid is None
         settings = replace(config, valid_fraction=0.0) if needs_none else config
         splits = divided(found, settings)
         train, valid, test = (
-            None if part is None else self._thinned(self._permuted(part, longest), every, drop)
+            None if part is None else self._changed(part, longest, every, drop)
             for part, every, drop in (
                 (splits.train, config.train_every, config.train_drop),
                 (splits.valid, config.test_every, config.test_drop),
@@ -246,7 +249,7 @@ class SeriesLearning(TargetTask[SeriesSet]):
         assert train is not None
         return Splits(train, test, valid)
 
-    def _check(self, splits: Splits[SeriesSet]) -> None:
+    def _check(self, splits: Splits[Series]) -> None:
         config, facts = self.config, self._facts
         splits.check_facts(facts, config.data, apart_from=("answer_names",))
         assert splits.train.answers is not None
@@ -254,6 +257,13 @@ class SeriesLearning(TargetTask[SeriesSet]):
         for part in (splits.valid, splits.test):
             if part is not None:
                 self._warn(part)
+
+    def _changed(self, series: Series, longest: int, every: int, drop: float) -> Series:
+        """Series as the settings want them; to be changed they are read."""
+        config = self.config
+        if config.permute_seed is None and every == 1 and drop == 0 and config.bin is None:
+            return series
+        return self._thinned(self._permuted(series.in_memory(), longest), every, drop)
 
     def _permuted(self, series: SeriesSet, longest: int) -> SeriesSet:
         seed = self.config.permute_seed
@@ -263,6 +273,11 @@ class SeriesLearning(TargetTask[SeriesSet]):
         config = self.config
         series = drop_samples(take_every(series, every), drop, config.drop_seed, config.dropped)
         return series if config.bin is None else average_in_bins(series, config.bin)
+
+    @property
+    def train_shards(self) -> Tensor | None:
+        """Of series in mapped arrays."""
+        return self.splits.train.shards
 
     def model(self) -> nn.Module:
         """The model, with the outputs of the target."""
@@ -303,12 +318,12 @@ class SeriesLearning(TargetTask[SeriesSet]):
 
     def shown_example(self, split: HeldOut, index: int, model: nn.Module | None = None) -> Shown:
         """See `Task.shown_example`: the channels over time, in their own units."""
-        part = self.held_out(split)
-        length = int(part.lengths[index])
-        x = torch.arange(length) * part.spacing if part.times is None else part.times[index, :length]
+        part = self.held_out(split).read(torch.tensor([index]))
+        length = int(part.lengths[0])
+        x = torch.arange(length) * part.spacing if part.times is None else part.times[0, :length]
         channels = part.channels[:MOST_LINES]
-        lines = tuple(Line(name, "seen", x, part.values[index, :length, c]) for c, name in enumerate(channels))
-        return Shown(name=part.names[index], views=(SeriesView(lines=lines),))
+        lines = tuple(Line(name, "seen", x, part.values[0, :length, c]) for c, name in enumerate(channels))
+        return Shown(name=part.names[0], views=(SeriesView(lines=lines),))
 
     @torch.no_grad()
     def outputs(self, model: nn.Module, series: SeriesSet, device: torch.device) -> Tensor:
@@ -388,14 +403,14 @@ class SeriesLearning(TargetTask[SeriesSet]):
         found = read_series(file, channels=facts.channels, part=part)
         return self._thinned(self._permuted(found, round(facts.extent / facts.spacing) + 1), every=1, drop=0.0)
 
-    def _batch(self, series: SeriesSet, indices: Tensor) -> Batch:
-        part = series.select(indices)
+    def _batch(self, series: Series, indices: Tensor) -> Batch:
+        part = series.read(indices)
         assert part.answers is not None
         return {"targets": self.target.targets(part.answers.values), **batch_of(part, self._facts.preparation)}
 
     def _plain_inputs(self, learnt: Learnt) -> np.ndarray:
         """Values at PLAIN_SAMPLES places of each series, from its first sample to its last, of each channel."""
-        part = self._part_of(learnt)
+        part = self._part_of(learnt).in_memory()
         rows = np.empty((len(part), PLAIN_SAMPLES, len(part.channels)), dtype=np.float32)
         mean = np.array(self._facts.preparation.mean)
         for i, (values, length) in enumerate(zip(part.values.numpy(), part.lengths.tolist(), strict=True)):
@@ -414,7 +429,7 @@ class SeriesLearning(TargetTask[SeriesSet]):
     def _outputs(self, model: nn.Module, batch: Batch) -> Tensor:
         return model(series_of(batch)).float()
 
-    def _warn(self, series: SeriesSet) -> None:
+    def _warn(self, series: Series) -> None:
         """Warns, at most once, of series that are longer than any in training, or miss what was never missed."""
         longest, extent = float(series.extents.max()), self._facts.extent
         if self._has_warned:
@@ -453,7 +468,7 @@ def _told(facts: SeriesLearning.Facts) -> str:
 
 
 def measure(
-    train: SeriesSet, wish: Wish, data: str, *, limit: float | None = None, fill: Fill = "mean"
+    train: Series, wish: Wish, data: str, *, limit: float | None = None, fill: Fill = "mean"
 ) -> SeriesLearning.Facts:
     """The facts of a training set whose standardised values are cut at `limit` and filled as `fill` says.
 
@@ -467,7 +482,7 @@ def measure(
     extents = train.extents
     gaps, extent = int((train.lengths - 1).sum()), float(extents.max())
     spacing = train.spacing
-    if train.times is not None and gaps:
+    if not train.is_regular and gaps:
         spacing = float(extents.sum()) / gaps
     assert train.answers is not None
     return SeriesLearning.Facts(
@@ -476,5 +491,5 @@ def measure(
         preparation=Preparation.learn(train, limit, fill),
         spacing=spacing,
         extent=extent if extent > 0 else spacing,
-        is_regular=train.times is None,
+        is_regular=train.is_regular,
     )

@@ -1,7 +1,8 @@
-"""Series of one set of channels: the frozen value that every reader gives and every preparation takes."""
+"""Series of one set of channels, in memory or on the disk."""
 
 import math
-from collections.abc import Sequence
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Self, final
 
@@ -19,10 +20,70 @@ _SAME = 1e-6
 _CUT = "cut the longest ones, or leave them out"
 
 
+class Series(Divisible):
+    """n series of C channels, wherever they are; what they hold is a `SeriesSet` of some of them."""
+
+    shared: ClassVar[tuple[str, ...]] = ("answer_names", "channels")
+
+    lengths: Tensor
+    spacing: float
+    answers: Answers | None
+    channels: tuple[str, ...]
+    names: tuple[str, ...]
+    marks: SplitMarks
+
+    def __len__(self) -> int:
+        """The number of series."""
+        return len(self.names)
+
+    def check_split(self, name: str) -> None:
+        """See `Examples.check_split`; besides, something is known of each."""
+        super().check_split(name)
+        if self.answers is None:
+            raise ValueError(f"the {name} set has no labels and no targets; give each series one")
+
+    @property
+    def keys(self) -> SplitKeys:
+        """Names, answers and marks."""
+        return self.marks.keys(self.names, [0] * len(self) if self.answers is None else self.answers.strata.tolist())
+
+    @property
+    def answer_names(self) -> tuple[str, ...]:
+        """Of the classes, labels or numbers that are known."""
+        return () if self.answers is None else self.answers.names
+
+    @property
+    @abstractmethod
+    def is_regular(self) -> bool:
+        """Whether sample k is at k times `spacing`."""
+
+    @property
+    @abstractmethod
+    def extents(self) -> Tensor:
+        """Time between the first and the last sample of each series, float64 `(n,)`."""
+
+    @property
+    @abstractmethod
+    def shards(self) -> Tensor | None:
+        """How many series lie together on the disk, see `Task.train_shards`; None: they are read in any order alike."""
+
+    @abstractmethod
+    def read(self, indices: Tensor) -> "SeriesSet":
+        """The series at `indices`, int64 `(m,)`, in memory, padded to the longest of them."""
+
+    @abstractmethod
+    def chunks(self) -> Iterator["SeriesSet"]:
+        """All series in their order, as many at a time as are well held in memory."""
+
+    def in_memory(self) -> "SeriesSet":
+        """All of them."""
+        return self.read(torch.arange(len(self)))
+
+
 @final
 @dataclass(frozen=True, kw_only=True)
-class SeriesSet(Divisible):
-    """n series of C channels, each with samples of its own number.
+class SeriesSet(Series):
+    """n series of C channels, each with samples of its own number: what readers give and preparations take.
 
     Args:
         values: float32 `(n, T, C)`; NaN where a value is missing, and after a series' end.
@@ -39,8 +100,6 @@ class SeriesSet(Divisible):
         ValueError: shapes or types do not agree, a series is empty, a value or time is infinite, a time is NaN or does
             not increase, or there are not as many answers as series.
     """
-
-    shared: ClassVar[tuple[str, ...]] = ("answer_names", "channels")
 
     values: Tensor
     lengths: Tensor
@@ -92,16 +151,6 @@ class SeriesSet(Divisible):
                 "one a time"
             )
 
-    def __len__(self) -> int:
-        """The number of series."""
-        return len(self.values)
-
-    def check_split(self, name: str) -> None:
-        """See `Examples.check_split`; besides, something is known of each."""
-        super().check_split(name)
-        if self.answers is None:
-            raise ValueError(f"the {name} set has no labels and no targets; give each series one")
-
     @property
     def exists(self) -> Tensor:
         """`(n, T)` bool, True = this sample is one of its series."""
@@ -116,14 +165,26 @@ class SeriesSet(Divisible):
         return last[:, 0] - self.times[:, 0]
 
     @property
-    def keys(self) -> SplitKeys:
-        """Names, answers and marks."""
-        return self.marks.keys(self.names, [0] * len(self) if self.answers is None else self.answers.strata.tolist())
+    def is_regular(self) -> bool:
+        """See `Series.is_regular`."""
+        return self.times is None
 
     @property
-    def answer_names(self) -> tuple[str, ...]:
-        """Of the classes, labels or numbers that are known."""
-        return () if self.answers is None else self.answers.names
+    def shards(self) -> None:
+        """None: all are in memory."""
+        return None
+
+    def chunks(self) -> Iterator[Self]:
+        """All at once."""
+        yield self
+
+    def in_memory(self) -> Self:
+        """They."""
+        return self
+
+    def read(self, indices: Tensor) -> Self:
+        """See `select`."""
+        return self.select(indices)
 
     def select(self, indices: Tensor) -> Self:
         """The series at `indices`, int64 `(m,)`, padded to the longest of them."""
