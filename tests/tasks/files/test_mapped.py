@@ -92,6 +92,8 @@ def test_rows_of_several_arrays_have_one_number_after_the_other() -> None:
     assert rows.shards is None
     with refused(ValueError, "b: an array of rows is float64 (2, 4), and in a float64 (2, 3); give all the same type"):
         Rows([np.zeros((2, 3)), np.zeros((2, 4))], ["a", "b"])
+    with refused(ValueError, "a: an array of rows is float64 (), a single number"):
+        Rows([np.array(1.0)], ["a"])
 
 
 def test_shards_are_stretches_of_like_size_within_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

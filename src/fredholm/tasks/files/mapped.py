@@ -45,6 +45,10 @@ class Rows:
 
     def __init__(self, arrays: Sequence[np.ndarray], files: Sequence[str]) -> None:
         first, self._files = arrays[0], tuple(files)
+        if first.ndim == 0:
+            raise ValueError(
+                f"{files[0]}: an array of rows is {first.dtype} (), a single number; expected a row an example"
+            )
         for array, file in zip(arrays, files, strict=True):
             if array.dtype != first.dtype or array.shape[1:] != first.shape[1:]:
                 raise ValueError(_other(f"{file}: an array of rows", array, files[0], first))
