@@ -272,3 +272,36 @@ def test_what_does_not_fit_in_several_files_or_is_infinite_is_told(
         np.savez(file, values=np.zeros((9, 2)), offsets=np.array([0, 4, 9]), labels=np.arange(2))
     with refused(ValueError, "set, train: has offsets, which are of one file"):
         open_series(folder)
+
+
+def test_what_cannot_stay_in_a_file_is_read_from_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = {"values": np.arange(12.0).reshape(2, 3, 2), "times": np.arange(6.0).reshape(2, 3) ** 2, "labels": [0, 1]}
+    for arrays in (JOINED, held):
+        path = written(tmp_path, **arrays)
+        expected = read_npz(path)
+        with monkeypatch.context() as patch:
+            patch.setattr(npz_file, "LARGE", 0)
+            found = read_npz(path)
+        assert isinstance(found, SeriesSet)
+        assert isinstance(expected, SeriesSet)
+        assert torch.equal(found.values.nan_to_num(99.0), expected.values.nan_to_num(99.0))
+        assert (found.times is None) == (arrays is JOINED)
+
+
+def test_gaps_are_those_of_all_series_however_many_are_read_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = np.ones((6, 2, 2), np.float32)
+    values[0, 0, 0] = values[4, 1] = np.nan  # apart in the first series, together in the fifth
+    path = written(tmp_path, values=values, labels=np.arange(6) % 2)
+    in_memory = read_npz(path)
+    monkeypatch.setattr(npz_file, "LARGE", 0)
+    monkeypatch.setattr(stored_series, "CHUNK", 4)
+    stored = read_npz(path)
+    assert isinstance(stored, StoredSeries)
+    assert isinstance(in_memory, SeriesSet)
+    assert Preparation.learn(stored).observation == Preparation.learn(in_memory).observation == (0, 1)
+    whole = Preparation(mean=(0.0, 0.0), deviation=(1.0, 1.0))
+    for found in (stored, in_memory):
+        with pytest.warns(UserWarning, match="values are missing in channel_0, channel_1, but none were in training"):
+            whole.warn_of_gaps(found)
