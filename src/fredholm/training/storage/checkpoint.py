@@ -84,13 +84,15 @@ class Checkpoints:
             draft.add(MANIFEST, seal(content))
             draft.finish(MANIFEST, stale=there.keys() - files.keys())
 
+        is_first = shards is None or shards.is_first
+
         def write() -> None:
-            with self._telling_what_stays(draft, step):
+            with self._telling_what_stays(draft if is_first else None, step):
                 if shards is None:
                     _write_whole(draft, taken, step, there, finish)
                 else:
                     shards.write(draft, taken, step, there, finish)
-            if shards is None or shards.is_first:
+            if is_first:
                 self._keep((step, best_step))
 
         if self._is_in_background:
@@ -118,7 +120,7 @@ class Checkpoints:
 
     @property
     def has_failed(self) -> bool:
-        """Whether a checkpoint could not be written, which `wait` raises; what was not tried yet has not failed."""
+        """Whether a checkpoint could not be written; `wait` raises why."""
         return self._background.has_failed
 
     def wait(self) -> None:
@@ -252,12 +254,18 @@ class Checkpoints:
             return {}
 
     @contextlib.contextmanager
-    def _telling_what_stays(self, draft: Draft, step: int) -> Iterator[None]:
-        """Removes what was half-written when saving failed, and adds to an error of the disk which checkpoint stays."""
+    def _telling_what_stays(self, draft: Draft | None, step: int) -> Iterator[None]:
+        """When saving fails removes a draft, and adds to an error of the disk which checkpoint stays.
+
+        Args:
+            draft: None in other processes than the first, which may be just about to finish it.
+            step: of the checkpoint.
+        """
         try:
             yield
         except BaseException as error:
-            draft.drop()
+            if draft is not None:
+                draft.drop()
             if not isinstance(error, OSError):
                 raise
             kept = max((other for other in self._steps() if other != step), default=None)
