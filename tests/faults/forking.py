@@ -40,6 +40,8 @@ def forked(call: Callable[[], int], log: Path, *, kill_after: float | None = Non
         TimeoutError: it hangs.
     """
     out, err = log / "out", log / "err"
+    for path in (out, err):
+        path.write_bytes(b"")  # it may be killed before it has opened them
     pid = os.fork()
     if pid == 0:
         _become(call, out, err)
