@@ -1,9 +1,12 @@
 """`fredholm train` on several processes that torchrun starts."""
 
+import contextlib
 import json
 import os
+import random
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -12,6 +15,11 @@ import pytest
 
 from tests.command_line import TINY, call, check_refused, finish, start
 
+RESTARTED = [
+    *TINY,
+    *("--training.epochs", "6", "--training.checkpoint-every", "4", "--training.log-every", "1"),
+    *("--task.model.drop-path", "0.2"),
+]
 LONG = [*TINY, "--training.epochs", "500", "--training.checkpoint-every", "2"]
 
 
@@ -97,3 +105,52 @@ def test_a_killed_process_ends_the_run_with_its_name(tmp_path: Path) -> None:
     code, _, err = finish(process)
     assert code == 1
     assert err == (f"error: rank 2 of 3 was lost (process {pid}: Killed); --resume goes on from the last checkpoint\n")
+
+
+def elastic(folder: Path, size: int) -> subprocess.Popen[str]:
+    """A run on processes that torchrun starts again when one is lost."""
+    start_them = ("--standalone", "--local-addr", "localhost", "--nproc-per-node", str(size), "--max-restarts", "2")
+    words = ("train", "digits", *RESTARTED, "--run-dir", "run", "--no-report")
+    return subprocess.Popen(
+        [sys.executable, "-m", "torch.distributed.run", *start_them, "-m", "fredholm", *words],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+
+
+def ended(process: subprocess.Popen[str], folder: Path) -> dict[str, bytes]:
+    """The files of the last checkpoint of a run that ends well."""
+    out, _ = process.communicate(timeout=600)
+    assert process.returncode == 0, out
+    last = max(folder.glob("run/checkpoints/step-*"))
+    return {path.name: path.read_bytes() for path in sorted(last.glob("*.safetensors"))}
+
+
+def disturbed(folder: Path, size: int, seed: int) -> dict[str, bytes]:
+    """Likewise, of one that loses a process of chance once it has made some steps, as many as chance wants."""
+    chance = random.Random(seed)
+    process, lines, rank = elastic(folder, size), chance.randrange(1, 24), chance.randrange(size)
+    file = folder / "run" / "metrics.jsonl"
+    while process.poll() is None and not (file.exists() and file.read_text().count("\n") >= lines):
+        time.sleep(0.01)
+    time.sleep(chance.random() * 0.05)
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(process_of(process.pid, rank), signal.SIGKILL)
+    return ended(process, folder)
+
+
+@pytest.mark.parametrize(
+    ("size", "kills"), [pytest.param(2, 1, marks=pytest.mark.slow), pytest.param(4, 10, marks=pytest.mark.long)]
+)
+def test_a_run_that_loses_a_process_ends_with_the_weights_of_an_undisturbed_one(
+    tmp_path: Path, size: int, kills: int
+) -> None:
+    folders = [tmp_path / str(number) for number in range(kills + 1)]
+    for folder in folders:
+        folder.mkdir()
+    expected = ended(elastic(folders[0], size), folders[0])
+    for seed, folder in enumerate(folders[1:]):
+        assert disturbed(folder, size, seed) == expected

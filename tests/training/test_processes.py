@@ -61,11 +61,11 @@ def trained_each(path: Path, runs: dict[str, Run.Config]) -> dict[str, Any]:
     return {name: trained(path / name, run) for name, run in runs.items()}
 
 
-@pytest.mark.parametrize("size", [2, 3])
-def test_runs_on_processes_are_those_on_one(tmp_path: Path, size: int) -> None:
-    runs = {name: config(**settings) for name, settings in CASES.items()}
+@pytest.mark.parametrize(("size", "shard"), [(2, False), (3, False), (3, True)])
+def test_runs_on_processes_are_those_on_one(tmp_path: Path, size: int, shard: bool) -> None:
+    runs = {name: config(**settings, shard=shard) for name, settings in CASES.items()}
     found = on_processes(size, trained_each, tmp_path / "shared", runs)
-    alone = trained_each(tmp_path / "alone", runs)
+    alone = trained_each(tmp_path / "alone", {name: config(**settings) for name, settings in CASES.items()})
     for name in CASES:
         check_alike(tmp_path / "shared" / name, tmp_path / "alone" / name)
         for each in found:
@@ -78,15 +78,18 @@ def test_patience_ends_a_run_early(tmp_path: Path) -> None:
     assert log(tmp_path)[-1]["epoch"] < 8  # so that the case above tells something
 
 
-def resumed(path: Path, epochs: list[int], **settings: Any) -> list[Any]:
-    """A run that goes on once, by each number of epochs, on all processes."""
-    return [trained(path, config(epochs=count, **settings), resume=True)["metrics"] for count in epochs]
+def resumed(path: Path, epochs: int, shard: bool) -> None:
+    """A run that goes on to so many epochs, on all processes."""
+    trained(path, config(epochs=epochs, shard=shard), resume=True)
 
 
 def test_a_run_goes_on_on_other_numbers_of_processes(tmp_path: Path) -> None:
-    for epochs, size in ((2, 1), (3, 3), (4, 2), (5, 1)):
-        on_processes(size, resumed, tmp_path / "moved", [epochs])
-        resumed(tmp_path / "still", [epochs])
+    for epochs, size, shard in ((2, 1, False), (3, 3, False), (4, 2, True), (5, 3, True), (6, 1, False)):
+        if size > 1:
+            on_processes(size, resumed, tmp_path / "moved", epochs, shard)
+        else:
+            resumed(tmp_path / "moved", epochs, False)
+        resumed(tmp_path / "still", epochs, False)
     check_alike(tmp_path / "moved", tmp_path / "still")
 
 

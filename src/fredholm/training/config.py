@@ -39,6 +39,8 @@ class TrainingConfig:
         checkpoint_every: steps between further checkpoints; 0 for none.
         log_every: steps between two lines of training metrics; the last step has one too.
         tensorboard: also write TensorBoard's event files.
+        shard: of several processes each keeps a part of the weights, their average and the optimiser's state, and has
+            those of a block whole while it computes: less memory, more talk. Refused on one process.
     """
 
     epochs: int = 300
@@ -62,6 +64,7 @@ class TrainingConfig:
     checkpoint_every: int = 0
     log_every: int = 10
     tensorboard: bool = True
+    shard: bool = False
 
     def __post_init__(self) -> None:
         for name in ("batch_size", "accumulation", "evaluation_batch_size", "evaluate_every", "log_every"):

@@ -3,13 +3,14 @@
 import contextlib
 import copy
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, final
 
 import torch
 from torch import Tensor, nn
 
-from fredholm.distributed.called import replicated, without_meeting
+from fredholm.blocks.field_block import FieldBlock
+from fredholm.distributed.called import Called, replicated, sharded, whole, without_meeting
 from fredholm.distributed.processes import ALONE, Processes
 from fredholm.operators import collect_auxiliary_losses
 from fredholm.quadrature.quadrature import Quadrature
@@ -21,6 +22,8 @@ from .config import TrainingConfig
 from .device import choose_device, move
 from .parameter_groups import parameter_groups
 
+METHODS: dict[type[nn.Module], Sequence[str]] = {FieldBlock: ("at",)}
+"""By which blocks are called beside `forward`."""
 SLOTS = ("step", "exp_avg", "exp_avg_sq")
 """What AdamW keeps of a parameter: a number, and two tensors of its shape."""
 
@@ -104,6 +107,11 @@ class Learner:
             task.initialise(self.model, self.device)
         processes.equalise(self.model)
         self.average = ExponentialMovingAverage(self.model, config.ema_decay)
+        if config.shard and processes.size > 1:
+            self._called = sharded(self.model, processes, METHODS)
+            self.averaged = sharded(self.average.model, processes, METHODS)
+        else:
+            self._called, self.averaged = replicated(self.model, processes), Called(self.average.model)
         self.optimizer = torch.optim.AdamW(
             parameter_groups(self.model, config.weight_decay),
             lr=config.learning_rate,
@@ -111,7 +119,6 @@ class Learner:
             eps=config.adam_epsilon,
             fused=True,
         )
-        self._called = replicated(self.model, processes)
         self._task, self._config, self._num_steps, self._processes = task, config, num_steps, processes
         sampling = {p for m in self.model.modules() if isinstance(m, Quadrature) for p in m.parameters()}
         # in the model's order: that of a set differs from run to run, and with it the rounding of a norm
@@ -135,8 +142,10 @@ class Learner:
         self.model.train()
         self.optimizer.zero_grad()
         loss = self._backward(share)
-        norm = float(nn.utils.clip_grad_norm_(self._others, config.gradient_clip))
-        sampling_norm = float(nn.utils.clip_grad_norm_(self._sampling, config.gradient_clip))
+        norm, sampling_norm = (
+            float(whole(nn.utils.clip_grad_norm_(part, config.gradient_clip)))
+            for part in (self._others, self._sampling)
+        )
         if not math.isfinite(loss):
             raise NonFiniteError(f"the loss is {loss}")
         if not math.isfinite(norm):
@@ -151,6 +160,11 @@ class Learner:
         """The optimiser's state by name, as ``head.weight.exp_avg``; a parameter without a gradient so far has none."""
         states = ((name, self.optimizer.state.get(parameter)) for name, parameter in self._learned())
         return {f"{name}.{slot}": state[slot] for name, state in states if state for slot in SLOTS}
+
+    def optimizer_form(self) -> dict[str, Tensor]:
+        """Tensors of the shapes and places of those of ``optimizer_tensors``, of all parameters."""
+        likes = ((name, parameter.detach()) for name, parameter in self._learned())
+        return {f"{name}.{slot}": like for name, like in likes for slot in SLOTS[1:]}
 
     def load_optimizer(self, tensors: Mapping[str, Tensor], where: str) -> None:
         """Takes over the optimiser's state; its settings stay those of the config.

@@ -40,7 +40,7 @@ from .scoring import score_split
 from .trained_folder import KIND, TrainedFolder
 from .trainer import Trainer, check_examples, measured_split
 
-FREE = ("epochs", "patience", "num_workers", "device", "tensorboard")
+FREE = ("epochs", "patience", "num_workers", "device", "tensorboard", "shard")
 """The training settings that may be other when a run goes on."""
 
 
@@ -214,7 +214,7 @@ def train(
         path: a new or empty folder; with ``resume`` also one of the same run, which then goes on from its last
             checkpoint, bit for bit as if it had not stopped. Other epochs than before, or another patience, move its
             end: from the last checkpoint on the learning rate is that of a run of so many epochs. What decides about
-            no digit may be other: the place of the data, the device, workers, and TensorBoard.
+            no digit may be other: the place of the data, the device, workers, TensorBoard, and what lies where.
         resume: go on if there is something to go on from.
         accept_new_data: go on with other data than before; what the task learnt of the first ones (classes, scales,
             tokens) stays.

@@ -3,6 +3,7 @@
 import torch
 from torch import nn
 
+from fredholm.distributed.called import Called
 from fredholm.distributed.processes import ALONE, Processes
 from fredholm.tasks.splits.splits import HeldOut
 from fredholm.tasks.task import Task
@@ -27,7 +28,7 @@ def score_split(
     Args:
         task: whose they are.
         split: of its data.
-        model: on ``device``, in evaluation mode.
+        model: on ``device``, in evaluation mode; one that lies on all processes as `Called`.
         batch_size: examples that are computed at once.
         device: where to compute.
         dtype: float32, or a lower precision to compute in by autocast.
@@ -37,6 +38,7 @@ def score_split(
 
     metrics = {name: metric.to(device) for name, metric in task.metrics().items()}
     indices = torch.arange(task.num_held_out(split))
+    called = model if isinstance(model, Called) else Called(model)
     is_shared = 1 < processes.size <= len(indices)  # a metric of no example joins no others
     for part in (part for metric in metrics.values() for part in metric.modules()):
         if isinstance(part, Metric):
@@ -47,6 +49,6 @@ def score_split(
         torch.autocast(device.type, dtype=dtype, enabled=dtype != torch.float32),
     ):
         for some in own.split(batch_size):
-            task.score(model, move(task.held_out_batch(split, some), device), metrics)
+            called(task.score, move(task.held_out_batch(split, some), device), metrics)
             bar.update(len(some))
     return {name: float(metric.compute()) for name, metric in metrics.items()}

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, final
 
-from torch import Tensor, nn
+from torch import Tensor
 
+from fredholm.distributed.called import own_part
 from fredholm.distributed.processes import ALONE, OtherProcessError, Processes, is_of_loss
 from fredholm.storage.atomic import write_file
 from fredholm.storage.config_json import from_json, to_json
@@ -103,6 +104,8 @@ class Trainer:
                 f"training.batch_size is {config.batch_size}, and {processes.size} processes share each batch; pass "
                 f"{processes.size} or more"
             )
+        if config.shard and processes.size == 1:
+            raise ValueError("training.shard has no effect on one process; leave it out, or train on several")
         seed_everything(seed)
         processes.on_first(folder.recover)
         self._checkpoints, self._processes = folder.checkpoints, processes
@@ -291,7 +294,7 @@ class Trainer:
             words.append(f"train loss {train_loss:.4f}")
         self._refuse_non_finite()
         if self._has_valid:
-            progress.metrics = self._score("valid", self.learner.average.model)
+            progress.metrics = self._score("valid")
             value, loss = progress.metrics[objective.metric], progress.metrics["loss"]
             words.append(f"valid loss {loss:.4f}")
             if objective.metric != "loss":
@@ -332,9 +335,9 @@ class Trainer:
             self._wait()
             self._checkpoints.load_weights(chosen, model)
         if self._measured_split == "test":
-            progress.metrics = self._score("test", model)
+            progress.metrics = self._score("test")
         elif self._has_valid and chosen != progress.step:
-            progress.metrics = self._score("valid", model)
+            progress.metrics = self._score("valid")
         if own is not None:
             fill(model, own)  # a longer run goes on from these
         progress.is_done = True
@@ -348,9 +351,10 @@ class Trainer:
         self._save()
         self._wait()
 
-    def _score(self, split: HeldOut, model: nn.Module) -> dict[str, float]:
+    def _score(self, split: HeldOut) -> dict[str, float]:
         progress, config, start = self.progress, self._config, time.perf_counter()
         size, device, dtype = config.evaluation_batch_size, self.learner.device, config.dtype
+        model = self.learner.averaged
         found = score_split(
             self._task, split, model, batch_size=size, device=device, dtype=dtype, processes=self._processes
         )
@@ -396,11 +400,14 @@ class Trainer:
         random, progress = self._processes.gather(random_state()), self.progress
 
         def save() -> None:
-            assert self._log is not None
-            state = {"progress": to_json(progress), "random": random, "log": to_json(self._log.mark())}
+            log = None if self._log is None else to_json(self._log.mark())
+            state = {"progress": to_json(progress), "random": random, "log": log}
             self._checkpoints.save(progress.step, self._tensors(), state, progress.best_step)
 
-        self._processes.on_first(save)
+        if self._config.shard:
+            save()
+        else:
+            self._processes.on_first(save)
 
     def _wait(self) -> None:
         """Returns once every checkpoint is whole, and all processes may read it."""
@@ -418,13 +425,18 @@ class Trainer:
 
     def _refuse_non_finite(self) -> None:
         """Raises a DivergedError if the weights, their average or the optimiser's tensors are not finite."""
-        for file, tensors in self._tensors().items():
-            for name, tensor in tensors.items():
-                if tensor.is_floating_point() and not tensor.isfinite().all():
-                    raise DivergedError(
-                        f"{name} of {file} is not finite after step {self.progress.step}, which is not saved; "
-                        f"{self._kept}; try a lower learning_rate, a longer warm-up or precision float32"
-                    )
+        bad = (
+            f"{name} of {file}"
+            for file, tensors in self._tensors().items()
+            for name, tensor in tensors.items()
+            if tensor.is_floating_point() and not own_part(tensor).isfinite().all()
+        )
+        found = next(filter(None, self._processes.gather(next(bad, ""))), None)
+        if found:
+            raise DivergedError(
+                f"{found} is not finite after step {self.progress.step}, which is not saved; {self._kept}; try a lower "
+                "learning_rate, a longer warm-up or precision float32"
+            )
 
     def _restore(self, step: int) -> None:
         """Goes on from a checkpoint, all of which is read and checked; stale ones go.
@@ -439,7 +451,8 @@ class Trainer:
             raise ValueError(f"{where} is at batch {progress.batch} of an epoch of {self._steps_per_epoch}")
         if progress.best_step not in (-1, step):
             checkpoints.check(progress.best_step)
-        self.learner.load_optimizer(checkpoints.load_tensors(step, OPTIMIZER), where)
+        moments = checkpoints.load_tensors(step, OPTIMIZER, self.learner.optimizer_form())
+        self.learner.load_optimizer(moments, where)
         checkpoints.load_weights(step, self.learner.model, WEIGHTS)
         checkpoints.load_weights(step, self.learner.average.model, AVERAGE)
         try:
