@@ -5,10 +5,12 @@ import inspect
 import itertools
 import re
 import shlex
+import subprocess
 from pathlib import Path
 
 import pytest
 import torch
+from torch.distributed import run as torchrun
 
 import fredholm
 from fredholm import cli
@@ -109,6 +111,37 @@ def test_quoted_make_targets_exist(page: Path) -> None:
         target for _, text in blocks(page, "console") for target in re.findall(r"^\$ make ([\w-]+)", text, re.MULTILINE)
     }
     assert quoted <= targets
+
+
+@pytest.mark.parametrize("page", pages_with("bash"))
+def test_scripts_are_no_nonsense_to_the_shell(page: Path) -> None:
+    for line, text in blocks(page, "bash"):
+        done = subprocess.run(["bash", "-n"], input=text, text=True, capture_output=True, check=False)
+        assert (done.returncode, done.stderr) == (0, ""), f"{page}:{line}"
+
+
+@pytest.mark.parametrize("page", pages_with("yaml"))
+def test_manifests_are_objects_of_kubernetes(page: Path) -> None:
+    yaml = pytest.importorskip("yaml")
+    for line, text in blocks(page, "yaml"):
+        for each in yaml.safe_load_all(text):
+            assert {"apiVersion", "kind", "metadata"} <= each.keys(), f"{page}:{line}"
+            for container in each["spec"].get("template", {}).get("spec", {}).get("containers", []):
+                assert all(isinstance(word, str) for word in container["command"])
+
+
+@pytest.mark.parametrize("page", [ROOT / "docs" / "processes.md"])
+def test_quoted_launches_have_words_of_torchrun(page: Path) -> None:
+    """Those of shells and manifests, up to the words of this library's own command."""
+    texts = [text for kind in ("bash", "console", "yaml") for _, text in blocks(page, kind)]
+    launches = [
+        launch for text in texts for launch in re.findall(r"torchrun\b(.*?)-m\s+(?:- )?fredholm", text, re.DOTALL)
+    ]
+    assert len(launches) == 3
+    for launch in launches:
+        words = shlex.split(re.sub(r"^\s*- ", " ", launch.replace("\\\n", " "), flags=re.MULTILINE))
+        words = ["1" if word.startswith("$SLURM_NNODES") else word for word in words if word != "-"]
+        assert torchrun.parse_args([*words, "-m", "fredholm"]).module
 
 
 KIND = re.compile(r"--task\.model(\.stack)?(\.kernel(\.\w+)?)?")

@@ -3,19 +3,32 @@
 import dataclasses
 import itertools
 import json
+import math
 import signal
 from pathlib import Path
-from typing import Any
+from typing import Any, cast, final
 
 import pytest
 import torch
+from torch import Tensor, nn
+from torchmetrics import MeanMetric, Metric
+from torchmetrics.classification import BinaryAUROC
+from torchmetrics.metric import CompositionalMetric
 
 from fredholm.distributed.processes import OtherProcessError, Processes, current
+from fredholm.quadrature import monte_carlo
+from fredholm.quadrature.shared_nodes import SharedNodes
 from fredholm.storage.tensors import model_tensors
+from fredholm.tasks import Batch, Task
+from fredholm.tasks.splits.splits import HeldOut
+from fredholm.tasks.targets.agreement import R2, Spearman
+from fredholm.tasks.targets.ranking import AreaUnderROC
 from fredholm.training import InterruptedRunError, Learner, Run, train
 from fredholm.training.batches import Share
 from fredholm.training.progress import muted
+from fredholm.training.scoring import score_split
 from tests.processes import on_processes
+from tests.training.test_learner import CONFIG, even_levels, sampled_learner
 from tests.training.toy_task import ToyTask, toy_run
 
 CASES: dict[str, dict[str, Any]] = {
@@ -76,6 +89,105 @@ def test_runs_on_processes_are_those_on_one(tmp_path: Path, size: int, shard: bo
 def test_patience_ends_a_run_early(tmp_path: Path) -> None:
     trained(tmp_path, config(**CASES["patience"]))
     assert log(tmp_path)[-1]["epoch"] < 8  # so that the case above tells something
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("size", "shard"), [(3, False), (2, True)])
+def test_curves_agree_over_fifty_steps(tmp_path: Path, size: int, shard: bool) -> None:
+    run = config(epochs=8, log_every=1, evaluate_every=4)
+    on_processes(
+        size,
+        trained,
+        tmp_path / "shared",
+        dataclasses.replace(run, training=dataclasses.replace(run.training, shard=shard)),
+    )
+    trained(tmp_path / "alone", run)
+    assert len(log(tmp_path / "alone")) > 50
+    check_alike(tmp_path / "shared", tmp_path / "alone")
+
+
+@final
+class Measured:
+    """Of a task, a held-out split and metrics of all kinds: sums, lists of examples, moments, one made of another."""
+
+    def __init__(self, count: int) -> None:
+        generator = torch.Generator().manual_seed(2)
+        self.numbers, self.told = (torch.randn(count, 2, generator=generator) for _ in range(2))
+
+    def num_held_out(self, split: HeldOut) -> int:
+        return len(self.numbers)
+
+    def held_out_batch(self, split: HeldOut, indices: Tensor) -> Batch:
+        return {"true": self.numbers[indices], "told": self.told[indices]}
+
+    def metrics(self) -> dict[str, Metric]:
+        mean = MeanMetric()
+        root = CompositionalMetric(torch.exp, mean, None)
+        lists = {"spearman": Spearman(), "auroc": BinaryAUROC(), "ranking": AreaUnderROC()}
+        return {"mean": mean, "exponential": root, "r2": R2(2), **lists}
+
+    def score(self, model: nn.Module, batch: Batch, metrics: dict[str, Metric]) -> None:
+        true, told = batch["true"], model(batch["told"])
+        metrics["mean"].update((true - told).abs())
+        metrics["r2"].update(told, true)
+        metrics["spearman"].update(told[:, 0], true[:, 0])
+        metrics["auroc"].update(told[:, 0].sigmoid(), (true[:, 0] > 0).long())
+        metrics["ranking"].update(told, true > 0)
+
+
+def scores(counts: list[int], batch_size: int) -> list[dict[str, float]]:
+    numbers: dict[str, Any] = {"batch_size": batch_size, "device": torch.device("cpu"), "dtype": torch.float32}
+    return [
+        score_split(cast("Task", Measured(count)), "valid", nn.Identity(), processes=current(), **numbers)
+        for count in counts
+    ]
+
+
+def scores_of_first() -> dict[str, float]:
+    """What the first process measures by itself; it would wait for the others without end if its metrics did."""
+    return scored_alone() if current().is_first else {}
+
+
+def scored_alone() -> dict[str, float]:
+    numbers: dict[str, Any] = {"batch_size": 3, "device": torch.device("cpu"), "dtype": torch.float32}
+    return score_split(cast("Task", Measured(11)), "valid", nn.Identity(), **numbers)
+
+
+def test_metrics_are_those_of_the_whole_split(tmp_path: Path) -> None:
+    counts = [11, 5, 2]  # of two examples, one of three processes has none
+    expected = scores(counts, 3)
+    assert expected[0]["exponential"] == pytest.approx(math.exp(expected[0]["mean"]), rel=1e-6)
+    for found in on_processes(3, scores, counts, 3):
+        for each, own in zip(found, expected, strict=True):
+            assert each == pytest.approx(own, rel=1e-6)
+    assert on_processes(2, scores_of_first)[0] == scored_alone()
+
+
+def mean_log_probability(nodes: SharedNodes, *arguments: Any) -> Tensor:
+    assert nodes.log_probability is not None
+    return nodes.log_probability().mean()
+
+
+def proposal_gradients() -> dict[str, Tensor]:
+    """Of a Monte Carlo proposal, which learns by a loss beside the task's, after one step on nodes without chance."""
+    patch = pytest.MonkeyPatch()  # of a process that ends
+    patch.setattr(monte_carlo, "levels", even_levels)
+    patch.setattr(SharedNodes, "proposal_loss", mean_log_probability)
+    task, _ = sampled_learner()
+    torch.manual_seed(3)
+    learner = Learner(task, CONFIG, num_steps=20, processes=current())
+    readout = next(p for name, p in learner.model.named_parameters() if name.endswith("readout.weight"))
+    nn.init.normal_(readout, generator=torch.Generator().manual_seed(1))
+    batch = task.train_batch(torch.arange(10), torch.Generator().manual_seed(0))
+    learner.update(Share.of(batch, task, current()), 0)
+    return {name: p.grad for name, p in learner.model.named_parameters() if p.grad is not None}
+
+
+def test_losses_beside_that_of_the_task_count_by_examples() -> None:
+    (alone,) = on_processes(1, proposal_gradients)
+    assert any("proposal" in name and grad.abs().max() > 0 for name, grad in alone.items())
+    for found in on_processes(3, proposal_gradients):
+        torch.testing.assert_close(found, alone, rtol=1e-4, atol=1e-6)
 
 
 def resumed(path: Path, epochs: int, shard: bool) -> None:

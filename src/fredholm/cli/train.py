@@ -178,8 +178,12 @@ def _run(
                 processes=processes,
             )
         )
-        if arguments.report and processes.is_first:
+        if arguments.report and processes.size == 1:
             leave_page(path, recipe.tasks, run.training.device)
+    leave()
+    if arguments.report and processes.size > 1 and processes.is_first:
+        for path in paths.values():
+            leave_page(path, recipe.tasks, arguments.run.training.device)
     return results
 
 

@@ -42,7 +42,8 @@ def score_split(
     is_shared = 1 < processes.size <= len(indices)  # a metric of no example joins no others
     for part in (part for metric in metrics.values() for part in metric.modules()):
         if isinstance(part, Metric):
-            part.sync_on_compute = is_shared
+            # else it would wait for processes that measure nothing
+            part.distributed_available_fn = lambda: is_shared
     own = indices[processes.rows(len(indices))] if is_shared else indices
     with (
         progress_bar(split, len(own), unit="example") as bar,
