@@ -5,6 +5,7 @@
 The kernel refuses what a process asks for beyond the limit, in heaps and in maps that could be written to.
 """
 
+import dataclasses
 import resource
 import sys
 from collections.abc import Callable
@@ -16,6 +17,7 @@ import torch
 from fredholm.models.itnet import ITNet
 from fredholm.models.kernel_configs import AttentionConfig
 from fredholm.models.language.gpt2 import GPT2
+from fredholm.models.language.itnet_text import ITNetMaskedModel
 from fredholm.models.series.ckcnn import CKCNN
 from fredholm.tasks import ImageLearning, LanguageModelling, MaskedLanguageModelling, SeriesLearning, Task
 from fredholm.tasks.files import cache, mapped
@@ -39,7 +41,11 @@ KINDS: dict[str, Callable[[str], Task.Config]] = {
     "shards": lambda data: ImageLearning.Config(data=str(Path(data).parent), patch_size=32, model=SMALL),
     "series": lambda data: SeriesLearning.Config(data=data, model=CKCNN.Config(embed_dim=4, depth=1)),
     "masked": lambda data: MaskedLanguageModelling.Config(
-        data=data, documents="blank line", context=512, tokens=Tokens(vocab_size=200)
+        data=data,
+        documents="blank line",
+        context=512,
+        tokens=Tokens(vocab_size=200),
+        model=ITNetMaskedModel.Config(stack=dataclasses.replace(SMALL, pool="cls"), position_frequencies=4),
     ),
 }
 
