@@ -903,7 +903,7 @@ def _runs(folder: Path) -> list[Subject]:
             | {"adam_epsilon": (1e-2,), "gradient_clip": (0.1,), "ema_decay": (0.05,), "precision": ("bfloat16",)}
             | {"device": ("cuda:99",), "num_workers": (1,), "evaluation_batch_size": (5,), "evaluate_every": (2,)}
             | {"patience": (1,)}
-            | {"checkpoint_every": (1,), "tensorboard": SWITCH},
+            | {"checkpoint_every": (1,), "tensorboard": SWITCH, "shard": (True,)},
             _trained,
             make=run,
         ),
