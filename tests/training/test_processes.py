@@ -15,7 +15,7 @@ from torchmetrics import MeanMetric, Metric
 from torchmetrics.classification import BinaryAUROC
 from torchmetrics.metric import CompositionalMetric
 
-from fredholm.distributed.processes import OtherProcessError, Processes, current
+from fredholm.distributed.processes import OtherProcessError, Processes, current, is_of_loss
 from fredholm.quadrature import monte_carlo
 from fredholm.quadrature.shared_nodes import SharedNodes
 from fredholm.storage.tensors import model_tensors
@@ -253,6 +253,24 @@ def test_processes_that_disagree_are_told_which_and_about_what(tmp_path: Path) -
     assert rates.startswith(f"{different} (training.learning_rate was 0.01, is 0.5)")
     assert examples.startswith(f"{different} (task.num_examples was 50, is 20)")
     assert few == "training.batch_size is 2, and 3 processes share each batch; pass 3 or more"
+
+
+def without_data(path: Path) -> str:
+    """What a process says that finds no data, where the others do."""
+    if current().rank == 1:
+        pytest.MonkeyPatch().setattr(ToyTask, "num_held_out", lambda self, split: (path / "photos").read_text())
+    try:
+        trained(path / "run", config())
+    except FileNotFoundError as error:
+        return str(error.filename)
+    except RuntimeError as error:
+        return "lost" if is_of_loss(error) else str(error)
+    return ""
+
+
+def test_a_process_without_data_leaves_no_folder(tmp_path: Path) -> None:
+    assert on_processes(2, without_data, tmp_path) == ["lost", str(tmp_path / "photos")]
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_what_the_first_process_is_refused_ends_the_others(tmp_path: Path) -> None:

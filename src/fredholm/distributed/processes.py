@@ -5,7 +5,6 @@ NCCL on CUDA. Of an error that ends a run one process speaks (`is_to_tell`): the
 """
 
 import contextlib
-import datetime
 import os
 import re
 import socket
@@ -26,9 +25,9 @@ Value = TypeVar("Value")
 RESTARTS, RESULTS = "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_ERROR_FILE"
 _JOINING = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 """What torchrun tells a process in its environment."""
-_LOST = re.compile(r"gloo|nccl|process ?group|connection (closed|reset)|broken pipe|socket|store", re.IGNORECASE)
-_WAIT_FOR_FIRST = datetime.timedelta(seconds=2)
-"""In which the first process meets an error that all meet, and tells it."""
+_LOST = re.compile(r"gloo|nccl|process ?group|connection (closed|reset)|broken pipe|socket|\bstore\b", re.IGNORECASE)
+_WAIT_FOR_FIRST = 2.0
+"""Seconds in which the first process meets an error that all meet, and tells it."""
 _WAIT_FOR_END = 10.0
 """Seconds in which torchrun ends the processes that have lost another one."""
 
@@ -241,11 +240,12 @@ def _is_first_to_tell(error: BaseException, store: Store) -> bool:
 
 
 def _is_told_by_first(store: Store) -> bool:
-    try:
-        store.wait(["the first tells"], _WAIT_FOR_FIRST)
-    except RuntimeError:
-        return False
-    return True
+    patience = time.monotonic() + _WAIT_FOR_FIRST
+    while time.monotonic() < patience:
+        if store.check(["the first tells"]):
+            return True
+        time.sleep(0.02)
+    return False
 
 
 def is_of_loss(error: BaseException) -> bool:

@@ -242,20 +242,24 @@ def train(
             processes.on_first(lambda: refuse_occupied(path))
         _refuse_other_configs(config, processes)
         is_new = processes.from_first(folder.is_new())
+        if not is_new:
+            processes.on_first(lambda: entered.enter_context(only_writer(path)))
         with processes.first_ahead():
-            if is_new:
-                # what cannot be trained leaves no folder behind
-                opened = _begun(config, tasks, processes, needs_measure=needs_measure, reads_test=reads_test)
-                if processes.is_first:
-                    entered.enter_context(only_writer(path))
-                    if not folder.is_new():
-                        raise ValueError(f"{path}: another process has trained here meanwhile; choose another folder")
-                    folder.write(config, opened.task.facts, opened.own_files)
-            else:
-                if processes.is_first:
-                    entered.enter_context(only_writer(path))
-                opened = _resumed(config, folder, tasks, processes, accept_new_data=accept_new_data)
+            opened = (
+                _begun(config, tasks, processes, needs_measure=needs_measure, reads_test=reads_test)
+                if is_new
+                else _resumed(config, folder, tasks, processes, accept_new_data=accept_new_data)
+            )
         _refuse_other_data(opened, processes)
+
+        def make() -> None:
+            entered.enter_context(only_writer(path))
+            if not folder.is_new():
+                raise ValueError(f"{path}: another process has trained here meanwhile; choose another folder")
+            folder.write(config, opened.task.facts, opened.own_files)
+
+        if is_new:  # what cannot be trained leaves no folder behind
+            processes.on_first(make)
         trainer = Trainer(
             opened.task, config.training, config.seed, folder, opened.start, reads_test=reads_test, processes=processes
         )
