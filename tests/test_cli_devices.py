@@ -142,9 +142,8 @@ def disturbed(folder: Path, size: int, seed: int) -> dict[str, bytes]:
     return ended(process, folder)
 
 
-@pytest.mark.parametrize(
-    ("size", "kills"), [pytest.param(2, 1, marks=pytest.mark.slow), pytest.param(4, 10, marks=pytest.mark.long)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize(("size", "kills"), [(2, 1), (4, 10)])
 def test_a_run_that_loses_a_process_ends_with_the_weights_of_an_undisturbed_one(
     tmp_path: Path, size: int, kills: int
 ) -> None:

@@ -161,7 +161,7 @@ def text(asked: Asked) -> Answered:
 def masked(asked: Asked) -> Answered:
     (file := asked.folder / "one.txt").write_text(asked.data.read_text()[:40])
     blocks = asked.task._read(file)
-    batch = asked.task._fixed(blocks, torch.arange(len(blocks.starts)))
+    batch = asked.task._fixed(blocks, torch.arange(len(blocks)))
     return nats(asked, file, batch["inputs"], batch["targets"])
 
 
