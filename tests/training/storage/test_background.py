@@ -47,7 +47,7 @@ def test_an_error_is_told_once() -> None:
 
 
 def test_no_thread_is_left_behind() -> None:
-    before, background = threading.active_count(), Background()
-    background.start(lambda: None)
+    seen, background = list[threading.Thread](), Background()
+    background.start(lambda: seen.append(threading.current_thread()))
     background.wait()
-    until(lambda: threading.active_count() == before)
+    until(lambda: not seen[0].is_alive())
