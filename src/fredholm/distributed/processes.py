@@ -16,7 +16,7 @@ from typing import Any, TypeVar, final
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.distributed_c10d import Store
+from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.elastic.multiprocessing.errors import get_error_handler
 from torch.distributed.rendezvous import rendezvous
 
@@ -154,7 +154,9 @@ def joined() -> Processes:
         return current()
     has_nccl = torch.cuda.is_available() and dist.is_nccl_available()
     try:
-        _store, rank, size = next(rendezvous("env://"))
+        store, rank, size = next(rendezvous("env://"))
+        # torchrun keeps one store for all starts, in which processes that have gone left where they were to be met
+        _store = PrefixStore(f"start {os.environ.get(RESTARTS, '0')}", store)
         backend = "cpu:gloo,cuda:nccl" if has_nccl else "gloo"
         dist.init_process_group(backend, store=_store, rank=rank, world_size=size)
     except (ValueError, RuntimeError) as error:
@@ -217,7 +219,7 @@ def is_to_tell(error: BaseException) -> bool:
     The others wait for torchrun, which ends them once it has seen the end of the one that tells, or of one that was
     lost and tells nothing.
     """
-    if current().size == 1 or _store is None:
+    if _store is None:
         return True
     is_awaited = RESULTS in os.environ
     if is_of_loss(error) and is_awaited:
@@ -230,7 +232,7 @@ def is_to_tell(error: BaseException) -> bool:
 
 def _is_first_to_tell(error: BaseException, store: Store) -> bool:
     try:
-        if current().is_first and not is_of_loss(error):
+        if os.environ["RANK"] == "0" and not is_of_loss(error):
             store.set("the first tells", "")
         elif _is_told_by_first(store):
             return False
