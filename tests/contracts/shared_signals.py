@@ -5,7 +5,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from fredholm import IntegralOperator
-from fredholm.distributed.collectives import joined
+from fredholm.distributed.collectives import gathered
 from fredholm.distributed.shard import Shard
 from fredholm.domains import Domain
 from tests.contracts.instances import (
@@ -62,7 +62,7 @@ def by_processes(case: Case) -> Tensor:
     query = u if case.signal == "u" else held(case.query, domain if query_domain is None else query_domain)
     out = operator(u, domain, query=query, query_domain=query_domain)
     at = query_domain if query_domain is not None else domain.mapped(case.kernel.output_domain)
-    return joined(out, at.sizes, at.group) if isinstance(at, Shard) else out
+    return gathered(out, at.sizes, at.group) if isinstance(at, Shard) else out
 
 
 def wrong_on_processes(texts: list[str]) -> list[str]:

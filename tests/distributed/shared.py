@@ -8,6 +8,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from benchmarks.shared_signals import CHANNELS, KERNELS
 from fredholm import IntegralOperator, kernels
 from fredholm.blocks.feed_forward import FeedForward
+from fredholm.blocks.mamba import MambaBlock
 from fredholm.blocks.residual import ResidualBlock
 from fredholm.distributed import Shard, counted_traffic, gather_points, reduce_gradients, shard_points
 from fredholm.domains import Domain, Grid, Points, Sequence, Union
@@ -35,6 +36,10 @@ def refusals() -> list[str]:
         lambda: gather_points(u, Shard(grid)),
         lambda: dropping(*shard_points(u, Grid(2, 3))),
         lambda: IntegralOperator(kernels.Attention(2), quadrature=MonteCarlo(2))(*shard_points(u, grid)),
+        lambda: Shard(Points(torch.rand(6, 2, generator=torch.Generator().manual_seed(dist.get_rank())))),
+        lambda: Shard(Grid(6, weights=torch.full((6,), 1.0 + dist.get_rank()))),
+        lambda: Shard(grid).restrict(torch.ones(3)),
+        lambda: MambaBlock(2)(*shard_points(u, Sequence(6))),
         lambda: reduce_gradients(plain, init_device_mesh("cpu", (1, 2))),
     ]
     told = []
@@ -42,7 +47,7 @@ def refusals() -> list[str]:
         try:
             call()
             told.append("nothing")
-        except ValueError as error:
+        except (ValueError, TypeError) as error:
             told.append(str(error))
     return told
 
@@ -129,4 +134,29 @@ def bytes_by_kernel(side: int) -> dict[str, list[int]]:
         with torch.no_grad(), counted_traffic() as forward:
             IntegralOperator(build(), residual=False)(u, domain)
         found[name] = [forward.ring, forward.sums]
+    return found
+
+
+def answers(names: list[str], dtype: str, masked: bool, batch: int) -> dict[str, Tensor]:
+    """Results and gradients of operators, perhaps with hidden keys or under autocast; on one process as ever."""
+    found, count = {}, dist.get_world_size()
+    for name in names:
+        build, place = KERNELS[name]
+        torch.manual_seed(0)
+        operator, whole = IntegralOperator(build()), place(4)
+        u = torch.randn(batch, 16, CHANNELS, requires_grad=True)
+        keep = torch.rand(batch, 16) > 0.3 if masked else None
+        domain = Shard(whole, sizes=[16 - 3 * (count - 1), *[3] * (count - 1)]) if count > 1 else None
+        here = slice(None) if domain is None else slice(domain.start, domain.start + domain.num_points)
+        mask = None if keep is None else keep[:, here]
+        with torch.autocast("cpu", torch.bfloat16, enabled=dtype == "bfloat16"):
+            y = operator(u[:, here], whole if domain is None else domain, key_padding_mask=mask)
+        y.float().square().sum().backward()
+        assert u.grad is not None
+        if count > 1:
+            assert domain is not None
+            reduce_gradients([u, *operator.parameters()])
+            y = gather_points(y.detach(), domain)
+        grads = {f"{name} {what}": p.grad for what, p in operator.named_parameters() if p.grad is not None}
+        found |= {f"{name} y": y.detach().float(), f"{name} u": u.grad, **grads}
     return found

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from benchmarks.shared_signals import KERNELS
 from fredholm import IntegralOperator, kernels
 from fredholm.distributed import Shard
 from fredholm.domains import Grid, Points, Sequence, Union
@@ -26,6 +27,10 @@ def test_bad_input_is_told_on_every_process() -> None:
         "u must be (batch, 3 points, channels), the points held here; got (1, 6, 2)",
         "each process would draw another",
         "a quadrature chooses among all points",
+        "process 1 has points, by their checksum,",
+        "process 1 has points, by their checksum,",
+        "mask must be bool",
+        "its short convolution reads the points before",
         "the mesh has 2 dimensions",
     ]
     for told in (first, second):
@@ -88,3 +93,28 @@ def test_sums_over_processes_have_second_derivatives() -> None:
     assert u.grad is not None
     for found in on_processes(3, shared.second_derivative):
         torch.testing.assert_close(found, u.grad)
+
+
+def check_answers(dtype: str, *, masked: bool, batch: int, tolerance: float) -> None:
+    names = list(KERNELS)
+    (alone,) = on_processes(1, shared.answers, names, dtype, masked, batch)
+    for found in on_processes(3, shared.answers, names, dtype, masked, batch):
+        assert found.keys() == alone.keys()
+        for what, value in alone.items():
+            # a gradient may vanish but for rounding, as that of the keys' constants does
+            kernel = next(name for name in names if what.startswith(f"{name} "))
+            like = [v for n, v in alone.items() if n.startswith(f"{kernel} ") and v.numel() and n != f"{kernel} y"]
+            largest = max(float(v.abs().max()) for v in [*like, *([value] if value.numel() else [])])
+            torch.testing.assert_close(found[what], value, rtol=0, atol=tolerance * largest, msg=what)
+
+
+def test_a_mask_of_the_points_held_here_spreads_the_measure_of_all() -> None:
+    check_answers("float32", masked=True, batch=2, tolerance=1e-4)
+
+
+def test_autocast_is_that_of_one_process() -> None:
+    check_answers("bfloat16", masked=False, batch=2, tolerance=1e-2)
+
+
+def test_a_batch_of_nothing_has_an_answer() -> None:
+    check_answers("float32", masked=False, batch=0, tolerance=0.0)

@@ -77,9 +77,14 @@ class MambaBlock(nn.Module):
             `(B, N, embed_dim)`, 0 at points that do not exist.
 
         Raises:
-            ValueError: on another shape.
+            ValueError: on another shape, or a domain of which other processes hold a part.
         """
         self._check(u, 3)
+        if domain is not None and domain.whole is not None:
+            raise ValueError(
+                "MambaBlock: its short convolution reads the points before, and other processes hold some of "
+                f"{domain!r}; give the whole sequence"
+            )
         domain = (Sequence(u.shape[1]).to(u.device) if domain is None else domain).restrict(key_padding_mask)
         v, z = self._enter(u, domain)
         v, _ = self.convolution(v, self.convolution.initial_buffer(len(u)), domain.mask)

@@ -74,7 +74,7 @@ def all_sum(part: Tensor, group: dist.ProcessGroup) -> Tensor:
     return _AllSum.apply(part, group)
 
 
-def joined(part: Tensor, sizes: Sequence[int], group: dist.ProcessGroup) -> Tensor:
+def gathered(part: Tensor, sizes: Sequence[int], group: dist.ProcessGroup) -> Tensor:
     """The parts of all processes one after the other along dim 1: `(B, n, ...)` to `(B, N, ...)`.
 
     Args:
@@ -82,7 +82,7 @@ def joined(part: Tensor, sizes: Sequence[int], group: dist.ProcessGroup) -> Tens
         sizes: n of every process.
         group: the processes.
     """
-    return _Joined.apply(part, tuple(sizes), group)
+    return _Gathered.apply(part, tuple(sizes), group)
 
 
 @final
@@ -101,7 +101,7 @@ class _AllSum(torch.autograd.Function):
 
 
 @final
-class _Joined(torch.autograd.Function):
+class _Gathered(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, part: Tensor, sizes: tuple[int, ...], group: dist.ProcessGroup) -> Tensor:
         ctx.sizes, ctx.group = sizes, group
@@ -135,7 +135,7 @@ class _OwnSum(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        return joined(grads[0], ctx.sizes, ctx.group), None, None
+        return gathered(grads[0], ctx.sizes, ctx.group), None, None
 
 
 def next_to_this(group: dist.ProcessGroup) -> tuple[int, int]:

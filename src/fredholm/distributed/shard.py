@@ -8,6 +8,7 @@ on the process that holds the points. Those of what all hold alike, as parameter
 `reduce_gradients` adds up.
 """
 
+import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Self, final
 
@@ -16,8 +17,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 
-from fredholm.distributed.collectives import all_sum, joined
+from fredholm.distributed.collectives import all_sum, gathered
 from fredholm.domains import Domain
+from fredholm.domains.domain import check_mask
 
 
 @final
@@ -32,8 +34,8 @@ class Shard(Domain):
         sizes: points of each process, all at least 1; None: equally many, up to one.
 
     Raises:
-        ValueError: fewer points than processes, sizes that do not add up, or that differ between processes; pairs that
-            are weighed or listed, or a mesh of several dimensions.
+        ValueError: fewer points than processes, sizes that do not add up, domains or sizes that differ between
+            processes; pairs that are weighed or listed, or a mesh of several dimensions.
 
     Attributes:
         start: index of the first point held here.
@@ -53,7 +55,8 @@ class Shard(Domain):
             )
         self.group = _group(mesh)
         self.sizes = _checked_sizes(whole, sizes, dist.get_world_size(self.group))
-        _check_agreement(self.group, {"a domain": repr(whole), "sizes": self.sizes})
+        told = {"a domain": repr(whole), "sizes": self.sizes, "points, by their checksum,": _checksum(whole)}
+        _check_agreement(self.group, told)
         self.start = sum(self.sizes[: self.rank])
         self._hold(whole)
 
@@ -110,8 +113,9 @@ class Shard(Domain):
         """See `Domain.restrict`, for a mask of the points held here; a uniform measure is spread over all that stay."""
         if mask is None:
             return self
+        check_mask("Shard", mask, self.pos)
         flags = torch.atleast_2d(mask).to(torch.uint8)
-        whole = joined(flags, self.sizes, self.group).bool()
+        whole = gathered(flags, self.sizes, self.group).bool()
         return self._of(self.whole.restrict(whole if mask.ndim == 2 else whole[0]))
 
     def to(self, device: torch.device | str) -> Self:
@@ -132,7 +136,9 @@ class Shard(Domain):
         return other
 
     def _is_the_same_part(self, other: Domain) -> bool:
-        return isinstance(other, Shard) and self.sizes == other.sizes and self.whole.has_points_of(other.whole)
+        if not isinstance(other, Shard) or (self.sizes, self.group) != (other.sizes, other.group):
+            return False
+        return self.whole.has_points_of(other.whole)
 
     def __repr__(self) -> str:
         return f"Shard({self.whole!r}, points {self.start} to {self.start + self.num_points} of {sum(self.sizes)})"
@@ -174,7 +180,7 @@ def gather_points(u: Tensor, shard: Shard) -> Tensor:
             f"gather_points: u must be (batch, {shard.num_points} points, channels), the points held here; got "
             f"{tuple(u.shape)}"
         )
-    return joined(u, shard.sizes, shard.group)
+    return gathered(u, shard.sizes, shard.group)
 
 
 def reduce_gradients(parameters: nn.Module | Iterable[Tensor], mesh: DeviceMesh | None = None) -> None:
@@ -232,6 +238,15 @@ def _checked_sizes(whole: Domain, sizes: Sequence[int] | None, count: int) -> tu
             f"Shard: sizes={sizes} must share out {num_points} points among {count} processes, with at least one each"
         )
     return sizes
+
+
+def _checksum(domain: Domain) -> str:
+    """Of all that is said of each point, so that processes that drew their own points meet no others' unnoticed."""
+    found = hashlib.sha256()
+    for each in (domain.pos, domain.weights, domain.mask, domain.times):
+        if each is not None:
+            found.update(each.detach().contiguous().cpu().view(torch.uint8).numpy().tobytes())
+    return found.hexdigest()[:12]
 
 
 def _check_agreement(group: dist.ProcessGroup, told: dict[str, object]) -> None:

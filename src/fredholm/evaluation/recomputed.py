@@ -30,14 +30,14 @@ def recomputed(module: nn.Module | None, function: Callable[..., Result], *args:
         if torch._C._are_functorch_transforms_active():
             return function(*args)
         if module is not None:
-            reader = Reader(module, function)
+            reader = _Reader(module, function)
             state = {**dict(reader.named_parameters()), **dict(reader.named_buffers())}
             return cast("Result", checkpoint(functional_call, reader, state, args, use_reentrant=False))
     return cast("Result", checkpoint(function, *args, use_reentrant=False))
 
 
 @final
-class Reader(nn.Module):
+class _Reader(nn.Module):
     """A function that reads the parameters of a module, as `functional_call` gives it others.
 
     Args:
@@ -52,6 +52,48 @@ class Reader(nn.Module):
     def forward(self, *args: Any) -> Any:
         """The function's result."""
         return self.function(*args)
+
+
+def reading(module: nn.Module, parameters: Sequence[Tensor], function: Callable[[], Result]) -> Result:
+    """`function()`, which reads these tensors as the parameters of a module, in the order of `module.parameters()`."""
+    names = (f"module.{name}" for name, _ in module.named_parameters())
+    return cast("Result", functional_call(_Reader(module, function), dict(zip(names, parameters, strict=True)), ()))
+
+
+class Autocast(NamedTuple):
+    """The autocast that a forward pass ran under, for what its backward pass computes anew."""
+
+    kind: str
+    dtype: torch.dtype
+    enabled: bool
+
+    @classmethod
+    def now(cls, like: Tensor) -> "Autocast":
+        """That of now, on the device of a tensor."""
+        kind = like.device.type
+        return cls(kind, torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind))
+
+
+def pulled_back(
+    function: Callable[..., Tensor | tuple[Tensor, ...]],
+    grads: Any,
+    tensors: Sequence[Tensor | None],
+    wanted: Sequence[bool],
+    autocast: Autocast,
+) -> list[Tensor | None]:
+    """The gradients of those tensors that are wanted, of a function computed anew; None for the others."""
+    pairs = zip(tensors, wanted, strict=True)
+    leaves = [None if t is None else t.detach().requires_grad_(want) for t, want in pairs]
+    with torch.enable_grad(), torch.autocast(autocast.kind, autocast.dtype, enabled=autocast.enabled):
+        results = function(*leaves)
+    results, grads = ((results,), (grads,)) if isinstance(results, Tensor) else (results, grads)
+    received = [(r, g) for r, g in zip(results, grads, strict=True) if r.requires_grad and g is not None]
+    asked = [leaf for leaf in leaves if leaf is not None and leaf.requires_grad]
+    if not received or not asked:
+        return [None] * len(leaves)
+    ends, given = zip(*received, strict=True)
+    found = iter(torch.autograd.grad(ends, asked, given, allow_unused=True))
+    return [next(found) if leaf is not None and leaf.requires_grad else None for leaf in leaves]
 
 
 Made = TypeVar("Made")

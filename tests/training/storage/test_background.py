@@ -50,4 +50,5 @@ def test_no_thread_is_left_behind() -> None:
     seen, background = list[threading.Thread](), Background()
     background.start(lambda: seen.append(threading.current_thread()))
     background.wait()
-    until(lambda: not seen[0].is_alive())
+    seen[0].join(60)
+    assert not seen[0].is_alive()

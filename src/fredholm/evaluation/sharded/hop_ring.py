@@ -9,13 +9,14 @@ Legend: `neumann/hops.py`
 """
 
 import dataclasses
+from collections.abc import Sequence
 from typing import final
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from fredholm.distributed.collectives import joined
+from fredholm.distributed.collectives import gathered
 from fredholm.domains import preceding_counts
 from fredholm.evaluation.evaluation import Integral, Queries, Route
 from fredholm.evaluation.recomputed import recomputed
@@ -63,7 +64,8 @@ class HopRing(Route[Neumann]):
         if has_rows and kernel.score.is_homogeneous:
             query = over_own_power(query)
         elif kernel.score.is_homogeneous:
-            query = query * self._factor(query, form.key.to(dtype), shard.group)
+            counts = torch.atleast_2d(kernel.measure(shard))[:, None, :, None] > 0
+            query = query * self._factor([part.where(counts, 0.0) for part in (query, form.key.to(dtype))], shard.group)
         mass = torch.atleast_2d(kernel.measure(whole)).to(dtype)
         seen = preceding_counts(whole, whole)[:, held_here(shard)] if kernel.is_causal else None
         kv_heads, width = form.key.shape[1], form.key.shape[-1]
@@ -104,9 +106,14 @@ class HopRing(Route[Neumann]):
             out = divided(sums, norm)
         return out.to(form.value.dtype).transpose(1, 2).flatten(2)
 
-    def _factor(self, query: Tensor, key: Tensor, group: dist.ProcessGroup) -> Tensor:
-        """A power of two, which cancels in a hop, so that squares of scores stay within floating range."""
-        largest = torch.stack([query.detach().abs().amax(), key.detach().abs().amax()])
+    def _factor(self, parts: Sequence[Tensor], group: dist.ProcessGroup) -> Tensor:
+        """A power of two, which cancels in a hop, so that squares of scores stay within floating range.
+
+        Args:
+            parts: queries and keys, 0 where a point has no mass: its scores are in no norm and no sum.
+            group: the processes.
+        """
+        largest = torch.stack([part.detach().abs().amax() for part in parts])
         dist.all_reduce(largest, dist.ReduceOp.MAX, group=group)
         product = largest.prod()
         exponent = torch.frexp(torch.where((product > 0) & product.isfinite(), product, 1.0)).exponent
@@ -117,7 +124,7 @@ class HopRing(Route[Neumann]):
         shard = shard_of(integral)
         if seen is None:
             return shard.total(squares.sum(2, keepdim=True))
-        ordered = joined(squares.transpose(1, 2), shard.sizes, shard.group)  # (B, N, H, 1)
+        ordered = gathered(squares.transpose(1, 2), shard.sizes, shard.group)  # (B, N, H, 1)
         running = torch.nn.functional.pad(ordered.cumsum(1), (0, 0, 0, 0, 1, 0))
         at = seen[:, :, None, None].expand(squares.shape[0], -1, *running.shape[2:])
         return running.gather(1, at).transpose(1, 2)

@@ -10,14 +10,12 @@ from typing import Any, final
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.func import functional_call
 
 from fredholm.distributed.collectives import next_to_this, receive, send
 from fredholm.domains import Domain, Points
 from fredholm.evaluation.evaluation import Integral, Queries, Route, StatefulEvaluation
-from fredholm.evaluation.recomputed import Reader
+from fredholm.evaluation.recomputed import Autocast, pulled_back, reading
 from fredholm.evaluation.sharded.parts import shard_of, whole_of
-from fredholm.evaluation.sharded.ring import Autocast, pulled_back
 from fredholm.kernels import Scaled, Stateful, Sum
 
 
@@ -54,7 +52,7 @@ class Relay(Route[Stateful]):
     def compute(self, integral: Integral[Stateful]) -> Tensor:
         """See `Route.compute`."""
         kernel, shard = integral.kernel, shard_of(integral)
-        names, parameters = zip(*kernel.named_parameters(), strict=True) if list(kernel.parameters()) else ((), ())
+        parameters = list(kernel.parameters())
         where = shard.pos, shard.weights, shard.times
 
         def part(u: Tensor, state: tuple[Tensor, ...] | None, others: tuple[Any, ...]) -> tuple[Tensor, ...]:
@@ -62,8 +60,7 @@ class Relay(Route[Stateful]):
                 out, after = self.parts.run(Integral(kernel, u, _run(shard, *others[: len(where)])), state)
                 return out, *after
 
-            own = zip(names, others[len(where) :], strict=True)
-            return functional_call(Reader(kernel, advanced), {f"module.{name}": tensor for name, tensor in own}, ())
+            return reading(kernel, others[len(where) :], advanced)
 
         like = [each.to(integral.u.device) for each in kernel.initial_state(integral.u.shape[0])]
         return _Relay.apply(part, like, shard.group, integral.u, *where, *parameters)
@@ -90,13 +87,8 @@ class _Relay(torch.autograd.Function):
         out, *reached = part(u, state, others)
         if rank < count - 1:
             send([each.to(expected.dtype) for each, expected in zip(reached, like, strict=True)], after, group)
-        ctx.part, ctx.group, ctx.autocast, ctx.num_states = (
-            part,
-            group,
-            Autocast.now(u),
-            0 if state is None else len(state),
-        )
-        ctx.like = like
+        ctx.part, ctx.group, ctx.like, ctx.autocast = part, group, like, Autocast.now(u)
+        ctx.num_states = 0 if state is None else len(state)
         ctx.save_for_backward(u, *(state or ()), *others)
         return out
 

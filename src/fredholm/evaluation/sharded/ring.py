@@ -16,14 +16,13 @@ from typing import Any, NamedTuple, final
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.func import functional_call
 
 from fredholm.distributed.collectives import Block, around, around_and_back
 from fredholm.domains import whole_grid
 from fredholm.evaluation.attention.score_tiled import ScoreInputs, ScoreOutputs, score_backward, score_forward
 from fredholm.evaluation.evaluation import Evaluation, Integral, Route
 from fredholm.evaluation.pair_tiles import measured
-from fredholm.evaluation.recomputed import Reader
+from fredholm.evaluation.recomputed import Autocast, pulled_back, reading
 from fredholm.evaluation.sharded.parts import Places, held_here, shard_of, whole_of
 from fredholm.kernels import Kernel, Normalised, Normaliser, Scaled, Scored, Stationary, Sum
 from fredholm.kernels.attention.scored import Competitive
@@ -63,7 +62,7 @@ class Ring(Route[Kernel]):
     def compute(self, integral: Integral[Kernel]) -> Tensor:
         """See `Route.compute`."""
         kernel, shard, places = integral.kernel, shard_of(integral), Places.of(integral)
-        names, parameters = zip(*kernel.named_parameters(), strict=True) if list(kernel.parameters()) else ((), ())
+        parameters = list(kernel.parameters())
 
         def part(owner: int, u: Tensor, query: Tensor, *others: Tensor) -> Tensor:
             moved, own = others[: len(Places._fields)], others[len(Places._fields) :]
@@ -74,8 +73,7 @@ class Ring(Route[Kernel]):
                 known = query if integral.has_query_signal else None
                 return self.parts.integrate(Integral(kernel, u, points, known, queries))
 
-            named = {f"module.{name}": tensor for name, tensor in zip(names, own, strict=True)}
-            return functional_call(Reader(kernel, integrated), named, ()).to(wide_dtype(u))
+            return reading(kernel, own, integrated).to(wide_dtype(u))
 
         return RingSum.apply(part, shard.sizes, shard.group, integral.u, integral.query, *places, *parameters)
 
@@ -132,42 +130,6 @@ class RingSum(torch.autograd.Function):
         return None, None, None, to_own, *sums
 
 
-class Autocast(NamedTuple):
-    """The autocast that a forward pass ran under, for what its backward pass computes anew."""
-
-    kind: str
-    dtype: torch.dtype
-    enabled: bool
-
-    @classmethod
-    def now(cls, like: Tensor) -> "Autocast":
-        """That of now, on the device of a tensor."""
-        kind = like.device.type
-        return cls(kind, torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind))
-
-
-def pulled_back(
-    function: Callable[..., Tensor | tuple[Tensor, ...]],
-    grads: Any,
-    tensors: Sequence[Tensor | None],
-    wanted: Sequence[bool],
-    autocast: Autocast,
-) -> list[Tensor | None]:
-    """The gradients of those tensors that are wanted, of a function computed anew; None for the others."""
-    pairs = zip(tensors, wanted, strict=True)
-    leaves = [None if t is None else t.detach().requires_grad_(want) for t, want in pairs]
-    with torch.enable_grad(), torch.autocast(autocast.kind, autocast.dtype, enabled=autocast.enabled):
-        results = function(*leaves)
-    results, grads = ((results,), (grads,)) if isinstance(results, Tensor) else (results, grads)
-    received = [(r, g) for r, g in zip(results, grads, strict=True) if r.requires_grad and g is not None]
-    asked = [leaf for leaf in leaves if leaf is not None and leaf.requires_grad]
-    if not received or not asked:
-        return [None] * len(leaves)
-    ends, given = zip(*received, strict=True)
-    found = iter(torch.autograd.grad(ends, asked, given, allow_unused=True))
-    return [next(found) if leaf is not None and leaf.requires_grad else None for leaf in leaves]
-
-
 @final
 @dataclasses.dataclass(frozen=True)
 class ScoreRing(Route[Scored]):
@@ -216,7 +178,8 @@ class ScoreRing(Route[Scored]):
         )
         order = None if seen is None else seen[:, held_here(integral.query_domain)]
         query = form.query.expand(batch, -1, -1, -1)
-        out = _ScoreRing.apply(spec, packed, query, form.softening, form.numbers, mass, order)
+        with torch.autocast(packed.device.type, enabled=False):
+            out = _ScoreRing.apply(spec, packed, query, form.softening, form.numbers, mass, order)
         return out.to(form.value.dtype).transpose(1, 2).flatten(2)
 
     def told(self, integral: Integral[Scored]) -> list[str]:

@@ -5,7 +5,7 @@ from typing import final
 
 from torch import Tensor
 
-from fredholm.distributed.collectives import joined
+from fredholm.distributed.collectives import gathered
 from fredholm.distributed.shard import Shard
 from fredholm.evaluation.evaluation import Evaluation, Integral, Route
 from fredholm.evaluation.sharded.parts import Places, held_here, shard_of, whole_of
@@ -44,7 +44,7 @@ class WholeSignal(Route[Kernel]):
 
     def _whole(self, integral: Integral[Kernel]) -> Integral[Kernel]:
         shard, asked, kernel = shard_of(integral), integral.query_domain, integral.kernel
-        u = joined(integral.u, shard.sizes, shard.group)
+        u = gathered(integral.u, shard.sizes, shard.group)
         if _asks_alone(kernel):
             query = integral.query if integral.has_query_signal else None
             found = Integral(kernel, u, shard.whole, query, Places.of(integral).queries(asked))
@@ -54,7 +54,7 @@ class WholeSignal(Route[Kernel]):
             known = integral.has_query_signal
             query = integral.query if known else None
             if query is not None and isinstance(asked, Shard):
-                query = joined(query, asked.sizes, asked.group)
+                query = gathered(query, asked.sizes, asked.group)
             found = Integral(kernel, u, shard.whole, query, whole_of(asked))
         return found.wanted_as(integral)
 
