@@ -56,6 +56,8 @@ def by_processes(case: Case) -> Tensor:
     whole = case.place.domain()
     domain = shared(whole)
     asked = case.query_domain(whole)
+    if asked is None and case.signal is not None and case.kernel.output_domain(whole) is not whole:
+        asked = case.answers_at(whole)  # queries of a part must be told where they lie
     query_domain = asked if asked is None else domain if asked is whole else shared(asked)
     u = held(case.u, domain)
     assert u is not None

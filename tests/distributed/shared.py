@@ -38,6 +38,7 @@ def refusals() -> list[str]:
         lambda: IntegralOperator(kernels.Attention(2), quadrature=MonteCarlo(2))(*shard_points(u, grid)),
         lambda: Shard(Points(torch.rand(6, 2, generator=torch.Generator().manual_seed(dist.get_rank())))),
         lambda: Shard(Grid(6, weights=torch.full((6,), 1.0 + dist.get_rank()))),
+        lambda: IntegralOperator(kernels.Attention(2))(*shard_points(u, grid), query=u),
         lambda: Shard(grid).restrict(torch.ones(3)),
         lambda: MambaBlock(2)(*shard_points(u, Sequence(6))),
         lambda: reduce_gradients(plain, init_device_mesh("cpu", (1, 2))),

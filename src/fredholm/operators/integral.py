@@ -364,6 +364,17 @@ def check_quadrature(kernel: Kernel, quadrature: Quadrature | None) -> None:
 def _natural_queries(kernel: Kernel, domain: Domain, query: Tensor | None) -> Domain:
     """Where queries lie of which nothing but the signal, or not even that, was given."""
     natural = domain.mapped(kernel.output_domain)
+    if (
+        domain.whole is not None
+        and query is not None
+        and (natural is not domain or query.shape[1] != domain.num_points)
+    ):
+        # by numbers of points each process would see something else
+        raise ValueError(
+            f"IntegralOperator: query has {query.shape[1]} points, and among those of all processes nobody says where "
+            f"they lie: {domain!r} gives results at {natural!r}; give a query_domain, a distributed.Shard or one domain "
+            "for all"
+        )
     if query is None or query.shape[1] == natural.num_points:
         return natural
     count = query.shape[1]
