@@ -77,7 +77,8 @@ def test_a_killed_worker_is_a_reason_and_ctrl_c_saves_and_says_how_to_go_on(tmp_
 
     stripes(tmp_path)
     found = tmp_path / "found"
-    process = Started(*ASKED, "--processes", "2", folder=tmp_path, leads_group=True)
+    # So many epochs that it is under way however late the signal comes.
+    process = Started(*ASKED, "--epochs", "40", "--processes", "2", folder=tmp_path, leads_group=True)
     wait_until(lambda: len(list(found.glob("*/**/metrics.jsonl"))) >= 2)
     lost, *_ = (child for child in descendants(process.pid) if trains(child))
     os.kill(lost, signal.SIGKILL)

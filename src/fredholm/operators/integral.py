@@ -372,8 +372,8 @@ def _natural_queries(kernel: Kernel, domain: Domain, query: Tensor | None) -> Do
         # by numbers of points each process would see something else
         raise ValueError(
             f"IntegralOperator: query has {query.shape[1]} points, and among those of all processes nobody says where "
-            f"they lie: {domain!r} gives results at {natural!r}; give a query_domain, a distributed.Shard or one domain "
-            "for all"
+            f"they lie: {domain!r} gives results at {natural!r}; give a query_domain, a distributed.Shard or one "
+            "domain for all"
         )
     if query is None or query.shape[1] == natural.num_points:
         return natural
