@@ -4,7 +4,7 @@ import pytest
 import torch
 from PIL import Image
 
-from fredholm.tasks.images import ImageDataset, ImageFolder, image_folder
+from fredholm.tasks.images import ImageDataset, image_files, image_folder
 from fredholm.tasks.targets import ClassAnswers
 from tests.refusals import refused
 from tests.tasks.images.known import labels_of
@@ -139,7 +139,7 @@ def test_sizes_that_differ(tmp_path: Path) -> None:
 @pytest.mark.parametrize("cache_bytes", [0, 24, 3 * 24 + 5, 1000])
 def test_cache_changes_nothing_but_the_reading(tmp_path: Path, cache_bytes: int) -> None:
     files = [write(tmp_path / f"{i}.png", 10 * i) for i in range(6)]
-    data = ImageFolder(tmp_path, files, None, channels=1, image_size=(4, 6), cache_bytes=cache_bytes)
+    data = image_files(tmp_path, files, None, channels=1, image_size=(4, 6), cache_bytes=cache_bytes)
     indices = torch.tensor([5, 1, 1, 0])
     for _ in range(2):
         assert data.images(indices)[:, 0, 0, 0].tolist() == [50, 10, 10, 0]
@@ -155,7 +155,7 @@ def test_cache_changes_nothing_but_the_reading(tmp_path: Path, cache_bytes: int)
 
 def test_returned_images_are_not_the_cache(tmp_path: Path) -> None:
     files = [write(tmp_path / "0.png", 7)]
-    data = ImageFolder(tmp_path, files, None, channels=1, image_size=(4, 6))
+    data = image_files(tmp_path, files, None, channels=1, image_size=(4, 6))
     data.images(torch.tensor([0])).zero_()
     assert data.images(torch.tensor([0])).unique().tolist() == [7]
 
@@ -208,5 +208,5 @@ def test_bad_image_size(tmp_path: Path) -> None:
 
 def test_bad_dataset(tmp_path: Path) -> None:
     two = ClassAnswers(names=("a", "b"), values=torch.tensor([0, 1]))
-    with pytest.raises(ValueError, match="1 files, but 2 answers: give one a file"):
-        ImageFolder(tmp_path, [tmp_path / "0.png"], two, channels=1, image_size=(4, 4))
+    with pytest.raises(ValueError, match="1 images, but 2 answers: give one an image"):
+        image_files(tmp_path, [tmp_path / "0.png"], two, channels=1, image_size=(4, 4))

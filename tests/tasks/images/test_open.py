@@ -73,7 +73,7 @@ def test_unknown_path_names_its_neighbour(animals: Path) -> None:
 
 def test_a_file_is_no_folder(animals: Path) -> None:
     path = animals / "ant" / "0.png"
-    with pytest.raises(ValueError, match=f"{path} is a file; pass an .npz file, or the folder that holds it"):
+    with pytest.raises(ValueError, match=f"{path} is a file; pass an .npz or .parquet file"):
         open_images(path)
 
 

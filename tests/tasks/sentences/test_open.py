@@ -112,7 +112,7 @@ def test_files_without_splits_are_one_set(tmp_path: Path) -> None:
         (["a"], {"text_column": "txt"}, "a.csv: no column 'txt' for the text; did you mean 'text'?"),
         (["train"], {"test_fraction": 0.3}, "test_fraction=0.3 has no effect with"),
         (["x.train", "y.train", "y.test"], {}, "has splits of several tables, x, y; pass"),
-        ([], {}, "holds no .csv, .csv.gz, .tsv, .tsv.gz, .jsonl, .jsonl.gz or .parquet file"),
+        ([], {}, "holds no .csv, .csv.gz, .tsv, .tsv.gz, .jsonl, .jsonl.gz, .arrow or .parquet file"),
     ],
 )
 def test_what_cannot_be_split_is_told(tmp_path: Path, files: list[str], settings: dict[str, Any], told: str) -> None:

@@ -91,7 +91,7 @@ def test_other_bytes_are_told_with_their_line(tmp_path: Path) -> None:
 
 
 def test_names_of_columns_have_no_effect_on_jsonl(tmp_path: Path) -> None:
-    with refused(ValueError, "columns=('text',) has no effect on JSONL"):
+    with refused(ValueError, "columns=('text',) has no effect here, where columns have names"):
         read_table(write(tmp_path / "t.jsonl", '{"text": "a"}'), ("text",))
 
 

@@ -111,15 +111,13 @@ def test_what_has_no_effect_or_is_left_out_is_told(tmp_path: Path) -> None:
 def test_what_cannot_be_opened_is_told(tmp_path: Path) -> None:
     write(tmp_path / "two", a__train__txt="a", b__train__txt="b", b__test__txt="b")
     write(tmp_path / "untrained", test__txt="a", valid__txt="b")
-    write(tmp_path / "unmeasured", train__txt="a")
     write(tmp_path / "images", a__png="a")
     write(tmp_path / "ptb", ptb__train__txt="a", ptb__test__txt="a")
     write(tmp_path / "book", book__txt="some text\n", blank__txt=" \n")
     cases: list[tuple[str, dict[str, Any], list[str]]] = [
         ("two", {}, ["splits of several texts, a, b", "pass", "two/b"]),
         ("untrained", {}, ["has no training text"]),
-        ("unmeasured", {}, ["has no validation and no test text"]),
-        ("images", {}, ["holds no .txt or .txt.gz file"]),
+        ("images", {}, ["holds no .txt, .txt.gz, .jsonl, .jsonl.gz, .arrow or .parquet file"]),
         ("nowhere/at.txt", {}, ["no text at", "nowhere' is no folder"]),
         ("ptb/ptt", {}, ["no text at", "did you mean", "ptb/ptb'"]),
         ("book/bok.txt", {}, ["did you mean", "book/book.txt'"]),

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from fredholm._settings import refuse_idle
+from fredholm.tasks.files.arrow_table import PARQUET
 from fredholm.tasks.files.data_files import user_path
 from fredholm.tasks.files.npz_arrays import ARRAY_SUFFIXES, array_names, load_arrays
 from fredholm.tasks.files.parts import part_of, refuse_part
 from fredholm.tasks.files.read_errors import reads_data
-from fredholm.tasks.files.table_text import PARQUET
 from fredholm.tasks.images import open_images
 from fredholm.tasks.splits.split_files import Split
 from fredholm.tasks.splits.splits import Splits

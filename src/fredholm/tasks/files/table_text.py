@@ -1,16 +1,14 @@
 """Tables as text, be they text or not."""
 
-import importlib.util
 import io
 from collections.abc import Sequence
 from pathlib import Path
 
 from fredholm.tasks.text import read_text
 
+from .arrow_table import PARQUET, check_pyarrow
 from .data_files import open_file, size_of_file
 from .limits import COUNTED, check_counted
-
-PARQUET = ".parquet"
 
 
 def csv_text(path: Path) -> str:
@@ -34,11 +32,10 @@ def first_twice(names: Sequence[str]) -> int | None:
 
 
 def _of_parquet(path: Path) -> str:
-    if importlib.util.find_spec("pyarrow") is None:
-        raise ImportError(f"{path}: a .parquet file is read by pyarrow: pip install pyarrow, or save it as .csv")
-    import pyarrow  # pyright: ignore[reportMissingImports]
-    import pyarrow.csv  # pyright: ignore[reportMissingImports]
-    import pyarrow.parquet  # pyright: ignore[reportMissingImports]
+    check_pyarrow(path)
+    import pyarrow
+    import pyarrow.csv
+    import pyarrow.parquet
 
     written = io.BytesIO()
     try:

@@ -48,9 +48,7 @@ from fredholm.tasks.tensor_form import (
     random_pixels,
     sizes_of,
 )
-from fredholm.tasks.text import MarkedTokenizer, Tokens, context_for, tokens_axis
-
-from .jsonl_file import JSONL_SUFFIXES
+from fredholm.tasks.text import JSONL_SUFFIXES, MarkedTokenizer, Tokens, context_for, tokens_axis
 
 Modalities = Literal["both", "image", "text"]
 SIDES: dict[Preset, int] = {"small": 64, "base": 224}

@@ -8,15 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fredholm.tasks.images import ImageFolder
+from fredholm.tasks.images.encoded_images import image_files
 from fredholm.tasks.images.read import is_grey, size_of
 from fredholm.tasks.splits.split_marks import MARKS, SplitMarks, marks_of_cells
-from fredholm.tasks.text import json_lines, read_text
+from fredholm.tasks.text import json_lines
 from fredholm.tasks.text.tokenizer import utf8
 
 from .image_text_set import Example, ImageTextSet, numbered
-
-JSONL_SUFFIXES = (".jsonl", ".jsonl.gz")
 
 
 def read_examples(path: Path) -> list[Example]:
@@ -31,7 +29,7 @@ def read_examples(path: Path) -> list[Example]:
             names file and line.
     """
     examples: list[Example] = []
-    for line, found in json_lines(path, read_text(path)):
+    for line, found in json_lines(path):
         try:
             images, text, label, marks = _images(found), _text(found), _label(found), _marks(found)
             if examples and len(images) != len(examples[0].images):
@@ -97,7 +95,7 @@ def with_image_files(
     assert size is not None
     return ImageTextSet(
         examples=tuple(examples),
-        pictures=ImageFolder(
+        pictures=image_files(
             Path(),
             list(places),
             None,

@@ -9,9 +9,10 @@ from fredholm.tasks.files.data_files import user_path
 from fredholm.tasks.files.parts import refuse_part, rows_of_part
 from fredholm.tasks.files.read_errors import reads_data
 from fredholm.tasks.splits.split_files import SPLITS, Split, find_split_files
+from fredholm.tasks.text import JSONL_SUFFIXES
 
 from .image_text_set import Example, ImageTextSet
-from .jsonl_file import JSONL_SUFFIXES, read_examples, with_image_files
+from .jsonl_file import read_examples, with_image_files
 from .npz_file import read_npz
 
 

@@ -1,10 +1,12 @@
-"""Labelled images: the bundled digits, MNIST-format folders, .npz files, and folders of these or of image files."""
+"""Labelled images: the bundled digits, MNIST-format folders, .npz files, tables, and folders of image files."""
 
 from .arrays import ArrayImages, read_image_arrays
 from .dataset import ImageDataset
 from .digits import digits
+from .encoded_images import EncodedImages, image_files
 from .idx import idx_folder
-from .image_folder import ImageFolder, image_folder
+from .image_folder import image_folder
+from .image_table import image_table
 from .in_memory import InMemoryImages
 from .moments import Moments, moments
 from .npz_file import npz_images, npz_shards
@@ -13,13 +15,15 @@ from .read import read_images
 
 __all__ = [
     "ArrayImages",
+    "EncodedImages",
     "ImageDataset",
-    "ImageFolder",
     "InMemoryImages",
     "Moments",
     "digits",
     "idx_folder",
+    "image_files",
     "image_folder",
+    "image_table",
     "moments",
     "npz_images",
     "npz_shards",

@@ -99,8 +99,9 @@ class ImageLearning(TargetTask[ImageDataset]):
         """An image data set, how it is augmented, and the model.
 
         Args:
-            data: digits (built in), an .npz file, a folder of such files, of MNIST-format idx files, one with a
-                subfolder a class, or one with a table labels.csv.
+            data: digits (built in), an .npz, .parquet or .arrow file, a folder of such files, of MNIST-format idx
+                files, one with a subfolder a class, one with a table labels.csv, or one that Hugging Face's datasets
+                saved.
             target: what is told of an image: a class, any of several labels, or numbers; None: as the data have it.
             image_size: height and width to scale images to; None keeps theirs. A trained model may be measured at
                 another size, which its patches divide.

@@ -12,7 +12,7 @@ from fredholm.tasks.splits.splits import Splits
 from fredholm.tasks.targets import Answers, Kind, answers_of_cells
 
 from .dataset import ImageDataset
-from .image_folder import ImageFolder, inspect
+from .encoded_images import image_files, inspect
 from .read import IMAGE_SUFFIXES
 
 TABLE = "labels.csv"
@@ -49,7 +49,7 @@ def labelled_folder(
     except ValueError as error:
         raise ValueError(f"{table.path}: {error}") from error
     channels, size, sizes = inspect(files, image_size, len(files))
-    found = ImageFolder(root, files, answers, channels=channels, image_size=size, marks=marks)
+    found = image_files(root, files, answers, channels=channels, image_size=size, marks=marks)
     try:
         splits: Splits[ImageDataset] = marks.divided(found)
     except ValueError as error:

@@ -3,8 +3,10 @@
 import difflib
 from pathlib import Path
 
+from fredholm.tasks.files.arrow_table import COLUMN_SUFFIXES
 from fredholm.tasks.files.data_files import user_path
 from fredholm.tasks.files.read_errors import reads_data
+from fredholm.tasks.splits.split_files import is_saved
 from fredholm.tasks.splits.splits import Splits
 from fredholm.tasks.targets import Kind
 
@@ -12,6 +14,7 @@ from .dataset import ImageDataset
 from .digits import digits
 from .idx import idx_folder, is_idx_folder
 from .image_folder import image_folder
+from .image_table import image_table
 from .labels_table import TABLE, labelled_folder
 from .npz_file import npz_images, npz_shards
 
@@ -24,7 +27,8 @@ def open_images(
 
     Args:
         data: ``"digits"`` (`digits`; write ``./digits`` for a folder of that name), the path of an ``.npz`` file
-            (`npz_images`), or of a folder with the four MNIST-format files (`idx_folder`), with a table labels.csv
+            (`npz_images`), of a .parquet or .arrow file, a folder of these or one that Hugging Face's datasets saved
+            (`image_table`), or of a folder with the four MNIST-format files (`idx_folder`), with a table labels.csv
             (`labelled_folder`), with .npz files (`npz_shards`) or with one subfolder of image files a class
             (`image_folder`).
         image_size: height and width to deliver; default: the size the images have.
@@ -42,16 +46,23 @@ def open_images(
     try:
         if not folder.exists():
             raise ValueError(
-                f"no data called {str(data)!r}: {_hint(folder)}pass 'digits' or the path of a folder or an .npz file"
+                f"no data called {str(data)!r}: {_hint(folder)}pass 'digits' or the path of a folder, an .npz or a "
+                ".parquet file"
             )
         if folder.suffix == ".npz" and folder.is_file():
             return npz_images(folder, image_size, kind)
+        if folder.suffix in COLUMN_SUFFIXES or is_saved(folder):
+            return image_table(folder, image_size, kind)
         if not folder.is_dir():
-            raise ValueError(f"{folder} is a file; pass an .npz file, or the folder that holds it")
+            raise ValueError(f"{folder} is a file; pass an .npz or .parquet file, or the folder that holds it")
         if (folder / TABLE).is_file():
             return labelled_folder(folder, image_size, kind)
-        if any(folder.glob("*.npz")) and not any(each.is_dir() for each in folder.iterdir()):
-            return npz_shards(folder, image_size, kind)
+        if not any(each.is_dir() for each in folder.iterdir()):
+            suffixes = {each.suffix for each in folder.iterdir()}
+            if ".npz" in suffixes:
+                return npz_shards(folder, image_size, kind)
+            if suffixes & {*COLUMN_SUFFIXES}:
+                return image_table(folder, image_size, kind)
         _refuse_kind(kind, str(folder))
         if is_idx_folder(folder):
             return idx_folder(folder, image_size)

@@ -1,14 +1,16 @@
-"""From image files to uint8 tensors, by pillow."""
+"""From encoded images to uint8 tensors, by pillow."""
 
 import contextlib
+import io
 import os
 import threading
 import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, TypeVar
+from typing import IO, TYPE_CHECKING, TypeVar, final
 
 import numpy as np
 import torch
@@ -36,20 +38,37 @@ _FILTERS = threading.Lock()
 _SIDEWAYS = {5, 6, 7, 8}  # EXIF orientations that exchange height and width
 
 
-def read_images(paths: Sequence[str | Path], channels: int, image_size: tuple[int, int]) -> Tensor:
-    """Decode image files, several at a time, into one tensor.
+@final
+@dataclass(frozen=True)
+class EncodedImage:
+    """What an image file would hold, and where it stands."""
+
+    content: bytes | memoryview
+    place: str
+
+    def __str__(self) -> str:
+        """Where it stands."""
+        return self.place
+
+
+Source = str | Path | EncodedImage
+"""An image file by its path, or an image that stands elsewhere."""
+
+
+def read_images(sources: Sequence[Source], channels: int, image_size: tuple[int, int]) -> Tensor:
+    """Decode images, several at a time, into one tensor.
 
     The EXIF orientation is applied; transparent parts are laid over white; 16-bit grey is scaled to 8 bits (not cut
     off); colour becomes grey by the ITU-R 601 luma, grey becomes colour by repetition. Images of another size are
     scaled to cover ``image_size`` and trimmed equally on both sides.
 
     Args:
-        paths: the files: PNG, JPEG, BMP, WebP or TIFF, of one image of integers each.
+        sources: PNG, JPEG, BMP, WebP or TIFF, of one image of integers each.
         channels: 1 (grey) or 3 (RGB).
         image_size: height and width of the result.
 
     Returns:
-        uint8 ``(len(paths), channels, *image_size)``.
+        uint8 ``(len(sources), channels, *image_size)``.
 
     Raises:
         ValueError: a file cannot be read or decoded, an image has more than `limits.PIXELS`, as it is or scaled to
@@ -59,33 +78,33 @@ def read_images(paths: Sequence[str | Path], channels: int, image_size: tuple[in
     if channels not in (1, 3):
         raise ValueError(f"channels is {channels}; pass 1 (grey) or 3 (RGB)")
     check_image_size(image_size)
-    images = torch.empty((len(paths), channels, *image_size), dtype=torch.uint8)
+    images = torch.empty((len(sources), channels, *image_size), dtype=torch.uint8)
     decode = partial(_decode, channels=channels, image_size=image_size)
-    with ThreadPoolExecutor(min(len(paths), os.cpu_count() or 1) or 1) as pool:
-        for row, pixels in enumerate(pool.map(decode, paths)):
+    with ThreadPoolExecutor(min(len(sources), os.cpu_count() or 1) or 1) as pool:
+        for row, pixels in enumerate(pool.map(decode, sources)):
             images[row] = fit(pixels.unsqueeze(0), image_size)[0]
     return images
 
 
-def is_grey(path: str | Path) -> bool:
+def is_grey(source: Source) -> bool:
     """Whether the file's header says that it holds no colour (a palette of greys counts as grey); errors as above."""
-    return use_image(path, _header_is_grey)
+    return use_image(source, _header_is_grey)
 
 
-def size_of(path: str | Path) -> tuple[int, int]:
+def size_of(source: Source) -> tuple[int, int]:
     """Return height and width as `read_images` sees them, with the EXIF orientation applied; errors as above."""
-    return use_image(path, _upright_size)
+    return use_image(source, _upright_size)
 
 
 @reads_data
-def use_image(path: str | Path, read: "Callable[[Picture], T]") -> T:
-    """What `read` makes of an opened file; errors as above."""
+def use_image(source: Source, read: "Callable[[Picture], T]") -> T:
+    """What `read` makes of an opened image; errors as above."""
     try:
         from PIL import UnidentifiedImageError
     except ImportError as error:
         raise ImportError('images are read by pillow, which is missing: pip install "fredholm[data]"') from error
     try:
-        with open_file(path) as file, _opened(file) as image:
+        with _file_of(source) as file, _opened(file) as image:
             check_pixels(image.height, image.width, "it has", "scale it down")
             if getattr(image, "n_frames", 1) > 1:
                 raise ValueError("it holds several images")
@@ -93,12 +112,16 @@ def use_image(path: str | Path, read: "Callable[[Picture], T]") -> T:
                 raise ValueError("its pixels are no integers")
             return read(image)
     except UnidentifiedImageError:
-        raise ValueError(f"{path}: not a PNG, JPEG, BMP, WebP or TIFF image; replace or remove the file") from None
+        raise ValueError(f"{source}: not a PNG, JPEG, BMP, WebP or TIFF image; replace or remove it") from None
     except MemoryError:
         raise
     except Exception as error:  # a broken file makes pillow's decoders raise almost anything
         reason = getattr(error, "strerror", None) or error
-        raise ValueError(f"{path}: cannot be read as an image ({reason}); replace or remove the file") from error
+        raise ValueError(f"{source}: cannot be read as an image ({reason}); replace or remove it") from error
+
+
+def _file_of(source: Source) -> IO[bytes]:
+    return io.BytesIO(source.content) if isinstance(source, EncodedImage) else open_file(source)
 
 
 def _opened(file: IO[bytes]) -> "Picture":
@@ -110,8 +133,8 @@ def _opened(file: IO[bytes]) -> "Picture":
         return Image.open(file, formats=_FORMATS)
 
 
-def _decode(path: str | Path, channels: int, image_size: tuple[int, int]) -> Tensor:
-    return use_image(path, partial(_pixels, channels=channels, image_size=image_size))
+def _decode(source: Source, channels: int, image_size: tuple[int, int]) -> Tensor:
+    return use_image(source, partial(_pixels, channels=channels, image_size=image_size))
 
 
 def _pixels(image: "Picture", channels: int, image_size: tuple[int, int]) -> Tensor:

@@ -10,9 +10,10 @@ from typing import IO, TYPE_CHECKING
 
 import numpy as np
 
+from fredholm.tasks.files.arrow_table import PARQUET
 from fredholm.tasks.files.cells import parse_number, parse_value
 from fredholm.tasks.files.data_files import open_file
-from fredholm.tasks.files.table_text import PARQUET, csv_text, first_twice
+from fredholm.tasks.files.table_text import csv_text, first_twice
 from fredholm.tasks.text import read_text
 
 from .point_set import AXES, NORMAL, Cloud

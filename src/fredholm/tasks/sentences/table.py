@@ -1,21 +1,26 @@
-"""Rows of a CSV, TSV, JSONL or Parquet file, each cell with the name of its column."""
+"""Rows of a CSV, TSV, JSONL, Parquet or Arrow file, each cell with the name of its column."""
 
 import csv
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, final
+from typing import Any, NamedTuple, final
 
-from fredholm.tasks.files.table_text import PARQUET, csv_text, first_twice
-from fredholm.tasks.text import json_lines
+from fredholm.tasks.files.arrow_table import COLUMN_SUFFIXES, ArrowTable
+from fredholm.tasks.files.limits import COUNTED, check_counted
+from fredholm.tasks.files.table_text import first_twice
+from fredholm.tasks.text import JSONL_SUFFIXES, json_lines, read_text
 
-TABLE_SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".jsonl", ".jsonl.gz", PARQUET)
+TABLE_SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", *JSONL_SUFFIXES, *COLUMN_SUFFIXES)
 
 
 class Row(NamedTuple):
-    """The line on which a row starts, counted from 1, and its cells by column."""
+    """The line on which a row starts, counted from 1, and its cells by column.
+
+    Where there are no lines, in .parquet and .arrow, it is the number of the row.
+    """
 
     line: int
     cells: dict[str, str]
@@ -29,7 +34,7 @@ class Table:
     Args:
         path: the file.
         names: the columns'; of JSONL those of the first row.
-        rows: at least one; one of JSONL may lack columns.
+        rows: at least one; one of JSONL, Parquet or Arrow may lack columns.
     """
 
     path: Path
@@ -42,7 +47,7 @@ def read_table(path: Path, columns: tuple[str, ...] = ()) -> Table:
 
     In .csv cells have commas between them and may be quoted; in .tsv they have tabs between them, and a quotation mark
     is one. Empty lines are left out. In .jsonl every line is an object; its texts, numbers and truth values are cells,
-    and so are lists of them, whose items have | between.
+    and so are lists of them, whose items have | between; likewise in .parquet and .arrow (`ArrowTable`).
 
     Args:
         path: the file.
@@ -51,20 +56,34 @@ def read_table(path: Path, columns: tuple[str, ...] = ()) -> Table:
     Raises:
         ValueError: the file is of no known kind, cannot be read, is no UTF-8, has no rows or no names of columns, a
             line does not parse, or a row has not as many cells as there are columns. The message names file and line.
+        ImportError: it is a .parquet or .arrow file, and pyarrow is not installed.
     """
     if not path.name.endswith(TABLE_SUFFIXES):
         raise ValueError(f"{path}: is of no known kind; expected {', '.join(TABLE_SUFFIXES)}")
-    text, kind = csv_text(path), Path(path.name.removesuffix(".gz")).suffix
-    if kind == ".jsonl":
-        if columns:
-            raise ValueError(f"{path}: columns={columns} has no effect on JSONL, whose rows name theirs; leave it out")
-        rows = list(_objects(path, text))
+    has_names = path.name.endswith((*JSONL_SUFFIXES, *COLUMN_SUFFIXES))
+    if has_names and columns:
+        raise ValueError(f"{path}: columns={columns} has no effect here, where columns have names; leave it out")
+    if path.name.endswith(JSONL_SUFFIXES):
+        rows = _objects(json_lines(path))
         names = tuple(rows[0].cells) if rows else ()
+    elif has_names:
+        table = ArrowTable(path)
+        most = max(COUNTED, table.num_bytes)
+        check_counted(f"{path}: its cells", table.num_rows * len(table.names), "save it as .csv", most)
+        rows, names = read_rows(table), table.names
     else:
-        names, rows = _cells(path, text, columns, is_csv=kind != ".tsv")
+        kind = Path(path.name.removesuffix(".gz")).suffix
+        names, rows = _cells(path, read_text(path), columns, is_csv=kind != ".tsv")
     if not rows:
-        raise ValueError(f"{path}: has no rows{'' if columns else ' below its header'}; expected at least one")
+        raise ValueError(
+            f"{path}: has no rows{'' if columns or has_names else ' below its header'}; expected at least one"
+        )
     return Table(path, names, rows)
+
+
+def read_rows(table: ArrowTable, columns: Sequence[str] = ()) -> list[Row]:
+    """The rows of a table in columns, with those of these names; (): all. Errors are those of `ArrowTable.rows`."""
+    return _objects(enumerate(table.rows(columns), 1))
 
 
 def _cells(path: Path, text: str, columns: tuple[str, ...], *, is_csv: bool) -> tuple[tuple[str, ...], list[Row]]:
@@ -100,10 +119,13 @@ def _header(cells: list[str]) -> tuple[str, ...]:
     return names
 
 
-def _objects(path: Path, text: str) -> Iterator[Row]:
-    for line, found in json_lines(path, text):
-        cells = {name: _cell(value) for name, value in found.items()}
-        yield Row(line, {name: cell for name, cell in cells.items() if cell is not None})
+def _objects(found: Iterable[tuple[int, dict[str, Any]]]) -> list[Row]:
+    """Rows of values by column, each with where it stands."""
+    rows = list[Row]()
+    for line, values in found:
+        cells = {name: _cell(value) for name, value in values.items()}
+        rows.append(Row(line, {name: cell for name, cell in cells.items() if cell is not None}))
+    return rows
 
 
 def _cell(value: object) -> str | None:

@@ -11,9 +11,10 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
+from fredholm.tasks.files.arrow_table import PARQUET
 from fredholm.tasks.files.cells import is_date, parse_time, parse_value
 from fredholm.tasks.files.class_folders import class_folders
-from fredholm.tasks.files.table_text import PARQUET, csv_text, first_twice
+from fredholm.tasks.files.table_text import csv_text, first_twice
 from fredholm.tasks.splits.split_files import Split
 from fredholm.tasks.splits.split_marks import SplitMarks, marks_of_cells
 from fredholm.tasks.splits.splits import Splits

@@ -4,11 +4,11 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+from fredholm.tasks.files.arrow_table import PARQUET
 from fredholm.tasks.files.data_files import user_path
 from fredholm.tasks.files.npz_arrays import ARRAY_SUFFIXES
 from fredholm.tasks.files.parts import refuse_part
 from fredholm.tasks.files.read_errors import reads_data
-from fredholm.tasks.files.table_text import PARQUET
 from fredholm.tasks.images.idx import is_idx_folder
 from fredholm.tasks.splits.split_files import Split
 from fredholm.tasks.splits.splits import Splits

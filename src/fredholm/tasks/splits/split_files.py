@@ -1,14 +1,20 @@
 """Which file belongs to which split, as its name says."""
 
 import difflib
+import json
 import re
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, final
+from typing import Any, Literal, final
+
+from fredholm.tasks.files.arrow_table import ARROW
+from fredholm.tasks.files.data_files import read_bytes
 
 Split = Literal["train", "valid", "test"]
 SPLITS: tuple[Split, ...] = ("train", "valid", "test")
+SAVED, SAVED_SPLITS = "state.json", "dataset_dict.json"
+"""What lies in a folder in which Hugging Face's datasets saved a data set, and one with splits."""
 SPLIT_WORDS: dict[str, Split] = {
     "train": "train",
     "valid": "valid",
@@ -38,11 +44,14 @@ def find_split_files(
     """The files that a path stands for.
 
     A split is a word of a name: train; valid, validation, val or dev; test. The words are what stands between dots,
-    hyphens and underscores. Warns of files that are left out, since theirs has none where others' have.
+    hyphens and underscores. Warns of files that are left out, since theirs has none where others' have. Of a data set
+    that Hugging Face's datasets saved it is the name that the set gives to a split; where there is one alone, it tells
+    none.
 
     Args:
         path: a file, which is taken whole; a folder; or a path to which the names of files with splits are longer
-            (``folder/ptb`` for ``folder/ptb.train.txt.gz``).
+            (``folder/ptb`` for ``folder/ptb.train.txt.gz``); or the folder of a saved data set, where files may be
+            .arrow.
         suffixes: how names may end.
         what: what is looked for, in messages.
         example: a suffix for the names in messages.
@@ -51,6 +60,8 @@ def find_split_files(
     Raises:
         ValueError: there is nothing of that name, there are splits of several data, none to train on, or no other.
     """
+    if ARROW in suffixes and is_saved(path):
+        return _saved(path)
     given = _files(path, suffixes, what)
     named: dict[Path, Split] = {file: split for file in given if (split := _split_of(file, suffixes)) is not None}
     if not named or path.is_file():
@@ -70,6 +81,52 @@ def find_split_files(
             f"{path} has no validation and no test {what}; expected files such as valid{example} and test{example}"
         )
     return SplitFiles(by_split, ())
+
+
+def is_saved(path: Path) -> bool:
+    """Whether it is a folder in which Hugging Face's datasets saved a data set (`save_to_disk`)."""
+    return (path / SAVED).is_file() or (path / SAVED_SPLITS).is_file()
+
+
+def _saved(folder: Path) -> SplitFiles:
+    """The files of a saved data set."""
+    if not (folder / SAVED_SPLITS).is_file():
+        return SplitFiles({}, _shards(folder))
+    names = _listed(folder / SAVED_SPLITS, "splits")
+    if len(names) == 1:
+        return SplitFiles({}, _shards(folder / names[0]))
+    if others := [name for name in names if name.lower() not in SPLIT_WORDS]:
+        warnings.warn(f"left out, since the names are of no split: {', '.join(others)}", stacklevel=5)
+    by_split: dict[Split, tuple[Path, ...]] = {}
+    for name in names:
+        if (split := SPLIT_WORDS.get(name.lower())) is not None:
+            if split in by_split:
+                raise ValueError(f"{folder} has several {split} splits: {', '.join(names)}; keep one")
+            by_split[split] = _shards(folder / name)
+    if "train" not in by_split:
+        raise ValueError(f"{folder} has no split 'train'; the splits are {', '.join(names)}")
+    return SplitFiles({split: by_split[split] for split in SPLITS if split in by_split}, ())
+
+
+def _shards(folder: Path) -> tuple[Path, ...]:
+    """The files of one split, in order."""
+    listed = _listed(folder / SAVED, "_data_files")
+    names = [str(each.get("filename")) if isinstance(each, dict) else "" for each in listed]
+    if odd := [name for name in names if Path(name).name != name or Path(name).suffix != ARROW]:
+        raise ValueError(f"{folder / SAVED}: {odd[0]!r} is no name of a {ARROW} file; save the data again")
+    return tuple(folder / name for name in names)
+
+
+def _listed(path: Path, name: str) -> list[Any]:
+    try:
+        found = json.loads(read_bytes(path))[name]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise ValueError(
+            f"{path}: has no list {name!r} as datasets writes it ({error}); save the data again"
+        ) from error
+    if not isinstance(found, list) or not found:
+        raise ValueError(f"{path}: {name!r} is no list of at least one; save the data again")
+    return found
 
 
 def _files(path: Path, suffixes: tuple[str, ...], what: str) -> list[Path]:

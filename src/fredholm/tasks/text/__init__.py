@@ -5,7 +5,7 @@ from .byte_pairs import BytePairs
 from .continuation import Piece, continue_text
 from .documents import Documents, Separator
 from .joined import joined
-from .json_lines import JsonLine, json_lines
+from .json_lines import JSONL_SUFFIXES, JsonLine, json_lines
 from .marked_tokenizer import MARKS, Layout, MarkedTokenizer, Marks, tokens_axis
 from .open import TextSplits, open_text
 from .read import read_text
@@ -14,6 +14,7 @@ from .tokens import Tokens, context_for
 
 __all__ = [
     "IGNORED",
+    "JSONL_SUFFIXES",
     "MARKS",
     "BytePairs",
     "ByteTokenizer",

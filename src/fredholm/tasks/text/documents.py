@@ -1,17 +1,27 @@
 """Documents: the stretches of text between which an end-of-text token stands, read from their files piece by piece.
 
+They stand in files of text, or are the rows of a column of files with rows.
+
 Nothing of a text is kept in memory: documents are where they stand in files, and each reading reads these anew.
 """
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple, Self, final, get_args
+from typing import Any, Literal, NamedTuple, Self, final, get_args
 
+from fredholm.tasks.files.arrow_table import COLUMN_SUFFIXES, ArrowTable
 from fredholm.tasks.files.cache import Kept
 from fredholm.tasks.files.noted import FileState, noted
 
-from .read import text_chunks
+from .json_lines import JSONL_SUFFIXES, json_lines
+from .read import TEXT_SUFFIXES, lines_of, text_chunks
+
+ROW_SUFFIXES = (*JSONL_SUFFIXES, *COLUMN_SUFFIXES)
+"""Of files with rows, each of which is a document."""
+DOCUMENT_SUFFIXES = (*TEXT_SUFFIXES, *ROW_SUFFIXES)
+TEXT_COLUMNS = ("text", "content", "document")
+"""The usual names of a column of documents."""
 
 Separator = Literal["file", "blank line", "line"]
 """What ends a document: the end of its file, one or more blank lines, or the end of a line."""
@@ -52,8 +62,9 @@ class Documents(Iterable[str]):
     As an iterable it is the text of `parts`.
 
     Args:
-        files: UTF-8 text, gzipped where a name ends in .gz.
-        separator: what ends a document.
+        files: UTF-8 text, gzipped where a name ends in .gz; or with rows (`ROW_SUFFIXES`), each of which is a document.
+        separator: what ends a document in files of text.
+        column: of rows that which is the document; None: one with a usual name.
         start: where the stretch begins.
         stop: where it ends; None: with the last file.
 
@@ -62,11 +73,17 @@ class Documents(Iterable[str]):
     """
 
     def __init__(
-        self, files: Sequence[Path], separator: Separator, start: Place = BEGINNING, stop: Place | None = None
+        self,
+        files: Sequence[Path],
+        separator: Separator,
+        column: str | None = None,
+        start: Place = BEGINNING,
+        stop: Place | None = None,
     ) -> None:
         if separator not in get_args(Separator):
             raise ValueError(f"documents is {separator!r}; expected 'file', 'blank line' or 'line'")
         self._separator: Separator = separator
+        self._column = column
         self._files, self._start, self._stop = tuple(files), start, stop
         self._states = [_state_of(file) for file in self._files]
         self._size: Size | None = None
@@ -75,7 +92,7 @@ class Documents(Iterable[str]):
     def key(self) -> tuple[object, ...]:
         """What tells their text from that of others while no file changes."""
         files = [(str(file.resolve()), *state) for file, state in zip(self._files, self._states, strict=True)]
-        return (files, self._separator, self._start, self._stop)
+        return (files, self._separator, self._column, self._start, self._stop)
 
     @property
     def file_bytes(self) -> int:
@@ -138,8 +155,8 @@ class Documents(Iterable[str]):
             raise ValueError(f"a share of {fraction} cannot be split off; pass a number above 0 and below 1")
         kept = Kept("cut", self.key, fraction).value(lambda: self._cut(fraction), size=self.file_bytes)
         place = Place(*kept["place"])
-        first = type(self)(self._files, self._separator, self._start, place)
-        second = type(self)(self._files, self._separator, place, self._stop)
+        first = type(self)(self._files, self._separator, self._column, self._start, place)
+        second = type(self)(self._files, self._separator, self._column, place, self._stop)
         first._size, second._size = (Size(*size) for size in kept["sizes"])
         return first, second
 
@@ -200,7 +217,8 @@ class Documents(Iterable[str]):
         for file, state in zip(self._files, self._states, strict=True):
             _check_unchanged(file, state)
             is_blank = True
-            for part in _OF[self._separator](text_chunks(file)):
+            has_rows = file.name.endswith(ROW_SUFFIXES)
+            for part in _of_rows(file, self._column) if has_rows else _OF[self._separator](text_chunks(file)):
                 is_blank = False
                 yield part
             if is_blank:
@@ -235,13 +253,47 @@ def pieces(text: str) -> Iterator[str]:
         start = end
 
 
+def _of_rows(file: Path, asked: str | None) -> Iterator[DocumentPart]:
+    """The documents in a column of a file with rows."""
+    if file.name.endswith(JSONL_SUFFIXES):
+        column = asked
+        for line, found in json_lines(file):
+            column = column or _text_column(file, tuple(found), None)
+            yield from _of_row(found, column, f"{file}, line {line}")
+        return
+    table = ArrowTable(file)
+    column = _text_column(file, table.names, asked)
+    for number, found in enumerate(table.rows([column]), 1):
+        yield from _of_row(found, column, f"{file}, row {number}")
+
+
+def _of_row(found: dict[str, Any], column: str, place: str) -> Iterator[DocumentPart]:
+    text = found.get(column)
+    if not isinstance(text, str):
+        told = (
+            f"is a {type(text).__name__}" if column in found else f"is not there, but {', '.join(found) or 'nothing'}"
+        )
+        raise ValueError(f"{place}: {column!r} {told}; expected a text: name another column (text_column=), or mend it")
+    if text.strip():
+        yield DocumentPart(text, True)
+
+
+def _text_column(file: Path, names: Sequence[str], asked: str | None) -> str:
+    usual = [name for name in TEXT_COLUMNS if name in names]
+    chosen = asked or (usual[0] if usual else names[0] if len(names) == 1 else "")
+    if chosen not in names:
+        what = f"no column {asked!r}" if asked else f"no column with a usual name ({', '.join(TEXT_COLUMNS)})"
+        raise ValueError(f"{file}: {what}; the columns are {', '.join(names) or 'none'}: name one (text_column=)")
+    return chosen
+
+
 def _of_files(chunks: Iterator[str]) -> Iterator[DocumentPart]:
     for number, chunk in enumerate(chunks):
         yield DocumentPart(chunk, number == 0)
 
 
 def _of_lines(chunks: Iterator[str]) -> Iterator[DocumentPart]:
-    for line in _lines(chunks):
+    for line in lines_of(chunks):
         text = _without_end(line)
         if text.strip():
             yield DocumentPart(text, True)
@@ -252,7 +304,7 @@ def _of_paragraphs(chunks: Iterator[str]) -> Iterator[DocumentPart]:
     document: list[str] = []  # its lines that wait: all of them while it has no text, then the last
     has_text = has_begun = False
     is_between = False
-    for line in _lines(chunks):
+    for line in lines_of(chunks):
         is_blank = _BLANK.fullmatch(line) is not None
         if is_blank and is_between:
             continue
@@ -276,19 +328,6 @@ _OF: dict[Separator, Callable[[Iterator[str]], Iterator[DocumentPart]]] = {
     "line": _of_lines,
     "blank line": _of_paragraphs,
 }
-
-
-def _lines(chunks: Iterator[str]) -> Iterator[str]:
-    """The lines of a text with their ends, which are \\n alone."""
-    waiting: list[str] = []
-    for chunk in chunks:
-        first, *others = chunk.split("\n")
-        waiting.append(first)
-        for other in others:
-            yield "".join(waiting) + "\n"
-            waiting = [other]
-    if any(waiting):
-        yield "".join(waiting)
 
 
 def _without_end(line: str) -> str:

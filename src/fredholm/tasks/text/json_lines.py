@@ -1,9 +1,13 @@
-"""Objects that stand a line each in a text."""
+"""Objects that stand a line each in a file."""
 
 import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, final
+
+from .read import text_lines
+
+JSONL_SUFFIXES = (".jsonl", ".jsonl.gz")
 
 
 @final
@@ -14,17 +18,15 @@ class JsonLine(NamedTuple):
     found: dict[str, Any]
 
 
-def json_lines(path: Path, text: str) -> Iterator[JsonLine]:
-    """The objects of a text in JSONL; empty lines are left out.
+def json_lines(path: Path) -> Iterator[JsonLine]:
+    """The objects of a file in JSONL, UTF-8, gzipped if its name ends in .gz; empty lines are left out.
 
-    Args:
-        path: where the text is from, for messages.
-        text: it.
+    They are read one after the other; errors come where reading meets them.
 
     Raises:
-        ValueError: a line does not parse, or is no object.
+        ValueError: what `read_text` refuses; a line does not parse, or is no object.
     """
-    for number, line in enumerate(text.split("\n"), 1):
+    for number, line in enumerate(text_lines(path), 1):
         if not line.strip():
             continue
         try:

@@ -47,8 +47,8 @@ from fredholm.tasks.text import (
 )
 
 from .counts import MOST_TOKENS, NGrams
+from .documents import DOCUMENT_SUFFIXES
 from .library import library_version
-from .read import TEXT_SUFFIXES
 from .text_task import TextTask
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class LanguageModelling(TextTask):
     """
 
     command: ClassVar[str] = "text"
-    predicts = Kinds(suffixes=TEXT_SUFFIXES)
+    predicts = Kinds(suffixes=DOCUMENT_SUFFIXES)
     objective = Objective(metric="perplexity", maximise=False)
     parts: ClassVar[tuple[type, ...]] = (
         Aether.Config,
@@ -336,7 +336,7 @@ class LanguageModelling(TextTask):
         return rows
 
     def _read(self, file: Path) -> TokenStream:
-        return self._stream(Documents([file], self.config.documents))
+        return self._stream(Documents([file], self.config.documents, self.config.text_column))
 
     def _stream(self, documents: Documents) -> TokenStream:
         return TokenStream(joined(documents, self.tokenizer, before=self.tokenizer.end_of_text))

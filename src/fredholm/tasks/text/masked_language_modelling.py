@@ -31,8 +31,8 @@ from fredholm.tasks.tensor_form import TensorForm
 from fredholm.tasks.text import IGNORED, Documents, MarkedTokenizer, Tokens, joined
 
 from .counts import MOST_TOKENS, BetweenNeighbours
+from .documents import DOCUMENT_SUFFIXES
 from .library import library_version
-from .read import TEXT_SUFFIXES
 from .text_task import TextTask
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class MaskedLanguageModelling(TextTask):
     """
 
     command: ClassVar[str] = "masked"
-    predicts = Kinds(suffixes=TEXT_SUFFIXES)
+    predicts = Kinds(suffixes=DOCUMENT_SUFFIXES)
     objective = Objective(metric="perplexity", maximise=False)
     parts: ClassVar[tuple[type, ...]] = (ITNetMaskedModel.Config, *KERNELS)
 
@@ -324,7 +324,7 @@ class MaskedLanguageModelling(TextTask):
         return rows
 
     def _read(self, file: Path) -> "_Blocks":
-        return self._blocks(Documents([file], self.config.documents), str(file))
+        return self._blocks(Documents([file], self.config.documents, self.config.text_column), str(file))
 
     def _answers(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
         """Logits `(n, V)` and targets `(n,)` of the tokens that are to be predicted."""

@@ -9,8 +9,7 @@ from fredholm.tasks.files.read_errors import reads_data
 from fredholm.tasks.splits.split_files import find_split_files
 from fredholm.tasks.splits.stratified_split import DEFAULT_VALID_FRACTION
 
-from .documents import Documents, Separator
-from .read import TEXT_SUFFIXES
+from .documents import DOCUMENT_SUFFIXES, ROW_SUFFIXES, Documents, Separator
 
 DEFAULT_TEST_FRACTION = 0.1
 
@@ -29,20 +28,25 @@ def open_text(
     data: str | Path,
     *,
     documents: Separator = "file",
+    text_column: str | None = None,
     test_fraction: float = DEFAULT_TEST_FRACTION,
     valid_fraction: float = DEFAULT_VALID_FRACTION,
 ) -> TextSplits:
     """Open text as training, validation and test documents.
 
-    Files end in .txt or .txt.gz. Their split is a word of their names: train; valid, validation, val or dev; test. The
-    words are what stands between dots, hyphens and underscores.
+    Files end in .txt or .txt.gz, or have a document a row and end in .jsonl, .jsonl.gz, .parquet or .arrow. Their split
+    is a word of their names: train; valid, validation, val or dev; test. The words are what stands between dots,
+    hyphens and underscores.
 
     Args:
         data: a file, a folder, or a path to which the names of files with splits are longer (``folder/ptb`` for
-            ``folder/ptb.train.txt.gz``). A file, and a folder in which no name has a split, are cut at their end: the
-            last part is the test split, the one before it the validation split. Where names tell a training and a test
-            split alone, the end of the training split is the validation split.
-        documents: what ends a document.
+            ``folder/ptb.train.txt.gz``); or a folder in which Hugging Face's datasets saved a data set. A file, and a
+            folder in which no name has a split, or all have that of training, are cut at their end: the last part is
+            the test split, the one before it the validation split. Where names tell a training and a test split alone,
+            the end of the training split is the validation split.
+        documents: what ends a document in files of text.
+        text_column: of rows that which is the document; None: one with a usual name, text, content or document, or the
+            only one.
         test_fraction: share of the characters in the test split where names give none, above 0 and below 1.
         valid_fraction: share in the validation split, likewise, of all or of the training files; 0: there is none.
 
@@ -51,20 +55,26 @@ def open_text(
             the files have theirs.
     """
     path = user_path(data)
-    found = find_split_files(path, TEXT_SUFFIXES, what="text", example=".txt")
-    if found.by_split:
+    found = find_split_files(path, DOCUMENT_SUFFIXES, what="text", example=".txt", may_be_alone=True)
+    files = [file for part in (*found.by_split.values(), found.unsplit) for file in part]
+    have_rows = [file.name.endswith(ROW_SUFFIXES) for file in files]
+    if all(have_rows):
+        refuse_idle("", open_text, f"{path}, each row of which is a document", "leave it out", documents=documents)
+    if not any(have_rows):
+        refuse_idle("", open_text, f"{path}, which is text without columns", "leave it out", text_column=text_column)
+    if len(found.by_split) > 1:
         shares = {"test_fraction": test_fraction}
         if "valid" in found.by_split:
             shares["valid_fraction"] = valid_fraction
         refuse_idle("", open_text, f"{path}, which has splits", "pass text without splits", **shares)
-        parts = {split: Documents(files, documents) for split, files in found.by_split.items()}
+        parts = {split: Documents(files, documents, text_column) for split, files in found.by_split.items()}
         if "valid" in parts or valid_fraction == 0:
             return TextSplits(parts["train"], parts.get("valid"), parts.get("test"))
         if not 0 < valid_fraction < 1:
             raise ValueError(f"valid_fraction is {valid_fraction}; pass a number from 0 to below 1")
         train, valid = _cut(parts["train"], path, valid_fraction)
         return TextSplits(train, valid, parts.get("test"))
-    whole = Documents(found.unsplit, documents)
+    whole = Documents(files, documents, text_column)
     if not 0 <= valid_fraction < 1 or not 0 < test_fraction < 1 or valid_fraction + test_fraction >= 1:
         raise ValueError(
             f"test_fraction is {test_fraction} and valid_fraction {valid_fraction}; pass numbers from 0 (the first "

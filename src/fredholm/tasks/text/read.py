@@ -1,7 +1,7 @@
 """From text files to strings."""
 
 import codecs
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from fredholm.tasks.files.data_files import chunks_of
@@ -43,6 +43,24 @@ def text_chunks(path: Path) -> Iterator[str]:
             yield text
     if is_empty:
         raise ValueError(f"{path}: is empty; pass a file with text")
+
+
+def text_lines(path: Path) -> Iterator[str]:
+    """The lines of `read_text` with their ends; errors come where reading meets them."""
+    return lines_of(text_chunks(path))
+
+
+def lines_of(chunks: Iterable[str]) -> Iterator[str]:
+    """The lines of a text with their ends, which are \\n alone."""
+    waiting: list[str] = []
+    for chunk in chunks:
+        first, *others = chunk.split("\n")
+        waiting.append(first)
+        for other in others:
+            yield "".join(waiting) + "\n"
+            waiting = [other]
+    if any(waiting):
+        yield "".join(waiting)
 
 
 def _with_end(chunks: Iterator[bytes]) -> Iterator[bytes | None]:

@@ -28,8 +28,10 @@ class TextTask(EpochTask):
         """A text, and what of it the model sees.
 
         Args:
-            data: a .txt or .txt.gz file, or a folder with files such as train.txt, valid.txt and test.txt.
-            documents: what ends a document: the end of its file, a blank line, or the end of a line.
+            data: a .txt or .txt.gz file, one with a document a row (.jsonl, .jsonl.gz, .parquet, .arrow), or a folder
+                with files such as train.txt, valid.txt and test.txt, or one that Hugging Face's datasets saved.
+            documents: what ends a document in .txt: the end of its file, a blank line, or the end of a line.
+            text_column: the column of rows that is the document; None: text, content or document, or the only one.
             test_fraction: share of the test split, the end of the text, where the files bring none.
             valid_fraction: share of the validation split before it, likewise; 0: there is none, and nothing is chosen.
             context: tokens that the model sees.
@@ -37,12 +39,13 @@ class TextTask(EpochTask):
 
         data: str = ""
         documents: Separator = "file"
+        text_column: str | None = None
         test_fraction: float = 0.1
         valid_fraction: float = DEFAULT_VALID_FRACTION
         context: int = 256
 
         kernel_sigma: ClassVar[float] = 10.0
-        dividing: ClassVar[tuple[str, ...]] = ("documents", "test_fraction", "valid_fraction")
+        dividing: ClassVar[tuple[str, ...]] = ("documents", "text_column", "test_fraction", "valid_fraction")
 
         def __post_init__(self) -> None:
             if self.context < 1:
@@ -87,10 +90,11 @@ class TextTask(EpochTask):
         """
         config = self._text
         if not config.data:
-            raise ValueError("no text is given; pass a .txt file or a folder of such files")
+            raise ValueError("no text is given; pass a .txt or .jsonl file, or a folder of such files")
         return open_text(
             config.data,
             documents=config.documents,
+            text_column=config.text_column,
             test_fraction=config.test_fraction,
             valid_fraction=config.valid_fraction,
         )

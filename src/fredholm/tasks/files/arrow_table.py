@@ -1,0 +1,206 @@
+"""Tables in columns: .arrow files, as Hugging Face's datasets saves them, and .parquet files; pyarrow reads both.
+
+Features that datasets notes in a file are heeded: a class that is saved as a number is told by its name.
+"""
+
+import importlib.util
+import io
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, final
+
+import numpy as np
+
+from .cache import Kept
+from .data_files import open_file, size_of_file
+from .limits import check_expansion, most_bytes
+from .noted import FileState
+
+if TYPE_CHECKING:
+    import pyarrow
+
+ARROW, PARQUET = ".arrow", ".parquet"
+COLUMN_SUFFIXES = (ARROW, PARQUET)
+_ROWS = 1024
+"""Rows that are read at a time."""
+_WITH_FOOTER = b"ARROW1"
+"""What a file begins with whose stretches may be read in any order; others are streams."""
+
+
+@final
+class ArrowTable:
+    """One file, of which rows are read when they are asked for.
+
+    Args:
+        path: of a .arrow or a .parquet file.
+
+    Raises:
+        ValueError: it cannot be read.
+        ImportError: pyarrow is not installed.
+    """
+
+    def __init__(self, path: Path) -> None:
+        check_pyarrow(path)
+        import pyarrow.parquet
+
+        self.path = path
+        with _told(path), open_file(path) as file:
+            self.num_bytes = size_of_file(file)
+            is_parquet = path.suffix == PARQUET
+            self._schema: pyarrow.Schema = pyarrow.parquet.read_schema(file) if is_parquet else _opened(path).schema
+        self._classes = _class_names(self._schema)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the columns."""
+        return tuple(self._schema.names)
+
+    @property
+    def num_rows(self) -> int:
+        """In the file, as its headers have it."""
+        import pyarrow.parquet
+
+        with _told(self.path):
+            if self.path.suffix != PARQUET:
+                return sum(batch.num_rows for batch in _stretches(self.path))
+            with open_file(self.path) as file:
+                return pyarrow.parquet.read_metadata(file).num_rows
+
+    def types(self) -> "dict[str, pyarrow.DataType]":
+        """Of the columns, by their names."""
+        return {field.name: field.type for field in self._schema}
+
+    def rows(self, columns: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
+        """The rows as values by column, None where there is none; few of them are in memory at a time.
+
+        Args:
+            columns: those that are read; (): all.
+
+        Raises:
+            ValueError: the file is broken, or the number of a class has no name.
+        """
+        for batch in self._batches(columns):
+            values = {name: self._named(name, batch.column(name).to_pylist()) for name in batch.schema.names}
+            yield from (dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True))
+
+    def mapped(self, columns: Sequence[str]) -> "pyarrow.Table":
+        """Columns as they lie on the disk: those of .arrow in the file, of large .parquet in the cache, unpacked.
+
+        Raises:
+            ValueError: the file is broken, would become too large, or the cache cannot be written.
+        """
+        import pyarrow
+
+        with _told(self.path):
+            if self.path.suffix == ARROW:
+                found = _opened(self.path).read_all().select(list(columns))
+            else:
+                key = (str(self.path.resolve()), *FileState.of(self.path), *columns)
+                unpacked = Kept("arrow", key).array(lambda: self._streamed(columns), np.uint8)
+                found = pyarrow.ipc.open_stream(pyarrow.py_buffer(unpacked)).read_all()
+            found.validate(full=True)  # offsets of a broken file would point elsewhere in memory
+        return found
+
+    def _batches(self, columns: Sequence[str]) -> "Iterator[pyarrow.RecordBatch]":
+        import pyarrow.parquet
+
+        asked = list(columns) or None
+        with _told(self.path):
+            if self.path.suffix == PARQUET:
+                with open_file(self.path) as file:
+                    yield from pyarrow.parquet.ParquetFile(file).iter_batches(_ROWS, columns=asked)
+                return
+            for whole in _stretches(self.path):
+                batch = whole.select(asked or self.names)
+                batch.validate(full=True)
+                for start in range(0, batch.num_rows, _ROWS):
+                    yield batch.slice(start, _ROWS)
+
+    def _streamed(self, columns: Sequence[str]) -> Iterator[np.ndarray]:
+        """The bytes of a .arrow stream of these columns, part by part."""
+        import pyarrow
+
+        written, size = io.BytesIO(), 0
+        schema = pyarrow.schema([self._schema.field(name) for name in columns])
+        with pyarrow.ipc.new_stream(written, schema) as writer:
+            for batch in self._batches(columns):
+                writer.write_batch(batch)
+                size += written.tell()
+                if size > most_bytes(self.num_bytes):
+                    check_expansion(f"{self.path}: unpacked it", size, self.num_bytes, f"save it as {ARROW}")
+                yield np.frombuffer(written.getvalue(), np.uint8)
+                written.seek(0)
+                written.truncate()
+        yield np.frombuffer(written.getvalue(), np.uint8)
+
+    def _named(self, column: str, values: list[Any]) -> list[Any]:
+        """Names of classes in place of their numbers, -1 for none, in a column of them or of lists of them."""
+        classes = self._classes.get(column)
+        return values if classes is None else [_name(value, classes, self.path, column) for value in values]
+
+
+def check_pyarrow(path: Path) -> None:
+    """Raises ImportError, which names the file, where pyarrow is not installed."""
+    if importlib.util.find_spec("pyarrow") is None:
+        raise ImportError(f'{path}: {path.suffix} is read by pyarrow, which is missing: pip install "fredholm[arrow]"')
+
+
+def _opened(path: Path) -> Any:
+    """Of a .arrow file what reads it, mapped."""
+    import pyarrow
+
+    with open_file(path) as file:
+        has_footer = file.read(len(_WITH_FOOTER)) == _WITH_FOOTER
+    source = pyarrow.memory_map(str(path))
+    return pyarrow.ipc.open_file(source) if has_footer else pyarrow.ipc.open_stream(source)
+
+
+def _stretches(path: Path) -> "Iterator[pyarrow.RecordBatch]":
+    """The rows of a .arrow file as they were written."""
+    reader = _opened(path)
+    if hasattr(reader, "num_record_batches"):
+        return map(reader.get_batch, range(reader.num_record_batches))
+    return iter(reader)
+
+
+@contextmanager
+def _told(path: Path) -> Iterator[None]:
+    """What pyarrow says of a broken file, in our words."""
+    import pyarrow
+
+    try:
+        yield
+    except (pyarrow.ArrowException, OSError) as error:
+        reason = getattr(error, "strerror", None) or " ".join(str(error).split())
+        raise ValueError(f"{path}: cannot be read as a table in {path.suffix} ({reason}); save it again") from error
+
+
+def _class_names(schema: "pyarrow.Schema") -> dict[str, tuple[str, ...]]:
+    """The names of classes by column, as datasets notes them."""
+    try:
+        features = json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"]
+        return {name: names for name, feature in features.items() if (names := _of_feature(feature)) is not None}
+    except (KeyError, ValueError, TypeError, AttributeError):
+        return {}
+
+
+def _of_feature(feature: Any) -> tuple[str, ...] | None:
+    if isinstance(feature, list) and len(feature) == 1:
+        return _of_feature(feature[0])
+    if not isinstance(feature, dict):
+        return None
+    if feature.get("_type") == "ClassLabel" and isinstance(feature.get("names"), list):
+        return tuple(map(str, feature["names"]))
+    return _of_feature(feature["feature"]) if feature.get("_type") in ("Sequence", "List", "LargeList") else None
+
+
+def _name(value: Any, classes: tuple[str, ...], path: Path, column: str) -> Any:
+    if isinstance(value, list):
+        return [_name(each, classes, path, column) for each in value]
+    if not isinstance(value, int) or value == -1:
+        return None
+    if not 0 <= value < len(classes):
+        raise ValueError(f"{path}: column {column!r}: there is a class {value}, of {len(classes)} with names; mend it")
+    return classes[value]

@@ -1,0 +1,133 @@
+"""Images that stay encoded, in files of their own or in the cells of a table, until they are asked for."""
+
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple, final
+
+from torch import Tensor
+from tqdm import tqdm
+
+from fredholm.tasks.files.noted import noted
+from fredholm.tasks.splits.split_marks import NO_MARKS, SplitMarks
+from fredholm.tasks.targets import Answers
+
+from .dataset import ImageDataset
+from .kept import Kept
+from .read import EncodedImage, is_grey, read_images, size_of
+from .resize import check_image_size, common_size
+
+
+@final
+class EncodedImages(ImageDataset):
+    """Encoded images, decoded when asked for and kept decoded while they fit.
+
+    Args:
+        sources: files, or what else has images encoded.
+        name: maps an index to where the image came from.
+        answers: one a file; None: nothing is known.
+        channels: 1 (grey) or 3 (RGB), to which every image is brought (see `read_images`).
+        image_size: height and width, to which every image is brought.
+        cache_bytes: the first images, as many as fit into this much memory, are decoded only once.
+        marks: what the data say of splits.
+        shards: how many lie together on the disk, see `Task.train_shards`; None: each for itself.
+    """
+
+    def __init__(
+        self,
+        sources: Sequence[Path] | Sequence[EncodedImage],
+        name: Callable[[int], str],
+        answers: Answers | None,
+        *,
+        channels: int,
+        image_size: tuple[int, int],
+        cache_bytes: int = 512 << 20,
+        marks: SplitMarks = NO_MARKS,
+        shards: Tensor | None = None,
+    ) -> None:
+        super().__init__(answers, marks)
+        if answers is not None and len(sources) != len(answers):
+            raise ValueError(f"{len(sources)} images, but {len(answers)} answers: give one an image")
+        check_image_size(image_size)
+        self._sources, self._name_of, self._shards = sources, name, shards
+        self._channels, self._image_size = channels, image_size
+        self._pixels = Kept(len(sources), (channels, *image_size), self._decode, cache_bytes=cache_bytes)
+
+    @property
+    def channels(self) -> int:
+        return self._channels
+
+    @property
+    def image_size(self) -> tuple[int, int]:
+        return self._image_size
+
+    @property
+    def shards(self) -> Tensor | None:
+        return self._shards
+
+    def __len__(self) -> int:
+        return len(self._sources)
+
+    def _images(self, indices: Tensor) -> Tensor:
+        return self._pixels[indices]
+
+    def _name(self, index: int) -> str:
+        return self._name_of(index)
+
+    def _decode(self, indices: Tensor) -> Tensor:
+        return read_images([self._sources[index] for index in indices.tolist()], self._channels, self._image_size)
+
+
+def image_files(
+    root: Path,
+    files: Sequence[Path],
+    answers: Answers | None,
+    *,
+    channels: int,
+    image_size: tuple[int, int],
+    cache_bytes: int = 512 << 20,
+    marks: SplitMarks = NO_MARKS,
+) -> EncodedImages:
+    """Those of files, whose names are told from the folder `root` on; see `EncodedImages`."""
+    sources = [noted(file) for file in files]
+    return EncodedImages(
+        sources,
+        lambda index: sources[index].relative_to(root).as_posix(),
+        answers,
+        channels=channels,
+        image_size=image_size,
+        cache_bytes=cache_bytes,
+        marks=marks,
+    )
+
+
+class Headers(NamedTuple):
+    """What the headers of some images say."""
+
+    channels: int
+    """1 where all are grey, else 3."""
+    image_size: tuple[int, int]
+    """The one asked for, that of all, or `common_size`."""
+    sizes: tuple[tuple[int, int], tuple[int, int]] | None
+    """The smallest and the largest where a common one was chosen; see `Splits.sizes`."""
+
+
+def inspect(
+    sources: Sequence[Path] | Sequence[EncodedImage], image_size: tuple[int, int] | None, num_train: int
+) -> Headers:
+    """Reads all headers.
+
+    Args:
+        sources: of all splits, those to learn from first.
+        image_size: the one asked for; None: what suits the first `num_train` images, which takes longer.
+        num_train: at least 1.
+
+    Raises:
+        ValueError: one cannot be read.
+    """
+    bar = tqdm(sources, desc="reading image headers", unit="file", delay=1.0, leave=False, disable=None)
+    found = [(is_grey(source), (0, 0) if image_size is not None else size_of(source)) for source in bar]
+    channels, sizes = (1 if all(grey for grey, _ in found) else 3), [size for _, size in found]
+    if len(set(sizes)) == 1:
+        return Headers(channels, image_size or sizes[0], None)
+    return Headers(channels, common_size(sizes[:num_train]), (min(sizes, key=math.prod), max(sizes, key=math.prod)))

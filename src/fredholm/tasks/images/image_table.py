@@ -1,0 +1,182 @@
+"""Images in a column of .parquet or .arrow files, as Hugging Face's datasets has them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fredholm.tasks.files.arrow_table import COLUMN_SUFFIXES, ArrowTable
+from fredholm.tasks.files.cache import LARGE
+from fredholm.tasks.files.mapped import shards_of
+from fredholm.tasks.files.read_errors import reads_data
+from fredholm.tasks.sentences.columns import LABELS
+from fredholm.tasks.sentences.table import read_rows
+from fredholm.tasks.splits.split_files import SPLITS, Split, find_split_files
+from fredholm.tasks.splits.split_marks import MARKS, marks_of_cells
+from fredholm.tasks.splits.splits import Splits
+from fredholm.tasks.targets import Kind, answers_of_cells
+
+from .dataset import ImageDataset
+from .encoded_images import EncodedImages, Headers, inspect
+from .read import EncodedImage
+
+if TYPE_CHECKING:
+    import pyarrow
+
+
+@reads_data
+def image_table(
+    path: str | Path, image_size: tuple[int, int] | None = None, kind: Kind | None = None
+) -> Splits[ImageDataset]:
+    """Read the images of a table and what is known of them.
+
+    Images are one column: what image files hold, alone or with a `path` beside it. What is told of them is a column
+    with a usual name, such as label, or the only other one: a class, a number, or labels. Columns `split`, `group` and
+    `time` may be there (`marks_of_cells`). Others are not read.
+
+    Args:
+        path: a .parquet or .arrow file, a folder of them whose names may tell splits (`find_split_files`), or one in
+            which Hugging Face's datasets saved a data set.
+        image_size: height and width to deliver; default: the size all images share, or `common_size` of the training
+            split's, with `Splits.sizes`.
+        kind: what the answers are; None: as the cells say.
+
+    Raises:
+        ValueError: a column is missing or it is not clear which is meant, a cell is empty, an image cannot be read, or
+            what `answers_of_cells` and `marks_of_cells` refuse. The message names file and row.
+        ImportError: pyarrow or pillow is not installed.
+    """
+    files = find_split_files(Path(path), COLUMN_SUFFIXES, what="table", example=".parquet", may_be_alone=True)
+    by_split: dict[Split, tuple[Path, ...]] = files.by_split or {"train": files.unsplit}
+    tables: dict[Split, list[ArrowTable]] = {
+        split: [ArrowTable(file) for file in by_split[split]] for split in SPLITS if split in by_split
+    }
+    columns = _columns(tables["train"][0])
+    images = {split: _Images(of_split, columns.image) for split, of_split in tables.items()}
+    every = [image for part in images.values() for image in part]
+    headers = inspect(every, image_size, len(images["train"]))
+    parts: dict[Split, ImageDataset] = {}
+    for split in tables:
+        known = parts["train"].answer_names if parts else None
+        parts[split] = _known_images(images[split], tables[split], columns, headers, kind, known)
+    if files.by_split:
+        return Splits(parts["train"], parts.get("test"), parts.get("valid"), sizes=headers.sizes)
+    whole = parts["train"]
+    return replace(whole.marks.divided(whole), sizes=headers.sizes)
+
+
+@final
+@dataclass(frozen=True)
+class _Columns:
+    """The names of those that are read; `marks` are those of `MARKS`, by their words."""
+
+    image: str
+    label: str
+    marks: dict[str, str]
+
+
+def _columns(table: ArrowTable) -> _Columns:
+    images = [name for name, kind in table.types().items() if _holds_images(kind)]
+    if len(images) != 1:
+        several = f"several columns of images, {', '.join(images)}; keep one"
+        none = f"no column of images, of what image files hold; the columns are {', '.join(table.names)}"
+        raise ValueError(f"{table.path}: has {several if images else none}")
+    others = {name.lower(): name for name in reversed(table.names) if name != images[0]}
+    marks = {word: others.pop(word) for word in MARKS if word in others}
+    usual = [name for word in LABELS if (name := others.get(word)) is not None]
+    found = usual[:1] or list(others.values())
+    if len(found) != 1:
+        raise ValueError(
+            f"{table.path}: no column has a usual name of what is told of an image ({', '.join(LABELS)}); the columns "
+            f"are {', '.join(table.names)}: rename the one that is meant"
+        )
+    return _Columns(images[0], found[0], marks)
+
+
+def _holds_images(kind: "pyarrow.DataType") -> bool:
+    """Whether values are bytes, or have a field `bytes` of them, as the feature `Image` has it."""
+    import pyarrow.types
+
+    if pyarrow.types.is_struct(kind):
+        kinds = {kind.field(i).name: kind.field(i).type for i in range(kind.num_fields)}
+        return "bytes" in kinds and _holds_images(kinds["bytes"])
+    return pyarrow.types.is_binary(kind) or pyarrow.types.is_large_binary(kind)
+
+
+@final
+class _Images(Sequence[EncodedImage]):
+    """The cells of a column of some tables, one after the other, as they lie on the disk."""
+
+    def __init__(self, tables: Sequence[ArrowTable], column: str) -> None:
+        self._tables = tuple(tables)
+        self._chunks: list[pyarrow.Array] = []
+        lengths, bytes_of = list[int](), list[int]()
+        for table in tables:
+            if column not in table.names or not _holds_images(table.types()[column]):
+                raise ValueError(f"{table.path}: has no column {column!r} of images, which {tables[0].path} has")
+            parts = table.mapped([column]).flatten()  # also into the fields that a cell may have
+            found = parts.column(column if column in parts.column_names else f"{column}.bytes")
+            self._chunks += found.chunks
+            lengths.append(len(found))
+            bytes_of.append(found.nbytes)
+        self._ends = np.cumsum([len(chunk) for chunk in self._chunks], dtype=np.int64)
+        self._starts = np.cumsum([0, *lengths], dtype=np.int64)
+        self.shards: Tensor | None = None
+        if sum(table.num_bytes for table in tables) >= LARGE:
+            pairs = zip(lengths, bytes_of, strict=True)
+            self.shards = torch.cat([shards_of(count, size / count) for count, size in pairs if count])
+
+    def __len__(self) -> int:
+        return int(self._starts[-1])
+
+    def __getitem__(self, index: int) -> EncodedImage:  # type: ignore[override]
+        if not 0 <= index < len(self):
+            raise IndexError(index)
+        number = int(np.searchsorted(self._ends, index, side="right"))
+        chunk = self._chunks[number]
+        content = chunk[index - int(self._ends[number]) + len(chunk)].as_buffer()
+        if content is None:
+            raise ValueError(f"{self.place(index)}: there is no image; leave the row out, or save the image in it")
+        return EncodedImage(memoryview(content), self.place(index))
+
+    def place(self, index: int) -> str:
+        """The file of an image, and its row."""
+        table = int(np.searchsorted(self._starts, index, side="right")) - 1
+        return f"{self._tables[table].path.name}, row {index - int(self._starts[table]) + 1}"
+
+
+def _known_images(
+    images: _Images,
+    tables: Sequence[ArrowTable],
+    columns: _Columns,
+    headers: Headers,
+    kind: Kind | None,
+    known: tuple[str, ...] | None,
+) -> EncodedImages:
+    """Images of one split with what is known of them."""
+    cells: dict[str, list[str]] = {name: [] for name in (columns.label, *columns.marks.values())}
+    for table in tables:
+        for row in read_rows(table, list(cells)):
+            for name, column in cells.items():
+                if name not in row.cells:
+                    raise ValueError(f"{table.path}, row {row.line}: column {name!r}: is empty; give each row a value")
+                column.append(row.cells[name])
+
+    def place(i: int, name: str) -> str:
+        return f"{images.place(i)}: column {name!r}"
+
+    marks = marks_of_cells({word: cells[name] for word, name in columns.marks.items()}, place)
+    answers = answers_of_cells({columns.label: cells[columns.label]}, kind, place, known)
+    return EncodedImages(
+        images,
+        images.place,
+        answers,
+        channels=headers.channels,
+        image_size=headers.image_size,
+        marks=marks,
+        shards=images.shards,
+    )
