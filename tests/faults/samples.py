@@ -198,8 +198,40 @@ _STAYS = npz(
 )
 
 
+def columns(suffix: str, names: Mapping[str, list[str]] | None = None, **values: Any) -> bytes:
+    """A table as a .parquet file, a .arrow stream, or, of the suffix "footer", a .arrow file.
+
+    Args:
+        suffix: which.
+        names: of classes by column, noted as Hugging Face's datasets does.
+        values: of every column.
+    """
+    import pyarrow
+    import pyarrow.parquet
+
+    table, written = pyarrow.table(values), io.BytesIO()
+    if names is not None:
+        features = {name: {"names": each, "_type": "ClassLabel"} for name, each in names.items()}
+        table = table.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": features}})})
+    if suffix == ".parquet":
+        pyarrow.parquet.write_table(table, written)
+        return written.getvalue()
+    new = pyarrow.ipc.new_file if suffix == "footer" else pyarrow.ipc.new_stream
+    with new(written, table.schema) as writer:
+        writer.write_table(table)
+    return written.getvalue()
+
+
+def _saved(*files: str) -> bytes:
+    """What datasets writes beside the files of a split."""
+    return json.dumps({"_data_files": [{"filename": name} for name in files]}).encode()
+
+
 def _tokenizer() -> bytes:
     return MarkedTokenizer.bytes().state.encode()
+
+
+_CELLS = [{"bytes": picture(_COLOUR, kind), "path": None} for kind in ("png", "jpg", "png")]
 
 
 def samples() -> tuple[Sample, ...]:
@@ -385,6 +417,42 @@ def samples() -> tuple[Sample, ...]:
             "clouds",
             {"ball/1.off": _OFF, "ball/2.xyz": lines("0 0 0"), "rod/1.npz": npz(x=_R.random((4, 3)))},
             open_points,
+        ),
+    ]
+    found += [
+        Sample(
+            f"sentences.{kind}",
+            {f"a.{kind}": columns(suffix, {"label": ["x", "y"]}, text=list("abcdefghijkl"), label=[0, 1] * 6)},
+            on(f"a.{kind}", open_sentences),
+        )
+        for kind, suffix in (("parquet", ".parquet"), ("arrow", ".arrow"), ("arrow", "footer"))
+    ]
+    found += [
+        Sample(
+            f"text.{kind}", {f"a.{kind}": columns(f".{kind}", text=["ab c", "d", "ef"] * 4)}, on(f"a.{kind}", open_text)
+        )
+        for kind in ("parquet", "arrow")
+    ]
+    found += [
+        Sample(
+            f"images.{kind}",
+            {f"a.{kind}": columns(f".{kind}", image=_CELLS, label=[0, 1, 0])},
+            on(f"a.{kind}", all_images),
+        )
+        for kind in ("parquet", "arrow")
+    ]
+    found += [
+        Sample("text.jsonl", {"a.jsonl": lines('{"text": "a b"}', '{"text": "c", "n": 1}')}, on("a.jsonl", open_text)),
+        Sample(
+            "saved sentences",
+            {
+                "dataset_dict.json": b'{"splits": ["train", "test"]}',
+                "train/state.json": _saved("data-0.arrow"),
+                "train/data-0.arrow": columns(".arrow", text=list("abcdef"), label=["x", "y"] * 3),
+                "test/state.json": _saved("data-0.arrow"),
+                "test/data-0.arrow": columns(".arrow", text=["a", "b"], label=["x", "y"]),
+            },
+            open_sentences,
         ),
     ]
     found += [

@@ -9,6 +9,7 @@ from fredholm.tasks import SentenceLearning
 from fredholm.tasks.sentences import Columns, SentenceSet, open_sentences
 from fredholm.tasks.splits.splits import Splits
 from fredholm.tasks.splits.splitting import divided
+from tests.faults.samples import columns
 from tests.refusals import refused
 
 
@@ -140,3 +141,33 @@ def test_the_shared_sets(shared_data: Path) -> None:
     assert list(map(len, (pairs.train, pairs.valid or ()))) == [2490, 277]
     reviews = opened(folder / "rt-polarity.tsv.gz", columns=("label", "text"))
     assert list(map(len, (reviews.train, reviews.valid or (), reviews.test or ()))) == [7462, 1067, 2133]
+
+
+@pytest.mark.parametrize("kind", ["arrow", "parquet"])
+def test_columns_are_read_as_a_table_of_text_is(tmp_path: Path, kind: str) -> None:
+    rows = {"text": [f"sentence {i}" for i in range(12)], "label": [i % 2 for i in range(12)], "extra": [None] * 12}
+    names = {"label": ["no", "yes"]}
+    (tmp_path / f"a.{kind}").write_bytes(columns(f".{kind}", names, **rows))
+    lines = [f"sentence {i},{'no' if i % 2 == 0 else 'yes'}" for i in range(12)]
+    (tmp_path / "a.csv").write_text("\n".join(["text,label", *lines]))
+    found, expected = (open_sentences(tmp_path / name) for name in (f"a.{kind}", "a.csv"))
+    assert texts(found.splits.train) == texts(expected.splits.train)
+    assert found.splits.train.answer_names == expected.splits.train.answer_names == ("no", "yes")
+    assert found.splits.train.answers.values.tolist() == expected.splits.train.answers.values.tolist()
+    with refused(ValueError, f"a.{kind}", "columns=('a', 'b') has no effect here, where columns have names"):
+        open_sentences(tmp_path / f"a.{kind}", columns=("a", "b"))
+
+
+def test_several_labels_and_splits_that_datasets_saved(tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    features = datasets.Features(
+        {"text": datasets.Value("string"), "label": datasets.Sequence(datasets.ClassLabel(names=["x", "y"]))}
+    )
+    given = {"text": ["a", "b", "c", "d"], "label": [[0], [1, 0], [1], []]}
+    data = datasets.Dataset.from_dict(given, features=features)
+    parts = {"train": data.select([3, 1, 0]), "validation": data.select([2])}
+    datasets.DatasetDict(parts).save_to_disk(tmp_path / "saved")
+    splits = open_sentences(tmp_path / "saved", kind="labels").splits
+    assert (texts(splits.train), texts(splits.valid), splits.test) == (["d", "b", "a"], ["c"], None)
+    assert splits.train.answers.names == ("x", "y")
+    assert splits.train.answers.values.tolist() == [[False, False], [True, True], [True, False]]

@@ -1,6 +1,8 @@
 """Documents read from files piece by piece are those of the text as a whole."""
 
 import gzip
+import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -8,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fredholm.tasks.files import data_files
-from fredholm.tasks.text import Documents, documents
-from fredholm.tasks.text.documents import Separator
+from fredholm.tasks.text import Documents, documents, open_text
+from fredholm.tasks.text.documents import ROW_SUFFIXES, Separator
+from tests.faults.samples import columns
 from tests.refusals import refused
 from tests.tasks.text.literal import cut_documents, split_documents, texts
 
@@ -128,3 +131,75 @@ def test_a_file_that_changes_is_told(tmp_path: Path) -> None:
     files[0].unlink()
     with refused(ValueError, "0.txt: cannot be read (No such file or directory)"):
         texts(found)
+
+
+ROWS = ("a b", "", " \n", "é\n\nc", "x" * 30)
+
+
+def save_rows(folder: Path, kind: str, **rows: Sequence[object]) -> Path:
+    """Rows by column in a file of this kind."""
+    path = folder / f"rows{kind}"
+    lines = "".join(json.dumps(dict(zip(rows, row, strict=True))) + "\n" for row in zip(*rows.values(), strict=True))
+    if kind.startswith(".jsonl"):
+        path.write_bytes(gzip.compress(lines.encode()) if kind.endswith(".gz") else lines.encode())
+    else:
+        path.write_bytes(columns(kind, None, **rows))
+    return path
+
+
+@pytest.mark.parametrize("kind", ROW_SUFFIXES)
+def test_rows_are_documents(tmp_path: Path, kind: str) -> None:
+    path = save_rows(tmp_path, kind, id=range(5), text=ROWS, note=["n"] * 5)
+    expected = tuple(text for text in ROWS if text.strip())
+    rows = Documents([path], "file")
+    assert texts(rows) == expected
+    assert texts(Documents([path], "line")) == expected
+    assert texts(Documents([path], "file", "note")) == ("n",) * 5
+    assert Documents([path], "file", "note").key != rows.key
+    first, second = rows.cut(0.9)
+    assert (texts(first), texts(second)) == (expected[:1], expected[1:])
+    assert [texts(part) for part in second.cut(0.5)] == [expected[1:2], expected[2:]]
+    for name, chosen in (("content", ("content", "other")), ("other", ("other",))):
+        assert texts(Documents([save_rows(tmp_path, kind, **{each: ["d"] for each in chosen})], "file")) == ("d",), name
+    text = write(tmp_path, "one\ntwo")
+    assert texts(Documents([*text, path], "line")) == ("one", "two", "d")
+
+
+@pytest.mark.parametrize("kind", ROW_SUFFIXES)
+def test_rows_without_a_text_are_told(tmp_path: Path, kind: str) -> None:
+    where = "line" if kind.startswith(".jsonl") else "row"
+    cases: list[tuple[dict[str, Sequence[object]], str | None, list[str]]] = [
+        ({"text": ["a", None]}, None, [f"{where} 2: 'text' is missing; give each row a text"]),
+        ({"text": [1, 2]}, None, [f"{where} 1: 'text' is a int", "text_column="]),
+        (
+            {"a": ["x"], "b": ["y"]},
+            None,
+            ["no column with a usual name (text, content, document)", "are a, b"],
+        ),
+        ({"text": ["", " "]}, None, ["there is no document"]),
+    ]
+    for rows, column, told in cases:
+        with refused(ValueError, f"rows{kind}", *told):
+            texts(Documents([save_rows(tmp_path, kind, **rows)], "file", column))
+    with refused(ValueError, "'c'"):
+        texts(Documents([save_rows(tmp_path, kind, a=["x"])], "file", "c"))
+
+
+def test_settings_of_other_kinds_of_text_are_refused(tmp_path: Path) -> None:
+    rows = save_rows(tmp_path, ".jsonl", text=[f"line {i}" for i in range(20)])
+    with refused(ValueError, "documents='line' has no effect", "each row of which is a document"):
+        open_text(rows, documents="line")
+    assert texts(open_text(rows, text_column="text").train)[0] == "line 0"
+    (text,) = write(tmp_path, "one\ntwo\nthree\nfour")
+    with refused(ValueError, "text_column='text' has no effect", "text without columns"):
+        open_text(text, text_column="text")
+
+
+def test_rows_of_shards_with_one_split_are_cut(tmp_path: Path) -> None:
+    for i in range(2):
+        data = columns(".parquet", text=[f"{i} {j}" for j in range(10)])
+        (tmp_path / f"train-{i:05}-of-00002.parquet").write_bytes(data)
+    splits = open_text(tmp_path, test_fraction=0.2, valid_fraction=0.2)
+    parts = [texts(part) for part in (splits.train, splits.valid, splits.test) if part is not None]
+    assert [len(part) for part in parts] == [12, 4, 4]
+    assert [text for part in parts for text in part] == [f"{i} {j}" for i in range(2) for j in range(10)]

@@ -56,6 +56,8 @@ def image_table(
         split: [ArrowTable(file) for file in by_split[split]] for split in SPLITS if split in by_split
     }
     columns = _columns(tables["train"][0])
+    for table in (table for of_split in tables.values() for table in of_split):
+        columns.check(table)
     images = {split: _Images(of_split, columns.image) for split, of_split in tables.items()}
     every = [image for part in images.values() for image in part]
     headers = inspect(every, image_size, len(images["train"]))
@@ -77,6 +79,14 @@ class _Columns:
     image: str
     label: str
     marks: dict[str, str]
+
+    def check(self, table: ArrowTable) -> None:
+        """Raises ValueError where a table has others."""
+        for name in (self.image, self.label, *self.marks.values()):
+            if name not in table.names:
+                raise ValueError(f"{table.path}: has no column {name!r}; give all files the same columns")
+        if not _holds_images(kind := table.types()[self.image]):
+            raise ValueError(f"{table.path}: column {self.image!r} is of {kind}; expected images, as in the first file")
 
 
 def _columns(table: ArrowTable) -> _Columns:
@@ -116,8 +126,6 @@ class _Images(Sequence[EncodedImage]):
         self._chunks: list[pyarrow.Array] = []
         lengths, bytes_of = list[int](), list[int]()
         for table in tables:
-            if column not in table.names or not _holds_images(table.types()[column]):
-                raise ValueError(f"{table.path}: has no column {column!r} of images, which {tables[0].path} has")
             parts = table.mapped([column]).flatten()  # also into the fields that a cell may have
             found = parts.column(column if column in parts.column_names else f"{column}.bytes")
             self._chunks += found.chunks

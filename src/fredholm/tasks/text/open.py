@@ -59,9 +59,9 @@ def open_text(
     files = [file for part in (*found.by_split.values(), found.unsplit) for file in part]
     have_rows = [file.name.endswith(ROW_SUFFIXES) for file in files]
     if all(have_rows):
-        refuse_idle("", open_text, f"{path}, each row of which is a document", "leave it out", documents=documents)
+        refuse_idle("", open_text, f"{path}, each row of which is a document", "pass a .txt", documents=documents)
     if not any(have_rows):
-        refuse_idle("", open_text, f"{path}, which is text without columns", "leave it out", text_column=text_column)
+        refuse_idle("", open_text, f"{path}, which is text without columns", "pass rows", text_column=text_column)
     if len(found.by_split) > 1:
         shares = {"test_fraction": test_fraction}
         if "valid" in found.by_split:

@@ -1,0 +1,76 @@
+"""The splits of data sets that Hugging Face's datasets saved."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fredholm.tasks.files.arrow_table import ARROW
+from fredholm.tasks.splits.split_files import SplitFiles, find_split_files
+from tests.refusals import refused
+
+
+def save(folder: Path, *names: str) -> tuple[Path, ...]:
+    """A split of files with these names, which hold nothing."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "state.json").write_text(json.dumps({"_data_files": [{"filename": name} for name in names]}))
+    return tuple(folder / name for name in names)
+
+
+def save_splits(folder: Path, *names: str) -> dict[str, tuple[Path, ...]]:
+    files = {name: save(folder / name, "b.arrow", "a.arrow") for name in names}
+    (folder / "dataset_dict.json").write_text(json.dumps({"splits": list(names)}))
+    return files
+
+
+def found(folder: Path, suffix: str = ARROW) -> SplitFiles:
+    return find_split_files(folder, (suffix,), what="table", example=".arrow", may_be_alone=True)
+
+
+def test_splits_are_those_that_were_saved(tmp_path: Path) -> None:
+    files = save_splits(tmp_path / "all", "test", "train", "validation")
+    told = found(tmp_path / "all")
+    assert told == SplitFiles({"train": files["train"], "valid": files["validation"], "test": files["test"]}, ())
+    assert list(told.by_split) == ["train", "valid", "test"]
+    alone = save_splits(tmp_path / "alone", "everything")
+    assert found(tmp_path / "alone") == SplitFiles({}, alone["everything"])
+    assert found(tmp_path / "alone" / "everything") == SplitFiles({}, alone["everything"])
+    files = save_splits(tmp_path / "more", "train", "unsupervised", "test")
+    with pytest.warns(UserWarning, match="left out, since the names are of no split: unsupervised"):
+        assert found(tmp_path / "more") == SplitFiles({"train": files["train"], "test": files["test"]}, ())
+
+
+def test_datasets_is_understood(tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    data = datasets.Dataset.from_dict({"a": list(range(7))})
+    parts = {"train": data.shuffle(seed=0).select(range(4)), "test": data.select([5])}
+    datasets.DatasetDict(parts).save_to_disk(tmp_path / "all", num_shards={"train": 2, "test": 1})
+    told = found(tmp_path / "all").by_split
+    assert [path.parent.name for path in told["train"]] == ["train"] * 2
+    assert all(path.is_file() for files in told.values() for path in files)
+    data.save_to_disk(tmp_path / "one")
+    assert len(found(tmp_path / "one").unsplit) == 1
+
+
+def test_what_is_not_whole_is_told(tmp_path: Path) -> None:
+    save_splits(tmp_path / "untrained", "test", "validation")
+    save_splits(tmp_path / "twice", "train", "val", "dev")
+    save(tmp_path / "none")
+    save(tmp_path / "above", "../a.arrow")
+    save(tmp_path / "pickled", "a.pkl")
+    cases = {
+        "untrained": "has no split 'train'; the splits are test, validation",
+        "twice": "has several valid splits: train, val, dev; keep one",
+        "none": "'_data_files' is no list of at least one; save the data again",
+        "above": "'../a.arrow' is no name of a .arrow file; save the data again",
+        "pickled": "'a.pkl' is no name of a .arrow file",
+    }
+    for name, text in (("text", "{"), ("list", "[1]"), ("empty", ""), ("other", "{}")):
+        save(tmp_path / name)
+        (tmp_path / name / "state.json").write_text(text)
+        cases[name] = "state.json"
+    for name, told in cases.items():
+        with refused(ValueError, name, told):
+            found(tmp_path / name)
+    with refused(ValueError, "holds no", ".csv"):
+        found(tmp_path / "above", ".csv")
