@@ -272,6 +272,8 @@ def _texts(folder: Path) -> None:
     own.mkdir()
     for split in ("train", "valid", "test"):
         (own / f"{split}.txt").write_text(f"{split} {text[len(split) :]}")
+    rows = [json.dumps({"text": f"{line} {line}", "other": line[::-1]}) for line in text.split("\n") if line]
+    (folder / "rows.jsonl").write_text("\n".join(rows))
 
 
 def _masked(folder: Path) -> Subject:
@@ -291,6 +293,7 @@ def _masked(folder: Path) -> Subject:
         MaskedLanguageModelling.Config,
         {"data": str(folder / "one.txt"), "valid_fraction": 0.2, "context": 16, "tokens": tokens, "model": model},
         {"data": (str(folder / "two.txt"),), "documents": ("line", "blank line"), "test_fraction": (0.3,)}
+        | {"text_column": ("other",)}
         | {
             "valid_fraction": (0.3,),
             "context": (12,),
@@ -301,7 +304,10 @@ def _masked(folder: Path) -> Subject:
         | {"model": (dataclasses.replace(model, position_frequencies=3),)},
         task,
         make=lambda **settings: MaskedLanguageModelling.Config(**settings).build(),
-        modes={"splits of its own": {"data": str(folder / "own"), "valid_fraction": 0.1}},
+        modes={
+            "splits of its own": {"data": str(folder / "own"), "valid_fraction": 0.1},
+            "rows": {"data": str(folder / "rows.jsonl")},
+        },
     )
 
 
@@ -321,11 +327,15 @@ def _text(folder: Path) -> Subject:
         LanguageModelling.Config,
         {"data": str(folder / "one.txt"), "valid_fraction": 0.2, "context": 8, "model": model},
         {"data": (str(folder / "two.txt"),), "documents": ("line", "blank line"), "test_fraction": (0.3,)}
+        | {"text_column": ("other",)}
         | {"valid_fraction": (0.3,), "vocab_size": (270,), "context": (6,), "stride": (4,)}
         | {"model": (dataclasses.replace(model, depth=2),)},
         task,
         make=lambda **settings: LanguageModelling.Config(**settings).build(),
-        modes={"splits of its own": {"data": str(own), "valid_fraction": 0.1}},
+        modes={
+            "splits of its own": {"data": str(own), "valid_fraction": 0.1},
+            "rows": {"data": str(folder / "rows.jsonl")},
+        },
     )
 
 

@@ -37,6 +37,10 @@ KINDS: dict[str, Callable[[str], Task.Config]] = {
     "byte pairs": lambda data: LanguageModelling.Config(
         data=data, documents="line", vocab_size=300, context=512, model=GPT2.Config(embed_dim=8, depth=1, num_heads=2)
     ),
+    "rows": lambda data: LanguageModelling.Config(
+        data=data, context=512, model=GPT2.Config(embed_dim=8, depth=1, num_heads=2)
+    ),
+    "image tables": lambda data: ImageLearning.Config(data=data, patch_size=4, model=SMALL),
     "images": lambda data: ImageLearning.Config(data=data, patch_size=32, model=SMALL),
     "shards": lambda data: ImageLearning.Config(data=str(Path(data).parent), patch_size=32, model=SMALL),
     "series": lambda data: SeriesLearning.Config(data=data, model=CKCNN.Config(embed_dim=4, depth=1)),

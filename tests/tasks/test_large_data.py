@@ -7,9 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet
 import pytest
+from PIL.PngImagePlugin import PngInfo
 
 from fredholm.tasks.files import cache
+from tests.faults.samples import picture
 
 ROOT = Path(__file__).resolve().parents[2]
 ROOM = 24 << 20
@@ -25,6 +28,25 @@ def text(path: Path, size: int) -> Path:
     with path.open("wb") as file:
         for _ in range(size // len(block) + 1):
             file.write(block)
+    return path
+
+
+def rows(path: Path, size: int) -> Path:
+    """A document a line, of so many bytes."""
+    block = "".join(f'{{"id": {i}, "text": "the cat number {i} sat, and {i % 7} mice watched"}}\n' for i in range(1000))
+    path.write_text(block * (size // len(block) + 1))
+    return path
+
+
+def image_table(path: Path, size: int) -> Path:
+    """Images of 8 x 8 pixels, each with a note of some length, of so many bytes."""
+    count, rng = size // 12_000 + 20, np.random.default_rng(0)
+    notes = [PngInfo() for _ in range(count)]
+    for note in notes:
+        note.add_text("note", rng.integers(32, 127, 12_000, dtype=np.uint8).tobytes().decode())
+    cells = [picture(rng.integers(0, 256, (8, 8, 3), dtype=np.uint8), pnginfo=note) for note in notes]
+    table = pyarrow.table({"image": cells, "label": np.arange(count) % 2})
+    pyarrow.parquet.write_table(table, path, write_batch_size=16)  # else a page, which is read whole, is 12 MiB
     return path
 
 
@@ -51,17 +73,24 @@ def series(path: Path, size: int) -> Path:
     return path
 
 
-GIVES_BACK = {"MALLOC_TRIM_THRESHOLD_": "0", "MALLOC_MMAP_THRESHOLD_": "65536"}
-"""By which the C library keeps nothing that was freed, so that what counts is what is in use."""
+GIVES_BACK = {
+    "MALLOC_TRIM_THRESHOLD_": "0",
+    "MALLOC_MMAP_THRESHOLD_": "65536",
+    "ARROW_DEFAULT_MEMORY_POOL": "system",
+    "ARROW_IO_THREADS": "1",
+}
+"""By which the C library, and pyarrow with it, keep nothing that was freed: what counts is what is in use."""
 MADE: dict[str, tuple[str, Callable[[Path, int], Path]]] = {
     "bytes": ("a.txt", text),
     "byte pairs": ("a.txt", text),
     "masked": ("a.txt", text),
+    "rows": ("a.jsonl", rows),
     "images": ("a.npz", images),
+    "image tables": ("a.parquet", image_table),
     "series": ("a.npz", series),
     "shards": ("a.npz", shards),
 }
-LONG = ("byte pairs", "masked")
+LONG = ("byte pairs", "masked", "rows")
 """Whose tokens take minutes."""
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from fredholm.tasks.files import cache
-from fredholm.tasks.images import ImageDataset, image_table, open_images, read_images
+from fredholm.tasks.images import ImageDataset, image_table, open_images, read_image_table, read_images
 from tests.faults.samples import columns, picture
 from tests.refusals import refused
 
@@ -111,6 +111,16 @@ def test_datasets_is_understood(tmp_path: Path) -> None:
     )
     assert torch.equal(splits.held_out("test").images(torch.arange(1))[0, 0], torch.tensor(pixels[3]))
     assert len(open_images(tmp_path / "a.parquet").train) == 6
+
+
+@pytest.mark.parametrize("kind", [".arrow", ".parquet"])
+def test_predictions_read_them_without_labels(tmp_path: Path, kind: str) -> None:
+    expected = from_files(tmp_path, (5, 5))
+    (tmp_path / f"a{kind}").write_bytes(columns(kind, None, image=cells(ENCODED)))
+    assert torch.equal(read_image_table(tmp_path / f"a{kind}", 3, (5, 5)), expected)
+    with refused(ValueError, "has no column of images"):
+        (tmp_path / f"a{kind}").write_bytes(columns(kind, None, text=["a"]))
+        read_image_table(tmp_path / f"a{kind}", 3, (5, 5))
 
 
 def test_what_cannot_be_read_is_told(tmp_path: Path) -> None:

@@ -170,7 +170,7 @@ def test_rows_without_a_text_are_told(tmp_path: Path, kind: str) -> None:
     where = "line" if kind.startswith(".jsonl") else "row"
     cases: list[tuple[dict[str, Sequence[object]], str | None, list[str]]] = [
         ({"text": ["a", None]}, None, [f"{where} 2: 'text' is missing; give each row a text"]),
-        ({"text": [1, 2]}, None, [f"{where} 1: 'text' is a int", "text_column="]),
+        ({"text": [1, 2]}, None, [f"{where} 1: 'text' is of type int", "text_column="]),
         (
             {"a": ["x"], "b": ["y"]},
             None,

@@ -23,8 +23,10 @@ if TYPE_CHECKING:
 
 ARROW, PARQUET = ".arrow", ".parquet"
 COLUMN_SUFFIXES = (ARROW, PARQUET)
-_ROWS = 1024
-"""Rows that are read at a time."""
+_ROWS = 128
+"""Rows that are read at a time; a row may be an image."""
+_BUFFER = 1 << 20
+"""Bytes of a column of .parquet that are read at a time: what was written together may be larger than memory."""
 _WITH_FOOTER = b"ARROW1"
 """What a file begins with whose stretches may be read in any order; others are streams."""
 
@@ -110,7 +112,8 @@ class ArrowTable:
         with _told(self.path):
             if self.path.suffix == PARQUET:
                 with open_file(self.path) as file:
-                    yield from pyarrow.parquet.ParquetFile(file).iter_batches(_ROWS, columns=asked)
+                    source = pyarrow.parquet.ParquetFile(file, buffer_size=_BUFFER, pre_buffer=False)
+                    yield from source.iter_batches(_ROWS, columns=asked, use_threads=False)
                 return
             for whole in _stretches(self.path):
                 batch = whole.select(asked or self.names)

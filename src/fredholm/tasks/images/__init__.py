@@ -6,7 +6,7 @@ from .digits import digits
 from .encoded_images import EncodedImages, image_files
 from .idx import idx_folder
 from .image_folder import image_folder
-from .image_table import image_table
+from .image_table import image_table, read_image_table
 from .in_memory import InMemoryImages
 from .moments import Moments, moments
 from .npz_file import npz_images, npz_shards
@@ -29,5 +29,6 @@ __all__ = [
     "npz_shards",
     "open_images",
     "read_image_arrays",
+    "read_image_table",
     "read_images",
 ]

@@ -1,7 +1,7 @@
 """Images that stay encoded, in files of their own or in the cells of a table, until they are asked for."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple, final
 
@@ -112,9 +112,7 @@ class Headers(NamedTuple):
     """The smallest and the largest where a common one was chosen; see `Splits.sizes`."""
 
 
-def inspect(
-    sources: Sequence[Path] | Sequence[EncodedImage], image_size: tuple[int, int] | None, num_train: int
-) -> Headers:
+def inspect(sources: Iterable[Path | EncodedImage], image_size: tuple[int, int] | None, num_train: int) -> Headers:
     """Reads all headers.
 
     Args:

@@ -19,9 +19,17 @@ from fredholm.models.kernel_configs import KERNELS, AttentionConfig, Convolution
 from fredholm.models.signal_model import SignalModel
 from fredholm.models.stack import Stack, stack_of
 from fredholm.tasks.baselines import Learnt, plain_pixels
+from fredholm.tasks.files.arrow_table import COLUMN_SUFFIXES
 from fredholm.tasks.files.npz_arrays import ARRAY_SUFFIXES
 from fredholm.tasks.files.parts import refuse_part
-from fredholm.tasks.images import ImageDataset, moments, open_images, read_image_arrays, read_images
+from fredholm.tasks.images import (
+    ImageDataset,
+    moments,
+    open_images,
+    read_image_arrays,
+    read_image_table,
+    read_images,
+)
 from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.schedule import Preset, schedule_for, width_for
@@ -81,7 +89,7 @@ class ImageLearning(TargetTask[ImageDataset]):
     """
 
     command: ClassVar[str] = "images"
-    predicts = Kinds(suffixes=(*IMAGE_SUFFIXES, *ARRAY_SUFFIXES), has_parts=True)
+    predicts = Kinds(suffixes=(*IMAGE_SUFFIXES, *ARRAY_SUFFIXES, *COLUMN_SUFFIXES), has_parts=True)
     parts: ClassVar[tuple[type, ...]] = (ITNet.Config, InfViT.Config, *KERNELS, *TARGETS)
 
     @dataclass(frozen=True, kw_only=True)
@@ -322,6 +330,8 @@ class ImageLearning(TargetTask[ImageDataset]):
         if file.suffix.lower() in ARRAY_SUFFIXES:
             return read_image_arrays(file, facts.channels, facts.image_size, part=part)
         refuse_part(file, part)
+        if file.suffix.lower() in COLUMN_SUFFIXES:
+            return read_image_table(file, facts.channels, facts.image_size)
         return read_images([file], facts.channels, facts.image_size)
 
     def _standardise(self, images: Tensor) -> Tensor:
@@ -338,7 +348,8 @@ def _notes(task: ImageLearning, size: tuple[int, int]) -> tuple[str, ...]:
 
 def _names(file: Path, count: int) -> list[str]:
     """What stands for each of the images of a file."""
-    return [f"{file}[{i}]" for i in range(count)] if file.suffix.lower() in ARRAY_SUFFIXES else [str(file)]
+    has_many = file.suffix.lower() in (*ARRAY_SUFFIXES, *COLUMN_SUFFIXES)
+    return [f"{file}[{i}]" for i in range(count)] if has_many else [str(file)]
 
 
 def _augmentation(facts: ImageLearning.Facts) -> Augmentation.Config:

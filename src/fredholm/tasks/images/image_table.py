@@ -1,9 +1,10 @@
 """Images in a column of .parquet or .arrow files, as Hugging Face's datasets has them."""
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, NamedTuple, Self, final
 
 import numpy as np
 import torch
@@ -22,7 +23,7 @@ from fredholm.tasks.targets import Kind, answers_of_cells
 
 from .dataset import ImageDataset
 from .encoded_images import EncodedImages, Headers, inspect
-from .read import EncodedImage
+from .read import EncodedImage, read_images
 
 if TYPE_CHECKING:
     import pyarrow
@@ -59,8 +60,7 @@ def image_table(
     for table in (table for of_split in tables.values() for table in of_split):
         columns.check(table)
     images = {split: _Images(of_split, columns.image) for split, of_split in tables.items()}
-    every = [image for part in images.values() for image in part]
-    headers = inspect(every, image_size, len(images["train"]))
+    headers = inspect(itertools.chain.from_iterable(images.values()), image_size, len(images["train"]))
     parts: dict[Split, ImageDataset] = {}
     for split in tables:
         known = parts["train"].answer_names if parts else None
@@ -69,6 +69,18 @@ def image_table(
         return Splits(parts["train"], parts.get("test"), parts.get("valid"), sizes=headers.sizes)
     whole = parts["train"]
     return replace(whole.marks.divided(whole), sizes=headers.sizes)
+
+
+@reads_data
+def read_image_table(path: Path, channels: int, image_size: tuple[int, int]) -> Tensor:
+    """The images of a .parquet or .arrow file, be there other columns or not; see `read_images` for the rest.
+
+    Raises:
+        ValueError: there is no column of images or several, a cell is empty, or what `read_images` refuses.
+        ImportError: pyarrow or pillow is not installed.
+    """
+    table = ArrowTable(path)
+    return read_images(list(_Images([table], _image_column(table))), channels, image_size)
 
 
 @final
@@ -89,13 +101,18 @@ class _Columns:
             raise ValueError(f"{table.path}: column {self.image!r} is of {kind}; expected images, as in the first file")
 
 
-def _columns(table: ArrowTable) -> _Columns:
+def _image_column(table: ArrowTable) -> str:
     images = [name for name, kind in table.types().items() if _holds_images(kind)]
     if len(images) != 1:
         several = f"several columns of images, {', '.join(images)}; keep one"
         none = f"no column of images, of what image files hold; the columns are {', '.join(table.names)}"
         raise ValueError(f"{table.path}: has {several if images else none}")
-    others = {name.lower(): name for name in reversed(table.names) if name != images[0]}
+    return images[0]
+
+
+def _columns(table: ArrowTable) -> _Columns:
+    image = _image_column(table)
+    others = {name.lower(): name for name in reversed(table.names) if name != image}
     marks = {word: others.pop(word) for word in MARKS if word in others}
     usual = [name for word in LABELS if (name := others.get(word)) is not None]
     found = usual[:1] or list(others.values())
@@ -104,7 +121,7 @@ def _columns(table: ArrowTable) -> _Columns:
             f"{table.path}: no column has a usual name of what is told of an image ({', '.join(LABELS)}); the columns "
             f"are {', '.join(table.names)}: rename the one that is meant"
         )
-    return _Columns(images[0], found[0], marks)
+    return _Columns(image, found[0], marks)
 
 
 def _holds_images(kind: "pyarrow.DataType") -> bool:
@@ -117,21 +134,42 @@ def _holds_images(kind: "pyarrow.DataType") -> bool:
     return pyarrow.types.is_binary(kind) or pyarrow.types.is_large_binary(kind)
 
 
+class _Cells(NamedTuple):
+    """Stretches of bytes that lie one after the other."""
+
+    ends: np.ndarray
+    """Integers `(n + 1,)`: the first begins at the first of them."""
+    content: memoryview
+    is_there: np.ndarray | None
+    """bool `(n,)`; None: all are."""
+
+    @classmethod
+    def of(cls, array: "pyarrow.Array") -> Self:
+        """Those of an array of bytes, which are not copied."""
+        import pyarrow
+
+        _, ends, content = array.buffers()
+        kind = np.int64 if pyarrow.types.is_large_binary(array.type) else np.int32
+        found = np.frombuffer(ends or b"\0" * 8, kind)[array.offset : array.offset + len(array) + 1]
+        is_there = array.is_valid().to_numpy(zero_copy_only=False) if array.null_count else None
+        return cls(found, memoryview(content or b""), is_there)
+
+
 @final
 class _Images(Sequence[EncodedImage]):
     """The cells of a column of some tables, one after the other, as they lie on the disk."""
 
     def __init__(self, tables: Sequence[ArrowTable], column: str) -> None:
         self._tables = tuple(tables)
-        self._chunks: list[pyarrow.Array] = []
+        self._cells = list[_Cells]()
         lengths, bytes_of = list[int](), list[int]()
         for table in tables:
             parts = table.mapped([column]).flatten()  # also into the fields that a cell may have
             found = parts.column(column if column in parts.column_names else f"{column}.bytes")
-            self._chunks += found.chunks
+            self._cells += map(_Cells.of, found.chunks)
             lengths.append(len(found))
             bytes_of.append(found.nbytes)
-        self._ends = np.cumsum([len(chunk) for chunk in self._chunks], dtype=np.int64)
+        self._ends = np.cumsum([len(cells.ends) - 1 for cells in self._cells], dtype=np.int64)
         self._starts = np.cumsum([0, *lengths], dtype=np.int64)
         self.shards: Tensor | None = None
         if sum(table.num_bytes for table in tables) >= LARGE:
@@ -145,11 +183,11 @@ class _Images(Sequence[EncodedImage]):
         if not 0 <= index < len(self):
             raise IndexError(index)
         number = int(np.searchsorted(self._ends, index, side="right"))
-        chunk = self._chunks[number]
-        content = chunk[index - int(self._ends[number]) + len(chunk)].as_buffer()
-        if content is None:
+        ends, content, is_there = self._cells[number]
+        within = index - int(self._ends[number]) + len(ends) - 1
+        if is_there is not None and not is_there[within]:
             raise ValueError(f"{self.place(index)}: there is no image; leave the row out, or save the image in it")
-        return EncodedImage(memoryview(content), self.place(index))
+        return EncodedImage(content[ends[within] : ends[within + 1]], self.place(index))
 
     def place(self, index: int) -> str:
         """The file of an image, and its row."""

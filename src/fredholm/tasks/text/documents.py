@@ -270,7 +270,7 @@ def _of_rows(file: Path, asked: str | None) -> Iterator[DocumentPart]:
 def _of_row(found: dict[str, Any], column: str, place: str) -> Iterator[DocumentPart]:
     text = found.get(column)
     if not isinstance(text, str):
-        told = "is missing" if text is None else f"is a {type(text).__name__}"
+        told = "is missing" if text is None else f"is of type {type(text).__name__}"
         raise ValueError(f"{place}: {column!r} {told}; give each row a text, or name another column (text_column=)")
     if text.strip():
         yield DocumentPart(text, True)
