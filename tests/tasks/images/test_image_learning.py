@@ -19,6 +19,7 @@ from fredholm.tasks.images import InMemoryImages, open_images
 from fredholm.tasks.images.augmentation import Augmentation
 from fredholm.tasks.images.image_learning import DRAWINGS, measure
 from fredholm.tasks.targets import ClassAnswers, ClassTarget, LabelTarget, NumberTarget, Wish
+from tests.faults.samples import columns
 from tests.refusals import refused
 from tests.tasks.images.known import labels_of
 
@@ -194,6 +195,11 @@ def test_prediction_needs_no_data(tmp_path: Path, task: ImageLearning) -> None:
     assert [row["file"] for row in rows] == [str(file) for file in files]
     assert [row["class"] for row in rows] == [str(int(i)) for i in probabilities.argmax(-1)]
     assert [row["probability"] for row in rows] == pytest.approx(probabilities.max(-1).values.tolist(), rel=1e-5)
+    table = tmp_path / "a.parquet"
+    table.write_bytes(columns(".parquet", None, image=[file.read_bytes() for file in files]))
+    found = moved.predict(model, [table, files[1]], torch.device("cpu"))
+    assert [row["file"] for row in found] == [*(f"{table}[{i}]" for i in range(3)), str(files[1])]
+    assert [row["probability"] for row in found[:3]] == [row["probability"] for row in rows]
     with pytest.raises(ValueError, match="no data called"):
         moved.num_train  # noqa: B018 - opens the data
 

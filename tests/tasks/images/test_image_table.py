@@ -1,11 +1,13 @@
 """Images in the columns of tables are those of files."""
 
 import importlib
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow
 import pytest
 import torch
 
@@ -65,6 +67,16 @@ def test_they_are_those_of_files(tmp_path: Path, kind: str, monkeypatch: pytest.
     bare = columns(kind, None, image=ENCODED, label=["x", "y", "x", "y", "x"])
     (tmp_path / f"b{kind}").write_bytes(bare)
     assert torch.equal(open_images(tmp_path / f"b{kind}", image_size=(6, 7)).train.images(order), expected[order])
+
+
+@pytest.mark.parametrize("kind", [pyarrow.binary(), pyarrow.large_binary()])
+def test_cells_of_a_stretch_are_not_copied(kind: pyarrow.DataType) -> None:
+    values = [b"a", b"", None, b"bcd", b"ef", None]
+    part = pyarrow.array(values, kind).slice(1, 4)
+    ends, content, is_there = importlib.import_module("fredholm.tasks.images.image_table")._Cells.of(part)
+    assert [bytes(content[a:b]) for a, b in itertools.pairwise(ends)] == [b"", b"", b"bcd", b"ef"]
+    assert is_there.tolist() == [True, False, True, True]
+    assert len(content) == 6
 
 
 def test_splits_are_those_of_the_files(tmp_path: Path) -> None:

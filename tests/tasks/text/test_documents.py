@@ -159,6 +159,9 @@ def test_rows_are_documents(tmp_path: Path, kind: str) -> None:
     first, second = rows.cut(0.9)
     assert (texts(first), texts(second)) == (expected[:1], expected[1:])
     assert [texts(part) for part in second.cut(0.5)] == [expected[1:2], expected[2:]]
+    numbered = save_rows(tmp_path, kind, text=["t"] * 4, other=list("abcd"))
+    parts = [part for half in Documents([numbered], "file", "other").cut(0.5) for part in half.cut(0.5)]
+    assert [texts(part) for part in parts] == [("a",), ("b",), ("c",), ("d",)]
     for name, chosen in (("content", ("content", "other")), ("other", ("other",))):
         assert texts(Documents([save_rows(tmp_path, kind, **{each: ["d"] for each in chosen})], "file")) == ("d",), name
     text = write(tmp_path, "one\ntwo")
