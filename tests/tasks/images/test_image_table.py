@@ -150,6 +150,11 @@ def test_what_cannot_be_read_is_told(tmp_path: Path) -> None:
         (tmp_path / "a.arrow").write_bytes(columns(".arrow", None, **given))
         with refused(ValueError, "a.arrow", *told):
             image_table(tmp_path / "a.arrow")
+    nothing = pyarrow.array([], pyarrow.binary())
+    (tmp_path / "none.arrow").write_bytes(columns(".arrow", None, image=nothing, label=pyarrow.array([], "string")))
+    for read in (image_table, lambda path: read_image_table(path, 3, (4, 4))):
+        with refused(ValueError, "none.arrow: has no rows; expected at least one image"):
+            read(tmp_path / "none.arrow")
     write(tmp_path / "two" / "train.parquet")
     others: list[tuple[dict[str, Any], str]] = [
         ({"picture": pixels, "label": label}, "has no column 'image'; give all files the same"),

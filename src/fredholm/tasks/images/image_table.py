@@ -60,6 +60,8 @@ def image_table(
     for table in (table for of_split in tables.values() for table in of_split):
         columns.check(table)
     images = {split: _Images(of_split, columns.image) for split, of_split in tables.items()}
+    if empty := [split for split, found in images.items() if len(found) == 0]:
+        raise ValueError(f"{tables[empty[0]][0].path}: has no rows; expected at least one image")
     headers = inspect(itertools.chain.from_iterable(images.values()), image_size, len(images["train"]))
     parts: dict[Split, ImageDataset] = {}
     for split in tables:
@@ -76,11 +78,14 @@ def read_image_table(path: Path, channels: int, image_size: tuple[int, int]) -> 
     """The images of a .parquet or .arrow file, be there other columns or not; see `read_images` for the rest.
 
     Raises:
-        ValueError: there is no column of images or several, a cell is empty, or what `read_images` refuses.
+        ValueError: there is no column of images or several, no row, an empty cell, or what `read_images` refuses.
         ImportError: pyarrow or pillow is not installed.
     """
     table = ArrowTable(path)
-    return read_images(list(_Images([table], _image_column(table))), channels, image_size)
+    images = list(_Images([table], _image_column(table)))
+    if not images:
+        raise ValueError(f"{path}: has no rows; expected at least one image")
+    return read_images(images, channels, image_size)
 
 
 @final
