@@ -18,8 +18,16 @@ from fredholm.models.itnet import ITNet
 from fredholm.models.kernel_configs import AttentionConfig
 from fredholm.models.language.gpt2 import GPT2
 from fredholm.models.language.itnet_text import ITNetMaskedModel
+from fredholm.models.language.sentence_model import SentenceStackConfig
 from fredholm.models.series.ckcnn import CKCNN
-from fredholm.tasks import ImageLearning, LanguageModelling, MaskedLanguageModelling, SeriesLearning, Task
+from fredholm.tasks import (
+    ImageLearning,
+    LanguageModelling,
+    MaskedLanguageModelling,
+    SentenceLearning,
+    SeriesLearning,
+    Task,
+)
 from fredholm.tasks.files import cache, mapped
 from fredholm.tasks.images import npz_file as images
 from fredholm.tasks.series import npz_file as series
@@ -39,6 +47,13 @@ KINDS: dict[str, Callable[[str], Task.Config]] = {
     ),
     "rows": lambda data: LanguageModelling.Config(
         data=data, context=512, model=GPT2.Config(embed_dim=8, depth=1, num_heads=2)
+    ),
+    "sentences": lambda data: SentenceLearning.Config(
+        data=data,
+        valid_fraction=0.1,
+        context=64,
+        tokens=Tokens(vocab_size=200),
+        model=SentenceStackConfig(stack=SMALL, position_frequencies=4),
     ),
     "image tables": lambda data: ImageLearning.Config(data=data, patch_size=4, model=SMALL),
     "images": lambda data: ImageLearning.Config(data=data, patch_size=32, model=SMALL),

@@ -38,6 +38,16 @@ def rows(path: Path, size: int) -> Path:
     return path
 
 
+def sentences(path: Path, size: int) -> Path:
+    """Long sentences of two classes, of so many bytes."""
+    words = np.random.default_rng(0).choice(["the", "cat", "sat", "on", "a", "mat", "and", "mice"], (50, 1000))
+    with path.open("w") as file:
+        file.write("text,label\n")
+        while file.tell() < size:
+            file.writelines(f"{' '.join(each)} {file.tell()},{i % 2}\n" for i, each in enumerate(words))
+    return path
+
+
 def image_table(path: Path, size: int) -> Path:
     """Images of 8 x 8 pixels, each with a note of some length, of so many bytes."""
     count, rng = size // 12_000 + 20, np.random.default_rng(0)
@@ -85,12 +95,13 @@ MADE: dict[str, tuple[str, Callable[[Path, int], Path]]] = {
     "byte pairs": ("a.txt", text),
     "masked": ("a.txt", text),
     "rows": ("a.jsonl", rows),
+    "sentences": ("a.csv", sentences),
     "images": ("a.npz", images),
     "image tables": ("a.parquet", image_table),
     "series": ("a.npz", series),
     "shards": ("a.npz", shards),
 }
-LONG = ("byte pairs", "masked", "rows")
+LONG = ("byte pairs", "masked", "rows", "sentences")
 """Whose tokens take minutes."""
 
 

@@ -59,7 +59,7 @@ class TextEstimator(TargetEstimator[list[str]]):
     def _outputs(self, examples: list[str]) -> Tensor:
         task = self.trained_.task
         assert isinstance(task, SentenceLearning)
-        sentences = [Sentence(text, None, None, Path("X"), i + 1) for i, text in enumerate(examples)]
+        sentences = [Sentence(text, None, Path("X"), i + 1) for i, text in enumerate(examples)]
         return task.outputs(self.trained_.model, sentences, self.trained_.device)
 
 

@@ -37,7 +37,7 @@ def test_one_file_is_split_by_label_and_seed(tmp_path: Path) -> None:
     splits = opened(path)
     assert open_sentences(path).columns == Columns(text="text", second=None, labels=("label",))
     parts = (splits.train, splits.held_out("valid"), splits.held_out("test"))
-    assert [Counter(each.labels[0] for each in part.sentences if each.labels) for part in parts] == [
+    assert [Counter(part.answers.names[code] for code in part.answers.values.tolist()) for part in parts] == [
         {"a": 28, "b": 14},
         {"a": 4, "b": 2},
         {"a": 8, "b": 4},

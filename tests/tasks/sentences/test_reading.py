@@ -1,6 +1,6 @@
 import gzip
 import json
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from fredholm.tasks.sentences import (
     Columns,
     Sentence,
     Table,
+    Told,
     choose_columns,
     open_sentences,
     read_sentences,
@@ -151,14 +152,12 @@ def test_the_lack_of_a_text_says_what_to_name() -> None:
 
 def test_sentences_stand_where_their_rows_start(tmp_path: Path) -> None:
     path = write(tmp_path / "t.csv", "label,text\n 1 ,a b\n0,c\n")
-    assert read_sentences(path, COLUMNS) == [
-        Sentence("a b", None, ("1",), path, 2),
-        Sentence("c", None, ("0",), path, 3),
-    ]
+    told = read_sentences(path, COLUMNS)
+    assert list(told.sentences) == [Sentence("a b", None, path, 2), Sentence("c", None, path, 3)]
+    assert (told.labels, told.marks) == ({"label": ["1", "0"]}, {})
     path = write(tmp_path / "u.csv", "other,text\nx,a\n")
-    assert read_sentences(path, Columns(text="text", second="other", labels=("label",))) == [
-        Sentence("a", "x", None, path, 2)
-    ]
+    told = read_sentences(path, Columns(text="text", second="other", labels=("label",)))
+    assert (list(told.sentences), told.labels) == ([Sentence("a", "x", path, 2)], {})
 
 
 @pytest.mark.parametrize(
@@ -174,48 +173,56 @@ def test_what_is_no_sentence_is_told(tmp_path: Path, name: str, text: str, told:
         read_sentences(write(tmp_path / name, text), COLUMNS)
 
 
-def sentences(*labels: str) -> list[Sentence]:
-    return [Sentence(f"text {i}", None, (label,), Path("t.csv"), i + 2) for i, label in enumerate(labels)]
+@pytest.fixture
+def told(tmp_path: Path) -> Callable[..., Told]:
+    """Sentences with these cells in columns of labels."""
+
+    def made(**labels: Sequence[str]) -> Told:
+        names, rows = tuple(labels), list(zip(*labels.values(), strict=True))
+        lines = [",".join(("text", *names)), *(",".join((f"text {i}", *cells)) for i, cells in enumerate(rows))]
+        path = write(tmp_path / "t.csv", "\n".join(lines))
+        return read_sentences(path, Columns(text="text", second=None, labels=names))
+
+    return made
 
 
-def test_classes_are_numbered_in_order() -> None:
-    found = with_answers(sentences("10", "9", "a", "9"), ("label",), None)
+def test_classes_are_numbered_in_order(told: Callable[..., Told]) -> None:
+    found = with_answers(told(label=["10", "9", "a", "9"]), None)
     assert found.answer_names == ("9", "10", "a")
     assert torch.equal(found.answers.values, torch.tensor([1, 0, 2, 0]))
-    known = with_answers(sentences("a"), ("label",), "class", found.answer_names)
+    known = with_answers(told(label=["a"]), "class", found.answer_names)
     assert (known.answer_names, known.answers.values.tolist()) == (found.answer_names, [2])
     with refused(ValueError, "t.csv, line 3: column 'label': class 'b' is none of 9, 10, a, those of the training"):
-        with_answers(sentences("a", "b"), ("label",), "class", found.answer_names)
+        with_answers(told(label=["a", "b"]), "class", found.answer_names)
     with refused(ValueError, "t.csv, line 2: column 'label': is empty; expected a class"):
-        with_answers(sentences(""), ("label",), None)
+        with_answers(told(label=[""]), None)
 
 
-def test_numbers_are_finite() -> None:
-    found = with_answers(sentences("1", "-2.5e1"), ("score",), "number")
+def test_numbers_are_finite(told: Callable[..., Told]) -> None:
+    found = with_answers(told(score=["1", "-2.5e1"]), "number")
     assert torch.equal(found.answers.values, torch.tensor([[1.0], [-25.0]], dtype=torch.float64))
     for word in ("abc", "nan", "inf", "", "1_0"):
         with refused(ValueError, "t.csv, line 3: column 'score': ", f"{word!r} is no finite number"):
-            with_answers(sentences("1", word), ("score",), "number")
+            with_answers(told(score=["1", word]), "number")
 
 
-def test_what_a_column_holds_follows_from_its_cells() -> None:
+def test_what_a_column_holds_follows_from_its_cells(told: Callable[..., Told]) -> None:
     for cells, kind in (
         (("1", "2"), "class"),
         (("1", "2.5"), "number"),
         (("1.0", "2"), "class"),
         (("1.5", "x"), "class"),
     ):
-        assert with_answers(sentences(*cells), ("label",), None).answers.kind == kind
-    labels = with_answers(sentences("b|a", "", "c"), ("label",), "labels").answers
+        assert with_answers(told(label=cells), None).answers.kind == kind
+    labels = with_answers(told(label=["b|a", "", "c"]), "labels").answers
     assert (labels.names, labels.values.tolist()) == (
         ("a", "b", "c"),
         [[True, True, False], [False] * 3, [False, False, True]],
     )
     with refused(ValueError, "t.csv, line 2: column 'label': label 'a' is none of b, those of the training data"):
-        with_answers(sentences("a"), ("label",), "labels", ("b",))
+        with_answers(told(label=["a"]), "labels", ("b",))
     with refused(ValueError, "the columns are wet, cold; the training data have cold, wet"):
-        several = [replace(each, labels=("1", "0")) for each in sentences("", "")]
-        with_answers(several, ("wet", "cold"), None, ("cold", "wet"))
+        with_answers(told(wet=["1", "1"], cold=["0", "0"]), None, ("cold", "wet"))
 
 
 def test_groups_and_times_are_read_of_labelled_sentences(tmp_path: Path) -> None:

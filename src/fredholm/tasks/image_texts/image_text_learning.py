@@ -200,7 +200,9 @@ class ImageTextLearning(TargetTask[ImageTextSet], DividedTask[ImageTextSet]):
             if self.modalities != "image":
                 texts = [example.text for example in task.splits.train.examples]
                 tokens = self.tokens.suited(texts)
-                context = context_for(tokens, [(text, None) for text in texts], 128 if preset == "small" else 512)
+                context = context_for(
+                    tokens.learn(texts), ((text,) for text in texts), 128 if preset == "small" else 512
+                )
                 config = filled(replace(config, tokens=tokens), [default], context=context)
             if config.position_frequencies:
                 config = filled(config, [default], position_sigma=1.0)

@@ -59,9 +59,10 @@ def image_table(
     columns = _columns(tables["train"][0])
     for table in (table for of_split in tables.values() for table in of_split):
         columns.check(table)
-    images = {split: _Images(of_split, columns.image) for split, of_split in tables.items()}
-    if empty := [split for split, found in images.items() if len(found) == 0]:
-        raise ValueError(f"{tables[empty[0]][0].path}: has no rows; expected at least one image")
+    images: dict[Split, _Images] = {split: _Images(of, columns.image) for split, of in tables.items()}
+    for split, found in images.items():
+        if len(found) == 0:
+            raise ValueError(f"{tables[split][0].path}: has no rows; expected at least one image")
     headers = inspect(itertools.chain.from_iterable(images.values()), image_size, len(images["train"]))
     parts: dict[Split, ImageDataset] = {}
     for split in tables:

@@ -1,17 +1,20 @@
-"""Labelled sentences and pairs of them: CSV, TSV and JSONL files."""
+"""Labelled sentences and pairs of them, in tables."""
 
 from .columns import Columns, choose_columns
 from .open import OpenedSentences, open_sentences
-from .sentence import Sentence, read_sentences
+from .sentence import Sentence, Sentences, Told, read_sentences
 from .sentence_set import SentenceSet, with_answers
-from .table import Table, read_table
+from .table import Table, TableFile, read_table
 
 __all__ = [
     "Columns",
     "OpenedSentences",
     "Sentence",
     "SentenceSet",
+    "Sentences",
     "Table",
+    "TableFile",
+    "Told",
     "choose_columns",
     "open_sentences",
     "read_sentences",

@@ -10,9 +10,9 @@ from fredholm.tasks.splits.splits import Splits
 from fredholm.tasks.targets import Kind
 
 from .columns import Columns, choose_columns
-from .sentence import sentences_of
+from .sentence import told_by
 from .sentence_set import SentenceSet, with_answers
-from .table import TABLE_SUFFIXES, Table, read_table
+from .table import TABLE_SUFFIXES, TableFile
 
 
 class OpenedSentences(NamedTuple):
@@ -38,7 +38,7 @@ def open_sentences(
     read too (see `marks_of_cells`).
 
     Args:
-        data: a file (`read_table`), a folder of them, or the start of the names of files with splits
+        data: a file (`TableFile`), a folder of them, or the start of the names of files with splits
             (`find_split_files`).
         text_column: the sentence; None: a usual name; see `choose_columns`.
         second_column: the second sentence of a pair; None: likewise, or there are no pairs.
@@ -47,13 +47,13 @@ def open_sentences(
         kind: what the answers are; None: as the cells of the training set say (`answers_of_cells`).
 
     Raises:
-        ValueError: nothing of that name, and what `read_table`, `choose_columns`, `sentences_of` and `with_answers`
+        ValueError: nothing of that name, and what `TableFile`, `choose_columns`, `told_by` and `with_answers`
             refuse.
     """
     path = user_path(data)
     found = find_split_files(path, TABLE_SUFFIXES, what="table", example=".csv", may_be_alone=True)
-    tables: dict[Split, list[Table]] = {
-        split: [read_table(file, columns) for file in files]
+    tables: dict[Split, list[TableFile]] = {
+        split: [TableFile(file, columns) for file in files]
         for split, files in (found.by_split or {"train": found.unsplit}).items()
     }
     first = tables["train"][0]
@@ -64,12 +64,9 @@ def open_sentences(
     parts: dict[Split, SentenceSet] = {}
     for split in SPLITS:
         if split in tables:
-            sentences = [each for table in tables[split] for each in sentences_of(table, chosen, need_labels=True)]
-            train = parts.get("train")
-            known = None if train is None else train.answers
-            parts[split] = with_answers(
-                sentences, chosen.labels, kind if known is None else known.kind, None if known is None else known.names
-            )
+            told = told_by(tables[split], chosen, is_labelled=True)
+            known = parts["train"].answers if parts else None
+            parts[split] = with_answers(told, kind) if known is None else with_answers(told, known.kind, known.names)
     if found.by_split:
         return OpenedSentences(Splits(parts["train"], parts.get("test"), parts.get("valid")), chosen)
     whole = parts["train"]

@@ -1,73 +1,270 @@
-"""Sentences and pairs of them, as the rows of a table have them."""
+"""Sentences and pairs of them, as the rows of tables have them, whose texts stay on the disk where they are large."""
 
+import hashlib
+import sys
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import final
+from typing import NamedTuple, Self, final
 
+import numpy as np
+from torch import Tensor
+
+from fredholm.tasks.files.cache import Kept
+from fredholm.tasks.files.noted import FileState, noted
 from fredholm.tasks.files.read_errors import reads_data
 from fredholm.tasks.splits.split_marks import MARKS
+from fredholm.tasks.text.tokenizer import utf8
 
 from .columns import Columns
-from .table import Row, Table, read_table
+from .table import Row, TableFile
+
+_END = 0xFF
+"""Stands after each text: no byte of UTF-8 is that."""
+_CHUNK = 1 << 20
+
+
+@final
+class Sentence(NamedTuple):
+    """A sentence or pair, and where it stands."""
+
+    first: str
+    second: str | None
+    path: Path
+    line: int
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The sentence, or both."""
+        return (self.first,) if self.second is None else (self.first, self.second)
+
+    @property
+    def place(self) -> str:
+        """Where it stands, for messages."""
+        return f"{self.path}, line {self.line}"
+
+
+class _Whole(NamedTuple):
+    """All sentences of some files."""
+
+    content: np.ndarray
+    """Their texts in UTF-8, uint8, with `_END` after each."""
+    ends: np.ndarray
+    """Where these stand, int64 `(n,)`, or `(2 n,)` of pairs."""
+    files: tuple[Path, ...]
+    file_of: np.ndarray
+    lines: np.ndarray
+    key: tuple[object, ...]
+    """What tells them from others while no file changes."""
+
+
+@final
+class Sentences(Sequence[Sentence]):
+    """Sentences or pairs of some files, or some of them; a text is decoded when it is asked for.
+
+    Args:
+        whole: all of the files.
+        numbers: of those that are meant, int64 `(n,)`; None: all.
+    """
+
+    def __init__(self, whole: _Whole, numbers: np.ndarray | None = None) -> None:
+        self._whole = whole
+        self._numbers = np.arange(len(whole.lines)) if numbers is None else numbers
+        self._texts_each = len(whole.ends) // max(1, len(whole.lines))
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def __getitem__(self, index: int) -> Sentence:  # type: ignore[override]
+        number, whole = int(self._numbers[index]), self._whole
+        path, line = whole.files[whole.file_of[number]], int(whole.lines[number])
+        texts = [part.decode() for part in self._encoded(number)]
+        return Sentence(texts[0], texts[1] if len(texts) > 1 else None, path, line)
+
+    def select(self, indices: Tensor) -> Self:
+        """Those at `indices`, int64 `(m,)`."""
+        return type(self)(self._whole, self._numbers[indices.numpy()])
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What tells them from others while no file changes."""
+        return (*self._whole.key, hashlib.blake2b(self._numbers.tobytes(), digest_size=16).hexdigest())
+
+    @property
+    def texts(self) -> Iterable[str]:
+        """Of all, as often as they are asked for; of pairs both."""
+        return _Texts(self)
+
+    def distinct_names(self) -> Sequence[str]:
+        """A name each: its texts, and how many before it have the same."""
+        digests = np.empty(len(self), np.uint64)
+        for i, number in enumerate(self._numbers.tolist()):
+            digest = hashlib.blake2b(digest_size=8)
+            for part in self._encoded(number):
+                digest.update(part + b"\xff")
+            digests[i] = int.from_bytes(digest.digest(), "little")
+        order = np.argsort(digests, kind="stable")
+        is_new = np.append(True, np.diff(digests[order]) != 0)[: len(order)]
+        starts = np.maximum.accumulate(np.where(is_new, np.arange(len(order)), 0))
+        before = np.empty(len(order), np.int64)
+        before[order] = np.arange(len(order)) - starts
+        return _Names(self, before)
+
+    def _encoded(self, number: int) -> list[bytes]:
+        ends, first = self._whole.ends, number * self._texts_each
+        starts = [0 if i == 0 else int(ends[i - 1]) + 1 for i in range(first, first + self._texts_each)]
+        return [self._whole.content[start : ends[first + i]].tobytes() for i, start in enumerate(starts)]
+
+
+@final
+class _Texts(Iterable[str]):
+    def __init__(self, sentences: Sentences) -> None:
+        self._sentences = sentences
+
+    def __iter__(self) -> Iterator[str]:
+        for sentence in self._sentences:
+            yield from sentence.texts
+
+
+@final
+class _Names(Sequence[str]):
+    def __init__(self, sentences: Sentences, before: np.ndarray) -> None:
+        self._sentences, self._before = sentences, before
+
+    def __len__(self) -> int:
+        return len(self._before)
+
+    def __getitem__(self, index: int) -> str:  # type: ignore[override]
+        sentence = self._sentences[index]
+        return f"{(sentence.first, sentence.second)}, {self._before[index]}"
 
 
 @final
 @dataclass(frozen=True)
-class Sentence:
-    """A sentence or pair, the cells of its labels if it has some, and where it stands."""
+class Told:
+    """Sentences, with what the tables say of each."""
 
-    first: str
-    second: str | None
-    labels: tuple[str, ...] | None
-    path: Path
-    line: int
-    marks: tuple[tuple[str, str], ...] = ()
-    """The cells of those of `MARKS` that the table has, with their columns' names."""
+    sentences: Sentences
+    labels: dict[str, list[str]]
+    """The cells of each column of labels; none where there are no such columns."""
+    marks: dict[str, list[str]]
+    """Those of the columns of `MARKS` that the tables have, by their words."""
+
+    def place(self, i: int, name: str) -> str:
+        """Where the cell of sentence i in a column stands, for messages."""
+        return f"{self.sentences[i].place}: column {name!r}"
 
 
 @reads_data
-def read_sentences(path: Path, columns: Columns, names: tuple[str, ...] = ()) -> list[Sentence]:
-    """The sentences of one file, whose labels may be absent; see `read_table` for `names`.
+def read_sentences(path: Path, columns: Columns, names: tuple[str, ...] = ()) -> Told:
+    """The sentences of one file, whose labels may be absent; see `TableFile` for `names`.
 
     Raises:
-        ValueError: what `read_table` refuses; a column of sentences is not there, or a text is empty.
+        ValueError: what `TableFile` refuses; a column of sentences is not there, or a text is empty.
     """
-    return sentences_of(read_table(path, names), columns)
+    return told_by([TableFile(path, names)], columns)
 
 
-def sentences_of(table: Table, columns: Columns, *, need_labels: bool = False) -> list[Sentence]:
-    """The sentences of a table.
+def told_by(files: Sequence[TableFile], columns: Columns, *, is_labelled: bool = False) -> Told:
+    """The sentences of some tables, which are read once, or twice where texts that are large were kept by another run.
+
+    Args:
+        files: they.
+        columns: that are read.
+        is_labelled: whether there are labels, and what is told of splits is read; else both are left out where the
+            tables have no labels.
 
     Raises:
-        ValueError: likewise; or a label is not there where labels are needed.
+        ValueError: likewise; or a label is not there where labels are needed, or marks are in some files alone.
     """
-    needed = [columns.text] + ([columns.second] if columns.second is not None else [])
-    for name in needed + (list(columns.labels) if need_labels else []):
-        if name not in table.names:
-            raise ValueError(f"{table.path}: has no column {name!r}; the columns are {', '.join(table.names)}")
-    has_labels = all(name in table.names for name in columns.labels)
-    marks = {name.lower(): name for name in reversed(table.names) if name.lower() in MARKS}
-    return [
-        Sentence(
-            _text(table, row, columns.text),
-            None if columns.second is None else _text(table, row, columns.second),
-            tuple(_cell(table, row, name).strip() for name in columns.labels) if has_labels else None,
-            table.path,
-            row.line,
-            tuple((word, _cell(table, row, name)) for word, name in marks.items()) if need_labels else (),
-        )
-        for row in table.rows
-    ]
+    for file in files:
+        needed = [columns.text] + ([] if columns.second is None else [columns.second])
+        for name in needed + (list(columns.labels) if is_labelled else []):
+            if name not in file.names:
+                raise ValueError(f"{file.path}: has no column {name!r}; the columns are {', '.join(file.names)}")
+    reading = _Reading(files, columns, is_labelled=is_labelled)
+    states = [(str(file.path.resolve()), *FileState.of(noted(file.path))) for file in files]
+    key = ("sentences", states, columns.text, columns.second, [file.names for file in files])
+    content = Kept(*key).array(reading.encoded, np.uint8)
+    if not reading.is_done:
+        for _ in reading.encoded():
+            pass
+    whole = _Whole(
+        content,
+        _ends_in(content),
+        tuple(file.path for file in files),
+        np.array(reading.file_of, np.int32),
+        np.array(reading.lines, np.int64),
+        key,
+    )
+    for word, column in reading.marks.items():
+        if len(column) != len(whole.lines):
+            raise ValueError(f"some files have a column {word!r}, others none; give it to all")
+    return Told(Sentences(whole), reading.labels, reading.marks)
 
 
-def _text(table: Table, row: Row, column: str) -> str:
-    text = _cell(table, row, column)
+@final
+class _Reading:
+    """What reading some tables leaves behind beside their texts."""
+
+    def __init__(self, files: Sequence[TableFile], columns: Columns, *, is_labelled: bool) -> None:
+        self._files, self._is_labelled = tuple(files), is_labelled
+        self._texts = [columns.text] + ([] if columns.second is None else [columns.second])
+        has_labels = all(name in file.names for file in files for name in columns.labels)
+        self._labels = columns.labels if has_labels else ()
+        self._begin()
+
+    def _begin(self) -> None:
+        self.is_done = False
+        self.file_of, self.lines = array("i"), array("q")
+        self.labels: dict[str, list[str]] = {name: [] for name in self._labels}
+        self.marks: dict[str, list[str]] = {}
+
+    def encoded(self) -> Iterator[np.ndarray]:
+        """The texts of all files, in UTF-8 with `_END` after each, part by part."""
+        self._begin()
+        waiting = bytearray()
+        for number, file in enumerate(self._files):
+            file.check_cells()
+            marks = {name.lower(): name for name in reversed(file.names) if name.lower() in MARKS}
+            marks = marks if self._is_labelled else {}
+            for row in file.rows([*self._texts, *self._labels, *marks.values()]):
+                for name in self._texts:
+                    waiting += _text(file.path, row, name)
+                    waiting.append(_END)
+                self.file_of.append(number)
+                self.lines.append(row.line)
+                for name, cells in self.labels.items():
+                    cells.append(sys.intern(_cell(file.path, row, name).strip()))
+                for word, name in marks.items():
+                    self.marks.setdefault(word, []).append(sys.intern(_cell(file.path, row, name)))
+                if len(waiting) >= _CHUNK:
+                    yield np.frombuffer(bytes(waiting), np.uint8)
+                    waiting.clear()
+        yield np.frombuffer(bytes(waiting), np.uint8)
+        self.is_done = True
+
+
+def _ends_in(content: np.ndarray) -> np.ndarray:
+    """Where `_END` stands, int64."""
+    found = [np.empty(0, np.int64)]
+    for start in range(0, len(content), _CHUNK):
+        found.append(np.flatnonzero(content[start : start + _CHUNK] == _END) + start)
+    return np.concatenate(found)
+
+
+def _text(path: Path, row: Row, column: str) -> bytes:
+    text = _cell(path, row, column)
     if not text.strip():
-        raise ValueError(f"{table.path}, line {row.line}: column {column!r}: the text is empty; leave the row out")
-    return text
+        raise ValueError(f"{path}, line {row.line}: column {column!r}: the text is empty; leave the row out")
+    try:
+        return utf8(text)
+    except ValueError as error:
+        raise ValueError(f"{path}, line {row.line}: column {column!r}: {error}") from error
 
 
-def _cell(table: Table, row: Row, column: str) -> str:
+def _cell(path: Path, row: Row, column: str) -> str:
     if column not in row.cells:
-        raise ValueError(f"{table.path}, line {row.line}: has no text or number {column!r}; give each row one")
+        raise ValueError(f"{path}, line {row.line}: has no text or number {column!r}; give each row one")
     return row.cells[column]

@@ -27,6 +27,7 @@ from fredholm.tasks.sentences import (
     Columns,
     OpenedSentences,
     Sentence,
+    Sentences,
     SentenceSet,
     open_sentences,
     read_sentences,
@@ -42,6 +43,7 @@ from fredholm.tasks.tensor_form import BATCH, TensorForm
 from fredholm.tasks.text import MarkedTokenizer, Tokens, context_for, tokens_axis
 
 from .table import TABLE_SUFFIXES
+from .token_rows import TokenRows
 
 CHUNK = 64
 """Sentences that are fitted or predicted at a time."""
@@ -142,11 +144,11 @@ class SentenceLearning(TargetTask[SentenceSet]):
             """See `Task.Config.suited`: the tokens, the context that holds all of them, and the size of the model."""
             default, task = SentenceLearning.Config(), self.build()
             train, model = task.splits.train, self.model
-            pairs = [(each.first, each.second) for each in train.sentences]
-            tokens = self.tokens.suited(text for pair in pairs for text in pair if text is not None)
+            tokens = self.tokens.suited(train.sentences.texts)
             # what is computed at once reads all of a document
-            most = 256 if preset == "small" else 512
-            context = context_for(tokens, pairs, most if model.learns_by_steps else LONGEST)
+            most = (256 if preset == "small" else 512) if model.learns_by_steps else LONGEST
+            texts = (sentence.texts for sentence in train.sentences)
+            context = context_for(tokens.learn(train.sentences.texts), texts, most)
             config = filled(replace(self, tokens=tokens), [default], context=context)
             width = width_for(len(train), preset, least=64, up_to=1000)
             whole = config.build()
@@ -224,9 +226,8 @@ class SentenceLearning(TargetTask[SentenceSet]):
         """The facts of the training split."""
         config, train = self.config, self._opened.train
         target = train.answers.learn(config.wish, config.data)
-        texts = [text for each in train.sentences for text in (each.first, each.second) if text is not None]
         return SentenceLearning.Facts(
-            tokenizer=config.tokens.learn(texts).state,
+            tokenizer=config.tokens.learn(train.sentences.texts).state,
             columns=self._read.columns,
             context=config.context,
             target=target,
@@ -238,23 +239,22 @@ class SentenceLearning(TargetTask[SentenceSet]):
                 self.target.check(part.answers, self.config.data)
 
     @cached_property
-    def _train_tokens(self) -> list[Tensor]:
+    def _train_tokens(self) -> TokenRows:
         """The tokens of every training sentence. Warns where some are cut."""
-        sentences = self.splits.train.sentences
-        found = [self._lay_out(sentence) for sentence in sentences]
-        if cut := sum(is_cut for _, is_cut in found):
+        found = TokenRows(self.splits.train.sentences, self.tokenizer, self._facts.context)
+        if found.num_cut:
             warnings.warn(
-                f"{cut} of {len(found)} training sentences of {self.config.data} have more than {self.config.context} "
-                "tokens and are cut; a larger context sees all",
+                f"{found.num_cut} of {len(found)} training sentences of {self.config.data} have more than "
+                f"{self.config.context} tokens and are cut; a larger context sees all",
                 stacklevel=2,
             )
-        return [tokens for tokens, _ in found]
+        return found
 
     @cached_property
-    def _held_out_tokens(self) -> dict[HeldOut, list[Tensor]]:
+    def _held_out_tokens(self) -> dict[HeldOut, TokenRows]:
         parts: dict[HeldOut, SentenceSet | None] = {"valid": self.splits.valid, "test": self.splits.test}
         return {
-            split: [self._lay_out(sentence)[0] for sentence in part.sentences]
+            split: TokenRows(part.sentences, self.tokenizer, self._facts.context)
             for split, part in parts.items()
             if part is not None
         }
@@ -262,15 +262,12 @@ class SentenceLearning(TargetTask[SentenceSet]):
     @cached_property
     def _held_out_order(self) -> dict[HeldOut, Tensor]:
         """The held-out sentences by length, so that batches in this order need little padding."""
-        return {
-            split: torch.tensor([len(tokens) for tokens in found]).argsort(stable=True)
-            for split, found in self._held_out_tokens.items()
-        }
+        return {split: found.lengths.argsort(stable=True) for split, found in self._held_out_tokens.items()}
 
     @property
     def train_lengths(self) -> Tensor:
         """Tokens of each training sentence."""
-        return torch.tensor([len(tokens) for tokens in self._train_tokens])
+        return self._train_tokens.lengths
 
     def model(self) -> nn.Module:
         """The model, with the outputs of the target."""
@@ -291,7 +288,7 @@ class SentenceLearning(TargetTask[SentenceSet]):
         """The training sentences in their order, CHUNK at a time."""
         tokens = self._train_tokens
         for start in range(0, len(tokens), CHUNK):
-            yield self._padded(tokens[start : start + CHUNK])
+            yield self._padded([tokens[i] for i in range(start, min(start + CHUNK, len(tokens)))])
 
     def initialise(self, model: nn.Module, device: torch.device) -> None:
         """See `Task.initialise`: fits a model that is computed from all training sentences."""
@@ -320,23 +317,19 @@ class SentenceLearning(TargetTask[SentenceSet]):
     def shown_example(self, split: HeldOut, index: int, model: nn.Module | None = None) -> Shown:
         """See `Task.shown_example`: the sentence, or both."""
         sentence = self.held_out(split).sentences[int(self._held_out_order[split][index])]
-        texts = [text for text in (sentence.first, sentence.second) if text is not None]
-        views = tuple(TextView(parts=(TextPart(text),)) for text in texts)
+        views = tuple(TextView(parts=(TextPart(text),)) for text in sentence.texts)
         return Shown(name=f"{sentence.path.name}, line {sentence.line}", views=views)
 
-    def _batch(self, tokens: Sequence[Tensor], examples: SentenceSet, indices: Tensor) -> Batch:
+    def _batch(self, tokens: TokenRows, examples: SentenceSet, indices: Tensor) -> Batch:
         targets = self.target.targets(examples.answers.values[indices])
         return {"tokens": self._padded([tokens[i] for i in indices.tolist()]), "targets": targets}
-
-    def _lay_out(self, sentence: Sentence) -> tuple[Tensor, bool]:
-        return self.tokenizer.lay_out(sentence.first, sentence.second, self._facts.context)
 
     def _padded(self, tokens: list[Tensor]) -> Tensor:
         return pad_sequence(tokens, batch_first=True, padding_value=self.tokenizer.marks.pad).long()
 
     def _plain_inputs(self, learnt: Learnt) -> list[str]:
         """The sentences; of pairs both, one after the other."""
-        return [" ".join(filter(None, (each.first, each.second))) for each in self._part_of(learnt).sentences]
+        return [" ".join(filter(None, sentence.texts)) for sentence in self._part_of(learnt).sentences]
 
     @property
     def _train_answers(self) -> Answers:
@@ -350,7 +343,8 @@ class SentenceLearning(TargetTask[SentenceSet]):
         """The model's, `(n, num_outputs)`."""
         parts = []
         for start in range(0, len(sentences), CHUNK):
-            tokens = [self._lay_out(sentence)[0] for sentence in sentences[start : start + CHUNK]]
+            some = (sentences[i] for i in range(start, min(start + CHUNK, len(sentences))))
+            tokens = [self.tokenizer.lay_out(each.first, each.second, self._facts.context).tokens for each in some]
             parts.append(model(self._padded(tokens).to(device)).float().cpu())
         return torch.cat(parts)
 
@@ -382,9 +376,9 @@ class SentenceLearning(TargetTask[SentenceSet]):
             ]
         return rows
 
-    def _asked(self, file: Path) -> list[Sentence]:
+    def _asked(self, file: Path) -> Sentences:
         facts = self._facts
-        sentences = read_sentences(file, facts.columns, self.config.columns)
-        if sentences[0].labels is not None:
-            with_answers(sentences, facts.columns.labels, facts.target.kind, facts.target.names)
-        return sentences
+        told = read_sentences(file, facts.columns, self.config.columns)
+        if told.labels:
+            with_answers(told, facts.target.kind, facts.target.names)
+        return told.sentences

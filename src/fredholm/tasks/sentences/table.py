@@ -1,9 +1,9 @@
 """Rows of a CSV, TSV, JSONL, Parquet or Arrow file, each cell with the name of its column."""
 
 import csv
-import io
 import json
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, final
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, final
 from fredholm.tasks.files.arrow_table import COLUMN_SUFFIXES, ArrowTable
 from fredholm.tasks.files.limits import COUNTED, check_counted
 from fredholm.tasks.files.table_text import first_twice
-from fredholm.tasks.text import JSONL_SUFFIXES, json_lines, read_text
+from fredholm.tasks.text import JSONL_SUFFIXES, json_lines, text_chunks
 
 TABLE_SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", *JSONL_SUFFIXES, *COLUMN_SUFFIXES)
 
@@ -43,7 +43,19 @@ class Table:
 
 
 def read_table(path: Path, columns: tuple[str, ...] = ()) -> Table:
-    """Read a table, UTF-8; gzipped if its name ends in .gz.
+    """All of `TableFile`, whose arguments and errors these are.
+
+    Raises:
+        ValueError: also where .parquet or .arrow have more cells than memory should hold.
+    """
+    file = TableFile(path, columns)
+    file.check_cells()
+    return Table(path, file.names, list(file.rows()))
+
+
+@final
+class TableFile:
+    """A table, UTF-8, of which rows are read one after the other; gzipped if its name ends in .gz.
 
     In .csv cells have commas between them and may be quoted; in .tsv they have tabs between them, and a quotation mark
     is one. Empty lines are left out. In .jsonl every line is an object; its texts, numbers and truth values are cells,
@@ -58,74 +70,125 @@ def read_table(path: Path, columns: tuple[str, ...] = ()) -> Table:
             line does not parse, or a row has not as many cells as there are columns. The message names file and line.
         ImportError: it is a .parquet or .arrow file, and pyarrow is not installed.
     """
-    if not path.name.endswith(TABLE_SUFFIXES):
-        raise ValueError(f"{path}: is of no known kind; expected {', '.join(TABLE_SUFFIXES)}")
-    has_names = path.name.endswith((*JSONL_SUFFIXES, *COLUMN_SUFFIXES))
-    if has_names and columns:
-        raise ValueError(f"{path}: columns={columns} has no effect here, where columns have names; leave it out")
-    if path.name.endswith(JSONL_SUFFIXES):
-        rows = _objects(json_lines(path))
-        names = tuple(rows[0].cells) if rows else ()
-    elif has_names:
-        table = ArrowTable(path)
-        most = max(COUNTED, table.num_bytes)
-        check_counted(f"{path}: its cells", table.num_rows * len(table.names), "save it as .csv", most)
-        rows, names = read_rows(table), table.names
-    else:
-        kind = Path(path.name.removesuffix(".gz")).suffix
-        names, rows = _cells(path, read_text(path), columns, is_csv=kind != ".tsv")
-    if not rows:
-        raise ValueError(
-            f"{path}: has no rows{'' if columns or has_names else ' below its header'}; expected at least one"
-        )
-    return Table(path, names, rows)
+
+    def __init__(self, path: Path, columns: tuple[str, ...] = ()) -> None:
+        if not path.name.endswith(TABLE_SUFFIXES):
+            raise ValueError(f"{path}: is of no known kind; expected {', '.join(TABLE_SUFFIXES)}")
+        self.path, self._columns = path, columns
+        self._is_jsonl = path.name.endswith(JSONL_SUFFIXES)
+        self._arrow = ArrowTable(path) if path.name.endswith(COLUMN_SUFFIXES) else None
+        if columns and (self._is_jsonl or self._arrow is not None):
+            raise ValueError(f"{path}: columns={columns} has no effect here, where columns have names; leave it out")
+        if self._arrow is not None:
+            self.names: tuple[str, ...] = self._arrow.names
+        elif self._is_jsonl:
+            self.names = tuple(next(self.rows()).cells)
+        else:
+            self.names = columns or _names(path, self._records())
+
+    def rows(self, columns: Sequence[str] = ()) -> Iterator[Row]:
+        """The rows, at least one; errors come where reading meets them.
+
+        Args:
+            columns: those that are asked for; (): all. A row may have others.
+        """
+        found = -1
+        for found, row in enumerate(self._rows(columns)):  # noqa: B007 - whether there was one
+            yield row
+        if found < 0:
+            has_header = not (self._columns or self._is_jsonl or self._arrow is not None)
+            where = " below its header" if has_header else ""
+            raise ValueError(f"{self.path}: has no rows{where}; expected at least one")
+
+    def check_cells(self) -> None:
+        """Raises ValueError where a small .parquet or .arrow file has more cells than memory should hold."""
+        if (table := self._arrow) is not None:
+            cells, most = table.num_rows * len(table.names), max(COUNTED, table.num_bytes)
+            check_counted(f"{self.path}: its cells", cells, "save it as .csv", most)
+
+    def _rows(self, columns: Sequence[str]) -> Iterator[Row]:
+        if self._arrow is not None:
+            return read_rows(self._arrow, columns)
+        if self._is_jsonl:
+            return _objects(json_lines(self.path))
+        return _below_header(self.path, self._records(), self._columns, is_csv=self._is_csv)
+
+    @property
+    def _is_csv(self) -> bool:
+        return Path(self.path.name.removesuffix(".gz")).suffix != ".tsv"
+
+    def _records(self) -> "Iterator[_Record]":
+        """The lines that are not empty, as cells, with where they begin."""
+        quoting = csv.QUOTE_MINIMAL if self._is_csv else csv.QUOTE_NONE
+        delimiter, line = "," if self._is_csv else "\t", 1
+        reader = csv.reader(_lines(text_chunks(self.path)), delimiter=delimiter, quoting=quoting, strict=True)
+        try:
+            for cells in reader:
+                if len(cells) > 1 or "".join(cells).strip():
+                    yield _Record(line, cells)
+                line = reader.line_num + 1
+        except csv.Error as error:
+            raise ValueError(f"{self.path}, line {line}: {error}") from error
 
 
-def read_rows(table: ArrowTable, columns: Sequence[str] = ()) -> list[Row]:
+class _Record(NamedTuple):
+    line: int
+    cells: list[str]
+
+
+_LINE = re.compile(r"[^\r\n]*(?:\r\n|[\r\n])|[^\r\n]+")
+
+
+def _lines(chunks: Iterable[str]) -> Iterator[str]:
+    """The lines of a text, with their ends: any of those that there are."""
+    waiting = ""
+    for chunk in chunks:
+        lines: list[str] = _LINE.findall(waiting + chunk)
+        waiting = "" if chunk.endswith("\n") else lines.pop()  # where it ends in \r, \n may follow
+        yield from lines
+    if waiting:
+        yield waiting
+
+
+def _names(path: Path, records: Iterator[_Record]) -> tuple[str, ...]:
+    """The names of the columns in the first line."""
+    for line, cells in records:
+        names = tuple(cell.strip() for cell in cells)
+        if (i := first_twice(names)) is not None:
+            raise ValueError(
+                f"{path}, line {line}: column {names[i]!r} is there twice; where this is no header, name the columns "
+                "(columns=)"
+            )
+        return names
+    return ()
+
+
+def _below_header(path: Path, records: Iterator[_Record], columns: tuple[str, ...], *, is_csv: bool) -> Iterator[Row]:
+    names, is_first = columns or _names(path, records), True
+    for line, cells in records:
+        if len(cells) != len(names):
+            hint = " (quote a cell that has a comma)" if is_csv else ""
+            raise ValueError(
+                f"{path}, line {line}: has {len(cells)} cells; expected {len(names)}: {', '.join(names)}{hint}"
+            )
+        if columns and is_first and (named := [n for n, cell in zip(names, cells, strict=True) if n == cell]):
+            raise ValueError(
+                f"{path}, line {line}: has {named[0]!r} in the column {named[0]!r}: a header; leave columns= out"
+            )
+        is_first = False
+        yield Row(line, dict(zip(names, cells, strict=True)))
+
+
+def read_rows(table: ArrowTable, columns: Sequence[str] = ()) -> Iterator[Row]:
     """The rows of a table in columns, with those of these names; (): all. Errors are those of `ArrowTable.rows`."""
     return _objects(enumerate(table.rows(columns), 1))
 
 
-def _cells(path: Path, text: str, columns: tuple[str, ...], *, is_csv: bool) -> tuple[tuple[str, ...], list[Row]]:
-    quoting = csv.QUOTE_MINIMAL if is_csv else csv.QUOTE_NONE
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter="," if is_csv else "\t", quoting=quoting, strict=True)
-    rows: list[Row] = []
-    names, line = columns, 1
-    try:
-        for cells in reader:
-            if len(cells) < 2 and not "".join(cells).strip():
-                pass  # an empty line
-            elif not names:
-                names = _header(cells)
-            elif len(cells) != len(names):
-                raise ValueError(
-                    f"has {len(cells)} cells; expected {len(names)}: {', '.join(names)}"
-                    + (" (quote a cell that has a comma)" if is_csv else "")
-                )
-            elif columns and not rows and (named := [n for n, cell in zip(names, cells, strict=True) if n == cell]):
-                raise ValueError(f"has {named[0]!r} in the column {named[0]!r}: a header; leave columns= out")
-            else:
-                rows.append(Row(line, dict(zip(names, cells, strict=True))))
-            line = reader.line_num + 1
-    except (ValueError, csv.Error) as error:
-        raise ValueError(f"{path}, line {line}: {error}") from error
-    return names, rows
-
-
-def _header(cells: list[str]) -> tuple[str, ...]:
-    names = tuple(cell.strip() for cell in cells)
-    if (i := first_twice(names)) is not None:
-        raise ValueError(f"column {names[i]!r} is there twice; where this is no header, name the columns (columns=)")
-    return names
-
-
-def _objects(found: Iterable[tuple[int, dict[str, Any]]]) -> list[Row]:
+def _objects(found: Iterable[tuple[int, dict[str, Any]]]) -> Iterator[Row]:
     """Rows of values by column, each with where it stands."""
-    rows = list[Row]()
     for line, values in found:
         cells = {name: _cell(value) for name, value in values.items()}
-        rows.append(Row(line, {name: cell for name, cell in cells.items() if cell is not None}))
-    return rows
+        yield Row(line, {name: cell for name, cell in cells.items() if cell is not None})
 
 
 def _cell(value: object) -> str | None:

@@ -53,7 +53,7 @@ class SplitKeys:
     def select(self, indices: Sequence[int]) -> "SplitKeys":
         """Those of some examples."""
         return SplitKeys(
-            names=[self.names[i] for i in indices],
+            names=_Some(self.names, indices),
             strata=[self.strata[i] for i in indices],
             groups=None if self.groups is None else [self.groups[i] for i in indices],
             times=None if self.times is None else self.times[list(indices)],
@@ -85,6 +85,20 @@ class SplitKeys:
                     f"the group {group!r} is in two splits, by {self.names[first[group]]} and {self.names[i]}; "
                     "keep all of a group in one"
                 )
+
+
+@final
+class _Some(Sequence[str]):
+    """Some of many names, which may be made when they are asked for."""
+
+    def __init__(self, names: Sequence[str], indices: Sequence[int]) -> None:
+        self._names, self._indices = names, indices
+
+    def __len__(self) -> int:
+        return len(self._indices)
+
+    def __getitem__(self, index: int) -> str:  # type: ignore[override]
+        return self._names[self._indices[index]]
 
 
 def stratified_split(

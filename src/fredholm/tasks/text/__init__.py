@@ -4,11 +4,11 @@ from .blocks import IGNORED, TokenStream
 from .byte_pairs import BytePairs
 from .continuation import Piece, continue_text
 from .documents import Documents, Separator
-from .joined import joined
+from .joined import SHORT, joined
 from .json_lines import JSONL_SUFFIXES, JsonLine, json_lines
 from .marked_tokenizer import MARKS, Layout, MarkedTokenizer, Marks, tokens_axis
 from .open import TextSplits, open_text
-from .read import read_text
+from .read import read_text, text_chunks
 from .tokenizer import Bytes, ByteTokenizer, Tokenizer
 from .tokens import Tokens, context_for
 
@@ -16,6 +16,7 @@ __all__ = [
     "IGNORED",
     "JSONL_SUFFIXES",
     "MARKS",
+    "SHORT",
     "BytePairs",
     "ByteTokenizer",
     "Bytes",
@@ -36,5 +37,6 @@ __all__ = [
     "json_lines",
     "open_text",
     "read_text",
+    "text_chunks",
     "tokens_axis",
 ]

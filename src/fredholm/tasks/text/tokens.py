@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal, Self, final, get_args
 
@@ -78,8 +78,7 @@ class Tokens:
         return MarkedTokenizer.word_pieces(texts, self.vocab_size, lowercase=self.lowercase)
 
 
-def context_for(tokens: Tokens, texts: Sequence[tuple[str, str | None]], most: int) -> int:
+def context_for(tokenizer: MarkedTokenizer, texts: Iterable[tuple[str, ...]], most: int) -> int:
     """The smallest power of two, from 16 to `most`, that holds each of some texts or pairs, marks included."""
-    tokenizer = tokens.learn([text for pair in texts for text in pair if text is not None])
-    longest = max(len(tokenizer.lay_out(first, second, UNCUT).tokens) for first, second in texts)
+    longest = max(len(tokenizer.lay_out(each[0], each[1] if len(each) > 1 else None, UNCUT).tokens) for each in texts)
     return min(max(16, 2 ** math.ceil(math.log2(longest))), most)
