@@ -37,7 +37,7 @@ def test_results_and_picture_are_kept_and_not_made_twice(
         assert len(row["test"]) == len(row["valid"]) == 1
         assert row["differs from best"] is None
     assert digits["best"] in digits["rows"]
-    assert digits["baselines"].keys() == {"logistic regression", "nearest neighbours"}
+    assert digits["baselines"].keys() == {"logistic regression", "nearest neighbours", "commonest class"}
     assert "does not order" in digits["left out"]["mamba"]
     assert digits["examples"] == [33, 5, 10]
     monkeypatch.setattr(study, "compare", None)

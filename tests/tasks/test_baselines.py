@@ -9,9 +9,20 @@ import torch
 
 from fredholm.comparison.baselines import baseline_rows
 from fredholm.tasks import ImageLearning, PointLearning, Segmentation, SeriesLearning, baselines
-from fredholm.tasks.baselines import Linear, Neighbours, Plain, PlainData, drawn_elements, plain_baselines, plain_pixels
+from fredholm.tasks.baselines import (
+    Constant,
+    Learnt,
+    Linear,
+    Neighbours,
+    Plain,
+    PlainData,
+    drawn_elements,
+    plain_baselines,
+    plain_pixels,
+)
 from fredholm.tasks.images import ImageDataset
 from fredholm.tasks.splits.splits import HeldOut
+from fredholm.tasks.targets.target import Kind
 from fredholm.tasks.text.counts import BetweenNeighbours, NGrams
 from tests.refusals import refused
 
@@ -42,6 +53,9 @@ def test_pixels_are_the_features_of_images() -> None:
     assert row.valid == pytest.approx(best.score(scale.transform(p), v), abs=1e-6)
     assert row.test == pytest.approx(best.score(scale.transform(q), t), abs=1e-6)
     assert 0.93 < (found["logistic regression"].test or 0.0) < 0.99
+    commonest = np.bincount(y).argmax()
+    assert found["commonest class"].valid == pytest.approx((v == commonest).mean(), abs=1e-6)
+    assert found["commonest class"].test == pytest.approx((t == commonest).mean(), abs=1e-6)
 
 
 def test_numbers_are_told_in_their_unit(tmp_path: Path) -> None:
@@ -67,10 +81,33 @@ def test_labels_that_nobody_has_are_told() -> None:
         return 0.0
 
     for baseline in plain_baselines(PlainData("labels", 3, lambda part: Plain(inputs, labels), value)):
-        baseline.learnt(1.0)("valid")
+        baseline.learnt(baseline.settings[-1])("valid")
         assert told[-1].shape == (4, 3)
         assert bool(told[-1].isfinite().all())
         assert bool((told[-1][:, 2] < 0).all())
+
+
+def test_a_constant_tells_shares_and_means() -> None:
+    targets = {
+        "class": torch.tensor([0, 2, 2, 2]),
+        "labels": torch.tensor([[1.0, 0.0], [1.0, 1.0], [0.0, 0.0], [1.0, 0.0]]),
+        "number": torch.tensor([[1.0, -1.0], [3.0, 1.0], [5.0, 2.0], [7.0, 2.0]]),
+    }
+    expected = {"class": [0.25, 1e-6, 0.75], "labels": [0.75, 0.25], "number": [4.0, 4.0, 1.0, 1.0]}
+    told = list[torch.Tensor]()
+    kinds: list[Kind] = ["class", "labels", "number"]
+    for kind in kinds:
+
+        def plain(part: Learnt, kind: Kind = kind) -> Plain:
+            return Plain(np.zeros((3, 1)), targets[kind] if part == "train" else targets[kind][:3])
+
+        def value(outputs: torch.Tensor, split: HeldOut) -> float:
+            told.append(outputs)
+            return 0.0
+
+        Constant(PlainData(kind, len(expected[kind]), plain, value)).learnt(0.0)("test")
+        chances = {"class": torch.exp, "labels": torch.sigmoid, "number": torch.clone}[kind](told[-1])
+        torch.testing.assert_close(chances, torch.tensor(expected[kind]).expand(3, -1))
 
 
 def test_too_many_features_are_told() -> None:

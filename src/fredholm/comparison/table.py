@@ -54,6 +54,11 @@ def conclusion(comparison: Comparison, folder: Path) -> Iterator[str]:
                 f"{baseline.name} does better on validation data, {objective.format(baseline.valid)} against "
                 f"{objective.format(value)}: no network of these is needed here"
             )
+        elif baseline.valid == value:
+            yield (
+                f"{baseline.name} does as well on validation data, {objective.format(value)}: no network of these is "
+                "needed here, or another metric tells more"
+            )
 
 
 def _options_of_data(words: Sequence[str]) -> list[str]:

@@ -1,4 +1,6 @@
-"""Models without a network, which say whether one is needed: linear ones, and nearest neighbours, on plain features."""
+"""Models without a network, which say whether one is needed: a linear one and nearest neighbours on plain features, and
+what is told most often.
+"""
 
 import functools
 import warnings
@@ -78,9 +80,9 @@ class PlainData:
 
 
 def plain_baselines(data: PlainData) -> tuple[Baseline, ...]:
-    """A linear model, and nearest neighbours; each part of the data is made once."""
+    """A linear model, nearest neighbours, and a constant; each part of the data is made once."""
     data = replace(data, of=functools.cache(data.of))
-    return (Linear(data), Neighbours(data))
+    return (Linear(data), Neighbours(data), Constant(data))
 
 
 class _OnFeatures(Baseline):
@@ -156,6 +158,31 @@ class Neighbours(_OnFeatures):
         examples = min(len(self._data.of("train").targets), MOST_EXAMPLES)
         kind = KNeighborsClassifier if self._data.kind == "class" else KNeighborsRegressor
         return kind(n_neighbors=min(int(setting), examples))
+
+
+@final
+class Constant(Baseline):
+    """The shares of classes or labels, or the mean of numbers, of any example; what is no better tells nothing."""
+
+    settings = (0.0,)
+
+    def __init__(self, data: PlainData) -> None:
+        self._data = data
+        names: dict[Kind, str] = {"class": "commonest class", "labels": "shares of labels", "number": "mean"}
+        self.name = names[data.kind]
+
+    def learnt(self, setting: float) -> Callable[[HeldOut], float]:
+        """See `Baseline.learnt`; the setting is read by nobody."""
+        data, targets = self._data, self._data.of("train").targets
+        if data.kind == "class":
+            shares = targets.long().bincount(minlength=data.num_outputs) / len(targets)
+            outputs = shares.double().clamp(min=LEAST_CHANCE).log()
+        elif data.kind == "labels":
+            outputs = targets.double().mean(0).clamp(LEAST_CHANCE, 1 - LEAST_CHANCE).logit()
+        else:
+            means = targets.double().reshape(len(targets), -1).mean(0)
+            outputs = means.repeat_interleave(data.num_outputs // len(means))
+        return lambda split: data.value(outputs.float().expand(len(data.of(split).targets), -1), split)
 
 
 def _for_sklearn(targets: Tensor, kind: Kind) -> np.ndarray:
