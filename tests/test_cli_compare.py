@@ -36,9 +36,9 @@ def test_a_table_and_where_the_best_run_is(data: Path, tmp_path: Path, capsys: p
     assert rows.keys() == {"attention", "yat", "default"}
     assert all("±" in cells[1] and "±" in cells[2] for cells in rows.values())
     assert [cells[-1] for cells in rows.values()].count("best") == 1
-    assert max(map(len, lines[start + 2 : start + 8])) <= 100
+    assert max(map(len, lines[start + 2 : start + 9])) <= 100
     assert any(line.startswith("lstm: left out: LSTM integrates over the past") for line in lines)
-    names = [" ".join(line.split()[:2]) for line in lines[start + 6 : start + 8]]
+    names = [" ".join(line.split()[:2]) for line in lines[start + 6 : start + 9]]
     assert names == ["logistic regression", "nearest neighbours", "commonest class"]
     last = next(line for line in lines if line.startswith("to train on")).split("fredholm ")[1].split()
     assert last[:3] == ["train", "images", str(data)]

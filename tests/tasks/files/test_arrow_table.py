@@ -15,8 +15,10 @@ from fredholm.tasks.files.arrow_table import ArrowTable
 from tests.faults.samples import columns
 from tests.refusals import refused
 
+SAVED = Path(__file__).parent / "saved_by_datasets"
+"""See `make.py` there."""
 KINDS = ("stream.arrow", "footer.arrow", "a.parquet")
-NAMES = {"label": ["no", "yes"], "labels": ["x", "y", "z"]}
+NAMES = {"label": ["no", "yes"]}
 
 
 def saved(path: Path, names: dict[str, list[str]] | None = None, **values: Any) -> ArrowTable:
@@ -45,30 +47,26 @@ def test_rows_are_those_that_were_saved(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", KINDS)
 def test_numbers_of_classes_are_told_by_their_names(tmp_path: Path, name: str) -> None:
-    table = saved(tmp_path / name, {"label": NAMES["label"]}, label=[1, 0, -1, None], number=[1, 0, 3, 4])
+    table = saved(tmp_path / name, NAMES, label=[1, 0, -1, None], number=[1, 0, 3, 4])
     assert [row["label"] for row in table.rows()] == ["yes", "no", None, None]
     assert [row["number"] for row in table.rows()] == [1, 0, 3, 4]
     with refused(ValueError, name, "column 'label': there is a class 2, of 2 with names"):
-        list(saved(tmp_path / name, {"label": NAMES["label"]}, label=[0, 2]).rows())
+        list(saved(tmp_path / name, NAMES, label=[0, 2]).rows())
 
 
-def test_datasets_is_understood(tmp_path: Path) -> None:
-    datasets = pytest.importorskip("datasets")
-    several = [
-        datasets.Sequence(datasets.ClassLabel(names=NAMES["labels"])),
-        [datasets.ClassLabel(names=["x", "y", "z"])],
+def test_what_datasets_saved_is_understood() -> None:
+    expected = [
+        {"text": "a b", "label": "zebra", "labels": ["x"]},
+        {"text": "c", "label": "ant", "labels": ["y", "x"]},
+        {"text": "d é", "label": "zebra", "labels": []},
+        {"text": "e", "label": "ant", "labels": ["y"]},
+        {"text": "f", "label": "zebra", "labels": ["x"]},
+        {"text": "g", "label": "ant", "labels": ["x", "y"]},
     ]
-    for kind in several:
-        features = datasets.Features({"label": datasets.ClassLabel(names=NAMES["label"]), "labels": kind})
-        given = {"label": [1, 0], "labels": [[2, 0], []]}
-        data = datasets.Dataset.from_dict(given, features=features)
-        data.save_to_disk(tmp_path / "saved")
-        data.to_parquet(tmp_path / "a.parquet")
-        for path in (*(tmp_path / "saved").glob("*.arrow"), tmp_path / "a.parquet"):
-            assert list(ArrowTable(path).rows()) == [
-                {"label": "yes", "labels": ["z", "x"]},
-                {"label": "no", "labels": []},
-            ]
+    names = ["text", "label", "labels"]
+    assert list(ArrowTable(SAVED / "whole.parquet").rows(names)) == expected
+    train = sorted((SAVED / "splits" / "train").glob("*.arrow"))
+    assert [row for path in train for row in ArrowTable(path).rows(names)] == [expected[i] for i in (5, 0, 1, 2)]
 
 
 def test_large_parquet_is_unpacked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

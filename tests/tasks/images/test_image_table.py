@@ -15,6 +15,7 @@ from fredholm.tasks.files import cache
 from fredholm.tasks.images import ImageDataset, image_table, open_images, read_image_table, read_images
 from tests.faults.samples import columns, picture
 from tests.refusals import refused
+from tests.tasks.files.test_arrow_table import SAVED
 
 RNG = np.random.default_rng(0)
 SIZES = ((6, 7), (9, 5), (6, 7), (12, 4), (6, 7))
@@ -106,23 +107,14 @@ def test_what_is_large_says_what_lies_together(tmp_path: Path, monkeypatch: pyte
     assert shards.tolist() == [2, 3, 4]
 
 
-def test_datasets_is_understood(tmp_path: Path) -> None:
-    datasets = pytest.importorskip("datasets")
-    from PIL import Image
-
-    pixels = [RNG.integers(0, 256, (5, 4), dtype=np.uint8) for _ in range(6)]
-    features = datasets.Features({"img": datasets.Image(), "label": datasets.ClassLabel(names=NAMES["label"])})
-    given = {"img": [Image.fromarray(each) for each in pixels], "label": [0, 1] * 3}
-    data = datasets.Dataset.from_dict(given, features=features)
-    datasets.DatasetDict({"train": data.select([5, 0, 1]), "test": data.select([3])}).save_to_disk(tmp_path / "saved")
-    data.to_parquet(tmp_path / "a.parquet")
-    splits = open_images(tmp_path / "saved")
-    assert (splits.train.channels, splits.train.answer_names) == (1, ("ant", "zebra"))
-    assert torch.equal(
-        splits.train.images(torch.arange(3))[:, 0], torch.tensor(np.stack([pixels[i] for i in (5, 0, 1)]))
-    )
-    assert torch.equal(splits.held_out("test").images(torch.arange(1))[0, 0], torch.tensor(pixels[3]))
-    assert len(open_images(tmp_path / "a.parquet").train) == 6
+def test_what_datasets_saved_is_understood() -> None:
+    pixels, order = torch.from_numpy(np.load(SAVED / "pixels.npy")), [5, 0, 1, 2]
+    splits = open_images(SAVED / "splits")
+    assert (splits.train.channels, splits.train.answer_names, splits.test) == (1, ("ant", "zebra"), None)
+    assert torch.equal(splits.train.images(torch.arange(4))[:, 0], pixels[order])
+    assert torch.equal(splits.held_out("valid").images(torch.arange(2))[:, 0], pixels[3:5])
+    whole = open_images(SAVED / "whole.parquet")
+    assert torch.equal(whole.train.images(torch.arange(6))[:, 0], pixels)
 
 
 @pytest.mark.parametrize("kind", [".arrow", ".parquet"])

@@ -11,6 +11,7 @@ from fredholm.tasks.splits.splits import Splits
 from fredholm.tasks.splits.splitting import divided
 from tests.faults.samples import columns
 from tests.refusals import refused
+from tests.tasks.files.test_arrow_table import SAVED
 
 
 def write(path: Path, count: int, *, start: int = 0) -> Path:
@@ -158,16 +159,9 @@ def test_columns_are_read_as_a_table_of_text_is(tmp_path: Path, kind: str) -> No
         open_sentences(tmp_path / f"a.{kind}", columns=("a", "b"))
 
 
-def test_several_labels_and_splits_that_datasets_saved(tmp_path: Path) -> None:
-    datasets = pytest.importorskip("datasets")
-    features = datasets.Features(
-        {"text": datasets.Value("string"), "label": datasets.Sequence(datasets.ClassLabel(names=["x", "y"]))}
-    )
-    given = {"text": ["a", "b", "c", "d"], "label": [[0], [1, 0], [1], []]}
-    data = datasets.Dataset.from_dict(given, features=features)
-    parts = {"train": data.select([3, 1, 0]), "validation": data.select([2])}
-    datasets.DatasetDict(parts).save_to_disk(tmp_path / "saved")
-    splits = open_sentences(tmp_path / "saved", kind="labels").splits
-    assert (texts(splits.train), texts(splits.valid), splits.test) == (["d", "b", "a"], ["c"], None)
+def test_several_labels_and_splits_that_datasets_saved() -> None:
+    splits = open_sentences(SAVED / "splits", label_columns=("labels",), kind="labels").splits
+    assert (texts(splits.train), texts(splits.valid), splits.test) == (["g", "a b", "c", "d é"], ["e", "f"], None)
     assert splits.train.answers.names == ("x", "y")
-    assert splits.train.answers.values.tolist() == [[False, False], [True, True], [True, False]]
+    assert splits.train.answers.values.tolist() == [[True, True], [True, False], [True, True], [False, False]]
+    assert open_sentences(SAVED / "whole.parquet").splits.train.answer_names == ("ant", "zebra")

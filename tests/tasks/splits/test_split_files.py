@@ -8,6 +8,7 @@ import pytest
 from fredholm.tasks.files.arrow_table import ARROW
 from fredholm.tasks.splits.split_files import SplitFiles, find_split_files
 from tests.refusals import refused
+from tests.tasks.files.test_arrow_table import SAVED
 
 
 def save(folder: Path, *names: str) -> tuple[Path, ...]:
@@ -40,16 +41,12 @@ def test_splits_are_those_that_were_saved(tmp_path: Path) -> None:
         assert found(tmp_path / "more") == SplitFiles({"train": files["train"], "test": files["test"]}, ())
 
 
-def test_datasets_is_understood(tmp_path: Path) -> None:
-    datasets = pytest.importorskip("datasets")
-    data = datasets.Dataset.from_dict({"a": list(range(7))})
-    parts = {"train": data.shuffle(seed=0).select(range(4)), "test": data.select([5])}
-    datasets.DatasetDict(parts).save_to_disk(tmp_path / "all", num_shards={"train": 2, "test": 1})
-    told = found(tmp_path / "all").by_split
-    assert [path.parent.name for path in told["train"]] == ["train"] * 2
+def test_what_datasets_saved_is_understood() -> None:
+    told = found(SAVED / "splits").by_split
+    assert [path.name for path in told["train"]] == ["data-00000-of-00002.arrow", "data-00001-of-00002.arrow"]
+    assert told.keys() == {"train", "valid"}
     assert all(path.is_file() for files in told.values() for path in files)
-    data.save_to_disk(tmp_path / "one")
-    assert len(found(tmp_path / "one").unsplit) == 1
+    assert found(SAVED / "splits" / "validation").unsplit == told["valid"]
 
 
 def test_what_is_not_whole_is_told(tmp_path: Path) -> None:

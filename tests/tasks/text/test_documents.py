@@ -14,6 +14,7 @@ from fredholm.tasks.text import Documents, documents, open_text
 from fredholm.tasks.text.documents import ROW_SUFFIXES, Separator
 from tests.faults.samples import columns
 from tests.refusals import refused
+from tests.tasks.files.test_arrow_table import SAVED
 from tests.tasks.text.literal import cut_documents, split_documents, texts
 
 SEPARATORS: tuple[Separator, ...] = ("file", "blank line", "line")
@@ -206,3 +207,10 @@ def test_rows_of_shards_with_one_split_are_cut(tmp_path: Path) -> None:
     parts = [texts(part) for part in (splits.train, splits.valid, splits.test) if part is not None]
     assert [len(part) for part in parts] == [12, 4, 4]
     assert [text for part in parts for text in part] == [f"{i} {j}" for i in range(2) for j in range(10)]
+
+
+def test_what_datasets_saved_is_text() -> None:
+    splits = open_text(SAVED / "splits")
+    assert (texts(splits.train), splits.test) == (("g", "a b", "c", "d é"), None)
+    assert splits.valid is not None
+    assert texts(splits.valid) == ("e", "f")

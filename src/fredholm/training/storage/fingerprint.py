@@ -199,10 +199,13 @@ def _digested(files: Mapping[str, tuple[Path, FileState]], known: Mapping[str, D
 
     found = {name: known[name] for name, (_, state) in files.items() if name in known and known[name][:2] == state}
     new = [name for name in files if name not in found]
-    count = min(8, os.cpu_count() or 1)
-    with ThreadPoolExecutor(count) as pool:
-        for part in pool.map(digested, [new[i::count] for i in range(count)]):  # one by one small files cost more
-            found |= part
+    count = min(8, os.cpu_count() or 1, len(new))
+    if count < 2:
+        found |= digested(new)  # without a thread, which Python waits for in vain where memory ends as it starts
+    else:
+        with ThreadPoolExecutor(count) as pool:
+            for part in pool.map(digested, [new[i::count] for i in range(count)]):  # one by one small files cost more
+                found |= part
     return {name: found[name] for name in sorted(found)}
 
 
