@@ -1,9 +1,10 @@
+# pyright: reportArgumentType=false, reportCallIssue=false, reportMissingImports=false
 """Made the files beside it, with Hugging Face's datasets 5.2: `python make.py`, in this folder."""
 
 from pathlib import Path
 
 import numpy as np
-from datasets import ClassLabel, Dataset, DatasetDict, Features, Image, Sequence, Value  # pyright: ignore
+from datasets import ClassLabel, Dataset, DatasetDict, Features, Image, Sequence, Value
 from PIL import Image as Picture
 
 RNG = np.random.default_rng(0)
