@@ -5,6 +5,7 @@ import sys
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple, Self, final
 
@@ -97,19 +98,18 @@ class Sentences(Sequence[Sentence]):
         return _Texts(self)
 
     def distinct_names(self) -> Sequence[str]:
-        """A name each: its texts, and how many before it have the same."""
-        digests = np.empty(len(self), np.uint64)
+        """A name each, made when it is asked for: its texts, and how many before it have the same."""
+        return _Names(self)
+
+    def digests(self) -> np.ndarray:
+        """Of the texts of each, uint64 `(n,)`."""
+        found = np.empty(len(self), np.uint64)
         for i, number in enumerate(self._numbers.tolist()):
             digest = hashlib.blake2b(digest_size=8)
             for part in self._encoded(number):
                 digest.update(part + b"\xff")
-            digests[i] = int.from_bytes(digest.digest(), "little")
-        order = np.argsort(digests, kind="stable")
-        is_new = np.append(True, np.diff(digests[order]) != 0)[: len(order)]
-        starts = np.maximum.accumulate(np.where(is_new, np.arange(len(order)), 0))
-        before = np.empty(len(order), np.int64)
-        before[order] = np.arange(len(order)) - starts
-        return _Names(self, before)
+            found[i] = int.from_bytes(digest.digest(), "little")
+        return found
 
     def _encoded(self, number: int) -> list[bytes]:
         ends, first = self._whole.ends, number * self._texts_each
@@ -129,15 +129,25 @@ class _Texts(Iterable[str]):
 
 @final
 class _Names(Sequence[str]):
-    def __init__(self, sentences: Sentences, before: np.ndarray) -> None:
-        self._sentences, self._before = sentences, before
+    def __init__(self, sentences: Sentences) -> None:
+        self._sentences = sentences
 
     def __len__(self) -> int:
-        return len(self._before)
+        return len(self._sentences)
 
     def __getitem__(self, index: int) -> str:  # type: ignore[override]
         sentence = self._sentences[index]
         return f"{(sentence.first, sentence.second)}, {self._before[index]}"
+
+    @cached_property
+    def _before(self) -> np.ndarray:
+        """How many before each have the same texts, int64 `(n,)`."""
+        digests = self._sentences.digests()
+        order, places = np.argsort(digests, kind="stable"), np.arange(len(digests))
+        is_new = np.append(True, np.diff(digests[order]) != 0)[: len(order)]
+        found = np.empty(len(order), np.int64)
+        found[order] = places - np.maximum.accumulate(np.where(is_new, places, 0))
+        return found
 
 
 @final
