@@ -4,10 +4,11 @@ Command:   fredholm train digits_infvit --task.model.attention linear
            python recipes/digits_infvit.py runs/digits_infvit/seed-0   (of "linear": alignment with the Perron vector)
 Modality:  images
 Data:      scikit-learn's digits, which come with it
-Hardware:  one thread of an Intel Xeon, busy with other work, float32
-Time:      5 to 9 minutes a run
-Score:     test accuracy with seed 0, one run each: softmax 98.33 %, pure 97.22 %, linear 95.83 %;
-           alignment in each of the four layers: cosine 0.967 to 0.974, Spearman 0.900 to 0.916
+Hardware:  one thread of an AMD EPYC, busy with other work, float32
+Time:      1 to 2 minutes a run
+Score:     test accuracy with seed 0, one run each: softmax 97.22 %, pure 97.50 %, linear 96.67 %, with the
+           weights that were best on the validation split;
+           alignment in each of the four layers: cosine 0.960 to 0.974, Spearman 0.885 to 0.920
 """
 
 import sys
@@ -26,7 +27,7 @@ def digits_infvit() -> Run.Config:
     """Train a four-layer InfViT on scans of digits of 8 x 8 pixels."""
     return Run.Config(
         task=ImageLearning.Config(
-            valid_fraction=0.0,
+            valid_fraction=0.1,
             data="digits",
             patch_size=2,
             position_frequencies=16,

@@ -20,7 +20,7 @@ def mnist() -> Run.Config:
     """Train a three-layer ITNet on MNIST in patches of 7 x 7 pixels."""
     return Run.Config(
         task=ImageLearning.Config(
-            valid_fraction=0.0,
+            valid_fraction=0.1,
             data="../shared/data/mnist",
             patch_size=7,
             position_frequencies=0,
