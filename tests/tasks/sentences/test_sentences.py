@@ -2,6 +2,7 @@
 
 import csv
 import io
+import os
 from collections import Counter
 from pathlib import Path
 
@@ -74,6 +75,17 @@ def test_another_text_is_another_one(folder: Path) -> None:
     path.write_text(path.read_text().replace("z", "w"))
     assert opened(path, is_large=True)[3].second == "w" * 90
     assert first[3].second == "z" * 90
+
+
+def test_texts_of_other_rows_are_not_taken_for_these(folder: Path) -> None:
+    path = write(folder / "a.csv")
+    before = path.stat()
+    opened(path, is_large=True)
+    path.write_bytes(path.read_bytes().replace(b"z" * 90, b"z" * 83 + b",x\r\nz,z"))
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert path.stat().st_size == before.st_size
+    with refused(ValueError, "a.csv: changed while it was read"):
+        opened(path, is_large=True)
 
 
 def test_text_that_is_none_is_told_with_its_line(folder: Path) -> None:

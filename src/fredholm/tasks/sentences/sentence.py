@@ -182,8 +182,8 @@ def told_by(files: Sequence[TableFile], columns: Columns, *, is_labelled: bool =
     Args:
         files: they.
         columns: that are read.
-        is_labelled: whether there are labels, and what is told of splits is read; else both are left out where the
-            tables have no labels.
+        is_labelled: whether all have labels, and what they tell of splits is read; else labels may be absent, and what
+            is told of splits is not read.
 
     Raises:
         ValueError: likewise; or a label is not there where labels are needed, or marks are in some files alone.
@@ -200,9 +200,12 @@ def told_by(files: Sequence[TableFile], columns: Columns, *, is_labelled: bool =
     if not reading.is_done:
         for _ in reading.encoded():
             pass
+    ends = _ends_in(content)
+    if len(ends) != len(reading.lines) * (1 if columns.second is None else 2):
+        raise ValueError(f"{files[0].path}: changed while it was read; leave the data as they are and begin again")
     whole = _Whole(
         content,
-        _ends_in(content),
+        ends,
         tuple(file.path for file in files),
         np.array(reading.file_of, np.int32),
         np.array(reading.lines, np.int64),
