@@ -5,9 +5,10 @@ Modality:  images
 Data:      MNIST in ../shared/data/mnist
 Get:       the four idx files, gzipped or not, from https://ossci-datasets.s3.amazonaws.com/mnist; then --task.data
            FOLDER
-Hardware:  one core of an AMD EPYC with AVX-512, float32
+Hardware:  one core of an AMD EPYC, float32
 Time:      30 minutes of processor time
-Score:     99.43 % test accuracy, seed 0 (99.31 % after half of the epochs)
+Score:     99.32 % test accuracy, seed 0, with the weights that were best on the validation split; the learning rate
+           was chosen before there was one
 """
 
 from fredholm.models import ITNet, MLPConfig
