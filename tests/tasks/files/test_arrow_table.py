@@ -98,6 +98,21 @@ def test_what_is_broken_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         ArrowTable(tmp_path / "a.parquet")
 
 
+def test_a_name_in_capitals_is_one(tmp_path: Path) -> None:
+    (tmp_path / "A.PARQUET").write_bytes(columns(".parquet", text=["a", "b"]))
+    table = ArrowTable(tmp_path / "A.PARQUET")
+    assert (list(table.rows()), table.num_rows) == ([{"text": "a"}, {"text": "b"}], 2)
+    assert table.mapped(["text"]).to_pydict() == {"text": ["a", "b"]}
+
+
+def test_columns_of_one_name_are_told(tmp_path: Path) -> None:
+    table, path = pyarrow.table([["a"], ["b"]], ["text", "text"]), tmp_path / "a.arrow"
+    with pyarrow.OSFile(str(path), "wb") as file, pyarrow.ipc.new_stream(file, table.schema) as writer:
+        writer.write_table(table)
+    with refused(ValueError, "a.arrow: column 'text' is there twice; rename one"):
+        ArrowTable(path)
+
+
 @pytest.mark.parametrize("name", ["stream.arrow", "footer.arrow"])
 def test_offsets_that_leave_the_file_are_not_followed(tmp_path: Path, name: str) -> None:
     data = columns("footer" if name == "footer.arrow" else ".arrow", text=["abcd"] * 7)

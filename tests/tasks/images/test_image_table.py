@@ -136,6 +136,7 @@ def test_what_cannot_be_read_is_told(tmp_path: Path) -> None:
         ({"image": pixels, "fine": label, "coarse": label}, ["rename the one that is meant"]),
         ({"image": pixels, "label": ["x", None]}, ["row 2: column 'label': is empty; give each row a value"]),
         ({"image": cells([ENCODED[0], None]), "label": label}, ["row 2: there is no image; leave the row out"]),
+        ({"image": [pixels[0], None], "label": label}, ["row 2: there is no image; leave the row out"]),
         ({"image": cells([ENCODED[0], b"text"]), "label": label}, ["row 2: not a PNG, JPEG, BMP, WebP or TIFF image"]),
     ]
     for given, told in cases:

@@ -19,6 +19,7 @@ def save(folder: Path, *names: str) -> tuple[Path, ...]:
 
 
 def save_splits(folder: Path, *names: str) -> dict[str, tuple[Path, ...]]:
+    folder.mkdir()
     files = {name: save(folder / name, "b.arrow", "a.arrow") for name in names}
     (folder / "dataset_dict.json").write_text(json.dumps({"splits": list(names)}))
     return files
@@ -66,6 +67,10 @@ def test_what_is_not_whole_is_told(tmp_path: Path) -> None:
         save(tmp_path / name)
         (tmp_path / name / "state.json").write_text(text)
         cases[name] = "state.json"
+    for name, splits in (("number", [1, "train"]), ("outside", ["../x"]), ("outside_too", ["train", ".."])):
+        save_splits(tmp_path / name)
+        (tmp_path / name / "dataset_dict.json").write_text(json.dumps({"splits": splits}))
+        cases[name] = "is no name of a split; save the data again"
     for name, told in cases.items():
         with refused(ValueError, name, told):
             found(tmp_path / name)

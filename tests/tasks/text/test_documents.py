@@ -189,6 +189,13 @@ def test_rows_without_a_text_are_told(tmp_path: Path, kind: str) -> None:
         texts(Documents([save_rows(tmp_path, kind, a=["x"])], "file", "c"))
 
 
+def test_half_a_pair_of_surrogates_is_told_with_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "a"}\n{"text": "b\\ud800"}\n')
+    with refused(ValueError, "a.jsonl, line 2: 'text': the text is no UTF-8 at character 1"):
+        texts(Documents([path], "file"))
+
+
 def test_settings_of_other_kinds_of_text_are_refused(tmp_path: Path) -> None:
     rows = save_rows(tmp_path, ".jsonl", text=[f"line {i}" for i in range(20)])
     with refused(ValueError, "documents='line' has no effect", "each row of which is a document"):

@@ -49,9 +49,11 @@ class ArrowTable:
 
         self.path = path
         with _told(path), open_file(path) as file:
-            self.num_bytes = size_of_file(file)
-            is_parquet = path.suffix == PARQUET
-            self._schema: pyarrow.Schema = pyarrow.parquet.read_schema(file) if is_parquet else _opened(path).schema
+            self.num_bytes, self._is_parquet = size_of_file(file), path.suffix.lower() == PARQUET
+            read = pyarrow.parquet.read_schema
+            self._schema: pyarrow.Schema = read(file) if self._is_parquet else _opened(path).schema
+        if twice := [name for name in self.names if self.names.count(name) > 1]:
+            raise ValueError(f"{path}: column {twice[0]!r} is there twice; rename one")
         self._classes = _class_names(self._schema)
 
     @property
@@ -65,7 +67,7 @@ class ArrowTable:
         import pyarrow.parquet
 
         with _told(self.path):
-            if self.path.suffix != PARQUET:
+            if not self._is_parquet:
                 return sum(batch.num_rows for batch in _stretches(self.path))
             with open_file(self.path) as file:
                 return pyarrow.parquet.read_metadata(file).num_rows
@@ -96,7 +98,7 @@ class ArrowTable:
         import pyarrow
 
         with _told(self.path):
-            if self.path.suffix == ARROW:
+            if not self._is_parquet:
                 found = _opened(self.path).read_all().select(list(columns))
             else:
                 key = (str(self.path.resolve()), *FileState.of(self.path), *columns)
@@ -110,7 +112,7 @@ class ArrowTable:
 
         asked = list(columns) or None
         with _told(self.path):
-            if self.path.suffix == PARQUET:
+            if self._is_parquet:
                 with open_file(self.path) as file:
                     source = pyarrow.parquet.ParquetFile(file, buffer_size=_BUFFER, pre_buffer=False)
                     yield from source.iter_batches(_ROWS, columns=asked, use_threads=False)

@@ -93,6 +93,8 @@ def _saved(folder: Path) -> SplitFiles:
     if not (folder / SAVED_SPLITS).is_file():
         return SplitFiles({}, _shards(folder))
     names = _listed(folder / SAVED_SPLITS, "splits")
+    if odd := [name for name in names if not isinstance(name, str) or Path(name).name != name or name == ".."]:
+        raise ValueError(f"{folder / SAVED_SPLITS}: {odd[0]!r} is no name of a split; save the data again")
     if len(names) == 1:
         return SplitFiles({}, _shards(folder / names[0]))
     if others := [name for name in names if name.lower() not in SPLIT_WORDS]:

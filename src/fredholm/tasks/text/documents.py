@@ -16,6 +16,7 @@ from fredholm.tasks.files.noted import FileState, noted
 
 from .json_lines import JSONL_SUFFIXES, json_lines
 from .read import TEXT_SUFFIXES, lines_of, text_chunks
+from .tokenizer import utf8
 
 ROW_SUFFIXES = (*JSONL_SUFFIXES, *COLUMN_SUFFIXES)
 """Of files with rows, each of which is a document."""
@@ -272,6 +273,10 @@ def _of_row(found: dict[str, Any], column: str, place: str) -> Iterator[Document
     if not isinstance(text, str):
         told = "is missing" if text is None else f"is of type {type(text).__name__}"
         raise ValueError(f"{place}: {column!r} {told}; give each row a text, or name another column (text_column=)")
+    try:
+        utf8(text)
+    except ValueError as error:
+        raise ValueError(f"{place}: {column!r}: {error}") from error
     if text.strip():
         yield DocumentPart(text, True)
 
