@@ -6,7 +6,6 @@ import torch
 from torch import Tensor, nn
 
 from fredholm import IntegralOperator, kernels
-from fredholm.distributed.processes import Processes
 from fredholm.quadrature.monte_carlo import MonteCarlo
 from fredholm.quadrature.proposal import KeyProposal
 from fredholm.quadrature.shared_nodes import SharedNodes
@@ -25,7 +24,7 @@ def learner(config: TrainingConfig = CONFIG, *, poisoned: int | None = None) -> 
 
 def batch_of(task: ToyTask, start: int, size: int = 10) -> Share:
     batch = task.train_batch(torch.arange(start, start + size), torch.Generator().manual_seed(start))
-    return Share.of(batch, task, Processes())
+    return Share(batch, True, size)
 
 
 def gradients(model: nn.Module) -> list[Tensor]:

@@ -178,8 +178,8 @@ def proposal_gradients() -> dict[str, Tensor]:
     learner = Learner(task, CONFIG, num_steps=20, processes=current())
     readout = next(p for name, p in learner.model.named_parameters() if name.endswith("readout.weight"))
     nn.init.normal_(readout, generator=torch.Generator().manual_seed(1))
-    batch = task.train_batch(torch.arange(10), torch.Generator().manual_seed(0))
-    learner.update(Share.of(batch, task, current()), 0)
+    rows = task.train_batch_rows(torch.arange(10), current().rows(10), torch.Generator().manual_seed(0))
+    learner.update(Share(rows, True, 10), 0)
     return {name: p.grad for name, p in learner.model.named_parameters() if p.grad is not None}
 
 

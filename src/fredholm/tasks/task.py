@@ -300,6 +300,19 @@ class Task(ABC):
     def train_batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
         """The training examples ``indices`` (B,), augmented with draws from ``generator`` alone."""
 
+    def train_batch_rows(self, indices: Tensor, rows: slice, generator: torch.Generator) -> Batch:
+        """Some rows of `train_batch`, which one of several processes computes.
+
+        Here the whole batch is made and cut. A task whose examples are costly to read makes the rows alone, with the
+        draws of the whole batch.
+
+        Args:
+            indices: of all examples of the batch, (B,).
+            rows: of these, one or more, with both ends.
+            generator: as in `train_batch`.
+        """
+        return {name: tensor[rows] for name, tensor in self.train_batch(indices, generator).items()}
+
     def initialise(self, model: nn.Module, device: torch.device) -> None:  # noqa: B027 - most have none
         """Sets in a new model what is computed from the training split rather than learnt in steps.
 
@@ -312,7 +325,7 @@ class Task(ABC):
 
     @abstractmethod
     def num_targets(self, batch: Batch) -> int:
-        """How many terms the batch's loss sums (examples, tokens, ...)."""
+        """How many terms the batch's loss sums (examples, tokens, ...); of a batch in parts the sum of theirs."""
 
     @abstractmethod
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:

@@ -21,24 +21,14 @@ from .random_state import derived_generator
 
 
 class Share(NamedTuple):
-    """What a process computes of a batch, and what its loss is divided by."""
+    """What a process computes of a batch."""
 
     rows: Batch
     """Its examples; where a batch has fewer than there are processes, one of another's that does not count."""
     counts: bool
     """Whether they count."""
     num_examples: int
-    """Of the whole batch, as below."""
-    num_targets: int
-
-    @classmethod
-    def of(cls, batch: Batch, task: Task, processes: Processes) -> "Share":
-        """A process's share of a whole batch."""
-        count = len(next(iter(batch.values())))
-        rows = processes.rows(count)
-        counts = rows.start < rows.stop
-        own = {name: tensor[rows] if counts else tensor[:1] for name, tensor in batch.items()}
-        return cls(own, counts, count, task.num_targets(batch))
+    """Of the whole batch."""
 
 
 @final
@@ -70,12 +60,19 @@ class EpochBatches(Dataset[Share]):
         return len(self.indices)
 
     def __getitem__(self, number: int) -> Share:
-        return Share.of(self.whole(number), self._task, self._processes)
+        indices = self.indices[number]
+        rows = self._processes.rows(len(indices))
+        counts = rows.start < rows.stop
+        own = self._task.train_batch_rows(indices, rows if counts else slice(0, 1), self._draws(number))
+        return Share(own, counts, len(indices))
 
     def whole(self, number: int) -> Batch:
         """A batch with the examples of all processes."""
+        return self._task.train_batch(self.indices[number], self._draws(number))
+
+    def _draws(self, number: int) -> torch.Generator:
         # A third key number: the augmentation's stream is neither the permutation's nor another batch's.
-        return self._task.train_batch(self.indices[number], derived_generator(*self._key, number))
+        return derived_generator(*self._key, number)
 
 
 @final

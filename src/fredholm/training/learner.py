@@ -203,6 +203,8 @@ class Learner:
         # as many parts on every process, of which each must take part in all
         largest = -(-share.num_examples // self._processes.size)
         num_parts = min(self._config.accumulation, largest)
+        own_targets = self._task.num_targets(share.rows) * share.counts
+        num_targets = max(1, int(self._processes.sum_(torch.tensor(own_targets))))  # a batch may have none
         parts = zip(*(tensor.tensor_split(num_parts) for tensor in share.rows.values()), strict=True)
         losses = []
         for number, tensors in enumerate(parts, start=1):
@@ -210,17 +212,17 @@ class Learner:
             rows = tensors if len(tensors[0]) else [tensor[:1] for tensor in share.rows.values()]
             part = move(dict(zip(share.rows, rows, strict=True)), self.device)
             with without_meeting(self._called) if number < num_parts else contextlib.nullcontext():
-                whole, loss = self._called(self._losses, part, share)
+                whole, loss = self._called(self._losses, part, num_targets, share.num_examples)
                 # the mean over processes of as many times the sum is their sum
                 (whole * (self._processes.size if counts else 0)).backward()
             losses.append(loss.detach() * counts)
         return float(self._processes.sum_(torch.stack(losses).sum()))
 
-    def _losses(self, model: nn.Module, part: Batch, share: Share) -> tuple[Tensor, Tensor]:
-        """What a part adds to the batch's mean loss with what is learned beside it, and without."""
+    def _losses(self, model: nn.Module, part: Batch, num_targets: int, num_examples: int) -> tuple[Tensor, Tensor]:
+        """What a part adds to the mean loss of a batch with what is learned beside it, and without."""
         dtype = self._config.dtype
         autocast = torch.autocast(self.device.type, dtype=dtype, enabled=dtype != torch.float32)
         with autocast, collect_auxiliary_losses() as beside:
-            loss = self._task.loss(model, part) / share.num_targets
-        weight = len(next(iter(part.values()))) / share.num_examples
+            loss = self._task.loss(model, part) / num_targets
+        weight = len(next(iter(part.values()))) / num_examples
         return torch.stack([loss.float(), *(weight * extra.float() for extra in beside)]).sum(), loss

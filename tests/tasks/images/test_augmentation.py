@@ -108,6 +108,30 @@ def test_generators(config: Config) -> None:
     assert not torch.equal(plain.get_state(), generator(3).get_state())
 
 
+@pytest.mark.parametrize("config", [Config(), *EACH, EVERYTHING], ids=name_of)
+@pytest.mark.parametrize("size", [1, 4, 37])  # 4: as many images as a shape has numbers
+def test_some_images_are_those_of_the_whole_and_few_others_are_read(config: Config, size: int) -> None:
+    images, labels = batch(size, channels=3)
+    after_whole = generator(7)
+    whole_images, whole_targets = Augmentation(config, classes(5))(images, labels, after_whole)
+    for wanted in (*torch.arange(size).split(5), torch.arange(size)[::3].flip(0)):
+        read: list[Tensor] = []
+
+        def images_of(places: Tensor, read: list[Tensor] = read) -> Tensor:
+            read.append(places)
+            return images[places]
+
+        given_generator = generator(7)
+        found, targets = Augmentation(config, classes(5)).some(wanted, images_of, images.shape, labels, given_generator)
+        assert torch.equal(found, whole_images[wanted])
+        assert torch.equal(targets, whole_targets[wanted])
+        (places,) = read
+        mixes = config.mixup_alpha > 0 or config.cutmix_alpha > 0
+        assert len(places) <= (2 if mixes else 1) * len(wanted)
+        assert torch.isin(wanted, places).all()
+        assert torch.equal(given_generator.get_state(), after_whole.get_state())  # what follows draws alike
+
+
 def batch_without_draws() -> tuple[Tensor, Tensor]:
     return torch.linspace(0, 1, 32 * 64).view(32, 1, 8, 8), torch.arange(32) % 5
 

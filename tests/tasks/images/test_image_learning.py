@@ -115,6 +115,27 @@ def test_augmentation_draws_from_the_given_generator_alone() -> None:
         assert not torch.equal(first[name], other[name])
 
 
+@pytest.mark.parametrize(
+    ("augmentation", "most"), [(Augmentation.Config(shift=0.2), 4), (Augmentation.Config(mixup_alpha=0.4), 8)]
+)
+def test_a_process_reads_its_own_images_alone_and_those_that_are_mixed_into_them(
+    augmentation: Augmentation.Config, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = dataclasses.replace(CONFIG, augmentation=augmentation).build()
+    read, plain = list[Tensor](), type(task.splits.train).images
+
+    def images(part: InMemoryImages, indices: Tensor) -> Tensor:
+        read.append(indices)
+        return plain(part, indices)
+
+    monkeypatch.setattr(type(task.splits.train), "images", images)
+    indices = torch.arange(16).flip(0)
+    task.train_batch_rows(indices, slice(8, 12), generator())
+    (found,) = read
+    assert len(found) <= most
+    assert torch.isin(indices[8:12], found).all()
+
+
 def test_the_loss_is_the_sum_of_cross_entropies_and_the_metrics_are_right(task: ImageLearning) -> None:
     logits = torch.tensor([[2.0, 0, 0] + [0] * 7, [0, 3.0, 0] + [0] * 7, [0, 0, 1.0] + [0] * 7])
 

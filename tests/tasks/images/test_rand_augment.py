@@ -6,8 +6,9 @@ from fredholm.tasks.images.rand_augment import MAX_MAGNITUDE, MAX_OPS, _policy, 
 
 
 def apply(images: Tensor, num_ops: int = 2, magnitude: int = 9) -> Tensor:
-    _, channels, height, width = images.shape
-    return rand_augment(num_ops, magnitude, channels=channels, height=height, width=width)(images)
+    count, channels, height, width = images.shape
+    change = rand_augment(num_ops, magnitude, channels=channels, height=height, width=width)
+    return change(images.shape)(images, torch.arange(count))
 
 
 @pytest.mark.pairs

@@ -17,6 +17,7 @@ from fredholm.storage.config_json import from_json, to_json
 from fredholm.tasks import Segmentation, Task
 from fredholm.tasks.masks import read_mask, segmentation
 from fredholm.tasks.masks.augmentation import MaskAugmentation
+from fredholm.tasks.masks.mask_set import MaskedImages
 from fredholm.tasks.outputs import Outputs
 from fredholm.tasks.splits.splits import HeldOut
 from fredholm.tasks.targets import ElementTarget
@@ -106,6 +107,24 @@ def test_training_asks_at_pixels_with_their_labels(tmp_path: Path) -> None:
     assert torch.equal(every["targets"], masks.flatten(1))
 
 
+def test_a_process_reads_its_own_images_and_masks_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    task = config(tmp_path, num_pixels=20).build()
+    indices, read = torch.tensor([4, 0, 1, 3]), list[list[int]]()
+    for name in ("images", "masks"):
+        plain = getattr(MaskedImages, name)
+
+        def noted(part: MaskedImages, indices: Tensor, plain: Any = plain) -> Tensor:
+            read.append(indices.tolist())
+            return plain(part, indices)
+
+        monkeypatch.setattr(MaskedImages, name, noted)
+    whole = task.train_batch(indices, drawn())
+    read.clear()
+    own = task.train_batch_rows(indices, slice(1, 3), drawn())
+    assert read == [[0, 1], [0, 1]]
+    assert all(torch.equal(own[name], whole[name][1:3]) for name in whole)
+
+
 def test_pixels_without_a_label_are_asked_last_and_count_nowhere(tmp_path: Path) -> None:
     images, masks = squares(12, (8, 8))
     masks[:6, :4], masks[0] = 255, 255
@@ -118,7 +137,7 @@ def test_pixels_without_a_label_are_asked_last_and_count_nowhere(tmp_path: Path)
     model = noisy_model(task)
     none = task.train_batch(torch.tensor([0]), drawn())
     assert bool((none["targets"] == -100).all())
-    assert (task.num_targets(none), float(task.loss(model, none).detach())) == (1, 0.0)
+    assert (task.num_targets(none), float(task.loss(model, none).detach())) == (0, 0.0)
     found = score_split(task, "valid", model, batch_size=2, device=CPU, dtype=torch.float32)
     test = task.held_out_batch("valid", torch.arange(3))
     known = test["targets"][:, :, 5:]

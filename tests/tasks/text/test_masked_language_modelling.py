@@ -79,7 +79,7 @@ def test_padding_hides_nothing_else_in_evaluation(tmp_path: Path) -> None:
 def test_a_batch_with_nothing_to_tell_has_a_loss(tmp_path: Path) -> None:
     task = config(tmp_path).build()
     batch = {name: tensor[:1, :1] for name, tensor in task.held_out_batch("test", torch.arange(1)).items()}
-    assert task.num_targets(batch) == 1
+    assert task.num_targets(batch) == 0
     assert float(task.loss(task.model(), batch).detach()) == 0
 
 

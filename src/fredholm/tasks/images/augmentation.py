@@ -10,7 +10,8 @@ from torch import Tensor
 from fredholm._settings import refuse_idle
 from fredholm.tasks.targets import Target
 
-from .mixing import mix
+from .kornia_changes import Change, of_kornia
+from .mixing import drawn_blend
 from .rand_augment import MAX_MAGNITUDE, MAX_OPS, rand_augment
 
 
@@ -113,7 +114,7 @@ class Augmentation:
                 raise ImportError('augmentation uses kornia; get it with: pip install "fredholm[augment]"') from error
         self.config = config
         self.target = target
-        self._transforms: list[Callable[[Tensor], Tensor]] = []
+        self._changes: list[Change] = []
         self._shape: tuple[int, int, int] | None = None
 
     def __call__(self, images: Tensor, targets: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -134,14 +135,44 @@ class Augmentation:
             ValueError: a shape is wrong.
         """
         self._check(images, targets)
+        return self.some(torch.arange(len(images)), lambda places: images[places], images.shape, targets, generator)
+
+    @torch.no_grad()
+    def some(
+        self,
+        wanted: Tensor,
+        read: Callable[[Tensor], Tensor],
+        shape: torch.Size,
+        targets: Tensor,
+        generator: torch.Generator,
+    ) -> tuple[Tensor, Tensor]:
+        """Some images of an augmented batch, equal to those of the whole; few others are read.
+
+        Args:
+            wanted: their places in the batch, int64 ``(n,)``.
+            read: gives the images of some places, of which no other is needed; see above.
+            shape: of the whole batch, ``(B, C, H, W)``.
+            targets: of the whole batch, ``(B, ...)``.
+            generator: likewise, which draws for the whole batch.
+
+        Returns:
+            Images ``(n, C, H, W)`` and targets ``(n, ...)``, as above.
+        """
         seed = int(torch.randint(2**63 - 1, (), generator=generator, device=generator.device))
-        targets = self.target.soft(targets, self.config.label_smoothing)
+        config = self.config
+        targets = self.target.soft(targets, config.label_smoothing)
         # kornia and Beta draw from the global CPU generator; the other devices' generators are never touched
-        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)
-            for transform in self._transforms_for(images):
-                images = transform(images)
-            return mix(images, targets, self.config.mixup_alpha, self.config.cutmix_alpha)
+            changes = [change(shape) for change in self._changes_for(shape)]
+            blend = drawn_blend(shape, config.mixup_alpha, config.cutmix_alpha)
+            places = wanted if blend is None else blend.needed(wanted)
+            images = read(places)
+            for change in changes:
+                images = change(images, places)
+        if blend is None:
+            return images, targets[wanted.to(targets.device)]
+        return blend.images(images, places, wanted), blend.targets(targets, wanted)
 
     def _check(self, images: Tensor, targets: Tensor) -> None:
         if not images.is_floating_point():
@@ -151,28 +182,28 @@ class Augmentation:
         if len(targets) != len(images):
             raise ValueError(f"targets have shape {tuple(targets.shape)}; pass one for each of {len(images)} images")
 
-    def _transforms_for(self, images: Tensor) -> list[Callable[[Tensor], Tensor]]:
-        _, channels, height, width = images.shape
+    def _changes_for(self, shape: torch.Size) -> list[Change]:
+        _, channels, height, width = shape
         if self._shape != (channels, height, width):
-            self._transforms = _build(self.config, channels, height, width) if self.config.changes_images else []
+            self._changes = _build(self.config, channels, height, width) if self.config.changes_images else []
             self._shape = (channels, height, width)
-        return self._transforms
+        return self._changes
 
 
-def _build(config: Augmentation.Config, channels: int, height: int, width: int) -> list[Callable[[Tensor], Tensor]]:
+def _build(config: Augmentation.Config, channels: int, height: int, width: int) -> list[Change]:
     from kornia import augmentation as kornia
 
-    transforms: list[Callable[[Tensor], Tensor]] = []
+    changes: list[Change] = []
     if config.horizontal_flip:
-        transforms.append(kornia.RandomHorizontalFlip(p=config.horizontal_flip))
+        changes.append(of_kornia(kornia.RandomHorizontalFlip(p=config.horizontal_flip)))
     if config.crop_padding:
-        transforms.append(kornia.RandomCrop((height, width), padding=config.crop_padding, p=1.0))
+        changes.append(of_kornia(kornia.RandomCrop((height, width), padding=config.crop_padding, p=1.0)))
     if config.has_affine:
         shift = (config.shift, config.shift)
-        transforms.append(kornia.RandomAffine(config.rotation, translate=shift, scale=config.scale, p=1.0))
+        changes.append(of_kornia(kornia.RandomAffine(config.rotation, translate=shift, scale=config.scale, p=1.0)))
     if config.rand_augment_ops:
         num_ops, magnitude = config.rand_augment_ops, config.rand_augment_magnitude
-        transforms.append(rand_augment(num_ops, magnitude, channels=channels, height=height, width=width))
+        changes.append(rand_augment(num_ops, magnitude, channels=channels, height=height, width=width))
     if config.random_erasing:
-        transforms.append(kornia.RandomErasing(p=config.random_erasing))
-    return transforms
+        changes.append(of_kornia(kornia.RandomErasing(p=config.random_erasing)))
+    return changes

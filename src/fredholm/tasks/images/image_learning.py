@@ -256,8 +256,18 @@ class ImageLearning(TargetTask[ImageDataset]):
 
     def train_batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
         """``images`` (B, C, H, W), standardised, and ``targets``, softened by the augmentation."""
+        return self.train_batch_rows(indices, slice(0, len(indices)), generator)
+
+    def train_batch_rows(self, indices: Tensor, rows: slice, generator: torch.Generator) -> Batch:
+        """See `Task.train_batch_rows`: no images are read but those, and the ones that are mixed into them."""
         part = self.splits.train
-        augmented, targets = self._augment(part.images(indices) / 255, self._targets(part, indices), generator)
+        augmented, targets = self._augment.some(
+            torch.arange(len(indices))[rows],
+            lambda places: part.images(indices[places]) / 255,
+            torch.Size((len(indices), self._facts.channels, *part.image_size)),
+            self._targets(part, indices),
+            generator,
+        )
         return {"images": self._standardise(augmented), "targets": targets}
 
     def held_out_batch(self, split: HeldOut, indices: Tensor) -> Batch:

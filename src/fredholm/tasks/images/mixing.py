@@ -8,30 +8,54 @@ Mixup (Zhang et al., 2018): m = l everywhere. CutMix (Yun et al., 2019): m = 0 i
 outside. In both l ~ Beta(α, α).
 """
 
+from typing import NamedTuple, final
+
 import torch
 from torch import Tensor
 from torch.distributions import Beta
 
 
-def mix(images: Tensor, targets: Tensor, mixup_alpha: float, cutmix_alpha: float) -> tuple[Tensor, Tensor]:
-    """Blend every image of a batch, and its target, with another image of the batch.
+@final
+class Blend(NamedTuple):
+    """How each image of a batch is blended with another one."""
+
+    partner: Tensor
+    """π, int64 ``(B,)``."""
+    stays: Tensor
+    """m, float64 ``(B, H, W)``, or ``(B, 1, 1)`` where it is the same everywhere."""
+
+    def needed(self, wanted: Tensor) -> Tensor:
+        """Which images the blends at some places are made of, int64, ascending."""
+        return torch.cat([wanted, self.partner[wanted]]).unique()
+
+    def images(self, images: Tensor, places: Tensor, wanted: Tensor) -> Tensor:
+        """x' ``(n, C, H, W)`` at the places `wanted`, of x at `places`, those that are `needed`."""
+        own, other = (torch.searchsorted(places, each).to(images.device) for each in (wanted, self.partner[wanted]))
+        pixel_share = self.stays[wanted].to(images).unsqueeze(1)  # (n, 1, H, W), or (n, 1, 1, 1) for Mixup alone
+        return torch.lerp(images[other], images[own], pixel_share)
+
+    def targets(self, targets: Tensor, wanted: Tensor) -> Tensor:
+        """t' ``(n, K)`` at the places `wanted`, of t ``(B, K)``."""
+        own, other = wanted.to(targets.device), self.partner[wanted].to(targets.device)
+        image_share = self.stays[wanted].mean((1, 2)).to(targets).unsqueeze(1)  # (n, 1)
+        return torch.lerp(targets[other], targets[own], image_share)
+
+
+def drawn_blend(shape: torch.Size, mixup_alpha: float, cutmix_alpha: float) -> Blend | None:
+    """Draws how to blend a batch, from torch's CPU generator; None where neither form is on.
 
     Every image draws its own l and box; where both forms are on, each image takes either with equal chance. As in the
     source a box has its centre anywhere in the image and is cut off at the border; λ is the share of pixels that truly
-    stays. All draws come from torch's CPU generator.
+    stays.
 
     Args:
-        images: floating ``(B, C, H, W)``.
-        targets: floating ``(B, K)``.
+        shape: of the images, ``(B, C, H, W)``.
         mixup_alpha: the α of Mixup; 0 turns it off.
         cutmix_alpha: the α of CutMix; 0 turns it off.
-
-    Returns:
-        The new images and targets, of the same shapes and types.
     """
-    num_images, _, height, width = images.shape
+    num_images, _, height, width = shape
     if mixup_alpha == 0 and cutmix_alpha == 0:
-        return images, targets
+        return None
     if cutmix_alpha == 0:
         stays = _mixup_shares(num_images, mixup_alpha)
     elif mixup_alpha == 0:
@@ -40,11 +64,7 @@ def mix(images: Tensor, targets: Tensor, mixup_alpha: float, cutmix_alpha: float
         either = torch.rand(num_images, 1, 1) < 0.5
         mixup_stays = _mixup_shares(num_images, mixup_alpha)
         stays = torch.where(either, mixup_stays, _cutmix_shares(num_images, height, width, cutmix_alpha))
-    partner = torch.randperm(num_images).to(images.device)
-    pixel_share = stays.to(images).unsqueeze(1)  # (B, 1, H, W), or (B, 1, 1, 1) for Mixup alone
-    image_share = stays.mean((1, 2)).to(targets).unsqueeze(1)  # (B, 1)
-    mixed_images = torch.lerp(images[partner], images, pixel_share)
-    return mixed_images, torch.lerp(targets[partner], targets, image_share)
+    return Blend(torch.randperm(num_images), stays)
 
 
 def _mixup_shares(num_images: int, alpha: float) -> Tensor:  # (B, 1, 1)

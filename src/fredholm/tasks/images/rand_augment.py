@@ -5,18 +5,15 @@ every operation grows with m (the source's 0.1 + 1.8 m/30 does nothing at m = 15
 operations serves 16 neighbours in a batch, because kornia applies an operation to a whole tensor.
 """
 
-from collections.abc import Callable
-
-import torch
-from torch import Tensor
+from .kornia_changes import Change, in_groups, of_kornia
 
 MAX_MAGNITUDE = 30
 MAX_OPS = 11  # what a grey image can go through: all but colour, and sharpness where there are 3x3 pixels
 _GROUP = 16
 
 
-def rand_augment(num_ops: int, magnitude: int, *, channels: int, height: int, width: int) -> Callable[[Tensor], Tensor]:
-    """Return the map of ``(B, C, H, W)`` images in [0, 1] to images of the same shape and range.
+def rand_augment(num_ops: int, magnitude: int, *, channels: int, height: int, width: int) -> Change:
+    """A change of images in [0, 1] to images of the same shape and range.
 
     Args:
         num_ops: operations an image goes through, 1 to 11.
@@ -29,7 +26,7 @@ def rand_augment(num_ops: int, magnitude: int, *, channels: int, height: int, wi
 
     policy = _policy(magnitude, channels == 3, min(height, width) >= 3)
     operations = RandAugment(num_ops, magnitude, policy=[[operation] for operation in policy])
-    return lambda images: torch.cat([operations(group) for group in images.split(_GROUP)])
+    return in_groups(of_kornia(operations), _GROUP)
 
 
 def _policy(

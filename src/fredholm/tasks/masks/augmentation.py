@@ -1,7 +1,6 @@
 """Random changes to images that move their masks along."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, final
 
@@ -10,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fredholm._settings import refuse_idle
+from fredholm.tasks.images.kornia_changes import Change, of_kornia
 
 COLOURS = ("brightness", "contrast", "saturation", "hue")
 
@@ -98,13 +98,25 @@ class MaskAugmentation:
 
     def __call__(self, given: Masked, generator: torch.Generator) -> Masked:
         """The images and masks changed, by draws from ``generator`` alone; torch's own generators stay as they were."""
+        count = len(given.images)
+        return self.some(given, torch.arange(count), count, generator)
+
+    def some(self, given: Masked, places: Tensor, batch_size: int, generator: torch.Generator) -> Masked:
+        """Some images of a batch, and their masks, changed as in the whole batch.
+
+        Args:
+            given: those images and masks, `(n, ...)`.
+            places: theirs in the batch, int64 `(n,)`.
+            batch_size: of the whole.
+            generator: as above; draws for the whole batch.
+        """
         images, masks = given
-        config, batch = self._config, len(images)
+        config = self._config
         if config.crops:
-            images, masks = _cropped(images, masks, _boxes(config, batch, generator))
+            images, masks = _cropped(images, masks, _boxes(config, batch_size, generator)[places])
         for dim, chance in ((-1, config.horizontal_flip), (-2, config.vertical_flip)):
             if chance:
-                mirrored = torch.rand(batch, generator=generator) < chance
+                mirrored = (torch.rand(batch_size, generator=generator) < chance)[places]
                 images = torch.where(mirrored[:, None, None, None], images.flip(dim), images)
                 masks = torch.where(mirrored[:, None, None], masks.flip(dim), masks)
         if self._colours:
@@ -113,7 +125,7 @@ class MaskAugmentation:
             with torch.no_grad(), torch.random.fork_rng(devices=[]):
                 torch.default_generator.manual_seed(seed)
                 for change in self._colours:
-                    images = change(images)
+                    images = change(torch.Size((batch_size, *images.shape[1:])))(images, places)
         return Masked(images, masks)
 
 
@@ -141,20 +153,20 @@ def _cropped(images: Tensor, masks: Tensor, boxes: Tensor) -> tuple[Tensor, Tens
     return changed, masks[entry, row[:, :, None], column[:, None, :]]
 
 
-def _colours(config: MaskAugmentation.Config) -> list[Callable[[Tensor], Tensor]]:
+def _colours(config: MaskAugmentation.Config) -> list[Change]:
     if not any(getattr(config, name) for name in COLOURS):
         return []
     try:
         from kornia import augmentation as kornia
     except ImportError as error:
         raise ImportError('augmentation uses kornia; get it with: pip install "fredholm[augment]"') from error
-    changes: list[Callable[[Tensor], Tensor]] = []
+    changes: list[Change] = []
     if config.brightness:
-        changes.append(kornia.RandomBrightness((1 - config.brightness, 1 + config.brightness), p=1.0))
+        changes.append(of_kornia(kornia.RandomBrightness((1 - config.brightness, 1 + config.brightness), p=1.0)))
     if config.contrast:
-        changes.append(kornia.RandomContrast((1 - config.contrast, 1 + config.contrast), p=1.0))
+        changes.append(of_kornia(kornia.RandomContrast((1 - config.contrast, 1 + config.contrast), p=1.0)))
     if config.saturation:
-        changes.append(kornia.RandomSaturation((1 - config.saturation, 1 + config.saturation), p=1.0))
+        changes.append(of_kornia(kornia.RandomSaturation((1 - config.saturation, 1 + config.saturation), p=1.0)))
     if config.hue:
-        changes.append(kornia.RandomHue((-config.hue, config.hue), p=1.0))
+        changes.append(of_kornia(kornia.RandomHue((-config.hue, config.hue), p=1.0)))
     return changes

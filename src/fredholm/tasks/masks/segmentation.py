@@ -275,14 +275,20 @@ class Segmentation(TargetTask[MaskedImages], DividedTask[MaskedImages]):
 
         Targets are `UNKNOWN` where no class is known; those pixels are drawn only where an image has too few others.
         """
-        train = self.splits.train
-        images, masks = self._augment(Masked(train.images(indices) / 255, train.masks(indices)), generator)
+        return self.train_batch_rows(indices, slice(0, len(indices)), generator)
+
+    def train_batch_rows(self, indices: Tensor, rows: slice, generator: torch.Generator) -> Batch:
+        """See `Task.train_batch_rows`: no other images and masks are read."""
+        train, batch_size = self.splits.train, len(indices)
+        own = torch.arange(batch_size)[rows]
+        given = Masked(train.images(indices[own]) / 255, train.masks(indices[own]))
+        images, masks = self._augment.some(given, own, batch_size, generator)
         height, width = masks.shape[1:]
         labels = masks.flatten(1).long()
         count = height * width if self.config.num_pixels is None else min(self.config.num_pixels, height * width)
         pixel = torch.arange(height * width).expand(len(labels), -1)
         if count < height * width:
-            key = torch.rand(labels.shape, generator=generator)
+            key = torch.rand(batch_size, height * width, generator=generator)[own]
             pixel = torch.where(labels == IGNORED, -1.0, key).topk(count, dim=1).indices
             labels = labels.gather(1, pixel)
         pos = torch.stack([(pixel // width + 0.5) / height, (pixel % width + 0.5) / width], dim=-1)

@@ -65,8 +65,8 @@ class ElementTarget(LogitsOfClasses):
         return tuple(OBJECTIVES[name] for name in ("mean_iou", "accuracy", "balanced_accuracy"))
 
     def count(self, targets: Tensor) -> int:
-        """How many are known, or 1 where none is: the loss of none is 0."""
-        return max(1, int((targets != UNKNOWN).sum()))
+        """How many are known."""
+        return int((targets != UNKNOWN).sum())
 
     def soft(self, targets: Tensor, smoothing: float) -> Tensor:
         """Shares of the classes `(..., K)`, as for a class of examples; all are 0 where the class is not known."""

@@ -261,8 +261,8 @@ class MaskedLanguageModelling(TextTask):
         return Shown(name=f"block {index}", views=(TextView(parts=tuple(parts)),))
 
     def num_targets(self, batch: Batch) -> int:
-        """One per token that is to be predicted; 1 where there is none, as in a batch of unknown tokens alone."""
-        return max(1, int((batch["targets"] != IGNORED).sum()))
+        """One per token that is to be predicted."""
+        return int((batch["targets"] != IGNORED).sum())
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         """Cross-entropy in nats, summed over the tokens that are to be predicted."""
