@@ -354,7 +354,10 @@ ROWS: dict[str, Row] = {
             "causal, one kv head": {"num_kv_heads": 1, "is_causal": True},
             "without bias": {"bias": False},
             "softplus features": {"feature_map": _softplus},
+            "rotary": {"rotary": kernels.Rotary(10.0)},
+            "causal, rotary, one kv head": {"rotary": kernels.Rotary(10.0), "num_kv_heads": 1, "is_causal": True},
         },
+        needs=lambda kernel: Needs(order=_option(kernel, "rotary") is not None),
     ),
     "InfiniteAttention": Row(
         kernels.InfiniteAttention,

@@ -517,7 +517,12 @@ KERNELS = [
         ATTENTIONS | {"kdim": (3,), "vdim": (3,), "scale": (0.3,), "rotary": (kernels.Rotary(10.0),)},
         kernel,
     ),
-    Subject(kernels.LinearAttention, ATTENTION, ATTENTIONS | {"feature_map": (torch.relu,)}, kernel),
+    Subject(
+        kernels.LinearAttention,
+        ATTENTION,
+        ATTENTIONS | {"feature_map": (torch.relu,), "rotary": (kernels.Rotary(10.0),)},
+        kernel,
+    ),
     Subject(
         kernels.UnnormalisedAttention,
         ATTENTION,

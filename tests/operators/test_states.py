@@ -14,6 +14,9 @@ KERNELS = {
     "MLP": lambda: kernels.MLP(4, 2, width=5, inputs=PAIR_CONTENT, is_causal=True),
     "attention": lambda: kernels.Attention(4, 2, is_causal=True),
     "linear attention": lambda: kernels.LinearAttention(4, 2, is_causal=True),
+    "linear attention with rotary positions": lambda: kernels.LinearAttention(
+        4, 2, is_causal=True, rotary=kernels.Rotary(10.0)
+    ),
     "factorised infinite attention": lambda: kernels.FactorisedInfiniteAttention(4, 2, is_causal=True),
     "low rank": lambda: kernels.LowRankMLP(4, 2, rank=3, width=5, inputs=CONTENT, is_causal=True),
     "separable": lambda: kernels.SeparableMLP(4, 2, width=5, inputs=CONTENT, is_causal=True),
@@ -70,7 +73,8 @@ def test_chunks_carry_their_state_and_its_gradient(name):
         torch.testing.assert_close(torch.autograd.grad(joined.square().sum(), u)[0], expected, atol=1e-10, rtol=0)
 
 
-SUMS_OVER_THE_PAST = ("attention", "linear attention", "factorised infinite attention", "low rank", "separable")
+COUNTED = "linear attention with rotary positions"
+SUMS_OVER_THE_PAST = ("attention", "linear attention", COUNTED, "factorised infinite attention", "low rank", "separable")
 RESETS = [(name, StepLoop()) for name in KERNELS if name not in CACHES]
 RESETS += [(name, AUTO) for name in KERNELS if name not in (*CACHES, *SUMS_OVER_THE_PAST)]
 
@@ -89,7 +93,7 @@ def test_a_reset_starts_a_new_sequence(name, route):
 
 
 @pytest.mark.parametrize("route", [AUTO, StepLoop()], ids=["auto", "loop"])
-@pytest.mark.parametrize("name", [name for name in KERNELS if name not in CACHES])
+@pytest.mark.parametrize("name", [name for name in KERNELS if name not in (*CACHES, COUNTED)])
 def test_points_that_do_not_exist_leave_the_state_as_it_is(name, route):
     op, u = operator(name, evaluation=route), torch.randn(1, 6, 4, dtype=torch.float64)
     kept = torch.tensor([True, False, True, True, False, False])
@@ -99,6 +103,20 @@ def test_points_that_do_not_exist_leave_the_state_as_it_is(name, route):
     assert not out[:, ~kept].any()
     for one, other in zip(end, expected_end, strict=True):
         torch.testing.assert_close(one, other, atol=1e-12, rtol=0)
+
+
+def test_places_count_points_that_do_not_exist() -> None:
+    op, u = operator(COUNTED), torch.randn(1, 6, 4, dtype=torch.float64)
+    kept = torch.tensor([True, False, True, True, False, True])
+    out, end = op.scan(u, Sequence(6, mask=kept))
+    torch.testing.assert_close(out, op(u, Sequence(6, mask=kept)), atol=1e-12, rtol=0)
+    first, state = op.scan(u[:, :2], Sequence(2, mask=kept[:2]))
+    second, other_end = op.scan(u[:, 2:], Sequence(4, mask=kept[2:]), state=state)
+    torch.testing.assert_close(torch.cat([first, second], 1), out, atol=1e-12, rtol=0)
+    for one, other in zip(end, other_end, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-12, rtol=0)
+    with refused(ValueError, "rotary places count points that do not exist"):
+        operator(COUNTED, evaluation=StepLoop())(u, Sequence(6, mask=kept))
 
 
 def test_refuses_states_that_do_not_fit():

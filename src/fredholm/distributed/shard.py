@@ -78,6 +78,11 @@ class Shard(Domain):
         return self._whole
 
     @property
+    def held(self) -> slice:
+        """See `Domain.held`."""
+        return slice(self.start, self.start + self.num_points)
+
+    @property
     def rank(self) -> int:
         """The place of this process among those that hold a part."""
         return dist.get_rank(self.group)

@@ -141,6 +141,11 @@ class Domain(abc.ABC):
         return None
 
     @property
+    def held(self) -> slice:
+        """Which points of `whole` these are; all, where there is none."""
+        return slice(0, self.num_points)
+
+    @property
     def counts(self) -> Tensor:
         """Mass of each point for a kernel that counts points, `(N,)` or `(B, N)`.
 

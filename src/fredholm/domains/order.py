@@ -71,7 +71,7 @@ def order_times(query_domain: Domain, domain: Domain) -> tuple[Tensor, Tensor]:
     """
     if query_domain.times is not None and domain.times is not None:
         return torch.atleast_2d(query_domain.times), torch.atleast_2d(domain.times)
-    num_queries, num_points = query_domain.num_points, domain.num_points
+    num_queries, num_points = (each.num_points for each in (query_domain.whole or query_domain, domain.whole or domain))
     places = torch.arange(num_points, dtype=torch.float64, device=domain.device)
     asked = torch.arange(num_queries, dtype=torch.float64, device=domain.device) + (num_points - num_queries)
-    return asked[None], places[None]
+    return asked[None, query_domain.held], places[None, domain.held]

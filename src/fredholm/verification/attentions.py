@@ -99,12 +99,12 @@ def _grouped() -> Equality:
 
 
 def _linear_attention(variant: str, *, is_causal: bool) -> Equality:
-    kernel = LinearAttention(6, 2, is_causal=is_causal)
+    kernel, line = LinearAttention(6, 2, is_causal=is_causal), Sequence(KEYS)
     operator = operator_of(kernel)
     u = torch.randn(BATCH, KEYS, 6, dtype=torch.float64, requires_grad=True)
 
     def expected() -> Tensor:
-        phi, psi, value = kernel.feature_map_form(u, u)
+        phi, psi, value = kernel.feature_map_form(u, line, u, line)
         rows = []
         for i in range(KEYS):
             seen = i + 1 if is_causal else KEYS

@@ -10,6 +10,7 @@ from torch import Tensor
 from fredholm.evaluation.evaluation import Integral, StatefulRoute
 from fredholm.evaluation.running_sums import causal_sums, order_refusals, reset_refusals
 from fredholm.kernels import FeatureMapped, State, ValueMixing
+from fredholm.kernels.attention.linear_attention import FeatureMapForm
 from fredholm.kernels.attention.unnormalised_attention import Bilinear
 from fredholm.kernels.kernel import divided, stateful, wide_dtype
 
@@ -73,7 +74,9 @@ class FeatureMapSum(ProductSum[FeatureMapped]):
 
     def whole(self, integral: Integral[FeatureMapped]) -> Tensor:
         """See `ProductSum.whole`."""
-        phi, psi, weighed, dtype = self._pieces(integral)
+        i = integral
+        form = i.kernel.feature_map_form(i.u, i.domain, i.query, i.query_domain)
+        phi, psi, weighed, dtype = self._pieces(integral, form)
         with torch.autocast(phi.device.type, enabled=False):
             sums = integral.domain.total(psi.mT @ weighed)
             return self._mean(phi @ sums[:, :, None]).to(dtype)
@@ -82,16 +85,20 @@ class FeatureMapSum(ProductSum[FeatureMapped]):
         self, integral: Integral[FeatureMapped], state: State | None = None, reset: Tensor | None = None
     ) -> tuple[Tensor, State]:
         """See `StatefulRoute.advance`."""
-        phi, psi, weighed, dtype = self._pieces(integral)
+        form = integral.kernel.continued_features(integral.u, integral.domain, integral.query, state)
+        phi, psi, weighed, dtype = self._pieces(integral, form)
         with torch.autocast(phi.device.type, enabled=False):
             before = None if state is None else torch.cat([state[0], state[1][..., None]], dim=-1).to(psi.dtype)
             out, total = causal_sums(phi, psi, weighed, before, self.chunk)
-            kept = stateful(integral.kernel).initial_state(0)[0].dtype
-            return self._mean(out).to(dtype), (total[..., :-1].to(kept), total[..., -1].to(kept))
+            kept = stateful(integral.kernel).initial_state(len(out))
+            counted = (each + integral.domain.num_points for each in (state or kept)[2:])
+            total = total.to(kept[0].dtype)
+            return self._mean(out).to(dtype), (total[..., :-1], total[..., -1], *counted)
 
-    def _pieces(self, integral: Integral[FeatureMapped]) -> tuple[Tensor, Tensor, Tensor, torch.dtype]:
+    def _pieces(
+        self, integral: Integral[FeatureMapped], form: FeatureMapForm
+    ) -> tuple[Tensor, Tensor, Tensor, torch.dtype]:
         """φ by shared head `(B, H', H / H', Nq, r)`, ψ, ω [v, 1] `(B, H', N, d + 1)`, and the dtype of the result."""
-        form = integral.kernel.feature_map_form(integral.u, integral.query)
         dtype = integral.domain.widest(wide_dtype(form.value, form.key))
         phi, psi, value = (part.to(dtype) for part in form)
         psi, weighed = _weighed(integral, psi, torch.cat([value, torch.ones_like(value[..., :1])], dim=-1))

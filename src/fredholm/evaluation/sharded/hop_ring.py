@@ -20,7 +20,7 @@ from fredholm.distributed.collectives import gathered
 from fredholm.domains import preceding_counts
 from fredholm.evaluation.evaluation import Integral, Queries, Route
 from fredholm.evaluation.recomputed import recomputed
-from fredholm.evaluation.sharded.parts import held_here, shard_of
+from fredholm.evaluation.sharded.parts import shard_of
 from fredholm.evaluation.sharded.ring import RingSum
 from fredholm.kernels import FrobeniusNorm, Neumann, RowNorm, ScoreForm
 from fredholm.kernels.attention.scored import scores_of
@@ -67,7 +67,7 @@ class HopRing(Route[Neumann]):
             counts = torch.atleast_2d(kernel.measure(shard))[:, None, :, None] > 0
             query = query * self._factor([part.where(counts, 0.0) for part in (query, form.key.to(dtype))], shard.group)
         mass = torch.atleast_2d(kernel.measure(whole)).to(dtype)
-        seen = preceding_counts(whole, whole)[:, held_here(shard)] if kernel.is_causal else None
+        seen = preceding_counts(whole, whole)[:, shard.held] if kernel.is_causal else None
         kv_heads, width = form.key.shape[1], form.key.shape[-1]
 
         def part(owner: int, content: Tensor, query: Tensor, mass: Tensor) -> Tensor:
@@ -100,7 +100,7 @@ class HopRing(Route[Neumann]):
             found = RingSum.apply(part, shard.sizes, shard.group, packed, query, mass)
             sums, norm = found[..., :-1], found[..., -1:]
             if not has_rows:
-                own = mass[:, held_here(shard)]
+                own = mass[:, shard.held]
                 squares = norm * own[:, None, :, None]  # ω_l r_l: (B, H, n, 1)
                 norm = block_norm(self._seen(integral, squares.double(), seen)).to(dtype)
             out = divided(sums, norm)

@@ -45,7 +45,7 @@ class Places(NamedTuple):
         ordered = kernel.is_causal or ordered
         query_times, times = order_times(asked, whole) if ordered else (None, None)
         past = past_mass(asked, whole) if kernel.averages_past else None
-        here = held_here(integral.query_domain)
+        here = integral.query_domain.held
         return cls(
             _batched(whole.pos, 3),
             _batched(whole.weights, 2),
@@ -68,13 +68,6 @@ class Places(NamedTuple):
         ones = self.query_pos.new_ones(self.query_pos.shape[:2])
         scale = ones.new_ones(1, 1)  # nobody asks what a query weighs
         return Points.derived(whole_of(asked), self.query_pos, ones, self.query_times, self.past, counts_per_mass=scale)
-
-
-def held_here(domain: Domain) -> slice:
-    """Which of all points a process holds: a shard's, or all."""
-    if not isinstance(domain, Shard):
-        return slice(None)
-    return slice(domain.start, domain.start + domain.num_points)
 
 
 def _batched(values: Tensor, ndim: int) -> Tensor:

@@ -23,7 +23,7 @@ from fredholm.evaluation.attention.score_tiled import ScoreInputs, ScoreOutputs,
 from fredholm.evaluation.evaluation import Evaluation, Integral, Route
 from fredholm.evaluation.pair_tiles import measured
 from fredholm.evaluation.recomputed import Autocast, pulled_back, reading
-from fredholm.evaluation.sharded.parts import Places, held_here, shard_of, whole_of
+from fredholm.evaluation.sharded.parts import Places, shard_of, whole_of
 from fredholm.kernels import Kernel, Normalised, Normaliser, Scaled, Scored, Stationary, Sum
 from fredholm.kernels.attention.scored import Competitive
 from fredholm.kernels.kernel import divided, each_query_head, wide_dtype
@@ -176,7 +176,7 @@ class ScoreRing(Route[Scored]):
             normaliser=kernel.normaliser.encoded(),
             elements=self.tile_elements,
         )
-        order = None if seen is None else seen[:, held_here(integral.query_domain)]
+        order = None if seen is None else seen[:, integral.query_domain.held]
         query = form.query.expand(batch, -1, -1, -1)
         with torch.autocast(packed.device.type, enabled=False):
             out = _ScoreRing.apply(spec, packed, query, form.softening, form.numbers, mass, order)

@@ -8,7 +8,7 @@ from torch import Tensor
 from fredholm.distributed.collectives import gathered
 from fredholm.distributed.shard import Shard
 from fredholm.evaluation.evaluation import Evaluation, Integral, Route
-from fredholm.evaluation.sharded.parts import Places, held_here, shard_of, whole_of
+from fredholm.evaluation.sharded.parts import Places, shard_of, whole_of
 from fredholm.kernels import Kernel, Scaled, Sum
 
 
@@ -35,7 +35,7 @@ class WholeSignal(Route[Kernel]):
         """See `Route.compute`."""
         whole = self._whole(integral)
         found = self.parts.integrate(whole)
-        return found if whole.num_queries == integral.num_queries else found[:, held_here(integral.query_domain)]
+        return found if whole.num_queries == integral.num_queries else found[:, integral.query_domain.held]
 
     def told(self, integral: Integral[Kernel]) -> list[str]:
         """How much each process computes."""

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from fredholm.domains import Domain
 from fredholm.kernels.attention.rotary import Rotary, check_rotary, turned, turned_after, turned_next
-from fredholm.kernels.attention.scored import CachedScored, Dot, ScoreForm, Softmax, appended
+from fredholm.kernels.attention.scored import CachedScored, Dot, ScoreForm, Softmax, appended, num_cached
 from fredholm.kernels.kernel import HeadProjections, State, check_heads
 
 
@@ -168,7 +168,7 @@ class Attention(DotProduct):
     def continued_form(self, u: Tensor, domain: Domain, state: State | None) -> ScoreForm:
         """See `CachedScored.continued_form`."""
         own = self.projections
-        q, k = turned_after(self.rotary, own.queries(u), own.keys(u), domain, state)
+        q, k = turned_after(self.rotary, own.queries(u), own.keys(u), domain, num_cached(state))
         return appended(state, DotProductForm(q, k, own.values(u), self.scale).scaled())
 
     def initial_state(self, batch_size: int) -> State:
@@ -180,7 +180,7 @@ class Attention(DotProduct):
     def step(self, u: Tensor, state: State, time: Tensor | None = None) -> tuple[Tensor, State]:
         """Appends a key and a value, and attends to all so far; see `Stateful.step`."""
         u, own = u[:, None], self.projections
-        q, k = turned_next(self.rotary, own.queries(u), own.keys(u), state, time)
+        q, k = turned_next(self.rotary, own.queries(u), own.keys(u), num_cached(state), time)
         out, state = self.attend(appended(state, DotProductForm(q, k, own.values(u), self.scale).scaled()))
         return out[:, 0], state
 

@@ -2,12 +2,15 @@
 
 Legend
     q_i, k_j     query and key of a head, d channels          φ      feature map with values ≥ 0
-    V            [W_V, b_V], one a head
+    V            [W_V, b_V], one a head                       R_t    turn by rotary positions at t; I without them
 
-    κ(x_i, y_j, u(x_i), u(y_j)) = φ(q_i)·φ(k_j) / Z_i · V,   Z_i = ∫ φ(q_i)·φ(k) dμ
+    κ(x_i, y_j, u(x_i), u(y_j)) = φ(R_i q_i)·φ(R_j k_j) / Z_i · V,   Z_i = ∫ φ(R_i q_i)·φ(R k) dμ
 
 Source: ITNet (arXiv 2606.19538), proposition 5, eq. 91; Katharopoulos et al. 2020 for φ = elu + 1. Deviations: biases,
-heads that share keys and values, a measure that enters both the numerator and Z.
+heads that share keys and values, a measure that enters both the numerator and Z, rotary positions. These turn what φ is
+taken of, as LoLCATs (Zhang et al. 2024) does where it makes the attention of trained models linear: features stay ≥ 0,
+and κ depends on both places. RoFormer (Su et al. 2021, eq. 19) turns the features instead, in the numerator alone: κ
+then depends on the difference of places, may be negative, and does not integrate to 1.
 """
 
 import abc
@@ -18,7 +21,9 @@ from typing import NamedTuple, final
 import torch
 from torch import Tensor
 
+from fredholm.domains import Domain
 from fredholm.domains.checks import values_can_be_read
+from fredholm.kernels.attention.rotary import Rotary, check_rotary, turned, turned_after, turned_next
 from fredholm.kernels.attention.scored import Normalised
 from fredholm.kernels.kernel import (
     HeadProjections,
@@ -40,11 +45,26 @@ class FeatureMapForm(NamedTuple):
 
 
 class FeatureMapped(Normalised):
-    """Marker: a normalised kernel with n_ij = φ_i·ψ_j, so that the sum over keys comes before the query."""
+    """Marker: a normalised kernel with n_ij = φ_i·ψ_j, so that the sum over keys comes before the query.
+
+    Along a sequence its state is Σ ψ ⊗ v `(B, H', r, d)`, Σ ψ `(B, H', r)` and, where features depend on the place in the
+    order, the number of points so far `(B,)`.
+    """
 
     @abc.abstractmethod
-    def feature_map_form(self, u: Tensor, query: Tensor) -> FeatureMapForm:
+    def feature_map_form(self, u: Tensor, domain: Domain, query: Tensor, query_domain: Domain) -> FeatureMapForm:
         """Features and values on these signals, `(B, N, d_in)` and `(B, Nq, query_dim)`."""
+
+    def continued_features(self, u: Tensor, domain: Domain, query: Tensor, state: State | None) -> FeatureMapForm:
+        """Those of the next points of a sequence, which may depend on how many came before.
+
+        Args:
+            u: `(B, N, d_in)`.
+            domain: the N next points.
+            query: u(x) at the same points, `(B, N, query_dim)`.
+            state: what earlier points left behind; None: nothing.
+        """
+        return self.feature_map_form(u, domain, query, domain)
 
 
 FeatureMap = Callable[[Tensor], Tensor]
@@ -137,12 +157,13 @@ class LinearAttention(FeatureMapped, Stateful):
             the range of float32, it is computed in float64, if it takes that.
         bias: whether queries, keys and values have constants; that of the values makes the kernel affine.
         is_causal: κ = 0 where y comes after x; such a kernel can go step by step, with the state Σ φ(k) ⊗ [v, 1].
+        rotary: positions that turn queries and keys, before φ, by their times, or their indices where the domain has
+            none; need an even d, and points in an order. None: no positions.
 
     Raises:
-        ValueError: on heads that do not divide, or sizes below 1.
+        ValueError: on heads that do not divide, sizes below 1, or rotary positions of odd heads.
     """
 
-    pos_dim = None
     reads_query = True
     sees_simultaneous = True
 
@@ -155,39 +176,55 @@ class LinearAttention(FeatureMapped, Stateful):
         feature_map: FeatureMap | None = None,
         bias: bool = True,
         is_causal: bool = False,
+        rotary: Rotary | None = None,
     ) -> None:
         super().__init__()
         num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
         check_heads("kernels.LinearAttention", embed_dim, num_heads, num_kv_heads)
+        check_rotary("kernels.LinearAttention", rotary, embed_dim // num_heads)
         self.projections = HeadProjections(
             embed_dim, embed_dim, embed_dim, num_heads, num_kv_heads, embed_dim // num_heads, bias=bias
         )
         self.feature_map = feature_map
         self.in_dim = self.out_dim = embed_dim
         self.num_heads, self.is_causal, self.is_affine = num_heads, is_causal, bias
+        self.rotary, self.reads_order = rotary, rotary is not None
+        self.pos_dim = None if rotary is None else 1
 
     def value_matrices(self) -> Tensor:
         """See `Normalised.value_matrices`."""
         return self.projections.value_matrices()
 
-    def numerator(self, u: Tensor, query: Tensor, visible: Tensor) -> Tensor:
+    def numerator(
+        self, u: Tensor, domain: Domain, query: Tensor, query_domain: Domain, visible: Tensor
+    ) -> Tensor:
         """φ(q)·φ(k); see `Normalised.numerator`."""
-        phi, psi, _ = self.feature_map_form(u, query)
+        phi, psi, _ = self.feature_map_form(u, domain, query, query_domain)
         dtype = wide_dtype(phi, psi)
         with torch.autocast(u.device.type, enabled=False):
             scores = phi.to(dtype) @ each_query_head(psi.to(dtype), self.num_heads).mT
         return torch.where(visible, scores, 0.0)
 
-    def feature_map_form(self, u: Tensor, query: Tensor) -> FeatureMapForm:
+    def feature_map_form(self, u: Tensor, domain: Domain, query: Tensor, query_domain: Domain) -> FeatureMapForm:
         """See `FeatureMapped.feature_map_form`.
 
         Raises:
             ValueError: when the feature map gives a negative value, or an infinite one; see `own_features`.
         """
         own = self.projections
-        phi, psi = (self._features(part) for part in (own.queries(query), own.keys(u)))
+        q, k = own.queries(query), own.keys(u)
+        return self._form(u, *turned("kernels.LinearAttention", self.rotary, q, k, domain, query_domain))
+
+    def continued_features(self, u: Tensor, domain: Domain, query: Tensor, state: State | None) -> FeatureMapForm:
+        """See `FeatureMapped.continued_features`."""
+        own, counted = self.projections, state[2:] if state else ()
+        q, k = own.queries(query), own.keys(u)
+        return self._form(u, *turned_after(self.rotary, q, k, domain, counted[0] if counted else 0))
+
+    def _form(self, u: Tensor, query: Tensor, key: Tensor) -> FeatureMapForm:
+        phi, psi = self._features(query), self._features(key)
         dtype = torch.promote_types(phi.dtype, psi.dtype)
-        return FeatureMapForm(phi.to(dtype), psi.to(dtype), own.values(u))
+        return FeatureMapForm(phi.to(dtype), psi.to(dtype), self.projections.values(u))
 
     def _features(self, projected: Tensor) -> Tensor:
         if self.feature_map is None:
@@ -195,7 +232,7 @@ class LinearAttention(FeatureMapped, Stateful):
         return own_features("kernels.LinearAttention", self.feature_map, projected)
 
     def initial_state(self, batch_size: int) -> State:
-        """Zeros: Σ φ(k) ⊗ v `(B, num_kv_heads, r, d)` and Σ φ(k) `(B, num_kv_heads, r)`; see `Stateful`."""
+        """Zeros, of `num_kv_heads` heads; see `FeatureMapped` and `Stateful.initial_state`."""
         own = self.projections
         with torch.no_grad():
             some = own.key_weight.new_zeros(1, own.head_dim)
@@ -203,20 +240,27 @@ class LinearAttention(FeatureMapped, Stateful):
         shape = (batch_size, own.num_kv_heads, rank)
         # sums of exponentials, whose range is that of float64
         total = torch.zeros(*shape, own.head_dim, dtype=torch.float64, device=own.key_weight.device)
-        return total, total.new_zeros(shape)
+        sums = total, total.new_zeros(shape)
+        return sums if self.rotary is None else (*sums, total.new_zeros(batch_size))
+
+    def unsteppable(self, domain: Domain) -> list[str]:
+        """Refuses places in the order beside points that do not exist; see `Stateful.unsteppable`."""
+        passes_over = self.rotary is not None and domain.mask is not None
+        return ["rotary places count points that do not exist, which steps pass over"] if passes_over else []
 
     def step(self, u: Tensor, state: State, time: Tensor | None = None) -> tuple[Tensor, State]:
         """Adds φ(k) ⊗ v to the state and reads it with φ(q); see `Stateful.step`."""
-        phi, psi, value = (part[:, :, 0] for part in self.feature_map_form(u[:, None], u[:, None]))
-        total, mass = state
+        u, own, (total, mass, *counted) = u[:, None], self.projections, state
+        q, k = turned_next(self.rotary, own.queries(u), own.keys(u), counted[0] if counted else 0, time)
+        phi, psi, value = (part[:, :, 0] for part in self._form(u, q, k))
         psi = psi.to(total.dtype)
         total = total + psi[..., None] * value.to(total.dtype)[..., None, :]
         mass = mass + psi
         shared = self.num_heads // self.projections.num_kv_heads
         phi = phi.to(total.dtype).unflatten(1, (-1, shared))  # (B, H', H / H', r)
         out = divided(phi @ total, phi @ mass[..., None])
-        return out.flatten(1).to(value.dtype), (total, mass)
+        return out.flatten(1).to(value.dtype), (total, mass, *(each + 1 for each in counted))
 
     def extra_repr(self) -> str:
         """The options that `print(module)` shows."""
-        return f"is_causal={self.is_causal}"
+        return f"is_causal={self.is_causal}, rotary={self.rotary}"

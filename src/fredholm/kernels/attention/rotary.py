@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from fredholm.domains import Domain, order_times
-from fredholm.kernels.kernel import State, wide_dtype
+from fredholm.kernels.kernel import wide_dtype
 
 
 @final
@@ -112,23 +112,23 @@ def turned(
 
 
 def turned_after(
-    rotary: Rotary | None, query: Tensor, key: Tensor, domain: Domain, state: State | None
+    rotary: Rotary | None, query: Tensor, key: Tensor, domain: Domain, num_before: int | Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Queries and keys of the next points of a sequence, after those whose keys a state has."""
+    """Queries and keys of the next points of a sequence, after so many, a number or one a batch entry `(B,)`."""
     if rotary is None:
         return query, key
     place = order_times(domain, domain)[0]
-    if state is not None and domain.times is None:
-        place = place + state[0].shape[2]
+    if domain.times is None:
+        place = place + (num_before[:, None] if isinstance(num_before, Tensor) else num_before)
     return rotary.rotate(query, place), rotary.rotate(key, place)
 
 
 def turned_next(
-    rotary: Rotary | None, query: Tensor, key: Tensor, state: State, time: Tensor | None
+    rotary: Rotary | None, query: Tensor, key: Tensor, num_before: int | Tensor, time: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """Query and key of the next point: at its time, or at its place after those whose keys a state has."""
+    """Query and key of the next point: at its time, or at its place after so many; see `turned_after`."""
     if rotary is None:
         return query, key
-    place = torch.full((1, 1), state[0].shape[2], dtype=torch.float64, device=key.device)
+    place = torch.as_tensor(num_before, dtype=torch.float64, device=key.device).reshape(-1, 1)
     place = place if time is None else time[:, None]
     return rotary.rotate(query, place), rotary.rotate(key, place)

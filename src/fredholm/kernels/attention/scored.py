@@ -119,12 +119,16 @@ class Normalised(ValueMixing):
     """
 
     @abc.abstractmethod
-    def numerator(self, u: Tensor, query: Tensor, visible: Tensor) -> Tensor:
+    def numerator(
+        self, u: Tensor, domain: Domain, query: Tensor, query_domain: Domain, visible: Tensor
+    ) -> Tensor:
         """n at every pair, `(B, H, Nq, N)`, 0 where not `visible`; a positive factor a row is free.
 
         Args:
             u: `(B, N, d_in)`.
+            domain: where its N points lie.
             query: `(B, Nq, query_dim)`.
+            query_domain: where the Nq queries do.
             visible: bool, broadcastable to `(B, H, Nq, N)`.
         """
 
@@ -132,7 +136,7 @@ class Normalised(ValueMixing):
     def density(self, u: Tensor, domain: Domain, query: Tensor | None, query_domain: Domain | None) -> Tensor:
         """n / Z; see `ValueMixing.density`."""
         query, query_domain = (u if query is None else query), (domain if query_domain is None else query_domain)
-        numerator = self.numerator(u, query, self.visible(domain, query_domain))
+        numerator = self.numerator(u, domain, query, query_domain, self.visible(domain, query_domain))
         partition = (self.pair_mass(domain, numerator.dtype) * numerator).sum(-1, keepdim=True)
         return divided(numerator, partition).to(u.dtype)
 
@@ -431,6 +435,11 @@ class CachedScored(Scored, Stateful):
         density = self.normaliser.density(scores_of(self.score, form), form.key.new_ones(()))
         out = density.to(form.value.dtype) @ each_query_head(form.value, self.num_heads)
         return out.transpose(1, 2).flatten(2), (form.key, form.value)
+
+
+def num_cached(state: State | None) -> int:
+    """How many points' keys a state of a `CachedScored` kernel has."""
+    return 0 if state is None else state[0].shape[2]
 
 
 def appended(state: State | None, form: ScoreForm) -> ScoreForm:

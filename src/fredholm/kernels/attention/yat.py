@@ -32,7 +32,7 @@ from torch import Tensor, nn
 from fredholm.domains import Domain
 from fredholm.kernels.attention.normalisers import Unnormalised
 from fredholm.kernels.attention.rotary import Rotary, check_rotary, turned, turned_after, turned_next
-from fredholm.kernels.attention.scored import CachedScored, Normaliser, Score, Scored, ScoreForm, Softmax, appended
+from fredholm.kernels.attention.scored import CachedScored, Normaliser, Score, Scored, ScoreForm, Softmax, appended, num_cached
 from fredholm.kernels.kernel import HeadProjections, State, at_least_float32, check_heads, wide_dtype
 
 
@@ -368,7 +368,7 @@ class YatAttention(YatScored, CachedScored):
         """See `CachedScored.continued_form`."""
         check_range("kernels.YatAttention", u.dtype)
         own = self.projections
-        return appended(state, self._form(*turned_after(self.rotary, own.queries(u), own.keys(u), domain, state), u))
+        return appended(state, self._form(*turned_after(self.rotary, own.queries(u), own.keys(u), domain, num_cached(state)), u))
 
     def _form(self, query: Tensor, key: Tensor, u: Tensor) -> ScoreForm:
         return ScoreForm(query, key, self.projections.values(u), None, self.softening())
@@ -383,7 +383,7 @@ class YatAttention(YatScored, CachedScored):
         """Appends a key and a value, and attends to all so far; see `Stateful.step`."""
         check_range("kernels.YatAttention", u.dtype)
         u, own = u[:, None], self.projections
-        q, k = turned_next(self.rotary, own.queries(u), own.keys(u), state, time)
+        q, k = turned_next(self.rotary, own.queries(u), own.keys(u), num_cached(state), time)
         out, state = self.attend(appended(state, self._form(q, k, u)))
         return out[:, 0], state
 
