@@ -74,7 +74,14 @@ def test_chunks_carry_their_state_and_its_gradient(name):
 
 
 COUNTED = "linear attention with rotary positions"
-SUMS_OVER_THE_PAST = ("attention", "linear attention", COUNTED, "factorised infinite attention", "low rank", "separable")
+SUMS_OVER_THE_PAST = (
+    "attention",
+    "linear attention",
+    COUNTED,
+    "factorised infinite attention",
+    "low rank",
+    "separable",
+)
 RESETS = [(name, StepLoop()) for name in KERNELS if name not in CACHES]
 RESETS += [(name, AUTO) for name in KERNELS if name not in (*CACHES, *SUMS_OVER_THE_PAST)]
 

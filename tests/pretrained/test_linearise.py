@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from fredholm import IntegralOperator, kernels
 from fredholm.kernels import Kernel
-from fredholm.models import GPT2, Bert, Sampling, ViT, generate
+from fredholm.models import GPT2, Bert, Llama, Sampling, ViT, generate
 from fredholm.pretrained import linearise
 from tests.refusals import refused
 
@@ -63,6 +63,42 @@ def test_it_comes_nearer_layer_by_layer_and_whole(kernel: Any) -> None:
     torch.testing.assert_close(model.state_dict(), before, rtol=0, atol=0)
     assert torch.equal(new.tokens.weight, model.tokens.weight)
     assert all(p.grad is None for p in model.parameters())
+
+
+def llama() -> Llama:
+    """Likewise, with rotary positions and no others."""
+    model = Llama.Config(embed_dim=8, depth=2, num_heads=2, num_kv_heads=1, rotary=kernels.Rotary(20.0))
+    built = model.build(11, 24).eval()
+    with torch.no_grad():
+        for parameter in built.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    return built
+
+
+def test_linear_attention_keeps_rotary_positions() -> None:
+    model, data = llama(), texts()
+
+    def turned(old: Kernel) -> Kernel:
+        assert isinstance(old, kernels.Attention)
+        return kernels.LinearAttention(8, 2, num_kv_heads=1, bias=False, is_causal=True, rotary=old.rotary)
+
+    new, report = linearise(model, turned, data, learning_rate=3e-3, **FEW)
+    assert report.error < report.start
+    prompt = data[0][:, :5]
+    drawn = torch.stack(list(itertools.islice(generate(new, prompt, Sampling(temperature=0)), 6)), 1)
+    whole = prompt
+    for _ in range(6):
+        whole = torch.cat([whole, new(whole)[:, -1:].argmax(-1)], 1)
+    assert torch.equal(drawn, whole[:, 5:])
+    lengths = torch.tensor([5, 3, 1])
+    ragged = torch.stack(list(itertools.islice(generate(new, prompt, Sampling(temperature=0), lengths=lengths), 10)), 1)
+    for row, length in enumerate(lengths.tolist()):
+        alone = list(itertools.islice(generate(new, prompt[row : row + 1, :length], Sampling(temperature=0)), 6))
+        assert torch.equal(ragged[row, length - 1 : length + 5], torch.cat(alone))
+    # the token before the last, and that before it: without positions their order says nothing
+    other = data[0][:, [0, 2, 1, *range(3, 9)]]
+    with torch.no_grad():
+        assert not torch.allclose(new(data[0])[:, -1], new(other)[:, -1], rtol=1e-3)
 
 
 def test_the_same_kernel_is_the_same_model() -> None:

@@ -13,7 +13,7 @@ from fredholm.evaluation import (
     StatefulEvaluation,
     Weighted,
 )
-from fredholm.kernels import Attention, Kernel, LinearAttention
+from fredholm.kernels import Attention, Kernel, LinearAttention, Rotary
 from tests.contracts.routes import (
     TOLERANCE,
     changed,
@@ -62,6 +62,12 @@ def test_feature_map_sum_equals_dense(options, name):
         check_route(Weighted(), made)
     else:
         check_route(FeatureMapSum(chunk=3), made)
+
+
+@pytest.mark.parametrize("name", ["sequence", "masked", "times", "no point"])
+@pytest.mark.parametrize("options", [{}, {"is_causal": True}, {"num_kv_heads": 2, "is_causal": True}], ids=str)
+def test_rotary_positions_of_linear_attention_equal_dense(options, name):
+    check_route(FeatureMapSum(chunk=3), problem(LinearAttention, {"rotary": Rotary(10.0), **options}, domain(name)))
 
 
 @pytest.mark.parametrize("kernel_class", ROUTES)

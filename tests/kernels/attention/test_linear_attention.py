@@ -2,7 +2,28 @@
 
 import torch
 
+from fredholm import IntegralOperator
+from fredholm.domains import Sequence
+from fredholm.kernels import LinearAttention, Rotary
 from fredholm.kernels.attention.linear_attention import elu_plus_one
+
+
+def test_rotary_positions_turn_queries_and_keys_before_the_feature_map():
+    kernel = LinearAttention(8, 2, rotary=Rotary(10.0)).double()
+    times = torch.tensor([0.0, 0.5, 1.5, 4.0], dtype=torch.float64)
+    u, own = torch.randn(1, 4, 8, dtype=torch.float64), kernel.projections
+    theta = 10.0 ** (-torch.arange(2, dtype=torch.float64) / 2)
+
+    def features(projected):  # (1, H, N, 4), of which channels m and m + 2 are the parts of a complex number
+        turn = torch.polar(torch.ones(4, 2, dtype=torch.float64), times[:, None] * theta)
+        turned = torch.complex(*projected.chunk(2, dim=-1)) * turn
+        return torch.nn.functional.elu(torch.cat([turned.real, turned.imag], dim=-1)) + 1
+
+    domain = Sequence(times=times)
+    scores = features(own.queries(u)) @ features(own.keys(u)).mT * domain.weights
+    expected = (scores / scores.sum(-1, keepdim=True)) @ own.values(u)
+    op = IntegralOperator(kernel, residual=False, bias=False, output_projection=False)
+    torch.testing.assert_close(op(u, domain), expected.transpose(1, 2).flatten(2), rtol=1e-9, atol=1e-12)
 
 
 def test_elu_plus_one_keeps_its_digits_and_its_slope():

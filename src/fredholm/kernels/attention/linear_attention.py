@@ -47,8 +47,8 @@ class FeatureMapForm(NamedTuple):
 class FeatureMapped(Normalised):
     """Marker: a normalised kernel with n_ij = φ_i·ψ_j, so that the sum over keys comes before the query.
 
-    Along a sequence its state is Σ ψ ⊗ v `(B, H', r, d)`, Σ ψ `(B, H', r)` and, where features depend on the place in the
-    order, the number of points so far `(B,)`.
+    Along a sequence its state is Σ ψ ⊗ v `(B, H', r, d)`, Σ ψ `(B, H', r)` and, where features depend on the place in
+    the order, the number of points so far `(B,)`.
     """
 
     @abc.abstractmethod
@@ -195,9 +195,7 @@ class LinearAttention(FeatureMapped, Stateful):
         """See `Normalised.value_matrices`."""
         return self.projections.value_matrices()
 
-    def numerator(
-        self, u: Tensor, domain: Domain, query: Tensor, query_domain: Domain, visible: Tensor
-    ) -> Tensor:
+    def numerator(self, u: Tensor, domain: Domain, query: Tensor, query_domain: Domain, visible: Tensor) -> Tensor:
         """φ(q)·φ(k); see `Normalised.numerator`."""
         phi, psi, _ = self.feature_map_form(u, domain, query, query_domain)
         dtype = wide_dtype(phi, psi)

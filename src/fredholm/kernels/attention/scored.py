@@ -119,9 +119,7 @@ class Normalised(ValueMixing):
     """
 
     @abc.abstractmethod
-    def numerator(
-        self, u: Tensor, domain: Domain, query: Tensor, query_domain: Domain, visible: Tensor
-    ) -> Tensor:
+    def numerator(self, u: Tensor, domain: Domain, query: Tensor, query_domain: Domain, visible: Tensor) -> Tensor:
         """n at every pair, `(B, H, Nq, N)`, 0 where not `visible`; a positive factor a row is free.
 
         Args:

@@ -32,7 +32,16 @@ from torch import Tensor, nn
 from fredholm.domains import Domain
 from fredholm.kernels.attention.normalisers import Unnormalised
 from fredholm.kernels.attention.rotary import Rotary, check_rotary, turned, turned_after, turned_next
-from fredholm.kernels.attention.scored import CachedScored, Normaliser, Score, Scored, ScoreForm, Softmax, appended, num_cached
+from fredholm.kernels.attention.scored import (
+    CachedScored,
+    Normaliser,
+    Score,
+    Scored,
+    ScoreForm,
+    Softmax,
+    appended,
+    num_cached,
+)
 from fredholm.kernels.kernel import HeadProjections, State, at_least_float32, check_heads, wide_dtype
 
 
@@ -368,7 +377,9 @@ class YatAttention(YatScored, CachedScored):
         """See `CachedScored.continued_form`."""
         check_range("kernels.YatAttention", u.dtype)
         own = self.projections
-        return appended(state, self._form(*turned_after(self.rotary, own.queries(u), own.keys(u), domain, num_cached(state)), u))
+        return appended(
+            state, self._form(*turned_after(self.rotary, own.queries(u), own.keys(u), domain, num_cached(state)), u)
+        )
 
     def _form(self, query: Tensor, key: Tensor, u: Tensor) -> ScoreForm:
         return ScoreForm(query, key, self.projections.values(u), None, self.softening())
