@@ -22,14 +22,18 @@ from fredholm.models.language.sentence_model import SentenceStackConfig
 from fredholm.models.series.ckcnn import CKCNN
 from fredholm.tasks import (
     ImageLearning,
+    ImageTextLearning,
     LanguageModelling,
     MaskedLanguageModelling,
+    Segmentation,
     SentenceLearning,
     SeriesLearning,
     Task,
 )
 from fredholm.tasks.files import cache, mapped
+from fredholm.tasks.image_texts import npz_file as image_texts
 from fredholm.tasks.images import npz_file as images
+from fredholm.tasks.masks import npz_file as masks
 from fredholm.tasks.series import npz_file as series
 from fredholm.tasks.splits.splits import HeldOut
 from fredholm.tasks.text import Tokens
@@ -58,6 +62,12 @@ KINDS: dict[str, Callable[[str], Task.Config]] = {
     "image tables": lambda data: ImageLearning.Config(data=data, patch_size=4, model=SMALL),
     "images": lambda data: ImageLearning.Config(data=data, patch_size=32, model=SMALL),
     "shards": lambda data: ImageLearning.Config(data=str(Path(data).parent), patch_size=32, model=SMALL),
+    "masks": lambda data: Segmentation.Config(
+        data=data, patch_sizes=(16,), model=dataclasses.replace(SMALL, pool="none"), num_pixels=8, stride=16
+    ),
+    "image texts": lambda data: ImageTextLearning.Config(
+        data=data, patch_size=64, tokens=Tokens(vocab_size=100), context=16, model=SMALL
+    ),
     "series": lambda data: SeriesLearning.Config(data=data, model=CKCNN.Config(embed_dim=4, depth=1)),
     "masked": lambda data: MaskedLanguageModelling.Config(
         data=data,
@@ -78,8 +88,9 @@ def learn(config: Task.Config) -> list[float]:
         losses += [learner.update(batches[i], 0).loss for i in (0, 1, len(batches) - 1)]
     for split in get_args(HeldOut):
         with torch.no_grad():
-            batch = task.held_out_batch(split, torch.arange(task.num_held_out(split))[-2:])
-            losses.append(float(task.loss(learner.model, batch)))
+            metrics = task.metrics()
+            task.score(learner.model, task.held_out_batch(split, torch.arange(task.num_held_out(split))[-2:]), metrics)
+            losses.append(float(metrics["loss"].compute()))
     return losses
 
 
@@ -87,7 +98,7 @@ def main() -> None:
     """See the head of this file."""
     kind, small, large, room = sys.argv[1:]
     torch.set_num_threads(1)
-    for module in (cache, mapped, images, series):
+    for module in (cache, mapped, images, image_texts, masks, series):
         setattr(module, "LARGE", 1 << 16)  # noqa: B010 - of modules
     learn(KINDS[kind](small))
     with Path("/proc/self/status").open() as status:

@@ -83,6 +83,23 @@ def series(path: Path, size: int) -> Path:
     return path
 
 
+def masks(path: Path, size: int) -> Path:
+    """Images of 64 x 64 pixels in colour with their masks, of so many bytes."""
+    count = size // (64 * 64 * 4) + 20
+    drawn = np.random.default_rng(0)
+    pixels = drawn.integers(0, 256, (count, 64, 64, 3), dtype=np.uint8)
+    np.savez(path, images=pixels, masks=(pixels[..., 0] > 127).astype(np.uint8))
+    return path
+
+
+def image_texts(path: Path, size: int) -> Path:
+    """Images of 128 x 128 pixels in colour with a text each, of so many bytes."""
+    count = size // (128 * 128 * 3) + 20
+    pixels = np.random.default_rng(0).integers(0, 256, (count, 128, 128, 3), dtype=np.uint8)
+    np.savez(path, images=pixels, text=[f"number {i % 7} is shown" for i in range(count)], label=np.arange(count) % 2)
+    return path
+
+
 GIVES_BACK = {
     "MALLOC_TRIM_THRESHOLD_": "0",
     "MALLOC_MMAP_THRESHOLD_": "65536",
@@ -99,10 +116,12 @@ MADE: dict[str, tuple[str, Callable[[Path, int], Path]]] = {
     "images": ("a.npz", images),
     "image tables": ("a.parquet", image_table),
     "series": ("a.npz", series),
+    "masks": ("a.npz", masks),
+    "image texts": ("a.npz", image_texts),
     "shards": ("a.npz", shards),
 }
-LONG = ("byte pairs", "masked", "rows", "sentences")
-"""Whose tokens take minutes."""
+LONG = ("byte pairs", "masked", "rows", "sentences", "masks", "image texts")
+"""Whose tokens take minutes, or that are read as others are."""
 
 
 @pytest.mark.slow

@@ -121,7 +121,7 @@ def test_arrays_of_several_files_are_joined(tmp_path: Path, monkeypatch: pytest.
     files = [tmp_path / "a.npz", tmp_path / "b.npz"]
     for large in (0, 1 << 30):
         monkeypatch.setattr(mapped, "LARGE", large)
-        rows, others = arrays_of_files(files, rows="x", shared=("classes",))
+        (rows,), others = arrays_of_files(files, rows=("x",), shared=("classes",))
         assert (rows.shards is None) == (large > 0)
         np.testing.assert_array_equal(rows[np.arange(6)], x)
         assert others["y"].tolist() == y.tolist()
@@ -139,7 +139,7 @@ def test_arrays_of_several_files_are_joined(tmp_path: Path, monkeypatch: pytest.
     for change, told in cases:
         np.savez(tmp_path / "b.npz", **{"x": x[2:], "y": y[2:], "classes": np.array(["u", "v"]), **change})
         with refused(ValueError, told):
-            arrays_of_files(files, rows="x", shared=("classes",))
+            arrays_of_files(files, rows=("x",), shared=("classes",))
     np.savez(tmp_path / "a.npz", y=y)
     with refused(ValueError, "a.npz: has the arrays y; expected 'x'"):
-        arrays_of_files(files[:1], rows="x", shared=())
+        arrays_of_files(files[:1], rows=("x",), shared=())

@@ -8,7 +8,8 @@ import pytest
 import torch
 from PIL import Image
 
-from fredholm.tasks.image_texts import open_image_texts, read_image_texts
+from fredholm.tasks.files import mapped
+from fredholm.tasks.image_texts import npz_file, open_image_texts, read_image_texts
 from tests.refusals import refused
 from tests.tasks.image_texts.build import examples, pixels, write_folder, write_jsonl, write_npz, write_pictures
 
@@ -29,6 +30,55 @@ def test_a_file_is_its_lines_with_their_images(tmp_path: Path) -> None:
         expected = np.stack([pixels([name])[0] for name in names])
         assert torch.equal(shown, torch.from_numpy(expected).movedim(-1, 1))
     assert len(found.pictures) == 4  # each file once
+
+
+@pytest.mark.parametrize("size", ["small", "mapped"])
+def test_files_of_arrays_are_one_set(tmp_path: Path, size: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if size == "mapped":
+        for module in (mapped, npz_file):
+            monkeypatch.setattr(module, "LARGE", 0)
+    whole = open_image_texts(write_npz(tmp_path / "a.npz", count=6, splits=False))
+    arrays = dict(np.load(tmp_path / "a.npz"))
+    assert (whole.shards is None) == (size == "small")
+    for names, split in ((("0", "1", "2"), None), (("test", "train-0", "train-1"), [0, 0, 0, 0, 2, 2])):
+        folder = tmp_path / names[0]
+        folder.mkdir()
+        for name, part in zip(names, (slice(4, 6), slice(0, 1), slice(1, 4)), strict=True):
+            np.savez(folder / f"{name}.npz", **{key: array[part] for key, array in arrays.items()})
+        found = open_image_texts(folder)
+        order = torch.tensor([4, 5, 0, 1, 2, 3]) if split is None else torch.arange(6)
+        assert torch.equal(found.images(torch.arange(6)), whole.images(order))
+        assert [example.text for example in found.examples] == [whole.examples[i].text for i in order.tolist()]
+        lines = [1, 2, 1, 1, 2, 3] if split is None else [1, 1, 2, 3, 1, 2]
+        assert [example.line for example in found.examples] == lines
+        assert found.labels is not None
+        assert whole.labels is not None
+        assert torch.equal(found.labels, whole.labels[order])
+        assert (found.marks.given is None) == (split is None)
+        if found.marks.given is not None:
+            assert found.marks.given.tolist() == split
+        shards = found.select(torch.tensor([0, 1, 2])).shards
+        assert (shards is None) == (size == "small")
+        if shards is not None:
+            assert shards.tolist() == ([2, 1] if split is None else [1, 2])
+
+
+@pytest.mark.parametrize(
+    ("files", "told"),
+    [
+        ({"a": {"images": ..., "text": ...}, "b": {"images": ...}}, "b.npz: has the arrays images; expected 'images'"),
+        ({"a": {"images": ...}}, "files have no array 'text'; the arrays are images"),
+        ({"a": {"text": ...}}, "a.npz: has the arrays text; expected 'images'"),
+        ({name: {"images": ..., "text": ..., "split": ...} for name in ("train", "test")}, "have an array 'split'"),
+    ],
+)
+def test_files_of_arrays_that_do_not_fit(tmp_path: Path, files: dict[str, dict[str, Any]], told: str) -> None:
+    arrays = dict(np.load(write_npz(tmp_path / "whole.npz", count=4)))
+    (tmp_path / "whole.npz").unlink()
+    for name, chosen in files.items():
+        np.savez(tmp_path / f"{name}.npz", **{key: arrays[key] for key in chosen})
+    with refused(ValueError, told):
+        open_image_texts(tmp_path)
 
 
 @pytest.mark.parametrize(

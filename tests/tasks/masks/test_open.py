@@ -7,8 +7,9 @@ import pytest
 import torch
 from PIL import Image
 
+from fredholm.tasks.files import mapped
 from fredholm.tasks.images import read_images
-from fredholm.tasks.masks import IGNORED, MaskedImages, open_masks, read_mask, truth_beside
+from fredholm.tasks.masks import IGNORED, MaskedImages, npz_file, open_masks, read_mask, truth_beside
 from fredholm.tasks.masks.mask_set import MaskFiles
 from tests.refusals import refused
 from tests.tasks.masks.build import squares, write_folder, write_npz, write_pairs
@@ -50,6 +51,37 @@ def test_splits_are_folders_or_numbers(tmp_path: Path) -> None:
         chosen = found.select(torch.tensor([4, 0])).marks.given
         assert chosen is not None
         assert chosen.tolist() == [2, 0]
+
+
+@pytest.mark.parametrize("size", ["small", "mapped"])
+def test_files_of_arrays_are_one_set(tmp_path: Path, size: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if size == "mapped":
+        for module in (mapped, npz_file):
+            monkeypatch.setattr(module, "LARGE", 0)
+    whole, images, masks = open_masks(write_npz(tmp_path / "a.npz", 6)), *squares(6)
+    assert (whole.shards is None) == (size == "small")
+    for names, split in ((("0", "1", "2"), None), (("test", "train-0", "train-1"), [0, 0, 0, 0, 2, 2])):
+        folder = tmp_path / names[0]
+        folder.mkdir()
+        for name, part in zip(names, (slice(4, 6), slice(0, 1), slice(1, 4)), strict=True):
+            np.savez(folder / f"{name}.npz", images=images[part], masks=masks[part], classes=["ground", "red", "blue"])
+        found = open_masks(folder)
+        order = [4, 5, 0, 1, 2, 3] if split is None else list(range(6))
+        assert found.classes == whole.classes
+        for own, expected in zip(contents(found), contents(whole), strict=True):
+            assert torch.equal(own, expected[order])
+        assert (found.marks.given is None) == (split is None)
+        if found.marks.given is not None:
+            assert found.marks.given.tolist() == split
+        shards = found.select(torch.tensor([0, 1, 2])).shards
+        assert (shards is None) == (size == "small")
+        if shards is not None:
+            assert shards.tolist() == ([2, 1] if split is None else [1, 2])
+    with refused(ValueError, "has an array 'split', but names of files tell splits"):
+        for name in ("train", "test"):
+            write_npz(tmp_path / f"{name}.npz", 2, split=[0, 1])
+        (tmp_path / "a.npz").unlink()
+        open_masks(tmp_path)
 
 
 def test_masks_are_scaled_and_trimmed_with_their_images(tmp_path: Path) -> None:
@@ -234,7 +266,7 @@ def test_splits_that_cannot_be_used(tmp_path: Path) -> None:
 
 
 def test_what_is_no_data(tmp_path: Path) -> None:
-    with refused(ValueError, "no images at 'absent'; pass a folder with images and masks, or an .npz file"):
+    with refused(ValueError, "no images at 'absent'; pass a folder with images and masks, an .npz file, or a "):
         open_masks("absent")
     (tmp_path / "a.txt").write_text("")
     with refused(ValueError, "no images at"):

@@ -70,6 +70,16 @@ class Rows:
             found[own] = self._arrays[number][indices[own] - (self._ends[number] - len(self._arrays[number]))]
         return found
 
+    @property
+    def counts(self) -> list[int]:
+        """How many rows each file has."""
+        return [len(array) for array in self._arrays]
+
+    def flattened(self, ndim: int) -> "Rows":
+        """The first axes as one, so that `ndim` are left: the parts of each row as rows of their own."""
+        kept = len(self.shape) + 1 - ndim
+        return Rows([array.reshape(-1, *array.shape[kept:]) for array in self._arrays], self._files)
+
     def place(self, index: int) -> tuple[str, int]:
         """The file of a row, and its number there."""
         number = int(np.searchsorted(self._ends, index, side="right"))
@@ -93,20 +103,22 @@ def shards_of_some(shards: Tensor | None, numbers: Tensor) -> Tensor | None:
     """
     if shards is None or bool((numbers.diff() <= 0).any()):
         return None
-    counts = torch.searchsorted(shards.cumsum(0), numbers, right=True).bincount(minlength=len(shards))
+    counts = torch.searchsorted(shards.cumsum(0), numbers.contiguous(), right=True).bincount(minlength=len(shards))
     return counts[counts > 0]
 
 
-def arrays_of_files(files: Sequence[Path], *, rows: str, shared: Sequence[str]) -> tuple[Rows, dict[str, np.ndarray]]:
+def arrays_of_files(
+    files: Sequence[Path], *, rows: Sequence[str], shared: Sequence[str]
+) -> tuple[list[Rows], dict[str, np.ndarray]]:
     """The arrays of some .npz files as if they stood in one, which are mapped where they are large together.
 
     Args:
         files: at least one.
-        rows: the name of the large array.
+        rows: the names of the large arrays.
         shared: names of arrays that are the same in all files; others have a row an example.
 
     Returns:
-        the rows of the large array, and all others.
+        the rows of each large array, and all others.
 
     Raises:
         ValueError: a file cannot be read, has no such array, or does not fit the first one.
@@ -114,18 +126,18 @@ def arrays_of_files(files: Sequence[Path], *, rows: str, shared: Sequence[str]) 
     map_from = 0 if sum(file.stat().st_size for file in files) >= LARGE else math.inf
     every = [load_arrays(file, map_from=map_from) for file in files]
     for file, arrays in zip(files, every, strict=True):
-        if arrays.keys() != every[0].keys() or rows not in arrays or arrays[rows].ndim == 0:
+        if arrays.keys() != every[0].keys() or any(name not in arrays or arrays[name].ndim == 0 for name in rows):
             raise ValueError(
-                f"{file}: has the arrays {', '.join(arrays) or 'none'}; expected {rows!r}, and in all files the same "
-                f"as {files[0].name} has: {', '.join(every[0])}"
+                f"{file}: has the arrays {', '.join(arrays) or 'none'}; expected {' and '.join(map(repr, rows))}, and "
+                f"in all files the same as {files[0].name} has: {', '.join(every[0])}"
             )
         for name in shared:
             if name in arrays and not np.array_equal(arrays[name], every[0][name]):
                 raise ValueError(f"{file}: {name} are others than in {files[0].name}; give all files the same")
     others = {
-        name: every[0][name] if name in shared else _joined(name, files, every) for name in every[0] if name != rows
+        name: every[0][name] if name in shared else _joined(name, files, every) for name in every[0] if name not in rows
     }
-    return Rows([arrays[rows] for arrays in every], [file.name for file in files]), others
+    return [Rows([arrays[name] for arrays in every], [file.name for file in files]) for name in rows], others
 
 
 def _joined(name: str, files: Sequence[Path], every: Sequence[Mapping[str, np.ndarray]]) -> np.ndarray:

@@ -9,6 +9,7 @@ from typing import ClassVar, Literal, Self, final, get_args
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
@@ -110,7 +111,7 @@ class ImageTextLearning(TargetTask[ImageTextSet], DividedTask[ImageTextSet]):
         """Images with texts, what is taken of them, and the model.
 
         Args:
-            data: a .jsonl file, a folder with files such as train.jsonl and test.jsonl, or an .npz file; see
+            data: a .jsonl file, a folder with files such as train.jsonl and test.jsonl, an .npz file, or a folder of these; see
                 `open_image_texts`.
             image_size: height and width to scale images to; None keeps theirs.
             patch_size: side of a square patch, or height and width; it divides the image.
@@ -248,6 +249,11 @@ class ImageTextLearning(TargetTask[ImageTextSet], DividedTask[ImageTextSet]):
         return self._facts
 
     @property
+    def train_shards(self) -> Tensor | None:
+        """Of images in mapped arrays."""
+        return self.splits.train.shards
+
+    @property
     def reading(self) -> dict[str, object]:
         """The tokenizer and the context."""
         return {"tokenizer": self._facts.tokenizer, "context": self._facts.context}
@@ -369,9 +375,17 @@ class ImageTextLearning(TargetTask[ImageTextSet], DividedTask[ImageTextSet]):
 
     def train_batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
         """`images` (B, M, C, H, W), standardised, `tokens` (B, T), padded, and `targets` (B,)."""
-        batch = self._batch(self.splits.train, self._train_tokens, indices)
+        return self.train_batch_rows(indices, slice(0, len(indices)), generator)
+
+    def train_batch_rows(self, indices: Tensor, rows: slice, generator: torch.Generator) -> Batch:
+        """See `Task.train_batch_rows`: no other images are read."""
+        train, tokens = self.splits.train, self._train_tokens
+        batch = self._batch(train, tokens, indices[rows])
+        longest = max(len(tokens[i]) for i in indices.tolist())
+        filler = (0, longest - batch["tokens"].shape[1])
+        batch["tokens"] = F.pad(batch["tokens"], filler, value=self.tokenizer.marks.pad)
         if self.config.shuffle_images:
-            order = torch.rand(batch["images"].shape[:2], generator=generator).argsort(1)
+            order = torch.rand(len(indices), train.num_images, generator=generator).argsort(1)[rows]
             batch["images"] = batch["images"][torch.arange(len(order))[:, None], order]
         return batch
 

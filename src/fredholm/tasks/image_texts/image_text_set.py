@@ -9,6 +9,7 @@ from typing import ClassVar, Self, final
 import torch
 from torch import Tensor
 
+from fredholm.tasks.files.mapped import shards_of_some
 from fredholm.tasks.images import ImageDataset
 from fredholm.tasks.splits.split_marks import NO_MARKS, SplitMarks
 from fredholm.tasks.splits.splits import Examples
@@ -84,6 +85,11 @@ class ImageTextSet(Examples):
     def num_images(self) -> int:
         """M, images of each text."""
         return self.index.shape[1]
+
+    @property
+    def shards(self) -> Tensor | None:
+        """How many texts have images that lie together on the disk, see `Task.train_shards`."""
+        return shards_of_some(self.pictures.shards, self.index[:, 0])
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -1,12 +1,17 @@
 """Examples with their images in an .npz file of numpy arrays."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import torch
+from torch import Tensor
 
+from fredholm.tasks.files.cache import LARGE
+from fredholm.tasks.files.mapped import Rows, arrays_of_files
 from fredholm.tasks.files.npz_arrays import load_arrays
-from fredholm.tasks.images import InMemoryImages
+from fredholm.tasks.images.arrays import ArrayImages
+from fredholm.tasks.splits.split_files import SPLITS, find_split_files
 from fredholm.tasks.splits.split_marks import marks_of_arrays
 
 from .image_text_set import Example, ImageTextSet, numbered
@@ -28,17 +33,57 @@ def read_npz(path: Path, *, image_size: tuple[int, int] | None = None, reads_lab
         ValueError: it is no such file, arrays are missing or do not fit together, a text is empty, or a label is no
             class. The message names file and array.
     """
-    arrays = load_arrays(path)
+    arrays = load_arrays(path, map_from=LARGE)
     for name in ("images", "text"):
         if name not in arrays:
             raise ValueError(f"{path}: has no array {name!r}; the arrays are {', '.join(arrays) or 'none'}")
-    images, texts = arrays["images"], arrays["text"]
-    if images.dtype != np.uint8 or images.ndim not in (4, 5) or images.shape[-1] not in (1, 3) or images.size == 0:
-        raise ValueError(
-            f"{path}: images is {images.dtype} {images.shape}; expected uint8 (n, M, H, W, C) or (n, H, W, C), C 1 or 3"
-        )
-    images = images if images.ndim == 5 else images[:, None]
-    count, num_images = images.shape[:2]
+    images = arrays.pop("images")
+    if images.ndim == 0:
+        raise _no_images(path, images)
+    return _read(path, Rows([images], [path.name]), arrays, None, image_size, reads_labels=reads_labels)
+
+
+def read_npz_shards(folder: Path, *, image_size: tuple[int, int] | None = None) -> ImageTextSet:
+    """Read a folder of .npz files of `read_npz`, which are one data set.
+
+    A split is a word of a name, as in train-00000.npz, train-00001.npz and test-00000.npz (`find_split_files`). Where
+    names tell none, `split` is read.
+
+    Args:
+        folder: their folder.
+        image_size: see there.
+
+    Raises:
+        ValueError: what `read_npz` refuses, or files do not fit together.
+    """
+    found = find_split_files(folder, (".npz",), what="file of images with text", example=".npz", may_be_alone=True)
+    files = [(part, file) for part, own in (found.by_split or {"train": found.unsplit}).items() for file in own]
+    (images,), arrays = arrays_of_files([file for _, file in files], rows=("images",), shared=())
+    if "text" not in arrays:
+        raise ValueError(f"{folder}: files have no array 'text'; the arrays are {', '.join(('images', *arrays))}")
+    split = None
+    if found.by_split:
+        if "split" in arrays:
+            raise ValueError(f"{folder}: files have an array 'split', but their names tell splits; leave one out")
+        numbers = torch.tensor([SPLITS.index(part) for part, _ in files])
+        split = numbers.repeat_interleave(torch.tensor(images.counts))
+    return _read(folder, images, arrays, split, image_size)
+
+
+def _read(
+    path: Path,
+    images: Rows,
+    arrays: dict[str, np.ndarray],
+    split: Tensor | None,
+    image_size: tuple[int, int] | None,
+    *,
+    reads_labels: bool = True,
+) -> ImageTextSet:
+    """Images with what other arrays say of them, and a split that names of files told."""
+    texts, axes = arrays["text"], len(images.shape)
+    if images.dtype != np.uint8 or axes not in (4, 5) or images.shape[-1] not in (1, 3) or 0 in images.shape:
+        raise _no_images(path, images)
+    count, num_images = len(images), images.shape[1] if axes == 5 else 1
     if texts.dtype.kind != "U" or texts.shape != (count,):
         raise ValueError(f"{path}: text is {texts.dtype} {texts.shape}; expected texts ({count},), one an example")
     words = _labels(path, arrays, count) if reads_labels else None
@@ -47,8 +92,8 @@ def read_npz(path: Path, *, image_size: tuple[int, int] | None = None, reads_lab
             images=tuple(f"{i}:{m}" for m in range(num_images)),
             text=str(texts[i]),
             label=None if words is None else words[i],
-            path=path,
-            line=i + 1,
+            path=path if path.is_file() else path / images.place(i)[0],
+            line=images.place(i)[1] + 1,
         )
         for i in range(count)
     )
@@ -59,15 +104,21 @@ def read_npz(path: Path, *, image_size: tuple[int, int] | None = None, reads_lab
         marks = marks_of_arrays(arrays, count)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
+    marks = marks if split is None else replace(marks, given=split)
     labels, classes = numbered(examples, marks.given)
-    pixels = torch.from_numpy(images.reshape(-1, *images.shape[2:])).movedim(-1, 1).contiguous()
     return ImageTextSet(
         examples=examples,
-        pictures=InMemoryImages(pixels, None, lambda number: f"{path.name}:images[{number}]", image_size),
+        pictures=ArrayImages(images.flattened(4), "images", None, image_size),
         index=torch.arange(count * num_images).view(count, num_images),
         labels=labels,
         classes=classes,
         marks=marks,
+    )
+
+
+def _no_images(path: Path, images: np.ndarray | Rows) -> ValueError:
+    return ValueError(
+        f"{path}: images is {images.dtype} {images.shape}; expected uint8 (n, M, H, W, C) or (n, H, W, C), C 1 or 3"
     )
 
 

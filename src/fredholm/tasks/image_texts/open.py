@@ -13,7 +13,7 @@ from fredholm.tasks.text import JSONL_SUFFIXES
 
 from .image_text_set import Example, ImageTextSet
 from .jsonl_file import read_examples, with_image_files
-from .npz_file import read_npz
+from .npz_file import read_npz, read_npz_shards
 
 
 @reads_data
@@ -22,7 +22,8 @@ def open_image_texts(data: str | Path, *, image_size: tuple[int, int] | None = N
 
     Args:
         data: a .jsonl file, also gzipped (`read_examples`), a folder with files such as train.jsonl and test.jsonl or
-            the start of such names (`find_split_files`), or an .npz file (`read_npz`).
+            the start of such names (`find_split_files`), an .npz file (`read_npz`), or a folder of these
+            (`read_npz_shards`).
         image_size: height and width to deliver; None: the size that all images have.
 
     Raises:
@@ -35,6 +36,8 @@ def open_image_texts(data: str | Path, *, image_size: tuple[int, int] | None = N
         _check_kind(path)
     if path.suffix == ".npz" and path.is_file():
         found = read_npz(path, image_size=image_size)
+    elif path.is_dir() and not _has(path, JSONL_SUFFIXES) and _has(path, (".npz",)):
+        found = read_npz_shards(path, image_size=image_size)
     else:
         files = find_split_files(path, JSONL_SUFFIXES, what="JSONL", example=".jsonl")
         examples: list[Example] = []
@@ -84,6 +87,10 @@ def read_image_texts(
         first = found.examples[0]
         raise ValueError(f"{first.place}: has {found.num_images} images; the model reads {num_images} with a text")
     return found
+
+
+def _has(folder: Path, suffixes: tuple[str, ...]) -> bool:
+    return any(file.name.endswith(suffixes) for file in folder.iterdir())
 
 
 def _check_kind(path: Path) -> None:

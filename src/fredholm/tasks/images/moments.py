@@ -1,11 +1,9 @@
 """Mean and deviation of pixels."""
 
-from typing import NamedTuple, final
+from typing import NamedTuple, Protocol, final
 
 import torch
 from torch import Tensor
-
-from .dataset import ImageDataset
 
 CHUNK = 1 << 19
 """Values of pixels read at a time, about."""
@@ -19,7 +17,19 @@ class Moments(NamedTuple):
     deviation: tuple[float, ...]
 
 
-def moments(images: ImageDataset, indices: Tensor) -> Moments:
+class Pixels(Protocol):
+    """Images of one size, read by index; see `ImageDataset`."""
+
+    @property
+    def channels(self) -> int: ...
+
+    @property
+    def image_size(self) -> tuple[int, int]: ...
+
+    def images(self, indices: Tensor) -> Tensor: ...
+
+
+def moments(images: Pixels, indices: Tensor) -> Moments:
     """Over all pixels of the images at `indices`, int64 `(n,)`, at least one; errors as those of `images`."""
     height, width = images.image_size
     sums = torch.zeros(2, images.channels, dtype=torch.int64)  # exact, so that it is of no account how many are read

@@ -80,7 +80,7 @@ def npz_shards(
     parts: dict[Split, ImageDataset] = {}
     known: tuple[str, ...] | None = None
     for split, files in (found.by_split or {"train": found.unsplit}).items():
-        rows, arrays = arrays_of_files(files, rows="x", shared=NAMES)
+        (rows,), arrays = arrays_of_files(files, rows=("x",), shared=NAMES)
         try:
             answers = _answers(rows, arrays, "", kind, known)
             marks = marks_of_arrays(arrays, len(rows), end="")

@@ -8,7 +8,9 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor
 
+from fredholm.tasks.files.mapped import Rows, shards_of_some
 from fredholm.tasks.files.noted import noted
+from fredholm.tasks.images.arrays import pixels_of
 from fredholm.tasks.images.kept import Kept
 from fredholm.tasks.images.read import read_images
 from fredholm.tasks.images.resize import fit, fit_masks
@@ -30,6 +32,8 @@ class MaskSource(ABC):
     """Height and width in pixels."""
     names: tuple[str, ...]
     """Where each image came from."""
+    shards: Tensor | None = None
+    """How many images lie together on the disk, see `Task.train_shards`; None: they are read in any order alike."""
 
     @abstractmethod
     def images(self, indices: Tensor) -> Tensor:
@@ -42,25 +46,27 @@ class MaskSource(ABC):
 
 @final
 class MaskArrays(MaskSource):
-    """Images and masks in memory.
+    """Images and masks in arrays, which may be mapped from files.
 
     Args:
-        images: uint8 `(n, C, H, W)`, C of 1 or 3.
+        images: uint8 `(n, H, W)` or `(n, H, W, C)`, C of 1 or 3.
         masks: uint8 `(n, H, W)`.
         names: one an image.
         image_size: to deliver; None: theirs.
     """
 
-    def __init__(self, images: Tensor, masks: Tensor, names: Sequence[str], image_size: tuple[int, int] | None) -> None:
+    def __init__(self, images: Rows, masks: Rows, names: Sequence[str], image_size: tuple[int, int] | None) -> None:
         self._images, self._masks, self.names = images, masks, tuple(names)
-        self.channels = images.shape[1]
-        self.image_size = image_size or (images.shape[2], images.shape[3])
+        height, width, *channels = images.shape[1:]
+        self.channels = channels[0] if channels else 1
+        self.image_size = image_size or (height, width)
+        self.shards = images.shards
 
     def images(self, indices: Tensor) -> Tensor:
-        return fit(self._images[indices], self.image_size)
+        return fit(pixels_of(self._images[indices.numpy()], "images"), self.image_size)
 
     def masks(self, indices: Tensor) -> Tensor:
-        return fit_masks(self._masks[indices], self.image_size)
+        return fit_masks(torch.from_numpy(self._masks[indices.numpy()]), self.image_size)
 
 
 @final
@@ -144,6 +150,11 @@ class MaskedImages(Examples):
     def names(self) -> tuple[str, ...]:
         """Where each image came from."""
         return tuple(self._source.names[i] for i in self._indices.tolist())
+
+    @property
+    def shards(self) -> Tensor | None:
+        """How many of these lie together on the disk, see `Task.train_shards`."""
+        return shards_of_some(self._source.shards, self._indices)
 
     def select(self, indices: Tensor) -> "MaskedImages":
         """Those of these numbers, in their order."""

@@ -1,19 +1,29 @@
 """Images and masks in an .npz file of numpy arrays."""
 
+import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import torch
+from torch import Tensor
 
+from fredholm.tasks.files.cache import LARGE
+from fredholm.tasks.files.mapped import Rows, arrays_of_files
 from fredholm.tasks.files.npz_arrays import load_arrays, split_of_rows
 from fredholm.tasks.files.parts import rows_of_part
 from fredholm.tasks.files.read_errors import reads_data
-from fredholm.tasks.images.arrays import pixels_of, with_channels
-from fredholm.tasks.splits.split_files import SPLITS, Split
+from fredholm.tasks.images.arrays import check_pixels_array, pixels_of, with_channels
+from fredholm.tasks.splits.split_files import SPLITS, Split, find_split_files
 from fredholm.tasks.splits.split_marks import marks_of_arrays
 
 from .classes import checked_classes
 from .mask_set import IGNORED, MaskArrays, MaskedImages
+
+ROWS = ("images", "masks")
+"""Arrays with a row an image, which may be large."""
+CHUNK = 1 << 20
+"""Pixels of masks that are looked at together."""
 
 
 def masks_of_npz(path: Path, image_size: tuple[int, int] | None = None) -> MaskedImages:
@@ -29,15 +39,50 @@ def masks_of_npz(path: Path, image_size: tuple[int, int] | None = None) -> Maske
     Raises:
         ValueError: it is no such file, or arrays are missing or do not fit together. The message names file and array.
     """
-    arrays = load_arrays(path)
+    arrays = load_arrays(path, map_from=LARGE)
     try:
-        return _read(path, arrays, image_size)
+        for name in ROWS:
+            if name not in arrays:
+                raise ValueError(f"has no array {name!r}; the arrays are {', '.join(arrays) or 'none'}")
+        images, masks = (Rows([arrays[name]], [path.name]) for name in ROWS)
+        names = [f"{path}:images[{i}]" for i in range(len(images))]
+        return _masked(images, masks, arrays, names, None, image_size)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
 
 
+def masks_of_shards(folder: Path, image_size: tuple[int, int] | None = None) -> MaskedImages:
+    """Read a folder of .npz files with `images` and `masks` each, which are one data set.
+
+    A split is a word of a name, as in train-00000.npz, train-00001.npz and test-00000.npz (`find_split_files`). Where
+    names tell none, `split` is read. Otherwise as `masks_of_npz`; `classes` are the same in all files.
+
+    Args:
+        folder: their folder.
+        image_size: see there.
+
+    Raises:
+        ValueError: what `masks_of_npz` refuses, or files do not fit together.
+    """
+    found = find_split_files(folder, (".npz",), what="mask file", example=".npz", may_be_alone=True)
+    files = [(part, file) for part, own in (found.by_split or {"train": found.unsplit}).items() for file in own]
+    (images, masks), arrays = arrays_of_files([file for _, file in files], rows=ROWS, shared=("classes",))
+    split = None
+    try:
+        if found.by_split:
+            if "split" in arrays:
+                raise ValueError("has an array 'split', but names of files tell splits; leave one out")
+            numbers = torch.tensor([SPLITS.index(part) for part, _ in files])
+            split = numbers.repeat_interleave(torch.tensor(images.counts))
+        places = (images.place(i) for i in range(len(images)))
+        names = [f"{folder / file}:images[{row}]" for file, row in places]
+        return _masked(images, masks, arrays, names, split, image_size)
+    except ValueError as error:
+        raise ValueError(f"{folder}: {error}") from error
+
+
 @reads_data
-def images_of_npz(path: Path, channels: int, *, part: Split | None = None) -> torch.Tensor:
+def images_of_npz(path: Path, channels: int, *, part: Split | None = None) -> Tensor:
     """Read `images` alone, or an .npy file, as uint8 `(n, channels, H, W)`.
 
     Args:
@@ -62,33 +107,38 @@ def images_of_npz(path: Path, channels: int, *, part: Split | None = None) -> to
     return images if rows is None else images[rows]
 
 
-def _read(path: Path, arrays: dict[str, np.ndarray], image_size: tuple[int, int] | None) -> MaskedImages:
-    for name in ("images", "masks"):
-        if name not in arrays:
-            raise ValueError(f"has no array {name!r}; the arrays are {', '.join(arrays) or 'none'}")
-    images, masks = arrays["images"], arrays["masks"]
-    pixels = pixels_of(images, "images")
-    if not images.size:
+def _masked(
+    images: Rows,
+    masks: Rows,
+    others: dict[str, np.ndarray],
+    names: list[str],
+    split: Tensor | None,
+    image_size: tuple[int, int] | None,
+) -> MaskedImages:
+    """Images and masks in arrays, with what other arrays say of them, and a split that names of files told."""
+    check_pixels_array(images, "images")
+    if not len(images):
         raise ValueError(f"images have the shape {images.shape}; expected at least one image")
     if masks.dtype != np.uint8 or masks.shape != images.shape[:3]:
         raise ValueError(f"masks are {masks.dtype} {masks.shape}; expected uint8 {images.shape[:3]}, one a pixel")
-    known = np.unique(masks[masks != IGNORED])
-    if not len(known):
+    named = checked_classes(others["classes"].ravel().astype(str).tolist(), "classes") if "classes" in others else None
+    largest, is_labelled, at_most = -1, np.zeros(len(masks), dtype=bool), IGNORED if named is None else len(named)
+    for some in torch.arange(len(masks)).split(max(1, CHUNK // math.prod(masks.shape[1:]))):
+        own = masks[some.numpy()]
+        known = own != IGNORED
+        is_labelled[some.numpy()] = known.any((1, 2))
+        tops = np.where(known, own.astype(np.int16), -1).max((1, 2))
+        for i in np.flatnonzero(tops >= at_most)[:1]:
+            raise ValueError(f"masks[{some[i]}] has the class number {tops[i]}; there are {at_most} classes")
+        largest = max(largest, int(tops.max()))
+    if largest < 0:
         raise ValueError(f"all pixels of all masks are {IGNORED}, not labelled; give some a class")
-    largest = int(known[-1])
-    if "classes" in arrays:
-        classes = checked_classes(arrays["classes"].ravel().astype(str).tolist(), "classes")
-        if largest >= len(classes):
-            image = int(np.flatnonzero((masks == largest).any((1, 2)))[0])
-            raise ValueError(f"masks[{image}] has the class number {largest}; there are {len(classes)} classes")
-    else:
-        classes = tuple(map(str, range(largest + 1)))
-    names = [f"{path}:images[{i}]" for i in range(len(images))]
-    source = MaskArrays(pixels, torch.from_numpy(masks), names, image_size)
-    marks = marks_of_arrays(arrays, len(images))
+    classes = tuple(map(str, range(largest + 1))) if named is None else named
+    marks = marks_of_arrays(others, len(images))
+    marks = marks if split is None else replace(marks, given=split)
     if marks.given is not None:
         for number, part in enumerate(SPLITS):
-            own = masks[marks.given.numpy() == number]
-            if len(own) and bool((own == IGNORED).all()):
+            own = is_labelled[marks.given.numpy() == number]
+            if len(own) and not own.any():
                 raise ValueError(f"all pixels of the {part} split are {IGNORED}, not labelled; give some a class")
-    return MaskedImages(source, classes, marks=marks)
+    return MaskedImages(MaskArrays(images, masks, names, image_size), classes, marks=marks)

@@ -22,7 +22,7 @@ from fredholm.tasks.splits.split_marks import MARKS, SplitMarks, marks_of_cells
 
 from .classes import named_classes
 from .mask_set import IGNORED, MaskedImages, MaskFiles
-from .npz_file import masks_of_npz
+from .npz_file import masks_of_npz, masks_of_shards
 from .read import read_mask
 
 IMAGES, MASKS, CLASSES, TABLE = "images", "masks", "classes.txt", "images.csv"
@@ -53,7 +53,7 @@ def open_masks(data: str | Path, *, image_size: tuple[int, int] | None = None) -
     mask is read here; images only when they are asked for.
 
     Args:
-        data: such a folder, or an .npz file (`masks_of_npz`).
+        data: such a folder, an .npz file (`masks_of_npz`), or a folder of these (`masks_of_shards`).
         image_size: height and width to deliver (images are scaled to cover it and trimmed, and masks with them);
             None: the size all images share.
 
@@ -67,11 +67,14 @@ def open_masks(data: str | Path, *, image_size: tuple[int, int] | None = None) -
         check_image_size(image_size)
     path = user_path(data)
     if path.is_dir():
-        found = _folder(path, image_size)
+        has_arrays = not (path / IMAGES).is_dir() and any(each.suffix == ".npz" for each in path.iterdir())
+        found = masks_of_shards(path, image_size) if has_arrays else _folder(path, image_size)
     elif path.suffix.lower() == ".npz" and path.is_file():
         found = masks_of_npz(path, image_size)
     else:
-        raise ValueError(f"no images at {str(path)!r}; pass a folder with {IMAGES} and {MASKS}, or an .npz file")
+        raise ValueError(
+            f"no images at {str(path)!r}; pass a folder with {IMAGES} and {MASKS}, an .npz file, or a folder of these"
+        )
     if len(found.classes) < 2:
         raise ValueError(f"{path} has the classes {list(found.classes)}; expected at least 2")
     return found

@@ -1,6 +1,7 @@
 """Telling the class of each pixel of an image."""
 
 import dataclasses
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -24,7 +25,7 @@ from fredholm.tasks.baselines import Learnt, Plain, drawn_elements
 from fredholm.tasks.files.data_files import user_path
 from fredholm.tasks.files.npz_arrays import ARRAY_SUFFIXES
 from fredholm.tasks.files.parts import refuse_part
-from fredholm.tasks.images import read_images
+from fredholm.tasks.images import moments, read_images
 from fredholm.tasks.images.patches import divided_into_patches
 from fredholm.tasks.images.read import IMAGE_SUFFIXES, size_of
 from fredholm.tasks.images.resize import covering_size
@@ -45,8 +46,8 @@ from .answer import Answered, draw, png_of
 from .augmentation import MaskAugmentation, Masked
 from .npz_file import images_of_npz
 
-CHUNK = 256
-"""Images read at a time where a whole split is measured."""
+CHUNK = 1 << 20
+"""Pixels of masks that are counted together."""
 QUERIES = 16384
 """Places that are asked at a time, but for a row of them that is longer: what bounds memory."""
 SIDES: dict[Preset, int] = {"small": 128, "base": 512}
@@ -96,7 +97,7 @@ class Segmentation(TargetTask[MaskedImages], DividedTask[MaskedImages]):
         """Images with masks, what is taken of them, and the model.
 
         Args:
-            data: a folder with images and masks, or an .npz file; see `open_masks`.
+            data: a folder with images and masks, an .npz file, or a folder of these; see `open_masks`.
             image_size: height and width to scale images to; None keeps theirs. A trained model may be measured at
                 another size, which its patches divide.
             patch_sizes: sides of square patches, which divide the image; of several sizes, the smallest first, all
@@ -236,6 +237,11 @@ class Segmentation(TargetTask[MaskedImages], DividedTask[MaskedImages]):
         if splits.train.classes != self.target.names:
             came, expected = (", ".join(names) for names in (splits.train.classes, self.target.names))
             raise ValueError(f"the classes of {self.config.data} are {came}; the run was made with {expected}")
+
+    @property
+    def train_shards(self) -> Tensor | None:
+        """Of images in mapped arrays."""
+        return self.splits.train.shards
 
     def model(self) -> ITNet:
         """The model on an image encoder, with one logit per class at every point."""
@@ -539,18 +545,14 @@ def _truth(file: Path, size: tuple[int, int], num_classes: int) -> Tensor | None
 
 def measure(train: MaskedImages, wish: Wish, data: str) -> Segmentation.Facts:
     """The facts of a training split; a constant channel has deviation 1, so that it becomes 0."""
-    sums = torch.zeros(2, train.channels, dtype=torch.float64)
     counts = torch.zeros(256, dtype=torch.int64)
-    for indices in torch.arange(len(train)).split(CHUNK):
-        counts += train.masks(indices).flatten().long().bincount(minlength=256)
-        pixels = train.images(indices).double() / 255
-        sums += torch.stack([pixels.sum((0, 2, 3)), pixels.square().sum((0, 2, 3))])
-    mean, square = sums / (len(train) * train.image_size[0] * train.image_size[1])
-    deviation = (square - mean.square()).clamp(min=0).sqrt()
+    for indices in torch.arange(len(train)).split(max(1, CHUNK // math.prod(train.image_size))):
+        counts += train.masks(indices).flatten().bincount(minlength=256)
+    mean, deviation = moments(train, torch.arange(len(train)))
     return Segmentation.Facts(
         target=ElementCounts(names=train.classes, counts=counts[: len(train.classes)]).learn(wish, data),
         channels=train.channels,
         image_size=train.image_size,
-        mean=tuple(mean.tolist()),
-        deviation=tuple(torch.where(deviation > 1e-6, deviation, 1.0).tolist()),
+        mean=mean,
+        deviation=deviation,
     )

@@ -107,7 +107,7 @@ def read_npz_shards(folder: Path, *, reading: Reading) -> Series | Splits[Series
     found = find_split_files(folder, (".npz",), what="series file", example=".npz", may_be_alone=True)
     parts: dict[Split, Series] = {}
     for split, files in (found.by_split or {"train": found.unsplit}).items():
-        rows, arrays = arrays_of_files(files, rows="values", shared=SHARED)
+        (rows,), arrays = arrays_of_files(files, rows=("values",), shared=SHARED)
         train = parts.get("train")
         known = reading if train is None else replace(reading, names=train.answer_names or None)
         try:
