@@ -111,8 +111,8 @@ class ImageTextLearning(TargetTask[ImageTextSet], DividedTask[ImageTextSet]):
         """Images with texts, what is taken of them, and the model.
 
         Args:
-            data: a .jsonl file, a folder with files such as train.jsonl and test.jsonl, an .npz file, or a folder of these; see
-                `open_image_texts`.
+            data: a .jsonl file, a folder with files such as train.jsonl and test.jsonl, an .npz file, or a folder of
+                these; see `open_image_texts`.
             image_size: height and width to scale images to; None keeps theirs.
             patch_size: side of a square patch, or height and width; it divides the image.
             tokens: what texts are made of.
