@@ -4,7 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -136,7 +136,7 @@ class Scaled(nn.Module):
         return values * self.weight
 
 
-def form_of(call: Callable[..., Tensor]) -> TensorForm:
+def form_of(call: Callable[..., Tensor], files: Mapping[str, str] | None = None) -> TensorForm:
     values = Slot("values", (BATCH, Axis("points"), Axis("channels", 2)), "numbers")
     return TensorForm(
         model=Scaled().eval().requires_grad_(False),
@@ -145,6 +145,7 @@ def form_of(call: Callable[..., Tensor]) -> TensorForm:
         output=values._replace(name="answers"),
         draw=lambda sizes, generator: (torch.randn(sizes["batch"], sizes["points"], 2, generator=generator),),
         open_axes={"points": OpenAxis(5, 7, 6)},
+        files=files or {},
     )
 
 
@@ -152,8 +153,8 @@ def form_of(call: Callable[..., Tensor]) -> TensorForm:
 def exports(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Any:
     """Runs the command on a run whose task has a form with this call."""
 
-    def run(call_of_form: Callable[..., Tensor]) -> tuple[int, str, str]:
-        task: Any = SimpleNamespace(tensor_form=lambda model: form_of(call_of_form), command="own")
+    def run(call_of_form: Callable[..., Tensor], files: Mapping[str, str] | None = None) -> tuple[int, str, str]:
+        task: Any = SimpleNamespace(tensor_form=lambda model: form_of(call_of_form, files), command="own")
         made: Any = SimpleNamespace(
             task=task, model=lambda which: None, step=lambda which: 1, check_finished=lambda: None
         )
@@ -183,6 +184,15 @@ def test_numbers_of_points_for_which_a_graph_holds_are_told(exports: Any, tmp_pa
     assert exports(from_four_on)[0] == 0
     axes = json.loads((tmp_path / "a.json").read_text())["inputs"][0]["axes"]
     assert axes[1] == {"name": "points", "size": None, "least": 4, "most": None}
+
+    def up_to_eleven(model: nn.Module, values: Tensor) -> Tensor:
+        return model(values) if values.shape[1] < 12 else values
+
+    for path in tmp_path.iterdir():
+        path.unlink()
+    assert exports(up_to_eleven)[0] == 0
+    axes = json.loads((tmp_path / "a.json").read_text())["inputs"][0]["axes"]
+    assert (axes[1]["least"] <= 5, axes[1]["most"]) == (True, 11)
 
 
 def test_a_file_with_other_numbers_is_not_left(exports: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,9 +236,23 @@ def test_weights_that_one_file_cannot_hold_lie_beside_it(
     onnxruntime.InferenceSession(tmp_path / "a.onnx")
 
 
-def test_a_full_disk_leaves_nothing(exports: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_else_is_needed_lies_beside_it_and_the_description_is_in_it(exports: Any, tmp_path: Path) -> None:
+    assert exports(lambda model, values: model(values), {"words.txt": "ä b\n"})[0] == 0
+    assert (tmp_path / "a.words.txt").read_text(encoding="utf-8") == "ä b\n"
+    told = json.loads((tmp_path / "a.json").read_text())
+    assert told["files"] == ["a.words.txt"]
+    metadata = onnxruntime.InferenceSession(tmp_path / "a.onnx").get_modelmeta().custom_metadata_map
+    within = json.loads(metadata["description"])
+    assert within == {name: value for name, value in told.items() if name != "checked"}
+
+
+@pytest.mark.parametrize("nth", [1, 2])  # of the files that are given their places
+def test_a_full_disk_leaves_nothing(exports: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nth: int) -> None:
+    calls = iter(range(1, 9))
+
     def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
+        if next(calls) == nth:
+            raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(exported.os, "fsync", full)
     code, _, err = exports(lambda model, values: model(values))
