@@ -91,6 +91,14 @@ class Shard(Domain):
         """See `Domain.total`: the sum over all processes."""
         return all_sum(sums, self.group)
 
+    def greatest(self, largest: Tensor) -> Tensor:
+        """See `Domain.greatest`."""
+        return gathered(largest[:, None], (1,) * len(self.sizes), self.group).amax(1)
+
+    def everywhere(self, u: Tensor) -> Tensor:
+        """See `Domain.everywhere`: `gather_points`."""
+        return gather_points(u, self)
+
     def widest(self, dtype: torch.dtype) -> torch.dtype:
         """See `Domain.widest`: float64 where any process asks for that."""
         asks = torch.tensor([dtype == torch.float64], dtype=torch.uint8, device=self.device)

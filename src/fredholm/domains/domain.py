@@ -288,6 +288,14 @@ class Domain(abc.ABC):
         """What sums over these points come to over all points of the measure: the same, unless others hold a part."""
         return sums
 
+    def greatest(self, largest: Tensor) -> Tensor:
+        """What the largest values over these points, `(B, C)`, come to over all points; see `total`."""
+        return largest
+
+    def everywhere(self, u: Tensor) -> Tensor:
+        """Values at all points, `(B, N, C)`, of those at these; see `total`."""
+        return u
+
     def widest(self, dtype: torch.dtype) -> torch.dtype:
         """The dtype that sums over all points are made in, from the one that these points ask for."""
         return dtype

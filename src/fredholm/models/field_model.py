@@ -18,6 +18,8 @@ from fredholm.models.signal_model import SignalModel
 class FieldModel(SignalModel, abc.ABC):
     """A stack of blocks, each an integral over the points of the signal, so that answers are functions of place."""
 
+    shares_points = True
+
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Config(SignalModel.Config, abc.ABC):
         """The sizes of such a model."""

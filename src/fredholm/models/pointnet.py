@@ -75,7 +75,8 @@ class PointNetwork(SignalModel):
         told = largest(u, domain)
         if self.pool == "none":
             told = torch.cat([u, told[:, None].expand_as(u)], dim=-1)
-        return self.head(self.norm(self.perceptron(told)))
+        answers = self.head(self.norm(self.perceptron(told)))
+        return domain.everywhere(answers) if self.pool == "none" else answers
 
     @abc.abstractmethod
     def _points(self, u: Tensor, domain: Domain) -> Tensor:
@@ -88,6 +89,8 @@ class PointPooling(PointNetwork):
 
     What a point knows of others is what the encoder tells it; give the encoder no neighbours for the plain network.
     """
+
+    shares_points = True
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Config(PointNetwork.Config):

@@ -5,12 +5,14 @@ from __future__ import annotations
 import abc
 import dataclasses
 import math
-from typing import Any, Literal, Self, final
+from typing import Any, ClassVar, Literal, Self, final
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
 
 from fredholm._settings import check_count, filled
+from fredholm.distributed import shard_points
 from fredholm.domains import Domain, Points, Union
 from fredholm.encoders.encoder import Encoder
 from fredholm.models.saved_model import SavedModel
@@ -34,6 +36,8 @@ class SignalModel(SavedModel, abc.ABC):
         ValueError: on an encoder of other channels, or no outputs.
     """
 
+    shares_points: ClassVar[bool] = False
+    """Whether layers know of other points through operators alone, which integrate over those of all processes."""
     norm: nn.Module
     head: nn.Linear
 
@@ -50,6 +54,29 @@ class SignalModel(SavedModel, abc.ABC):
         adds_token = pool == "cls" and not encoder.has_class_token
         self.cls_token = nn.Parameter(0.02 * torch.randn(embed_dim)) if adds_token else None
         self.dropout = nn.Dropout(dropout)
+        self._is_shared, self._mesh = False, None
+
+    def share_points(self, mesh: DeviceMesh | None = None) -> Self:
+        """From now on each process computes its share of the points of every input, in all blocks of the model.
+
+        All processes give the same inputs, which the encoder of each reads whole, and get the same outputs, those of
+        one process. So each counts its part of a loss: `(loss / P).backward()` on P processes, and then
+        `distributed.reduce_gradients(model, mesh)`. What is drawn, such as dropout, each draws for itself.
+
+        Args:
+            mesh: the processes, in one dimension; None: all there are.
+
+        Raises:
+            ValueError: layers of the model read points that other processes hold; and `forward`, what
+                `distributed.Shard` refuses.
+        """
+        if not self.shares_points:
+            raise ValueError(
+                f"models.{type(self).__name__}: its layers read points that other processes would hold; share those of "
+                "an ITNet, InfViT, NeuralOperator or PointPooling, or keep the model on one process"
+            )
+        self._is_shared, self._mesh = True, mesh
+        return self
 
     @final
     def _add_head(self, embed_dim: int, num_outputs: int) -> None:
@@ -67,17 +94,23 @@ class SignalModel(SavedModel, abc.ABC):
             centre = torch.full((1, domain.pos_dim), 0.5, dtype=domain.pos.dtype, device=domain.device)
             domain = Union(Points(centre), domain)
             u = torch.cat([self.cls_token.to(u.dtype).expand(u.shape[0], 1, -1), u], dim=1)
+        if self._is_shared:
+            u, domain = shard_points(u, domain, self._mesh)
         return self.dropout(u), domain
 
     def _outputs(self, u: Tensor, domain: Domain) -> Tensor:
         """What the head makes of the last signal: `(B, num_outputs)`, or `(B, N, num_outputs)` of all points."""
         u = self.norm(u)
         if self.pool == "none":
-            return self.head(u)
+            return domain.everywhere(self.head(u))
         if self.pool == "max":
             return self.head(largest(u, domain))
-        pooled = u[:, 0] if self.pool == "cls" else (u * domain.weights.to(u.dtype)[..., None]).sum(-2)
-        return self.head(pooled)
+        if self.pool == "mean":
+            return self.head(domain.total((u * domain.weights.to(u.dtype)[..., None]).sum(-2)))
+        first = u[:, 0]
+        if domain.held.start > 0:  # the token is another's, and adds nothing here, but takes part in both directions
+            first = first.masked_fill(torch.ones_like(first, dtype=torch.bool), 0.0)
+        return self.head(domain.total(first))
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Config(abc.ABC):
@@ -152,5 +185,5 @@ def largest(u: Tensor, domain: Domain) -> Tensor:
     """The largest value of each channel over the points that exist, `(B, N, C)` to `(B, C)`; 0 where none does."""
     if domain.mask is not None:
         u = torch.where(domain.mask[..., None], u, -torch.inf)
-    found = u.amax(1) if u.shape[1] else torch.full_like(u[:, :0].sum(1), -torch.inf)
+    found = domain.greatest(u.amax(1) if u.shape[1] else torch.full_like(u[:, :0].sum(1), -torch.inf))
     return torch.where(found > -torch.inf, found, 0.0)

@@ -63,6 +63,8 @@ class InfViT(SignalModel):
         config: the stack.
     """
 
+    shares_points = True
+
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Config(SignalModel.Config):
         """Sizes and regularisation of the stack; the defaults are 4L-64H at 1,024 channels, linear.

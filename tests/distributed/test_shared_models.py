@@ -1,0 +1,25 @@
+"""Whole models whose points are shared out give the outputs and gradients of one process."""
+
+import pytest
+import torch
+
+from tests.distributed import shared_models
+from tests.processes import on_processes
+
+
+@pytest.mark.parametrize("processes", [2, pytest.param(4, marks=pytest.mark.long)])
+@pytest.mark.parametrize("name", shared_models.CASES)
+def test_outputs_and_gradients_are_those_of_one_process(name: str, processes: int) -> None:
+    (alone,) = on_processes(1, shared_models.answered, name)
+    for found in on_processes(processes, shared_models.answered, name):
+        assert found.keys() == alone.keys()
+        for what, expected in alone.items():
+            torch.testing.assert_close(
+                found[what], expected, rtol=1e-9, atol=1e-11, msg=lambda told, w=what: f"{w}: {told}"
+            )
+
+
+def test_what_cannot_be_shared_is_refused() -> None:
+    for told in on_processes(2, shared_models.refused):
+        assert "Grid(1, 1) has 1 points for 2 processes" in told[0]
+        assert "models.EdgeConvolution: its layers read points that other processes would hold" in told[1]
