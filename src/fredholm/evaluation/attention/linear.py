@@ -88,11 +88,12 @@ class FeatureMapSum(ProductSum[FeatureMapped]):
         form = integral.kernel.continued_features(integral.u, integral.domain, integral.query, state)
         phi, psi, weighed, dtype = self._pieces(integral, form)
         with torch.autocast(phi.device.type, enabled=False):
-            before = None if state is None else torch.cat([state[0], state[1][..., None]], dim=-1).to(psi.dtype)
-            out, total = causal_sums(phi, psi, weighed, before, self.chunk)
-            kept = stateful(integral.kernel).initial_state(len(out))
-            counted = (each + integral.domain.num_points for each in (state or kept)[2:])
-            total = total.to(kept[0].dtype)
+            carried = None if state is None else torch.cat([state[0], state[1][..., None]], dim=-1).to(psi.dtype)
+            out, total = causal_sums(phi, psi, weighed, carried, self.chunk)
+            fresh = stateful(integral.kernel).initial_state(0)  # of no batch size, which a graph leaves open
+            before = [each.new_zeros(out.shape[0]) for each in fresh[2:]] if state is None else state[2:]
+            counted = (each + integral.domain.num_points for each in before)
+            total = total.to(fresh[0].dtype)
             return self._mean(out).to(dtype), (total[..., :-1], total[..., -1], *counted)
 
     def _pieces(
