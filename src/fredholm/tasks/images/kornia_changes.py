@@ -24,7 +24,7 @@ def of_kornia(operation: "_BasicAugmentationBase | RandAugment") -> Change:
 
     def draw(shape: torch.Size) -> Drawn:
         drawn: Any = operation.forward_parameters(shape)
-        return lambda images, places: operation(images, params=_of_places(drawn, places))
+        return lambda images, places: operation(images, params=_of_places(drawn, places, shape[0]))
 
     return draw
 
@@ -48,17 +48,19 @@ def in_groups(change: Change, size: int) -> Change:
     return draw
 
 
-def _of_places(drawn: Any, places: Tensor) -> Any:
-    """What kornia drew for a batch, of some of its images: tensors of an entry an image, nested."""
+def _of_places(drawn: Any, places: Tensor, count: int) -> Any:
+    """What kornia drew for a batch of so many images, of some of them: tensors of an entry an image, nested."""
     from kornia.augmentation.container.params import ParamItem
 
     if isinstance(drawn, dict):
-        return {name: _entries(name, value, places) for name, value in drawn.items()}
+        return {name: _entries(name, value, places, count) for name, value in drawn.items()}
     assert isinstance(drawn, Sequence)
-    return [ParamItem(item.name, _of_places(item.data, places)) for item in drawn]
+    return [ParamItem(item.name, _of_places(item.data, places, count)) for item in drawn]
 
 
-def _entries(name: str, value: Tensor, places: Tensor) -> Tensor:
+def _entries(name: str, value: Tensor, places: Tensor, count: int) -> Tensor:
     if name == "forward_input_shape":  # of the whole batch, as a tensor
         return torch.cat([value.new_tensor([len(places)]), value[1:]])
+    if len(value) != count:
+        raise ImportError('augmentation needs kornia 0.9 or later; get it with: pip install "fredholm[augment]"')
     return value[places.to(value.device)]
