@@ -77,6 +77,9 @@ def test_files_of_arrays_are_one_set(tmp_path: Path, size: str, monkeypatch: pyt
         assert (shards is None) == (size == "small")
         if shards is not None:
             assert shards.tolist() == ([2, 1] if split is None else [1, 2])
+    np.savez(folder / "train-1.npz", images=images[1:4], masks=masks[1:4] + 2, classes=["ground", "red", "blue"])
+    with refused(ValueError, "train-1.npz, masks[0] has the class number 4; there are 3 classes"):
+        open_masks(folder)
     with refused(ValueError, "has an array 'split', but names of files tell splits"):
         for name in ("train", "test"):
             write_npz(tmp_path / f"{name}.npz", 2, split=[0, 1])

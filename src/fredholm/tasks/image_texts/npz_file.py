@@ -11,7 +11,7 @@ from fredholm.tasks.files.cache import LARGE
 from fredholm.tasks.files.mapped import Rows, arrays_of_files
 from fredholm.tasks.files.npz_arrays import load_arrays
 from fredholm.tasks.images.arrays import ArrayImages
-from fredholm.tasks.splits.split_files import SPLITS, find_split_files
+from fredholm.tasks.splits.split_files import find_split_files
 from fredholm.tasks.splits.split_marks import marks_of_arrays
 
 from .image_text_set import Example, ImageTextSet, numbered
@@ -57,16 +57,12 @@ def read_npz_shards(folder: Path, *, image_size: tuple[int, int] | None = None) 
         ValueError: what `read_npz` refuses, or files do not fit together.
     """
     found = find_split_files(folder, (".npz",), what="file of images with text", example=".npz", may_be_alone=True)
-    files = [(part, file) for part, own in (found.by_split or {"train": found.unsplit}).items() for file in own]
-    (images,), arrays = arrays_of_files([file for _, file in files], rows=("images",), shared=())
+    (images,), arrays = arrays_of_files(found.every, rows=("images",), shared=())
     if "text" not in arrays:
         raise ValueError(f"{folder}: files have no array 'text'; the arrays are {', '.join(('images', *arrays))}")
-    split = None
-    if found.by_split:
-        if "split" in arrays:
-            raise ValueError(f"{folder}: files have an array 'split', but their names tell splits; leave one out")
-        numbers = torch.tensor([SPLITS.index(part) for part, _ in files])
-        split = numbers.repeat_interleave(torch.tensor(images.counts))
+    split = found.split_of_rows(images.counts)
+    if split is not None and "split" in arrays:
+        raise ValueError(f"{folder}: files have an array 'split', but their names tell splits; leave one out")
     return _read(folder, images, arrays, split, image_size)
 
 
@@ -87,15 +83,16 @@ def _read(
     if texts.dtype.kind != "U" or texts.shape != (count,):
         raise ValueError(f"{path}: text is {texts.dtype} {texts.shape}; expected texts ({count},), one an example")
     words = _labels(path, arrays, count) if reads_labels else None
+    folder, places = path if path.is_dir() else path.parent, [images.place(i) for i in range(count)]
     examples = tuple(
         Example(
             images=tuple(f"{i}:{m}" for m in range(num_images)),
             text=str(texts[i]),
             label=None if words is None else words[i],
-            path=path if path.is_file() else path / images.place(i)[0],
-            line=images.place(i)[1] + 1,
+            path=folder / file,
+            line=row + 1,
         )
-        for i in range(count)
+        for i, (file, row) in enumerate(places)
     )
     for example in examples:
         if not example.text.strip():

@@ -65,15 +65,11 @@ def masks_of_shards(folder: Path, image_size: tuple[int, int] | None = None) -> 
         ValueError: what `masks_of_npz` refuses, or files do not fit together.
     """
     found = find_split_files(folder, (".npz",), what="mask file", example=".npz", may_be_alone=True)
-    files = [(part, file) for part, own in (found.by_split or {"train": found.unsplit}).items() for file in own]
-    (images, masks), arrays = arrays_of_files([file for _, file in files], rows=ROWS, shared=("classes",))
-    split = None
+    (images, masks), arrays = arrays_of_files(found.every, rows=ROWS, shared=("classes",))
+    split = found.split_of_rows(images.counts)
     try:
-        if found.by_split:
-            if "split" in arrays:
-                raise ValueError("has an array 'split', but names of files tell splits; leave one out")
-            numbers = torch.tensor([SPLITS.index(part) for part, _ in files])
-            split = numbers.repeat_interleave(torch.tensor(images.counts))
+        if split is not None and "split" in arrays:
+            raise ValueError("has an array 'split', but names of files tell splits; leave one out")
         places = (images.place(i) for i in range(len(images)))
         names = [f"{folder / file}:images[{row}]" for file, row in places]
         return _masked(images, masks, arrays, names, split, image_size)
@@ -129,7 +125,9 @@ def _masked(
         is_labelled[some.numpy()] = known.any((1, 2))
         tops = np.where(known, own.astype(np.int16), -1).max((1, 2))
         for i in np.flatnonzero(tops >= at_most)[:1]:
-            raise ValueError(f"masks[{some[i]}] has the class number {tops[i]}; there are {at_most} classes")
+            file, row = masks.place(int(some[i]))
+            where = f"masks[{row}]" if len(masks.counts) == 1 else f"{file}, masks[{row}]"
+            raise ValueError(f"{where} has the class number {tops[i]}; there are {at_most} classes")
         largest = max(largest, int(tops.max()))
     if largest < 0:
         raise ValueError(f"all pixels of all masks are {IGNORED}, not labelled; give some a class")

@@ -4,9 +4,13 @@ import difflib
 import json
 import re
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, final
+
+import torch
+from torch import Tensor
 
 from fredholm.tasks.files.arrow_table import ARROW
 from fredholm.tasks.files.data_files import read_bytes
@@ -36,6 +40,22 @@ class SplitFiles:
 
     by_split: dict[Split, tuple[Path, ...]]
     unsplit: tuple[Path, ...]
+
+    @property
+    def every(self) -> list[Path]:
+        """All of them, split by split."""
+        return [file for files in (self.by_split or {"train": self.unsplit}).values() for file in files]
+
+    def split_of_rows(self, counts: Sequence[int]) -> Tensor | None:
+        """The split of each row by its number in `SPLITS`, int64; None where names tell none.
+
+        Args:
+            counts: rows of each file, in the order of `every`.
+        """
+        if not self.by_split:
+            return None
+        numbers = [SPLITS.index(split) for split, files in self.by_split.items() for _ in files]
+        return torch.tensor(numbers).repeat_interleave(torch.tensor(list(counts)))
 
 
 def find_split_files(
