@@ -14,22 +14,27 @@ from typing import get_args
 
 import torch
 
+from fredholm.models.fields.neural_field import FieldOperator
+from fredholm.models.fields.neural_operator import NeuralOperator
 from fredholm.models.itnet import ITNet
-from fredholm.models.kernel_configs import AttentionConfig
+from fredholm.models.kernel_configs import AttentionConfig, SpectralConfig
 from fredholm.models.language.gpt2 import GPT2
 from fredholm.models.language.itnet_text import ITNetMaskedModel
 from fredholm.models.language.sentence_model import SentenceStackConfig
 from fredholm.models.series.ckcnn import CKCNN
 from fredholm.tasks import (
+    FieldLearning,
     ImageLearning,
     ImageTextLearning,
     LanguageModelling,
     MaskedLanguageModelling,
+    OperatorLearning,
     Segmentation,
     SentenceLearning,
     SeriesLearning,
     Task,
 )
+from fredholm.tasks.fields import npz_file as fields
 from fredholm.tasks.files import cache, mapped
 from fredholm.tasks.image_texts import npz_file as image_texts
 from fredholm.tasks.images import npz_file as images
@@ -42,6 +47,7 @@ from fredholm.training.batches import EpochBatches
 from fredholm.training.learner import Learner
 
 SMALL = ITNet.Config(embed_dim=8, depth=1, num_heads=2, kernel=AttentionConfig(), pool="mean")
+FIELD = FieldOperator.Config(embed_dim=4, depth=1, num_heads=1, num_seeds=2, head_dim=4, num_frequencies=2)
 KINDS: dict[str, Callable[[str], Task.Config]] = {
     "bytes": lambda data: LanguageModelling.Config(
         data=data, context=512, model=GPT2.Config(embed_dim=8, depth=1, num_heads=2)
@@ -68,6 +74,10 @@ KINDS: dict[str, Callable[[str], Task.Config]] = {
     "image texts": lambda data: ImageTextLearning.Config(
         data=data, patch_size=64, tokens=Tokens(vocab_size=100), context=16, model=SMALL
     ),
+    "operator": lambda data: OperatorLearning.Config(
+        data=data, model=NeuralOperator.Config(embed_dim=4, depth=1, kernel=SpectralConfig(num_waves_per_axis=2))
+    ),
+    "field": lambda data: FieldLearning.Config(data=data, shown=16, wanted=16, width=4, model=FIELD),
     "series": lambda data: SeriesLearning.Config(data=data, model=CKCNN.Config(embed_dim=4, depth=1)),
     "masked": lambda data: MaskedLanguageModelling.Config(
         data=data,
@@ -98,7 +108,7 @@ def main() -> None:
     """See the head of this file."""
     kind, small, large, room = sys.argv[1:]
     torch.set_num_threads(1)
-    for module in (cache, mapped, images, image_texts, masks, series):
+    for module in (cache, mapped, fields, images, image_texts, masks, series):
         setattr(module, "LARGE", 1 << 16)  # noqa: B010 - of modules
     learn(KINDS[kind](small))
     with Path("/proc/self/status").open() as status:

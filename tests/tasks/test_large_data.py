@@ -100,6 +100,14 @@ def image_texts(path: Path, size: int) -> Path:
     return path
 
 
+def functions(path: Path, size: int) -> Path:
+    """Functions on a grid of 32 x 32 points, and what is wanted of each, of so many bytes."""
+    count = size // (2 * 32 * 32 * 4) + 20
+    values = np.random.default_rng(0).normal(size=(2, count, 32, 32)).astype(np.float32)
+    np.savez(path, values=values[0], wanted_values=values[1])
+    return path
+
+
 GIVES_BACK = {
     "MALLOC_TRIM_THRESHOLD_": "0",
     "MALLOC_MMAP_THRESHOLD_": "65536",
@@ -118,9 +126,11 @@ MADE: dict[str, tuple[str, Callable[[Path, int], Path]]] = {
     "series": ("a.npz", series),
     "masks": ("a.npz", masks),
     "image texts": ("a.npz", image_texts),
+    "operator": ("a.npz", functions),
+    "field": ("a.npz", functions),
     "shards": ("a.npz", shards),
 }
-LONG = ("byte pairs", "masked", "rows", "sentences", "masks", "image texts")
+LONG = ("byte pairs", "masked", "rows", "sentences", "masks", "image texts", "field")
 """Whose tokens take minutes, or that are read as others are."""
 
 

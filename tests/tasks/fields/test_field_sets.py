@@ -9,9 +9,22 @@ import pytest
 import torch
 
 from fredholm.domains import Grid
-from fredholm.tasks.fields import FieldSet, Samples, neuralop, open_fields, read_csv, read_fields, read_npz
+from fredholm.tasks.fields import (
+    FieldSet,
+    Samples,
+    field_set,
+    neuralop,
+    npz_file,
+    open_fields,
+    open_functions,
+    read_csv,
+    read_fields,
+    read_npz,
+)
 from fredholm.tasks.fields.open import read_places
+from fredholm.tasks.files import mapped
 from fredholm.tasks.splits.splits import Splits
+from tests.refusals import refused
 
 
 def drawn(*shape: int) -> np.ndarray:
@@ -58,6 +71,97 @@ def test_values_without_positions_lie_on_a_grid(tmp_path: Path) -> None:
     coloured = read(tmp_path, values=drawn(2, 3, 4), channels=["a", "b", "c", "d"])
     assert torch.equal(coloured.given.pos[0], Grid(3).pos)
     assert coloured.given.values.shape == (2, 3, 4)
+
+
+STORED: dict[str, dict[str, Any]] = {
+    "a grid": {"values": drawn(7, 3, 4), "wanted_values": drawn(7, 5, 2)},
+    "channels": {
+        "values": drawn(7, 3, 4),
+        "channels": list("abcd"),
+        "wanted_values": drawn(7, 6, 2),
+        "wanted_channels": ["u", "v"],
+    },
+    "points of all": {
+        "values": drawn(7, 5, 2),
+        "pos": drawn(5, 2),
+        "wanted_values": drawn(7, 4),
+        "wanted_pos": drawn(4, 2),
+    },
+    "trajectories": {"trajectories": drawn(7, 4, 3, 5)},
+    "trajectories of points": {"trajectories": drawn(7, 4, 5, 2), "pos": drawn(5, 1)},
+    "whole numbers": {"values": np.arange(28).reshape(7, 4)},
+}
+IN_MEMORY: dict[str, dict[str, Any]] = {
+    "missing": {"values": np.where(np.arange(28).reshape(7, 4) == 9, np.nan, 1.0)},
+    "points of each": {"values": drawn(7, 5), "pos": drawn(7, 5, 1)},
+}
+
+
+@pytest.mark.parametrize("name", [*STORED, *IN_MEMORY])
+def test_large_arrays_stay_in_their_file(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    arrays = {**STORED, **IN_MEMORY}[name]
+    expected = read(tmp_path, **arrays)
+    monkeypatch.setattr(npz_file, "LARGE", 0)
+    found = read(tmp_path, **arrays)
+    assert (found.given.stored is not None) == (name in STORED)
+    some = torch.tensor([5, 0, 5])
+    for own, other in ((found, expected), (found.select(some), expected.select(some))):
+        for samples, theirs in ((own.given, other.given), (own.targets, other.targets)):
+            assert torch.equal(samples.values, theirs.values)
+            assert torch.equal(samples.pos, theirs.pos)
+            assert torch.equal(samples.exists, theirs.exists)
+            assert torch.equal(samples.counts, theirs.exists.sum(1))
+            assert samples.share_places == theirs.share_places
+            assert all(map(torch.equal, samples.places, theirs.places))
+        assert (own.names, own.channels, own.target_channels) == (other.names, other.channels, other.target_channels)
+        assert own.num_steps == other.num_steps
+    rows = found.select(torch.tensor([1, 2, 4])).shards
+    assert (rows is None) == (name in IN_MEMORY)
+    assert rows is None or rows.tolist() == [3]
+    monkeypatch.setattr(field_set, "CHUNK", 1)
+    assert [len(part) for part in found.parts()] == [1] * 7
+
+
+@pytest.mark.parametrize("name", STORED)
+def test_files_of_arrays_are_one_set(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    arrays = STORED[name]
+    expected = read(tmp_path, **arrays)
+    for large in (0, 1 << 30):
+        for module in (mapped, npz_file):
+            monkeypatch.setattr(module, "LARGE", large)
+        for names, order in ((("0", "1"), range(7)), (("test", "train"), range(3, 7))):
+            folder = tmp_path / f"{names[0]} {large}"
+            folder.mkdir()
+            for file, part in zip(names, (slice(0, 3), slice(3, 7)), strict=True):
+                own = {key: array[part] if key in npz_file.ROWS else array for key, array in arrays.items()}
+                np.savez(folder / f"{file}.npz", **own)
+            opened = open_fields(folder) if name == "whole numbers" else open_functions(folder)
+            found = opened.train if isinstance(opened, Splits) else opened
+            wanted = expected.select(torch.tensor(list(order)))
+            assert torch.equal(found.given.values, wanted.given.values)
+            assert torch.equal(found.targets.values, wanted.targets.values)
+            assert (found.given.stored is not None) == (large == 0)
+            assert found.names[0] == ("0.npz, function 0" if names[0] == "0" else "train.npz, function 0")
+            if names[0] == "test":
+                assert isinstance(opened, Splits)
+                assert torch.equal(opened.held_out("test").given.values, expected.given.values[:3])
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"pos": drawn(5, 1)}, "b.npz: pos are others than in a.npz"),
+        ({"values": drawn(2, 6)}, "b.npz: an array of rows is float64 (2, 6), and in a.npz float64 (2, 5)"),
+        ({"values": np.full((2, 5), np.inf)}, "b.npz, function 0: the value of sample 1 of the samples is inf"),
+        ({"offsets": np.array([0, 5, 10])}, "b.npz: has the arrays values, pos, offsets"),
+    ],
+)
+def test_files_of_arrays_that_do_not_fit(tmp_path: Path, change: dict[str, Any], told: str) -> None:
+    arrays = {"values": drawn(2, 5), "pos": np.arange(5.0)[:, None]}
+    np.savez(tmp_path / "a.npz", **arrays)
+    np.savez(tmp_path / "b.npz", **{**arrays, **change})
+    with refused(ValueError, told):
+        open_fields(tmp_path)
 
 
 def test_values_that_are_nan_are_no_samples(tmp_path: Path) -> None:
@@ -223,9 +327,9 @@ def test_sets_that_do_not_agree_are_refused() -> None:
     for change, told in (
         ({"names": ("a",)}, "for 1 names"),
         ({"coordinates": ("x", "y")}, r"pass float64 \(2, 3, 2\)"),
-        ({"given": samples._replace(mask=torch.ones(2, 3))}, "the mask of the samples is torch.float32"),
+        ({"given": Samples(samples.pos, samples.values, torch.ones(2, 3))}, "the mask of the samples is torch.float32"),
         ({"wanted_channels": ("v",)}, "but no wanted samples"),
-        ({"given": samples._replace(mask=torch.zeros(2, 3, dtype=torch.bool))}, "a: has no samples"),
+        ({"given": Samples(samples.pos, samples.values, torch.zeros(2, 3, dtype=torch.bool))}, "a: has no samples"),
     ):
         with pytest.raises(ValueError, match=told):
             FieldSet(**{**good, **change})

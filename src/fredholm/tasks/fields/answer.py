@@ -69,7 +69,7 @@ def places(answer: Answer, fields: FieldSet, at: Path | None) -> list[Tensor]:
     samples = fields.given
     if at is not None:
         return [read_places(at, fields.coordinates)] * len(fields)
-    own = [pos[exists] for pos, exists in zip(samples.pos, samples.exists, strict=True)]
+    own = samples.places
     if answer.grid is None:
         return own
     if len(answer.grid) != len(fields.coordinates):

@@ -1,6 +1,7 @@
 """Batches of sampled functions: which samples are drawn, and what stands for their values."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple, final
 
 import torch
 from torch import Tensor
@@ -15,6 +16,33 @@ def standardise(samples: Samples, mean: Tensor, deviation: Tensor) -> Batch:
     exists = samples.exists
     values = torch.where(exists[..., None], (samples.values - mean) / deviation, 0.0)
     return {"pos": samples.pos, "values": values, "mask": exists}
+
+
+@final
+class Moments(NamedTuple):
+    """Of each channel's values; a constant channel has deviation 1, so that it becomes 0."""
+
+    mean: tuple[float, ...]
+    deviation: tuple[float, ...]
+
+
+def moments(parts: Callable[[], Iterable[Samples]]) -> Moments:
+    """Over all samples that exist.
+
+    Args:
+        parts: the samples in parts, from the first one anew at each call.
+    """
+    count, total = 0.0, torch.zeros((), dtype=torch.float64)
+    for samples in parts():
+        exists = samples.exists[..., None].double()
+        count += float(exists.sum())
+        total = total + (samples.values * exists).sum((0, 1))
+    mean, squares = total / count, torch.zeros_like(total)
+    for samples in parts():
+        exists = samples.exists[..., None].double()
+        squares += ((samples.values - mean) * exists).square().sum((0, 1))
+    deviation = (squares / count).sqrt()
+    return Moments(tuple(mean.tolist()), tuple(torch.where(deviation > 1e-12, deviation, 1.0).tolist()))
 
 
 def draw_samples(samples: Samples, count: int | None, generator: torch.Generator) -> Samples:

@@ -31,7 +31,7 @@ from fredholm.tasks.task import Batch, Objective, SplitTask, Suited, Task, Train
 from fredholm.tasks.tensor_form import BATCH, Axis, OpenAxis, Sizes, Slot, TensorForm, first_of_each
 
 from .answer import Answer, Evaluated, answered, places
-from .batches import draw_samples, joined, standardise
+from .batches import draw_samples, joined, moments, standardise
 from .by_name import FieldName, FrameName, field_by_name, frame_by_name
 from .open import FIELD_TABLES
 
@@ -91,7 +91,8 @@ class FieldLearning(SplitTask[FieldSet]):
         """Sampled functions, what is shown of them, and the operator.
 
         Args:
-            data: a .csv or .npz file of samples, or images, which are functions of the plane; see `open_fields`.
+            data: a .csv or .npz file of samples, a folder of .npz files, or images, which are functions of the plane;
+                see `open_fields`.
             coordinates: columns of a table that are coordinates; none: those of x, y and z that are there.
             shown: samples of each function that the operator sees, drawn anew in every training batch; None: all.
             shown_seed: picks those of test functions, the same each time; refused where all are shown.
@@ -180,7 +181,7 @@ class FieldLearning(SplitTask[FieldSet]):
             training functions best without an operator. Frequencies are at most what the samples tell apart.
             """
             default, task = FieldLearning.Config(), self.build()
-            count = int(task.splits.train.given.exists.sum(1).min())
+            count = int(task.splits.train.given.counts.min())
             config, is_own = self, not task.facts.wants_others
             if is_own:
                 config = filled(config, [default], shown=max(1, min(count // 2, MOST_SHOWN)))
@@ -253,6 +254,11 @@ class FieldLearning(SplitTask[FieldSet]):
         if not config.data:
             raise ValueError("no samples are given; pass a .csv or .npz file of them, or images")
         return divided(open_fields(config.data, coordinates=config.coordinates), config)
+
+    @property
+    def train_shards(self) -> Tensor | None:
+        """Of functions in mapped arrays."""
+        return self.splits.train.shards
 
     def model(self) -> nn.Module:
         """The field operator."""
@@ -475,18 +481,15 @@ class FieldLearning(SplitTask[FieldSet]):
 
 def measure(train: FieldSet) -> FieldLearning.Facts:
     """The facts of a training split; a constant channel has deviation 1, so that it becomes 0."""
-    found = {}
-    for prefix, samples in (("", train.given), ("target_", train.targets)):
-        exists = samples.exists[..., None].double()
-        count = exists.sum()
-        mean = (samples.values * exists).sum((0, 1)) / count
-        deviation = (((samples.values - mean) * exists).square().sum((0, 1)) / count).sqrt()
-        found[f"{prefix}mean"] = tuple(mean.tolist())
-        found[f"{prefix}deviation"] = tuple(torch.where(deviation > 1e-12, deviation, 1.0).tolist())
+    given = moments(lambda: (part.given for part in train.parts()))
+    targets = given if train.wanted is None else moments(lambda: (part.targets for part in train.parts()))
     return FieldLearning.Facts(
         coordinates=train.coordinates,
         channels=train.channels,
         target_channels=train.target_channels,
         wants_others=train.wanted is not None,
-        **found,
+        mean=given.mean,
+        deviation=given.deviation,
+        target_mean=targets.mean,
+        target_deviation=targets.deviation,
     )

@@ -1,35 +1,125 @@
 """Samples of functions: the frozen value that every reader gives."""
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, Self, final
+from functools import cached_property
+from typing import ClassVar, Self, final
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from fredholm.tasks.files.limits import check_expansion
+from fredholm.tasks.files.mapped import Rows, shards_of_some
 from fredholm.tasks.splits.split_marks import NO_MARKS, SplitMarks
 from fredholm.tasks.splits.splits import Divisible
 from fredholm.tasks.splits.stratified_split import SplitKeys
 
+CHUNK = 1 << 20
+"""Values that are read together where all are looked at."""
 
-class Samples(NamedTuple):
-    """Values of n functions, each at points of its own."""
 
-    pos: Tensor
-    """float64 `(n, N, s)`, finite; the same memory n times where all functions have the same points."""
-    values: Tensor
-    """float32 `(n, N, m)`, finite; 0 where no sample is."""
-    mask: Tensor | None
-    """bool `(n, N)`, True = this sample exists; None: all do."""
+@final
+class Stored:
+    """Values of functions that stay where they are, and are read where they are asked for.
+
+    Args:
+        rows: numbers, a function each, of any shape.
+        num_samples: N.
+        num_channels: m.
+        values: from rows `(B, ...)` to float64 `(B, N, m)`.
+        indices: which rows these are, int64 `(n,)`; None: all.
+    """
+
+    def __init__(
+        self,
+        rows: Rows,
+        num_samples: int,
+        num_channels: int,
+        values: Callable[[np.ndarray], np.ndarray],
+        indices: Tensor | None = None,
+    ) -> None:
+        self._rows, self._values = rows, values
+        self._indices = torch.arange(len(rows)) if indices is None else indices
+        self.shape = (len(self._indices), num_samples, num_channels)
+
+    def select(self, indices: Tensor) -> "Stored":
+        """Those of some functions, int64 `(B,)`, in this order."""
+        return Stored(self._rows, *self.shape[1:], self._values, self._indices[indices])
+
+    def read(self) -> Tensor:
+        """All of them, float32 `(n, N, m)`."""
+        return torch.from_numpy(self._values(self._rows[self._indices.numpy()])).float()
+
+    @property
+    def shards(self) -> Tensor | None:
+        """How many functions lie together on the disk, see `Task.train_shards`."""
+        return shards_of_some(self._rows.shards, self._indices)
+
+
+@final
+class Samples:
+    """Values of n functions, each at points of its own.
+
+    Args:
+        pos: float64 `(n, N, s)`, finite; the same memory n times where all functions have the same points.
+        values: float32 `(n, N, m)`, finite; 0 where no sample is. Those that are stored are read when they are asked
+            for, and then kept.
+        mask: bool `(n, N)`, True = this sample exists; None: all do.
+    """
+
+    def __init__(self, pos: Tensor, values: Tensor | Stored, mask: Tensor | None) -> None:
+        self.pos, self.mask, self._values = pos, mask, values
+
+    @cached_property
+    def values(self) -> Tensor:
+        """float32 `(n, N, m)`."""
+        return self._values.read() if isinstance(self._values, Stored) else self._values
+
+    @property
+    def stored(self) -> Stored | None:
+        """The values, where they are not in memory."""
+        return self._values if isinstance(self._values, Stored) else None
+
+    @property
+    def num_channels(self) -> int:
+        """m."""
+        return self._values.shape[-1]
 
     @property
     def exists(self) -> Tensor:
         """Which samples are there, `(n, N)` bool."""
         return torch.ones(self.pos.shape[:2], dtype=torch.bool) if self.mask is None else self.mask
 
+    @property
+    def counts(self) -> Tensor:
+        """How many samples each function has, int64 `(n,)`."""
+        return torch.full((len(self.pos),), self.pos.shape[1]) if self.mask is None else self.mask.sum(1)
+
+    @property
+    def share_places(self) -> bool:
+        """Whether all functions have samples at the same places."""
+        if self.mask is not None and not bool(self.mask.all()):
+            return False
+        return self.pos.stride(0) == 0 or bool((self.pos == self.pos[:1]).all())
+
+    @property
+    def places(self) -> list[Tensor]:
+        """Where each function has samples, `(K, s)` each."""
+        if self.mask is None:
+            return list(self.pos)
+        return [pos[exists] for pos, exists in zip(self.pos, self.mask, strict=True)]
+
     def select(self, indices: Tensor) -> "Samples":
         """Those of some functions, int64 `(B,)`, in this order."""
-        return Samples(self.pos[indices], self.values[indices], None if self.mask is None else self.mask[indices])
+        shared = self.pos.stride(0) == 0 and len(self.pos) > 0
+        pos = self.pos[:1].expand(len(indices), -1, -1) if shared else self.pos[indices]
+        values = self._values.select(indices) if isinstance(self._values, Stored) else self._values[indices]
+        return Samples(pos, values, None if self.mask is None else self.mask[indices])
+
+    def with_values(self, values: Tensor) -> "Samples":
+        """Others at the same points, `(n, N, m')`."""
+        return Samples(self.pos, values, self.mask)
 
 
 @final
@@ -77,11 +167,15 @@ class FieldSet(Divisible):
             )
 
     def _check(self, samples: Samples, channels: tuple[str, ...], what: str) -> None:
-        pos, values, mask = samples
-        n, expected = len(self.names), (len(self.names), values.shape[1] if values.ndim == 3 else -1)
-        if values.dtype != torch.float32 or values.shape != (*expected, len(channels)):
+        # of what is stored it was looked at when it was opened whether it is finite
+        pos, mask, values = samples.pos, samples.mask, None if samples.stored else samples.values
+        shape, dtype = (
+            (samples.stored.shape, torch.float32) if samples.stored else (samples.values.shape, samples.values.dtype)
+        )
+        n, expected = len(self.names), (len(self.names), shape[1] if len(shape) == 3 else -1)
+        if dtype != torch.float32 or tuple(shape) != (*expected, len(channels)):
             raise ValueError(
-                f"the values of the {what} are {values.dtype} {tuple(values.shape)}; pass float32 ({n}, N, "
+                f"the values of the {what} are {dtype} {tuple(shape)}; pass float32 ({n}, N, "
                 f"{len(channels)}) for {n} names and {len(channels)} channels"
             )
         if pos.dtype != torch.float64 or pos.shape != (*expected, len(self.coordinates)):
@@ -91,13 +185,15 @@ class FieldSet(Divisible):
             )
         if mask is not None and (mask.dtype != torch.bool or mask.shape != expected):
             raise ValueError(f"the mask of the {what} is {mask.dtype} {tuple(mask.shape)}; pass bool {expected}")
-        exists = torch.ones(expected, dtype=torch.bool) if mask is None else mask
-        for i in (~exists.any(1)).nonzero()[:1, 0].tolist():
+        for i in (samples.counts == 0).nonzero()[:1, 0].tolist():
             raise ValueError(f"{self.names[i]}: has no {what}; expected at least one")
         # positions that all functions share are looked at once
-        places = pos[:1] if pos.stride(0) == 0 else pos
+        places = pos[:1] if pos.stride(0) == 0 and mask is None else pos
         for name, tensor in (("position", places), ("value", values)):
-            for i, k in (~tensor.isfinite().all(-1) & exists).nonzero()[:1].tolist():
+            if tensor is None:
+                continue
+            wrong = ~tensor.isfinite().all(-1)
+            for i, k in (wrong if mask is None else wrong & mask).nonzero()[:1].tolist():
                 found = ", ".join(f"{number:g}" for number in tensor[i, k].tolist())
                 raise ValueError(
                     f"{self.names[i]}: the {name} of sample {k + 1} of the {what} is {found}; expected finite numbers"
@@ -120,6 +216,18 @@ class FieldSet(Divisible):
     def keys(self) -> SplitKeys:
         """Names, groups and times."""
         return self.marks.keys(self.names, [0] * len(self))
+
+    @property
+    def shards(self) -> Tensor | None:
+        """How many functions lie together on the disk, see `Task.train_shards`."""
+        return None if self.given.stored is None else self.given.stored.shards
+
+    def parts(self) -> Iterator[Self]:
+        """The functions in parts whose values are read together."""
+        samples = (self.given, self.targets)
+        size = max(1, sum(each.pos.shape[1] * each.num_channels for each in samples))
+        for indices in torch.arange(len(self)).split(max(1, CHUNK // size)):
+            yield self.select(indices)
 
     def select(self, indices: Tensor) -> Self:
         """Some of the functions, int64 `(B,)`, in this order."""

@@ -1,19 +1,28 @@
 """Samples of functions in an .npz file of numpy arrays."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from fredholm.domains import Grid
-from fredholm.tasks.files.npz_arrays import arrays_of_splits, load_arrays, split_of_rows
+from fredholm.tasks.files.cache import LARGE
+from fredholm.tasks.files.mapped import Rows, arrays_of_files, is_mapped
+from fredholm.tasks.files.npz_arrays import array_names, arrays_of_splits, load_arrays, split_of_rows
+from fredholm.tasks.splits.split_files import Split, find_split_files
 from fredholm.tasks.splits.split_marks import SplitMarks, marks_of_arrays
 from fredholm.tasks.splits.splits import Splits
 
-from .field_set import FieldSet, Samples, pack
+from .field_set import CHUNK, FieldSet, Samples, Stored, pack
 
+ROWS = ("values", "wanted_values", "trajectories")
+"""Arrays with a row a function, which may be large."""
+SHARED = ("pos", "wanted_pos", "coordinates", "channels", "wanted_channels")
+"""Arrays that are the same in all files of a folder."""
 _AXES = ("x", "y", "z")
 
 
@@ -38,7 +47,7 @@ def read_npz(path: Path) -> FieldSet | Splits[FieldSet]:
     Raises:
         ValueError: it is no such file, or arrays are missing or do not fit together. The message names file and array.
     """
-    arrays = load_arrays(path, alone="values")
+    arrays = load_arrays(path, alone="values", map_from=LARGE)
     try:
         if parts := arrays_of_splits(arrays):
             found = {split: functions_of_arrays(own, path.name) for split, own in parts.items()}
@@ -49,21 +58,55 @@ def read_npz(path: Path) -> FieldSet | Splits[FieldSet]:
         raise ValueError(f"{path}: {error}") from error
 
 
-def functions_of_arrays(arrays: Mapping[str, np.ndarray], where: str) -> FieldSet:
+def read_npz_shards(folder: Path) -> FieldSet | Splits[FieldSet]:
+    """Read a folder of .npz files with `values`, or `trajectories`, each, which are one set of functions.
+
+    A split is a word of a name, as in train-00000.npz, train-00001.npz and test-00000.npz (`find_split_files`). Where
+    names tell none, `split` is read. Otherwise as `read_npz`; positions and names are the same in all files, on points
+    that all functions share.
+
+    Raises:
+        ValueError: what `read_npz` refuses, or files do not fit together.
+    """
+    found = find_split_files(folder, (".npz",), what="file of functions", example=".npz", may_be_alone=True)
+    parts: dict[Split, FieldSet] = {}
+    for split, files in (found.by_split or {"train": found.unsplit}).items():
+        names = [name for name in ROWS if name in array_names(files[0])]
+        rows, arrays = arrays_of_files(files, rows=names, shared=SHARED)
+        try:
+            if "offsets" in arrays:
+                raise ValueError("has offsets, which are of one file; give each function a row, on points of all")
+            parts[split] = functions_of_arrays(arrays, "", dict(zip(names, rows, strict=True)))
+            if not found.by_split:
+                whole = parts[split]
+                return Splits.of_rows(whole, split_of_rows(arrays, len(whole), is_test=("is_test",)))
+        except ValueError as error:
+            raise ValueError(f"{folder}, {split}: {error}") from error
+    return Splits(parts["train"], parts.get("test"), parts.get("valid"))
+
+
+def functions_of_arrays(
+    arrays: Mapping[str, np.ndarray], where: str, rows: Mapping[str, Rows] | None = None
+) -> FieldSet:
     """Functions in the arrays of a file of `read_npz` without a split.
 
     Args:
         arrays: by name.
         where: what they are called, for messages.
+        rows: those of `ROWS` in place of arrays, with their own files; None: those that are mapped.
 
     Raises:
         ValueError: arrays are missing or do not fit together.
     """
-    if "trajectories" in arrays:
-        return _trajectories(arrays, where)
-    given = _samples(arrays, "")
-    n, dim, channels = len(given.pos), given.pos.shape[-1], given.values.shape[-1]
-    wanted = _samples(arrays, "wanted_") if "wanted_values" in arrays else None
+    if rows is None:
+        mapped = {name: arrays[name] for name in ROWS if name in arrays and is_mapped(arrays[name])}
+        rows = {name: Rows([array], [where]) for name, array in mapped.items()}
+    if "trajectories" in arrays or "trajectories" in rows:
+        return _trajectories(arrays, where, rows)
+    given = _samples(arrays, "", rows)
+    n, dim, channels = len(given.pos), given.pos.shape[-1], given.num_channels
+    has_others = "wanted_values" in arrays or "wanted_values" in rows
+    wanted = _samples(arrays, "wanted_", rows) if has_others else None
     if wanted is not None and (len(wanted.pos) != n or wanted.pos.shape[-1] != dim):
         raise ValueError(
             f"wanted_values are of {len(wanted.pos)} functions of {wanted.pos.shape[-1]} coordinates; values are of "
@@ -76,34 +119,111 @@ def functions_of_arrays(arrays: Mapping[str, np.ndarray], where: str) -> FieldSe
         channels=_names(arrays, "channels", channels, _numbered(channels)),
         wanted_channels=()
         if wanted is None
-        else _names(arrays, "wanted_channels", wanted.values.shape[-1], _numbered(wanted.values.shape[-1])),
-        names=tuple(f"{where}, function {i}" for i in range(n)),
+        else _names(arrays, "wanted_channels", wanted.num_channels, _numbered(wanted.num_channels)),
+        names=_function_names(where, n, rows.get("values")),
         marks=_marks(arrays, n),
     )
 
 
-def _trajectories(arrays: Mapping[str, np.ndarray], where: str) -> FieldSet:
-    states = arrays["trajectories"]
-    for name in ("values", "wanted_values", "offsets"):
-        if name in arrays:
-            raise ValueError(f"has both trajectories and {name}; leave one out")
-    if states.ndim < 3 or states.shape[1] < 2:
-        raise ValueError(f"trajectories is {states.shape}; expected (n, T + 1, ...) with at least two times")
-    times = [_samples({**arrays, "values": states[:, t]}, "") for t in range(states.shape[1])]
-    given, num_steps = times[0], len(times) - 1
-    if any(bool((step.exists != given.exists).any()) for step in times):
-        raise ValueError("trajectories have NaN at some times of a point and not at others; expected all or none")
-    channels = _names(arrays, "channels", given.values.shape[-1], _numbered(given.values.shape[-1]))
+def _function_names(where: str, n: int, rows: Rows | None) -> tuple[str, ...]:
+    places = ((where, i) for i in range(n)) if rows is None else (rows.place(i) for i in range(n))
+    return tuple(f"{file}, function {i}" for file, i in places)
+
+
+def _trajectories(arrays: Mapping[str, np.ndarray], where: str, rows: Mapping[str, Rows]) -> FieldSet:
+    name, stored = "trajectories", rows.get("trajectories")
+    shape = stored.shape if stored is not None else arrays[name].shape
+    for other in ("values", "wanted_values", "offsets"):
+        if other in arrays or other in rows:
+            raise ValueError(f"has both trajectories and {other}; leave one out")
+    if len(shape) < 3 or shape[1] < 2:
+        raise ValueError(f"trajectories is {shape}; expected (n, T + 1, ...) with at least two times")
+    num_steps = shape[1] - 1
+    pair = None if stored is None or stored.shards is None else _stored_states(stored, arrays)
+    if pair is None:
+        states = arrays[name] if stored is None else stored[np.arange(len(stored))]
+        pair = _states_in_memory(states, arrays)
+    given, wanted = pair
+    channels = _names(arrays, "channels", given.num_channels, _numbered(given.num_channels))
     return FieldSet(
         given=given,
-        wanted=Samples(given.pos, torch.cat([step.values for step in times[1:]], dim=-1), given.mask),
+        wanted=wanted,
         coordinates=_coordinates(arrays, given.pos.shape[-1]),
         channels=channels,
-        wanted_channels=tuple(f"{name}, step {t + 1}" for t in range(num_steps) for name in channels),
-        names=tuple(f"{where}, function {i}" for i in range(len(states))),
+        wanted_channels=tuple(f"{each}, step {t + 1}" for t in range(num_steps) for each in channels),
+        names=_function_names(where, shape[0], stored),
         num_steps=num_steps,
-        marks=_marks(arrays, len(states)),
+        marks=_marks(arrays, shape[0]),
     )
+
+
+def _states_in_memory(states: np.ndarray, arrays: Mapping[str, np.ndarray]) -> tuple[Samples, Samples]:
+    times = [_samples({**arrays, "values": states[:, t]}, "", {}) for t in range(states.shape[1])]
+    given = times[0]
+    if any(bool((step.exists != given.exists).any()) for step in times):
+        raise ValueError("trajectories have NaN at some times of a point and not at others; expected all or none")
+    return given, Samples(given.pos, torch.cat([step.values for step in times[1:]], dim=-1), given.mask)
+
+
+def _stored_states(stored: Rows, arrays: Mapping[str, np.ndarray]) -> tuple[Samples, Samples] | None:
+    """The first states and all others, which stay where they are; None where they cannot."""
+    found = _on_shared_places((stored.shape[0], *stored.shape[2:]), arrays, "")
+    if found is None:
+        return None
+    pos, num_samples, num_channels = found
+    steps = stored.shape[1] - 1
+
+    def first(rows: np.ndarray) -> np.ndarray:
+        return rows[:, 0].astype(np.float64).reshape(len(rows), num_samples, num_channels)
+
+    def others(rows: np.ndarray) -> np.ndarray:
+        states = rows[:, 1:].astype(np.float64).reshape(len(rows), steps, num_samples, num_channels)
+        return np.moveaxis(states, 1, 2).reshape(len(rows), num_samples, steps * num_channels)
+
+    parts = Stored(stored, num_samples, num_channels, first), Stored(stored, num_samples, steps * num_channels, others)
+    if not all(map(_is_finite, parts)):
+        return None
+    pos = pos.expand(len(stored), -1, -1)
+    return Samples(pos, parts[0], None), Samples(pos, parts[1], None)
+
+
+def _stored_samples(stored: Rows, arrays: Mapping[str, np.ndarray], prefix: str) -> Samples | None:
+    """Values that stay where they are; None where they cannot: some are missing, or each function has its places."""
+    found = _on_shared_places(stored.shape, arrays, prefix)
+    if found is None:
+        return None
+    pos, num_samples, num_channels = found
+
+    def values(rows: np.ndarray) -> np.ndarray:
+        return rows.astype(np.float64).reshape(len(rows), num_samples, num_channels)
+
+    samples = Stored(stored, num_samples, num_channels, values)
+    return Samples(pos.expand(len(stored), -1, -1), samples, None) if _is_finite(samples) else None
+
+
+def _on_shared_places(
+    shape: tuple[int, ...], arrays: Mapping[str, np.ndarray], prefix: str
+) -> tuple[Tensor, int, int] | None:
+    """Places `(N, s)` that all functions of values of a shape share, N, and the number m of channels."""
+    if f"{prefix}offsets" in arrays or 0 in shape:
+        return None
+    if f"{prefix}pos" in arrays:
+        pos = _numbers(arrays, f"{prefix}pos")
+        if pos.ndim != 2 or len(shape) not in (2, 3) or len(pos) != shape[1] or not np.isfinite(pos).all():
+            return None
+        return torch.from_numpy(pos), shape[1], 1 if len(shape) == 2 else shape[2]
+    has_channels = f"{prefix}channels" in arrays
+    sides = shape[1:-1] if has_channels else shape[1:]
+    if not 1 <= len(sides) <= 3:
+        return None
+    return Grid(*sides).pos.double(), math.prod(sides), shape[-1] if has_channels else 1
+
+
+def _is_finite(samples: Stored) -> bool:
+    """Whether all values are, in float32; read in parts."""
+    size = max(1, math.prod(samples.shape[1:]))
+    parts = torch.arange(samples.shape[0]).split(max(1, CHUNK // size))
+    return all(bool(samples.select(part).read().isfinite().all()) for part in parts)
 
 
 def _marks(arrays: Mapping[str, np.ndarray], n: int) -> SplitMarks:
@@ -120,8 +240,14 @@ def _numbered(count: int) -> tuple[str, ...]:
     return ("value",) if count == 1 else tuple(f"value {i + 1}" for i in range(count))
 
 
-def _samples(arrays: Mapping[str, np.ndarray], prefix: str) -> Samples:
+def _samples(arrays: Mapping[str, np.ndarray], prefix: str, rows: Mapping[str, Rows]) -> Samples:
     name = f"{prefix}values"
+    if (stored := rows.get(name)) is not None:
+        if stored.dtype.kind not in "biuf":
+            raise ValueError(f"{name} is {stored.dtype}; expected numbers")
+        if stored.shards is not None and (found := _stored_samples(stored, arrays, prefix)) is not None:
+            return found
+        arrays = {**arrays, name: stored[np.arange(len(stored))]}
     if name not in arrays:
         raise ValueError(f"has no array {name!r}; the arrays are {', '.join(arrays) or 'none'}")
     values = _numbers(arrays, name)

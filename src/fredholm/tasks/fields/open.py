@@ -22,7 +22,7 @@ from .csv_file import read_csv
 from .field_set import FieldSet
 from .image_fields import image_fields
 from .neuralop import Problem, is_neuralop, neuralop
-from .npz_file import read_npz
+from .npz_file import ROWS, read_npz, read_npz_shards
 
 FIELD_TABLES = (".csv", ".csv.gz", PARQUET)
 """How the names of tables of samples end."""
@@ -33,8 +33,9 @@ def open_fields(data: str | Path, *, coordinates: tuple[str, ...] = ()) -> Split
     """Open sampled functions with their splits, or all as one set.
 
     Args:
-        data: a .csv (`read_csv`, also gzipped) or .npz file (`read_npz`), the .npz file of `neuralop`, or any source of
-            `tasks.images.open_images`, whose images become functions (`image_fields`).
+        data: a .csv (`read_csv`, also gzipped) or .npz file (`read_npz`), a folder of the latter (`read_npz_shards`),
+            the .npz file of `neuralop`, or any source of `tasks.images.open_images`, whose images become functions
+            (`image_fields`).
         coordinates: the columns of a table that are coordinates; none: those of x, y and z that are there. Refused of
             what is no table.
 
@@ -46,9 +47,14 @@ def open_fields(data: str | Path, *, coordinates: tuple[str, ...] = ()) -> Split
         refuse_idle("", open_fields, f"{path}, which is no table", "pass a .csv file", coordinates=coordinates)
     if path.is_file() and is_neuralop(path):
         return neuralop(path)
-    if not path.is_file() or not path.name.endswith((*FIELD_TABLES, ".npz")) or _holds_images(path):
+    if not _has_shards(path) and (
+        not path.is_file() or not path.name.endswith((*FIELD_TABLES, ".npz")) or _holds_images(path)
+    ):
         return image_fields(open_images(data))
-    found = read_fields(path, coordinates=coordinates) if path.suffix != ".npz" else read_npz(path)
+    if path.is_dir():
+        found = read_npz_shards(path)
+    else:
+        found = read_fields(path, coordinates=coordinates) if path.suffix != ".npz" else read_npz(path)
     if isinstance(found, Splits):
         return found
     if len(found) < 2:
@@ -71,9 +77,9 @@ def open_functions(
     """Open pairs of functions, of which one is given and the other wanted; with their split, where they have one.
 
     Args:
-        data: an .npz file (`read_npz`) with `wanted_values` or `trajectories`, that of `neuralop`, a .csv file whose
-            columns `targets` are wanted, or a folder with `given.csv` and `wanted.csv`, whose functions the column
-            `field` matches and whose points may be others.
+        data: an .npz file (`read_npz`) with `wanted_values` or `trajectories`, a folder of these, that of `neuralop`, a
+            .csv file whose columns `targets` are wanted, or a folder with `given.csv` and `wanted.csv`, whose functions
+            the column `field` matches and whose points may be others.
         coordinates: the columns of a table that are coordinates; none: those of x, y and z that are there.
         targets: the columns of a single table that are wanted.
         problem, resolution: of the set of `neuralop`.
@@ -92,13 +98,18 @@ def open_functions(
             refuse_idle("", open_functions, f"{path}, which has none", instead, **idle)
     if path.is_file() and is_neuralop(path):
         return neuralop(path, problem, resolution)
-    if path.is_dir():
+    has_shards = _has_shards(path)
+    if path.is_dir() and not has_shards:
         return _matched(path, coordinates)
-    if not path.is_file() or not (is_table or path.suffix == ".npz"):
+    if not has_shards and (not path.is_file() or not (is_table or path.suffix == ".npz")):
         raise ValueError(
-            f"no functions at {str(path)!r}; pass an .npz file, a .csv file, or a folder with given.csv and wanted.csv"
+            f"no functions at {str(path)!r}; pass an .npz file or a folder of these, a .csv file, or a folder with "
+            "given.csv and wanted.csv"
         )
-    found = _told(read_csv(path, coordinates=coordinates), targets, path) if is_table else read_npz(path)
+    if is_table:
+        found = _told(read_csv(path, coordinates=coordinates), targets, path)
+    else:
+        found = read_npz_shards(path) if has_shards else read_npz(path)
     for part in (found.train, found.valid, found.test) if isinstance(found, Splits) else (found,):
         if part is not None and part.wanted is None:
             raise ValueError(
@@ -143,7 +154,7 @@ def _told(table: FieldSet, targets: tuple[str, ...], path: Path) -> FieldSet:
     if not channels:
         raise ValueError(f"{path}: all columns with values are targets; expected at least one that is given")
     given, wanted = (
-        table.given._replace(values=table.given.values[..., [table.channels.index(name) for name in names]])
+        table.given.with_values(table.given.values[..., [table.channels.index(name) for name in names]])
         for names in (channels, targets)
     )
     return dataclasses.replace(table, given=given, wanted=wanted, channels=channels, wanted_channels=targets)
@@ -244,6 +255,14 @@ def read_places(path: Path, coordinates: tuple[str, ...]) -> Tensor:
             f"{', '.join(coordinates)}"
         )
     return torch.from_numpy(pos).double()
+
+
+def _has_shards(path: Path) -> bool:
+    """Whether a folder has .npz files of functions."""
+    if not path.is_dir() or is_function_folder(path):
+        return False
+    first = next((file for file in sorted(path.iterdir()) if file.suffix == ".npz"), None)
+    return first is not None and bool({*ROWS} & {*array_names(first)})
 
 
 def _holds_images(path: Path) -> bool:

@@ -1,7 +1,7 @@
 """Learning operators: maps from functions to functions."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from fredholm._settings import check_count, filled, refuse_idle
-from fredholm.domains import Domain, Grid, Points, domain_of, nearest, whole_grid
+from fredholm.domains import Domain, Grid, Points, domain_of, whole_grid
 from fredholm.encoders.function import Function, FunctionBatch, interpolate
 from fredholm.models.field_model import FieldModel
 from fredholm.models.fields.neural_operator import NeuralOperator
@@ -44,7 +44,7 @@ from fredholm.tasks.task import (
 from fredholm.tasks.tensor_form import BATCH, Axis, OpenAxis, Sizes, Slot, TensorForm, first_of_each
 
 from .answer import Answer, Compared, Evaluated, answered, draw_comparison, places
-from .batches import draw_samples, joined
+from .batches import draw_samples, joined, moments
 from .open import FIELD_TABLES, is_function_folder
 
 if TYPE_CHECKING:
@@ -56,6 +56,8 @@ WAVES: dict[Preset, tuple[int, int, int]] = {"small": (16, 6, 4), "base": (24, 8
 """Highest frequencies of spectral kernels on a line, in the plane, and in space."""
 LEAST_SIDE = 8
 """Points along an axis, from which it is told whether functions repeat."""
+TRIED = 1024
+"""Functions, at most, by which that is told."""
 DRAWN = 8
 """Functions in the picture of a comparison."""
 
@@ -129,7 +131,8 @@ class OperatorLearning(DividedTask[FieldSet]):
         """Pairs of functions, what is shown of them, and the model.
 
         Args:
-            data: an .npz file, a .csv table or a folder with given.csv and wanted.csv; see `open_functions`.
+            data: an .npz file or a folder of these, a .csv table, or a folder with given.csv and wanted.csv; see
+                `open_functions`.
             coordinates: columns of tables that are coordinates; none: those of x, y and z that are there.
             targets: columns of a single table that are wanted.
             problem: which of the sets in neuralop_pde.npz.
@@ -283,11 +286,14 @@ class OperatorLearning(DividedTask[FieldSet]):
         not repeat.
         """
         train, facts = self.splits.train, self._facts
-        extent = torch.tensor(facts.extent, dtype=torch.float64)
-        for samples in (train.given, train.targets):
-            pos = (samples.pos - samples.pos.new_tensor(facts.origin)) / extent
-            grid = _grid_of(samples, pos, is_periodic=True) if bool((pos == pos[:1]).all()) else None
-            if grid is None or min(grid.shape) < LEAST_SIDE or not bool(samples.exists.all()):
+        some = train.select(torch.arange(min(len(train), TRIED)))
+
+        def placed(pos: Tensor) -> Tensor:
+            return (pos - pos.new_tensor(facts.origin)) / facts.extent
+
+        for samples in (some.given, some.targets):
+            grid = _grid_of(samples, placed, is_periodic=True) if samples.share_places else None
+            if grid is None or min(grid.shape) < LEAST_SIDE:
                 return False
             values = samples.values.mT.unflatten(-1, grid.shape)
             spread = values.std(0).square().mean()
@@ -346,6 +352,11 @@ class OperatorLearning(DividedTask[FieldSet]):
                 f"{self.config.data} has {splits.train.num_steps} steps; the run was made with {self._facts.num_steps}"
             )
 
+    @property
+    def train_shards(self) -> Tensor | None:
+        """Of functions in mapped arrays."""
+        return self.splits.train.shards
+
     def model(self) -> nn.Module:
         """The network on an encoder of functions, with one output a wanted channel."""
         config, facts = self.config, self._facts
@@ -400,7 +411,7 @@ class OperatorLearning(DividedTask[FieldSet]):
         first = torch.randint(states.shape[2] - unroll, (len(states),), generator=generator)
         index = (first[:, None] + torch.arange(unroll + 1))[:, None, :, None]
         taken = states.take_along_dim(index, dim=2)
-        return given._replace(values=taken[:, :, 0]), wanted._replace(values=taken[:, :, 1:].flatten(2))
+        return given.with_values(taken[:, :, 0]), wanted.with_values(taken[:, :, 1:].flatten(2))
 
     def _batch(self, shown: Samples, wanted: Samples) -> Batch:
         mean, deviation = self._target_scale
@@ -568,7 +579,7 @@ class OperatorLearning(DividedTask[FieldSet]):
         """
         train = self.splits.train
         for samples in (train.given, train.targets):
-            if not (bool((samples.pos == samples.pos[:1]).all()) and bool(samples.exists.all())):
+            if not samples.share_places:
                 raise ValueError("functions have places of their own, so that no values can be set side by side")
         count = len(self._plain("valid").targets[0])
         return plain_baselines(PlainData("number", count, self._plain, self._plain_value))
@@ -723,7 +734,7 @@ class OperatorLearning(DividedTask[FieldSet]):
         """Where each function of a file is asked for."""
         answer, wanted = self.config.answer, functions.targets
         if answer.grid is None and at is None:
-            return [pos[exists] for pos, exists in zip(wanted.pos, wanted.exists, strict=True)]
+            return wanted.places
         return places(answer, functions, at)
 
     @torch.no_grad()
@@ -818,14 +829,12 @@ def refuse_doubles(samples: Samples, names: Sequence[str], what: str) -> None:
     is_shared = samples.mask is None and samples.pos.stride(0) == 0
     count = 1 if is_shared else len(samples.pos)
     for i in range(min(count, len(samples.pos))):
-        index = samples.exists[i].nonzero()[:, 0]
+        index = torch.arange(samples.pos.shape[1]) if samples.mask is None else samples.mask[i].nonzero()[:, 0]
         pos = samples.pos[i, index]
-        if len(pos) < 2:
-            continue
-        found = nearest(pos, k=2)
-        twice = (found.squared[:, 1] == 0).nonzero()[:, 0]
+        place, times = (pos + 0.0).unique(dim=0, return_inverse=True, return_counts=True)[1:]
+        twice = (times[place] > 1).nonzero()[:, 0]
         if len(twice):
-            pair = sorted(int(index[n]) + 1 for n in found.points[twice[0]])
+            pair = [int(index[n]) + 1 for n in (place == place[twice[0]]).nonzero()[:2, 0]]
             raise ValueError(
                 f"{names[i]}: {what} {pair[0]} and {pair[1]} lie at one place; a function has one value there"
             )
@@ -837,22 +846,14 @@ def measure(train: FieldSet, is_periodic: bool) -> OperatorLearning.Facts:
     Raises:
         ValueError: periodic functions with samples outside of the unit box.
     """
-    found: dict[str, tuple[float, ...]] = {}
-    of_states = train.given
-    if train.num_steps > 1:
-        states = torch.cat([train.given.values, train.targets.values], dim=-1)
-        times = states.unflatten(-1, (train.num_steps + 1, -1)).movedim(2, 0).flatten(0, 1)
-        exists = train.given.exists.repeat(train.num_steps + 1, 1)
-        of_states = Samples(train.given.pos.repeat(train.num_steps + 1, 1, 1), times, exists)
-    of_targets = of_states if train.num_steps > 1 else train.targets
-    for prefix, samples in (("", of_states), ("target_", of_targets)):
-        exists = samples.exists[..., None].double()
-        count = exists.sum()
-        mean = (samples.values * exists).sum((0, 1)) / count
-        deviation = (((samples.values - mean) * exists).square().sum((0, 1)) / count).sqrt()
-        found[f"{prefix}mean"] = tuple(mean.tolist())
-        found[f"{prefix}deviation"] = tuple(torch.where(deviation > 1e-12, deviation, 1.0).tolist())
-    every = torch.cat([samples.pos[samples.exists] for samples in (train.given, train.targets)])
+
+    def of_states() -> Iterator[Samples]:
+        for part in train.parts():
+            yield part.given if train.num_steps == 1 else _states(part)
+
+    given = moments(of_states)
+    targets = given if train.num_steps > 1 else moments(lambda: (part.targets for part in train.parts()))
+    every = torch.cat([_different_places(samples) for samples in (train.given, train.targets)])
     low, high = every.amin(0), every.amax(0)
     is_inside = bool((low >= 0).all()) and bool((high <= 1).all())
     if is_periodic and not is_inside:
@@ -862,7 +863,7 @@ def measure(train: FieldSet, is_periodic: bool) -> OperatorLearning.Facts:
         )
     extent = 1.0 if is_inside else float((high - low).max()) or 1.0
     origin = torch.zeros_like(low) if is_inside else low
-    found_grid = _grid_of(train.given, (train.given.pos - origin) / extent, is_periodic)
+    found_grid = _grid_of(train.given, lambda pos: (pos - origin) / extent, is_periodic)
     return OperatorLearning.Facts(
         coordinates=train.coordinates,
         channels=train.channels,
@@ -871,35 +872,48 @@ def measure(train: FieldSet, is_periodic: bool) -> OperatorLearning.Facts:
         origin=tuple(origin.tolist()),
         extent=extent,
         grid=found_grid,
-        shares_places=_share_places(train.given),
-        **found,
+        shares_places=train.given.share_places,
+        mean=given.mean,
+        deviation=given.deviation,
+        target_mean=targets.mean,
+        target_deviation=targets.deviation,
     )
 
 
-def _share_places(given: Samples) -> bool:
-    return bool((given.pos == given.pos[:1]).all()) and bool(given.exists.all())
+def _states(part: FieldSet) -> Samples:
+    """The states of trajectories at all times, as functions of their own."""
+    times = part.num_steps + 1
+    states = torch.cat([part.given.values, part.targets.values], dim=-1)
+    states = states.unflatten(-1, (times, -1)).movedim(2, 0).flatten(0, 1)
+    mask = None if part.given.mask is None else part.given.mask.repeat(times, 1)
+    return Samples(part.given.pos.repeat(times, 1, 1), states, mask)
 
 
-def _grid_of(given: Samples, pos: Tensor, is_periodic: bool) -> UnitGrid | None:
+def _different_places(samples: Samples) -> Tensor:
+    """Where functions have samples, `(K, s)`; those that all share once."""
+    return samples.pos[0] if samples.share_places else torch.cat(samples.places)
+
+
+def _grid_of(given: Samples, placed: Callable[[Tensor], Tensor], is_periodic: bool) -> UnitGrid | None:
     """The grid of all functions; one with twice as many points as a function has, where each has places of its own.
 
     Args:
         given: the functions.
-        pos: their places in the unit box.
+        placed: from their places to those in the unit box.
         is_periodic: whether the grid has to tile it.
 
     Returns:
         None where all have the same places, which are no grid.
     """
-    if _share_places(given):
-        lattice = whole_grid(domain_of(pos[0], periodic=is_periodic))
+    if given.share_places:
+        lattice = whole_grid(domain_of(placed(given.pos[0]), periodic=is_periodic))
         return None if lattice is None else UnitGrid(lattice.shape, lattice.spacing, lattice.origin)
-    places = pos[given.exists]
+    places = placed(torch.cat(given.places))
     low, high = places.amin(0), places.amax(0)
     if is_periodic:
         low, high = torch.zeros_like(low), torch.ones_like(high)
     extent, wide = high - low, high > low
-    spacing = (extent[wide].prod() / (2 * given.exists.sum(1).double().mean())) ** (1 / max(1, int(wide.sum())))
+    spacing = (extent[wide].prod() / (2 * given.counts.double().mean())) ** (1 / max(1, int(wide.sum())))
     counts = torch.where(wide, (extent / spacing).round().clamp(min=1), 1.0)
     steps = torch.where(wide, extent / counts, 1.0)
     first = torch.where(wide, low + steps / 2, low)
