@@ -66,7 +66,7 @@ SETS: dict[str, DataSet] = {
     "NLVR": DataSet(ImageTextLearning.Config, "nlvr", 6, ("mlp", "continuous-convolution")),
     "CharacterTrajectories": DataSet(SeriesLearning.Config, "character_trajectories", 8, ("mlp",)),
     "CIFAR-10": DataSet(ImageLearning.Config, "cifar10_subset/cifar10_11k.npz", 6),
-    "ModelNet10": DataSet(PointLearning.Config, "modelnet10_voxel", 8, ("mlp", "continuous-convolution")),
+    "ModelNet10": DataSet(PointLearning.Config, "modelnet10_voxel", 5, ("mlp", "continuous-convolution")),
 }
 
 
