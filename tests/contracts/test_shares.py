@@ -29,6 +29,7 @@ def test_rows_are_those_of_the_whole_batch(kind: type[Task], tasks: dict[type[Ta
     indices = torch.arange(min(task.num_train, 7)).flip(0)
     whole = task.train_batch(indices, drawn())
     count = len(next(iter(whole.values())))
+    assert count == len(indices)
     targets = 0
     for rank in range(3):
         rows = Processes(rank, 3).rows(count)

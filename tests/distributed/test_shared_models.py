@@ -1,8 +1,12 @@
 """Whole models whose points are shared out give the outputs and gradients of one process."""
 
+import inspect
+
 import pytest
 import torch
 
+from fredholm import models
+from fredholm.models.signal_model import SignalModel
 from tests.distributed import shared_models
 from tests.processes import on_processes
 
@@ -17,6 +21,17 @@ def test_outputs_and_gradients_are_those_of_one_process(name: str, processes: in
             torch.testing.assert_close(
                 found[what], expected, rtol=1e-9, atol=1e-11, msg=lambda told, w=what: f"{w}: {told}"
             )
+
+
+def test_every_model_shares_its_points_or_refuses() -> None:
+    kinds = [kind for kind in vars(models).values() if isinstance(kind, type) and issubclass(kind, SignalModel)]
+    sharing = {kind.__name__ for kind in kinds if kind.shares_points and not inspect.isabstract(kind)}
+    assert sharing == {type(case.build()).__name__ for case in shared_models.CASES.values()}
+    assert {kind.__name__ for kind in kinds if not kind.shares_points} >= {
+        "EdgeConvolution",
+        "MessagePassing",
+        "TwoStream",
+    }
 
 
 def test_what_cannot_be_shared_is_refused() -> None:
