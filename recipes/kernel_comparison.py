@@ -2,7 +2,7 @@
 
 Command:   python -m recipes.kernel_comparison
 Hardware:  two cores of an AMD EPYC, one process a core; float32
-Time:      see docs/studies/kernel_comparison.md; a call goes on where one was stopped
+Time:      some 8 hours of two cores, half of them beside other work; a call goes on where one was stopped
 Score:     see docs/studies/kernel_comparison.md
 Data:      the folders of ../shared/data that `SETS` names
 
