@@ -52,13 +52,13 @@ def test_a_warning_names_the_arrays_and_comes_at_once() -> None:
 def test_where_no_run_is_kept_nothing_is_said_to_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     with refused(DivergedError, "the loss is ", " at step ", "(epoch 0); try a lower learning_rate"):
         images(training={"learning_rate": 1e30})
-    original = ImageLearning.train_batch
+    original = ImageLearning.train_batch_rows
 
     def told_to_stop(*given: Any) -> Any:
         signal.raise_signal(signal.SIGTERM)
         return original(*given)
 
-    monkeypatch.setattr(ImageLearning, "train_batch", told_to_stop)
+    monkeypatch.setattr(ImageLearning, "train_batch_rows", told_to_stop)
     with pytest.raises(KeyboardInterrupt, match=r"^training was interrupted: interrupted$"):
         images()
 
