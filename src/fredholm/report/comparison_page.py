@@ -121,10 +121,9 @@ def _table(comparison: Comparison) -> Table:
         nothing = (None, None, None, None)
         rows.append((f"{baseline.name} (no network)", *told, *nothing, baseline.reason or "–"))
     columns = ("kernel", "valid", *(("test",) if has_test else ()), "parameters", "ms a step", "MB a step")
-    note = (
-        f"The mean of {_name(objective)} over {len(comparison.seeds)} seeds ± its deviation. Differs: whether the 95 % "
-        "interval of the difference to the best (Welch) leaves 0 out."
-    )
+    count = len(comparison.seeds)
+    mean = f"The mean of {_name(objective)} over {count} seeds ± its deviation." if count > 1 else "Of one seed."
+    note = f"{mean} Differs: whether the 95 % interval of the difference to the best (Welch) leaves 0 out."
     title = "Kernels under one budget"
     return Table(title=title, columns=(*columns, "examples a second", "differs"), rows=tuple(rows), note=note)
 
@@ -200,7 +199,8 @@ def _front(points: Sequence[dict[str, Any]], field: str, objective: Objective) -
 def _facts(comparison: Comparison, folder: Path) -> list[tuple[str, tuple[str, ...]]]:
     sizes = (comparison.num_train, comparison.num_valid, comparison.num_test)
     budget = comparison.budget
-    asked = f"{budget.minutes:g} minutes: " if budget.minutes is not None else ""
+    minutes = "minute" if budget.minutes == 1 else "minutes"
+    asked = f"{budget.minutes:g} {minutes}: " if budget.minutes is not None else ""
     told = {
         "folder": str(folder),
         "command": shlex.join(["fredholm", *comparison.command_line]),
