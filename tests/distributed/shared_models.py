@@ -11,7 +11,7 @@ from torch import Tensor
 from fredholm import models
 from fredholm.distributed import counted_traffic, reduce_gradients
 from fredholm.domains import Domain, Grid
-from fredholm.encoders import ConvolutionalImage, Function, FunctionBatch, Image, PointCloud
+from fredholm.encoders import ConvolutionalImage, Function, FunctionBatch, Image, PointBatch, PointCloud
 from fredholm.models.signal_model import Pool, SignalModel
 
 IMAGE = Image.Config(image_size=(12, 8), patch_size=4, channels=3)
@@ -56,9 +56,20 @@ def infvit() -> SignalModel:
     return config.build(Image(IMAGE, 8), 3)
 
 
-def points(pool: Literal["max", "none"]) -> Case:
+def cloud() -> PointBatch:
+    return PointBatch(torch.randn(2, 9, 3, dtype=torch.float64))
+
+
+def cloud_with_holes() -> PointBatch:
+    """The first process of two has no point of the first cloud."""
+    mask = torch.ones(2, 9, dtype=torch.bool)
+    mask[0, :5], mask[1, 7] = False, False
+    return cloud()._replace(mask=mask)
+
+
+def points(pool: Literal["max", "none"], inputs: Callable[[], PointBatch] = cloud) -> Case:
     config = models.PointPooling.Config(embed_dim=8, widths=(6, 10), head_width=5, dropout=0.0, pool=pool)
-    return Case(lambda: config.build(PointCloud(CLOUD, 8), 3), lambda: torch.randn(2, 9, 3, dtype=torch.float64))
+    return Case(lambda: config.build(PointCloud(CLOUD, 8), 3), inputs)
 
 
 def operator() -> SignalModel:
@@ -77,6 +88,8 @@ CASES: dict[str, Case] = {
     "InfViT": Case(infvit, images),
     "point pooling": points("max"),
     "point pooling, every point": points("none"),
+    "point pooling, some absent": points("max", cloud_with_holes),
+    "attention, some absent": Case(lambda: itnet("attention", "mean").build(PointCloud(CLOUD, 8), 3), cloud_with_holes),
     "neural operator": Case(operator, function),
     "neural operator, elsewhere": Case(operator, function, Grid(7)),
 }
