@@ -87,7 +87,7 @@ def neural_operator(kernel: KernelConfig, **changes: Any) -> NeuralOperator.Conf
 
 def itnet(kernel: KernelConfig, **changes: Any) -> ITNet.Config:
     """A small ITNet."""
-    sizes: dict[str, Any] = {"embed_dim": 64, "depth": 4, "num_heads": 4, "expansion": 2} | changes
+    sizes: dict[str, Any] = {"embed_dim": 64, "depth": 4, "expansion": 2} | changes
     return ITNet.Config(kernel=kernel, dropout=0.0, drop_path=0.0, **sizes)
 
 
@@ -164,7 +164,7 @@ SIDES: dict[Problem, dict[str, Side]] = {
         "neural operator, spectral": Side(),
         "neural operator, spectral, turned": Side(TURNED),
         "neural operator, spectral, turned, half drawn": Side(TURNED | {"least_shown": 0.4}),
-        "ITNet, spectral, turned": Side(TURNED | {"model": itnet(SpectralConfig(), embed_dim=32, num_heads=2)}),
+        "ITNet, spectral, turned": Side(TURNED | {"model": itnet(SpectralConfig(), embed_dim=32)}),
         "ITNet, attention, turned": Side(TURNED | {"model": itnet(AttentionConfig())}),
         "ITNet, low rank, turned": Side(TURNED | {"model": itnet(LOW_RANK)}),
     },
@@ -172,7 +172,7 @@ SIDES: dict[Problem, dict[str, Side]] = {
         "FNO": Side(peer=fno),
         "UNO": Side(peer=uno),
         "neural operator, spectral": Side({"model": neural_operator(CIRCLE)}),
-        "ITNet, spectral": Side({"model": itnet(CIRCLE, embed_dim=32, num_heads=2)}),
+        "ITNet, spectral": Side({"model": itnet(CIRCLE, embed_dim=32)}),
         "ITNet, attention": Side({"model": itnet(AttentionConfig())}),
     },
     "burgers-steps": {

@@ -100,7 +100,7 @@ def training(config: Config, epochs: int, **settings: Any) -> TrainingConfig:
 
 def cloud_stack(kernel: KernelConfig, embed_dim: int = 64) -> ITNet.Config:
     """An ITNet on clouds."""
-    return ITNet.Config(embed_dim=embed_dim, depth=3, num_heads=4, kernel=kernel, dropout=0.0, pool="max")
+    return ITNet.Config(embed_dim=embed_dim, depth=3, kernel=kernel, dropout=0.0, pool="max")
 
 
 SIZES: dict[str, Any] = {"num_frequencies": 16, "sigma": 1.0}
@@ -148,7 +148,7 @@ def cloud_parts(config: Config) -> Sides:
 
 def graph_stack(kernel: KernelConfig, embed_dim: int = 64, **settings: Any) -> ITNet.Config:
     """An ITNet on graphs."""
-    sizes: dict[str, Any] = {"embed_dim": embed_dim, "depth": 3, "num_heads": 4, "expansion": 2}
+    sizes: dict[str, Any] = {"embed_dim": embed_dim, "depth": 3, "expansion": 2}
     return ITNet.Config(kernel=kernel, **sizes | {"dropout": 0.1, "drop_path": 0.0, "pool": "mean"} | settings)
 
 

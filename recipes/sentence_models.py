@@ -110,8 +110,8 @@ class Config:
 
 def stack(config: Config, kernel: KernelConfig) -> ITNet.Config:
     """The model but for its encoder."""
-    sizes: dict[str, Any] = {"embed_dim": config.embed_dim, "depth": config.depth, "num_heads": config.num_heads}
-    return ITNet.Config(**sizes, kernel=kernel, dropout=0.2)
+    heads = config.num_heads if kernel.has_heads else None
+    return ITNet.Config(embed_dim=config.embed_dim, depth=config.depth, num_heads=heads, kernel=kernel, dropout=0.2)
 
 
 def training(config: Config, epochs: int, batch_size: int) -> TrainingConfig:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from fredholm.comparison import Request
+from fredholm.training import Run
 from tests.command_line import call, check_refused
 from tests.comparison.build import stripes
 
@@ -73,6 +74,18 @@ def test_slow_kernels_are_left_out_where_nobody_named_kernels_or_epochs(
 ) -> None:
     assert call(capsys, "compare", "images", data, *more)[2] == "error: noted\n"
     assert [request.leave_out_slow for request in asked] == [expected]
+
+
+@pytest.mark.parametrize("task", ["images", "nodes", "operator"])
+def test_heads_are_of_the_kernels_that_have_some(
+    task: str, asked: list[Request], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert call(capsys, "compare", task, "data", "--task.model.num-heads", "2")[2] == "error: noted\n"
+    (request,) = asked
+    assert request.run.task.stack.num_heads == 2
+    has_heads = task == "images"
+    assert isinstance(request.default, Run.Config) == has_heads
+    assert has_heads or "--task.model.num-heads=2 has no effect" in str(request.default)
 
 
 @pytest.mark.parametrize(

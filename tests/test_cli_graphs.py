@@ -7,14 +7,16 @@ from pathlib import Path
 import pytest
 
 from fredholm import cli
+from fredholm.training import Run
 from tests.command_line import call, check_refused
 from tests.tasks.graphs.build import rings, two_groups, write_several, write_tu
 
 TINY = [
-    *("--task.model.embed-dim", "8", "--task.model.depth", "1", "--task.model.num-heads", "2"),
+    *("--task.model.embed-dim", "8", "--task.model.depth", "1"),
     *("--training.epochs", "2", "--training.batch-size", "16", "--training.no-tensorboard"),
 ]
-NARROW = ("--task.model.kernel.kernel.width", "4")
+HEADS = ("--task.model.num-heads", "2")
+NARROW = ("--task.model.kernel.kernel.width", "4", *HEADS)
 
 
 def trained(folder: Path, word: str, data: Path, *more: str) -> Path:
@@ -95,6 +97,32 @@ def test_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert len(out.splitlines()[0].split("\t")) == 3
 
 
+@pytest.mark.parametrize("kernel", ["constant", "additive-attention"])
+def test_another_kernel_needs_no_other_heads(
+    kernel: str, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    start = ("--init", folder / "graphs", "--run-dir", tmp_path / "run", *TINY)
+    given = [
+        "train",
+        "graphs",
+        folder / "rings",
+        "--task.model.kernel",
+        "on-edges",
+        "--task.model.kernel.kernel",
+        kernel,
+    ]
+    code, _, err = call(capsys, *given, *start)
+    assert (code, err) == (0, "")
+    model = Run(tmp_path / "run").config.task.model  # pyright: ignore[reportAttributeAccessIssue]
+    assert (model.num_heads, model.has_heads) == ((2, True) if kernel == "additive-attention" else (None, False))
+
+
+def test_networks_without_heads_are_sized_too(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = call(capsys, "train", "graphs", folder / "rings", "--task.model", "message-passing", "--dry-run")
+    assert (code, err) == (0, "")
+    assert "MessagePassing with" in out
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -107,6 +135,17 @@ def test_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (["train", "graphs", "groups", *TINY], "groups has no labels and no targets of graphs; fredholm train nodes"),
         (["train", "graphs", "bad", *TINY], "bad/edges.csv, line 3: weight -1; expected a finite number of at least 0"),
         (["train", "graphs", "rings", *TINY, "--task.fold", "1"], "--task.fold=1 has no effect with"),
+        (
+            ["train", "nodes", "groups", *TINY, *HEADS],
+            "--task.model.num-heads=2 has no effect with --task.model.kernel=OnEdgesConfig(ConstantConfig); leave",
+        ),
+        *(
+            (
+                [*words, *TINY, *HEADS],
+                "models.ITNet: --task.model.num-heads=2 has no effect with --task.model.kernel=OnEdgesConfig(Cons",
+            )
+            for words in (["train", "graphs", "rings"], ["train", "links", "groups"])
+        ),
         (
             ["predict", "graphs", "groups"],
             "groups/nodes.csv, line 1: no column 'heat'; the columns are id, label, x, y",

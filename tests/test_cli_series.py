@@ -81,7 +81,7 @@ def test_an_itnet_and_its_kernel_by_name(
     kernel: str, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stack = "--task.model.stack"
-    sizes = [f"{stack}.embed-dim", "4", f"{stack}.depth", "1", f"{stack}.num-heads", "1", f"{stack}.kernel", kernel]
+    sizes = [f"{stack}.embed-dim", "4", f"{stack}.depth", "1", f"{stack}.kernel", kernel]
     steps = ["--training.epochs", "1", "--training.batch-size", "20", *TINY[-1:]]
     where = ["--run-dir", tmp_path / "run", "--task.model", "itnet"]
     code, out, _ = call(capsys, "train", "series", folder / "waves.npz", *where, *sizes, *steps)

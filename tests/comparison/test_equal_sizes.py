@@ -12,7 +12,8 @@ from fredholm.models.stack import Stack
 from tests.refusals import refused
 
 IMAGES = Image.Config(image_size=(8, 8), patch_size=4, channels=1, num_frequencies=2, sigma=1.0)
-STACK = ITNet.Config(embed_dim=16, depth=1, num_heads=4, kernel=AttentionConfig(), pool="mean")
+STACK = ITNet.Config(embed_dim=16, depth=1, kernel=AttentionConfig(), pool="mean")
+HEADS = STACK.heads
 
 
 def count(stack: Stack) -> int:
@@ -22,19 +23,19 @@ def count(stack: Stack) -> int:
 @pytest.mark.parametrize("name", KERNELS_BY_NAME)
 def test_every_kernel_comes_within_five_percent(name: str) -> None:
     wanted = 40_000
-    found = sized(dataclasses.replace(STACK, kernel=KERNELS_BY_NAME[name].kernel), wanted, count)
+    found = sized(dataclasses.replace(STACK, kernel=KERNELS_BY_NAME[name].kernel), HEADS, wanted, count)
     assert count(found.stack) == found.parameters
     assert abs(found.parameters / wanted - 1) < 0.01
-    assert found.stack.embed_dim % STACK.num_heads == 0
+    assert found.stack.embed_dim % HEADS == 0
     assert found.stack.kernel == KERNELS_BY_NAME[name].kernel
     assert 2 < found.stack.expansion < 8  # the width was found before the hidden one
 
 
 def test_a_network_of_the_size_stays_as_it_is() -> None:
-    assert sized(STACK, count(STACK), count).stack == STACK
+    assert sized(STACK, HEADS, count(STACK), count).stack == STACK
 
 
 def test_what_no_width_brings_there_is_refused() -> None:
     wide = dataclasses.replace(STACK, kernel=LowRankConfig(width=512))
     with refused(ValueError, "3,000 within 5 % are wanted", "no width"):
-        sized(wide, 3_000, count)
+        sized(wide, HEADS, 3_000, count)

@@ -1111,6 +1111,7 @@ MODELS = [
         },
         on_image,
         make=itnet,
+        modes={"no heads": {"num_heads": None, "kernel": models.ConstantConfig()}},
     ),
     Subject(
         models.NeuralOperator.Config,
@@ -1119,6 +1120,7 @@ MODELS = [
         | {"kernel": (models.SpectralConfig(num_waves_per_axis=2),), "pool": ("none", "mean", "max")},
         on_image,
         make=neural_operator,
+        modes={"no heads": {"num_heads": None, "kernel": models.ConstantConfig()}},
     ),
     *KERNEL_CONFIGS,
     Subject(
@@ -1162,7 +1164,10 @@ MODELS = [
         | {"dropout": (0.0,), "drop_path": (0.0,), "pool": ("mean", "max")},
         on_image_texts,
         make=two_streams,
-        modes={"concatenation": {"fusion": "concatenation"}},
+        modes={
+            "concatenation": {"fusion": "concatenation"},
+            "no heads": {"num_heads": None, "kernel": models.ConstantConfig(), "cross_kernel": models.ConstantConfig()},
+        },
     ),
     Subject(
         models.MessagePassing.Config,

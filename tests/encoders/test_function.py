@@ -123,9 +123,7 @@ def test_other_shapes_are_refused() -> None:
 
 def test_answers_bend_as_their_second_derivatives_say() -> None:
     torch.manual_seed(0)
-    config = ITNet.Config(
-        embed_dim=6, depth=2, num_heads=2, kernel=SpectralConfig(num_waves_per_axis=2), pool="none", dropout=0.0
-    )
+    config = ITNet.Config(embed_dim=6, depth=2, kernel=SpectralConfig(num_waves_per_axis=2), pool="none", dropout=0.0)
     net = ITNet(encoder(), 1, config).double().eval()
     batch, pos = FunctionBatch(noise(1, 12, 3), Grid(3, 4)), torch.rand(5, 2, dtype=torch.float64, requires_grad=True)
     (slope,) = torch.autograd.grad(net(batch, at=Points(pos)).sum(), pos, create_graph=True)

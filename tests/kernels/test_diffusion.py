@@ -69,7 +69,7 @@ def test_a_domain_without_edges_and_numbers_out_of_range_are_refused() -> None:
 
 def test_a_model_spreads_its_outputs() -> None:
     config = ITNet.Config(
-        embed_dim=8, depth=1, num_heads=1, kernel=OnEdgesConfig(kernel=ConstantConfig(), long_range=None), pool="none"
+        embed_dim=8, depth=1, kernel=OnEdgesConfig(kernel=ConstantConfig(), long_range=None), pool="none"
     )
     torch.manual_seed(0)
     plain = ITNet(GraphEncoder(3, 8, 1), 3, config).double().eval()

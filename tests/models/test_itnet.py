@@ -282,7 +282,7 @@ def test_golden_parameter_shapes() -> None:
 def counted(config: ITNet.Config) -> int:
     """Parameters of the stack without its encoder, from the layers as the paper lists them."""
     assert isinstance(config.kernel, MLPConfig)
-    d, heads, w, lifted = config.embed_dim, config.num_heads, config.kernel.width, 2 * config.kernel.num_frequencies
+    d, heads, w, lifted = config.embed_dim, config.heads, config.kernel.width, 2 * config.kernel.num_frequencies
     per_head = d // heads
     inputs = 3 * lifted + 1 + 3 * per_head
     kernel = (w * inputs + w) + (w * per_head**2 + per_head**2)
@@ -317,7 +317,7 @@ def test_the_configurations_have_their_golden_sizes(config: ITNet.Config, whole:
 
 def test_the_configurations_are_the_papers() -> None:
     def sizes(config: ITNet.Config) -> tuple[float, ...]:
-        return config.depth, config.embed_dim, config.num_heads, config.dropout, config.drop_path
+        return config.depth, config.embed_dim, config.heads, config.dropout, config.drop_path
 
     assert sizes(ITNet.Config.small()) == (12, 384, 6, 0.1, 0.1)
     assert sizes(ITNet.Config.base()) == (12, 768, 12, 0.1, 0.2)

@@ -46,7 +46,8 @@ KERNELS: list[KernelConfig] = [
 
 def model(kernel: KernelConfig = KERNELS[0], **settings: Any) -> ITNet:
     torch.manual_seed(0)
-    config = ITNet.Config(**({"embed_dim": 8, "depth": 3, "num_heads": 2, "kernel": kernel, "pool": "none"} | settings))
+    sizes: dict[str, Any] = {"embed_dim": 8, "depth": 3, "num_heads": 2 if kernel.has_heads else None}
+    config = ITNet.Config(**(sizes | {"kernel": kernel, "pool": "none"} | settings))
     image = encoders.Image.Config(image_size=(6, 8), patch_size=2, channels=2, num_frequencies=2, sigma=1.0)
     return ITNet(encoders.Image(image, 8), 3, config).double().eval()
 

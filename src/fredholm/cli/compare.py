@@ -17,7 +17,7 @@ from fredholm.cli.page import leave_page
 from fredholm.cli.parsing import Flag, parse, refuse_unknown_homes
 from fredholm.comparison.compare import compare
 from fredholm.comparison.comparison import Comparison
-from fredholm.comparison.kernels import KERNELS_BY_NAME, chosen
+from fredholm.comparison.kernels import KERNELS_BY_NAME, MEASURE, chosen, kernel_of
 from fredholm.comparison.protocol import Request
 from fredholm.comparison.table import conclusion, markdown_table, text_table
 from fredholm.storage.config_json import to_json
@@ -72,7 +72,8 @@ def _compare(argv: list[str]) -> None:
         config = dataclasses.replace(config, data=options.pop(0))
     training = TrainingConfig(tensorboard=False)
     own = Run.Config(task=config, training=training)
-    network = Run.Config(task=config.with_stack(config.stack), training=training)
+    stack = dataclasses.replace(config.stack, kernel=kernel_of(MEASURE, config.kernel_sigma))
+    network = Run.Config(task=config.with_stack(stack), training=training)
     command = f"compare {argv[0]}"
     try:
         arguments = _parsed(network, options, task, command)

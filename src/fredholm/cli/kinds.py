@@ -6,6 +6,7 @@ import inspect
 import re
 from typing import Any, get_type_hints
 
+from fredholm.models.signal_model import replaced
 from fredholm.training.run import Run
 
 
@@ -84,4 +85,7 @@ def _plain(name: str) -> str:
 def _replaced(config: Any, path: list[str], value: Any) -> Any:
     """The config with another value at a path of settings."""
     first, *others = path
-    return dataclasses.replace(config, **{first: _replaced(getattr(config, first), others, value) if others else value})
+    inner = _replaced(getattr(config, first), others, value) if others else value
+    # heads that the options do not name are those of another kernel
+    heads = {"num_heads": config.num_heads} if hasattr(config, "num_heads") else {}
+    return replaced(config, **heads | {first: inner})

@@ -25,18 +25,18 @@ class Sized(NamedTuple):
     parameters: int
 
 
-def sized(stack: Stack, wanted: int, count: Callable[[Stack], int]) -> Sized:
+def sized(stack: Stack, heads: int, wanted: int, count: Callable[[Stack], int]) -> Sized:
     """The network with as many parameters as are wanted, within 5 %.
 
     Args:
-        stack: with the kernel, and the heads and the expansion of the preset.
+        stack: with the kernel, and the expansion of the preset.
+        heads: those of the preset, of which the channels are a multiple, whether the kernel has heads or not.
         wanted: parameters P*.
         count: those of a built model.
 
     Raises:
         ValueError: no width brings it there.
     """
-    heads = stack.num_heads
 
     def at(embed_dim: int, hidden: int | None = None) -> Sized:
         expansion = stack.expansion if hidden is None else hidden / embed_dim

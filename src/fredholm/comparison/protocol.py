@@ -10,6 +10,8 @@ from typing import NamedTuple, final
 import torch
 
 from fredholm._settings import filled
+from fredholm.models.kernel_configs import KernelConfig
+from fredholm.models.signal_model import replaced
 from fredholm.models.stack import Stack
 from fredholm.tasks.schedule import Preset, Schedule, schedule_of
 from fredholm.tasks.task import Task
@@ -151,8 +153,8 @@ class Protocol:
         if row.kernel is None or row.embed_dim is None or row.expansion is None:
             assert isinstance(self.default, Run.Config)
             return self.default.task
-        sizes = {"kernel": row.kernel, "embed_dim": row.embed_dim, "expansion": row.expansion}
-        return self.config.with_stack(dataclasses.replace(self.config.stack, **sizes))
+        stack = self._with_kernel(row.kernel)
+        return self.config.with_stack(dataclasses.replace(stack, embed_dim=row.embed_dim, expansion=row.expansion))
 
     def rows(self, names: Sequence[str]) -> tuple[list[Measured], list[LeftOut]]:
         """The kernels that run on the data, each with what a step costs, and the others with the reason.
@@ -186,7 +188,7 @@ class Protocol:
     def _kernel_row(self, name: str) -> Row:
         """A kernel's network at the width at which it has as many parameters as all others."""
         kernel = kernel_of(name, self.config.kernel_sigma)
-        found = sized(dataclasses.replace(self.config.stack, kernel=kernel), self.wanted_parameters, self._count)
+        found = sized(self._with_kernel(kernel), self.config.stack.heads, self.wanted_parameters, self._count)
         return Row(
             name=name,
             title=KERNELS_BY_NAME[name].title,
@@ -195,6 +197,10 @@ class Protocol:
             expansion=found.stack.expansion,
             parameters=found.parameters,
         )
+
+    def _with_kernel(self, kernel: KernelConfig) -> Stack:
+        """The network with this kernel, which has as many heads as all others, or none."""
+        return replaced(self.config.stack, kernel=kernel, num_heads=self.config.stack.heads)
 
     def _default_row(self, config: Task.Config) -> Row:
         task = config.build()

@@ -15,7 +15,7 @@ from fredholm.domains import Domain
 from fredholm.encoders.encoder import Encoder, FieldEncoder
 from fredholm.kernels import Diffusion, Kernel, MultiHead
 from fredholm.models.field_model import FieldModel
-from fredholm.models.kernel_configs import KernelConfig, MLPConfig
+from fredholm.models.kernel_configs import KernelConfig, MLPConfig, usual_heads
 from fredholm.operators import IntegralOperator
 from fredholm.quadrature.monte_carlo import MonteCarlo
 from fredholm.quadrature.proposal import KeyProposal
@@ -42,7 +42,9 @@ class ITNet(FieldModel):
         embed_dim: int = 384
         depth: int = 12
         """Number of blocks L."""
-        num_heads: int = 6
+        num_heads: int | None = None
+        """Of kernels that have some, a divisor of embed_dim; None: one for every 64 channels, but 4 at least. Refused
+        with kernels that have none."""
         kernel: KernelConfig = dataclasses.field(default_factory=MLPConfig)
         """The kernel of every layer; the paper's are the exact perceptron and the low-rank one."""
         num_samples: int | None = None
@@ -74,6 +76,19 @@ class ITNet(FieldModel):
             if self.pool != "none":
                 own = f"pool={self.pool!r}"
                 refuse_idle("models.ITNet", type(self), own, "take pool='none'", diffusion=self.diffusion)
+            if not self.has_heads:
+                own = f"kernel={self.kernel.kinds}"
+                refuse_idle("models.ITNet", type(self), own, "take one with heads", num_heads=self.num_heads)
+
+        @property
+        def has_heads(self) -> bool:
+            """See `SignalModel.Config.has_heads`."""
+            return self.kernel.has_heads
+
+        @property
+        def heads(self) -> int:
+            """Those that a kernel with heads has."""
+            return usual_heads(self.embed_dim) if self.num_heads is None else self.num_heads
 
         @classmethod
         def small(cls) -> Self:
@@ -83,17 +98,17 @@ class ITNet(FieldModel):
         @classmethod
         def base(cls) -> Self:
             """ITNet-B: 12 layers, 768 channels, 12 heads."""
-            return cls(embed_dim=768, num_heads=12, drop_path=0.2)
+            return cls(embed_dim=768, drop_path=0.2)
 
         @classmethod
         def large(cls) -> Self:
             """ITNet-L: 24 layers, 1024 channels, 16 heads. The paper states no dropout rate; S and B's is used."""
-            return cls(embed_dim=1024, depth=24, num_heads=16, drop_path=0.3)
+            return cls(embed_dim=1024, depth=24, drop_path=0.3)
 
         @classmethod
         def point_cloud(cls) -> Self:
             """ITNet-PC: 6 layers, 128 channels, 4 heads, no dropout. Stochastic depth is not stated; S's is used."""
-            return cls(embed_dim=128, depth=6, num_heads=4, dropout=0.0)
+            return cls(embed_dim=128, depth=6, dropout=0.0)
 
         def blocks(self, pos_dim: int, *, is_causal: bool = False, edge_dim: int = 0) -> nn.ModuleList:
             """The stack, on positions of so many coordinates and pairs with so many features."""
@@ -103,7 +118,7 @@ class ITNet(FieldModel):
         def _block(self, layer: int, pos_dim: int, *, is_causal: bool, edge_dim: int) -> ResidualBlock:
             # keeps the variance of the residual stream independent of depth (ITNet, H.3.1)
             gain = 1 / math.sqrt(2 * self.depth)
-            sizes = (self.embed_dim, self.num_heads, pos_dim)
+            sizes = (self.embed_dim, self.heads, pos_dim)
             kernel = self.kernel.build(*sizes, is_causal=is_causal, edge_dim=edge_dim)
             return ResidualBlock(
                 IntegralOperator(kernel, quadrature=self._quadrature(kernel, pos_dim), output_gain=gain),

@@ -40,6 +40,19 @@ from fredholm.kernels.perceptron.mlp import Activation, check_frequencies
 class KernelConfig(abc.ABC):
     """A kernel from as many channels to as many."""
 
+    @property
+    def has_heads(self) -> bool:
+        """Whether the number of heads decides anything about the kernel."""
+        return True
+
+    @final
+    @property
+    def kinds(self) -> str:
+        """The name of its class, with those of the kernels in it, for messages."""
+        parts = (getattr(self, field.name) for field in dataclasses.fields(self))
+        inner = ", ".join(part.kinds for part in parts if isinstance(part, KernelConfig))
+        return f"{type(self).__name__}({inner})" if inner else type(self).__name__
+
     @abc.abstractmethod
     def build(self, embed_dim: int, num_heads: int, pos_dim: int, *, is_causal: bool, edge_dim: int = 0) -> Kernel:
         """A new kernel, from the global torch seed.
@@ -224,6 +237,11 @@ class ConvolutionConfig(KernelConfig):
         if self.kernel_size % 2 == 0:
             raise ValueError(f"models.ConvolutionConfig: kernel_size must be odd; got {self.kernel_size}")
 
+    @property
+    def has_heads(self) -> bool:
+        """See `KernelConfig.has_heads`."""
+        return False
+
     def build(self, embed_dim: int, num_heads: int, pos_dim: int, *, is_causal: bool, edge_dim: int = 0) -> Kernel:
         """See `KernelConfig.build`."""
         if is_causal:
@@ -248,6 +266,11 @@ class ContinuousConvolutionConfig(KernelConfig):
     """Where the filter ends, in the unit of positions; None: it is as long as the input."""
     depthwise: bool = True
     """Whether each channel has a filter of its own; else all mix."""
+
+    @property
+    def has_heads(self) -> bool:
+        """See `KernelConfig.has_heads`."""
+        return False
 
     def build(self, embed_dim: int, num_heads: int, pos_dim: int, *, is_causal: bool, edge_dim: int = 0) -> Kernel:
         """See `KernelConfig.build`."""
@@ -274,6 +297,11 @@ class SpectralConfig(KernelConfig):
     period: float | tuple[float, ...] = 1.0
     """In the unit of positions, one for all axes or one an axis; 1 is a torus, at 2 nothing comes in again that leaves
     the unit box."""
+
+    @property
+    def has_heads(self) -> bool:
+        """See `KernelConfig.has_heads`."""
+        return False
 
     def build(self, embed_dim: int, num_heads: int, pos_dim: int, *, is_causal: bool, edge_dim: int = 0) -> Kernel:
         """See `KernelConfig.build`."""
@@ -309,6 +337,11 @@ class RecurrenceConfig(KernelConfig):
                 state_dim=self.state_dim,
             )
 
+    @property
+    def has_heads(self) -> bool:
+        """See `KernelConfig.has_heads`."""
+        return False
+
     def build(self, embed_dim: int, num_heads: int, pos_dim: int, *, is_causal: bool, edge_dim: int = 0) -> Kernel:
         """See `KernelConfig.build`."""
         if self.kind == "selective":
@@ -323,6 +356,11 @@ class SumConfig(KernelConfig):
 
     first: KernelConfig = dataclasses.field(default_factory=MLPConfig)
     second: KernelConfig = dataclasses.field(default_factory=AttentionConfig)
+
+    @property
+    def has_heads(self) -> bool:
+        """See `KernelConfig.has_heads`."""
+        return self.first.has_heads or self.second.has_heads
 
     def build(self, embed_dim: int, num_heads: int, pos_dim: int, *, is_causal: bool, edge_dim: int = 0) -> Kernel:
         """See `KernelConfig.build`."""
@@ -344,6 +382,11 @@ class OnEdgesConfig(KernelConfig):
     """λ at the start, above 0; None: edges alone."""
     edge_mass: EdgeMass = "mean"
     """What an edge weighs: neighbours share mass 1, count, are normalised by both degrees, or have their measure."""
+
+    @property
+    def has_heads(self) -> bool:
+        """See `KernelConfig.has_heads`."""
+        return self.kernel.has_heads
 
     def build(self, embed_dim: int, num_heads: int, pos_dim: int, *, is_causal: bool, edge_dim: int = 0) -> Kernel:
         """See `KernelConfig.build`."""
@@ -371,11 +414,24 @@ class AdditiveAttentionConfig(KernelConfig):
 class ConstantConfig(KernelConfig):
     """One matrix for all pairs: a mean, and along edges a graph convolution; see `kernels.Constant`."""
 
+    @property
+    def has_heads(self) -> bool:
+        """See `KernelConfig.has_heads`."""
+        return False
+
     def build(self, embed_dim: int, num_heads: int, pos_dim: int, *, is_causal: bool, edge_dim: int = 0) -> Kernel:
         """See `KernelConfig.build`."""
         if is_causal:
             raise ValueError("models.ConstantConfig: a mean looks both ways, so it cannot be causal")
         return Constant(embed_dim, embed_dim)
+
+
+LEAST_HEADS, HEAD_DIM = 4, 64
+
+
+def usual_heads(embed_dim: int) -> int:
+    """Heads of so many channels where nobody names a number: one for every 64, but 4 at least; a divisor of them."""
+    return max(heads for heads in range(1, max(LEAST_HEADS, embed_dim // HEAD_DIM) + 1) if embed_dim % heads == 0)
 
 
 KERNELS: tuple[type[KernelConfig], ...] = (

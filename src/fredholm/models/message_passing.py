@@ -65,15 +65,20 @@ class MessagePassing(SignalModel):
             for what, allowed in (("layer", ("gcn", "gin", "gat")), ("pool", ("mean", "max", "none"))):
                 if getattr(self, what) not in allowed:
                     raise ValueError(f"{name}: {what} is one of {', '.join(allowed)}; got {getattr(self, what)!r}")
-            if self.layer != "gat":
+            if not self.has_heads:
                 refuse_idle(name, type(self), f"layer={self.layer!r}", "take layer='gat'", num_heads=self.num_heads)
             if self.heads < 1 or self.embed_dim % self.heads:
                 raise ValueError(f"{name}: num_heads must divide embed_dim, {self.embed_dim}; got {self.num_heads}")
 
         @property
+        def has_heads(self) -> bool:
+            """See `SignalModel.Config.has_heads`."""
+            return self.layer == "gat"
+
+        @property
         def heads(self) -> int:
             """Heads of a layer."""
-            return 1 if self.layer != "gat" else 4 if self.num_heads is None else self.num_heads
+            return 1 if not self.has_heads else 4 if self.num_heads is None else self.num_heads
 
         def build(self, encoder: Encoder, num_outputs: int) -> "MessagePassing":
             """See `SignalModel.Config.build`."""

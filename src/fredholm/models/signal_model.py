@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 import math
-from typing import Any, ClassVar, Literal, Self, final
+from typing import Any, ClassVar, Literal, Self, TypeVar, final
 
 import torch
 from torch import Tensor, nn
@@ -155,6 +155,11 @@ class SignalModel(SavedModel, abc.ABC):
                 raise ValueError(f"model.pool is {self.pool!r}, but {because}; leave it out or pass {pool!r}")
             return dataclasses.replace(self, pool=pool)
 
+        @property
+        def has_heads(self) -> bool:
+            """Whether a number of heads, where there is such a setting, decides anything about the model."""
+            return True
+
         def resized(self, width: int, depth: int, default: SignalModel.Config) -> Self:
             """The same with so many channels and blocks, and heads that divide them; what was set stays.
 
@@ -168,7 +173,7 @@ class SignalModel(SavedModel, abc.ABC):
             defaults = [kind(), *([default] if isinstance(default, type(self)) else [])]
             sizes = {"embed_dim": width, "depth": depth}
             found = filled(self, defaults, **{name: size for name, size in sizes.items() if name in fields})
-            if "num_heads" not in fields:
+            if "num_heads" not in fields or not found.has_heads:
                 return found
             return filled(found, defaults, num_heads=math.gcd(found.embed_dim, 2 ** round(math.log2(width / 16))))
 
@@ -179,6 +184,17 @@ class SignalModel(SavedModel, abc.ABC):
     @abc.abstractmethod
     def forward(self, inputs: Tensor) -> Tensor:
         """One batch of what the encoder takes, to `(B, num_outputs)`; without pooling to `(B, N, num_outputs)`."""
+
+
+Settings = TypeVar("Settings")
+
+
+def replaced(settings: Settings, **others: object) -> Settings:
+    """Settings with others in place, of which `num_heads` is a suggestion alone: a model without heads leaves it."""
+    if not isinstance(settings, SignalModel.Config) or others.get("num_heads") is None:
+        return dataclasses.replace(settings, **others)  # pyright: ignore[reportArgumentType, reportCallIssue]
+    without: Any = dataclasses.replace(settings, **others | {"num_heads": None})  # pyright: ignore[reportCallIssue]
+    return dataclasses.replace(without, num_heads=others["num_heads"]) if without.has_heads else without
 
 
 def largest(u: Tensor, domain: Domain) -> Tensor:

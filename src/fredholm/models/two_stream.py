@@ -20,11 +20,12 @@ from typing import Literal, final
 import torch
 from torch import Tensor, nn
 
+from fredholm._settings import refuse_idle
 from fredholm.domains import Domain, Points, Union
 from fredholm.encoders.encoder import Encoder
 from fredholm.encoders.image_text import ImageText, ImageTextBatch
 from fredholm.models.itnet import ITNet
-from fredholm.models.kernel_configs import AttentionConfig, KernelConfig, MLPConfig
+from fredholm.models.kernel_configs import AttentionConfig, KernelConfig, MLPConfig, usual_heads
 from fredholm.models.signal_model import SignalModel
 from fredholm.operators import IntegralOperator
 
@@ -52,7 +53,9 @@ class TwoStream(SignalModel):
         embed_dim: int = 384
         depth: int = 6
         """Blocks of each stack."""
-        num_heads: int = 6
+        num_heads: int | None = None
+        """Of kernels that have some, a divisor of embed_dim; None: one for every 64 channels, but 4 at least. Refused
+        where no kernel has any."""
         kernel: KernelConfig = dataclasses.field(default_factory=MLPConfig)
         """The kernel of every block."""
         fusion: Fusion = "cross-attention"
@@ -78,14 +81,27 @@ class TwoStream(SignalModel):
                     f"{name}: cross_kernel={self.cross_kernel!r} has no effect with fusion='concatenation'; leave it "
                     "out, or take 'cross-attention'"
                 )
+            if not self.has_heads:
+                own = f"kernel={self.kernel.kinds}"
+                refuse_idle(name, type(self), own, "take one with heads", num_heads=self.num_heads)
             self.stack()  # which checks the other settings
+
+        @property
+        def has_heads(self) -> bool:
+            """See `SignalModel.Config.has_heads`."""
+            return self.kernel.has_heads or (self.fusion == "cross-attention" and self.cross_kernel.has_heads)
+
+        @property
+        def heads(self) -> int:
+            """Those that a kernel with heads has."""
+            return usual_heads(self.embed_dim) if self.num_heads is None else self.num_heads
 
         def stack(self) -> ITNet.Config:
             """One of the two stacks."""
             return ITNet.Config(
                 embed_dim=self.embed_dim,
                 depth=self.depth,
-                num_heads=self.num_heads,
+                num_heads=self.num_heads if self.kernel.has_heads else None,
                 kernel=self.kernel,
                 expansion=self.expansion,
                 dropout=self.dropout,
@@ -148,7 +164,7 @@ class _Crossing(nn.Module):
     def __init__(self, config: TwoStream.Config, pos_dim: int) -> None:
         super().__init__()
         self.query_norm, self.key_norm = nn.LayerNorm(config.embed_dim), nn.LayerNorm(config.embed_dim)
-        kernel = config.cross_kernel.build(config.embed_dim, config.num_heads, pos_dim, is_causal=False)
+        kernel = config.cross_kernel.build(config.embed_dim, config.heads, pos_dim, is_causal=False)
         # keeps the variance of the residual stream independent of depth (ITNet, H.3.1)
         self.operator = IntegralOperator(kernel, residual=False, output_gain=1 / math.sqrt(2 * config.depth))
         self.dropout = nn.Dropout(config.dropout)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from fredholm.encoders.encoder import Encoder
+from fredholm.models.signal_model import replaced
 from fredholm.models.stack import Stack
 from fredholm.tasks.files.data_files import is_one_place
 from fredholm.tasks.splits.split_files import Split
@@ -408,7 +409,7 @@ def _with_followed(own: Settings, default: object, start: object, names: Iterabl
             found[name] = other
         elif type(mine) is type(usual) is type(other) and is_dataclass(mine):
             found[name] = _with_followed(mine, usual, other, (field.name for field in fields(mine)))
-    return replace(own, **found)  # pyright: ignore[reportArgumentType]
+    return replaced(own, **found)
 
 
 def meanings_of_head(model: nn.Module, names: Sequence[str]) -> Meanings:

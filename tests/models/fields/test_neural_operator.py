@@ -22,7 +22,8 @@ KERNELS: list[KernelConfig] = [
 def model(kernel: KernelConfig = KERNELS[0], **settings: Any) -> NeuralOperator:
     torch.manual_seed(0)
     encoder = Function(Function.Config(num_channels=2, pos_dim=2, num_frequencies=3), 8)
-    config = NeuralOperator.Config(embed_dim=8, depth=3, num_heads=2, kernel=kernel, **settings)
+    heads = 2 if kernel.has_heads else None
+    config = NeuralOperator.Config(embed_dim=8, depth=3, num_heads=heads, kernel=kernel, **settings)
     net = config.build(encoder, 3).double()
     for parameter in net.parameters():
         parameter.data.add_(0.05 * torch.randn_like(parameter))  # nothing hides behind an identity or a zero

@@ -47,8 +47,9 @@ CAUSAL = [name for name in BY_KIND if name not in LOOKS_AHEAD]
 
 
 def stack(kernel: KernelConfig, **settings: Any) -> ITNet.Config:
-    sizes: dict[str, Any] = {"embed_dim": 8, "depth": 2, "num_heads": 2, "dropout": 0.0, "drop_path": 0.0}
-    return ITNet.Config(**sizes | settings, kernel=kernel)
+    sizes: dict[str, Any] = {"embed_dim": 8, "depth": 2, "dropout": 0.0, "drop_path": 0.0}
+    heads: dict[str, Any] = {"num_heads": 2} if kernel.has_heads else {}
+    return ITNet.Config(**sizes | heads | settings, kernel=kernel)
 
 
 def masked(name: str, **settings: Any) -> ITNetMaskedModel:

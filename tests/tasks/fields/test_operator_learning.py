@@ -24,7 +24,7 @@ from fredholm.training import Run, TrainingConfig, train
 from fredholm.training.scoring import score_split
 from tests.refusals import refused
 
-SIZES = {"embed_dim": 12, "depth": 2, "num_heads": 2, "expansion": 1, "dropout": 0.0, "drop_path": 0.0}
+SIZES = {"embed_dim": 12, "depth": 2, "expansion": 1, "dropout": 0.0, "drop_path": 0.0}
 SMALL = ITNet.Config(**SIZES, kernel=SpectralConfig(num_waves_per_axis=3))
 CPU = torch.device("cpu")
 

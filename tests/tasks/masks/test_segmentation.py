@@ -373,7 +373,7 @@ def test_kernels_and_quadratures(tmp_path: Path, changes: dict[str, Any]) -> Non
 
 
 def test_a_kernel_without_answers_is_refused_before_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stack = dataclasses.replace(SMALL, kernel=RecurrenceConfig())
+    stack = dataclasses.replace(SMALL, num_heads=None, kernel=RecurrenceConfig())
     with refused(ValueError, "which Grid(1, 1) does not order"):
         config(tmp_path, model=stack).build().model()
     task = config(tmp_path, model=dataclasses.replace(SMALL, num_samples=3)).build()

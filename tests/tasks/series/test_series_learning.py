@@ -241,7 +241,7 @@ def test_the_model_fits_the_facts(tmp_path: Path) -> None:
     ],
 )
 def test_an_itnet_has_any_kernel(tmp_path: Path, kernel: KernelConfig) -> None:
-    stack = ITNet.Config(embed_dim=4, depth=2, num_heads=2, kernel=kernel, pool="mean")
+    stack = ITNet.Config(embed_dim=4, depth=2, kernel=kernel, pool="mean")
     task = config(tmp_path, model=ITNetSeriesConfig(stack=stack)).build()
     model = task.model().eval()
     assert isinstance(model, ITNet)

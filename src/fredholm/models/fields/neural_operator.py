@@ -6,7 +6,7 @@ from typing import Literal, cast, final
 
 from torch import Tensor, nn
 
-from fredholm._settings import check_count, check_positive
+from fredholm._settings import check_count, check_positive, refuse_idle
 from fredholm.blocks import FieldBlock, NeuralOperatorBlock
 from fredholm.blocks.feed_forward import hidden_width
 from fredholm.domains import Domain
@@ -36,8 +36,8 @@ class NeuralOperator(FieldModel):
         embed_dim: int = 32
         depth: int = 4
         """Number of layers L."""
-        num_heads: int = 1
-        """Of kernels that have heads, a divisor of embed_dim."""
+        num_heads: int | None = None
+        """Of kernels that have some, a divisor of embed_dim; None: 1. Refused with kernels that have none."""
         kernel: KernelConfig = dataclasses.field(default_factory=SpectralConfig)
         """The kernel of every layer."""
         expansion: float = 4.0
@@ -48,11 +48,25 @@ class NeuralOperator(FieldModel):
 
         def __post_init__(self) -> None:
             name = "models.NeuralOperator"
-            for what in ("embed_dim", "depth", "num_heads"):
+            for what in ("embed_dim", "depth"):
                 check_count(name, what, getattr(self, what))
+            check_count(name, "num_heads", self.heads)
+            if not self.has_heads:
+                own = f"kernel={self.kernel.kinds}"
+                refuse_idle(name, type(self), own, "take one with heads", num_heads=self.num_heads)
             check_positive(name, "expansion", self.expansion)
             if self.pool not in ("mean", "max", "none"):
                 raise ValueError(f"{name}: pool is 'mean', 'max' or 'none'; got {self.pool!r}")
+
+        @property
+        def has_heads(self) -> bool:
+            """See `SignalModel.Config.has_heads`."""
+            return self.kernel.has_heads
+
+        @property
+        def heads(self) -> int:
+            """Those that a kernel with heads has."""
+            return 1 if self.num_heads is None else self.num_heads
 
         def build(self, encoder: Encoder, num_outputs: int) -> "NeuralOperator":
             """See `SignalModel.Config.build`."""
@@ -77,7 +91,7 @@ class NeuralOperator(FieldModel):
     def _block(self, layer: int, encoder: Encoder) -> NeuralOperatorBlock:
         config = self.config
         kernel = config.kernel.build(
-            config.embed_dim, config.num_heads, encoder.pos_dim, is_causal=False, edge_dim=encoder.edge_dim
+            config.embed_dim, config.heads, encoder.pos_dim, is_causal=False, edge_dim=encoder.edge_dim
         )
         # W starts as the identity, so that integrals add to the signal, as residuals do (ITNet, H.3.1)
         operator = IntegralOperator(kernel, output_gain=1 / math.sqrt(2 * config.depth))

@@ -79,7 +79,7 @@ class SentenceModelConfig(abc.ABC):
 def _small() -> SignalModel.Config:
     """Words with their neighbours, and attention; the mean keeps something of each word, as a bag of them does."""
     kernel = SumConfig(first=ConvolutionConfig(kernel_size=3, depthwise=True), second=AttentionConfig())
-    return ITNet.Config(embed_dim=64, depth=1, num_heads=4, kernel=kernel, pool="mean", dropout=0.3)
+    return ITNet.Config(embed_dim=64, depth=1, kernel=kernel, pool="mean", dropout=0.3)
 
 
 @final

@@ -11,7 +11,7 @@ from fredholm.models.series.series_model import SeriesModelConfig, SeriesSamplin
 
 def _stack() -> ITNet.Config:
     kernel = MLPConfig(width=32, num_frequencies=16)
-    return ITNet.Config(embed_dim=64, depth=4, num_heads=4, kernel=kernel, pool="mean")
+    return ITNet.Config(embed_dim=64, depth=4, kernel=kernel, pool="mean")
 
 
 @final

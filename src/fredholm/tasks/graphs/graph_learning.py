@@ -116,11 +116,12 @@ class GraphLearning(TargetTask[GraphSet], DividedTask[GraphSet]):
             """
             default, task = GraphLearning.Config(), self.build()
             width = width_for(task.num_train, preset, least=64, up_to=1000)
-            model, inputs = self.model.resized(width, DEPTH[preset], default.model), self.inputs
+            model, inputs = self.model, self.inputs
             reads = inputs.positions_asked or len(task.facts.preparation.edge_features) > 0
-            if isinstance(model, ITNet.Config) and model.kernel == _small().kernel and not reads:
+            if start is None and isinstance(model, ITNet.Config) and model.kernel == _small().kernel and not reads:
                 kernel = OnEdgesConfig(kernel=ConstantConfig(), long_range=None, edge_mass="sum")
                 model, inputs = dataclasses.replace(model, kernel=kernel), dataclasses.replace(inputs, positions="none")
+            model = model.resized(width, DEPTH[preset], default.model)
             inputs = filled(inputs, [default.inputs], sizes=True)
             schedule = schedule_for(task.num_train, preset, has_valid=task.num_held_out("valid") > 0, length=0.5)
             return Suited(dataclasses.replace(self, model=model, inputs=inputs), schedule)

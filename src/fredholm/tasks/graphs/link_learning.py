@@ -124,12 +124,13 @@ class LinkLearning(OneGraphTask[PairSet]):
             """
             default, task = LinkLearning.Config(), self.build()
             width = width_for(task.num_train, preset, least=64, up_to=1000)
-            model, inputs = self.model.resized(width, DEPTH[preset] // 2, default.model), self.inputs
+            model, inputs = self.model, self.inputs
             reads = inputs.positions_asked or len(task.facts.preparation.edge_features) > 0
-            if isinstance(model, ITNet.Config) and not reads:
+            if start is None and isinstance(model, ITNet.Config) and not reads:
                 kernel = OnEdgesConfig(kernel=ConstantConfig(), long_range=None, edge_mass="mean")
                 model = filled(model, [default.model], kernel=kernel, dropout=0.5)
                 inputs = dataclasses.replace(inputs, adds_positions=True)
+            model = model.resized(width, DEPTH[preset] // 2, default.model)
             schedule = schedule_for(
                 task.num_train,
                 preset,

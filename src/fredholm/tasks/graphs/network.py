@@ -32,7 +32,6 @@ def small_network(pool: Literal["mean", "none"], *, dropout: float, edge_mass: E
     return ITNet.Config(
         embed_dim=64,
         depth=3,
-        num_heads=4,
         kernel=OnEdgesConfig(kernel=kernel, long_range=None, edge_mass=edge_mass),
         expansion=2,
         dropout=dropout,

@@ -48,7 +48,6 @@ def _small() -> ITNet.Config:
     return ITNet.Config(
         embed_dim=64,
         depth=2,
-        num_heads=4,
         kernel=OnEdgesConfig(kernel=ConstantConfig(), long_range=None, edge_mass="symmetric"),
         expansion=1,
         dropout=0.5,

@@ -64,7 +64,7 @@ CHUNK = 64
 
 def _small() -> SignalModel.Config:
     """Attention, at which a word finds its place in an image; positions enter the signal."""
-    return ITNet.Config(embed_dim=64, depth=4, num_heads=4, kernel=AttentionConfig())
+    return ITNet.Config(embed_dim=64, depth=4, kernel=AttentionConfig())
 
 
 @final

@@ -70,7 +70,7 @@ BLOCKS: dict[Preset, int] = {"small": 1, "base": 4}
 def _small() -> SignalModel.Config:
     """What is near and what is far: a stencil of each channel, and attention."""
     kernel = SumConfig(first=ConvolutionConfig(kernel_size=3, depthwise=True), second=AttentionConfig())
-    return ITNet.Config(embed_dim=64, depth=1, num_heads=4, kernel=kernel, pool="mean")
+    return ITNet.Config(embed_dim=64, depth=1, kernel=kernel, pool="mean")
 
 
 @final

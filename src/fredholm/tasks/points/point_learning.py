@@ -62,7 +62,7 @@ CHUNK = 32
 
 def _small() -> SignalModel.Config:
     kernel = LowRankConfig(rank=8, width=32, num_frequencies=16, sigma=1.0)
-    return ITNet.Config(embed_dim=64, depth=3, num_heads=4, kernel=kernel, dropout=0.0)
+    return ITNet.Config(embed_dim=64, depth=3, kernel=kernel, dropout=0.0)
 
 
 @final

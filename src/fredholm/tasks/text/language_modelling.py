@@ -64,7 +64,7 @@ def _small() -> LanguageModel.Config:
 
 def _network() -> ITNetLanguageModel.Config:
     """A network of that size with any kernel; the default has none to choose."""
-    stack = ITNet.Config(embed_dim=96, depth=4, num_heads=4, kernel=AttentionConfig(), dropout=0.0, drop_path=0.0)
+    stack = ITNet.Config(embed_dim=96, depth=4, kernel=AttentionConfig(), dropout=0.0, drop_path=0.0)
     return ITNetLanguageModel.Config(stack=stack, position_frequencies=16)
 
 

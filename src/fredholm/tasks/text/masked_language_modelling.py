@@ -49,7 +49,7 @@ MASKED, RANDOM = 0.8, 0.1
 def _small() -> ITNetMaskedModel.Config:
     """What stands beside a hidden word, and attention to the rest."""
     kernel = SumConfig(first=ConvolutionConfig(kernel_size=3, depthwise=True), second=AttentionConfig())
-    stack = ITNet.Config(embed_dim=96, depth=4, num_heads=4, kernel=kernel)
+    stack = ITNet.Config(embed_dim=96, depth=4, kernel=kernel)
     return ITNetMaskedModel.Config(stack=stack, position_frequencies=16)
 
 

@@ -1,0 +1,94 @@
+"""Kernels as values: which have heads, and that a number of heads is refused where nothing reads it."""
+
+import dataclasses
+from typing import Any
+
+import pytest
+import torch
+
+from fredholm.domains import Graph, Sequence
+from fredholm.models import (
+    AttentionConfig,
+    ConvolutionConfig,
+    InfiniteConfig,
+    ITNet,
+    MessagePassing,
+    MLPConfig,
+    NeuralOperator,
+    OnEdgesConfig,
+    RecurrenceConfig,
+    SpectralConfig,
+    SumConfig,
+    TwoStream,
+)
+from fredholm.models.kernel_configs import KERNELS, ConstantConfig, KernelConfig, usual_heads
+from fredholm.models.signal_model import SignalModel, replaced
+from tests.refusals import refused
+
+CONVOLUTIONS = SumConfig(first=ConvolutionConfig(), second=ConvolutionConfig(kernel_size=5))
+CONFIGS: list[KernelConfig] = [
+    *(kind() for kind in KERNELS),
+    *(InfiniteConfig(kind="factorised"), InfiniteConfig(kind="linear")),
+    *(RecurrenceConfig(kind="lstm"), RecurrenceConfig(kind="gru")),
+    *(CONVOLUTIONS, SumConfig(first=ConvolutionConfig(), second=AttentionConfig())),
+    *(MLPConfig(head_shared=True), OnEdgesConfig(kernel=ConstantConfig())),
+]
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda config: type(config).__name__)
+def test_a_kernel_has_heads_where_their_number_changes_it(config: KernelConfig) -> None:
+    edges = torch.tensor([[0, 1, 2, 3], [1, 2, 3, 4]])
+    domain = Graph(edges, 5, pos=torch.rand(5, 1)) if isinstance(config, OnEdgesConfig) else Sequence(5)
+    u, found = torch.randn(1, 5, 8), []
+    for heads in (1, 4):
+        torch.manual_seed(0)
+        found.append(config.build(8, heads, 1, is_causal=False).matrix(u, domain))
+    assert config.has_heads != torch.equal(*found)
+
+
+def test_where_none_is_named_there_is_a_head_for_64_channels_but_4_at_least() -> None:
+    asked = (4, 6, 7, 8, 64, 96, 128, 256, 320, 384, 400, 768, 1024)
+    assert [usual_heads(channels) for channels in asked] == [4, 3, 1, 4, 4, 4, 4, 4, 5, 6, 5, 12, 16]
+    assert ITNet.Config(embed_dim=64).heads == TwoStream.Config(embed_dim=64).heads == 4
+    assert (ITNet.Config(num_heads=8).heads, NeuralOperator.Config().heads) == (8, 1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "told"),
+    [
+        (
+            ITNet,
+            {"kernel": ConvolutionConfig()},
+            "kernel=ConvolutionConfig; leave it out, or take one with heads",
+        ),
+        (ITNet, {"kernel": CONVOLUTIONS}, "kernel=SumConfig(ConvolutionConfig, ConvolutionConfig)"),
+        (ITNet, {"kernel": OnEdgesConfig(kernel=ConstantConfig())}, "kernel=OnEdgesConfig(ConstantConfig); leave"),
+        (NeuralOperator, {}, "kernel=SpectralConfig"),
+        (TwoStream, {"kernel": SpectralConfig(), "cross_kernel": ConstantConfig()}, "kernel=SpectralConfig"),
+        (TwoStream, {"kernel": SpectralConfig(), "fusion": "concatenation"}, "kernel=SpectralConfig"),
+        (MessagePassing, {"layer": "gin"}, "layer='gin'; leave it out, or take layer='gat'"),
+    ],
+)
+def test_heads_that_no_kernel_has_are_refused(kind: Any, settings: dict[str, Any], told: str) -> None:
+    without = kind.Config(**settings)
+    assert not without.has_heads
+    with refused(ValueError, f"models.{kind.__name__}: num_heads=2 has no effect with ", told):
+        kind.Config(**settings, num_heads=2)
+    suggested = replaced(without, num_heads=2)
+    assert suggested == without
+    assert without.resized(32, 3, kind.Config()).num_heads is None
+
+
+def test_a_crossing_may_have_the_heads_that_the_blocks_have_not() -> None:
+    config = TwoStream.Config(embed_dim=8, num_heads=2, kernel=ConstantConfig())
+    assert (config.has_heads, config.stack().num_heads) == (True, None)
+
+
+def test_another_kernel_takes_the_heads_where_it_has_some() -> None:
+    wide: SignalModel.Config = ITNet.Config(embed_dim=24, num_heads=8)
+    for kernel, heads in ((AttentionConfig(), 8), (ConvolutionConfig(), None)):
+        assert replaced(wide, kernel=kernel, num_heads=8) == dataclasses.replace(
+            ITNet.Config(embed_dim=24), kernel=kernel, num_heads=heads
+        )
+    assert ITNet.Config(num_heads=8).resized(64, 2, ITNet.Config()).num_heads == 8
+    assert ITNet.Config().resized(64, 2, ITNet.Config()).num_heads == 4
