@@ -238,12 +238,7 @@ def train(
     with contextlib.ExitStack() as entered:
         if not processes.is_first:
             entered.enter_context(muted())
-        if not resume:
-            processes.on_first(lambda: refuse_occupied(path))
-        _refuse_other_configs(config, processes)
-        is_new = processes.from_first(folder.is_new())
-        if not is_new:
-            processes.on_first(lambda: entered.enter_context(only_writer(path)))
+        is_new = _enter(folder, config, processes, entered, resume=resume)
         with processes.first_ahead():
             opened = (
                 _begun(config, tasks, processes, needs_measure=needs_measure, reads_test=reads_test)
@@ -251,22 +246,12 @@ def train(
                 else _resumed(config, folder, tasks, processes, accept_new_data=accept_new_data)
             )
         _refuse_other_data(opened, processes)
-
-        def make() -> None:
-            entered.enter_context(only_writer(path))
-            if not folder.is_new():
-                raise ValueError(f"{path}: another process has trained here meanwhile; choose another folder")
-            folder.write(config, opened.task.facts, opened.own_files)
-
         if is_new:  # what cannot be trained leaves no folder behind
-            processes.on_first(make)
+            processes.on_first(lambda: _make(folder, config, opened, entered))
         trainer = Trainer(
             opened.task, config.training, config.seed, folder, opened.start, reads_test=reads_test, processes=processes
         )
-        if opened.has_new_data and trainer.progress.is_done:
-            raise ValueError(f"{path} has ended, and would learn nothing from other data; pass more epochs to go on")
-        if opened.is_changed:
-            processes.on_first(lambda: folder.write(config, opened.task.facts, opened.own_files))
+        _bring_up_to_date(folder, config, opened, trainer, processes)
         if on_start is not None:
             on_start()
         if trainer.progress.step:
@@ -286,6 +271,41 @@ class _Opened(NamedTuple):
     is_changed: bool = False
     """Whether the folder says other things of these, or of the config."""
     has_new_data: bool = False
+
+
+def _enter(
+    folder: RunFolder, config: Run.Config, processes: Processes, entered: contextlib.ExitStack, *, resume: bool
+) -> bool:
+    """Whether the run is new; the folder of one that goes on is then this one's alone.
+
+    Raises:
+        ValueError: the folder holds something, another process trains in it, or processes were given other configs.
+    """
+    if not resume:
+        processes.on_first(lambda: refuse_occupied(folder.path))
+    _refuse_other_configs(config, processes)
+    is_new = processes.from_first(folder.is_new())
+    if not is_new:
+        processes.on_first(lambda: entered.enter_context(only_writer(folder.path)))
+    return is_new
+
+
+def _make(folder: RunFolder, config: Run.Config, opened: _Opened, entered: contextlib.ExitStack) -> None:
+    """Writes the folder of a new run, which is then this one's alone."""
+    entered.enter_context(only_writer(folder.path))
+    if not folder.is_new():
+        raise ValueError(f"{folder.path}: another process has trained here meanwhile; choose another folder")
+    folder.write(config, opened.task.facts, opened.own_files)
+
+
+def _bring_up_to_date(
+    folder: RunFolder, config: Run.Config, opened: _Opened, trainer: Trainer, processes: Processes
+) -> None:
+    """Has the folder say what is other than before; raises a ValueError where a run that has ended got other data."""
+    if opened.has_new_data and trainer.progress.is_done:
+        raise ValueError(f"{folder.path} has ended, and would learn nothing from other data; pass more epochs to go on")
+    if opened.is_changed:
+        processes.on_first(lambda: folder.write(config, opened.task.facts, opened.own_files))
 
 
 def _refuse_other_configs(config: Run.Config, processes: Processes) -> None:
