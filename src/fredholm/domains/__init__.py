@@ -8,8 +8,7 @@ from fredholm.domains.laplacian import laplacian_positions, undirected
 from fredholm.domains.neighbours import Neighbours, nearest
 from fredholm.domains.order import is_ordered_by_index, order_times, past_mass, preceding_counts
 from fredholm.domains.pair_list import PairGroup, PairList
-from fredholm.domains.points import Points
-from fredholm.domains.subset import subset
+from fredholm.domains.points import Points, subset
 from fredholm.domains.union import Union
 
 __all__ = [

@@ -17,7 +17,7 @@ from fredholm.storage.atomic import Draft
 from fredholm.storage.integrity import listed, seal
 from fredholm.storage.tensors import fill, model_tensors, tensor_bytes
 from fredholm.training import Checkpoints, load_weights
-from fredholm.training.storage.checkpoint import start_from
+from fredholm.training.storage.checkpoint import Background, start_from
 from tests.refusals import refused
 
 FILES = ["ema.safetensors", "manifest.json", "optimizer.safetensors", "weights.safetensors"]
@@ -451,3 +451,50 @@ def test_outside_the_background_a_save_returns_once_it_is_whole(tmp_path: Path) 
 
 def content(folder: Path) -> dict[str, bytes]:
     return {str(file.relative_to(folder)): file.read_bytes() for file in sorted(folder.rglob("*")) if file.is_file()}
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not is_so():
+        assert time.monotonic() < end
+        time.sleep(0.001)
+
+
+def test_a_job_runs_beside_the_process_and_is_waited_for() -> None:
+    goes_on, done, background = threading.Event(), list[str](), Background()
+    background.start(lambda: (goes_on.wait(60), done.append("job"))[1])
+    assert not done
+    assert not background.has_failed
+    goes_on.set()
+    background.wait()
+    assert done == ["job"]
+    background.wait()
+
+
+def test_the_next_job_begins_after_the_one_before() -> None:
+    order, background = list[int](), Background()
+    background.start(lambda: (time.sleep(0.05), order.append(1))[1])
+    background.start(lambda: order.append(2))
+    background.wait()
+    assert order == [1, 2]
+
+
+def test_an_error_is_told_once() -> None:
+    def fails() -> None:
+        raise OSError("no room")
+
+    background = Background()
+    background.start(fails)
+    until(lambda: background.has_failed)
+    with pytest.raises(OSError, match="no room"):
+        background.start(lambda: None)
+    assert not background.has_failed
+    background.wait()
+
+
+def test_no_thread_is_left_behind() -> None:
+    seen, background = list[threading.Thread](), Background()
+    background.start(lambda: seen.append(threading.current_thread()))
+    background.wait()
+    seen[0].join(60)
+    assert not seen[0].is_alive()

@@ -5,7 +5,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, final, get_args
+from typing import TYPE_CHECKING, ClassVar, Literal, final, get_args
 
 import torch
 from torch import Tensor, nn
@@ -13,8 +13,17 @@ from torch import Tensor, nn
 from fredholm._settings import filled, refuse_idle
 from fredholm.domains import Points
 from fredholm.fields.field import Field
+from fredholm.fields.frames.affine import Affine
+from fredholm.fields.frames.diagonal import Diagonal
 from fredholm.fields.frames.frame import Frame
+from fredholm.fields.frames.identity import Identity
+from fredholm.fields.frames.isotropic import Isotropic
+from fredholm.fields.frames.periodic import Periodic
+from fredholm.fields.frames.rotational import Rotational
+from fredholm.fields.free_sinusoidal import FreeSinusoidalField
 from fredholm.fields.placed import PlacedField, refine
+from fredholm.fields.sinusoidal import SinusoidalField
+from fredholm.fields.siren import SIREN
 from fredholm.fields.splined import splined
 from fredholm.models.fields.neural_field import FieldOperator
 from fredholm.models.stack import Stack
@@ -32,13 +41,14 @@ from fredholm.tasks.tensor_form import Sizes, TensorForm, first_of_each
 
 from .answer import Answer, Evaluated, answered, places, shown_function
 from .batches import Scale, draw_each, draw_samples, moments
-from .by_name import FieldName, FrameName, field_by_name, frame_by_name
 from .open import FIELD_TABLES
 from .tensor_forms import form_of_samples
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
 
+FrameName = Literal["identity", "isotropic", "diagonal", "affine", "rotational", "periodic"]
+FieldName = Literal["siren", "sinusoidal", "free_sinusoidal"]
 SMOOTHINGS = (0.0, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
 """Of splines, from which the training functions choose."""
 TRIED = 32
@@ -225,11 +235,29 @@ class FieldLearning(SplitTask[FieldSet]):
 
         def build_frame(self) -> Frame:
             """The frame of that name."""
-            return frame_by_name(self.frame, proper=self.proper, average=self.average)
+            match self.frame:
+                case "identity":
+                    return Identity()
+                case "isotropic":
+                    return Isotropic()
+                case "diagonal":
+                    return Diagonal()
+                case "periodic":
+                    return Periodic()
+                case "affine":
+                    return Affine(proper=self.proper, average=self.average)
+                case "rotational":
+                    return Rotational(proper=self.proper, average=self.average)
 
         def build_field(self, pos_dim: int, out_dim: int) -> Field:
             """The field of that name, on the coordinates that the frame gives."""
-            return field_by_name(self.field, pos_dim, out_dim, width=self.width, depth=self.depth, omega_0=self.omega_0)
+            match self.field:
+                case "siren":
+                    return SIREN(pos_dim, out_dim, width=self.width, depth=self.depth, omega_0=self.omega_0)
+                case "sinusoidal":
+                    return SinusoidalField(pos_dim, out_dim, num_terms=self.width, sigma=self.omega_0)
+                case "free_sinusoidal":
+                    return FreeSinusoidalField(pos_dim, out_dim, num_terms=self.width, sigma=self.omega_0)
 
     def __init__(self, config: Config, facts: Facts | None = None) -> None:
         self.config = config

@@ -9,6 +9,7 @@ that lie on several processes are in several files (`parts`); the average of the
 import contextlib
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, final
 
@@ -21,7 +22,6 @@ from fredholm.storage.integrity import check_listed, check_listing, listed, seal
 from fredholm.storage.tensors import copied_to_host, fill_wholly, model_tensors, tensor_bytes
 from fredholm.tasks.task import Meanings
 
-from .background import Background
 from .parts import files_of, joined, read_parts
 
 if TYPE_CHECKING:
@@ -424,3 +424,32 @@ def _with_entries(
             each.append(torch.tensor([number[name] for name in both], device=own.device))
     to, taken = (torch.meshgrid(*each, indexing="ij") for each in places)
     return own.index_put(to, other[taken])
+
+
+@final
+class Background:
+    """A thread for a job, after which it ends; the process ends only after it."""
+
+    def __init__(self) -> None:
+        self._running: Future[None] | None = None
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether the job has ended with an error, which `wait` raises."""
+        running = self._running
+        return running is not None and running.done() and running.exception() is not None
+
+    def start(self, job: Callable[[], None]) -> None:
+        """Begins a job once the one before has ended; errors as of `wait`."""
+        self.wait()
+        executor = ThreadPoolExecutor(1, thread_name_prefix="fredholm-background")
+        self._running = executor.submit(job)
+        executor.shutdown(wait=False)
+
+    def wait(self) -> None:
+        """Returns once the job has ended, and raises its error, once."""
+        running = self._running
+        if running is not None:
+            running.exception()  # the job is forgotten after it has ended, not if Ctrl-C ends the waiting
+            self._running = None
+            running.result()
