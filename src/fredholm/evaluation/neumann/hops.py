@@ -32,7 +32,8 @@ from fredholm.evaluation.neumann.solvers import Factors, Solver, Substitution, S
 from fredholm.evaluation.pair_tiles import PairGradients, Pairs, PairTiles, Rows, TileInputs, all_pairs, measured
 from fredholm.kernels import FrobeniusNorm, Neumann, RowNorm, State, Stateful
 from fredholm.kernels.attention.scored import Score
-from fredholm.kernels.kernel import divided, each_query_head, stateful, wide_dtype
+from fredholm.kernels.heads import each_query_head
+from fredholm.kernels.kernel import divided, stateful, wide_dtype
 from fredholm.kernels.neumann.infinite_attention import HopForm, block_norm, over_own_power
 from fredholm.kernels.solve_each import solve_each
 
