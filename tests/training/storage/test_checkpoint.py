@@ -15,9 +15,9 @@ from torch import Tensor, nn
 
 from fredholm.storage.atomic import Draft
 from fredholm.storage.integrity import listed, seal
-from fredholm.storage.tensors import fill, model_tensors, tensor_bytes
+from fredholm.storage.tensors import model_tensors, tensor_bytes
 from fredholm.training import Checkpoints, load_weights
-from fredholm.training.storage.checkpoint import Background, start_from
+from fredholm.training.storage.checkpoint import Background
 from tests.refusals import refused
 
 FILES = ["ema.safetensors", "manifest.json", "optimizer.safetensors", "weights.safetensors"]
@@ -374,18 +374,6 @@ def test_weights_of_another_model_are_refused(tmp_path: Path, other: nn.Module, 
         with pytest.raises(ValueError, match=message):
             load()
     assert all(torch.equal(tensor, other.state_dict()[name]) for name, tensor in before.items())
-
-
-def test_a_model_is_filled_under_the_first_of_several_names() -> None:
-    def tied() -> nn.ModuleDict:
-        layer = nn.Linear(2, 2)
-        return nn.ModuleDict({"one": layer, "other": layer})
-
-    source, model = tied(), tied()
-    found = start_from(model_tensors(source), model)
-    assert (sorted(found.fitting), found.new, found.left) == (["one.bias", "one.weight"], [], [])
-    fill(model, found.fitting)
-    assert torch.equal(model["other"].weight, source["one"].weight)  # pyright: ignore[reportArgumentType]
 
 
 def test_what_is_saved_in_the_background_are_the_numbers_of_that_moment(tmp_path: Path) -> None:
