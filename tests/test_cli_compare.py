@@ -22,10 +22,24 @@ def data(tmp_path: Path) -> Path:
     return stripes(tmp_path)
 
 
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[Request]:
+    """What the command asks for, in place of comparing."""
+    found = list[Request]()
+
+    def noted(request: Request, *given: object, **settings: object) -> None:
+        found.append(request)
+        raise ValueError("noted")
+
+    monkeypatch.setattr("fredholm.cli.compare.compare", noted)
+    return found
+
+
 @pytest.mark.slow
 def test_a_table_and_where_the_best_run_is(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "found"
-    asked = ["compare", "images", data, "--kernels", "attention", "lstm", "yat", "--seeds", "2", "--folder", folder]
+    asked = ["compare", "images", data, "--kernels", "attention", "lstm", "yat", "--seeds", "3", "5"]
+    asked += ["--folder", folder]
     code, out, err = call(capsys, *asked, *TINY)
     assert (code, err) == (0, "")
     lines = out.splitlines()
@@ -55,21 +69,20 @@ def test_a_table_and_where_the_best_run_is(data: Path, tmp_path: Path, capsys: p
     ("more", "expected"), [((), True), (("--kernels", "attention", "mlp"), False), (("--epochs", "2"), False)]
 )
 def test_slow_kernels_are_left_out_where_nobody_named_kernels_or_epochs(
-    data: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    more: tuple[str, ...],
-    expected: bool,
+    data: Path, asked: list[Request], capsys: pytest.CaptureFixture[str], more: tuple[str, ...], expected: bool
 ) -> None:
-    asked = list[Request]()
-
-    def noted(request: Request, *given: object, **settings: object) -> None:
-        asked.append(request)
-        raise ValueError("noted")
-
-    monkeypatch.setattr("fredholm.cli.compare.compare", noted)
     assert call(capsys, "compare", "images", data, *more)[2] == "error: noted\n"
     assert [request.leave_out_slow for request in asked] == [expected]
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"), [((), (0, 1, 2)), (("--seeds", "3"), (3,)), (("--seeds", "4", "0"), (4, 0))]
+)
+def test_seeds_are_the_seeds_themselves_as_of_train(
+    data: Path, asked: list[Request], capsys: pytest.CaptureFixture[str], more: tuple[str, ...], expected: tuple[int]
+) -> None:
+    assert call(capsys, "compare", "images", data, *more)[2] == "error: noted\n"
+    assert [request.seeds for request in asked] == [expected]
 
 
 def test_the_bare_command_lists_kernels(capsys: pytest.CaptureFixture[str]) -> None:
@@ -93,7 +106,7 @@ def test_help_shows_the_network_whose_kernel_differs(capsys: pytest.CaptureFixtu
         ("no kernel is called 'atention'; did you mean attention", ["images", "--kernels", "atention", "mlp"]),
         ("mlp alone leaves nothing to compare", ["images", "--kernels", "mlp"]),
         ("seeds names a seed twice: 4 4", ["images", "--seeds", "4", "4"]),
-        ("--seeds is 0; expected how many", ["images", "--seeds", "0"]),
+        ("seeds is empty; give each once", ["images", "--seeds"]),
         ("minutes is -1.0; expected a number above 0", ["images", "--minutes", "-1"]),
         ("fields are predicted by attention", ["field"]),
         ("no sentences are given", ["sentences"]),

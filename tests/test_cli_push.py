@@ -2,7 +2,9 @@
 
 import json
 import shutil
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -87,13 +89,48 @@ def test_what_cannot_be_pushed(run: Path, tmp_path: Path, capsys: pytest.Capture
     (tmp_path / "full" / "thesis.txt").write_text("mine")
     full = str(tmp_path / "full")
     check_refused(capsys, tmp_path, f"{full} is not empty; choose another folder", "push", there, full)
-    check_refused(capsys, tmp_path, "'name' is neither OWNER/NAME nor a folder; write ./name", "push", there, "name")
+    words = "there is no folder 'owner' to make owner/name in; make it first (a repository of the hub is written "
+    check_refused(capsys, tmp_path, f"{words}hf://owner/name)", "push", there, "owner/name")
+    check_refused(capsys, tmp_path, "'hf://name' names no repository of the hub", "push", there, "hf://name")
     new = str(tmp_path / "new")
     check_refused(capsys, tmp_path, "--private has no effect on the folder", "push", there, new, "--private")
     check_refused(capsys, tmp_path, "--token has no effect on the folder", "push", there, new, "--token", "x")
     check_refused(capsys, tmp_path, f"{full} is no run folder", "push", full, new)
     assert call(capsys, "push", there, full, "--overwrite")[0] == 0
     assert (tmp_path / "full" / "thesis.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["evaluate"], ["predict", "a.png"], ["generate"], ["export", "--format", "pt2"], ["push", "./new"]],
+    ids=lambda words: words[0],
+)
+def test_a_mistyped_path_asks_no_hub(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)  # which would be told where it is asked for
+    command, *others = words
+    told = "runs/x is no folder; expected a run folder (a repository of the hub is written hf://runs/x)"
+    check_refused(capsys, tmp_path, told, command, "runs/x", *others)
+    check_refused(capsys, tmp_path, "runs/x/y is no folder; expected a run folder", command, "runs/x/y", *others)
+
+
+def test_what_is_pushed_to_the_hub_and_read_from_it(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def pushed(folder: Path, repo: str, **_: object) -> str:
+        return str(shutil.copytree(folder, tmp_path / repo))
+
+    monkeypatch.setattr("fredholm.cli.push.push_folder", pushed)
+    client = SimpleNamespace(snapshot_download=lambda name, **_: str(tmp_path / name))
+    monkeypatch.setitem(sys.modules, "huggingface_hub", client)
+    assert call(capsys, "push", run / "run", "hf://owner/shapes") == (0, f"{tmp_path / 'owner' / 'shapes'}\n", "")
+    assert 'fredholm.from_pretrained("hf://owner/shapes")' in (tmp_path / "owner" / "shapes" / "README.md").read_text()
+    pictures = run / "shapes" / "a"
+    told = call(capsys, "predict", run / "run", pictures)
+    assert told[0] == 0
+    assert call(capsys, "predict", "hf://owner/shapes", pictures) == told
+    check_refused(capsys, tmp_path, "--report has no folder to write into", "evaluate", "hf://owner/shapes", "--report")
 
 
 def test_a_run_that_has_not_finished(

@@ -1,6 +1,7 @@
 """The benchmark of what the safety of runs costs, at tiny sizes: its gate, its clock and its rows."""
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -80,8 +81,16 @@ def test_gate_stops_what_is_not_safe(
 
 
 @pytest.mark.slow
-def test_a_second_process_is_one(tmp_path: Path) -> None:
+def test_a_second_process_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told, in_fresh_process = list[str](), safe_runs.in_fresh_process
+
+    def noted(function: Callable[..., str], *given: Any) -> str:
+        told.append(in_fresh_process(function, *given))
+        return told[-1]
+
+    monkeypatch.setattr(safe_runs, "in_fresh_process", noted)
     require_safety(TINY, tmp_path)
+    assert f"is being trained by process {os.getpid()}" in told[0]
 
 
 def test_a_part_that_is_not_called_stops_the_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

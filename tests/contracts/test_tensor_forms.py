@@ -201,7 +201,7 @@ def asked(request: pytest.FixtureRequest, subjects: dict[str, Subject], tmp_path
     return Asked(task, model, Path(settings.data), tmp_path)
 
 
-def near(found: Tensor, wanted: Tensor) -> None:
+def check_near(found: Tensor, wanted: Tensor) -> None:
     assert found.shape == wanted.shape
     assert wanted.numel() == 1 or float(wanted.std()) > 0
     torch.testing.assert_close(found.float(), wanted.float(), rtol=1e-4, atol=1e-5)
@@ -221,7 +221,7 @@ def test_the_reason_is_told(asked: Asked) -> None:
 @pytest.mark.parametrize("asked", ROWS, indirect=True)
 def test_a_form_tells_what_predict_tells(asked: Asked) -> None:
     answered = ROWS[type(asked.task).__name__](asked)
-    near(answered.read(asked.form.module()(*answered.inputs)), answered.wanted)
+    check_near(answered.read(asked.form.module()(*answered.inputs)), answered.wanted)
 
 
 @pytest.mark.parametrize("asked", ROWS, indirect=True)
@@ -272,7 +272,7 @@ def test_an_onnx_file_tells_what_predict_tells(
     names = [slot.name for slot in form.inputs]
     arrays = {name: tensor.numpy() for name, tensor in zip(names, answered.inputs, strict=True)}
     (found,) = session.run(None, arrays)
-    near(answered.read(torch.from_numpy(found)), answered.wanted)
+    check_near(answered.read(torch.from_numpy(found)), answered.wanted)
     told = json.loads((asked.folder / "model.json").read_text())
     assert json.loads(session.get_modelmeta().custom_metadata_map["description"])["inputs"] == told["inputs"]
     assert [each["dtype"] for each in told["inputs"]] == [str(array.dtype) for array in arrays.values()]

@@ -13,7 +13,7 @@ from fredholm import IntegralOperator, kernels
 from fredholm.domains import Points, Sequence
 from fredholm.evaluation import AUTO, Auto, Integral
 from tests.contracts import instances
-from tests.contracts.uses import CASES, DEAR, REASONS, USES, by_export_of_a_length, table
+from tests.contracts.uses import CASES, DEAR, REASONS, USES, check_export_of_a_length, table
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore"),  # of exporters, and of PyTorch's own operators under vmap
@@ -30,7 +30,7 @@ REPRESENTATIVES = {
 EXTRA = {"ONNX": ("onnx", "onnxscript", "onnxruntime")}
 
 
-def check(use: str, label: str) -> None:
+def check_use(use: str, label: str) -> None:
     for needed in EXTRA.get(use, ()):
         pytest.importorskip(needed, reason="the extra `export` is not installed")
     reason = REASONS.get((use, label))
@@ -44,25 +44,25 @@ def check(use: str, label: str) -> None:
 @pytest.mark.parametrize("use", CHEAP)
 @pytest.mark.parametrize("label", CASES)
 def test_cheap_uses(label: str, use: str) -> None:
-    check(use, label)
+    check_use(use, label)
 
 
 @pytest.mark.parametrize(("use", "label"), [(use, label) for use in DEAR for label in REPRESENTATIVES[use]])
 def test_dear_uses(use: str, label: str) -> None:
-    check(use, label)
+    check_use(use, label)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("use", DEAR)
 @pytest.mark.parametrize("label", CASES)
 def test_all_dear_uses(label: str, use: str) -> None:
-    check(use, label)
+    check_use(use, label)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("label", [label for use, label in REASONS if use == "export"])
 def test_recurrences_of_one_length(label: str) -> None:
-    by_export_of_a_length(label)
+    check_export_of_a_length(label)
 
 
 @pytest.mark.slow

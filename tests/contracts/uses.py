@@ -239,7 +239,7 @@ def by_export(label: str) -> None:
     case.near(program.module(), OTHER_SIZES, 1e-9)
 
 
-def by_export_of_a_length(label: str) -> None:
+def check_export_of_a_length(label: str) -> None:
     """The same, with any batch and one number of points."""
     case, program = exported(label, torch.float64, points=False)
     case.near(program.module(), ((2, 12), (3, 12), (1, 12)), 1e-9)

@@ -169,8 +169,10 @@ def test_architectures_of_timm(tmp_path: Path) -> None:
 
 
 def test_what_is_no_checkpoint(copied: Path, tmp_path: Path) -> None:
-    with refused(FileNotFoundError, "no folder", "/nowhere/at/all", "hub id"):
+    with refused(FileNotFoundError, "no folder '/nowhere/at/all'", "or hf://owner/name"):
         from_pretrained("/nowhere/at/all")
+    with refused(ValueError, "'hf://gpt2' names no repository of the hub", "expected hf://owner/name"):
+        from_pretrained("hf://gpt2")
     with refused(ValueError, "is a file", "pass the folder"):
         from_pretrained(copied / TENSORS)
     with refused(ValueError, "revision='main' has no effect", "leave it out"):
@@ -192,14 +194,16 @@ def test_what_is_no_checkpoint(copied: Path, tmp_path: Path) -> None:
         from_pretrained(tmp_path / "empty")
 
 
-def test_a_hub_id_without_network(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_repository_without_network(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("huggingface_hub", reason="asks the hub; pip install 'fredholm[hub]'")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    with refused(OSError, "'nobody/nothing' is no folder here", "check the name and the network"):
-        from_pretrained("nobody/nothing")
+    with refused(OSError, "hf://nobody/nothing: the hub gave no such repository", "check the name and the network"):
+        from_pretrained("hf://nobody/nothing")
 
 
 def test_without_the_hubs_client(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "huggingface_hub", None)
     with refused(ModuleNotFoundError, "pip install 'fredholm[hub]'", "pass a folder"):
+        from_pretrained("hf://nobody/nothing")
+    with refused(FileNotFoundError, "no folder 'nobody/nothing'", "is written hf://nobody/nothing"):
         from_pretrained("nobody/nothing")

@@ -17,7 +17,7 @@ PADDED[0, 8:] = False
 PADDED[2, 5:] = False
 
 
-def close(got: Tensor, expected: Tensor) -> None:
+def check_close(got: Tensor, expected: Tensor) -> None:
     assert expected.abs().max() > 0.1
     torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-5)
 
@@ -34,9 +34,9 @@ def test_language_models(name: str, tmp_path: Path) -> None:
     assert isinstance(model, Decoder)
     assert not model.training
     assert has_operators(model, 2)
-    close(model(given), peer(given).logits)
+    check_close(model(given), peer(given).logits)
     # what is hidden on the right changes nothing before it
-    close(model(given, PADDED)[PADDED], peer(given, attention_mask=PADDED.long()).logits[PADDED])
+    check_close(model(given, PADDED)[PADDED], peer(given, attention_mask=PADDED.long()).logits[PADDED])
 
 
 @pytest.mark.parametrize("name", CAUSAL)
@@ -46,8 +46,8 @@ def test_tokens_hidden_on_the_left(name: str, tmp_path: Path) -> None:
     model, given, mask = from_pretrained(tmp_path), tokens(), PADDED.flip(1)
     places = {} if name == "Mamba" else {"position_ids": (mask.cumsum(1) - 1).clamp_min(0)}
     expected = peer(given, attention_mask=mask.long(), **places).logits
-    close(model(given, mask)[mask], expected[mask])
-    close(model(given, mask)[0, 3:], model(given[:1, 3:])[0])
+    check_close(model(given, mask)[mask], expected[mask])
+    check_close(model(given, mask)[0, 3:], model(given[:1, 3:])[0])
 
 
 @pytest.mark.parametrize("name", CAUSAL)
@@ -71,9 +71,9 @@ def test_a_cache_has_what_the_peers_has(tmp_path: Path) -> None:
     _, state = model.advance(given[:, :7], model.initial_state(3))
     cache = peer(given[:, :7], use_cache=True).past_key_values
     for (keys, values), layer in zip(state[1:], cache.layers, strict=True):
-        close(keys, layer.keys)
-        close(values, layer.values)
-    close(model.advance(given[:, 7:], state)[0], peer(given[:, 7:], past_key_values=cache).logits)
+        check_close(keys, layer.keys)
+        check_close(values, layer.values)
+    check_close(model.advance(given[:, 7:], state)[0], peer(given[:, 7:], past_key_values=cache).logits)
 
 
 @pytest.mark.parametrize("name", BOTH_SIDES)
@@ -88,7 +88,7 @@ def test_models_of_both_sides(name: str, tmp_path: Path) -> None:
     expected = peer(given, attention_mask=PADDED.long(), **more)[0]
     got = model(given, PADDED, segments)
     at = (slice(None),) if name.endswith("classes") else (PADDED,)
-    close(got[at], expected[at])
+    check_close(got[at], expected[at])
     turned = model(given.flip(1), PADDED.flip(1), None if segments is None else segments.flip(1))
     assert turned.shape == got.shape
 
@@ -101,7 +101,7 @@ def test_padding_on_the_left_changes_nothing(name: str, tmp_path: Path) -> None:
     padded = torch.cat([torch.ones(3, 4, dtype=torch.int64), given], dim=1)
     mask = torch.arange(11).expand(3, -1) >= 4
     got = model(padded, mask)
-    close(got if name.endswith("classes") else got[:, 4:], model(given))
+    check_close(got if name.endswith("classes") else got[:, 4:], model(given))
 
 
 @pytest.mark.parametrize("name", IMAGES)
@@ -110,7 +110,7 @@ def test_image_models(name: str, tmp_path: Path) -> None:
     peer: Any = saved(IMAGES[name], tmp_path)
     model, images = from_pretrained(tmp_path), torch.randn(3, 3, 12, 12)
     assert has_operators(model, 2)
-    close(model(images), peer(images).logits)
+    check_close(model(images), peer(images).logits)
 
 
 @torch.no_grad()
@@ -118,7 +118,7 @@ def test_an_image_model_without_classes(tmp_path: Path) -> None:
     made = ("ViTModel", *IMAGES["ViT"][1:])
     peer: Any = saved(made, tmp_path)
     images = torch.randn(3, 3, 12, 12)
-    close(from_pretrained(tmp_path)(images), peer(images).last_hidden_state[:, 0])
+    check_close(from_pretrained(tmp_path)(images), peer(images).last_hidden_state[:, 0])
 
 
 @pytest.mark.slow
@@ -129,7 +129,7 @@ def test_image_models_of_timm(name: str, tmp_path: Path) -> None:
     peer = saved_by_timm(architecture, settings, tmp_path)
     model, size = from_pretrained(tmp_path), settings.get("img_size", 64)
     images = torch.randn(2, 3, size, size)
-    close(model(images), peer(images))
+    check_close(model(images), peer(images))
 
 
 @torch.no_grad()
@@ -137,7 +137,7 @@ def test_shards_are_read_together(tmp_path: Path) -> None:
     peer: Any = saved(CAUSAL["Llama"], tmp_path, max_shard_size="4KB")
     assert len(list(tmp_path.glob("*.safetensors"))) > 1
     given = tokens()
-    close(from_pretrained(tmp_path)(given), peer(given).logits)
+    check_close(from_pretrained(tmp_path)(given), peer(given).logits)
 
 
 def test_the_type_of_numbers(tmp_path: Path) -> None:

@@ -39,8 +39,8 @@ class CompareArguments:
     kernels: tuple[str, ...] = ()
     """Names of kernels, which the bare command lists; none: all that can run on the data, but for those that take over
     3 times as long as the median of all kernels, if minutes are given."""
-    seeds: tuple[int, ...] = (3,)
-    """How many seeds each kernel is trained with, 0, 1, ...; or several numbers, which are the seeds themselves."""
+    seeds: tuple[int, ...] = (0, 1, 2)
+    """Train each kernel once for each of these seeds."""
     minutes: float = 20.0
     """For all training together. How long a step takes is measured, and epochs follow from that."""
     epochs: int | None = None
@@ -126,16 +126,11 @@ def _request(arguments: CompareArguments, network: Run.Config, default: Run.Conf
         raise ValueError(f"--init {run.init} has no effect on a comparison, whose networks start from new weights")
     if run.training.epochs != network.training.epochs:
         raise ValueError("--training.epochs has no effect on a comparison; pass --epochs")
-    seeds = arguments.seeds
-    if len(seeds) == 1:
-        if seeds[0] < 1:
-            raise ValueError(f"--seeds is {seeds[0]}; expected how many, at least 1, or several seeds")
-        seeds = tuple(range(seeds[0]))
     return Request(
         run=run,
         default=default,
         kernels=chosen(arguments.kernels),
-        seeds=seeds,
+        seeds=arguments.seeds,
         preset=arguments.preset,
         minutes=arguments.minutes if arguments.epochs is None else None,
         epochs=arguments.epochs,

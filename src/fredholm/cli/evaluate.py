@@ -4,14 +4,13 @@ import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
-import tyro
-
 from fredholm.cli.changed_task import changed_task
 from fredholm.cli.command import Command
 from fredholm.cli.json_text import json_text
-from fredholm.cli.open_run import open_run
+from fredholm.cli.open_run import RunPlace, open_run
 from fredholm.cli.parsing import Flag, parse
 from fredholm.report import PAGE, write_page
+from fredholm.storage.hub import hub_name
 from fredholm.tasks import TASKS
 from fredholm.tasks.files.noted import noting
 from fredholm.tasks.splits.splits import HeldOut
@@ -24,8 +23,8 @@ from fredholm.training.trainer import measured_split
 class EvaluateArguments:
     """Measure a trained model on held-out data."""
 
-    run: tyro.conf.Positional[Path]
-    """The run folder."""
+    run: RunPlace
+    """The run folder, or hf://OWNER/NAME, a model on the Hugging Face hub."""
     split: HeldOut | None = None
     """The split to measure on; default: test, or valid where there is no test split."""
     checkpoint: Which = "best"
@@ -47,6 +46,8 @@ def _evaluate(argv: list[str]) -> None:
     arguments = parse(EvaluateArguments, "evaluate", argv)
     if arguments.report and arguments.task:
         raise ValueError("--report has no effect with --task: a page is of the run as it is; pass one of them")
+    if arguments.report and hub_name(arguments.run) is not None:
+        raise ValueError(f"--report has no folder to write into with {arguments.run}; leave it out")
     run = open_run(arguments.run, arguments.recipe, arguments.device)
     if arguments.task:
         run.task = changed_task(run, arguments.task, "evaluate")
@@ -58,9 +59,9 @@ def _evaluate(argv: list[str]) -> None:
         warnings.warn(told, stacklevel=2)
     if arguments.report:
         tasks = open_recipe(arguments.recipe).tasks if arguments.recipe else TASKS
-        write_page(arguments.run, tasks=tasks, device=arguments.device)
+        write_page(Path(arguments.run), tasks=tasks, device=arguments.device)
     if arguments.json:
-        print(json_text({"run": str(arguments.run), "split": split, "step": step, "examples": count, **metrics}))
+        print(json_text({"run": arguments.run, "split": split, "step": step, "examples": count, **metrics}))
         return
     objective = run.task.objective
     print(f"{split} {objective.metric}: {objective.format(metrics.pop(objective.metric))}")
@@ -68,7 +69,7 @@ def _evaluate(argv: list[str]) -> None:
         print(f"{split} {name}: {value:.4f}")
     print(f"{count} examples, averaged weights of step {step}")
     if arguments.report:
-        print(f"page: {arguments.run / PAGE}")
+        print(f"page: {Path(arguments.run) / PAGE}")
 
 
 EVALUATE = Command(

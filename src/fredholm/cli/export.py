@@ -5,10 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-import tyro
-
 from fredholm.cli.command import Command
-from fredholm.cli.open_run import open_run
+from fredholm.cli.open_run import RunPlace, open_run
 from fredholm.cli.parsing import Flag, parse
 from fredholm.export import Exported, Format, OnnxFile, Pt2Package, export_form
 from fredholm.tasks.files.data_files import user_path
@@ -30,8 +28,8 @@ class ExportArguments:
     model before anything is left on the disk.
     """
 
-    run: tyro.conf.Positional[Path]
-    """The run folder, or a model saved by `fredholm push`."""
+    run: RunPlace
+    """The run folder, a folder that `fredholm push` saved, or hf://OWNER/NAME, a model on the Hugging Face hub."""
     format: FormatName
     """onnx, for onnxruntime and other programs, or pt2, compiled code for PyTorch on this machine's kind of
     processor."""
@@ -54,7 +52,7 @@ def _export(argv: list[str]) -> None:
     device = choose_device(arguments.device or "cpu")
     kind = FORMATS[arguments.format](str(device))
     kind.check()
-    output = arguments.output or Path(arguments.run.absolute().name)
+    output = arguments.output or Path(Path(arguments.run).absolute().name)
     if arguments.output is None:
         output = output.with_name(f"{output.name}{kind.suffix}")
     output = with_ending("--output", user_path(output), (kind.suffix,))

@@ -6,12 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import tyro
-
 from fredholm._settings import refuse_idle
 from fredholm.cli.command import Command
 from fredholm.cli.json_text import json_text
-from fredholm.cli.open_run import open_run
+from fredholm.cli.open_run import RunPlace, open_run
 from fredholm.cli.parsing import Flag, parse
 from fredholm.models.language.generation import Sampling
 from fredholm.tasks import LanguageModelling
@@ -29,8 +27,8 @@ class GenerateArguments:
     it starts again from the latest half of a context.
     """
 
-    run: tyro.conf.Positional[Path]
-    """The run folder."""
+    run: RunPlace
+    """The run folder, or hf://OWNER/NAME, a model on the Hugging Face hub."""
     prompt: str = ""
     """The text to go on with; without one a document starts."""
     prompt_file: Path | None = None

@@ -1,25 +1,37 @@
 """The trained run that a command works on."""
 
 from pathlib import Path
+from typing import Annotated
+
+import tyro
 
 from fredholm.pretrained.checkpoint import find_folder
-from fredholm.storage.hub import is_hub_id
+from fredholm.storage.hub import hub_hint, hub_name
 from fredholm.tasks import TASKS
 from fredholm.training.device import choose_device
 from fredholm.training.recipes import open_recipe
 from fredholm.training.run import Run
 
+RunPlace = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="RUN")]
+"""A text, since a path has no two slashes in a row, as there are in hf://."""
 
-def find_run(path: Path) -> Path:
-    """The folder of that path, or the files of the hub repository of that name, where no folder has it.
+
+def find_run(place: str) -> Path:
+    """The folder of that path, or of `hf://owner/name` the files of the hub.
 
     Raises:
-        ModuleNotFoundError, OSError: it is neither, or the hub cannot be reached.
+        ValueError: there is no such folder, or no such name on the hub.
+        ModuleNotFoundError, OSError: the hub cannot be reached.
     """
-    return find_folder(path.as_posix()) if is_hub_id(path.as_posix()) else path
+    if hub_name(place) is not None:
+        return find_folder(place)
+    path = Path(place)
+    if not path.exists():
+        raise ValueError(f"{place} is no folder; expected a run folder{hub_hint(place)}")
+    return path
 
 
-def open_run(path: Path, recipe: str | None, device: str) -> Run:
+def open_run(place: str, recipe: str | None, device: str) -> Run:
     """The run, or a saved model there or on the hub, whose task is the library's or of the file of `recipe`.
 
     Raises:
@@ -27,7 +39,7 @@ def open_run(path: Path, recipe: str | None, device: str) -> Run:
     """
     tasks = open_recipe(recipe).tasks if recipe else TASKS
     choose_device(device)
-    path = find_run(path)
+    path = find_run(place)
     try:
         return Run(path, tasks=tasks, device=device)
     except ValueError as error:

@@ -12,7 +12,7 @@ from tqdm import tqdm
 from fredholm.cli.changed_task import changed_task
 from fredholm.cli.command import Command
 from fredholm.cli.error_reporting import FAILURE, USER_ERROR, error_line
-from fredholm.cli.open_run import open_run
+from fredholm.cli.open_run import RunPlace, open_run
 from fredholm.cli.parsing import Flag, parse
 from fredholm.cli.row_formats import FORMATS, FormatName, RowFormat
 from fredholm.tasks import Prediction
@@ -36,8 +36,8 @@ class PredictArguments:
     file could be predicted.
     """
 
-    run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
-    """The run folder."""
+    run: RunPlace
+    """The run folder, or hf://OWNER/NAME, a model on the Hugging Face hub."""
     files: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="FILES...")]
     """Files and folders."""
     probabilities: Flag = False

@@ -8,11 +8,11 @@ from typing import Annotated
 import tyro
 
 from fredholm.cli.command import Command
-from fredholm.cli.open_run import find_run, open_run
+from fredholm.cli.open_run import RunPlace, find_run, open_run
 from fredholm.cli.parsing import Flag, parse
 from fredholm.report.model_card import model_card
 from fredholm.report.run_record import RunRecord
-from fredholm.storage.hub import is_hub_id, push_folder
+from fredholm.storage.hub import hub_hint, hub_name, push_folder
 from fredholm.tasks import TASKS
 from fredholm.tasks.files.data_files import user_path
 from fredholm.training.recipes import open_recipe
@@ -27,10 +27,10 @@ class PushArguments:
     `fredholm.from_pretrained`. Optimiser, log and data stay; paths of this machine are cut to their last names.
     """
 
-    run: tyro.conf.Positional[Path]
-    """The run folder."""
+    run: RunPlace
+    """The run folder, or hf://OWNER/NAME, a model on the Hugging Face hub."""
     to: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TO")]
-    """A repository of the Hugging Face hub, as OWNER/NAME, or a folder, as ./NAME."""
+    """A folder, or hf://OWNER/NAME, a repository of the Hugging Face hub."""
     private: Flag = False
     """Make a new repository private."""
     token: str | None = None
@@ -45,25 +45,28 @@ class PushArguments:
 
 def _push(argv: list[str]) -> None:
     arguments = parse(PushArguments, "push", argv)
-    to, is_hub = arguments.to, is_hub_id(arguments.to)
-    if not is_hub and not to.startswith((".", "/", "~")):
-        raise ValueError(f"{to!r} is neither OWNER/NAME nor a folder; write ./{to} for a folder")
-    if not is_hub and (arguments.private or arguments.token is not None):
+    to, repo = arguments.to, hub_name(arguments.to)
+    if repo is None and (hint := hub_hint(to)) and not Path(to).parent.is_dir():
+        raise ValueError(f"there is no folder {str(Path(to).parent)!r} to make {to} in; make it first{hint}")
+    if repo is None and (arguments.private or arguments.token is not None):
         name = "--private" if arguments.private else "--token"
         raise ValueError(f"{name} has no effect on the folder {to}; leave it out")
     path = find_run(arguments.run)
-    run = open_run(path, arguments.recipe, "cpu")
+    run = open_run(str(path), arguments.recipe, "cpu")
     run.check_finished()
     tasks = open_recipe(arguments.recipe).tasks if arguments.recipe else TASKS
     card = model_card(RunRecord.read(path, path.name, tasks, "cpu"), arguments.checkpoint, to)
-    if not is_hub:
+    if repo is None:
         run.save_pretrained(user_path(to), card, arguments.checkpoint, overwrite=arguments.overwrite)
         print(f"{to}: the model of step {run.step(arguments.checkpoint):,}")
         return
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / "model"
         run.save_pretrained(folder, card, arguments.checkpoint)
-        print(push_folder(folder, to, private=arguments.private, token=arguments.token, overwrite=arguments.overwrite))
+        address = push_folder(
+            folder, repo, private=arguments.private, token=arguments.token, overwrite=arguments.overwrite
+        )
+        print(address)
 
 
 PUSH = Command(

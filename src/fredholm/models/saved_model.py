@@ -20,7 +20,7 @@ from fredholm import encoders, fields, kernels
 from fredholm.kernels import Kernel
 from fredholm.operators import IntegralOperator
 from fredholm.storage.config_json import from_json, to_json
-from fredholm.storage.hub import push_folder
+from fredholm.storage.hub import HUB, push_folder
 from fredholm.storage.model_folder import SHARD_BYTES, ModelFolder
 from fredholm.storage.rebuildable import Rebuildable
 
@@ -71,13 +71,13 @@ class SavedModel(nn.Module, Rebuildable):
             the address of the commit.
 
         Raises:
-            ValueError: as of `save_pretrained`; the name is no hub id, or the repository has files.
+            ValueError: as of `save_pretrained`; the name of the repository is none, or it has files.
             ModuleNotFoundError, OSError: there is no huggingface_hub, no network or no token.
         """
         with tempfile.TemporaryDirectory() as place:
             folder = Path(place) / "model"
             self.save_pretrained(folder)
-            (folder / "README.md").write_text(_card(self, repo), encoding="utf-8")
+            (folder / "README.md").write_text(_card(self, f"{HUB}{repo}"), encoding="utf-8")
             return push_folder(folder, repo, private=private, token=token, overwrite=overwrite)
 
 

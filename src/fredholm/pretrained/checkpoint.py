@@ -9,33 +9,26 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
+from fredholm.storage.hub import HUB, hub_hint, hub_name
 from fredholm.storage.model_folder import INDEX, SINGLE
 
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".msgpack", ".h5")
 
 
-def find_folder(path_or_id: str | Path, revision: str | None = None) -> Path:
-    """A local folder, or the files of a hub repository that `from_pretrained` reads, downloaded once.
+def find_folder(place: str | Path, revision: str | None = None) -> Path:
+    """A local folder, or of `hf://owner/name` the files of the hub that `from_pretrained` reads, downloaded once.
 
     Raises:
         ValueError, OSError: it is neither, or the hub cannot be reached.
     """
-    path = Path(path_or_id).expanduser()
-    if path.is_dir():
-        if revision is not None:
-            raise ValueError(f"revision={revision!r} has no effect on the folder {path}; leave it out")
-        return path
-    if path.exists():
-        raise ValueError(f"{path} is a file; pass the folder that holds it beside its config.json")
-    name = str(path_or_id)
-    if name.count("/") > 1 or name.startswith((".", "/", "~")) or not name:
-        raise FileNotFoundError(f"no folder {name!r}; pass a folder with config.json, or a hub id such as 'owner/name'")
+    name = hub_name(str(place))
+    if name is None:
+        return _local(place, revision)
     try:
         from huggingface_hub import snapshot_download
     except ImportError as error:
         raise ModuleNotFoundError(
-            f"{name!r} is no folder here, and hub ids need huggingface_hub; pip install 'fredholm[hub]', or pass a "
-            "folder"
+            f"{place} is on the hub, which needs huggingface_hub; pip install 'fredholm[hub]', or pass a folder"
         ) from error
     try:
         wanted = ["*.json", "*.safetensors"]
@@ -43,9 +36,21 @@ def find_folder(path_or_id: str | Path, revision: str | None = None) -> Path:
     except Exception as error:  # the hub's client raises errors of several libraries
         reason = str(error).strip().partition("\n")[0]
         raise OSError(
-            f"{name!r} is no folder here, and the hub gave no such repository ({type(error).__name__}: {reason}); "
-            "check the name and the network, or pass a folder"
+            f"{place}: the hub gave no such repository ({type(error).__name__}: {reason}); check the name and the "
+            "network, or pass a folder"
         ) from error
+
+
+def _local(place: str | Path, revision: str | None) -> Path:
+    path = Path(place).expanduser()
+    if path.is_dir():
+        if revision is not None:
+            raise ValueError(f"revision={revision!r} has no effect on the folder {path}; leave it out")
+        return path
+    if path.exists():
+        raise ValueError(f"{path} is a file; pass the folder that holds it beside its config.json")
+    hint = hub_hint(str(place)) or f", or {HUB}owner/name"
+    raise FileNotFoundError(f"no folder {str(place)!r}; pass a folder with config.json{hint}")
 
 
 @final

@@ -19,7 +19,7 @@ def model_card(record: RunRecord, which: Which, place: str) -> str:
     Args:
         record: of the run.
         which: the weights that are given away.
-        place: the folder or hub id that they are read from.
+        place: the folder, or hf://owner/name on the hub, that they are read from.
 
     Raises:
         ValueError: the run cannot be opened.

@@ -1,12 +1,30 @@
-"""Folders go to the Hugging Face hub."""
+"""Places on the Hugging Face hub, and folders that go there."""
 
 import re
 from pathlib import Path
 
+HUB = "hf://"
+"""Before `owner/name` of a repository. All else is a path here, so that a mistyped one asks no network."""
+_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
-def is_hub_id(name: str) -> bool:
-    """Whether a text is `owner/name`, and no path: these begin with a dot, a slash or ~, or lead to what is there."""
-    return re.fullmatch(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", name) is not None and not Path(name).exists()
+
+def hub_name(place: str) -> str | None:
+    """The `owner/name` of `hf://owner/name`; None of any text that begins otherwise, which is a path.
+
+    Raises:
+        ValueError: what follows hf:// is no such name.
+    """
+    if not place.startswith(HUB):
+        return None
+    name = place.removeprefix(HUB)
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"{place!r} names no repository of the hub; expected {HUB}owner/name")
+    return name
+
+
+def hub_hint(path: str) -> str:
+    """What else a path that leads nowhere may have meant: the end of a message, empty where it has no such form."""
+    return f" (a repository of the hub is written {HUB}{path})" if _NAME.fullmatch(path) else ""
 
 
 def push_folder(
@@ -25,12 +43,12 @@ def push_folder(
         the address of the commit.
 
     Raises:
-        ValueError: the name is no hub id, or the repository has files.
+        ValueError: the name is none, or the repository has files.
         ModuleNotFoundError: huggingface_hub is not there.
         OSError: there is no network, no token, or the hub refuses.
     """
-    if not re.fullmatch(r"[\w.-]+/[\w.-]+", repo):
-        raise ValueError(f"{repo!r} is no hub id; expected 'owner/name'")
+    if not _NAME.fullmatch(repo):
+        raise ValueError(f"{repo!r} is no name of a repository; expected 'owner/name'")
     try:
         from huggingface_hub import HfApi
     except ImportError as error:

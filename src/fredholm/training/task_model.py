@@ -59,7 +59,7 @@ class TaskModel(nn.Module):
 
 
 def from_pretrained(
-    path_or_id: str | Path, *, revision: str | None = None, dtype: torch.dtype | None = torch.float32
+    place: str | Path, *, revision: str | None = None, dtype: torch.dtype | None = torch.float32
 ) -> nn.Module:
     """A trained model from a folder or the Hugging Face hub.
 
@@ -68,9 +68,10 @@ def from_pretrained(
     peer's: GPT-2, Llama, Mistral, Qwen2, Mamba, BERT, RoBERTa, DistilBERT, ViT, DeiT, DINOv2 and ConvNeXt.
 
     Args:
-        path_or_id: a folder with config.json and safetensors, in shards or not; or a hub id, which needs
-            huggingface_hub (`pip install 'fredholm[hub]'`). Pickles are never read, and no code of a file is run.
-        revision: of a hub id: a branch, tag or commit.
+        place: a folder with config.json and safetensors, in shards or not; or `hf://owner/name`, a repository of the
+            hub, which needs huggingface_hub (`pip install 'fredholm[hub]'`). Pickles are never read, and no code of a
+            file is run.
+        revision: of a repository: a branch, tag or commit.
         dtype: of the parameters; None: as they are kept.
 
     Returns:
@@ -81,7 +82,7 @@ def from_pretrained(
     """
     if dtype is not None and not dtype.is_floating_point:
         raise ValueError(f"dtype must be a floating-point type, or None for that of the checkpoint; got {dtype}")
-    folder = find_folder(path_or_id, revision)
+    folder = find_folder(place, revision)
     if not _is_run(folder):
         return open_model(folder, dtype)
     with torch.random.fork_rng(devices=[]):  # the first weights are drawn, and then replaced

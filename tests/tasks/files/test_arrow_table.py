@@ -98,6 +98,32 @@ def test_what_is_broken_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         ArrowTable(tmp_path / "a.parquet")
 
 
+def test_a_stream_that_was_cut_between_two_stretches_is_told(tmp_path: Path) -> None:
+    written, ends, path = io.BytesIO(), list[int](), tmp_path / "a.arrow"
+    schema = pyarrow.schema([("text", pyarrow.string()), ("number", pyarrow.int32())])
+    with pyarrow.ipc.new_stream(written, schema) as writer:
+        for _ in range(2):
+            writer.write_batch(pyarrow.record_batch([["a", "b"], pyarrow.array([-1, 0], pyarrow.int32())], schema))
+            ends.append(written.tell())
+    whole = written.getvalue()
+    path.write_bytes(whole)
+    assert (ArrowTable(path).num_rows, ArrowTable(path).mapped(["text"]).num_rows) == (4, 4)
+    for end in ends:
+        assert end < len(whole)
+        assert whole[:end].endswith(whole[-8:])  # what is cut may end with the bytes of the mark
+        path.write_bytes(whole[:end])
+        for read in (
+            lambda table: table.num_rows,
+            lambda table: list(table.rows()),
+            lambda table: table.mapped(["text"]),
+        ):
+            with refused(ValueError, "a.arrow: cannot be read as a table", f"after {end:,} bytes the mark of its end"):
+                read(ArrowTable(path))
+    path.write_bytes(2 * whole)
+    with refused(ValueError, "a.arrow: cannot be read as a table", "it goes on after its end", "save it again"):
+        list(ArrowTable(path).rows())
+
+
 def test_a_name_in_capitals_is_one(tmp_path: Path) -> None:
     (tmp_path / "A.PARQUET").write_bytes(columns(".parquet", text=["a", "b"]))
     table = ArrowTable(tmp_path / "A.PARQUET")

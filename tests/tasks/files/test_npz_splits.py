@@ -1,6 +1,7 @@
-"""Arrays that say which examples are for validation, by the same names in every kind of .npz file."""
+"""Arrays that say which examples are for validation, and those of unknown names, in every kind of .npz file."""
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,13 @@ from fredholm.tasks import (
     Segmentation,
     SeriesLearning,
 )
+from fredholm.tasks.fields.open import read_places
 from fredholm.tasks.files.npz_arrays import split_of_rows
+from fredholm.tasks.images.arrays import read_image_arrays
+from fredholm.tasks.masks.npz_file import images_of_npz
+from fredholm.tasks.points import read_points
+from fredholm.tasks.points.npz_file import clouds_of_npz
+from fredholm.tasks.series import read_series
 from fredholm.tasks.splits.splits import Divisible, Splits
 from fredholm.tasks.task import SplitTask
 from tests.refusals import refused
@@ -89,6 +96,63 @@ def test_the_arrays_of_a_split_have_its_word_in_their_names(
     np.savez(tmp_path / "c.npz", **again)  # pyright: ignore[reportArgumentType]
     with refused(ValueError, "c.npz", f"arrays of {word} and of dev, which are one split; keep one"):
         sizes(kind, tmp_path / "c.npz")
+
+
+@pytest.mark.parametrize("kind", ROWS, ids=lambda kind: kind.__name__)
+def test_an_array_that_nothing_reads_is_refused(kind: type[SplitTask[Any]], tmp_path: Path) -> None:
+    if kind is ImageTextLearning:
+        pytest.importorskip("tokenizers")
+    rows: Any = ROWS[kind] | (RING if kind is GraphLearning else {})
+    np.savez(tmp_path / "a.npz", **rows, gruops=np.arange(13))
+    known = "groups, example_times"
+    with refused(ValueError, "a.npz: has 'gruops', which nothing reads; rename what was meant", "known are ", known):
+        sizes(kind, tmp_path / "a.npz")
+    if kind is GraphLearning:
+        return  # whose files stand alone
+    for name, part in (("0.npz", slice(6)), ("1.npz", slice(6, 13))):
+        (tmp_path / "shards").mkdir(exist_ok=True)
+        own: Any = {name: array[part] for name, array in rows.items()}
+        np.savez(tmp_path / "shards" / name, **own, gruops=np.arange(13)[part])
+    if kind is not PointLearning:  # whose folders hold a cloud a file
+        with refused(ValueError, "shards", "has 'gruops', which nothing reads"):
+            sizes(kind, tmp_path / "shards")
+
+
+@pytest.mark.parametrize("kind", NAMED, ids=lambda kind: kind.__name__)
+def test_an_array_of_a_split_that_nothing_reads_is_refused(kind: type[SplitTask[Any]], tmp_path: Path) -> None:
+    arrays, form = NAMED[kind]
+    rows: Any = {form.format(name=name, split=split): each for name, each in arrays.items() for split in SIZES}
+    lost, known = (form.format(name=name, split=split) for name, split in (("gruops", "test"), ("", "train")))
+    np.savez(tmp_path / "a.npz", **rows | {lost: np.arange(13)})
+    with refused(ValueError, f"a.npz: has '{lost}', which nothing reads", "known are ", f" with {known}, "):
+        sizes(kind, tmp_path / "a.npz")
+    for name in ("split", next(iter(arrays))):  # what would be read without the arrays of splits
+        np.savez(tmp_path / "b.npz", **rows | {name: np.arange(13)})
+        with refused(ValueError, "b.npz: has ", name):
+            sizes(kind, tmp_path / "b.npz")
+
+
+@pytest.mark.parametrize(
+    ("read", "name", "array"),
+    [
+        (lambda path: read_image_arrays(path, 1, (4, 4)), "x", IMAGES),
+        (lambda path: read_image_arrays(path, 1, (4, 4)), "x_test", IMAGES),
+        (lambda path: images_of_npz(path, 1), "images", IMAGES),
+        (read_series, "values", VALUES),
+        (read_points, "x", CLOUDS),
+        (clouds_of_npz, "points", CLOUDS),
+        (lambda path: read_places(path, ("x", "y", "z")), "pos", CLOUDS[0]),
+    ],
+)
+def test_so_it_is_where_nothing_is_told(
+    read: Callable[[Path], object], name: str, array: np.ndarray, tmp_path: Path
+) -> None:
+    given: Any = {name: array}
+    np.savez(tmp_path / "a.npz", **given)
+    assert read(tmp_path / "a.npz") is not None
+    np.savez(tmp_path / "b.npz", **given, weigths=np.ones(13))
+    with refused(ValueError, "b.npz: has 'weigths', which nothing reads", " known are ", name.removesuffix("_test")):
+        read(tmp_path / "b.npz")
 
 
 @pytest.mark.parametrize("kind", ROWS, ids=lambda kind: kind.__name__)

@@ -63,6 +63,9 @@ def test_folders_of_splits_are_the_split(tmp_path: Path) -> None:
 def test_what_cannot_be_meant_is_refused(folder: Path) -> None:
     with refused(ValueError, "target is 'number', but the folders", "are classes"):
         open_series(folder, kind="number")
+    write(folder / "wild" / "2.csv", "1,2", header="a,b")
+    with refused(ValueError, "2.csv, line 1: no column 'time'; the columns are a, b; expected when each row was"):
+        open_series(folder)
     write(folder / "wild" / "2.csv", "0,1", header="time,a")
     with refused(ValueError, "2.csv", "no column 'b'"):
         open_series(folder)

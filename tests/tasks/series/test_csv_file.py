@@ -77,7 +77,11 @@ def test_gzipped(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("x,y\n1,2\n", "line 1: no column 'time'; the columns are x, y"),
+        (
+            "x,y\n1,2\n",
+            "line 1: no column 'time'; the columns are x, y; expected when each row was sampled, in a column time (or "
+            "timestamp, datetime, date, ds): name it so, or add one with 0, 1, 2, ... at even steps",
+        ),
         ("time,label\n1,a\n", "line 1: no column with values; the columns are time, label"),
         ("time,x,x\n1,2,3\n", "line 1: column 'x' is there twice"),
         ("time,x,Time\n1,2,3\n", "line 1: column 'Time' is there twice"),

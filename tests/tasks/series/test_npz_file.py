@@ -124,6 +124,15 @@ def test_no_npz_and_nothing_pickled(tmp_path: Path) -> None:
         read_npz(path)
 
 
+def test_what_published_files_have_besides_is_left_and_nothing_else(tmp_path: Path) -> None:
+    others = {"speaker": [0, 1], "speaker_names": ["ann", "bob"], "index": [0, 1], "unlabeled_values": [[1.0]]}
+    assert len(whole(tmp_path, **JOINED, **others)) == 2
+    with refused(ValueError, "some.npz: has 'speakers', which nothing reads", "known are values, audio, offsets"):
+        whole(tmp_path, **JOINED, speakers=[0, 1])
+    with refused(ValueError, "some.npz: has classes beside train_classes; keep one of these"):
+        read_npz(written(tmp_path, **{f"train_{name}": array for name, array in JOINED.items()}, classes=["a", "b"]))
+
+
 def test_the_shared_sets(shared_data: Path) -> None:
     letters = read_npz(shared_data / "character_trajectories" / "character_trajectories.npz")
     assert isinstance(letters, Splits)

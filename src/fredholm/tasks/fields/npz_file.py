@@ -12,9 +12,9 @@ from torch import Tensor
 from fredholm.domains import Grid
 from fredholm.tasks.files.cache import LARGE
 from fredholm.tasks.files.mapped import Rows, arrays_of_each_split, is_mapped
-from fredholm.tasks.files.npz_arrays import arrays_of_splits, load_arrays, split_of_rows
+from fredholm.tasks.files.npz_arrays import arrays_of_splits, load_arrays, refuse_unread, split_of_rows
 from fredholm.tasks.splits.split_files import Split
-from fredholm.tasks.splits.split_marks import SplitMarks, marks_of_arrays
+from fredholm.tasks.splits.split_marks import ARRAYS, SplitMarks, marks_of_arrays
 from fredholm.tasks.splits.splits import Splits
 
 from .field_set import CHUNK, FieldSet, Samples, Stored, pack
@@ -23,6 +23,9 @@ ROWS = ("values", "wanted_values", "trajectories")
 """Arrays with a row a function, which may be large."""
 SHARED = ("pos", "wanted_pos", "coordinates", "channels", "wanted_channels")
 """Arrays that are the same in all files of a folder."""
+KNOWN = (*ROWS, "offsets", "wanted_offsets", *SHARED, *ARRAYS)
+WHOLE = ("split", "is_test", "names", "is_far")
+"""Further arrays, where their names tell no split; the last two are of answers that were saved, and of no use here."""
 _AXES = ("x", "y", "z")
 
 
@@ -45,11 +48,12 @@ def read_npz(path: Path) -> FieldSet | Splits[FieldSet]:
     see `marks_of_arrays`. An .npy file is `values` alone.
 
     Raises:
-        ValueError: it is no such file, or arrays are missing or do not fit together. The message names file and array.
+        ValueError: it is no such file, or arrays are missing, unknown or do not fit together. The message names file
+            and array.
     """
     arrays = load_arrays(path, alone="values", map_from=LARGE)
     try:
-        if parts := arrays_of_splits(arrays):
+        if parts := arrays_of_splits(arrays, KNOWN, whole=WHOLE):
             found = {split: functions_of_arrays(own, path.name) for split, own in parts.items()}
             return Splits(found["train"], found.get("test"), found.get("valid"))
         whole = functions_of_arrays(arrays, path.name)
@@ -72,6 +76,7 @@ def read_npz_shards(folder: Path) -> FieldSet | Splits[FieldSet]:
     splits = arrays_of_each_split(folder, what="file of functions", rows=ROWS, shared=SHARED, may_lack=True)
     for split, rows, arrays in splits:
         try:
+            refuse_unread(arrays, (*KNOWN, *WHOLE))
             if "offsets" in arrays:
                 raise ValueError("has offsets, which are of one file; give each function a row, on points of all")
             found = functions_of_arrays(arrays, "", rows)

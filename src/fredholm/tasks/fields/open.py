@@ -12,7 +12,7 @@ from fredholm._settings import refuse_idle
 from fredholm.domains import Grid
 from fredholm.tasks.files.arrow_table import PARQUET
 from fredholm.tasks.files.data_files import user_path
-from fredholm.tasks.files.npz_arrays import ARRAY_SUFFIXES, array_names, load_arrays
+from fredholm.tasks.files.npz_arrays import ARRAY_SUFFIXES, array_names, load_arrays, refuse_unread
 from fredholm.tasks.files.parts import part_of, refuse_part
 from fredholm.tasks.files.read_errors import reads_data
 from fredholm.tasks.images import ImageDataset, open_images
@@ -22,7 +22,7 @@ from fredholm.tasks.splits.splits import Splits
 from .csv_file import read_csv
 from .field_set import FieldSet, Samples
 from .neuralop import Problem, is_neuralop, neuralop
-from .npz_file import ROWS, read_npz, read_npz_shards
+from .npz_file import KNOWN, ROWS, WHOLE, read_npz, read_npz_shards
 
 FIELD_TABLES = (".csv", ".csv.gz", PARQUET)
 """How the names of tables of samples end."""
@@ -246,7 +246,12 @@ def read_places(path: Path, coordinates: tuple[str, ...]) -> Tensor:
         if len(found) != 1:
             raise ValueError(f"{path}: holds the places of {len(found)} functions; expected those of one")
         return found.given.pos[0]
-    pos = load_arrays(path).get("pos", np.empty(0))
+    arrays = load_arrays(path)
+    try:
+        refuse_unread(arrays, (*KNOWN, *WHOLE))
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+    pos = arrays.get("pos", np.empty(0))
     if (
         pos.dtype.kind not in "iuf"
         or pos.ndim != 2

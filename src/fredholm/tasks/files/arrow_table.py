@@ -51,7 +51,7 @@ class ArrowTable:
         with _told(path), open_file(path) as file:
             self.num_bytes, self._is_parquet = size_of_file(file), path.suffix.lower() == PARQUET
             read = pyarrow.parquet.read_schema
-            self._schema: pyarrow.Schema = read(file) if self._is_parquet else _opened(path).schema
+            self._schema: pyarrow.Schema = read(file) if self._is_parquet else _opened(path)[1].schema
         if twice := [name for name in self.names if self.names.count(name) > 1]:
             raise ValueError(f"{path}: column {twice[0]!r} is there twice; rename one")
         self._classes = _class_names(self._schema)
@@ -99,7 +99,7 @@ class ArrowTable:
 
         with _told(self.path):
             if not self._is_parquet:
-                found = _opened(self.path).read_all().select(list(columns))
+                found = pyarrow.Table.from_batches(_stretches(self.path), self._schema).select(list(columns))
             else:
                 key = (str(self.path.resolve()), *FileState.of(self.path), *columns)
                 unpacked = Kept("arrow", key).array(lambda: self._streamed(columns), np.uint8)
@@ -152,22 +152,43 @@ def check_pyarrow(path: Path) -> None:
         raise ImportError(f'{path}: {path.suffix} is read by pyarrow, which is missing: pip install "fredholm[arrow]"')
 
 
-def _opened(path: Path) -> Any:
-    """Of a .arrow file what reads it, mapped."""
+def _opened(path: Path) -> tuple[Any, Any]:
+    """A .arrow file, mapped, and what reads it."""
     import pyarrow
 
     with open_file(path) as file:
         has_footer = file.read(len(_WITH_FOOTER)) == _WITH_FOOTER
     source = pyarrow.memory_map(str(path))
-    return pyarrow.ipc.open_file(source) if has_footer else pyarrow.ipc.open_stream(source)
+    return source, pyarrow.ipc.open_file(source) if has_footer else pyarrow.ipc.open_stream(source)
 
 
 def _stretches(path: Path) -> "Iterator[pyarrow.RecordBatch]":
     """The rows of a .arrow file as they were written."""
-    reader = _opened(path)
+    source, reader = _opened(path)
     if hasattr(reader, "num_record_batches"):
         return map(reader.get_batch, range(reader.num_record_batches))
-    return iter(reader)
+    return _of_stream(source, reader)
+
+
+def _of_stream(source: Any, reader: Any) -> "Iterator[pyarrow.RecordBatch]":
+    """The stretches of a stream up to the mark of its end.
+
+    The format lets a writer leave that mark out, but then a file that was cut after a stretch would look whole; pyarrow
+    and datasets write it.
+
+    Raises:
+        pyarrow.ArrowInvalid: there is no such mark, or something behind it.
+    """
+    import pyarrow
+
+    end = source.tell()
+    for batch in reader:
+        end = source.tell()
+        yield batch
+    if source.tell() == end:
+        raise pyarrow.ArrowInvalid(f"after {end:,} bytes the mark of its end is missing: it was cut, or never closed")
+    if source.tell() < source.size():
+        raise pyarrow.ArrowInvalid(f"it goes on after its end, at {source.tell():,} of {source.size():,} bytes")
 
 
 @contextmanager

@@ -7,7 +7,7 @@ import contextlib
 import io
 import math
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Literal, NamedTuple, Self, final
 
@@ -98,6 +98,29 @@ def needed_array(
     return found
 
 
+def refuse_unread(
+    arrays: Iterable[str], known: Sequence[str], *, of_splits: Sequence[str] = (), form: str = "{name}_{word}"
+) -> None:
+    """Raises ValueError where a file has an array of another name: whoever gives one believes that it is read.
+
+    Args:
+        arrays: their names.
+        known: those that there may be.
+        of_splits: those that there may be of each split.
+        form: how these are called then, by a word of `SPLIT_WORDS`.
+    """
+    named = {form.format(name=name, word=word) for name in of_splits for word in SPLIT_WORDS}
+    unread = [name for name in arrays if name not in known and name not in named]
+    if unread:
+        told = f"{', '.join(map(_short, unread[:6]))}{', ...' if len(unread) > 6 else ''}"
+        words = ", ".join(known)
+        if of_splits:
+            affixes = ", ".join(form.format(name="", word=split) for split in SPLITS)
+            others = "".join(f", {name}" for name in known if name not in of_splits)
+            words = f"{', '.join(of_splits)} with {affixes}{others}"
+        raise ValueError(f"has {told}, which nothing reads; rename what was meant, or leave it out; known are {words}")
+
+
 def split_words(has: Callable[[str], bool]) -> dict[Split, str]:
     """By which word each split is named in a file, such as val.
 
@@ -116,16 +139,30 @@ def split_words(has: Callable[[str], bool]) -> dict[Split, str]:
     return {split: found[split] for split in SPLITS if split in found}
 
 
-def arrays_of_splits(arrays: Mapping[str, np.ndarray]) -> dict[Split, dict[str, np.ndarray]]:
+def arrays_of_splits(
+    arrays: Mapping[str, np.ndarray], known: Sequence[str], *, whole: Sequence[str]
+) -> dict[Split, dict[str, np.ndarray]]:
     """The arrays of each split whose names begin with its word and a _, without that, and those that all share.
 
     Empty where no names begin with train_. Errors as for `split_words`.
+
+    Args:
+        arrays: of the file.
+        known: the names that there may be, of each split or shared.
+        whole: further names, of a file without such splits.
+
+    Raises:
+        ValueError: another name, or an array that all share, and each has of its own.
     """
     if not any(name.startswith("train_") for name in arrays):
+        refuse_unread(arrays, (*known, *whole))
         return {}
+    refuse_unread(arrays, known, of_splits=known, form="{word}_{name}")
     words = split_words(lambda word: any(name.startswith(f"{word}_") for name in arrays))
     starts = tuple(f"{word}_" for word in words.values())
     shared = {name: array for name, array in arrays.items() if not name.startswith(starts)}
+    if idle := [name for name in shared if all(f"{start}{name}" in arrays for start in starts)]:
+        raise ValueError(f"has {idle[0]} beside {starts[0]}{idle[0]}; keep one of these")
     return {
         split: shared
         | {name.removeprefix(f"{word}_"): own for name, own in arrays.items() if name.startswith(f"{word}_")}

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 
 from fredholm.tasks.files.limits import COUNTED, EXPANSION, check_counted, check_expansion
-from fredholm.tasks.files.npz_arrays import load_arrays, split_words
+from fredholm.tasks.files.npz_arrays import load_arrays, refuse_unread, split_words
 from fredholm.tasks.splits.split_files import SPLITS
-from fredholm.tasks.splits.split_marks import SplitMarks, marks_of_arrays
+from fredholm.tasks.splits.split_marks import ARRAYS, SplitMarks, marks_of_arrays
 from fredholm.tasks.targets.class_names import ClassNames
 
 from .graph_set import GraphSet
@@ -19,6 +19,16 @@ from .listed import Listed
 from .one_hot import columns_of
 from .tu_folder import names_of_targets
 
+_OF_TU = (
+    *("edges", "edge_index", "graph_indicator", "graph_labels", "graph_attributes", "node_labels", "node_attributes"),
+    *("edge_labels", "edge_attributes", "names", "directed"),
+)
+_SPARSE = ("x_indptr", "x_indices", "x_data", "x_shape")
+_GENERAL = (
+    *("edge_index", "edges", "features", "x", *_SPARSE, "num_nodes", "graph", "labels", "y", "targets", "classes"),
+    *("split", *ARRAYS, "weights", "pos", "edge_weights", "edge_features"),
+    *("feature_names", "edge_feature_names", "target_names", "names", "node_names", "directed"),
+)
 _Arrays = Mapping[str, np.ndarray]
 
 
@@ -54,12 +64,17 @@ def read_npz(
         edge_features: likewise of edges.
 
     Raises:
-        ValueError: it is no such file, arrays are missing or do not fit together, and what `Listed.graphs` refuses. The
-            message names file and array.
+        ValueError: it is no such file, arrays are missing, unknown or do not fit together, and what `Listed.graphs`
+            refuses. The message names file and array.
     """
     arrays = load_arrays(path)
     try:
-        arrays = _from_tu(arrays, features, edge_features) if "graph_indicator" in arrays else _dense(arrays)
+        if "graph_indicator" in arrays:
+            refuse_unread(arrays, _OF_TU)
+            arrays = _from_tu(arrays, features, edge_features)
+        else:
+            refuse_unread(arrays, _GENERAL, of_splits=("idx",), form="{word}_{name}")
+            arrays = _dense(arrays)
         return _read(path, arrays, is_directed, features, edge_features)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error

@@ -9,11 +9,13 @@ from torch import Tensor
 
 from fredholm.tasks.files.cache import LARGE
 from fredholm.tasks.files.mapped import Rows, arrays_of_folder
-from fredholm.tasks.files.npz_arrays import load_arrays
+from fredholm.tasks.files.npz_arrays import load_arrays, refuse_unread
 from fredholm.tasks.images.arrays import ArrayImages
-from fredholm.tasks.splits.split_marks import marks_of_arrays
+from fredholm.tasks.splits.split_marks import ARRAYS, marks_of_arrays
 
 from .image_text_set import Example, ImageTextSet, numbered
+
+_KNOWN = ("images", "text", "label", "split", *ARRAYS)
 
 
 def read_npz(path: Path, *, image_size: tuple[int, int] | None = None, reads_labels: bool = True) -> ImageTextSet:
@@ -29,8 +31,8 @@ def read_npz(path: Path, *, image_size: tuple[int, int] | None = None, reads_lab
         reads_labels: whether labels are read, where there are some.
 
     Raises:
-        ValueError: it is no such file, arrays are missing or do not fit together, a text is empty, or a label is no
-            class. The message names file and array.
+        ValueError: it is no such file, arrays are missing, unknown or do not fit together, a text is empty, or a label
+            is no class. The message names file and array.
     """
     arrays = load_arrays(path, map_from=LARGE)
     for name in ("images", "text"):
@@ -94,6 +96,7 @@ def _read(
         if not example.text.strip():
             raise ValueError(f"{example.place}: the text is empty; write one, or leave the example out")
     try:
+        refuse_unread(arrays, _KNOWN)
         marks = marks_of_arrays(arrays, count)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error

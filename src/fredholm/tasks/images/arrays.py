@@ -1,5 +1,6 @@
 """Images in arrays: those without labels, as a trained model reads them, and those that are learnt from."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import final
 
@@ -8,16 +9,19 @@ import torch
 from torch import Tensor
 
 from fredholm.tasks.files.mapped import Rows
-from fredholm.tasks.files.npz_arrays import load_arrays
+from fredholm.tasks.files.npz_arrays import load_arrays, refuse_unread
 from fredholm.tasks.files.parts import choose_part, refuse_part
 from fredholm.tasks.files.read_errors import reads_data
 from fredholm.tasks.splits.split_files import SPLIT_WORDS, Split
-from fredholm.tasks.splits.split_marks import NO_MARKS, SplitMarks
+from fredholm.tasks.splits.split_marks import ARRAYS, NO_MARKS, SplitMarks
 from fredholm.tasks.targets import Answers
 
 from .dataset import ImageDataset
 from .resize import check_image_size, fit
 
+NAMES = ("classes", "labels", "target_names")
+"""Arrays that say what is told, and have no row an example."""
+_OF_IMAGES = ("x", "y", *ARRAYS)
 _RED, _GREEN, _BLUE = 19595, 38470, 7471  # the ITU-R 601 luma in 65536ths, as pillow has it
 
 
@@ -55,9 +59,18 @@ def read_image_arrays(path: Path, channels: int, image_size: tuple[int, int], *,
     if not arrays[name].size:
         raise ValueError(f"{path}: {name} has the shape {arrays[name].shape}; expected at least one image")
     try:
+        refuse_unread_of_images(arrays)
         return fit(with_channels(pixels_of(arrays[name], name), channels), image_size)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
+
+
+def refuse_unread_of_images(arrays: Iterable[str]) -> None:
+    """Raises ValueError where a file of images has an array of a name that nothing reads."""
+    if {"x", "y"} & {*arrays}:
+        refuse_unread(arrays, (*_OF_IMAGES, "split", *NAMES))
+    else:
+        refuse_unread(arrays, NAMES, of_splits=_OF_IMAGES)
 
 
 def pixels_of(images: np.ndarray, name: str) -> Tensor:

@@ -12,11 +12,8 @@ from fredholm.tasks.splits.split_marks import marks_of_arrays
 from fredholm.tasks.splits.splits import Splits
 from fredholm.tasks.targets import Answers, Kind, answers_of_array
 
-from .arrays import ArrayImages
+from .arrays import NAMES, ArrayImages, refuse_unread_of_images
 from .dataset import ImageDataset
-
-NAMES = ("classes", "labels", "target_names")
-"""Arrays that say what is told, and have no row an example."""
 
 
 def npz_images(
@@ -37,8 +34,8 @@ def npz_images(
         kind: what `y` is, where it is another than said; None: as said.
 
     Raises:
-        ValueError: it is no such file, arrays are missing or do not fit together, or a test label is unknown in
-            training. The message names file and array.
+        ValueError: it is no such file, arrays are missing, unknown or do not fit together, or a test label is unknown
+            in training. The message names file and array.
     """
     path = Path(path)
     arrays = load_arrays(path, map_from=LARGE)
@@ -46,8 +43,10 @@ def npz_images(
         if {"x", "y"} & arrays.keys():
             if others := [name for name in arrays if name.startswith(("x_", "y_"))]:
                 raise ValueError(f"has {others[0]} beside x and y; keep one of these")
+            refuse_unread_of_images(arrays)
             found = _images(path, arrays, "", kind, None, image_size)
             return found.marks.divided(found)
+        refuse_unread_of_images(arrays)
         words = split_words(lambda word: word == "train" or bool({f"x_{word}", f"y_{word}"} & arrays.keys()))
         parts: dict[Split, ImageDataset] = {}
         known: tuple[str, ...] | None = None
@@ -81,6 +80,7 @@ def npz_shards(
     for split, large, arrays in arrays_of_each_split(folder, what="image file", rows=("x",), shared=NAMES):
         rows = large["x"]
         try:
+            refuse_unread_of_images({"x": rows, **arrays})
             answers = _answers(rows, arrays, "", kind, known)
             marks = marks_of_arrays(arrays, len(rows), end="")
             found = ArrayImages(rows, "x", answers, image_size, marks)

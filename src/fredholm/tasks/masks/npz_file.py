@@ -10,18 +10,19 @@ from torch import Tensor
 
 from fredholm.tasks.files.cache import LARGE
 from fredholm.tasks.files.mapped import Rows, arrays_of_folder
-from fredholm.tasks.files.npz_arrays import load_arrays, split_of_rows
+from fredholm.tasks.files.npz_arrays import load_arrays, refuse_unread, split_of_rows
 from fredholm.tasks.files.parts import rows_of_part
 from fredholm.tasks.files.read_errors import reads_data
 from fredholm.tasks.images.arrays import check_pixels_array, pixels_of, with_channels
 from fredholm.tasks.splits.split_files import SPLITS, Split
-from fredholm.tasks.splits.split_marks import marks_of_arrays
+from fredholm.tasks.splits.split_marks import ARRAYS, marks_of_arrays
 
 from .classes import checked_classes
 from .mask_set import IGNORED, MaskArrays, MaskedImages
 
 ROWS = ("images", "masks")
 """Arrays with a row an image, which may be large."""
+_KNOWN = (*ROWS, "classes", "split", *ARRAYS)
 CHUNK = 1 << 20
 """Pixels of masks that are looked at together."""
 
@@ -37,13 +38,15 @@ def masks_of_npz(path: Path, image_size: tuple[int, int] | None = None) -> Maske
         image_size: height and width to deliver; None: the size the images have.
 
     Raises:
-        ValueError: it is no such file, or arrays are missing or do not fit together. The message names file and array.
+        ValueError: it is no such file, or arrays are missing, unknown or do not fit together. The message names file
+            and array.
     """
     arrays = load_arrays(path, map_from=LARGE)
     try:
         for name in ROWS:
             if name not in arrays:
                 raise ValueError(f"has no array {name!r}; the arrays are {', '.join(arrays) or 'none'}")
+        refuse_unread(arrays, _KNOWN)
         images, masks = (Rows([arrays[name]], [path.name]) for name in ROWS)
         names = [f"{path}:images[{i}]" for i in range(len(images))]
         return _masked(images, masks, arrays, names, None, image_size)
@@ -66,6 +69,7 @@ def masks_of_shards(folder: Path, image_size: tuple[int, int] | None = None) -> 
     """
     (images, masks), arrays, split = arrays_of_folder(folder, what="mask file", rows=ROWS, shared=("classes",))
     try:
+        refuse_unread(arrays, _KNOWN)
         places = (images.place(i) for i in range(len(images)))
         names = [f"{folder / file}:images[{row}]" for file, row in places]
         return _masked(images, masks, arrays, names, split, image_size)
@@ -91,6 +95,7 @@ def images_of_npz(path: Path, channels: int, *, part: Split | None = None) -> Te
     if not arrays["images"].size:
         raise ValueError(f"{path}: images has the shape {arrays['images'].shape}; expected at least one image")
     try:
+        refuse_unread(arrays, _KNOWN)
         images = with_channels(pixels_of(arrays["images"], "images"), channels)
         split = split_of_rows(arrays, len(images))
     except ValueError as error:

@@ -6,13 +6,16 @@ from pathlib import Path
 
 import numpy as np
 
-from fredholm.tasks.files.npz_arrays import load_arrays, split_words
+from fredholm.tasks.files.npz_arrays import load_arrays, refuse_unread, split_words
 from fredholm.tasks.splits.split_files import Split
-from fredholm.tasks.splits.split_marks import SplitMarks, marks_of_arrays
+from fredholm.tasks.splits.split_marks import ARRAYS, SplitMarks, marks_of_arrays
 
 from .point_set import Cloud, PointSet
 
 _POINTS = ("x", "points")
+_OF_CLOUDS = (*_POINTS, "mask", "lengths", "offsets", "weights", "labels")
+_OF_ANSWERS = ("y", *ARRAYS)
+_SHARED = ("channels", "point_classes")
 
 
 def read_npz(
@@ -43,7 +46,8 @@ def read_npz(
         point_classes: likewise of points.
 
     Raises:
-        ValueError: it is no such file, or arrays are missing or do not fit together. The message names file and array.
+        ValueError: it is no such file, or arrays are missing, unknown or do not fit together. The message names file
+            and array.
     """
     arrays = load_arrays(path, alone="x")
     try:
@@ -54,8 +58,10 @@ def read_npz(
 
 def clouds_of_npz(path: Path, channels: tuple[str, ...] | None = None) -> list[Cloud]:
     """The clouds of a file without a split, without their classes; otherwise as `read_npz`."""
+    arrays = load_arrays(path)
     try:
-        return _clouds(path, load_arrays(path), "", channels)
+        refuse_unread(arrays, (*_OF_CLOUDS, *_SHARED))
+        return _clouds(path, arrays, "", channels)
     except ValueError as error:
         raise ValueError(str(error) if str(path) in str(error) else f"{path}: {error}") from error
 
@@ -71,6 +77,12 @@ def _read(
     labels: list[str] = []
     marks: dict[Split, tuple[int, SplitMarks]] = {}
     endings = _endings(arrays)
+    _points(arrays, endings["train"])  # what is missing is told before what is left over
+    of_clouds, shared = (*_OF_CLOUDS, *_OF_ANSWERS), (*_SHARED, "classes")
+    if endings["train"]:
+        refuse_unread(arrays, shared, of_splits=of_clouds)
+    else:
+        refuse_unread(arrays, (*of_clouds, "split", *shared))
     for part, ending in endings.items():
         found = _clouds(path, arrays, ending, channels)
         clouds += found
@@ -109,10 +121,16 @@ def _classes(arrays: Mapping[str, np.ndarray], ending: str, count: int) -> list[
     return [] if words is None else words.tolist()
 
 
-def _clouds(path: Path, arrays: Mapping[str, np.ndarray], split: str, channels: tuple[str, ...] | None) -> list[Cloud]:
+def _points(arrays: Mapping[str, np.ndarray], split: str) -> str:
+    """The name of the array of points."""
     named = next((f"{name}{split}" for name in _POINTS if f"{name}{split}" in arrays), None)
     if named is None:
         raise ValueError(f"has no array 'x{split}'; the arrays are {', '.join(arrays) or 'none'}")
+    return named
+
+
+def _clouds(path: Path, arrays: Mapping[str, np.ndarray], split: str, channels: tuple[str, ...] | None) -> list[Cloud]:
+    named = _points(arrays, split)
     x = arrays[named]
     if x.dtype.kind not in "iuf" or x.ndim not in (2, 3) or x.shape[-1] < 3:
         expected = "numbers (n, N, 3 + features) or (total, 3 + features)"

@@ -168,7 +168,11 @@ class _Columns:
             raise ValueError(f"column {names[i]!r} is there twice")
         special = {word: i for i, word in enumerate(words) if word in SPECIAL}
         if TIME not in special:
-            raise ValueError(f"no column {TIME!r}; the columns are {', '.join(names) or 'none'}")
+            raise ValueError(
+                f"no column {TIME!r}; the columns are {', '.join(names) or 'none'}; expected when each row was "
+                f"sampled, in a column {TIME} (or {', '.join(OTHER_NAMES[TIME])}): name it so, or add one with 0, 1, "
+                "2, ... at even steps"
+            )
         others = {name: i for i, name in enumerate(names) if words[i] not in SPECIAL}
         if channels is None and not others:
             raise ValueError(f"no column with values; the columns are {', '.join(names)}")

@@ -9,10 +9,10 @@ import torch
 
 from fredholm.tasks.files.cache import LARGE
 from fredholm.tasks.files.mapped import Rows, arrays_of_each_split, is_mapped
-from fredholm.tasks.files.npz_arrays import arrays_of_splits, load_arrays, split_of_rows
+from fredholm.tasks.files.npz_arrays import arrays_of_splits, load_arrays, refuse_unread, split_of_rows
 from fredholm.tasks.files.parts import choose_part, rows_of_part
 from fredholm.tasks.splits.split_files import Split
-from fredholm.tasks.splits.split_marks import SplitMarks, marks_of_arrays
+from fredholm.tasks.splits.split_marks import ARRAYS, SplitMarks, marks_of_arrays
 from fredholm.tasks.splits.splits import Splits
 from fredholm.tasks.targets import Answers, answers_of_array
 
@@ -24,6 +24,10 @@ from .stored_series import StoredSeries
 SHARED = ("classes", "target_names", "channels", "spacing", "sample_rate")
 """Arrays that have no row a series."""
 _VALUES, _LABELS, _IS_TEST = ("values", "audio"), ("labels", "label"), ("is_test", "suggested_test")
+_KNOWN = (*_VALUES, "offsets", "lengths", "times", *_LABELS, "targets", *ARRAYS, *SHARED)
+_UNUSED = ("speaker", "speaker_names", "index", "unlabeled_values", "unlabeled_offsets")
+"""What the published files of Character Trajectories and of the Free Spoken Digit Dataset have besides."""
+_WHOLE = ("split", *_IS_TEST, *_UNUSED)
 
 
 def read_npz(
@@ -50,11 +54,12 @@ def read_npz(
         reading: what labels are read as, see `answers_of_array`; None: they, targets and groups are not read.
 
     Raises:
-        ValueError: it is no such file, or arrays are missing or do not fit together. The message names file and array.
+        ValueError: it is no such file, or arrays are missing, unknown or do not fit together. The message names file
+            and array.
     """
     arrays = load_arrays(path, alone="values", map_from=LARGE)
     try:
-        if parts := arrays_of_splits(arrays):
+        if parts := arrays_of_splits(arrays, _KNOWN, whole=_WHOLE):
             train = _read(path, parts.pop("train"), channels, reading)
             known = None if reading is None else replace(reading, names=train.answer_names or None)
             others = {split: _read(path, own, channels or train.channels, known) for split, own in parts.items()}
@@ -78,7 +83,7 @@ def read_npz_part(path: Path, *, channels: tuple[str, ...] | None = None, part: 
     """
     arrays = load_arrays(path, alone="values")
     try:
-        present = arrays_of_splits(arrays)
+        present = arrays_of_splits(arrays, _KNOWN, whole=_WHOLE)
         if present:
             arrays = present[choose_part(path, present, part)]
         found = _read(path, arrays, channels, None).in_memory()
@@ -111,6 +116,7 @@ def read_npz_shards(folder: Path, *, reading: Reading) -> Series | Splits[Series
         train = parts.get("train")
         known = reading if train is None else replace(reading, names=train.answer_names or None)
         try:
+            refuse_unread(arrays, (*_KNOWN, *_WHOLE))
             if "offsets" in arrays:
                 raise ValueError(
                     "has offsets, which are of one file; give each series a row, and its length in lengths"
