@@ -9,7 +9,7 @@ from torch import nn
 import fredholm
 from fredholm import analysis, domains, kernels
 from fredholm.analysis.kernel_values import values_at
-from fredholm.domains.subset import subset
+from fredholm.domains.points import subset
 from fredholm.evaluation import Integral
 
 DOUBLE = torch.float64

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fredholm.comparison.baselines import baseline_rows
+from fredholm.comparison.compare import baseline_rows
 from fredholm.tasks import (
     TASKS,
     FieldLearning,

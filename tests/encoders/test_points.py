@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from fredholm.encoders import PointBatch, PointCloud
-from fredholm.kernels.perceptron.mlp import fourier_features
+from fredholm.kernels.fourier_features import fourier_features
 from tests.refusals import refused
 
 PLAIN = PointCloud.Config(num_frequencies=0, num_neighbours=0)

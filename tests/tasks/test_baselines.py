@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from fredholm.comparison.baselines import baseline_rows
+from fredholm.comparison.compare import baseline_rows
 from fredholm.tasks import ImageLearning, PointLearning, Segmentation, SeriesLearning, baselines
 from fredholm.tasks.baselines import (
     Constant,

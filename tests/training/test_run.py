@@ -33,7 +33,7 @@ from fredholm.training.recipes import Listing, Recipe
 from fredholm.training.run import read_trained
 from fredholm.training.storage.checkpoint import Which
 from tests.refusals import refused
-from tests.training.storage.test_background import until
+from tests.training.storage.test_checkpoint import until
 from tests.training.toy_task import ToyTask, toy_run
 
 STEPS_PER_EPOCH = 7

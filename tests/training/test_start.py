@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from fredholm.training.storage.checkpoint import Matched, start_from
+from fredholm.storage.tensors import fill, model_tensors
+from fredholm.training.start import Matched, start_from
 
 HERE = {"weight": {0: ("cat", "mouse", "dog")}, "bias": {0: ("cat", "mouse", "dog")}}
 
@@ -54,3 +55,15 @@ def test_what_does_not_fit_is_told_with_both_shapes() -> None:
     named = start_from(of(other), model, {"0.bias": {0: ("a", "b")}}, {"0.bias": {0: ("b", "c", "d")}})
     assert named.fitting.keys() == {"0.bias"}
     assert start_from({"0.bias": torch.zeros(2, dtype=torch.float64)}, model).misfits == {"0.bias": ((2,), (2,))}
+
+
+def test_a_model_is_filled_under_the_first_of_several_names() -> None:
+    def tied() -> nn.ModuleDict:
+        layer = nn.Linear(2, 2)
+        return nn.ModuleDict({"one": layer, "other": layer})
+
+    source, model = tied(), tied()
+    found = start_from(model_tensors(source), model)
+    assert (sorted(found.fitting), found.new, found.left) == (["one.bias", "one.weight"], [], [])
+    fill(model, found.fitting)
+    assert torch.equal(model["other"].weight, source["one"].weight)  # pyright: ignore[reportArgumentType]

@@ -16,7 +16,7 @@ from fredholm.domains import Domain, Grid, Sequence
 from fredholm.domains.domain import GridBlock
 from fredholm.domains.grid import whole_grid
 from fredholm.domains.order import order_times
-from fredholm.domains.subset import subset
+from fredholm.domains.points import subset
 from fredholm.evaluation import Integral
 from fredholm.kernels import Kernel, MultiHead, Stationary, ValueMixing
 from fredholm.operators import IntegralOperator

@@ -8,6 +8,7 @@ import itertools
 import json
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import final
@@ -17,6 +18,7 @@ from fredholm.storage.atomic import write_file
 from fredholm.storage.config_json import to_json
 from fredholm.storage.integrity import is_missing
 from fredholm.tasks import TASKS
+from fredholm.tasks.baselines import Baseline
 from fredholm.tasks.files.noted import noting
 from fredholm.tasks.task import Task
 from fredholm.training.device import choose_device
@@ -28,9 +30,8 @@ from fredholm.training.storage.fingerprint import FINGERPRINT, Difference, Finge
 from fredholm.training.storage.lock import only_writer
 from fredholm.training.storage.machine import describe_numerics
 
-from .baselines import baseline_rows
 from .budget import FACTORS, epochs_within, rungs
-from .comparison import COMPARISON, Budget, Comparison, Row, SeedResult, read_comparison, write_comparison
+from .comparison import COMPARISON, BaselineRow, Budget, Comparison, Row, SeedResult, read_comparison, write_comparison
 from .job import Job, Outcome
 from .protocol import Protocol, Request
 from .search import Rung, best_rate, next_rung, ranked
@@ -38,6 +39,8 @@ from .workers import carry_out_beside, carry_out_here, one_thread
 
 LOG = "runs.log"
 """What the runs of processes side by side print."""
+NO_BASELINES = "baselines"
+"""The name of the row that says why there is no model without a network."""
 SEARCH = "search"
 """The folder of a kernel's runs that search a learning rate; it goes once the rate is found."""
 
@@ -320,3 +323,33 @@ class _Run:
     def _keep(self, comparison: Comparison) -> None:
         self.comparison = comparison
         write_comparison(self._folder, comparison)
+
+
+def baseline_rows(task: Task) -> Iterator[BaselineRow]:
+    """What models without a network reach, each with the setting that is best on the validation split.
+
+    The test split is read once for each, with the setting that was chosen before.
+    """
+    try:
+        found = task.baselines
+    except (ValueError, ImportError) as error:
+        yield BaselineRow(name=NO_BASELINES, reason=str(error))
+        return
+    for baseline in found:
+        start = time.perf_counter()
+        try:
+            row = _baseline_row(baseline, task)
+        except (ValueError, ImportError, MemoryError) as error:
+            row = BaselineRow(name=baseline.name, reason=str(error) or "ran out of memory")
+        yield BaselineRow(**{**vars(row), "seconds": time.perf_counter() - start})
+
+
+def _baseline_row(baseline: Baseline, task: Task) -> BaselineRow:
+    objective, best, chosen = task.objective, None, None
+    for setting in baseline.settings:
+        learnt = baseline.learnt(setting)
+        value = learnt("valid")
+        if objective.is_better(value, best):
+            best, chosen = value, learnt
+    assert chosen is not None
+    return BaselineRow(name=baseline.name, valid=best, test=chosen("test") if task.num_held_out("test") else None)

@@ -30,7 +30,7 @@ from fredholm.domains import Domain, Grid
 from fredholm.encoders.encoder import Encoder
 from fredholm.encoders.image import Image
 from fredholm.kernels import Convolution
-from fredholm.kernels.perceptron.mlp import fourier_features, sample_frequencies
+from fredholm.kernels.fourier_features import fourier_features, sample_frequencies
 from fredholm.operators import IntegralOperator
 
 LEAST_CHANNELS = 8

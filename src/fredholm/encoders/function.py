@@ -13,7 +13,7 @@ from fredholm.domains import Domain, nearest
 from fredholm.domains.domain import wrapped
 from fredholm.encoders.encoder import FieldEncoder, check_places
 from fredholm.kernels.convolution.fourier_filter import half_lattice
-from fredholm.kernels.perceptron.mlp import fourier_features, sample_frequencies
+from fredholm.kernels.fourier_features import fourier_features, sample_frequencies
 
 
 @final

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from fredholm._settings import refuse_idle
 from fredholm.domains import Domain, Grid
 from fredholm.encoders.encoder import FieldEncoder, check_places
-from fredholm.kernels.perceptron.mlp import fourier_features, sample_frequencies
+from fredholm.kernels.fourier_features import fourier_features, sample_frequencies
 
 
 @final

@@ -12,7 +12,7 @@ from fredholm._settings import check_count, check_positive, refuse_idle
 from fredholm.domains import Domain, Points, nearest
 from fredholm.domains.checks import values_can_be_read
 from fredholm.encoders.encoder import Encoder
-from fredholm.kernels.perceptron.mlp import fourier_features, sample_frequencies
+from fredholm.kernels.fourier_features import fourier_features, sample_frequencies
 
 OFFSET = ("x to a neighbour", "y to a neighbour", "z to a neighbour", "distance of a neighbour")
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from fredholm._settings import check_count, check_positive, refuse_idle
 from fredholm.domains import Domain, Sequence
 from fredholm.encoders.encoder import Encoder
-from fredholm.kernels.perceptron.mlp import fourier_features, sample_frequencies
+from fredholm.kernels.fourier_features import fourier_features, sample_frequencies
 
 
 @final

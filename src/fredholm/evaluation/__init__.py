@@ -29,7 +29,7 @@ from fredholm.evaluation.features.low_rank_scan import LowRankScan
 from fredholm.evaluation.features.separable_scan import SeparableScan
 from fredholm.evaluation.neumann.central_pooling import CentralPooling
 from fredholm.evaluation.neumann.diffusion import Walk
-from fredholm.evaluation.neumann.hops import HopSeries, HopTiled
+from fredholm.evaluation.neumann.hop_routes import HopSeries, HopTiled
 from fredholm.evaluation.neumann.scan import NeumannScan
 from fredholm.evaluation.neumann.solvers import Factorisation, Iteration, Solver, Substitution, Truncation
 from fredholm.evaluation.neumann.woodbury import Woodbury

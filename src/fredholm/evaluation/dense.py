@@ -9,7 +9,7 @@ from torch import Tensor
 from fredholm.domains.checks import is_open
 from fredholm.evaluation.evaluation import Integral, Route
 from fredholm.kernels import Kernel
-from fredholm.kernels.kernel import weigh_by_head
+from fredholm.kernels.heads import weigh_by_head
 
 
 @final

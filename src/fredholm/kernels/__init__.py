@@ -23,7 +23,8 @@ from fredholm.kernels.convolution.continuous_convolution import ContinuousConvol
 from fredholm.kernels.convolution.convolution import Convolution
 from fredholm.kernels.convolution.fourier_filter import FourierFilter, SpectralConvolution
 from fredholm.kernels.convolution.stationary import Stationary
-from fredholm.kernels.kernel import HeadProjections, Kernel, MultiHead, Scaled, State, Stateful, Sum
+from fredholm.kernels.heads import HeadProjections
+from fredholm.kernels.kernel import Kernel, MultiHead, Scaled, State, Stateful, Sum
 from fredholm.kernels.neumann.diffusion import Diffusion
 from fredholm.kernels.neumann.factorised_infinite_attention import FactorisedInfiniteAttention
 from fredholm.kernels.neumann.infinite_attention import FrobeniusNorm, HopNorm, InfiniteAttention, Neumann, RowNorm

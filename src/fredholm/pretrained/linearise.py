@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from fredholm._settings import check_count, check_positive
 from fredholm.kernels import Kernel
-from fredholm.kernels.kernel import HeadProjections
+from fredholm.kernels.heads import HeadProjections
 from fredholm.operators import IntegralOperator
 from fredholm.pretrained.add_kernel import Where, check_channels_and_causality, meant_operators
 

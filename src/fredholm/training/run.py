@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any, NamedTuple, final
@@ -13,10 +13,8 @@ from torch import Tensor, nn
 
 from fredholm._version import __version__
 from fredholm.distributed.processes import ALONE, Processes
-from fredholm.encoders.encoder import Encoder
 from fredholm.storage.config_json import to_json
 from fredholm.storage.model_folder import ModelFolder
-from fredholm.storage.tensors import model_tensors
 from fredholm.tasks import TASKS
 from fredholm.tasks.files.data_files import user_path
 from fredholm.tasks.files.noted import Noted, noted, noting
@@ -24,8 +22,8 @@ from fredholm.tasks.outputs import Outputs
 from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.splits.split_files import Split
 from fredholm.tasks.splits.splits import HeldOut
-from fredholm.tasks.task import Objective, Source, Task, Trained
-from fredholm.training.storage.checkpoint import Matched, Start, Which, start_from
+from fredholm.tasks.task import Objective, Task, Trained
+from fredholm.training.storage.checkpoint import Which
 from fredholm.training.storage.config_difference import first_difference
 from fredholm.training.storage.fingerprint import FINGERPRINT, Difference, Fingerprint
 from fredholm.training.storage.lock import only_writer
@@ -37,6 +35,7 @@ from .device import choose_device
 from .progress import muted, print_line
 from .random_state import seed_everything
 from .scoring import score_split
+from .start import starting_tensors
 from .trained_folder import KIND, TrainedFolder
 from .trainer import Trainer, check_examples, measured_split
 
@@ -238,12 +237,7 @@ def train(
     with contextlib.ExitStack() as entered:
         if not processes.is_first:
             entered.enter_context(muted())
-        if not resume:
-            processes.on_first(lambda: refuse_occupied(path))
-        _refuse_other_configs(config, processes)
-        is_new = processes.from_first(folder.is_new())
-        if not is_new:
-            processes.on_first(lambda: entered.enter_context(only_writer(path)))
+        is_new = _enter(folder, config, processes, entered, resume=resume)
         with processes.first_ahead():
             opened = (
                 _begun(config, tasks, processes, needs_measure=needs_measure, reads_test=reads_test)
@@ -251,22 +245,12 @@ def train(
                 else _resumed(config, folder, tasks, processes, accept_new_data=accept_new_data)
             )
         _refuse_other_data(opened, processes)
-
-        def make() -> None:
-            entered.enter_context(only_writer(path))
-            if not folder.is_new():
-                raise ValueError(f"{path}: another process has trained here meanwhile; choose another folder")
-            folder.write(config, opened.task.facts, opened.own_files)
-
         if is_new:  # what cannot be trained leaves no folder behind
-            processes.on_first(make)
+            processes.on_first(lambda: _make(folder, config, opened, entered))
         trainer = Trainer(
             opened.task, config.training, config.seed, folder, opened.start, reads_test=reads_test, processes=processes
         )
-        if opened.has_new_data and trainer.progress.is_done:
-            raise ValueError(f"{path} has ended, and would learn nothing from other data; pass more epochs to go on")
-        if opened.is_changed:
-            processes.on_first(lambda: folder.write(config, opened.task.facts, opened.own_files))
+        _bring_up_to_date(folder, config, opened, trainer, processes)
         if on_start is not None:
             on_start()
         if trainer.progress.step:
@@ -286,6 +270,41 @@ class _Opened(NamedTuple):
     is_changed: bool = False
     """Whether the folder says other things of these, or of the config."""
     has_new_data: bool = False
+
+
+def _enter(
+    folder: RunFolder, config: Run.Config, processes: Processes, entered: contextlib.ExitStack, *, resume: bool
+) -> bool:
+    """Whether the run is new; the folder of one that goes on is then this one's alone.
+
+    Raises:
+        ValueError: the folder holds something, another process trains in it, or processes were given other configs.
+    """
+    if not resume:
+        processes.on_first(lambda: refuse_occupied(folder.path))
+    _refuse_other_configs(config, processes)
+    is_new = processes.from_first(folder.is_new())
+    if not is_new:
+        processes.on_first(lambda: entered.enter_context(only_writer(folder.path)))
+    return is_new
+
+
+def _make(folder: RunFolder, config: Run.Config, opened: _Opened, entered: contextlib.ExitStack) -> None:
+    """Writes the folder of a new run, which is then this one's alone."""
+    entered.enter_context(only_writer(folder.path))
+    if not folder.is_new():
+        raise ValueError(f"{folder.path}: another process has trained here meanwhile; choose another folder")
+    folder.write(config, opened.task.facts, opened.own_files)
+
+
+def _bring_up_to_date(
+    folder: RunFolder, config: Run.Config, opened: _Opened, trainer: Trainer, processes: Processes
+) -> None:
+    """Has the folder say what is other than before; raises a ValueError where a run that has ended got other data."""
+    if opened.has_new_data and trainer.progress.is_done:
+        raise ValueError(f"{folder.path} has ended, and would learn nothing from other data; pass more epochs to go on")
+    if opened.is_changed:
+        processes.on_first(lambda: folder.write(config, opened.task.facts, opened.own_files))
 
 
 def _refuse_other_configs(config: Run.Config, processes: Processes) -> None:
@@ -419,112 +438,8 @@ def _of_another_config(folder: RunFolder, difference: str | None) -> ValueError:
 
 
 def _start(config: Run.Config, task: Task, tasks: Sequence[type[Task]]) -> dict[str, Tensor]:
-    """The tensors that a new run starts from in place of its own; prints what does not fit.
-
-    Those of the task's sources come before those of ``init``.
-
-    Raises:
-        ValueError: another run's inputs mean something else, or what is wanted of its weights does not fit.
-    """
-    seed_everything(config.seed)  # entries that are new are those that the run would have drawn
-    model = task.model()
-    found: dict[str, Tensor] = {}
-    if config.init is not None:
-        other = Run(user_path(config.init), tasks=tasks, device="cpu")
-        if not task.learns_by_steps:
-            raise ValueError(
-                f"init={config.init!r} has no effect: this model is computed at once; leave it out, or take one that "
-                "learns by steps"
-            )
-        _check_reading(task, other.task, task.reading, config.init)
-        trained = other.model()
-        scaled = _resampled(trained, model)
-        start = start_from(model_tensors(trained) | scaled, model, task.meanings(model), other.task.meanings(trained))
-        if not start.fitting:
-            raise ValueError(f"no weight of {config.init} fits this model; give both the same sizes")
-        _print_start(config.init, start, [name for name in scaled if name in start.fitting])
-        found |= start.fitting
-    for source in task.sources:
-        found |= _part_from(source, task, model, tasks)
-    return found
-
-
-def _resampled(there: nn.Module, here: nn.Module) -> dict[str, Tensor]:
-    """Tensors of a model's encoders, brought to the sizes of those of another that have the same places in it."""
-    encoders = {name: part for name, part in here.named_modules() if isinstance(part, Encoder)}
-    others = {name: part for name, part in there.named_modules() if type(encoders.get(name)) is type(part)}
-    pairs = ((name, encoders[name], part) for name, part in others.items() if isinstance(part, Encoder))
-    return {
-        f"{name}.{tensor}".lstrip("."): value
-        for name, own, other in pairs
-        for tensor, value in own.resampled(other).items()
-    }
-
-
-def _part_from(source: Source, task: Task, model: nn.Module, tasks: Sequence[type[Task]]) -> dict[str, Tensor]:
-    """The tensors of a part of the model that another run has; prints what does not fit."""
-    other = Run(user_path(source.run), tasks=tasks, device="cpu")
-    _check_reading(task, other.task, source.reading, source.run)
-    weights: dict[str, Tensor] = {}
-    for name, tensor in model_tensors(other.model()).items():
-        for there, here in source.names.items():
-            if name.startswith(there):
-                weights[here + name.removeprefix(there)] = tensor
-    start = start_from(weights, model)
-    wanted = {name: tensor for name, tensor in model_tensors(model).items() if name.startswith(source.whole)}
-    learned = dict(model.named_parameters())
-    # what is absent first, which tells a run of another kind, and parameters before buffers
-    for name in sorted(wanted, key=lambda name: (name in weights, name not in learned)):
-        if name not in start.fitting:
-            own = name.removeprefix(source.whole)
-            came = f"its {own} is {tuple(weights[name].shape)}" if name in weights else f"it has no {own}"
-            raise ValueError(
-                f"{source.setting}: {source.run} does not fit this model: {came}, expected "
-                f"{tuple(wanted[name].shape)}; give both the same sizes"
-            )
-    places = tuple(source.names.values())
-    _print_start(source.run, start._replace(new=[name for name in start.new if name.startswith(places)]))
-    return start.fitting
-
-
-def _check_reading(task: Task, other: Task, names: Iterable[str], run: str) -> None:
-    """Raises ValueError where the inputs of another run mean something else, by some names of `Task.reading`."""
-    for name in names:
-        own = task.reading[name]
-        if other.reading.get(name, own) != own:
-            way = (
-                f"pass --task.tokens.file {Path(run) / 'tokenizer.json'}"
-                if name == "tokenizer"
-                else f"pass --task.{name} {other.reading[name]}"
-            )
-            raise ValueError(f"the {name} of {run} is not this run's; {way}")
-
-
-def _print_start(run: str, start: Start, resampled: Sequence[str] = ()) -> None:
-    """Says what of another run's weights is taken, and what does not fit."""
-    by_meaning: dict[Matched, list[str]] = {}
-    for (name, _), found in start.matched.items():
-        by_meaning.setdefault(found, []).append(name)
-    named = {name for names in by_meaning.values() for name in names}
-    shapes = [f"{name} {here}, there {there}" for name, (here, there) in start.misfits.items() if name not in named]
-    lines = {
-        "resampled": resampled,
-        "of other shapes, so new": shapes,
-        "new here": start.new,
-        "left there": start.left,
-    }
-    print_line(f"from {run}: {len(start.fitting)} tensors")
-    for found, names in by_meaning.items():
-        if found.new or found.left:
-            told = ((_some(found.both), "as there"), (_some(found.new), "new"), (_some(found.left), "left there"))
-            print_line(f"  {_some(names)}: {'; '.join(f'{what}: {which}' for which, what in told if which)}")
-    for what, names in lines.items():
-        if names:
-            print_line(f"  {what}: {_some(names)}")
-
-
-def _some(names: Sequence[str]) -> str:
-    return f"{', '.join(names[:6])}{f', ... ({len(names)})' if len(names) > 6 else ''}"
+    """The tensors that a new run starts from in place of its own; see `starting_tensors`."""
+    return starting_tensors(task, config.seed, config.init, lambda run: Run(user_path(run), tasks=tasks, device="cpu"))
 
 
 def read_trained(path: Path, tasks: Sequence[type[Task]] = TASKS) -> Trained:

@@ -5,7 +5,7 @@ import torch
 
 from fredholm.domains import Grid, Points, Sequence
 from fredholm.kernels import MLP, KernelInputs, LowRankMLP, PointInputs
-from fredholm.kernels.perceptron.mlp import fourier_features
+from fredholm.kernels.fourier_features import fourier_features
 from tests.contracts.routes import randomise
 from tests.kernels.point_formulas import check_entries, literal_features
 from tests.refusals import refused

@@ -5,7 +5,6 @@ import torch
 
 from fredholm.domains import Grid, Points, Sequence
 from fredholm.kernels import MLP, KernelInputs
-from fredholm.kernels.perceptron.mlp import fourier_features, phases
 from tests.contracts.routes import randomise
 from tests.kernels.point_formulas import check_entries
 
@@ -106,17 +105,6 @@ def test_without_inputs_the_kernel_is_constant():
     kappa = kernel.matrix(torch.randn(1, 6, 4), Grid(2, 3))
     torch.testing.assert_close(kappa, kappa[:, :1, :1].expand_as(kappa))
     assert not kernel.reads_query
-
-
-def test_phases_keep_float32_under_autocast():
-    pos, frequencies = torch.rand(50, 3), 10 * torch.randn(64, 3)
-    with torch.autocast("cpu", torch.bfloat16):
-        theta = phases(pos, frequencies)
-    assert theta.dtype == torch.float32
-    torch.testing.assert_close(
-        theta, (2 * math.pi * pos.double() @ frequencies.double().T).float(), rtol=1e-5, atol=1e-4
-    )
-    assert fourier_features(pos, frequencies).shape == (50, 128)
 
 
 def test_distance_has_no_nan_gradient_where_points_coincide():

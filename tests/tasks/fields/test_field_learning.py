@@ -14,7 +14,7 @@ from fredholm import fields
 from fredholm.models.fields.neural_field import FieldOperator
 from fredholm.tasks import FieldLearning
 from fredholm.tasks.fields.answer import Answer
-from fredholm.tasks.fields.by_name import FrameName
+from fredholm.tasks.fields.field_learning import FrameName
 from fredholm.tasks.outputs import Outputs
 from fredholm.training import Run, TrainingConfig, seed_everything, train
 from fredholm.training.scoring import score_split

@@ -1,7 +1,6 @@
 """Learning operators: batches, losses and roll-outs are what they say, a small run learns, and mistakes are told."""
 
 import dataclasses
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from fredholm.models import AttentionConfig, ITNet, SpectralConfig
 from fredholm.tasks import OperatorLearning
 from fredholm.tasks.fields import operator_learning
 from fredholm.tasks.fields.answer import Answer
-from fredholm.tasks.fields.operator_learning import row_major, slope_squares
+from fredholm.tasks.fields.batches import row_major
 from fredholm.tasks.outputs import Outputs
 from fredholm.training import Run, TrainingConfig, train
 from fredholm.training.scoring import score_split
@@ -195,14 +194,6 @@ def test_errors_are_relative_in_the_unit_of_the_data(tmp_path: Path) -> None:
     torch.testing.assert_close(task._errors(answers, batch, "h1"), (slopes[0] / slopes[1]).sqrt().float())
 
 
-def test_slopes_on_a_circle_and_on_no_grid() -> None:
-    grid = Grid(64, periodic=True)
-    wave = torch.sin(2 * math.pi * grid.pos)[None]
-    assert float(slope_squares(wave, grid)) == pytest.approx(64 * (2 * math.pi) ** 2 / 2, rel=0.01)
-    with refused(ValueError, "loss='h1' takes differences", "which is no grid"):
-        slope_squares(torch.rand(1, 5, 1), Points(torch.rand(5, 2)))
-
-
 class Shift(torch.nn.Module):
     """Says the same change everywhere."""
 
@@ -214,7 +205,7 @@ def test_a_trajectory_is_rolled_out_from_its_first_state(tmp_path: Path) -> None
     task = config(trajectories(tmp_path)).build()
     assert task.facts.num_steps == 3
     batch = task.held_out_batch("test", torch.arange(2))
-    told = task._answers(Shift(), batch)
+    told = task.preparation.answers(Shift(), batch)
     torch.testing.assert_close(told, batch["values"] * torch.tensor([1.5, 1.5**2, 1.5**3]))
     with np.load(tmp_path / "moving.npz") as arrays:
         own = torch.from_numpy(arrays["trajectories"][30:32, 1:]).float().mT

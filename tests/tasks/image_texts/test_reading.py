@@ -69,7 +69,7 @@ def test_files_of_arrays_are_one_set(tmp_path: Path, size: str, monkeypatch: pyt
         ({"a": {"images": ..., "text": ...}, "b": {"images": ...}}, "b.npz: has the arrays images; expected 'images'"),
         ({"a": {"images": ...}}, "files have no array 'text'; the arrays are images"),
         ({"a": {"text": ...}}, "a.npz: has the arrays text; expected 'images'"),
-        ({name: {"images": ..., "text": ..., "split": ...} for name in ("train", "test")}, "have an array 'split'"),
+        ({name: {"images": ..., "text": ..., "split": ...} for name in ("train", "test")}, "has an array 'split'"),
     ],
 )
 def test_files_of_arrays_that_do_not_fit(tmp_path: Path, files: dict[str, dict[str, Any]], told: str) -> None:

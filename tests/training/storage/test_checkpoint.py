@@ -15,9 +15,9 @@ from torch import Tensor, nn
 
 from fredholm.storage.atomic import Draft
 from fredholm.storage.integrity import listed, seal
-from fredholm.storage.tensors import fill, model_tensors, tensor_bytes
+from fredholm.storage.tensors import model_tensors, tensor_bytes
 from fredholm.training import Checkpoints, load_weights
-from fredholm.training.storage.checkpoint import start_from
+from fredholm.training.storage.checkpoint import Background
 from tests.refusals import refused
 
 FILES = ["ema.safetensors", "manifest.json", "optimizer.safetensors", "weights.safetensors"]
@@ -376,18 +376,6 @@ def test_weights_of_another_model_are_refused(tmp_path: Path, other: nn.Module, 
     assert all(torch.equal(tensor, other.state_dict()[name]) for name, tensor in before.items())
 
 
-def test_a_model_is_filled_under_the_first_of_several_names() -> None:
-    def tied() -> nn.ModuleDict:
-        layer = nn.Linear(2, 2)
-        return nn.ModuleDict({"one": layer, "other": layer})
-
-    source, model = tied(), tied()
-    found = start_from(model_tensors(source), model)
-    assert (sorted(found.fitting), found.new, found.left) == (["one.bias", "one.weight"], [], [])
-    fill(model, found.fitting)
-    assert torch.equal(model["other"].weight, source["one"].weight)  # pyright: ignore[reportArgumentType]
-
-
 def test_what_is_saved_in_the_background_are_the_numbers_of_that_moment(tmp_path: Path) -> None:
     waiting, beside = Checkpoints(tmp_path / "a", "ours"), Checkpoints(tmp_path / "b", "ours")
     saved = save(waiting, 10)
@@ -451,3 +439,50 @@ def test_outside_the_background_a_save_returns_once_it_is_whole(tmp_path: Path) 
 
 def content(folder: Path) -> dict[str, bytes]:
     return {str(file.relative_to(folder)): file.read_bytes() for file in sorted(folder.rglob("*")) if file.is_file()}
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not is_so():
+        assert time.monotonic() < end
+        time.sleep(0.001)
+
+
+def test_a_job_runs_beside_the_process_and_is_waited_for() -> None:
+    goes_on, done, background = threading.Event(), list[str](), Background()
+    background.start(lambda: (goes_on.wait(60), done.append("job"))[1])
+    assert not done
+    assert not background.has_failed
+    goes_on.set()
+    background.wait()
+    assert done == ["job"]
+    background.wait()
+
+
+def test_the_next_job_begins_after_the_one_before() -> None:
+    order, background = list[int](), Background()
+    background.start(lambda: (time.sleep(0.05), order.append(1))[1])
+    background.start(lambda: order.append(2))
+    background.wait()
+    assert order == [1, 2]
+
+
+def test_an_error_is_told_once() -> None:
+    def fails() -> None:
+        raise OSError("no room")
+
+    background = Background()
+    background.start(fails)
+    until(lambda: background.has_failed)
+    with pytest.raises(OSError, match="no room"):
+        background.start(lambda: None)
+    assert not background.has_failed
+    background.wait()
+
+
+def test_no_thread_is_left_behind() -> None:
+    seen, background = list[threading.Thread](), Background()
+    background.start(lambda: seen.append(threading.current_thread()))
+    background.wait()
+    seen[0].join(60)
+    assert not seen[0].is_alive()

@@ -10,7 +10,7 @@ from fredholm.evaluation.evaluation import Integral, Route
 from fredholm.evaluation.listed import Gathered, pair_mass, per_point, row_by_row, spread
 from fredholm.kernels import Normaliser, Score, Scored, ScoreForm
 from fredholm.kernels.attention.scored import scores_of
-from fredholm.kernels.kernel import each_query_head
+from fredholm.kernels.heads import each_query_head
 
 
 @final

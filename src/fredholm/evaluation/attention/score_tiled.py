@@ -22,7 +22,8 @@ from fredholm.evaluation.evaluation import Integral, StatefulRoute, cache_refusa
 from fredholm.evaluation.pair_tiles import PairGradients, PairTiles, Rows, TileInputs, all_pairs, measured
 from fredholm.kernels import Normaliser, Scored, State
 from fredholm.kernels.attention.scored import CachedScored, Competitive, Score, ScoreForm
-from fredholm.kernels.kernel import divided, each_query_head, wide_dtype
+from fredholm.kernels.heads import each_query_head
+from fredholm.kernels.kernel import divided, wide_dtype
 
 LARGEST, SMALLEST = 1e12, 1e-12
 """Between these a row's sum is taken without a reference: its terms, times values and gradients, stay float32."""

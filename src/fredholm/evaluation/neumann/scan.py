@@ -22,7 +22,8 @@ from fredholm.evaluation.evaluation import Integral, Queries, StatefulRoute
 from fredholm.evaluation.neumann.chunk_states import Chunks, chunk_states
 from fredholm.evaluation.running_sums import reset_refusals
 from fredholm.kernels import RowNorm, State
-from fredholm.kernels.kernel import divided, each_query_head, stateful
+from fredholm.kernels.heads import each_query_head
+from fredholm.kernels.kernel import divided, stateful
 from fredholm.kernels.neumann.factorised_infinite_attention import FactorisedNeumann
 from fredholm.kernels.neumann.infinite_attention import block_norm
 

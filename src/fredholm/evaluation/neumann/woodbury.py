@@ -11,7 +11,8 @@ from fredholm.domains import Domain
 from fredholm.evaluation.evaluation import Integral, Route
 from fredholm.evaluation.recomputed import blocks_of
 from fredholm.kernels import RowNorm
-from fredholm.kernels.kernel import divided, each_query_head
+from fredholm.kernels.heads import each_query_head
+from fredholm.kernels.kernel import divided
 from fredholm.kernels.neumann.factorised_infinite_attention import FactorisedNeumann, over_row_norms
 from fredholm.kernels.neumann.infinite_attention import block_norm
 from fredholm.kernels.solve_each import solve

@@ -18,8 +18,9 @@ from fredholm.domains.domain import wrapped
 from fredholm.evaluation.evaluation import Integral, Route
 from fredholm.evaluation.listed import Gathered, pair_mass, per_point, row_by_row, spread
 from fredholm.kernels import PairwiseMLP
+from fredholm.kernels.fourier_features import fourier_features
 from fredholm.kernels.kernel import wide_dtype
-from fredholm.kernels.perceptron.mlp import PairwiseForm, activate, fourier_features
+from fredholm.kernels.perceptron.mlp import PairwiseForm, activate
 
 
 @final

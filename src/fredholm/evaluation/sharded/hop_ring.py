@@ -24,7 +24,8 @@ from fredholm.evaluation.sharded.parts import shard_of
 from fredholm.evaluation.sharded.ring import RingSum
 from fredholm.kernels import FrobeniusNorm, Neumann, RowNorm, ScoreForm
 from fredholm.kernels.attention.scored import scores_of
-from fredholm.kernels.kernel import divided, each_query_head, wide_dtype
+from fredholm.kernels.heads import each_query_head
+from fredholm.kernels.kernel import divided, wide_dtype
 from fredholm.kernels.neumann.infinite_attention import block_norm, over_own_power
 
 

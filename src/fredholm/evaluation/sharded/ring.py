@@ -26,7 +26,8 @@ from fredholm.evaluation.recomputed import Autocast, pulled_back, reading
 from fredholm.evaluation.sharded.parts import Places, shard_of, whole_of
 from fredholm.kernels import Kernel, Normalised, Normaliser, Scaled, Scored, Stationary, Sum
 from fredholm.kernels.attention.scored import Competitive
-from fredholm.kernels.kernel import divided, each_query_head, wide_dtype
+from fredholm.kernels.heads import each_query_head
+from fredholm.kernels.kernel import divided, wide_dtype
 
 
 @final

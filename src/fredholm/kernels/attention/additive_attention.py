@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from fredholm.domains import Domain
 from fredholm.kernels.attention.scored import Score, Scored, ScoreForm, Softmax
-from fredholm.kernels.kernel import check_heads
+from fredholm.kernels.heads import check_heads
 
 
 @final

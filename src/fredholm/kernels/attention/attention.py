@@ -19,7 +19,8 @@ from torch import Tensor, nn
 from fredholm.domains import Domain
 from fredholm.kernels.attention.rotary import Rotary, check_rotary, turned, turned_after, turned_next
 from fredholm.kernels.attention.scored import CachedScored, Dot, ScoreForm, Softmax, appended, num_cached
-from fredholm.kernels.kernel import HeadProjections, State, check_heads
+from fredholm.kernels.heads import HeadProjections, check_heads
+from fredholm.kernels.kernel import State
 
 
 class DotProductForm(NamedTuple):

@@ -25,15 +25,8 @@ from fredholm.domains import Domain
 from fredholm.domains.checks import values_can_be_read
 from fredholm.kernels.attention.rotary import Rotary, check_rotary, turned, turned_after, turned_next
 from fredholm.kernels.attention.scored import Normalised
-from fredholm.kernels.kernel import (
-    HeadProjections,
-    State,
-    Stateful,
-    check_heads,
-    divided,
-    each_query_head,
-    wide_dtype,
-)
+from fredholm.kernels.heads import HeadProjections, check_heads, each_query_head
+from fredholm.kernels.kernel import State, Stateful, divided, wide_dtype
 
 
 class FeatureMapForm(NamedTuple):

@@ -32,15 +32,8 @@ import torch
 from torch import Tensor
 
 from fredholm.domains import Domain, preceding_counts
-from fredholm.kernels.kernel import (
-    RANGE_OF_EXPONENTIALS,
-    Kernel,
-    State,
-    Stateful,
-    divided,
-    each_query_head,
-    wide_dtype,
-)
+from fredholm.kernels.heads import each_query_head
+from fredholm.kernels.kernel import RANGE_OF_EXPONENTIALS, Kernel, State, Stateful, divided, wide_dtype
 
 
 class ValueMixing(Kernel):

@@ -17,7 +17,8 @@ from torch import Tensor, nn
 
 from fredholm.domains import Domain
 from fredholm.kernels.attention.scored import ValueMixing
-from fredholm.kernels.kernel import State, Stateful, check_heads, wide_dtype
+from fredholm.kernels.heads import check_heads
+from fredholm.kernels.kernel import State, Stateful, wide_dtype
 
 
 class BilinearForm(NamedTuple):

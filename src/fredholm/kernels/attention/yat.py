@@ -42,7 +42,8 @@ from fredholm.kernels.attention.scored import (
     appended,
     num_cached,
 )
-from fredholm.kernels.kernel import HeadProjections, State, at_least_float32, check_heads, wide_dtype
+from fredholm.kernels.heads import HeadProjections, check_heads
+from fredholm.kernels.kernel import State, at_least_float32, wide_dtype
 
 
 def yat(x: Tensor, w: Tensor, b: Tensor | None = None, epsilon: float | Tensor = 1e-3) -> Tensor:

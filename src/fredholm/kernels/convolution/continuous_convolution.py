@@ -33,7 +33,7 @@ from torch import Tensor, nn
 from fredholm._settings import is_count
 from fredholm.domains import Domain, GridBlock
 from fredholm.domains.checks import values_can_be_read
-from fredholm.domains.domain import SPACING
+from fredholm.domains.sequence import SPACING
 from fredholm.kernels.convolution.basis_filter import BasisFilter
 from fredholm.kernels.convolution.kernel_network import KernelActivation, KernelNetwork, WeightNormalised
 from fredholm.kernels.convolution.stationary import check_channels

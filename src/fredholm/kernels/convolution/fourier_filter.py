@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from fredholm._settings import check_count, check_positive
 from fredholm.kernels.convolution.basis_filter import BasisFilter
 from fredholm.kernels.convolution.stationary import check_channels
-from fredholm.kernels.perceptron.mlp import phases
+from fredholm.kernels.fourier_features import phases
 
 
 class FourierFilter(BasisFilter):

@@ -28,14 +28,8 @@ from torch import Tensor
 
 from fredholm.kernels.attention.linear_attention import FeatureMap, elu_plus_one, in_range, own_features
 from fredholm.kernels.attention.scored import Dot
-from fredholm.kernels.kernel import (
-    HeadProjections,
-    State,
-    Stateful,
-    check_heads,
-    divided,
-    each_query_head,
-)
+from fredholm.kernels.heads import HeadProjections, check_heads, each_query_head
+from fredholm.kernels.kernel import State, Stateful, divided
 from fredholm.kernels.neumann.infinite_attention import (
     Discount,
     FrobeniusNorm,

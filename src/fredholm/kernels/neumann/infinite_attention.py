@@ -33,16 +33,8 @@ from fredholm._settings import refuse_idle
 from fredholm.domains import Domain, preceding_counts
 from fredholm.domains.checks import values_can_be_read
 from fredholm.kernels.attention.scored import Score, ValueMixing
-from fredholm.kernels.kernel import (
-    HeadProjections,
-    State,
-    Stateful,
-    at_least_float32,
-    check_heads,
-    divided,
-    each_query_head,
-    wide_dtype,
-)
+from fredholm.kernels.heads import HeadProjections, check_heads, each_query_head
+from fredholm.kernels.kernel import State, Stateful, at_least_float32, divided, wide_dtype
 from fredholm.kernels.solve_each import solve_each
 
 CLOSEST = 1e-6

@@ -26,7 +26,8 @@ from torch import Tensor, nn
 
 from fredholm.domains import Domain
 from fredholm.kernels.attention.scored import ValueMixing
-from fredholm.kernels.kernel import check_heads, divided, wide_dtype
+from fredholm.kernels.heads import check_heads
+from fredholm.kernels.kernel import divided, wide_dtype
 from fredholm.kernels.neumann.infinite_attention import Discount
 
 

@@ -25,15 +25,10 @@ from torch import Tensor, nn
 
 from fredholm.domains import Domain, preceding_counts
 from fredholm.kernels.attention.scored import ValueMixing
-from fredholm.kernels.kernel import Stateful, block_diagonal, split_heads
-from fredholm.kernels.perceptron.mlp import (
-    Activation,
-    activate,
-    check_frequencies,
-    check_sizes,
-    fourier_features,
-    sample_frequencies,
-)
+from fredholm.kernels.fourier_features import fourier_features, sample_frequencies
+from fredholm.kernels.heads import block_diagonal, split_heads
+from fredholm.kernels.kernel import Stateful
+from fredholm.kernels.perceptron.mlp import Activation, activate, check_frequencies, check_sizes
 
 _LIFTED_AT_ONCE = 4096
 

@@ -15,7 +15,7 @@ from fredholm.fields.field import Field
 from fredholm.fields.frames.frame import Frame
 from fredholm.fields.placed import PlacedField
 from fredholm.kernels import Attention, Kernel, LinearAttention
-from fredholm.kernels.perceptron.mlp import fourier_features, sample_frequencies
+from fredholm.kernels.fourier_features import fourier_features, sample_frequencies
 from fredholm.models.fields.framed_samples import FramedSamples, framed_samples
 from fredholm.models.saved_model import SavedModel
 from fredholm.operators import IntegralOperator

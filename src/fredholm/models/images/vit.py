@@ -13,7 +13,7 @@ from fredholm.blocks.residual import ResidualBlock
 from fredholm.blocks.stochastic_depth import linear_schedule
 from fredholm.domains import Domain, Grid, Points, Union
 from fredholm.kernels import Attention
-from fredholm.kernels.kernel import check_heads
+from fredholm.kernels.heads import check_heads
 from fredholm.models.saved_model import SavedModel
 from fredholm.operators import IntegralOperator
 

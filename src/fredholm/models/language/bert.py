@@ -13,7 +13,7 @@ from fredholm.blocks.feed_forward import Activation, FeedForward, activation_mod
 from fredholm.blocks.residual import ResidualBlock
 from fredholm.domains import Sequence
 from fredholm.kernels import Attention
-from fredholm.kernels.kernel import check_heads
+from fredholm.kernels.heads import check_heads
 from fredholm.models.saved_model import SavedModel
 from fredholm.operators import IntegralOperator
 

@@ -11,7 +11,7 @@ from fredholm.blocks.feed_forward import Activation, GatedFeedForward, activatio
 from fredholm.blocks.residual import ResidualBlock
 from fredholm.kernels import Attention, Rotary
 from fredholm.kernels.attention.rotary import check_rotary
-from fredholm.kernels.kernel import check_heads
+from fredholm.kernels.heads import check_heads
 from fredholm.models.language.decoder import Decoder
 from fredholm.models.language.language_model import LanguageModel
 from fredholm.operators import IntegralOperator

@@ -2,10 +2,9 @@
 
 from .csv_file import read_csv
 from .field_set import FieldSet, Samples
-from .image_fields import image_fields
 from .neuralop import Problem, neuralop
 from .npz_file import functions_of_arrays, read_npz
-from .open import open_fields, open_functions, read_fields, read_functions
+from .open import image_fields, open_fields, open_functions, read_fields, read_functions
 
 __all__ = [
     "FieldSet",

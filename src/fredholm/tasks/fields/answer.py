@@ -1,8 +1,8 @@
-"""What is asked of predicted fields: places, and what their values are written and drawn as."""
+"""What is asked of predicted fields: places, and what their values are written, shown and drawn as."""
 
 import importlib.util
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -14,6 +14,7 @@ from torch import Tensor
 
 from fredholm.tasks.outputs import Outputs
 from fredholm.tasks.prediction import Prediction
+from fredholm.tasks.shown import Shown, View, function_view, joined_curves
 
 from .field_set import FieldSet
 from .open import read_places
@@ -128,6 +129,23 @@ def answered(
             told = [row | {"far": "far" if far else ""} for row, far in zip(told, one.is_far.tolist(), strict=True)]
         rows += [Prediction(file, row) for row in told]
     return rows
+
+
+def shown_function(part: FieldSet, seen: View, channel: int, tell: Callable[[Tensor], Tensor] | None = None) -> Shown:
+    """One function as a person sees it: what is seen of it, one channel of the truth, and what is told there.
+
+    Args:
+        part: the function, alone.
+        seen: what is shown of it.
+        channel: of the truth.
+        tell: from places `(N, s)` to what a model tells there, `(N, m)`; None: there is none.
+    """
+    exists, unit = part.targets.exists[0], part.target_channels[channel]
+    pos, truth = part.targets.pos[0, exists], part.targets.values[0, exists, channel]
+    views = (seen, function_view(pos, truth, "truth", unit, "truth"))
+    if tell is not None:
+        views = (*views, function_view(pos, tell(pos)[:, channel], "answer", unit, "answer"))
+    return Shown(name=part.names[0], views=joined_curves(views))
 
 
 def npz_of(found: Sequence[Evaluated], coordinates: Sequence[str], channels: Sequence[str]) -> bytes:

@@ -1,7 +1,7 @@
-"""Batches of sampled functions: which samples are drawn, and what stands for their values."""
+"""Batches of sampled functions: which samples are drawn, what stands for their values, and how they are moved."""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple, final
+from typing import Literal, NamedTuple, final
 
 import torch
 from torch import Tensor
@@ -10,12 +10,42 @@ from fredholm.tasks.task import Batch
 
 from .field_set import Samples
 
+Symmetry = Literal["mirror", "exchange"]
+"""A motion of the unit box: along any axis, or an exchange of axes."""
 
-def standardise(samples: Samples, mean: Tensor, deviation: Tensor) -> Batch:
-    """`pos`, `values` of mean 0 and deviation 1, and `mask`."""
-    exists = samples.exists
-    values = torch.where(exists[..., None], (samples.values - mean) / deviation, 0.0)
-    return {"pos": samples.pos, "values": values, "mask": exists}
+
+@final
+class Scale:
+    """The mean and the deviation of each of m channels, by which networks see and tell values.
+
+    Values may be those of several steps, one after the other, each of m channels.
+
+    Args:
+        mean, deviation: one number a channel.
+    """
+
+    def __init__(self, mean: Sequence[float], deviation: Sequence[float]) -> None:
+        self.mean, self.deviation = torch.tensor(mean), torch.tensor(deviation)
+
+    def standardised(self, values: Tensor) -> Tensor:
+        """Values `(..., T·m)` in the data's unit, with mean 0 and deviation 1."""
+        mean, deviation = self._like(values)
+        return (values - mean) / deviation
+
+    def in_unit(self, values: Tensor) -> Tensor:
+        """Standardised values `(..., T·m)`, in the data's unit."""
+        mean, deviation = self._like(values)
+        return values * deviation + mean
+
+    def batch(self, samples: Samples) -> Batch:
+        """`pos`, standardised `values`, 0 where no sample is, and `mask`."""
+        exists = samples.exists
+        values = torch.where(exists[..., None], self.standardised(samples.values), 0.0)
+        return {"pos": samples.pos, "values": values, "mask": exists}
+
+    def _like(self, values: Tensor) -> tuple[Tensor, Tensor]:
+        steps = values.shape[-1] // len(self.mean)
+        return self.mean.to(values.device).repeat(steps), self.deviation.to(values.device).repeat(steps)
 
 
 @final
@@ -55,7 +85,55 @@ def draw_samples(samples: Samples, count: int | None, generator: torch.Generator
     return Samples(pos, values, None if samples.mask is None else samples.mask.take_along_dim(chosen, 1))
 
 
-def joined(parts: Sequence[Samples]) -> Samples:
-    """Several sets of samples as one, all with as many places."""
-    masks = None if all(part.mask is None for part in parts) else torch.cat([part.exists for part in parts])
-    return Samples(torch.cat([part.pos for part in parts]), torch.cat([part.values for part in parts]), masks)
+def draw_each(samples: Samples, count: int | None, seeds: Sequence[int]) -> Samples:
+    """Likewise, of each function by a seed of its own: the same whatever functions are beside it."""
+    if count is None or count >= samples.pos.shape[1]:
+        return samples
+    drawn = [
+        draw_samples(samples.select(torch.tensor([i])), count, torch.Generator().manual_seed(seed))
+        for i, seed in enumerate(seeds)
+    ]
+    mask = None if samples.mask is None else torch.cat([part.exists for part in drawn])
+    return Samples(torch.cat([part.pos for part in drawn]), torch.cat([part.values for part in drawn]), mask)
+
+
+def draw_times(given: Samples, wanted: Samples, steps: int, generator: torch.Generator) -> tuple[Samples, Samples]:
+    """Of each trajectory a state, drawn at random, and so many next ones."""
+    channels = given.num_channels
+    states = torch.cat([given.values, wanted.values], dim=-1).unflatten(-1, (-1, channels))
+    first = torch.randint(states.shape[2] - steps, (len(states),), generator=generator)
+    index = (first[:, None] + torch.arange(steps + 1))[:, None, :, None]
+    taken = states.take_along_dim(index, dim=2)
+    return given.with_values(taken[:, :, 0]), wanted.with_values(taken[:, :, 1:].flatten(2))
+
+
+def moved(batch: Batch, symmetries: Sequence[Symmetry], generator: torch.Generator) -> Batch:
+    """A batch in the unit box, what is shown and what is wanted, after one of the motions, drawn at random."""
+    if not symmetries:
+        return batch
+    axes = batch["pos"].shape[-1]
+    is_mirrored, order = torch.zeros(axes, dtype=torch.bool), torch.arange(axes)
+    if "mirror" in symmetries:
+        is_mirrored = torch.rand(axes, generator=generator) < 0.5
+    if "exchange" in symmetries:
+        order = torch.randperm(axes, generator=generator)
+    found = dict(batch)
+    for name in ("", "wanted_"):
+        pos = torch.where(is_mirrored, 1 - batch[f"{name}pos"], batch[f"{name}pos"])[..., order]
+        parts = {"pos": pos, **{part: batch[f"{name}{part}"] for part in ("values", "mask")}}
+        # points come in the order of a grid again, if they are one
+        sorted_by = row_major(pos)
+        found |= {f"{name}{part}": tensor.take_along_dim(_like(sorted_by, tensor), 1) for part, tensor in parts.items()}
+    return found
+
+
+def row_major(pos: Tensor) -> Tensor:
+    """The order of points `(B, N, s)` by their first coordinate, then by the second and so on: `(B, N)`."""
+    order = torch.arange(pos.shape[1]).expand(pos.shape[:2])
+    for axis in reversed(range(pos.shape[2])):
+        order = order.take_along_dim(pos[..., axis].take_along_dim(order, 1).argsort(dim=1, stable=True), 1)
+    return order
+
+
+def _like(index: Tensor, tensor: Tensor) -> Tensor:
+    return index if tensor.ndim == 2 else index[..., None]

@@ -5,7 +5,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, final, get_args
+from typing import TYPE_CHECKING, ClassVar, Literal, final, get_args
 
 import torch
 from torch import Tensor, nn
@@ -13,8 +13,17 @@ from torch import Tensor, nn
 from fredholm._settings import filled, refuse_idle
 from fredholm.domains import Points
 from fredholm.fields.field import Field
+from fredholm.fields.frames.affine import Affine
+from fredholm.fields.frames.diagonal import Diagonal
 from fredholm.fields.frames.frame import Frame
+from fredholm.fields.frames.identity import Identity
+from fredholm.fields.frames.isotropic import Isotropic
+from fredholm.fields.frames.periodic import Periodic
+from fredholm.fields.frames.rotational import Rotational
+from fredholm.fields.free_sinusoidal import FreeSinusoidalField
 from fredholm.fields.placed import PlacedField, refine
+from fredholm.fields.sinusoidal import SinusoidalField
+from fredholm.fields.siren import SIREN
 from fredholm.fields.splined import splined
 from fredholm.models.fields.neural_field import FieldOperator
 from fredholm.models.stack import Stack
@@ -24,20 +33,22 @@ from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.outputs import PICTURES
 from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.schedule import DEPTH, Preset, schedule_for, width_for
-from fredholm.tasks.shown import Shown, device_of, function_view, joined_curves
+from fredholm.tasks.shown import Shown, device_of, function_view
 from fredholm.tasks.splits.splits import HeldOut, Splits
 from fredholm.tasks.splits.splitting import divided
 from fredholm.tasks.task import Batch, Objective, SplitTask, Suited, Task, Trained
-from fredholm.tasks.tensor_form import BATCH, Axis, OpenAxis, Sizes, Slot, TensorForm, first_of_each
+from fredholm.tasks.tensor_form import Sizes, TensorForm, first_of_each
 
-from .answer import Answer, Evaluated, answered, places
-from .batches import draw_samples, joined, moments, standardise
-from .by_name import FieldName, FrameName, field_by_name, frame_by_name
+from .answer import Answer, Evaluated, answered, places, shown_function
+from .batches import Scale, draw_each, draw_samples, moments
 from .open import FIELD_TABLES
+from .tensor_forms import form_of_samples
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
 
+FrameName = Literal["identity", "isotropic", "diagonal", "affine", "rotational", "periodic"]
+FieldName = Literal["siren", "sinusoidal", "free_sinusoidal"]
 SMOOTHINGS = (0.0, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
 """Of splines, from which the training functions choose."""
 TRIED = 32
@@ -224,11 +235,29 @@ class FieldLearning(SplitTask[FieldSet]):
 
         def build_frame(self) -> Frame:
             """The frame of that name."""
-            return frame_by_name(self.frame, proper=self.proper, average=self.average)
+            match self.frame:
+                case "identity":
+                    return Identity()
+                case "isotropic":
+                    return Isotropic()
+                case "diagonal":
+                    return Diagonal()
+                case "periodic":
+                    return Periodic()
+                case "affine":
+                    return Affine(proper=self.proper, average=self.average)
+                case "rotational":
+                    return Rotational(proper=self.proper, average=self.average)
 
         def build_field(self, pos_dim: int, out_dim: int) -> Field:
             """The field of that name, on the coordinates that the frame gives."""
-            return field_by_name(self.field, pos_dim, out_dim, width=self.width, depth=self.depth, omega_0=self.omega_0)
+            match self.field:
+                case "siren":
+                    return SIREN(pos_dim, out_dim, width=self.width, depth=self.depth, omega_0=self.omega_0)
+                case "sinusoidal":
+                    return SinusoidalField(pos_dim, out_dim, num_terms=self.width, sigma=self.omega_0)
+                case "free_sinusoidal":
+                    return FreeSinusoidalField(pos_dim, out_dim, num_terms=self.width, sigma=self.omega_0)
 
     def __init__(self, config: Config, facts: Facts | None = None) -> None:
         self.config = config
@@ -236,10 +265,8 @@ class FieldLearning(SplitTask[FieldSet]):
         for name, is_asked in (("refine_steps", config.refine_steps > 0), ("spline", config.spline is not None)):
             if is_asked and self._facts.wants_others:
                 raise ValueError(f"{name} fits fields to what is shown; these data want other functions; leave it out")
-        self._scale = tuple(torch.tensor(values) for values in (self._facts.mean, self._facts.deviation))
-        self._target_scale = tuple(
-            torch.tensor(values) for values in (self._facts.target_mean, self._facts.target_deviation)
-        )
+        self._scale = Scale(self._facts.mean, self._facts.deviation)
+        self._target_scale = Scale(self._facts.target_mean, self._facts.target_deviation)
 
     @property
     def facts(self) -> Facts:
@@ -279,22 +306,16 @@ class FieldLearning(SplitTask[FieldSet]):
 
     def held_out_batch(self, split: HeldOut, indices: Tensor) -> Batch:
         """Likewise of a held-out split; what is shown of a function is drawn once and for all, and all is wanted."""
-        part, shown = self.held_out(split).select(indices), self.config.shown
-        if shown is None or shown >= part.given.pos.shape[1]:
-            return self._batch(part.given, part.targets)
+        part = self.held_out(split).select(indices)
         seeds = [1_000_003 * self.config.shown_seed + index for index in indices.tolist()]
-        drawn = [
-            draw_samples(part.given.select(torch.tensor([i])), shown, torch.Generator().manual_seed(seed))
-            for i, seed in enumerate(seeds)
-        ]
-        return self._batch(joined(drawn), part.targets)
+        return self._batch(draw_each(part.given, self.config.shown, seeds), part.targets)
 
     def _batch(self, shown: Samples, wanted: Samples) -> Batch:
-        standardised = standardise(wanted, *self._target_scale)
-        return self._shown(shown) | {f"wanted_{name}": tensor for name, tensor in standardised.items()}
+        told = self._target_scale.batch(wanted)
+        return self._shown(shown) | {f"wanted_{name}": tensor for name, tensor in told.items()}
 
     def _shown(self, samples: Samples) -> Batch:
-        batch = standardise(samples, *self._scale)
+        batch = self._scale.batch(samples)
         if self.config.weigh_frame:
             batch["frame_weights"] = torch.where(batch["mask"], samples.values.norm(dim=-1), 0.0)
         return batch
@@ -302,21 +323,14 @@ class FieldLearning(SplitTask[FieldSet]):
     @torch.no_grad()
     def shown_example(self, split: HeldOut, index: int, model: nn.Module | None = None) -> Shown:
         """See `Task.shown_example`: of the first channel what is shown, the truth, and what the model tells there."""
-        at, facts = torch.tensor([index]), self._facts
+        at = torch.tensor([index])
         part, batch = self.held_out(split).select(at), self.held_out_batch(split, at)
-        mean, deviation = self._scale
-        given = (batch["values"] * deviation + mean)[0, batch["mask"][0], 0]
-        exists, unit = part.targets.exists[0], facts.target_channels[0]
-        pos, truth = part.targets.pos[0, exists], part.targets.values[0, exists, 0]
-        views = (
-            function_view(batch["pos"][0, batch["mask"][0]].double(), given, "seen", facts.channels[0], "seen"),
-            function_view(pos, truth, "truth", unit, "truth"),
-        )
-        if model is not None:
-            shown = {name: tensor.to(device_of(model)) for name, tensor in batch.items()}
-            told = self._evaluated(model, shown, part, [pos])[0].values[:, 0]
-            views = (*views, function_view(pos, told, "answer", unit, "answer"))
-        return Shown(name=part.names[0], views=joined_curves(views))
+        pos, values = (each[0, batch["mask"][0]] for each in (batch["pos"], self._scale.in_unit(batch["values"])))
+        seen = function_view(pos.double(), values[:, 0], "seen", self._facts.channels[0], "seen")
+        if model is None:
+            return shown_function(part, seen, 0)
+        shown = {name: tensor.to(device_of(model)) for name, tensor in batch.items()}
+        return shown_function(part, seen, 0, lambda pos: self._evaluated(model, shown, part, [pos])[0].values)
 
     def num_targets(self, batch: Batch) -> int:
         """One per function."""
@@ -387,9 +401,8 @@ class FieldLearning(SplitTask[FieldSet]):
         """Adds a batch of `held_out_batch` to the metrics."""
         found = self._refined(model, batch)(batch["wanted_pos"]).float()
         metrics["loss"].update(self._errors(found, batch))
-        mean, deviation = (part.to(found) for part in self._target_scale)
-        exists = batch["wanted_mask"][..., None]
-        wanted = torch.where(exists, batch["wanted_values"] * deviation + mean, 0.0).flatten(1).norm(dim=1)
+        exists, deviation = batch["wanted_mask"][..., None], self._target_scale.deviation.to(found)
+        wanted = torch.where(exists, self._target_scale.in_unit(batch["wanted_values"]), 0.0).flatten(1).norm(dim=1)
         error = torch.where(exists, (found - batch["wanted_values"]) * deviation, 0.0).flatten(1).norm(dim=1)
         zero = (exists * deviation).flatten(1).norm(dim=1)
         metrics["relative_error"].update(error / torch.where(wanted > 0, wanted, zero))
@@ -404,41 +417,28 @@ class FieldLearning(SplitTask[FieldSet]):
             )
 
         def call(model: nn.Module, pos: Tensor, values: Tensor, exists: Tensor, places: Tensor) -> Tensor:
-            mean, deviation, told_mean, told_deviation = (
-                part.to(values.device) for part in (*self._scale, *self._target_scale)
-            )
-            batch = {"pos": pos, "values": torch.where(exists[..., None], (values - mean) / deviation, 0.0)}
+            batch = {"pos": pos, "values": torch.where(exists[..., None], self._scale.standardised(values), 0.0)}
             batch["mask"] = exists
             if config.weigh_frame:
                 batch["frame_weights"] = torch.where(exists, values.norm(dim=-1), 0.0)
-            return self._refined(model, batch)(places).float() * told_deviation + told_mean
+            return self._target_scale.in_unit(self._refined(model, batch)(places).float())
 
         def draw(sizes: Sizes, generator: torch.Generator) -> tuple[Tensor, ...]:
             batch, count, asked, axes = sizes["batch"], sizes["samples"], sizes["places"], len(facts.coordinates)
-            mean, deviation = self._scale
             pos = torch.randn(batch, count, axes, generator=generator, dtype=torch.float64)
-            values = mean + deviation * torch.randn(batch, count, len(mean), generator=generator)
+            values = self._scale.in_unit(torch.randn(batch, count, len(facts.channels), generator=generator))
             places = torch.randn(batch, asked, axes, generator=generator, dtype=torch.float64) / 2
             exists = first_of_each(batch, count)
             return torch.where(exists[..., None], pos, 0.0), values, exists, places
 
-        samples, places, told = Axis("samples"), Axis("places"), ", ".join(facts.coordinates)
-        along, channels = Axis("coordinates", len(facts.coordinates)), Axis("channels", len(facts.channels))
-        of_samples = f"{', '.join(facts.channels)} of each sample, in the unit of the data"
-        of_places = f"{', '.join(facts.target_channels)} at each place, in the unit of the data"
-        return TensorForm(
-            model=model,
-            call=call,
-            inputs=(
-                Slot("pos", (BATCH, samples, along), f"{told} of each sample, in the unit of the data"),
-                Slot("values", (BATCH, samples, channels), of_samples),
-                Slot("exists", (BATCH, samples), "which samples a function has; the others come last"),
-                Slot("places", (BATCH, places, along), f"{told} of each place that is asked"),
-            ),
-            output=Slot("answers", (BATCH, places, Axis("told", len(facts.target_channels))), of_places),
-            draw=draw,
-            open_axes={"samples": OpenAxis(24, 31, 64), "places": OpenAxis(10, 13, 64)},
-            names={"told": facts.target_channels},
+        return form_of_samples(
+            model,
+            call,
+            draw,
+            coordinates=facts.coordinates,
+            channels=facts.channels,
+            told=facts.target_channels,
+            about=f"{', '.join(facts.target_channels)} at each place, in the unit of the data",
         )
 
     def _predictions(self, model: nn.Module, inputs: Inputs, device: torch.device) -> list[Prediction]:
@@ -471,8 +471,7 @@ class FieldLearning(SplitTask[FieldSet]):
         longest = max(len(pos) for pos in asked)
         pos = torch.stack([torch.cat([pos, pos[:1].expand(longest - len(pos), -1)]) for pos in asked])
         values, is_far = placed.sample(pos.to(batch["pos"].device))
-        mean, deviation = self._target_scale
-        values = values.float().cpu() * deviation + mean
+        values = self._target_scale.in_unit(values.float().cpu())
         return [
             Evaluated(name, own, values[i, : len(own)], is_far[i, : len(own)].cpu())
             for i, (name, own) in enumerate(zip(part.names, asked, strict=True))

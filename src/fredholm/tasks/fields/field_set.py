@@ -1,6 +1,6 @@
 """Samples of functions: the frozen value that every reader gives."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar, Self, final
@@ -229,6 +229,14 @@ class FieldSet(Divisible):
         for indices in torch.arange(len(self)).split(max(1, CHUNK // size)):
             yield self.select(indices)
 
+    def states(self) -> Samples:
+        """Of trajectories the states at all times, as functions of their own."""
+        times = self.num_steps + 1
+        states = torch.cat([self.given.values, self.targets.values], dim=-1)
+        states = states.unflatten(-1, (times, -1)).movedim(2, 0).flatten(0, 1)
+        mask = None if self.given.mask is None else self.given.mask.repeat(times, 1)
+        return Samples(self.given.pos.repeat(times, 1, 1), states, mask)
+
     def select(self, indices: Tensor) -> Self:
         """Some of the functions, int64 `(B,)`, in this order."""
         return type(self)(
@@ -264,3 +272,19 @@ def pack(pos: list[Tensor], values: list[Tensor], coordinates: int, channels: in
         all_pos[i, : len(own_pos)], all_values[i, : len(own_pos)] = own_pos, own_values
         mask[i, : len(own_pos)] = True
     return Samples(all_pos, all_values, None if bool(mask.all()) else mask)
+
+
+def refuse_doubles(samples: Samples, names: Sequence[str], what: str) -> None:
+    """Raises ValueError where two samples of a function lie at one place, in the name of the first such function."""
+    is_shared = samples.mask is None and samples.pos.stride(0) == 0
+    count = 1 if is_shared else len(samples.pos)
+    for i in range(min(count, len(samples.pos))):
+        index = torch.arange(samples.pos.shape[1]) if samples.mask is None else samples.mask[i].nonzero()[:, 0]
+        pos = samples.pos[i, index]
+        place, times = (pos + 0.0).unique(dim=0, return_inverse=True, return_counts=True)[1:]
+        twice = (times[place] > 1).nonzero()[:, 0]
+        if len(twice):
+            pair = [int(index[n]) + 1 for n in (place == place[twice[0]]).nonzero()[:2, 0]]
+            raise ValueError(
+                f"{names[i]}: {what} {pair[0]} and {pair[1]} lie at one place; a function has one value there"
+            )

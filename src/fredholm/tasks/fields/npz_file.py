@@ -11,9 +11,9 @@ from torch import Tensor
 
 from fredholm.domains import Grid
 from fredholm.tasks.files.cache import LARGE
-from fredholm.tasks.files.mapped import Rows, arrays_of_files, is_mapped
-from fredholm.tasks.files.npz_arrays import array_names, arrays_of_splits, load_arrays, split_of_rows
-from fredholm.tasks.splits.split_files import Split, find_split_files
+from fredholm.tasks.files.mapped import Rows, arrays_of_each_split, is_mapped
+from fredholm.tasks.files.npz_arrays import arrays_of_splits, load_arrays, split_of_rows
+from fredholm.tasks.splits.split_files import Split
 from fredholm.tasks.splits.split_marks import SplitMarks, marks_of_arrays
 from fredholm.tasks.splits.splits import Splits
 
@@ -68,20 +68,18 @@ def read_npz_shards(folder: Path) -> FieldSet | Splits[FieldSet]:
     Raises:
         ValueError: what `read_npz` refuses, or files do not fit together.
     """
-    found = find_split_files(folder, (".npz",), what="file of functions", example=".npz", may_be_alone=True)
     parts: dict[Split, FieldSet] = {}
-    for split, files in (found.by_split or {"train": found.unsplit}).items():
-        names = [name for name in ROWS if name in array_names(files[0])]
-        rows, arrays = arrays_of_files(files, rows=names, shared=SHARED)
+    splits = arrays_of_each_split(folder, what="file of functions", rows=ROWS, shared=SHARED, may_lack=True)
+    for split, rows, arrays in splits:
         try:
             if "offsets" in arrays:
                 raise ValueError("has offsets, which are of one file; give each function a row, on points of all")
-            parts[split] = functions_of_arrays(arrays, "", dict(zip(names, rows, strict=True)))
-            if not found.by_split:
-                whole = parts[split]
-                return Splits.of_rows(whole, split_of_rows(arrays, len(whole), is_test=("is_test",)))
+            found = functions_of_arrays(arrays, "", rows)
+            if split is None:
+                return Splits.of_rows(found, split_of_rows(arrays, len(found), is_test=("is_test",)))
         except ValueError as error:
-            raise ValueError(f"{folder}, {split}: {error}") from error
+            raise ValueError(f"{folder}, {split or 'train'}: {error}") from error
+        parts[split] = found
     return Splits(parts["train"], parts.get("test"), parts.get("valid"))
 
 

@@ -9,23 +9,27 @@ import torch
 from torch import Tensor
 
 from fredholm._settings import refuse_idle
+from fredholm.domains import Grid
 from fredholm.tasks.files.arrow_table import PARQUET
 from fredholm.tasks.files.data_files import user_path
 from fredholm.tasks.files.npz_arrays import ARRAY_SUFFIXES, array_names, load_arrays
 from fredholm.tasks.files.parts import part_of, refuse_part
 from fredholm.tasks.files.read_errors import reads_data
-from fredholm.tasks.images import open_images
+from fredholm.tasks.images import ImageDataset, open_images
 from fredholm.tasks.splits.split_files import Split
 from fredholm.tasks.splits.splits import Splits
 
 from .csv_file import read_csv
-from .field_set import FieldSet
-from .image_fields import image_fields
+from .field_set import FieldSet, Samples
 from .neuralop import Problem, is_neuralop, neuralop
 from .npz_file import ROWS, read_npz, read_npz_shards
 
 FIELD_TABLES = (".csv", ".csv.gz", PARQUET)
 """How the names of tables of samples end."""
+ALONG_ROWS = ("y", "x")
+"""Coordinates of images: down and to the right, from 0 to 1, as rows and columns run."""
+CHUNK = 4096
+"""Images that are read at a time."""
 
 
 @reads_data
@@ -267,3 +271,25 @@ def _has_shards(path: Path) -> bool:
 
 def _holds_images(path: Path) -> bool:
     return path.suffix == ".npz" and "x_train" in array_names(path)
+
+
+def image_fields(images: Splits[ImageDataset]) -> Splits[FieldSet]:
+    """Images as functions of the plane: brightness from 0 to 1 at the centres of the pixels; labels are left out."""
+    train, test, valid = (
+        None if part is None else _sampled(part) for part in (images.train, images.test, images.valid)
+    )
+    assert train is not None
+    return Splits(train, test, valid, is_given=images.is_given)
+
+
+def _sampled(images: ImageDataset) -> FieldSet:
+    n, (height, width) = len(images), images.image_size
+    values = torch.empty(n, height * width, images.channels)
+    for indices in torch.arange(n).split(CHUNK):
+        values[indices] = images.images(indices).flatten(2).mT.float() / 255
+    return FieldSet(
+        given=Samples(Grid(height, width).pos.expand(n, -1, -1), values, None),
+        coordinates=ALONG_ROWS,
+        channels=("grey",) if images.channels == 1 else ("red", "green", "blue"),
+        names=tuple(images.name(i) for i in range(n)),
+    )

@@ -1,18 +1,17 @@
 """Learning operators: maps from functions to functions."""
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal, Self, final, get_args
+from typing import TYPE_CHECKING, ClassVar, Self, final, get_args
 
 import torch
 from torch import Tensor, nn
 
 from fredholm._settings import check_count, filled, refuse_idle
-from fredholm.domains import Domain, Grid, Points, domain_of, whole_grid
-from fredholm.encoders.function import Function, FunctionBatch, interpolate
+from fredholm.encoders.function import Function
 from fredholm.models.field_model import FieldModel
 from fredholm.models.fields.neural_operator import NeuralOperator
 from fredholm.models.itnet import ITNet
@@ -25,7 +24,7 @@ from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.outputs import PICTURES
 from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.schedule import Preset, schedule_for, width_for
-from fredholm.tasks.shown import Shown, device_of, function_view, joined_curves
+from fredholm.tasks.shown import Shown, device_of, function_view
 from fredholm.tasks.splits.split_files import SPLITS
 from fredholm.tasks.splits.split_marks import SplitMarks
 from fredholm.tasks.splits.splits import HeldOut, Splits
@@ -41,36 +40,24 @@ from fredholm.tasks.task import (
     meanings_of_head,
     meanings_of_inputs,
 )
-from fredholm.tasks.tensor_form import BATCH, Axis, OpenAxis, Sizes, Slot, TensorForm, first_of_each
+from fredholm.tasks.tensor_form import Sizes, TensorForm, first_of_each
 
-from .answer import Answer, Compared, Evaluated, answered, draw_comparison, places
-from .batches import draw_samples, joined, moments
+from .answer import Answer, Compared, Evaluated, answered, draw_comparison, places, shown_function
+from .batches import Scale, Symmetry, draw_each, draw_samples, draw_times, moments, moved
+from .field_set import refuse_doubles
 from .open import FIELD_TABLES, is_function_folder
+from .preparation import Preparation
+from .relative_error import Loss, relative_errors
+from .tensor_forms import form_of_samples, form_on_grid
+from .unit_box import UnitBox, UnitGrid, grid_of, seem_to_repeat
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
 
-Loss = Literal["l2", "h1"]
-Symmetry = Literal["mirror", "exchange"]
 WAVES: dict[Preset, tuple[int, int, int]] = {"small": (16, 6, 4), "base": (24, 8, 5)}
 """Highest frequencies of spectral kernels on a line, in the plane, and in space."""
-LEAST_SIDE = 8
-"""Points along an axis, from which it is told whether functions repeat."""
-TRIED = 1024
-"""Functions, at most, by which that is told."""
 DRAWN = 8
 """Functions in the picture of a comparison."""
-
-
-@final
-@dataclass(frozen=True)
-class UnitGrid:
-    """A regular grid of the unit box."""
-
-    shape: tuple[int, ...]
-    spacing: tuple[float, ...]
-    origin: tuple[float, ...]
-    """Its first point."""
 
 
 @final
@@ -267,9 +254,13 @@ class OperatorLearning(DividedTask[FieldSet]):
         if self._facts.grid is None:
             scattered = "functions that share places which are no grid, and are taken there"
             refuse_idle("", type(config), scattered, "leave it out", fill_in=config.fill_in)
-        self._scale = tuple(torch.tensor(values) for values in (self._facts.mean, self._facts.deviation))
-        self._target_scale = tuple(
-            torch.tensor(values) for values in (self._facts.target_mean, self._facts.target_deviation)
+        self.preparation = Preparation(
+            box=UnitBox(self._facts.origin, self._facts.extent),
+            scale=Scale(self._facts.mean, self._facts.deviation),
+            target_scale=Scale(self._facts.target_mean, self._facts.target_deviation),
+            num_steps=self._facts.num_steps,
+            grid=self._facts.grid if config.fill_in else None,
+            is_periodic=config.is_periodic,
         )
 
     @property
@@ -279,30 +270,8 @@ class OperatorLearning(DividedTask[FieldSet]):
 
     @property
     def repeats(self) -> bool:
-        """Whether the training functions seem to repeat beyond the unit box, which a grid must then tile.
-
-        Across each border of the box they change by at most twice as much as between neighbours (root mean square),
-        and at the border they differ from each other at least half as much as elsewhere: those that are all 0 there do
-        not repeat.
-        """
-        train, facts = self.splits.train, self._facts
-        some = train.select(torch.arange(min(len(train), TRIED)))
-
-        def placed(pos: Tensor) -> Tensor:
-            return (pos - pos.new_tensor(facts.origin)) / facts.extent
-
-        for samples in (some.given, some.targets):
-            grid = _grid_of(samples, placed, is_periodic=True) if samples.share_places else None
-            if grid is None or min(grid.shape) < LEAST_SIDE:
-                return False
-            values = samples.values.mT.unflatten(-1, grid.shape)
-            spread = values.std(0).square().mean()
-            for axis in range(2, values.ndim):
-                ends = values.index_select(axis, torch.tensor([0, grid.shape[axis - 2] - 1]))
-                jump = ends.diff(dim=axis).square().mean()
-                if jump > 4 * values.diff(dim=axis).square().mean() or ends.std(0).square().mean() < 0.25 * spread:
-                    return False
-        return True
+        """Whether the training functions seem to repeat beyond the unit box; see `seem_to_repeat`."""
+        return seem_to_repeat(self.splits.train, self.preparation.box)
 
     @cached_property
     def _functions(self) -> Splits[FieldSet] | FieldSet:
@@ -384,91 +353,19 @@ class OperatorLearning(DividedTask[FieldSet]):
         config, part = self.config, self.splits.train.select(indices)
         given, wanted = part.given, part.targets
         if part.num_steps > 1:
-            given, wanted = self._from_some_time(given, wanted, generator)
+            given, wanted = draw_times(given, wanted, config.unroll, generator)
         share = config.shown
         if config.least_shown is not None:
             share -= (share - config.least_shown) * float(torch.rand((), generator=generator))
         shown = draw_samples(given, _count(share, given), generator)
-        batch = self._batch(shown, draw_samples(wanted, config.wanted, generator))
-        return self._moved(batch, generator)
+        batch = self.preparation.batch(shown, draw_samples(wanted, config.wanted, generator))
+        return moved(batch, config.symmetries, generator)
 
     def held_out_batch(self, split: HeldOut, indices: Tensor) -> Batch:
         """Likewise of a held-out split; what is shown is drawn once and for all, and all steps are wanted."""
-        part, share = self.held_out(split).select(indices), self.config.shown
-        if share == 1:
-            return self._batch(part.given, part.targets)
-        drawn = [
-            draw_samples(one, _count(share, one), torch.Generator().manual_seed(index))
-            for index in indices.tolist()
-            for one in (self.held_out(split).given.select(torch.tensor([index])),)
-        ]
-        return self._batch(joined(drawn), part.targets)
-
-    def _from_some_time(self, given: Samples, wanted: Samples, generator: torch.Generator) -> tuple[Samples, Samples]:
-        """Of each trajectory a state, drawn at random, and the next ones."""
-        channels, unroll = given.values.shape[-1], self.config.unroll
-        states = torch.cat([given.values, wanted.values], dim=-1).unflatten(-1, (-1, channels))
-        first = torch.randint(states.shape[2] - unroll, (len(states),), generator=generator)
-        index = (first[:, None] + torch.arange(unroll + 1))[:, None, :, None]
-        taken = states.take_along_dim(index, dim=2)
-        return given.with_values(taken[:, :, 0]), wanted.with_values(taken[:, :, 1:].flatten(2))
-
-    def _batch(self, shown: Samples, wanted: Samples) -> Batch:
-        mean, deviation = self._target_scale
-        exists, steps = wanted.exists, wanted.values.shape[-1] // len(mean)
-        values = (wanted.values - mean.repeat(steps)) / deviation.repeat(steps)
-        return self._shown(shown) | {
-            "wanted_pos": self._placed(wanted.pos),
-            "wanted_values": torch.where(exists[..., None], values, 0.0),
-            "wanted_mask": exists,
-        }
-
-    def _shown(self, samples: Samples) -> Batch:
-        mean, deviation = self._scale
-        values = torch.where(samples.exists[..., None], (samples.values - mean) / deviation, 0.0)
-        shown = {"pos": self._placed(samples.pos), "values": values, "mask": samples.exists}
-        return self._filled_in(shown) if self.config.fill_in else shown
-
-    def _grid(self, grid: UnitGrid) -> Grid:
-        return Grid(*grid.shape, spacing=grid.spacing, origin=grid.origin, periodic=self.config.is_periodic)
-
-    def _filled_in(self, shown: Batch) -> Batch:
-        """What is shown, on a grid: its own, or that of the training split."""
-        domain, grid = self._domain(shown["pos"], shown["mask"]), self._facts.grid
-        if grid is None or (domain.mask is None and whole_grid(domain) is not None):
-            return shown
-        onto = self._grid(grid)
-        values = interpolate(FunctionBatch(shown["values"], domain), onto)
-        return {
-            "pos": onto.pos.expand(len(values), -1, -1),
-            "values": values,
-            "mask": torch.ones(values.shape[:2], dtype=torch.bool),
-        }
-
-    def _placed(self, pos: Tensor) -> Tensor:
-        """Positions of the data in the unit box."""
-        return (pos - pos.new_tensor(self._facts.origin)) / self._facts.extent
-
-    def _moved(self, batch: Batch, generator: torch.Generator) -> Batch:
-        """The batch after one of the symmetries."""
-        if not self.config.symmetries:
-            return batch
-        axes = batch["pos"].shape[-1]
-        is_mirrored, order = torch.zeros(axes, dtype=torch.bool), torch.arange(axes)
-        if "mirror" in self.config.symmetries:
-            is_mirrored = torch.rand(axes, generator=generator) < 0.5
-        if "exchange" in self.config.symmetries:
-            order = torch.randperm(axes, generator=generator)
-        moved = dict(batch)
-        for name in ("", "wanted_"):
-            pos = torch.where(is_mirrored, 1 - batch[f"{name}pos"], batch[f"{name}pos"])[..., order]
-            parts = {"pos": pos, **{part: batch[f"{name}{part}"] for part in ("values", "mask")}}
-            # points come in the order of a grid again, if they are one
-            sorted_by = row_major(pos)
-            moved |= {
-                f"{name}{part}": tensor.take_along_dim(_like(sorted_by, tensor), 1) for part, tensor in parts.items()
-            }
-        return moved
+        part = self.held_out(split).select(indices)
+        count = _count(self.config.shown, part.given)
+        return self.preparation.batch(draw_each(part.given, count, indices.tolist()), part.targets)
 
     @torch.no_grad()
     def shown_example(self, split: HeldOut, index: int, model: nn.Module | None = None) -> Shown:
@@ -476,19 +373,12 @@ class OperatorLearning(DividedTask[FieldSet]):
         at, facts = torch.tensor([index]), self._facts
         part, batch = self.held_out(split).select(at), self.held_out_batch(split, at)
         there, last = batch["mask"][0], len(facts.target_channels) - len(facts.target_mean)
-        mean, deviation = self._scale
-        given = (batch["values"] * deviation + mean)[0, there, 0]
-        origin = batch["pos"].new_tensor(facts.origin)
-        exists, unit = part.targets.exists[0], facts.target_channels[last]
-        pos, truth = part.targets.pos[0, exists], part.targets.values[0, exists, last]
-        views = (
-            function_view(batch["pos"][0, there] * facts.extent + origin, given, "input", facts.channels[0], "seen"),
-            function_view(pos, truth, "truth", unit, "truth"),
-        )
-        if model is not None:
-            told = self.evaluated(model, part, pos, device_of(model)).values[:, last]
-            views = (*views, function_view(pos, told, "answer", unit, "answer"))
-        return Shown(name=part.names[0], views=joined_curves(views))
+        pos = self.preparation.box.in_data(batch["pos"][0, there])
+        values = self.preparation.scale.in_unit(batch["values"])[0, there, 0]
+        seen = function_view(pos, values, "input", facts.channels[0], "seen")
+        if model is None:
+            return shown_function(part, seen, last)
+        return shown_function(part, seen, last, lambda pos: self.evaluated(model, part, pos, device_of(model)).values)
 
     def num_targets(self, batch: Batch) -> int:
         """One per function."""
@@ -496,56 +386,14 @@ class OperatorLearning(DividedTask[FieldSet]):
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         """Relative errors summed over the functions; of trajectories the mean over steps."""
-        answers = self._answers(model, batch)
+        answers = self.preparation.answers(model, batch)
         return self._errors(answers, batch, self.config.loss).sum()
 
-    def _domain(self, pos: Tensor, mask: Tensor) -> Domain:
-        hidden = None if bool(mask.all()) else mask
-        return domain_of(pos, hidden, periodic=self.config.is_periodic)
-
-    def _answers(self, model: nn.Module, batch: Batch) -> Tensor:
-        """Standardised answers where they are wanted, `(B, Nq, m')`, or `(B, Nq, T·m')` of T steps."""
-        domain, asked = (self._domain(batch[f"{name}pos"], batch[f"{name}mask"]) for name in ("", "wanted_"))
-        steps = batch["wanted_values"].shape[-1] // len(self._facts.target_mean)
-        return self._answers_at(model, FunctionBatch(batch["values"], domain), asked, steps)
-
-    def _answers_at(self, model: nn.Module, state: FunctionBatch, asked: Domain, steps: int) -> Tensor:
-        """See `_answers`; `steps` are those of trajectories that are wanted."""
-        if self._facts.num_steps == 1:
-            return self._told(model, state, asked)
-        return torch.cat([*self._rolled_out(model, state, asked, steps)], dim=-1)
-
-    def _rolled_out(self, model: nn.Module, state: FunctionBatch, asked: Domain, steps: int) -> Iterator[Tensor]:
-        """The states after each step at the points asked; what goes on is what is told at the samples."""
-        is_same = asked.has_points_of(state.domain)
-        for _ in range(steps):
-            following = state._replace(values=state.values + self._told(model, state, state.domain))
-            yield following.values if is_same else interpolate(state, asked) + self._told(model, state, asked)
-            state = following
-
-    @staticmethod
-    def _told(model: nn.Module, state: FunctionBatch, asked: Domain) -> Tensor:
-        """What the network says there."""
-        own = asked.has_points_of(state.domain)
-        return (model(state) if own else model(state, at=asked)).float()
-
     def _errors(self, answers: Tensor, batch: Batch, kind: Loss) -> Tensor:
-        """Relative error of each function, `(B,)`: ‖f - u‖ / ‖u‖ of each channel in the data's unit, their mean.
-
-        A channel that is 0 at all samples of a function is measured against its deviation.
-        """
-        mean, deviation = (part.to(answers) for part in self._target_scale)
-        steps = answers.shape[-1] // len(mean)
-        exists = batch["wanted_mask"][..., None]
-        wanted = torch.where(exists, batch["wanted_values"] + (mean / deviation).repeat(steps), 0.0)
-        difference = torch.where(exists, answers - batch["wanted_values"], 0.0)
-        squares, scales = difference.square().sum(1), wanted.square().sum(1)
-        if kind == "h1":
-            domain = self._domain(batch["wanted_pos"], batch["wanted_mask"])
-            squares, scales = squares + slope_squares(difference, domain), scales + slope_squares(wanted, domain)
-        zero = exists.to(scales).sum(1).expand_as(scales)
-        relative = (squares / torch.where(scales > 0, scales, zero)).clamp(min=1e-24).sqrt()
-        return relative.mean(-1)
+        """Of each function, `(B,)`; see `relative_errors`."""
+        exists = batch["wanted_mask"]
+        domain = self.preparation.domain(batch["wanted_pos"], exists) if kind == "h1" else None
+        return relative_errors(answers, batch["wanted_values"], exists, self.preparation.target_scale, domain)
 
     def metrics(self) -> "dict[str, Metric]":
         """`relative_l2`, the mean over functions of ‖f - u‖ / ‖u‖ at the wanted samples; `relative_h1`; and `loss`.
@@ -565,7 +413,7 @@ class OperatorLearning(DividedTask[FieldSet]):
 
     def score(self, model: nn.Module, batch: Batch, metrics: "dict[str, Metric]") -> None:
         """Adds a batch of `held_out_batch` to the metrics."""
-        answers = self._answers(model, batch)
+        answers = self.preparation.answers(model, batch)
         kinds: dict[str, Loss] = {"relative_l2": "l2", "relative_h1": "h1", "loss": self.config.loss}
         for name, metric in metrics.items():
             metric.update(self._errors(answers, batch, kinds[name]))
@@ -586,106 +434,46 @@ class OperatorLearning(DividedTask[FieldSet]):
 
     def _plain(self, learnt: Learnt) -> Plain:
         part = self.splits.train if learnt == "train" else self.held_out(learnt)
-        mean, deviation = self._target_scale
-        steps = part.targets.values.shape[-1] // len(mean)
-        targets = (part.targets.values - mean.repeat(steps)) / deviation.repeat(steps)
+        targets = self.preparation.target_scale.standardised(part.targets.values)
         return Plain(part.given.values.flatten(1).numpy(), targets.flatten(1))
 
     def _plain_value(self, outputs: Tensor, split: HeldOut) -> float:
         part = self.held_out(split)
-        batch = self._batch(part.given, part.targets)
+        batch = self.preparation.batch(part.given, part.targets)
         return float(self._errors(outputs.view_as(batch["wanted_values"]), batch, "l2").mean())
 
     def tensor_form(self, model: nn.Module) -> TensorForm:
         """See `Task.tensor_form`: on the grid that all functions share; else from samples anywhere to any places."""
-        facts = self._facts
-        if facts.grid is not None and facts.shares_places:
-            return self._form_on_grid(model, facts.grid)
-        return self._form_of_samples(model)
-
-    def _standardised(self, values: Tensor) -> Tensor:
-        mean, deviation = (part.to(values.device) for part in self._scale)
-        return (values - mean) / deviation
-
-    def _answer_slot(self, *axes: Axis) -> Slot:
-        told = ", ".join(self._facts.target_channels)
-        return Slot(
-            "answers", (*axes, Axis("told", len(self._facts.target_channels))), f"{told}, in the unit of the data"
-        )
-
-    def _form_on_grid(self, model: nn.Module, grid: UnitGrid) -> TensorForm:
-        facts, origin = self._facts, torch.tensor(self._facts.origin, dtype=torch.float64)
-        along = tuple(Axis(name, count) for name, count in zip(facts.coordinates, grid.shape, strict=True))
-
-        def call(model: nn.Module, values: Tensor) -> Tensor:
-            domain = self._grid(grid).to(values.device)
-            state = FunctionBatch(self._standardised(values.flatten(1, -2)), domain)
-            answers = self._in_unit(self._answers_at(model, state, domain, facts.num_steps))
-            return answers.unflatten(1, grid.shape)
+        facts, preparation = self._facts, self.preparation
+        if (grid := facts.grid) is not None and facts.shares_places:
+            return form_on_grid(
+                model,
+                lambda model, values: preparation.told_on_grid(model, values, grid),
+                grid,
+                preparation.box,
+                preparation.scale,
+                coordinates=facts.coordinates,
+                channels=facts.channels,
+                told=facts.target_channels,
+            )
 
         def draw(sizes: Sizes, generator: torch.Generator) -> tuple[Tensor, ...]:
-            mean, deviation = self._scale
-            drawn = torch.randn(sizes["batch"], *grid.shape, len(mean), generator=generator)
-            return (mean + deviation * drawn,)
-
-        first, step = (torch.tensor(part, dtype=torch.float64) * facts.extent for part in (grid.origin, grid.spacing))
-        places = ", ".join(
-            f"{name} = {start:g} + {by:g} n"
-            for name, start, by in zip(facts.coordinates, (origin + first).tolist(), step.tolist(), strict=True)
-        )
-        about = f"{', '.join(facts.channels)}, in the unit of the data, at {places} for n = 0, 1, ..."
-        return TensorForm(
-            model=model,
-            call=call,
-            inputs=(Slot("values", (BATCH, *along, Axis("channels", len(facts.channels))), about),),
-            output=self._answer_slot(BATCH, *along),
-            draw=draw,
-            names={"told": facts.target_channels},
-        )
-
-    def _form_of_samples(self, model: nn.Module) -> TensorForm:
-        facts, periodic = self._facts, self.config.is_periodic
-
-        def call(model: nn.Module, pos: Tensor, values: Tensor, exists: Tensor, places: Tensor) -> Tensor:
-            shown = torch.where(exists[..., None], self._standardised(values), 0.0)
-            state = FunctionBatch(shown, Points(self._placed(pos), mask=exists, periodic=periodic))
-            if self.config.fill_in and facts.grid is not None:
-                onto = self._grid(facts.grid).to(values.device)
-                state = FunctionBatch(interpolate(state, onto), onto)
-            asked = Points(self._placed(places), periodic=periodic)
-            return self._in_unit(self._answers_at(model, state, asked, facts.num_steps))
-
-        def draw(sizes: Sizes, generator: torch.Generator) -> tuple[Tensor, ...]:
-            batch, count, asked = sizes["batch"], sizes["samples"], sizes["places"]
-            mean, deviation = self._scale
-            values = mean + deviation * torch.randn(batch, count, len(mean), generator=generator)
+            batch, count, axes = sizes["batch"], sizes["samples"], len(facts.coordinates)
+            values = preparation.scale.in_unit(torch.randn(batch, count, len(facts.channels), generator=generator))
             pos, places = (
-                facts.extent * torch.rand(batch, n, len(facts.origin), generator=generator, dtype=torch.float64)
-                + torch.tensor(facts.origin, dtype=torch.float64)
-                for n in (count, asked)
+                preparation.box.in_data(torch.rand(batch, n, axes, generator=generator, dtype=torch.float64))
+                for n in (count, sizes["places"])
             )
             return pos, values, first_of_each(batch, count), places
 
-        samples, places = Axis("samples"), Axis("places")
-        along = Axis("coordinates", len(facts.coordinates))
-        told = ", ".join(facts.coordinates)
-        return TensorForm(
-            model=model,
-            call=call,
-            inputs=(
-                Slot("pos", (BATCH, samples, along), f"{told} of each sample, in the unit of the data"),
-                Slot(
-                    "values",
-                    (BATCH, samples, Axis("channels", len(facts.channels))),
-                    f"{', '.join(facts.channels)} of each sample, in the unit of the data",
-                ),
-                Slot("exists", (BATCH, samples), "which samples a function has; the others come last"),
-                Slot("places", (BATCH, places, along), f"{told} of each place that is asked"),
-            ),
-            output=self._answer_slot(BATCH, places),
-            draw=draw,
-            open_axes={"samples": OpenAxis(24, 31, 64), "places": OpenAxis(10, 13, 64)},
-            names={"told": facts.target_channels},
+        return form_of_samples(
+            model,
+            preparation.told_anywhere,
+            draw,
+            coordinates=facts.coordinates,
+            channels=facts.channels,
+            told=facts.target_channels,
+            about=f"{', '.join(facts.target_channels)}, in the unit of the data",
         )
 
     def _predictions(self, model: nn.Module, inputs: Inputs, device: torch.device) -> list[Prediction]:
@@ -737,24 +525,9 @@ class OperatorLearning(DividedTask[FieldSet]):
             return wanted.places
         return places(answer, functions, at)
 
-    @torch.no_grad()
     def evaluated(self, model: nn.Module, one: FieldSet, asked: Tensor, device: torch.device) -> Evaluated:
         """The answer for one function at places `(N, s)` in the unit of the data's positions."""
-        batch = {name: tensor.to(device) for name, tensor in self._shown(one.given).items()}
-        at, steps = self._placed(asked)[None].to(device), self._facts.num_steps
-        width = steps * len(self._facts.target_mean)
-        batch |= {
-            "wanted_pos": at,
-            "wanted_mask": torch.ones(at.shape[:2], dtype=torch.bool, device=device),
-            "wanted_values": torch.zeros(*at.shape[:2], width, device=device),
-        }
-        return Evaluated(one.names[0], asked, self._in_unit(self._answers(model, batch)[0].cpu()))
-
-    def _in_unit(self, answers: Tensor) -> Tensor:
-        """Standardised answers `(..., T·m')` of T steps, in the data's unit."""
-        mean, deviation = (part.to(answers.device) for part in self._target_scale)
-        steps = answers.shape[-1] // len(mean)
-        return answers * deviation.repeat(steps) + mean.repeat(steps)
+        return Evaluated(one.names[0], asked, self.preparation.told(model, one.given, asked, device))
 
     def _compared(
         self, model: nn.Module, told: Sequence[tuple[FieldSet, Evaluated]], device: torch.device, kind: str
@@ -778,66 +551,9 @@ class OperatorLearning(DividedTask[FieldSet]):
         return draw_comparison(rows, *names, kind=kind)
 
 
-def row_major(pos: Tensor) -> Tensor:
-    """The order of points `(B, N, s)` by their first coordinate, then by the second and so on: `(B, N)`."""
-    order = torch.arange(pos.shape[1]).expand(pos.shape[:2])
-    for axis in reversed(range(pos.shape[2])):
-        order = order.take_along_dim(pos[..., axis].take_along_dim(order, 1).argsort(dim=1, stable=True), 1)
-    return order
-
-
-def _like(index: Tensor, tensor: Tensor) -> Tensor:
-    return index if tensor.ndim == 2 else index[..., None]
-
-
 def _count(share: float, samples: Samples) -> int | None:
     """So many samples of each function; None: all."""
     return None if share == 1 else max(1, round(share * samples.pos.shape[1]))
-
-
-def slope_squares(values: Tensor, domain: Domain) -> Tensor:
-    """Σ |∇v|² over the points of a grid by central differences, at a border that does not wrap round by one-sided ones.
-
-    Args:
-        values: `(B, N, m)`.
-        domain: where they are.
-
-    Returns:
-        `(B, m)`.
-
-    Raises:
-        ValueError: where the points form no whole grid.
-    """
-    grid = whole_grid(domain)
-    if grid is None or domain.mask is not None:
-        raise ValueError(f"loss='h1' takes differences, and the answers are wanted at {domain!r}, which is no grid")
-    shaped = values.mT.unflatten(-1, grid.shape)
-    total = torch.zeros_like(shaped[..., *(0 for _ in grid.shape)])
-    for axis, (count, spacing) in enumerate(zip(grid.shape, grid.spacing, strict=True), 2):
-        if count == 1:
-            continue
-        if domain.is_periodic:
-            slope = (shaped.roll(-1, axis) - shaped.roll(1, axis)) / (2 * spacing)
-        else:
-            (slope,) = torch.gradient(shaped, spacing=spacing, dim=axis)
-        total = total + slope.square().flatten(2).sum(-1)
-    return total
-
-
-def refuse_doubles(samples: Samples, names: Sequence[str], what: str) -> None:
-    """Raises ValueError where two samples of a function lie at one place, in the name of the first such function."""
-    is_shared = samples.mask is None and samples.pos.stride(0) == 0
-    count = 1 if is_shared else len(samples.pos)
-    for i in range(min(count, len(samples.pos))):
-        index = torch.arange(samples.pos.shape[1]) if samples.mask is None else samples.mask[i].nonzero()[:, 0]
-        pos = samples.pos[i, index]
-        place, times = (pos + 0.0).unique(dim=0, return_inverse=True, return_counts=True)[1:]
-        twice = (times[place] > 1).nonzero()[:, 0]
-        if len(twice):
-            pair = [int(index[n]) + 1 for n in (place == place[twice[0]]).nonzero()[:2, 0]]
-            raise ValueError(
-                f"{names[i]}: {what} {pair[0]} and {pair[1]} lie at one place; a function has one value there"
-            )
 
 
 def measure(train: FieldSet, is_periodic: bool) -> OperatorLearning.Facts:
@@ -849,72 +565,22 @@ def measure(train: FieldSet, is_periodic: bool) -> OperatorLearning.Facts:
 
     def of_states() -> Iterator[Samples]:
         for part in train.parts():
-            yield part.given if train.num_steps == 1 else _states(part)
+            yield part.given if train.num_steps == 1 else part.states()
 
     given = moments(of_states)
     targets = given if train.num_steps > 1 else moments(lambda: (part.targets for part in train.parts()))
-    every = torch.cat([_different_places(samples) for samples in (train.given, train.targets)])
-    low, high = every.amin(0), every.amax(0)
-    is_inside = bool((low >= 0).all()) and bool((high <= 1).all())
-    if is_periodic and not is_inside:
-        raise ValueError(
-            f"is_periodic is True, and coordinates run from {low.tolist()} to {high.tolist()}; scale them so that "
-            "functions repeat beyond the unit box, 0 to 1"
-        )
-    extent = 1.0 if is_inside else float((high - low).max()) or 1.0
-    origin = torch.zeros_like(low) if is_inside else low
-    found_grid = _grid_of(train.given, lambda pos: (pos - origin) / extent, is_periodic)
+    box = UnitBox.of(train, is_periodic=is_periodic)
     return OperatorLearning.Facts(
         coordinates=train.coordinates,
         channels=train.channels,
         target_channels=train.target_channels,
         num_steps=train.num_steps,
-        origin=tuple(origin.tolist()),
-        extent=extent,
-        grid=found_grid,
+        origin=box.origin,
+        extent=box.extent,
+        grid=grid_of(train.given, box, is_periodic=is_periodic),
         shares_places=train.given.share_places,
         mean=given.mean,
         deviation=given.deviation,
         target_mean=targets.mean,
         target_deviation=targets.deviation,
     )
-
-
-def _states(part: FieldSet) -> Samples:
-    """The states of trajectories at all times, as functions of their own."""
-    times = part.num_steps + 1
-    states = torch.cat([part.given.values, part.targets.values], dim=-1)
-    states = states.unflatten(-1, (times, -1)).movedim(2, 0).flatten(0, 1)
-    mask = None if part.given.mask is None else part.given.mask.repeat(times, 1)
-    return Samples(part.given.pos.repeat(times, 1, 1), states, mask)
-
-
-def _different_places(samples: Samples) -> Tensor:
-    """Where functions have samples, `(K, s)`; those that all share once."""
-    return samples.pos[0] if samples.share_places else torch.cat(samples.places)
-
-
-def _grid_of(given: Samples, placed: Callable[[Tensor], Tensor], is_periodic: bool) -> UnitGrid | None:
-    """The grid of all functions; one with twice as many points as a function has, where each has places of its own.
-
-    Args:
-        given: the functions.
-        placed: from their places to those in the unit box.
-        is_periodic: whether the grid has to tile it.
-
-    Returns:
-        None where all have the same places, which are no grid.
-    """
-    if given.share_places:
-        lattice = whole_grid(domain_of(placed(given.pos[0]), periodic=is_periodic))
-        return None if lattice is None else UnitGrid(lattice.shape, lattice.spacing, lattice.origin)
-    places = placed(torch.cat(given.places))
-    low, high = places.amin(0), places.amax(0)
-    if is_periodic:
-        low, high = torch.zeros_like(low), torch.ones_like(high)
-    extent, wide = high - low, high > low
-    spacing = (extent[wide].prod() / (2 * given.counts.double().mean())) ** (1 / max(1, int(wide.sum())))
-    counts = torch.where(wide, (extent / spacing).round().clamp(min=1), 1.0)
-    steps = torch.where(wide, extent / counts, 1.0)
-    first = torch.where(wide, low + steps / 2, low)
-    return UnitGrid(tuple(int(n) for n in counts.tolist()), tuple(steps.tolist()), tuple(first.tolist()))

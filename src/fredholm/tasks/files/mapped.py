@@ -1,7 +1,7 @@
 """Arrays that stay in their files, and are read where they are asked for."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import final
 
@@ -9,8 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fredholm.tasks.splits.split_files import Split, SplitFiles, find_split_files
+
 from .cache import LARGE
-from .npz_arrays import load_arrays
+from .npz_arrays import array_names, load_arrays
 
 SHARD_BYTES = 64 << 20
 """Of examples that lie together and are read at about one time."""
@@ -138,6 +140,57 @@ def arrays_of_files(
         name: every[0][name] if name in shared else _joined(name, files, every) for name in every[0] if name not in rows
     }
     return [Rows([arrays[name] for arrays in every], [file.name for file in files]) for name in rows], others
+
+
+def arrays_of_folder(
+    folder: Path, *, what: str, rows: Sequence[str], shared: Sequence[str]
+) -> tuple[list[Rows], dict[str, np.ndarray], Tensor | None]:
+    """The arrays of all .npz files of a folder, as of `arrays_of_files`, and the split that names of files tell.
+
+    Args:
+        folder: it.
+        what: what is looked for, in messages; see `find_split_files`.
+        rows, shared: see `arrays_of_files`.
+
+    Returns:
+        the rows of each large array, all others, and the split of each row by its number in `SPLITS`, int64; None where
+        names tell none.
+
+    Raises:
+        ValueError: as of these, or files have an array `split` although names tell one.
+    """
+    found = _npz_files(folder, what)
+    large, others = arrays_of_files(found.every, rows=rows, shared=shared)
+    split = found.split_of_rows(large[0].counts)
+    if split is not None and "split" in others:
+        raise ValueError(f"{folder}: has an array 'split', but names of files tell splits; leave one out")
+    return large, others, split
+
+
+def arrays_of_each_split(
+    folder: Path, *, what: str, rows: Sequence[str], shared: Sequence[str], may_lack: bool = False
+) -> Iterator[tuple[Split | None, dict[str, Rows], dict[str, np.ndarray]]]:
+    """Those of the files of each split that names tell, one after the other; where they tell none, of all (None).
+
+    Args:
+        folder, what, rows, shared: see `arrays_of_folder`.
+        may_lack: of `rows` those are taken that the first file of a split has.
+
+    Yields:
+        the split, the rows of each large array by its name, and all others.
+
+    Raises:
+        ValueError: as of `find_split_files` and `arrays_of_files`.
+    """
+    found = _npz_files(folder, what)
+    for split, files in found.parts.items():
+        names = [name for name in rows if name in array_names(files[0])] if may_lack else rows
+        large, others = arrays_of_files(files, rows=names, shared=shared)
+        yield split if found.by_split else None, dict(zip(names, large, strict=True)), others
+
+
+def _npz_files(folder: Path, what: str) -> SplitFiles:
+    return find_split_files(folder, (".npz",), what=what, example=".npz", may_be_alone=True)
 
 
 def _joined(name: str, files: Sequence[Path], every: Sequence[Mapping[str, np.ndarray]]) -> np.ndarray:

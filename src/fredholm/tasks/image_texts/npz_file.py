@@ -8,10 +8,9 @@ import torch
 from torch import Tensor
 
 from fredholm.tasks.files.cache import LARGE
-from fredholm.tasks.files.mapped import Rows, arrays_of_files
+from fredholm.tasks.files.mapped import Rows, arrays_of_folder
 from fredholm.tasks.files.npz_arrays import load_arrays
 from fredholm.tasks.images.arrays import ArrayImages
-from fredholm.tasks.splits.split_files import find_split_files
 from fredholm.tasks.splits.split_marks import marks_of_arrays
 
 from .image_text_set import Example, ImageTextSet, numbered
@@ -56,13 +55,10 @@ def read_npz_shards(folder: Path, *, image_size: tuple[int, int] | None = None) 
     Raises:
         ValueError: what `read_npz` refuses, or files do not fit together.
     """
-    found = find_split_files(folder, (".npz",), what="file of images with text", example=".npz", may_be_alone=True)
-    (images,), arrays = arrays_of_files(found.every, rows=("images",), shared=())
+    what = "file of images with text"
+    (images,), arrays, split = arrays_of_folder(folder, what=what, rows=("images",), shared=())
     if "text" not in arrays:
         raise ValueError(f"{folder}: files have no array 'text'; the arrays are {', '.join(('images', *arrays))}")
-    split = found.split_of_rows(images.counts)
-    if split is not None and "split" in arrays:
-        raise ValueError(f"{folder}: files have an array 'split', but their names tell splits; leave one out")
     return _read(folder, images, arrays, split, image_size)
 
 

@@ -42,7 +42,7 @@ def open_image_texts(data: str | Path, *, image_size: tuple[int, int] | None = N
         files = find_split_files(path, JSONL_SUFFIXES, what="JSONL", example=".jsonl")
         examples: list[Example] = []
         split: list[int] = []
-        for name, paths in (files.by_split or {"train": files.unsplit}).items():
+        for name, paths in files.parts.items():
             own = [example for file in paths for example in read_examples(file)]
             examples += own
             split += [SPLITS.index(name)] * len(own)

@@ -52,9 +52,8 @@ def image_table(
         ImportError: pyarrow or pillow is not installed.
     """
     files = find_split_files(Path(path), COLUMN_SUFFIXES, what="table", example=".parquet", may_be_alone=True)
-    by_split: dict[Split, tuple[Path, ...]] = files.by_split or {"train": files.unsplit}
     tables: dict[Split, list[ArrowTable]] = {
-        split: [ArrowTable(file) for file in by_split[split]] for split in SPLITS if split in by_split
+        split: [ArrowTable(file) for file in files.parts[split]] for split in SPLITS if split in files.parts
     }
     columns = _columns(tables["train"][0])
     for table in (table for of_split in tables.values() for table in of_split):

@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 
 from fredholm.tasks.files.cache import LARGE
-from fredholm.tasks.files.mapped import Rows, arrays_of_files
+from fredholm.tasks.files.mapped import Rows, arrays_of_each_split
 from fredholm.tasks.files.npz_arrays import load_arrays, split_words
-from fredholm.tasks.splits.split_files import Split, find_split_files
+from fredholm.tasks.splits.split_files import Split
 from fredholm.tasks.splits.split_marks import marks_of_arrays
 from fredholm.tasks.splits.splits import Splits
 from fredholm.tasks.targets import Answers, Kind, answers_of_array
@@ -76,22 +76,20 @@ def npz_shards(
         ValueError: what `npz_images` refuses, or files do not fit together.
     """
     folder = Path(folder)
-    found = find_split_files(folder, (".npz",), what="image file", example=".npz", may_be_alone=True)
     parts: dict[Split, ImageDataset] = {}
     known: tuple[str, ...] | None = None
-    for split, files in (found.by_split or {"train": found.unsplit}).items():
-        (rows,), arrays = arrays_of_files(files, rows=("x",), shared=NAMES)
+    for split, large, arrays in arrays_of_each_split(folder, what="image file", rows=("x",), shared=NAMES):
+        rows = large["x"]
         try:
             answers = _answers(rows, arrays, "", kind, known)
             marks = marks_of_arrays(arrays, len(rows), end="")
-            parts[split] = ArrayImages(rows, "x", answers, image_size, marks)
+            found = ArrayImages(rows, "x", answers, image_size, marks)
         except ValueError as error:
-            raise ValueError(f"{folder}, {split}: {error}") from error
-        known = answers.names
-    if found.by_split:
-        return Splits(parts["train"], parts.get("test"), parts.get("valid"))
-    whole = parts["train"]
-    return whole.marks.divided(whole)
+            raise ValueError(f"{folder}, {split or 'train'}: {error}") from error
+        if split is None:
+            return found.marks.divided(found)
+        parts[split], known = found, answers.names
+    return Splits(parts["train"], parts.get("test"), parts.get("valid"))
 
 
 def _images(

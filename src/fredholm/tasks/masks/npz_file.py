@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from fredholm.tasks.files.cache import LARGE
-from fredholm.tasks.files.mapped import Rows, arrays_of_files
+from fredholm.tasks.files.mapped import Rows, arrays_of_folder
 from fredholm.tasks.files.npz_arrays import load_arrays, split_of_rows
 from fredholm.tasks.files.parts import rows_of_part
 from fredholm.tasks.files.read_errors import reads_data
 from fredholm.tasks.images.arrays import check_pixels_array, pixels_of, with_channels
-from fredholm.tasks.splits.split_files import SPLITS, Split, find_split_files
+from fredholm.tasks.splits.split_files import SPLITS, Split
 from fredholm.tasks.splits.split_marks import marks_of_arrays
 
 from .classes import checked_classes
@@ -64,12 +64,8 @@ def masks_of_shards(folder: Path, image_size: tuple[int, int] | None = None) -> 
     Raises:
         ValueError: what `masks_of_npz` refuses, or files do not fit together.
     """
-    found = find_split_files(folder, (".npz",), what="mask file", example=".npz", may_be_alone=True)
-    (images, masks), arrays = arrays_of_files(found.every, rows=ROWS, shared=("classes",))
-    split = found.split_of_rows(images.counts)
+    (images, masks), arrays, split = arrays_of_folder(folder, what="mask file", rows=ROWS, shared=("classes",))
     try:
-        if split is not None and "split" in arrays:
-            raise ValueError("has an array 'split', but names of files tell splits; leave one out")
         places = (images.place(i) for i in range(len(images)))
         names = [f"{folder / file}:images[{row}]" for file, row in places]
         return _masked(images, masks, arrays, names, split, image_size)

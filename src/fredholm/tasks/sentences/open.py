@@ -53,8 +53,7 @@ def open_sentences(
     path = user_path(data)
     found = find_split_files(path, TABLE_SUFFIXES, what="table", example=".csv", may_be_alone=True)
     tables: dict[Split, list[TableFile]] = {
-        split: [TableFile(file, columns) for file in files]
-        for split, files in (found.by_split or {"train": found.unsplit}).items()
+        split: [TableFile(file, columns) for file in files] for split, files in found.parts.items()
     }
     first = tables["train"][0]
     try:

@@ -1,9 +1,8 @@
 """Series: .ts, .tsv, .csv and .npz files, and what becomes of them before a network."""
 
 from .csv_file import read_csv
-from .idx_pixels import idx_pixels
 from .npz_file import read_npz
-from .open import open_series, read_series
+from .open import idx_pixels, open_series, read_series
 from .permutation import permute_samples
 from .physionet_2012 import physionet_2012
 from .preparation import Fill, Preparation

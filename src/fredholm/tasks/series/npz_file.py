@@ -8,10 +8,10 @@ import numpy as np
 import torch
 
 from fredholm.tasks.files.cache import LARGE
-from fredholm.tasks.files.mapped import Rows, arrays_of_files, is_mapped
+from fredholm.tasks.files.mapped import Rows, arrays_of_each_split, is_mapped
 from fredholm.tasks.files.npz_arrays import arrays_of_splits, load_arrays, split_of_rows
 from fredholm.tasks.files.parts import choose_part, rows_of_part
-from fredholm.tasks.splits.split_files import Split, find_split_files
+from fredholm.tasks.splits.split_files import Split
 from fredholm.tasks.splits.split_marks import SplitMarks, marks_of_arrays
 from fredholm.tasks.splits.splits import Splits
 from fredholm.tasks.targets import Answers, answers_of_array
@@ -104,10 +104,10 @@ def read_npz_shards(folder: Path, *, reading: Reading) -> Series | Splits[Series
     Raises:
         ValueError: what `read_npz` refuses, or files do not fit together.
     """
-    found = find_split_files(folder, (".npz",), what="series file", example=".npz", may_be_alone=True)
     parts: dict[Split, Series] = {}
-    for split, files in (found.by_split or {"train": found.unsplit}).items():
-        (rows,), arrays = arrays_of_files(files, rows=("values",), shared=SHARED)
+    splits = arrays_of_each_split(folder, what="series file", rows=("values",), shared=SHARED)
+    for split, large, arrays in splits:
+        rows = large["values"]
         train = parts.get("train")
         known = reading if train is None else replace(reading, names=train.answer_names or None)
         try:
@@ -115,11 +115,12 @@ def read_npz_shards(folder: Path, *, reading: Reading) -> Series | Splits[Series
                 raise ValueError(
                     "has offsets, which are of one file; give each series a row, and its length in lengths"
                 )
-            parts[split] = _read(folder, arrays, None if train is None else train.channels, known, rows)
-            if train is None and not found.by_split:
-                return Splits.of_rows(parts[split], split_of_rows(arrays, len(rows), is_test=_IS_TEST))
+            found = _read(folder, arrays, None if train is None else train.channels, known, rows)
+            if split is None:
+                return Splits.of_rows(found, split_of_rows(arrays, len(rows), is_test=_IS_TEST))
         except ValueError as error:
-            raise ValueError(f"{folder}, {split}: {error}") from error
+            raise ValueError(f"{folder}, {split or 'train'}: {error}") from error
+        parts[split] = found
     return Splits[Series](parts["train"], parts.get("test"), parts.get("valid"))
 
 

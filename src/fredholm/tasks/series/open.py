@@ -4,18 +4,20 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import torch
+
 from fredholm.tasks.files.arrow_table import PARQUET
 from fredholm.tasks.files.data_files import user_path
 from fredholm.tasks.files.npz_arrays import ARRAY_SUFFIXES
 from fredholm.tasks.files.parts import refuse_part
 from fredholm.tasks.files.read_errors import reads_data
+from fredholm.tasks.images import ImageDataset, idx_folder
 from fredholm.tasks.images.idx import is_idx_folder
 from fredholm.tasks.splits.split_files import Split
 from fredholm.tasks.splits.splits import Splits
 from fredholm.tasks.targets import Kind
 
 from .csv_file import read_class_folders, read_csv
-from .idx_pixels import idx_pixels
 from .npz_file import read_npz, read_npz_part, read_npz_shards
 from .physionet_2012 import is_physionet_2012, physionet_2012
 from .reading import Reading
@@ -181,3 +183,28 @@ def _stem(file: Path) -> str:
     words = re.split(r"[._-]", file.name)
     at = next((i for i, word in enumerate(words) if word.lower() in _WORDS), 1)
     return file.name[: len("_".join(words[:at]))]
+
+
+def idx_pixels(folder: str | Path) -> Splits[SeriesSet]:
+    """Images read pixel by pixel, row after row: sequential MNIST (Le, Jaitly, Hinton 2015).
+
+    A folder in the format of MNIST becomes series of one channel, `pixel`: brightness from 0 to 1, a sample each.
+
+    Raises:
+        ValueError: what `idx_folder` refuses.
+    """
+    splits = idx_folder(folder)
+    assert splits.test is not None
+    return Splits(_pixels_of(splits.train), _pixels_of(splits.test))
+
+
+def _pixels_of(images: ImageDataset) -> SeriesSet:
+    every = torch.arange(len(images))
+    values = images.images(every).flatten(1)[..., None].float() / 255
+    return SeriesSet(
+        values=values,
+        lengths=torch.full((len(values),), values.shape[1]),
+        answers=images.answers,
+        channels=("pixel",),
+        names=tuple(images.name(i) for i in range(len(values))),
+    )

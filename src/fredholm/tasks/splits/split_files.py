@@ -42,9 +42,14 @@ class SplitFiles:
     unsplit: tuple[Path, ...]
 
     @property
+    def parts(self) -> dict[Split, tuple[Path, ...]]:
+        """Those of each split; all as training ones where names tell none."""
+        return self.by_split or {"train": self.unsplit}
+
+    @property
     def every(self) -> list[Path]:
         """All of them, split by split."""
-        return [file for files in (self.by_split or {"train": self.unsplit}).values() for file in files]
+        return [file for files in self.parts.values() for file in files]
 
     def split_of_rows(self, counts: Sequence[int]) -> Tensor | None:
         """The split of each row by its number in `SPLITS`, int64; None where names tell none.

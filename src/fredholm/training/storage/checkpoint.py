@@ -9,19 +9,17 @@ that lie on several processes are in several files (`parts`); the average of the
 import contextlib
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, final
+from typing import TYPE_CHECKING, Any, Literal, final
 
-import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
 from fredholm.storage.atomic import Draft, clear_partial, remove_folder
 from fredholm.storage.integrity import check_listed, check_listing, listed, seal, unseal
 from fredholm.storage.tensors import copied_to_host, fill_wholly, model_tensors, tensor_bytes
-from fredholm.tasks.task import Meanings
 
-from .background import Background
 from .parts import files_of, joined, read_parts
 
 if TYPE_CHECKING:
@@ -342,85 +340,30 @@ def _with_one_average(draft: Draft, listing: Listing, there: Listing, step: int)
     return {name: entry for name, entry in listing.items() if name not in names} | {AVERAGE: listed(content)}
 
 
-class Matched(NamedTuple):
-    """What the entries along an axis stand for, by name."""
+@final
+class Background:
+    """A thread for a job, after which it ends; the process ends only after it."""
 
-    both: tuple[str, ...]
-    new: tuple[str, ...]
-    left: tuple[str, ...]
+    def __init__(self) -> None:
+        self._running: Future[None] | None = None
 
-    @classmethod
-    def of(cls, here: tuple[str, ...], there: tuple[str, ...]) -> Self:
-        """From the names in the model and in the weights."""
-        known, wanted = set(there), set(here)
-        both = tuple(name for name in here if name in known)
-        return cls(both, tuple(n for n in here if n not in known), tuple(n for n in there if n not in wanted))
+    @property
+    def has_failed(self) -> bool:
+        """Whether the job has ended with an error, which `wait` raises."""
+        running = self._running
+        return running is not None and running.done() and running.exception() is not None
 
+    def start(self, job: Callable[[], None]) -> None:
+        """Begins a job once the one before has ended; errors as of `wait`."""
+        self.wait()
+        executor = ThreadPoolExecutor(1, thread_name_prefix="fredholm-background")
+        self._running = executor.submit(job)
+        executor.shutdown(wait=False)
 
-class Start(NamedTuple):
-    """What of some weights a model starts from."""
-
-    fitting: dict[str, Tensor]
-    """The model's tensors, whole; where entries have meanings, those without an equal there are as they are."""
-    matched: dict[tuple[str, int], Matched]
-    """What entries stand for along an axis of a tensor."""
-    misfits: dict[str, tuple[tuple[int, ...], tuple[int, ...]]]
-    """Shapes here and there of tensors that do not fit."""
-    new: list[str]
-    """Names of the model's tensors that are not among the weights."""
-    left: list[str]
-    """Names of weights that the model does not have."""
-
-
-def start_from(
-    weights: Mapping[str, Tensor], model: nn.Module, here: Meanings | None = None, there: Meanings | None = None
-) -> Start:
-    """The weights whose name, shape and dtype are those of the model's.
-
-    Args:
-        weights: of another model, by name.
-        model: the model.
-        here, there: what entries of tensors stand for. Those of equal meaning are taken over; tensors whose entries
-            have a meaning in one of the models alone do not fit.
-    """
-    here, there, wanted = here or {}, there or {}, model_tensors(model)
-    fitting: dict[str, Tensor] = {}
-    matched: dict[tuple[str, int], Matched] = {}
-    for name in (name for name in wanted if name in weights):
-        own, other = wanted[name], weights[name]
-        axes, axes_there = here.get(name, {}), there.get(name, {})
-        sides = [[n for axis, n in enumerate(each.shape) if axis not in axes] for each in (own, other)]
-        if (
-            own.dtype != other.dtype
-            or own.ndim != other.ndim
-            or sides[0] != sides[1]
-            or axes.keys() != axes_there.keys()
-        ):
-            continue
-        found = {(name, axis): Matched.of(names, axes_there[axis]) for axis, names in axes.items()}
-        matched |= found
-        if all(each.both for each in found.values()):
-            fitting[name] = _with_entries(own, other, axes, axes_there) if axes else other
-    misfits = {
-        name: (tuple(own.shape), tuple(weights[name].shape))
-        for name, own in wanted.items()
-        if name in weights and name not in fitting
-    }
-    new, left = ([name for name in own if name not in others] for own, others in ((wanted, weights), (weights, wanted)))
-    return Start(fitting, matched, misfits, new, left)
-
-
-def _with_entries(
-    own: Tensor, other: Tensor, here: dict[int, tuple[str, ...]], there: dict[int, tuple[str, ...]]
-) -> Tensor:
-    """A tensor whose entries are another's where they stand for the same."""
-    places: list[list[Tensor]] = [[], []]
-    for axis, size in enumerate(own.shape):
-        names = here.get(axis, tuple(map(str, range(size))))
-        names_there = there.get(axis, names)
-        both = Matched.of(names, names_there).both
-        for each, order in zip(places, (names, names_there), strict=True):
-            number = {name: n for n, name in enumerate(order)}
-            each.append(torch.tensor([number[name] for name in both], device=own.device))
-    to, taken = (torch.meshgrid(*each, indexing="ij") for each in places)
-    return own.index_put(to, other[taken])
+    def wait(self) -> None:
+        """Returns once the job has ended, and raises its error, once."""
+        running = self._running
+        if running is not None:
+            running.exception()  # the job is forgotten after it has ended, not if Ctrl-C ends the waiting
+            self._running = None
+            running.result()

@@ -1,0 +1,96 @@
+"""What models of functions take and give as tensors alone, in the unit of the data."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from fredholm.tasks.tensor_form import BATCH, Axis, Draw, OpenAxis, Sizes, Slot, TensorForm
+
+from .batches import Scale
+from .unit_box import UnitBox, UnitGrid
+
+
+def form_of_samples(
+    model: nn.Module,
+    call: Callable[..., Tensor],
+    draw: Draw,
+    *,
+    coordinates: tuple[str, ...],
+    channels: tuple[str, ...],
+    told: tuple[str, ...],
+    about: str,
+) -> TensorForm:
+    """From samples anywhere to any places.
+
+    Args:
+        model: of the task, in evaluation mode.
+        call: from the model, `pos` (B, N, s), `values` (B, N, m), `exists` (B, N) and `places` (B, Nq, s) to the
+            answers (B, Nq, m').
+        draw: makes such inputs, N of the size `samples` and Nq of `places`.
+        coordinates, channels, told: names of the s coordinates, and of the m and the m' values.
+        about: what the answers are.
+    """
+    samples, places, along = Axis("samples"), Axis("places"), Axis("coordinates", len(coordinates))
+    where = ", ".join(coordinates)
+    return TensorForm(
+        model=model,
+        call=call,
+        inputs=(
+            Slot("pos", (BATCH, samples, along), f"{where} of each sample, in the unit of the data"),
+            Slot(
+                "values",
+                (BATCH, samples, Axis("channels", len(channels))),
+                f"{', '.join(channels)} of each sample, in the unit of the data",
+            ),
+            Slot("exists", (BATCH, samples), "which samples a function has; the others come last"),
+            Slot("places", (BATCH, places, along), f"{where} of each place that is asked"),
+        ),
+        output=Slot("answers", (BATCH, places, Axis("told", len(told))), about),
+        draw=draw,
+        open_axes={"samples": OpenAxis(24, 31, 64), "places": OpenAxis(10, 13, 64)},
+        names={"told": told},
+    )
+
+
+def form_on_grid(
+    model: nn.Module,
+    call: Callable[..., Tensor],
+    grid: UnitGrid,
+    box: UnitBox,
+    scale: Scale,
+    *,
+    coordinates: tuple[str, ...],
+    channels: tuple[str, ...],
+    told: tuple[str, ...],
+) -> TensorForm:
+    """From values on a grid to answers there.
+
+    Args:
+        model: of the task, in evaluation mode.
+        call: from the model and `values` (B, *shape, m) to the answers (B, *shape, m').
+        grid: that of all functions, in the box.
+        box: where it lies among the positions of the data.
+        scale: of the values that are drawn as examples.
+        coordinates, channels, told: as for `form_of_samples`.
+    """
+    along = tuple(Axis(name, count) for name, count in zip(coordinates, grid.shape, strict=True))
+
+    def draw(sizes: Sizes, generator: torch.Generator) -> tuple[Tensor, ...]:
+        return (scale.in_unit(torch.randn(sizes["batch"], *grid.shape, len(channels), generator=generator)),)
+
+    first = box.in_data(torch.tensor(grid.origin, dtype=torch.float64)).tolist()
+    step = (torch.tensor(grid.spacing, dtype=torch.float64) * box.extent).tolist()
+    places = ", ".join(
+        f"{name} = {start:g} + {by:g} n" for name, start, by in zip(coordinates, first, step, strict=True)
+    )
+    of_values = f"{', '.join(channels)}, in the unit of the data, at {places} for n = 0, 1, ..."
+    of_answers = f"{', '.join(told)}, in the unit of the data"
+    return TensorForm(
+        model=model,
+        call=call,
+        inputs=(Slot("values", (BATCH, *along, Axis("channels", len(channels))), of_values),),
+        output=Slot("answers", (BATCH, *along, Axis("told", len(told))), of_answers),
+        draw=draw,
+        names={"told": told},
+    )

@@ -1,0 +1,121 @@
+"""The unit box that functions are moved into, the grid that they have there, and whether they repeat beyond it."""
+
+from dataclasses import dataclass
+from typing import Self, final
+
+import torch
+from torch import Tensor
+
+from fredholm.domains import Grid, domain_of, whole_grid
+
+from .field_set import FieldSet, Samples
+
+LEAST_SIDE = 8
+"""Points along an axis, from which it is told whether functions repeat."""
+TRIED = 1024
+"""Functions, at most, by which that is told."""
+
+
+@final
+@dataclass(frozen=True)
+class UnitBox:
+    """Where the unit box lies among the positions of the data, which are moved and scaled, all axes alike."""
+
+    origin: tuple[float, ...]
+    """Where it begins."""
+    extent: float
+    """Length of its sides."""
+
+    @classmethod
+    def of(cls, train: FieldSet, *, is_periodic: bool) -> Self:
+        """The box that training functions fill; where they lie in the unit box already, that.
+
+        Raises:
+            ValueError: periodic functions with samples outside of the unit box.
+        """
+        every = torch.cat([_different_places(samples) for samples in (train.given, train.targets)])
+        low, high = every.amin(0), every.amax(0)
+        is_inside = bool((low >= 0).all()) and bool((high <= 1).all())
+        if is_periodic and not is_inside:
+            raise ValueError(
+                f"is_periodic is True, and coordinates run from {low.tolist()} to {high.tolist()}; scale them so that "
+                "functions repeat beyond the unit box, 0 to 1"
+            )
+        extent = 1.0 if is_inside else float((high - low).max()) or 1.0
+        origin = torch.zeros_like(low) if is_inside else low
+        return cls(tuple(origin.tolist()), extent)
+
+    def placed(self, pos: Tensor) -> Tensor:
+        """Positions of the data in the unit box."""
+        return (pos - pos.new_tensor(self.origin)) / self.extent
+
+    def in_data(self, pos: Tensor) -> Tensor:
+        """Positions in the unit box as those of the data."""
+        return pos * self.extent + pos.new_tensor(self.origin)
+
+
+def _different_places(samples: Samples) -> Tensor:
+    """Where functions have samples, `(K, s)`; those that all share once."""
+    return samples.pos[0] if samples.share_places else torch.cat(samples.places)
+
+
+@final
+@dataclass(frozen=True)
+class UnitGrid:
+    """A regular grid of the unit box."""
+
+    shape: tuple[int, ...]
+    spacing: tuple[float, ...]
+    origin: tuple[float, ...]
+    """Its first point."""
+
+    def domain(self, *, is_periodic: bool) -> Grid:
+        """Its points."""
+        return Grid(*self.shape, spacing=self.spacing, origin=self.origin, periodic=is_periodic)
+
+
+def grid_of(given: Samples, box: UnitBox, *, is_periodic: bool) -> UnitGrid | None:
+    """The grid of all functions; one with twice as many points as a function has, where each has places of its own.
+
+    Args:
+        given: the functions.
+        box: where they are moved into.
+        is_periodic: whether the grid has to tile it.
+
+    Returns:
+        None where all have the same places, which are no grid.
+    """
+    if given.share_places:
+        lattice = whole_grid(domain_of(box.placed(given.pos[0]), periodic=is_periodic))
+        return None if lattice is None else UnitGrid(lattice.shape, lattice.spacing, lattice.origin)
+    places = box.placed(torch.cat(given.places))
+    low, high = places.amin(0), places.amax(0)
+    if is_periodic:
+        low, high = torch.zeros_like(low), torch.ones_like(high)
+    extent, wide = high - low, high > low
+    spacing = (extent[wide].prod() / (2 * given.counts.double().mean())) ** (1 / max(1, int(wide.sum())))
+    counts = torch.where(wide, (extent / spacing).round().clamp(min=1), 1.0)
+    steps = torch.where(wide, extent / counts, 1.0)
+    first = torch.where(wide, low + steps / 2, low)
+    return UnitGrid(tuple(int(n) for n in counts.tolist()), tuple(steps.tolist()), tuple(first.tolist()))
+
+
+def seem_to_repeat(functions: FieldSet, box: UnitBox) -> bool:
+    """Whether functions seem to repeat beyond the unit box, which a grid must then tile.
+
+    Across each border of the box they change by at most twice as much as between neighbours (root mean square), and at
+    the border they differ from each other at least half as much as elsewhere: those that are all 0 there do not repeat.
+    """
+    some = functions.select(torch.arange(min(len(functions), TRIED)))
+    for samples in (some.given, some.targets):
+        grid = grid_of(samples, box, is_periodic=True) if samples.share_places else None
+        if grid is None or min(grid.shape) < LEAST_SIDE:
+            return False
+        values = samples.values.mT.unflatten(-1, grid.shape)
+        spread = values.std(0).square().mean()
+        for axis in range(2, values.ndim):
+            ends = values.index_select(axis, torch.tensor([0, grid.shape[axis - 2] - 1]))
+            jump = ends.diff(dim=axis).square().mean()
+            if jump > 4 * values.diff(dim=axis).square().mean() or ends.std(0).square().mean() < 0.25 * spread:
+                return False
+    return True

@@ -1,0 +1,224 @@
+"""What a new run starts from in place of its own weights: those of other runs, by meaning, name and shape."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple, Protocol, Self
+
+import torch
+from torch import Tensor, nn
+
+from fredholm.encoders.encoder import Encoder
+from fredholm.storage.tensors import model_tensors
+from fredholm.tasks.task import Meanings, Source, Task
+
+from .progress import print_line
+from .random_state import seed_everything
+
+
+class OtherRun(Protocol):
+    """A run that another starts from."""
+
+    task: Task
+
+    def model(self) -> nn.Module:
+        """Its trained model."""
+        ...
+
+
+class Matched(NamedTuple):
+    """What the entries along an axis stand for, by name."""
+
+    both: tuple[str, ...]
+    new: tuple[str, ...]
+    left: tuple[str, ...]
+
+    @classmethod
+    def of(cls, here: tuple[str, ...], there: tuple[str, ...]) -> Self:
+        """From the names in the model and in the weights."""
+        known, wanted = set(there), set(here)
+        both = tuple(name for name in here if name in known)
+        return cls(both, tuple(n for n in here if n not in known), tuple(n for n in there if n not in wanted))
+
+
+class Start(NamedTuple):
+    """What of some weights a model starts from."""
+
+    fitting: dict[str, Tensor]
+    """The model's tensors, whole; where entries have meanings, those without an equal there are as they are."""
+    matched: dict[tuple[str, int], Matched]
+    """What entries stand for along an axis of a tensor."""
+    misfits: dict[str, tuple[tuple[int, ...], tuple[int, ...]]]
+    """Shapes here and there of tensors that do not fit."""
+    new: list[str]
+    """Names of the model's tensors that are not among the weights."""
+    left: list[str]
+    """Names of weights that the model does not have."""
+
+
+def starting_tensors(task: Task, seed: int, init: str | None, open_run: Callable[[str], OtherRun]) -> dict[str, Tensor]:
+    """The tensors that a new run starts from in place of its own; prints what does not fit.
+
+    Those of the task's sources come before those of ``init``.
+
+    Args:
+        task: that of the run.
+        seed: of the run.
+        init: the folder of another run; None: there is none.
+        open_run: opens the run in a folder.
+
+    Raises:
+        ValueError: another run's inputs mean something else, or what is wanted of its weights does not fit.
+    """
+    seed_everything(seed)  # entries that are new are those that the run would have drawn
+    model = task.model()
+    found: dict[str, Tensor] = {}
+    if init is not None:
+        other = open_run(init)
+        if not task.learns_by_steps:
+            raise ValueError(
+                f"init={init!r} has no effect: this model is computed at once; leave it out, or take one that "
+                "learns by steps"
+            )
+        _check_reading(task, other.task, task.reading, init)
+        trained = other.model()
+        scaled = _resampled(trained, model)
+        start = start_from(model_tensors(trained) | scaled, model, task.meanings(model), other.task.meanings(trained))
+        if not start.fitting:
+            raise ValueError(f"no weight of {init} fits this model; give both the same sizes")
+        _print_start(init, start, [name for name in scaled if name in start.fitting])
+        found |= start.fitting
+    for source in task.sources:
+        found |= _part_from(source, task, model, open_run)
+    return found
+
+
+def _resampled(there: nn.Module, here: nn.Module) -> dict[str, Tensor]:
+    """Tensors of a model's encoders, brought to the sizes of those of another that have the same places in it."""
+    encoders = {name: part for name, part in here.named_modules() if isinstance(part, Encoder)}
+    others = {name: part for name, part in there.named_modules() if type(encoders.get(name)) is type(part)}
+    pairs = ((name, encoders[name], part) for name, part in others.items() if isinstance(part, Encoder))
+    return {
+        f"{name}.{tensor}".lstrip("."): value
+        for name, own, other in pairs
+        for tensor, value in own.resampled(other).items()
+    }
+
+
+def _part_from(source: Source, task: Task, model: nn.Module, open_run: Callable[[str], OtherRun]) -> dict[str, Tensor]:
+    """The tensors of a part of the model that another run has; prints what does not fit."""
+    other = open_run(source.run)
+    _check_reading(task, other.task, source.reading, source.run)
+    weights: dict[str, Tensor] = {}
+    for name, tensor in model_tensors(other.model()).items():
+        for there, here in source.names.items():
+            if name.startswith(there):
+                weights[here + name.removeprefix(there)] = tensor
+    start = start_from(weights, model)
+    wanted = {name: tensor for name, tensor in model_tensors(model).items() if name.startswith(source.whole)}
+    learned = dict(model.named_parameters())
+    # what is absent first, which tells a run of another kind, and parameters before buffers
+    for name in sorted(wanted, key=lambda name: (name in weights, name not in learned)):
+        if name not in start.fitting:
+            own = name.removeprefix(source.whole)
+            came = f"its {own} is {tuple(weights[name].shape)}" if name in weights else f"it has no {own}"
+            raise ValueError(
+                f"{source.setting}: {source.run} does not fit this model: {came}, expected "
+                f"{tuple(wanted[name].shape)}; give both the same sizes"
+            )
+    places = tuple(source.names.values())
+    _print_start(source.run, start._replace(new=[name for name in start.new if name.startswith(places)]))
+    return start.fitting
+
+
+def _check_reading(task: Task, other: Task, names: Iterable[str], run: str) -> None:
+    """Raises ValueError where the inputs of another run mean something else, by some names of `Task.reading`."""
+    for name in names:
+        own = task.reading[name]
+        if other.reading.get(name, own) != own:
+            way = (
+                f"pass --task.tokens.file {Path(run) / 'tokenizer.json'}"
+                if name == "tokenizer"
+                else f"pass --task.{name} {other.reading[name]}"
+            )
+            raise ValueError(f"the {name} of {run} is not this run's; {way}")
+
+
+def _print_start(run: str, start: Start, resampled: Sequence[str] = ()) -> None:
+    """Says what of another run's weights is taken, and what does not fit."""
+    by_meaning: dict[Matched, list[str]] = {}
+    for (name, _), found in start.matched.items():
+        by_meaning.setdefault(found, []).append(name)
+    named = {name for names in by_meaning.values() for name in names}
+    shapes = [f"{name} {here}, there {there}" for name, (here, there) in start.misfits.items() if name not in named]
+    lines = {
+        "resampled": resampled,
+        "of other shapes, so new": shapes,
+        "new here": start.new,
+        "left there": start.left,
+    }
+    print_line(f"from {run}: {len(start.fitting)} tensors")
+    for found, names in by_meaning.items():
+        if found.new or found.left:
+            told = ((_some(found.both), "as there"), (_some(found.new), "new"), (_some(found.left), "left there"))
+            print_line(f"  {_some(names)}: {'; '.join(f'{what}: {which}' for which, what in told if which)}")
+    for what, names in lines.items():
+        if names:
+            print_line(f"  {what}: {_some(names)}")
+
+
+def _some(names: Sequence[str]) -> str:
+    return f"{', '.join(names[:6])}{f', ... ({len(names)})' if len(names) > 6 else ''}"
+
+
+def start_from(
+    weights: Mapping[str, Tensor], model: nn.Module, here: Meanings | None = None, there: Meanings | None = None
+) -> Start:
+    """The weights whose name, shape and dtype are those of the model's.
+
+    Args:
+        weights: of another model, by name.
+        model: the model.
+        here, there: what entries of tensors stand for. Those of equal meaning are taken over; tensors whose entries
+            have a meaning in one of the models alone do not fit.
+    """
+    here, there, wanted = here or {}, there or {}, model_tensors(model)
+    fitting: dict[str, Tensor] = {}
+    matched: dict[tuple[str, int], Matched] = {}
+    for name in (name for name in wanted if name in weights):
+        own, other = wanted[name], weights[name]
+        axes, axes_there = here.get(name, {}), there.get(name, {})
+        sides = [[n for axis, n in enumerate(each.shape) if axis not in axes] for each in (own, other)]
+        if (
+            own.dtype != other.dtype
+            or own.ndim != other.ndim
+            or sides[0] != sides[1]
+            or axes.keys() != axes_there.keys()
+        ):
+            continue
+        found = {(name, axis): Matched.of(names, axes_there[axis]) for axis, names in axes.items()}
+        matched |= found
+        if all(each.both for each in found.values()):
+            fitting[name] = _with_entries(own, other, axes, axes_there) if axes else other
+    misfits = {
+        name: (tuple(own.shape), tuple(weights[name].shape))
+        for name, own in wanted.items()
+        if name in weights and name not in fitting
+    }
+    new, left = ([name for name in own if name not in others] for own, others in ((wanted, weights), (weights, wanted)))
+    return Start(fitting, matched, misfits, new, left)
+
+
+def _with_entries(
+    own: Tensor, other: Tensor, here: dict[int, tuple[str, ...]], there: dict[int, tuple[str, ...]]
+) -> Tensor:
+    """A tensor whose entries are another's where they stand for the same."""
+    places: list[list[Tensor]] = [[], []]
+    for axis, size in enumerate(own.shape):
+        names = here.get(axis, tuple(map(str, range(size))))
+        names_there = there.get(axis, names)
+        both = Matched.of(names, names_there).both
+        for each, order in zip(places, (names, names_there), strict=True):
+            number = {name: n for n, name in enumerate(order)}
+            each.append(torch.tensor([number[name] for name in both], device=own.device))
+    to, taken = (torch.meshgrid(*each, indexing="ij") for each in places)
+    return own.index_put(to, other[taken])
