@@ -23,7 +23,7 @@ eigendecomposition of whichever of XᵀX and XXᵀ is smaller, for all λ.
 import functools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, final
 
 import torch
@@ -39,7 +39,7 @@ SHARES = (0.0, 0.1, 0.5, 0.9, 1.0)
 """Values of s that are tried."""
 
 _BLOCK = 4096
-"""Features that are standardised at a time."""
+"""Features, or examples, that are standardised at a time."""
 
 
 @final
@@ -236,7 +236,6 @@ class _Spectrum:
 
     def __init__(self, values: Tensor, vectors: Tensor, projected: Tensor, rows: Tensor, others: Tensor) -> None:
         self.values, self.vectors, self.projected, self.rows, self.others = values, vectors, projected, rows, others
-        self._leverages = rows * others
         self.unit = float(values.sum()) / len(rows) or 1.0
 
     def solve(self, penalty: float) -> Tensor:
@@ -252,7 +251,11 @@ class _Spectrum:
         n = len(errors)
         if members is None:
             # 1 - h is at least λ / (λ + the largest eigenvalue), but for the rounding that it is held above
-            leverages = self._leverages @ (1 / (self.values + penalty))
+            shrunk, parts = (
+                1 / (self.values + penalty),
+                zip(*(m.split(_BLOCK) for m in (self.rows, self.others)), strict=True),
+            )
+            leverages = torch.cat([(row * other) @ shrunk for row, other in parts])
             return errors / (1 - 1 / n - leverages).clamp_min(1e-12)[:, None]
         found, shrunk = torch.empty_like(errors), self.others / (self.values + penalty)
         for own in members:
@@ -294,9 +297,16 @@ def _dual(gram: Tensor, targets: Tensor) -> _Spectrum:
 
 
 def _primal(features: Tensor, mean: Tensor, scale: Tensor, targets: Tensor) -> _Spectrum:
-    block = _standard(features, mean, scale, slice(None))
-    values, vectors = torch.linalg.eigh(block.T @ block)
-    rows = block @ vectors
+    def standardised() -> Iterator[Tensor]:
+        """X, some rows at a time, since all in float64 take twice the room of the features."""
+        for part in features.split(_BLOCK):
+            yield _standard(part, mean, scale, slice(None))
+
+    gram = mean.new_zeros(len(mean), len(mean))
+    for block in standardised():
+        gram.addmm_(block.T, block)
+    values, vectors = torch.linalg.eigh(gram)
+    rows = torch.cat([block @ vectors for block in standardised()])
     return _Spectrum(values.clamp_min(0), vectors, rows.T @ targets, rows, rows)
 
 
