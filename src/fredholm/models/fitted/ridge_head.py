@@ -236,6 +236,7 @@ class _Spectrum:
 
     def __init__(self, values: Tensor, vectors: Tensor, projected: Tensor, rows: Tensor, others: Tensor) -> None:
         self.values, self.vectors, self.projected, self.rows, self.others = values, vectors, projected, rows, others
+        self._leverages = rows * others
         self.unit = float(values.sum()) / len(rows) or 1.0
 
     def solve(self, penalty: float) -> Tensor:
@@ -251,11 +252,7 @@ class _Spectrum:
         n = len(errors)
         if members is None:
             # 1 - h is at least λ / (λ + the largest eigenvalue), but for the rounding that it is held above
-            shrunk, parts = (
-                1 / (self.values + penalty),
-                zip(*(m.split(_BLOCK) for m in (self.rows, self.others)), strict=True),
-            )
-            leverages = torch.cat([(row * other) @ shrunk for row, other in parts])
+            leverages = self._leverages @ (1 / (self.values + penalty))
             return errors / (1 - 1 / n - leverages).clamp_min(1e-12)[:, None]
         found, shrunk = torch.empty_like(errors), self.others / (self.values + penalty)
         for own in members:
