@@ -27,6 +27,7 @@ from fredholm.models import (
     AttentionConfig,
     ConstantConfig,
     EdgeConvolution,
+    GraphStackConfig,
     ITNet,
     KernelConfig,
     LowRankConfig,
@@ -168,7 +169,10 @@ def graphs(config: Config, data: str) -> Sides:
 
     def run(model: SignalModel.Config, fold: int) -> Run.Config:
         task = GraphLearning.Config(
-            data=str(config.data / "tudataset" / f"{data}.npz"), num_folds=10, fold=fold, model=model
+            data=str(config.data / "tudataset" / f"{data}.npz"),
+            num_folds=10,
+            fold=fold,
+            model=GraphStackConfig(stack=model),
         )
         numbers: dict[str, Any] = {"batch_size": 32, "ema_decay": 0.95, "evaluation_batch_size": 128}
         return Run.Config(task=task, training=training(config, EPOCHS[data], **numbers))

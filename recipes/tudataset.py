@@ -15,6 +15,7 @@ One of ten folds is the test split, a tenth of all graphs the validation split; 
 folds are those of `--task.split-seed 0`, not the ones of other libraries.
 """
 
+from fredholm.models import GraphStackConfig
 from fredholm.tasks import GraphLearning
 from fredholm.training import Run, TrainingConfig
 
@@ -53,7 +54,7 @@ def aids() -> Run.Config:
 
 def _fold(name: str, *, epochs: int, learning_rate: float) -> Run.Config:
     return Run.Config(
-        task=GraphLearning.Config(data=f"../shared/data/tudataset/{name}.npz", num_folds=10),
+        task=GraphLearning.Config(data=f"../shared/data/tudataset/{name}.npz", num_folds=10, model=GraphStackConfig()),
         training=TrainingConfig(
             epochs=epochs,
             batch_size=32,

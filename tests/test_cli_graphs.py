@@ -11,17 +11,25 @@ from fredholm.training import Run
 from tests.command_line import call, check_refused
 from tests.tasks.graphs.build import rings, two_groups, write_several, write_tu
 
-TINY = [
-    *("--task.model.embed-dim", "8", "--task.model.depth", "1"),
-    *("--training.epochs", "2", "--training.batch-size", "16", "--training.no-tensorboard"),
-]
-HEADS = ("--task.model.num-heads", "2")
-NARROW = ("--task.model.kernel.kernel.width", "4", *HEADS)
+SHORT = ("--training.epochs", "2", "--training.batch-size", "16", "--training.no-tensorboard")
+STACKS = {"graphs": "--task.model.stack", "nodes": "--task.model", "links": "--task.model"}
+"""Where the network of a task is set."""
 
 
-def trained(folder: Path, word: str, data: Path, *more: str) -> Path:
+def tiny(word: str, **settings: str) -> list[str]:
+    """Options for a short run of a small network; `settings` are of its stack, such as num_heads."""
+    named = {f"{STACKS[word]}.{name}": value for name, value in {"embed-dim": "8", "depth": "1", **settings}.items()}
+    kind = ["--task.model", "graph-stack"] if word == "graphs" else []
+    return [*kind, *(each for option in named.items() for each in option), *SHORT]
+
+
+HEADS = {"num-heads": "2"}
+NARROW = {"kernel.kernel.width": "4", **HEADS}
+
+
+def trained(folder: Path, word: str, data: Path, *more: str, **settings: str) -> Path:
     """The folder of a short run."""
-    assert cli.main(["train", word, str(data), "--run-dir", str(folder / word), *TINY, *more]) == 0
+    assert cli.main(["train", word, str(data), "--run-dir", str(folder / word), *tiny(word, **settings), *more]) == 0
     return folder / word
 
 
@@ -29,9 +37,9 @@ def trained(folder: Path, word: str, data: Path, *more: str) -> Path:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Graphs and runs on them."""
     folder = tmp_path_factory.mktemp("graphs")
-    trained(folder, "graphs", rings(folder / "rings"), "--task.num-folds", "4", "--task.fold", "1", *NARROW)
+    trained(folder, "graphs", rings(folder / "rings"), "--task.num-folds", "4", "--task.fold", "1", **NARROW)
     trained(folder, "nodes", two_groups(folder / "groups"))
-    trained(folder, "links", folder / "groups", *NARROW)
+    trained(folder, "links", folder / "groups", **NARROW)
     (folder / "asked.csv").write_text("source,target\nn0,n9\nn1,n20\n")
     return folder
 
@@ -101,50 +109,51 @@ def test_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_another_kernel_needs_no_other_heads(
     kernel: str, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    start = ("--init", folder / "graphs", "--run-dir", tmp_path / "run", *TINY)
-    given = [
-        "train",
-        "graphs",
-        folder / "rings",
-        "--task.model.kernel",
-        "on-edges",
-        "--task.model.kernel.kernel",
-        kernel,
-    ]
-    code, _, err = call(capsys, *given, *start)
+    start = ("--init", folder / "graphs", "--run-dir", tmp_path / "run", *SHORT)
+    chosen = (f"{STACKS['graphs']}.kernel", "on-edges", f"{STACKS['graphs']}.kernel.kernel", kernel)
+    code, _, err = call(capsys, "train", "graphs", folder / "rings", *start, *chosen)
     assert (code, err) == (0, "")
-    model = Run(tmp_path / "run").config.task.model  # pyright: ignore[reportAttributeAccessIssue]
-    assert (model.num_heads, model.has_heads) == ((2, True) if kernel == "additive-attention" else (None, False))
+    stack = Run(tmp_path / "run").config.task.stack
+    assert (stack.num_heads, stack.has_heads) == ((2, True) if kernel == "additive-attention" else (None, False))
 
 
 def test_networks_without_heads_are_sized_too(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, err = call(capsys, "train", "graphs", folder / "rings", "--task.model", "message-passing", "--dry-run")
-    assert (code, err) == (0, "")
-    assert "MessagePassing with" in out
+    for word, data in (("graphs", "rings"), ("nodes", "groups")):
+        network = ["--task.model", "graph-stack"] if word == "graphs" else []
+        given = ("train", word, folder / data, *network, STACKS[word], "message-passing", "--dry-run")
+        code, out, err = call(capsys, *given)
+        assert (code, err) == (0, "")
+        assert "MessagePassing with" in out
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["train", "graphs", *TINY], "no graphs are given"),
-        (["train", "graphs", "none", *TINY], "no graphs at 'none'"),
+        (["train", "graphs", *tiny("graphs")], "no graphs are given"),
+        (["train", "graphs", "none", *tiny("graphs")], "no graphs at 'none'"),
         (
-            ["train", "nodes", "rings", *TINY],
+            ["train", "nodes", "rings", *tiny("nodes")],
             "rings has no labels of nodes; fredholm train graphs predicts those of graphs",
         ),
-        (["train", "graphs", "groups", *TINY], "groups has no labels and no targets of graphs; fredholm train nodes"),
-        (["train", "graphs", "bad", *TINY], "bad/edges.csv, line 3: weight -1; expected a finite number of at least 0"),
-        (["train", "graphs", "rings", *TINY, "--task.fold", "1"], "--task.fold=1 has no effect with"),
         (
-            ["train", "nodes", "groups", *TINY, *HEADS],
+            ["train", "graphs", "groups", *tiny("graphs")],
+            "groups has no labels and no targets of graphs; fredholm train nodes",
+        ),
+        (
+            ["train", "graphs", "bad", *tiny("graphs")],
+            "bad/edges.csv, line 3: weight -1; expected a finite number of at least 0",
+        ),
+        (["train", "graphs", "rings", *tiny("graphs"), "--task.fold", "1"], "--task.fold=1 has no effect with"),
+        (
+            ["train", "nodes", "groups", *tiny("nodes", **HEADS)],
             "--task.model.num-heads=2 has no effect with --task.model.kernel=OnEdgesConfig(ConstantConfig); leave",
         ),
         *(
             (
-                [*words, *TINY, *HEADS],
-                "models.ITNet: --task.model.num-heads=2 has no effect with --task.model.kernel=OnEdgesConfig(Cons",
+                ["train", word, data, *tiny(word, **HEADS)],
+                f"models.ITNet: {STACKS[word]}.num-heads=2 has no effect with {STACKS[word]}.kernel=OnEdgesConfig(Cons",
             )
-            for words in (["train", "graphs", "rings"], ["train", "links", "groups"])
+            for word, data in (("graphs", "rings"), ("links", "groups"))
         ),
         (
             ["predict", "graphs", "groups"],

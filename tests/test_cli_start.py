@@ -143,7 +143,10 @@ def test_points_of_other_features(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 def test_graphs_with_other_numbers_of_each_node(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = rings(tmp_path / "rings")
-    sizes = (*SMALL, "--task.model.kernel.kernel.width", "4", "--task.inputs.num-walks", "2")
+    stack = [
+        word.replace("--task.model.", "--task.model.stack.") for word in (*SMALL, "--task.model.kernel.kernel.width")
+    ]
+    sizes = ("--task.model", "graph-stack", *stack, "4", "--task.inputs.num-walks", "2")
     train(capsys, "graphs", data, tmp_path / "first", *sizes)
     start = ("--init", str(tmp_path / "first"))
     told = train(capsys, "graphs", data, tmp_path / "second", *start)

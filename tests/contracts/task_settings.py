@@ -16,9 +16,11 @@ from torch import Tensor
 from fredholm.kernels import KernelInputs
 from fredholm.models import (
     FilterBank,
+    GraphStackConfig,
     ITNet,
     ITNetMaskedModel,
     MLPConfig,
+    NeighbourhoodBank,
     NGramBank,
     OnEdgesConfig,
     SentenceStackConfig,
@@ -49,7 +51,7 @@ from fredholm.tasks import (
 from fredholm.tasks.fields.answer import Answer
 from fredholm.tasks.graphs import open_graphs
 from fredholm.tasks.graphs.inputs import GraphInputs
-from fredholm.tasks.graphs.network import build_network, small_network
+from fredholm.tasks.graphs.network import reading_of
 from fredholm.tasks.images.augmentation import Augmentation
 from fredholm.tasks.masks.augmentation import MaskAugmentation, Masked
 from fredholm.tasks.points import NUM_SAMPLES
@@ -559,7 +561,8 @@ def _graphs(folder: Path) -> list[Subject]:
     own, nodes = str(rings(folder / "own", split=True, one_way=True)), str(two_groups(folder / "nodes", one_way=True))
     kernel = OnEdgesConfig(kernel=MLPConfig(width=3, num_frequencies=2, sigma=1.0), long_range=None)
     sizes: dict[str, Any] = {"embed_dim": 4, "depth": 1, "num_heads": 1, "kernel": kernel, "dropout": 0.0}
-    whole, at_nodes = ITNet.Config(**sizes, pool="mean"), ITNet.Config(**sizes, pool="none")
+    stack, at_nodes = ITNet.Config(**sizes, pool="mean"), ITNet.Config(**sizes, pool="none")
+    whole = GraphStackConfig(stack=stack)
     inputs = GraphInputs(num_walks=2, num_positions=2)
     more: dict[str, tuple[object, ...]] = {
         "inputs": (dataclasses.replace(inputs, num_walks=3),),
@@ -580,12 +583,17 @@ def _graphs(folder: Path) -> list[Subject]:
             GraphLearning.Config,
             {"data": str(rings(folder / "rings", one_way=True)), "inputs": inputs, "model": whole},
             more
-            | {"data": (str(rings(folder / "more", count=30)),), "model": (dataclasses.replace(whole, depth=2),)}
+            | {"data": (str(rings(folder / "more", count=30)),)}
+            | {"model": (GraphStackConfig(stack=dataclasses.replace(stack, depth=2)),)}
             | {"num_folds": (4,), "fold": (1,)}
             | OF_NUMBERS,
             _task,
             make=lambda **settings: GraphLearning.Config(**settings).build(),
-            modes={"folds": {"num_folds": 4}, "a split of its own": {"data": own}},
+            modes={
+                "folds": {"num_folds": 4},
+                "a split of its own": {"data": own},
+                "a bank": {"model": NeighbourhoodBank.Config(num_waves=20), "inputs": GraphInputs(num_walks=2)},
+            },
         ),
         Subject(
             NodeLearning.Config,
@@ -621,8 +629,7 @@ def _graph_inputs(folders: tuple[Path, ...]) -> Subject:
             preparation = built.learn(graphs)
             found = built.prepare(graphs, preparation)
             yield from (preparation, found.features, found.pos, built.turns_signs)
-            network = build_network(small_network("mean", dropout=0.0, edge_mass="mean"), preparation, 2, built)
-            yield str(network.get_submodule("encoder"))
+            yield str(reading_of(preparation, built).encoder(4))
 
     return Subject(
         GraphInputs,

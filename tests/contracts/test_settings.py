@@ -310,6 +310,24 @@ def of_sentences(built: tuple[models.NGramBank, models.SignalModel]) -> Iterator
     yield from sentence_stack(built[1])
 
 
+def neighbourhood_bank(built: models.NeighbourhoodBank) -> Iterator[object]:
+    reading, edges = built.reading, torch.tensor([[[0, 1, 1, 2], [1, 0, 2, 1]]] * 7)
+    of_edges = noise(7, 4, reading.edge_dim) if reading.edge_dim else None
+    batch = encoders.GraphBatch(
+        noise(7, 3, reading.features), edges, noise(7, 3, reading.pos_dim), edge_features=of_edges
+    )
+    built.fit([(batch, torch.arange(7) % 3)], ClassTarget(names=("a", "b", "c")))
+    yield built(batch)
+
+
+def of_graphs(built: tuple[models.NeighbourhoodBank, models.SignalModel]) -> Iterator[object]:
+    yield from neighbourhood_bank(built[0])
+    encoder = built[1].encoder
+    assert isinstance(encoder, encoders.Graph)
+    yield str(encoder)
+    yield from graph_encoder(encoder)
+
+
 def banks(built: tuple[models.FilterBank, models.SummaryBank]) -> Iterator[object]:
     yield from filter_bank(built[0])
     yield from summary_bank(built[1])
@@ -844,7 +862,7 @@ ENCODERS = [
     Subject(
         encoders.Graph,
         {"features": 3, "embed_dim": 4, "pos_dim": 2},
-        {"features": (2,), "embed_dim": (3,), "pos_dim": (3,), "edge_dim": (2,), "adds_positions": SWITCH}
+        {"features": (2,), "embed_dim": (None, 3), "pos_dim": (3,), "edge_dim": (2,), "adds_positions": SWITCH}
         | {"feature_dropout": (0.5,)},
         graph_encoder,
     ),
@@ -1095,6 +1113,7 @@ OTHER_TOKEN_STACK: dict[str, tuple[Any, ...]] = {
     "position_sigma": (2.0,),
 }
 TOKEN_READING = models.TokenReading(vocab_size=9, context=8, pad=0, separator=2)
+GRAPH_READING = models.GraphReading(features=3, pos_dim=2)
 SERIES = models.SeriesSampling(channels=2, spacing=0.01, extent=0.05)
 SOME_ITNET = models.ITNet.Config(embed_dim=4, depth=1, num_heads=2, kernel=models.AttentionConfig(), pool="mean")
 SOME_STACK = models.ContinuousStack.Config(embed_dim=3, depth=1, kernel_width=3, pool="none")
@@ -1300,6 +1319,30 @@ MODELS = [
         make=lambda **settings: models.NGramBank.Config(**settings).build(TOKEN_READING, 3),
     ),
     Subject(
+        models.NeighbourhoodBank.Config,
+        {"num_waves": 20},
+        {"hops": (0, 1), "num_waves": (30,)},
+        neighbourhood_bank,
+        make=lambda **settings: models.NeighbourhoodBank.Config(**settings).build(GRAPH_READING, 3),
+    ),
+    Subject(
+        models.GraphStackConfig,
+        {"stack": SOME_ITNET},
+        {"stack": (dataclasses.replace(SOME_ITNET, depth=2),)},
+        on_a_graph,
+        make=lambda **settings: models.GraphStackConfig(**settings).build(GRAPH_READING, 3),
+    ),
+    Subject(
+        models.GraphReading,
+        {"features": 3, "pos_dim": 2},
+        {"features": (2,), "pos_dim": (3,), "edge_dim": (2,), "adds_positions": SWITCH, "feature_dropout": (0.5,)},
+        of_graphs,
+        make=lambda **settings: (
+            models.NeighbourhoodBank.Config(num_waves=20).build(models.GraphReading(**settings), 3),
+            models.GraphStackConfig(stack=SOME_ITNET).build(models.GraphReading(**settings), 3),
+        ),
+    ),
+    Subject(
         models.SentenceStackConfig,
         {"stack": SOME_ITNET, "position_frequencies": 2},
         {
@@ -1433,6 +1476,7 @@ NO_SETTINGS = {
     "models.InfViT": "takes an encoder and its Config",
     "models.MessagePassing": "takes an encoder and its Config",
     "models.NGramBank": "takes a reading, the number of outputs and its Config",
+    "models.NeighbourhoodBank": "takes a reading, the number of outputs and its Config",
     "models.NeuralOperator": "takes an encoder and its Config",
     "models.PointPooling": "takes an encoder and its Config",
     "models.SummaryBank": "takes a sampling, the number of outputs and its Config",

@@ -3,6 +3,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from fredholm import domains
 from fredholm.encoders.graph import Graph, GraphBatch
@@ -18,9 +19,18 @@ def batch(**changed: Any) -> GraphBatch:
     return GraphBatch(**(found | {"mask": MASK} | changed))
 
 
+def test_the_features_themselves() -> None:
+    encoder, given = Graph(4, None, 2), batch()
+    assert (encoder.embed_dim, list(encoder.parameters()), encoder.columns("abcd")) == (4, [], {})
+    assert torch.equal(encoder(given)[0], torch.where(MASK[..., None], given.features, 0.0))
+    with refused(ValueError, "encoders.Graph: adds_positions=True has no effect with embed_dim=None"):
+        Graph(4, None, 2, adds_positions=True)
+
+
 def test_a_linear_map_of_the_features_on_the_graph() -> None:
     encoder, given = Graph(4, 5, 2), batch(weights=torch.tensor([[0.5, 0.25, 0.25], [0.5, 0.5, 0.0]]))
     signal, domain = encoder(given)
+    assert isinstance(encoder.embedding, nn.Linear)
     expected = given.features @ encoder.embedding.weight.mT + encoder.embedding.bias
     torch.testing.assert_close(signal, torch.where(MASK[..., None], expected, 0.0))
     assert isinstance(domain, domains.Graph)

@@ -23,6 +23,7 @@ from fredholm.estimators import (
 from fredholm.models import (
     CKCNN,
     ConstantConfig,
+    GraphStackConfig,
     ITNet,
     MLPConfig,
     OnEdgesConfig,
@@ -119,7 +120,8 @@ def _graphs() -> Case:
         path = np.stack([np.arange(size - 1), np.arange(1, size)])
         graphs.append((np.concatenate([path, path[::-1]], axis=1), drawn.normal(size=(size, 2)) + 2 * (i % 2)))
     kernel = OnEdgesConfig(kernel=ConstantConfig(), long_range=None, edge_mass="sum")
-    small, deeper = (dataclasses.replace(_itnet(depth), num_heads=None, kernel=kernel) for depth in (1, 2))
+    stacks = (dataclasses.replace(_itnet(depth), num_heads=None, kernel=kernel) for depth in (1, 2))
+    small, deeper = (GraphStackConfig(stack=stack) for stack in stacks)
     task = {"inputs": GraphInputs(positions="none", num_walks=0)}
     settings = {"model": small, "task": task, "training": _training(epochs=20)}
     return Case(GraphClassifier, settings, graphs, deeper, CKCNN.Config(), GraphRegressor)

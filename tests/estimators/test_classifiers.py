@@ -265,7 +265,7 @@ def test_an_interruption_is_one(case: Case, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize("preset", ["small", pytest.param("base", marks=pytest.mark.slow)])
 def test_what_is_not_set_is_as_on_the_command_line(case: Case, preset: Preset, tmp_path: Path) -> None:
-    at_once = (fredholm.SeriesClassifier, fredholm.TextClassifier)
+    at_once = (fredholm.SeriesClassifier, fredholm.TextClassifier, fredholm.GraphClassifier)
     brief = {"epochs": 0 if case.kind in at_once else 1}
     estimator = case.kind(preset=preset, run_dir=tmp_path, training=brief).fit(case.X, WORDS)
     run = Run(tmp_path, device="cpu")

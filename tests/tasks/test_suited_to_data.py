@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fredholm.models import ITNet, MLPConfig, OnEdgesConfig
+from fredholm.models import GraphStackConfig, ITNet, MLPConfig, NeighbourhoodBank, OnEdgesConfig
 from fredholm.models.kernel_configs import ConstantConfig
 from fredholm.tasks import FieldLearning, GraphLearning, LinkLearning, NodeLearning, OperatorLearning
 from fredholm.tasks.graphs.inputs import GraphInputs
@@ -28,22 +28,31 @@ def test_the_width_grows_by_half_with_each_factor_of_ten(count: int, small: int)
     assert width_for(count, "base", least=64, up_to=1000) == 2 * small
 
 
-def test_graphs_know_their_size_and_sums_read_no_positions(tmp_path: Path) -> None:
+def test_graphs_know_their_size_and_a_bank_takes_no_steps(tmp_path: Path) -> None:
     config: Any
     config, schedule, *_ = GraphLearning.Config(data=str(rings(tmp_path / "a"))).suited("small")
-    assert isinstance(kernel_of(config), ConstantConfig)
-    assert config.model.kernel.edge_mass == "sum"
-    assert (config.inputs.sizes, config.inputs.positions, config.model.depth, schedule.batch_size) == (
+    assert config.model == NeighbourhoodBank.Config()
+    assert config.inputs.sizes
+    assert (schedule.epochs, schedule.patience) == (0, None)
+    assert config.build().num_held_out("valid") == 0
+
+
+def test_sums_of_a_network_read_no_positions(tmp_path: Path) -> None:
+    config: Any
+    given = GraphLearning.Config(data=str(rings(tmp_path / "a")), model=GraphStackConfig())
+    config, schedule, *_ = given.suited("small")
+    assert isinstance(config.model.stack.kernel.kernel, ConstantConfig)
+    assert config.model.stack.kernel.edge_mass == "sum"
+    assert (config.inputs.sizes, config.inputs.positions, config.model.stack.depth, schedule.batch_size) == (
         True,
         "none",
         4,
         8,
     )
     config.build().model()
-    asked = GraphLearning.Config(data=str(tmp_path / "a"), inputs=GraphInputs(num_positions=3))
-    config, *_ = asked.suited("base")
-    assert isinstance(kernel_of(config), MLPConfig)
-    assert (config.inputs.num_positions, config.model.depth, config.model.embed_dim) == (3, 8, 128)
+    config, *_ = dataclasses.replace(given, inputs=GraphInputs(num_positions=3)).suited("base")
+    assert isinstance(config.model.stack.kernel.kernel, MLPConfig)
+    assert (config.inputs.num_positions, config.model.stack.depth, config.model.stack.embed_dim) == (3, 8, 128)
 
 
 def test_the_size_of_a_graph_is_a_feature_of_its_nodes(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from fredholm import domains
-from fredholm._settings import check_rate
+from fredholm._settings import check_rate, refuse_idle
 from fredholm.domains.checks import values_can_be_read
 from fredholm.encoders.encoder import Encoder
 
@@ -33,26 +33,27 @@ class GraphBatch(NamedTuple):
 
 @final
 class Graph(Encoder):
-    """A linear map of each node's features (ITNet, J.1), on the domain `domains.Graph` of the nodes.
+    """Each node's features, or a linear map of them (ITNet, J.1), on the domain `domains.Graph` of the nodes.
 
     u(v) = W h_v + b,  and with `adds_positions` + V x_v  (eq. 261; the paper has no such term)
 
     Args:
         features: F, numbers that each node has.
-        embed_dim: channels of the signal.
+        embed_dim: channels of the signal after a linear map; None: the features themselves, without one.
         pos_dim: s, coordinates of a position.
         edge_dim: c, features of an edge, which kernels on edges read; 0: edges have none.
         adds_positions: whether a linear map of the positions is added to the signal; kernels read positions anyway.
+            Refused without a linear map of the features.
         feature_dropout: rate at which features are left out in training.
 
     Raises:
-        ValueError: sizes below 1, edge_dim below 0, or a rate that is none.
+        ValueError: sizes below 1, edge_dim below 0, a rate that is none, or a setting without effect.
     """
 
     def __init__(
         self,
         features: int,
-        embed_dim: int,
+        embed_dim: int | None,
         pos_dim: int,
         *,
         edge_dim: int = 0,
@@ -61,19 +62,23 @@ class Graph(Encoder):
     ) -> None:
         super().__init__()
         for name, value in (("features", features), ("embed_dim", embed_dim), ("pos_dim", pos_dim)):
-            if value < 1:
+            if value is not None and value < 1:
                 raise ValueError(f"encoders.Graph: {name} must be at least 1; got {value}")
         if edge_dim < 0:
             raise ValueError(f"encoders.Graph: edge_dim must be at least 0; got {edge_dim}")
-        self.features, self.embed_dim, self.pos_dim, self.edge_dim = features, embed_dim, pos_dim, edge_dim
+        if embed_dim is None:
+            given = {"adds_positions": adds_positions}
+            refuse_idle("encoders.Graph", Graph, "embed_dim=None", "give embed_dim", **given)
+        self.features, self.pos_dim, self.edge_dim = features, pos_dim, edge_dim
+        self.embed_dim = features if embed_dim is None else embed_dim
         check_rate("encoders.Graph", "feature_dropout", feature_dropout)
         self.feature_dropout = nn.Dropout(feature_dropout)
-        self.embedding = nn.Linear(features, embed_dim)
-        self.of_positions = nn.Linear(pos_dim, embed_dim, bias=False) if adds_positions else None
+        self.embedding = nn.Identity() if embed_dim is None else nn.Linear(features, embed_dim)
+        self.of_positions = nn.Linear(pos_dim, self.embed_dim, bias=False) if adds_positions else None
 
     def columns(self, channels: Sequence[str]) -> dict[str, tuple[str, ...]]:
-        """See `Encoder.columns`."""
-        return {"embedding.weight": tuple(channels)}
+        """See `Encoder.columns`; without a linear map there is nothing that reads them."""
+        return {"embedding.weight": tuple(channels)} if isinstance(self.embedding, nn.Linear) else {}
 
     def forward(self, inputs: Tensor | GraphBatch) -> tuple[Tensor, domains.Domain]:
         """A batch to the signal and its domain; the signal is 0 at nodes that do not exist.

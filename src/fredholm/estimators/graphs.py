@@ -72,8 +72,7 @@ class GraphEstimator(TargetEstimator[GraphSet]):
     def _outputs(self, examples: GraphSet) -> Tensor:
         task = self.trained_.task
         assert isinstance(task, GraphLearning)
-        prepared = task.config.inputs.prepare(examples, task.facts.preparation)
-        return task.outputs(self.trained_.model, prepared, self.trained_.device)
+        return task.outputs(self.trained_.model, task.prepared(examples), self.trained_.device)
 
 
 @final

@@ -7,8 +7,11 @@ from fredholm.models.fields.neural_operator import NeuralOperator
 from fredholm.models.fitted.filter_bank import FilterBank
 from fredholm.models.fitted.fitted_model import FittedModel
 from fredholm.models.fitted.n_gram_bank import NGramBank
+from fredholm.models.fitted.neighbourhood_bank import NeighbourhoodBank
 from fredholm.models.fitted.ridge_head import Readout, Regressand, RidgeHead
 from fredholm.models.fitted.summary_bank import SummaryBank
+from fredholm.models.graphs.graph_model import GraphModelConfig, GraphReading, GraphStackConfig
+from fredholm.models.graphs.message_passing import MessagePassing
 from fredholm.models.images.convnext import ConvNeXt
 from fredholm.models.images.each_image import EachImage
 from fredholm.models.images.infvit import InfViT
@@ -43,7 +46,6 @@ from fredholm.models.language.language_model import LanguageModel, LanguageState
 from fredholm.models.language.llama import Llama
 from fredholm.models.language.mamba import Mamba
 from fredholm.models.language.sentence_model import SentenceModelConfig, SentenceStackConfig, TokenReading
-from fredholm.models.message_passing import MessagePassing
 from fredholm.models.pointnet import EdgeConvolution, PointPooling
 from fredholm.models.series.ckcnn import CKCNN, ContinuousStack
 from fredholm.models.series.itnet_series import ITNetSeriesConfig
@@ -71,6 +73,9 @@ __all__ = [
     "FieldOperator",
     "FilterBank",
     "FittedModel",
+    "GraphModelConfig",
+    "GraphReading",
+    "GraphStackConfig",
     "ITNet",
     "ITNetLanguageModel",
     "ITNetMaskedModel",
@@ -89,6 +94,7 @@ __all__ = [
     "MaskedModel",
     "MessagePassing",
     "NGramBank",
+    "NeighbourhoodBank",
     "NeuralOperator",
     "OnEdgesConfig",
     "PointPooling",

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from fredholm.encoders.graph import GraphBatch
-from fredholm.models import ITNet, MLPConfig, OnEdgesConfig
+from fredholm.models import GraphStackConfig, ITNet, MLPConfig, NeighbourhoodBank, OnEdgesConfig
 from fredholm.storage.config_json import from_json, to_json
 from fredholm.tasks import GraphLearning
 from fredholm.tasks.graphs.batches import graphs_in
@@ -20,7 +20,7 @@ from tests.tasks.graphs.build import rings, two_groups, write_several
 
 NONE = torch.Generator()
 CPU = torch.device("cpu")
-SMALL = ITNet.Config(
+STACK = ITNet.Config(
     embed_dim=8,
     depth=2,
     num_heads=2,
@@ -29,6 +29,8 @@ SMALL = ITNet.Config(
     drop_path=0.0,
     pool="mean",
 )
+SMALL = GraphStackConfig(stack=STACK)
+BANK = NeighbourhoodBank.Config(num_waves=40)
 ENDS = {
     "a": [(1, 2), (2, 3), (3, 4), (4, 5), (2, 6), (3, 6)],
     "b": [(1, 2), (2, 3), (3, 4), (4, 5), (5, 6), (3, 7)],
@@ -262,7 +264,10 @@ def test_what_is_refused(tmp_path: Path) -> None:
         ({"fold": 1}, "fold=1 has no effect with num_folds=None"),
         ({"num_folds": 4, "fold": 4}, "fold is 4 of num_folds=4"),
         ({"num_folds": 4, "test_fraction": 0.3}, "test_fraction=0.3 has no effect with num_folds=4"),
-        ({"model": dataclasses.replace(SMALL, pool="max")}, "model.pool is 'max', but a graph has one answer"),
+        (
+            {"model": GraphStackConfig(stack=dataclasses.replace(STACK, pool="max"))},
+            "model.pool is 'max', but a graph",
+        ),
         ({"num_folds": 60}, "num_folds is 60; pass a number from 2 to the 24 examples"),
         ({"valid_fraction": 0.9}, "valid_fraction is 0.9"),
         ({"data": ""}, "no graphs are given"),

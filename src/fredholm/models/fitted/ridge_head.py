@@ -23,6 +23,7 @@ eigendecomposition of whichever of XᵀX and XXᵀ is smaller, for all λ.
 import functools
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, final
 
 import torch
@@ -38,7 +39,7 @@ SHARES = (0.0, 0.1, 0.5, 0.9, 1.0)
 """Values of s that are tried."""
 
 _BLOCK = 4096
-"""Features that are standardised at a time."""
+"""Features, or examples, that are standardised at a time."""
 
 
 @final
@@ -95,6 +96,7 @@ class RidgeHead(SavedModel):
         bias: `(num_outputs,)`.
         penalty: λ of the last fit, a float64 scalar; NaN before one.
         share: s of the last fit, a float64 scalar, of the last block; NaN before one; 0 without one.
+        error: the mean square of the left-out errors of the last fit, a float64 scalar; NaN before one.
 
     Raises:
         ValueError: on sizes below 1, or more last features than there are.
@@ -102,6 +104,7 @@ class RidgeHead(SavedModel):
 
     penalty: Tensor
     share: Tensor
+    error: Tensor
 
     def __init__(self, num_features: int, num_outputs: int, *, num_last: int = 0) -> None:
         super().__init__()
@@ -113,7 +116,7 @@ class RidgeHead(SavedModel):
         self.weight = nn.Parameter(torch.zeros(num_outputs, num_features))
         self.bias = nn.Parameter(torch.zeros(num_outputs))
         self.num_last = num_last
-        for name in ("penalty", "share"):
+        for name in ("penalty", "share", "error"):
             self.register_buffer(name, torch.tensor(torch.nan, dtype=torch.float64))
 
     def forward(self, features: Tensor) -> Tensor:
@@ -121,7 +124,15 @@ class RidgeHead(SavedModel):
         return F.linear(features, self.weight, self.bias)
 
     @torch.no_grad()
-    def fit(self, features: Tensor, targets: Tensor, regressand: Regressand, *, groups: Tensor | None = None) -> Tensor:
+    def fit(
+        self,
+        features: Tensor,
+        targets: Tensor,
+        regressand: Regressand,
+        *,
+        groups: Tensor | None = None,
+        shares: Sequence[float] = SHARES,
+    ) -> Tensor:
         """Sets weight and bias.
 
         Args:
@@ -130,6 +141,7 @@ class RidgeHead(SavedModel):
             regressand: what they are.
             groups: int64 `(n,)`, whose examples are left out together, since they are alike in what others are not,
                 such as the windows of one time; at least two groups. None: each example by itself.
+            shares: values of s that are tried, from 0 to 1; there is nothing to try where one block alone varies.
 
         Returns:
             The outputs of each example by the fit without it and its group, float64 `(n, num_outputs)`.
@@ -146,7 +158,7 @@ class RidgeHead(SavedModel):
         blocks = self._blocks_that_vary(scale)
         grams = [_gram(features, mean, scale, block) for block in blocks] if n <= p else None
         best: _Fit | None = None
-        for share, weights in _shares([int(scale[block].count_nonzero()) for block in blocks]):
+        for share, weights in _shares([int(scale[block].count_nonzero()) for block in blocks], shares):
             # a heavier feature is one of larger values, one of weight 0 is constant
             factors = [1 / math.sqrt(w) if w else 0.0 for w in weights]
             root = torch.cat([factor * scale[block] for factor, block in zip(factors, blocks, strict=True)])
@@ -168,6 +180,7 @@ class RidgeHead(SavedModel):
         self.bias.copy_(readout(offset - mean @ best.weight))
         self.penalty.fill_(best.penalty)
         self.share.fill_(best.share)
+        self.error.fill_(best.error)
         return readout(best.left_out)
 
     def _blocks_that_vary(self, scale: Tensor) -> list[slice]:
@@ -249,14 +262,14 @@ class _Spectrum:
         return found
 
 
-def _shares(sizes: list[int]) -> list[tuple[float, tuple[float, ...]]]:
+def _shares(sizes: list[int], shares: Sequence[float]) -> list[tuple[float, tuple[float, ...]]]:
     """Every s that is tried, and the factor of each block's square.
 
     The mean eigenvalue of a block of standardised features is their number, of those that vary.
     """
     if len(sizes) == 1:
         return [(0.0, (1.0,))]
-    return [(s, ((1 - s) / sizes[0], s / sizes[1])) for s in SHARES]
+    return [(s, ((1 - s) / sizes[0], s / sizes[1])) for s in shares]
 
 
 def _gram(features: Tensor, mean: Tensor, scale: Tensor, block: slice) -> Tensor:
@@ -281,9 +294,16 @@ def _dual(gram: Tensor, targets: Tensor) -> _Spectrum:
 
 
 def _primal(features: Tensor, mean: Tensor, scale: Tensor, targets: Tensor) -> _Spectrum:
-    block = _standard(features, mean, scale, slice(None))
-    values, vectors = torch.linalg.eigh(block.T @ block)
-    rows = block @ vectors
+    def standardised() -> Iterator[Tensor]:
+        """X, some rows at a time, since all in float64 take twice the room of the features."""
+        for part in features.split(_BLOCK):
+            yield _standard(part, mean, scale, slice(None))
+
+    gram = mean.new_zeros(len(mean), len(mean))
+    for block in standardised():
+        gram.addmm_(block.T, block)
+    values, vectors = torch.linalg.eigh(gram)
+    rows = torch.cat([block @ vectors for block in standardised()])
     return _Spectrum(values.clamp_min(0), vectors, rows.T @ targets, rows, rows)
 
 

@@ -11,10 +11,13 @@ import torch
 from torch import Tensor, nn
 
 from fredholm._settings import filled, refuse_idle
+from fredholm.encoders.graph import GraphBatch
+from fredholm.models.fitted.fitted_model import FittedModel
+from fredholm.models.fitted.neighbourhood_bank import NeighbourhoodBank
+from fredholm.models.graphs.graph_model import GraphModelConfig, GraphStackConfig
+from fredholm.models.graphs.message_passing import MessagePassing
 from fredholm.models.itnet import ITNet
 from fredholm.models.kernel_configs import KERNELS, ConstantConfig, OnEdgesConfig
-from fredholm.models.message_passing import MessagePassing
-from fredholm.models.signal_model import SignalModel
 from fredholm.models.stack import Stack, stack_of
 from fredholm.tasks.baselines import Learnt
 from fredholm.tasks.graphs import GraphSet, open_graphs
@@ -31,20 +34,18 @@ from fredholm.tasks.tensor_form import TensorForm
 
 from .batches import batch_of, graphs_in
 from .inputs import GraphInputs, Preparation
-from .network import NO_FORM, along_edges, build_network, small_network, warn_of_notes
+from .network import NO_FORM, along_edges, reading_of, warn_of_notes
 from .open import is_graph_folder
 
 CHUNK = 64
-"""Graphs of a file that are predicted at a time."""
-
-
-def _small() -> ITNet.Config:
-    return small_network(pool="mean", dropout=0.1, edge_mass="sum")
+"""Graphs that are predicted, or that a bank reads, at a time."""
+_OF_NETWORKS = ("positions", "num_positions", "flip_signs", "adds_positions", "feature_dropout")
+"""Of what is computed of graphs, what networks alone read."""
 
 
 @final
 class GraphLearning(TargetTask[GraphSet], DividedTask[GraphSet]):
-    """A network on whole graphs that tells their classes or numbers (ITNet, J.1), as the data have them.
+    """A model of whole graphs that tells their classes or numbers (ITNet, J.1), as the data have them.
 
     Batches are padded to their largest graph, and are of graphs of about one size. Warns once of what became of edges.
 
@@ -59,7 +60,14 @@ class GraphLearning(TargetTask[GraphSet], DividedTask[GraphSet]):
 
     command: ClassVar[str] = "graphs"
     predicts = Kinds(suffixes=(".npz",), is_one=is_graph_folder)
-    parts: ClassVar[tuple[type, ...]] = (ITNet.Config, MessagePassing.Config, *KERNELS, *TARGETS)
+    parts: ClassVar[tuple[type, ...]] = (
+        NeighbourhoodBank.Config,
+        GraphStackConfig,
+        ITNet.Config,
+        MessagePassing.Config,
+        *KERNELS,
+        *TARGETS,
+    )
 
     @dataclass(frozen=True, kw_only=True)
     class Facts(Task.Facts):
@@ -78,8 +86,9 @@ class GraphLearning(TargetTask[GraphSet], DividedTask[GraphSet]):
             directed: whether an edge from a to b is none from b to a; else every edge is taken both ways.
             num_folds: parts of like size, one of which is the test split, in place of test_fraction; None: none.
             fold: which, from 0 on; refused without folds.
-            inputs: what is computed of each graph.
-            model: the network.
+            inputs: what is computed of each graph; positions are for networks.
+            model: a bank of neighbourhoods, which is computed from the training graphs, or a network that learns by
+                steps.
         """
 
         data: str = ""
@@ -87,7 +96,7 @@ class GraphLearning(TargetTask[GraphSet], DividedTask[GraphSet]):
         num_folds: int | None = None
         fold: int = 0
         inputs: GraphInputs = field(default_factory=GraphInputs)
-        model: SignalModel.Config = field(default_factory=_small)
+        model: GraphModelConfig = field(default_factory=NeighbourhoodBank.Config)
 
         kernel_sigma: ClassVar[float] = 0.3
         shaping: ClassVar[tuple[str, ...]] = ("inputs", "model")
@@ -101,39 +110,61 @@ class GraphLearning(TargetTask[GraphSet], DividedTask[GraphSet]):
                 refuse_idle("", type(self), folds, "leave num_folds out", **given)
                 if self.num_folds < 2 or not 0 <= self.fold < self.num_folds:
                     raise ValueError(f"fold is {self.fold} of num_folds={self.num_folds}; expected 0 to num_folds - 1")
-            _ = self.network  # which refuses other pools
+            self.model.check()
+            if not self.model.learns_by_steps:
+                self._refuse_what_only_networks_read()
+
+        def _refuse_what_only_networks_read(self) -> None:
+            kind, instead = type(self.model).__qualname__.removesuffix(".Config"), "take a model that learns by steps"
+            if self.valid_fraction != 0:
+                because = f"model={kind}, whose settings are chosen by leaving training graphs out"
+                refuse_idle("", type(self), because, instead, valid_fraction=self.valid_fraction)
+            given = {name: getattr(self.inputs, name) for name in _OF_NETWORKS}
+            if self.inputs.positions == "none":
+                del given["positions"]
+            refuse_idle("inputs", GraphInputs, f"model={kind}, which reads features alone", instead, **given)
 
         @property
-        def network(self) -> SignalModel.Config:
-            """The model with one answer a graph."""
-            return self.model.pooling("mean", "a graph has one answer, and a token no edges")
+        def inputs_read(self) -> GraphInputs:
+            """What is computed of each graph for this model: of a bank without positions."""
+            return self.inputs if self.model.learns_by_steps else dataclasses.replace(self.inputs, positions="none")
 
         def _suited(self, preset: Preset, start: Trained | None) -> Suited:
-            """See `Task.Config.suited`: what is computed of graphs, the kernel, and the size of the network.
+            """See `Task.Config.suited`: what is computed of graphs, and of a network its kernel and its size.
 
-            A mean over nodes hides how many there are, so that each knows it. Layers are sums along the edges, which
-            read no positions; unless edges have features, or positions were asked for: then a perceptron reads them.
+            A mean over nodes hides how many there are, so that each knows it. Layers of a network are sums along the
+            edges, which read no positions; unless edges have features, or positions were asked for: then a perceptron
+            reads them.
             """
             default, task = GraphLearning.Config(), self.build()
-            width = width_for(task.num_train, preset, least=64, up_to=1000)
-            model, inputs = self.model, self.inputs
-            reads = inputs.positions_asked or len(task.facts.preparation.edge_features) > 0
-            if start is None and isinstance(model, ITNet.Config) and model.kernel == _small().kernel and not reads:
-                kernel = OnEdgesConfig(kernel=ConstantConfig(), long_range=None, edge_mass="sum")
-                model, inputs = dataclasses.replace(model, kernel=kernel), dataclasses.replace(inputs, positions="none")
-            model = model.resized(width, DEPTH[preset], default.model)
-            inputs = filled(inputs, [default.inputs], sizes=True)
+            inputs = filled(self.inputs, [default.inputs], sizes=True)
             schedule = schedule_for(task.num_train, preset, has_valid=task.num_held_out("valid") > 0, length=0.5)
+            if not isinstance(self.model, GraphStackConfig):
+                config = dataclasses.replace(self, inputs=inputs)
+                return Suited(config, dataclasses.replace(schedule, epochs=0, evaluate_every=1, patience=None))
+            width, small = width_for(task.num_train, preset, least=64, up_to=1000), GraphStackConfig().stack
+            stack = self.model.stack
+            reads = self.inputs.positions_asked or len(task.facts.preparation.edge_features) > 0
+            is_open = start is None and not reads
+            if is_open and isinstance(stack, ITNet.Config) and stack.kernel == stack_of(small).kernel:
+                kernel = OnEdgesConfig(kernel=ConstantConfig(), long_range=None, edge_mass="sum")
+                stack, inputs = dataclasses.replace(stack, kernel=kernel), dataclasses.replace(inputs, positions="none")
+            model = dataclasses.replace(self.model, stack=stack.resized(width, DEPTH[preset], small))
             return Suited(dataclasses.replace(self, model=model, inputs=inputs), schedule)
 
         @property
         def stack(self) -> Stack:
-            """See `Task.Config.stack`: the model."""
-            return stack_of(self.model)
+            """See `Task.Config.stack`: that of a network, where the model is one or is computed at once."""
+            return stack_of(self._network.stack)
 
         def with_stack(self, stack: Stack) -> Self:
-            """See `Task.Config.with_stack`: along the edges, which weigh what they weigh in the default."""
-            return dataclasses.replace(self, model=along_edges(stack, _small()))
+            """See `Task.Config.with_stack`: along the edges, which weigh what they weigh in the default network."""
+            along = along_edges(stack, GraphStackConfig().stack)
+            return dataclasses.replace(self, model=dataclasses.replace(self._network, stack=along))
+
+        @property
+        def _network(self) -> GraphStackConfig:
+            return self.model if isinstance(self.model, GraphStackConfig) else GraphStackConfig()
 
         def build(self, facts: Task.Facts | None = None) -> "GraphLearning":
             """The task; see `GraphLearning`."""
@@ -151,6 +182,11 @@ class GraphLearning(TargetTask[GraphSet], DividedTask[GraphSet]):
     def facts(self) -> Facts:
         """Of the training split."""
         return self._facts
+
+    @property
+    def learns_by_steps(self) -> bool:
+        """As the model says."""
+        return self.config.model.learns_by_steps
 
     @cached_property
     def _graphs(self) -> GraphSet:
@@ -174,6 +210,7 @@ class GraphLearning(TargetTask[GraphSet], DividedTask[GraphSet]):
             num_folds=config.num_folds,
             fold=config.fold,
             without_split=("num_folds",),
+            needs_valid=self.learns_by_steps,
         )
 
     def _open(self) -> Splits[GraphSet]:
@@ -181,15 +218,18 @@ class GraphLearning(TargetTask[GraphSet], DividedTask[GraphSet]):
         return super()._open()
 
     def _part(self, numbers: Tensor) -> GraphSet:
-        """Graphs as a network sees them."""
-        return self.config.inputs.prepare(self._graphs.select(numbers), self._facts.preparation)
+        return self.prepared(self._graphs.select(numbers))
+
+    def prepared(self, graphs: GraphSet) -> GraphSet:
+        """Graphs as the model sees them; see `GraphInputs.prepare`."""
+        return self.config.inputs_read.prepare(graphs, self._facts.preparation)
 
     def _measure(self) -> Facts:
         """The facts of the training split."""
         train = self._graphs.select(self._split.train)
         assert train.answers is not None
         return GraphLearning.Facts(
-            preparation=self.config.inputs.learn(train),
+            preparation=self.config.inputs_read.learn(train),
             target=train.answers.learn(self.config.wish, self.config.data),
         )
 
@@ -204,17 +244,29 @@ class GraphLearning(TargetTask[GraphSet], DividedTask[GraphSet]):
         return self.splits.train.num_nodes
 
     def model(self) -> nn.Module:
-        """The network, with the outputs of the target."""
-        return build_network(self.config.network, self._facts.preparation, self.target.num_outputs, self.config.inputs)
+        """The model, with the outputs of the target."""
+        reading = reading_of(self._facts.preparation, self.config.inputs_read)
+        return self.config.model.build(reading, self.target.num_outputs)
+
+    def initialise(self, model: nn.Module, device: torch.device) -> None:
+        """See `Task.initialise`: fits a model that is computed from all training graphs."""
+        if not isinstance(model, FittedModel):
+            return
+        train, batches = self.splits.train, list[tuple[GraphBatch, Tensor]]()
+        for indices in torch.arange(len(train)).split(CHUNK):
+            batch = {name: each.to(device) for name, each in self._batch(train, indices).items()}
+            batches.append((graphs_in(batch), batch["targets"]))
+        groups = train.marks.group_numbers
+        model.fit(batches, self.target, groups=None if groups is None else groups.to(device))
 
     def meanings(self, model: nn.Module) -> Meanings:
         """See `Task.meanings`: of the head's rows, the classes or numbers, and of the encoder's columns."""
-        names = self.config.inputs.names(self._facts.preparation)
+        names = self.config.inputs_read.names(self._facts.preparation)
         return meanings_of_head(model, self.target.output_names) | meanings_of_inputs(model, names)
 
     def train_batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
         """Graphs as `batch_of` lays them out, and `targets`; signs are drawn."""
-        batch, inputs = self._batch(self.splits.train, indices), self.config.inputs
+        batch, inputs = self._batch(self.splits.train, indices), self.config.inputs_read
         if inputs.turns_signs:
             batch["pos"] = batch["pos"] * inputs.draw_signs(len(indices), batch["pos"].shape[2], generator)[:, None]
         return batch
@@ -268,7 +320,7 @@ class GraphLearning(TargetTask[GraphSet], DividedTask[GraphSet]):
 
     @torch.no_grad()
     def outputs(self, model: nn.Module, graphs: GraphSet, device: torch.device) -> Tensor:
-        """The model's `(n, num_outputs)`, on the CPU, of graphs as a network sees them (`GraphInputs.prepare`)."""
+        """The model's `(n, num_outputs)`, on the CPU, of graphs as it sees them (`prepared`)."""
         parts = []
         for indices in torch.arange(len(graphs)).split(CHUNK):
             batch = {name: tensor.to(device) for name, tensor in batch_of(graphs.select(indices)).items()}
@@ -295,4 +347,4 @@ class GraphLearning(TargetTask[GraphSet], DividedTask[GraphSet]):
         facts = self._facts
         known = {"features": facts.preparation.features, "edge_features": facts.preparation.edge_features}
         found = open_graphs(file, is_directed=self.config.directed, **known)
-        return self.config.inputs.prepare(found, facts.preparation)
+        return self.prepared(found)

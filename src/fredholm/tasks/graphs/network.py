@@ -2,14 +2,11 @@
 
 import dataclasses
 import warnings
-from typing import Literal
 
 from torch import nn
 
-from fredholm.encoders.graph import Graph
-from fredholm.kernels.on_edges import EdgeMass
-from fredholm.models.itnet import ITNet
-from fredholm.models.kernel_configs import MLPConfig, OnEdgesConfig
+from fredholm.models.graphs.graph_model import GraphReading
+from fredholm.models.kernel_configs import OnEdgesConfig
 from fredholm.models.signal_model import SignalModel
 from fredholm.models.stack import Stack, stack_of
 
@@ -23,23 +20,6 @@ NO_FORM = (
 """Why there is no `Task.tensor_form`."""
 
 
-def small_network(pool: Literal["mean", "none"], *, dropout: float, edge_mass: EdgeMass) -> ITNet.Config:
-    """A small ITNet whose kernels integrate over the neighbours of a node.
-
-    λ, by which kernels see all nodes too, costs an exact kernel as much as all pairs of nodes do.
-    """
-    kernel = MLPConfig(width=32, num_frequencies=8, sigma=0.3, head_shared=True)
-    return ITNet.Config(
-        embed_dim=64,
-        depth=3,
-        kernel=OnEdgesConfig(kernel=kernel, long_range=None, edge_mass=edge_mass),
-        expansion=2,
-        dropout=dropout,
-        drop_path=0.0,
-        pool=pool,
-    )
-
-
 def along_edges(stack: Stack, default: SignalModel.Config) -> Stack:
     """The network with its kernel along the edges, where it is not, which weigh what they do in the task's default."""
     if isinstance(stack.kernel, OnEdgesConfig):
@@ -50,19 +30,22 @@ def along_edges(stack: Stack, default: SignalModel.Config) -> Stack:
     return dataclasses.replace(stack, kernel=kernel)
 
 
-def build_network(
-    config: SignalModel.Config, preparation: Preparation, num_outputs: int, inputs: GraphInputs
-) -> nn.Module:
-    """The network on an encoder of what was prepared."""
-    encoder = Graph(
-        preparation.num_inputs,
-        config.embed_dim,
-        preparation.pos_dim,
+def reading_of(preparation: Preparation, inputs: GraphInputs) -> GraphReading:
+    """How what was prepared reaches a model."""
+    return GraphReading(
+        features=preparation.num_inputs,
+        pos_dim=preparation.pos_dim,
         edge_dim=len(preparation.edge_features),
         adds_positions=inputs.adds_positions,
         feature_dropout=inputs.feature_dropout,
     )
-    return config.build(encoder, num_outputs)
+
+
+def build_network(
+    config: SignalModel.Config, preparation: Preparation, num_outputs: int, inputs: GraphInputs
+) -> nn.Module:
+    """The network on an encoder of what was prepared."""
+    return config.build(reading_of(preparation, inputs).encoder(config.embed_dim), num_outputs)
 
 
 def warn_of_notes(data: str, graphs: GraphSet) -> None:

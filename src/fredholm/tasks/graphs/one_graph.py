@@ -8,9 +8,10 @@ from typing import ClassVar, Self, final
 import torch
 from torch import Tensor, nn
 
+from fredholm.models.graphs.graph_model import small_stack
+from fredholm.models.graphs.message_passing import MessagePassing
 from fredholm.models.itnet import ITNet
 from fredholm.models.kernel_configs import KERNELS
-from fredholm.models.message_passing import MessagePassing
 from fredholm.models.signal_model import SignalModel
 from fredholm.models.stack import Stack, stack_of
 from fredholm.tasks.splits.splits import Part, Splits
@@ -20,12 +21,12 @@ from fredholm.tasks.task import Batch, Meanings, SplitTask, Task, meanings_of_in
 from .batches import batch_of, graphs_in
 from .graph_set import GraphSet
 from .inputs import GraphInputs, Preparation
-from .network import along_edges, small_network
+from .network import along_edges
 from .open import open_graphs
 
 
 def _small() -> ITNet.Config:
-    return small_network(pool="none", dropout=0.2, edge_mass="mean")
+    return small_stack("none", dropout=0.2, edge_mass="mean")
 
 
 class OneGraphTask(DividedTask[Part]):

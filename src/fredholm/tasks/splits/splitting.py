@@ -124,12 +124,16 @@ class DividedTask(SplitTask[Part]):
         num_folds: int | None = None,
         fold: int = 0,
         without_split: tuple[str, ...] = (),
+        needs_valid: bool = True,
     ) -> Parts:
         """`split_examples` by the settings, which are refused where a split of the data's own leaves them idle.
 
-        `without_split` are further settings that count for data without a split alone.
+        `without_split` are further settings that count for data without a split alone. Without `needs_valid` no
+        validation part is split off.
         """
         config = self._splitting
+        if not (needs_valid or (given is not None and bool((given == 1).any()))):
+            config = replace(config, valid_fraction=0.0)
         return _by_settings(keys, given, config, num_folds=num_folds, fold=fold, without_split=without_split)
 
 

@@ -1,0 +1,176 @@
+"""How the neighbourhoods of a graph's nodes are distributed, by random waves, and a linear head in closed form.
+
+Legend
+    h_v (F,)     features of node v              a_wv > 0   weight of the edge from w to v, times the mass of w
+    e_wv (c,)    features of the edge            H          `hops`
+    μ            the measure of the nodes, of mass 1 in each graph
+    τ            the scale; in SCALES, with s that of the smallest left-out errors of the head
+
+    (A f)(v) = Σ_w a_wv f(w) / Σ_w a_wv, 0 where no edge ends at v; of features of edges likewise
+    u = [h, A e]        z_v = [u, A u, ..., A^H u](v)  in R^M
+    waves       ψ_k(z) = cos(τ w_k·z / √M + β_k),   w_k ~ N(0, I),  β_k even in [0, 2π)
+    features    m_k = ∫ ψ_k(z_v) dμ(v)  and  s_k = (∫ (ψ_k(z_v) - m_k)² dμ(v))^½, two blocks;   logits from `RidgeHead`
+
+2/K Σ_k m_k m'_k tends to ∫∫ exp(-τ² |z_v - z'_w|² / 2M) dμ(v) dμ'(w), so that a linear function of all m is any smooth
+functional of the distribution of neighbourhoods: a kernel mean (Smola et al., A Hilbert space embedding for
+distributions, 2007) by random features (Rahimi and Recht, 2007). What is averaged along the edges, and learns nothing,
+are the features of Wu et al. (arXiv 1902.07153). Deviations: theirs A is symmetric and counts the node itself, and only
+A^H u is read; s_k, the shares of both blocks, and τ from left-out errors are this library's.
+"""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import ClassVar, final
+
+import torch
+from torch import Tensor
+
+from fredholm._settings import check_count
+from fredholm.domains import Graph
+from fredholm.encoders.graph import Graph as GraphEncoder
+from fredholm.encoders.graph import GraphBatch
+from fredholm.models.fitted.fitted_model import FittedModel
+from fredholm.models.fitted.ridge_head import Regressand, RidgeHead
+from fredholm.models.graphs.graph_model import GraphModelConfig, GraphReading
+
+SCALES = (0.5, 1.0, 2.0, 4.0, 8.0)
+"""Values of τ that are tried."""
+CHOSEN_BY = 1000
+"""Graphs by which τ and the head's s are chosen, at most."""
+
+_WAVES_AT_ONCE = 256
+_NOTHING = 1e-10
+"""Of a variance: what rounding leaves of 0 in float32."""
+
+
+@final
+class NeighbourhoodBank(FittedModel[GraphBatch]):
+    """Means and deviations of random waves of what lies around each node, and a ridge regression on them.
+
+    Takes graphs of any size, with features and weights of nodes and of edges. Positions are not read.
+
+    Args:
+        reading: how graphs reach it.
+        num_outputs: such as classes.
+        config: how many waves of how much.
+
+    Attributes:
+        scale: τ of the last fit, a scalar; 1 before one.
+    """
+
+    directions: Tensor
+    phases: Tensor
+    scale: Tensor
+
+    @final
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Config(GraphModelConfig):
+        """How many waves, and of how much."""
+
+        learns_by_steps: ClassVar[bool] = False
+
+        hops: int = 2
+        """How many edges a neighbourhood reaches; 0: a node itself."""
+        num_waves: int = 2048
+        """Each gives two features."""
+
+        def __post_init__(self) -> None:
+            for name, least in (("hops", 0), ("num_waves", 1)):
+                check_count("models.NeighbourhoodBank", name, getattr(self, name), least)
+
+        def check(self) -> None:
+            """See `GraphModelConfig.check`: it gives one answer in any case."""
+
+        def build(self, reading: GraphReading, num_outputs: int) -> "NeighbourhoodBank":
+            """See `GraphModelConfig.build`."""
+            return NeighbourhoodBank(reading, num_outputs, self)
+
+    def __init__(self, reading: GraphReading, num_outputs: int, config: Config) -> None:
+        super().__init__()
+        self.config, self.reading = config, reading
+        self.encoder = GraphEncoder(reading.features, None, reading.pos_dim, edge_dim=reading.edge_dim)
+        size = (config.hops + 1) * (reading.features + reading.edge_dim)
+        self.register_buffer("directions", torch.randn(size, config.num_waves))
+        self.register_buffer("phases", 2 * math.pi * torch.rand(config.num_waves))
+        self.register_buffer("scale", torch.ones(()))
+        self.head = RidgeHead(2 * config.num_waves, num_outputs, num_last=config.num_waves)
+
+    def forward(self, inputs: GraphBatch) -> Tensor:
+        """One batch to outputs `(B, num_outputs)`, all equal before a fit.
+
+        Raises:
+            ValueError, TypeError: what `encoders.Graph` refuses.
+        """
+        return self.head(self.features(inputs))
+
+    @torch.no_grad()
+    def fit(
+        self,
+        batches: Sequence[tuple[GraphBatch, Tensor]],
+        regressand: Regressand,
+        *,
+        groups: Tensor | None = None,
+    ) -> None:
+        """Chooses τ and s by some of the training graphs, and fits the head to all; see `FittedModel.fit`."""
+        targets = torch.cat([targets for _, targets in batches]) if batches else torch.zeros(0)
+        if not len(targets):
+            raise ValueError("models.NeighbourhoodBank: there is no graph to fit to")
+        some = torch.arange(0, len(targets), -(-len(targets) // CHOSEN_BY), device=targets.device)
+        if groups is not None and len(groups[some].unique()) < 2:
+            some = torch.arange(len(targets), device=targets.device)
+        best = math.inf, 1.0, 0.0
+        for scale in SCALES:
+            self.scale.fill_(scale)
+            found = torch.cat([self.features(batch) for batch, _ in batches])[some]
+            self.head.fit(found, targets[some], regressand, groups=None if groups is None else groups[some])
+            best = min(best, (float(self.head.error), scale, float(self.head.share)))
+        _, scale, share = best
+        self.scale.fill_(scale)
+        found = torch.cat([self.features(batch) for batch, _ in batches])
+        self.head.fit(found, targets, regressand, groups=groups, shares=(share,))
+
+    def features(self, inputs: GraphBatch) -> Tensor:
+        """What the head reads, `(B, 2 num_waves)`: m, then s."""
+        u, domain = self.encoder(inputs)
+        assert isinstance(domain, Graph)
+        batch = len(u)
+        with torch.autocast(u.device.type, enabled=False):
+            z = self._neighbourhoods(u.to(self.directions.dtype), domain)
+            weights = domain.weights.to(z.dtype).expand(u.shape[:2]).flatten()
+            counts = weights > 0  # a node without mass, such as padding, has no part in any integral
+            weights, z = weights[counts], z[counts]
+            owner = torch.arange(batch, device=z.device).repeat_interleave(u.shape[1])[counts]
+
+            def integral(values: Tensor) -> Tensor:
+                start = values.new_zeros(batch, values.shape[1])
+                return start.index_add(0, owner, weights[:, None] * values)
+
+            mass = integral(torch.ones_like(weights)[:, None])
+            means, deviations = list[Tensor](), list[Tensor]()
+            for at in torch.arange(self.config.num_waves, device=z.device).split(_WAVES_AT_ONCE):
+                angles = self.scale / math.sqrt(z.shape[1]) * (z @ self.directions[:, at]) + self.phases[at]
+                waves = angles.cos()
+                means.append(integral(waves) / mass)
+                variance = integral((waves - means[-1][owner]).square()) / mass
+                varies = variance > _NOTHING
+                # the root of 0 has no gradient
+                deviations.append(torch.where(varies, torch.where(varies, variance, 1.0).sqrt(), 0.0))
+            return torch.cat([*means, *deviations], 1)
+
+    def _neighbourhoods(self, u: Tensor, domain: Graph) -> Tensor:
+        """z of all nodes of a batch `(B, N, F)` of features, `(B N, M)`."""
+        mass, degrees = domain.edge_counts.to(u.dtype).flatten(), domain.degrees.to(u.dtype).flatten()
+        share = mass / torch.where(degrees > 0, degrees, 1.0)[domain.target]
+
+        def averaged(of_edges: Tensor) -> Tensor:
+            """A of `(E, ...)` at the ends of edges, `(B N, ...)`."""
+            start = of_edges.new_zeros(degrees.shape[0], of_edges.shape[1])
+            return start.index_add(0, domain.target, share[:, None] * of_edges)
+
+        found = [u.flatten(0, 1)]
+        if domain.edge_features is not None:
+            found = [torch.cat([*found, averaged(domain.edge_features.to(u.dtype))], 1)]
+        for _ in range(self.config.hops):
+            found.append(averaged(found[-1][domain.source]))
+        return torch.cat(found, 1)

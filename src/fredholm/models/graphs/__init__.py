@@ -1,0 +1,1 @@
+"""Models of whole graphs and of nodes."""

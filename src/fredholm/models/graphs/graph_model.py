@@ -1,0 +1,116 @@
+"""What the models of whole graphs have in common: how they are built, and networks on the signal of their nodes."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from typing import ClassVar, Literal, final
+
+from torch import nn
+
+from fredholm._settings import check_count, check_rate
+from fredholm.encoders.graph import Graph
+from fredholm.kernels.on_edges import EdgeMass
+from fredholm.models.itnet import ITNet
+from fredholm.models.kernel_configs import MLPConfig, OnEdgesConfig
+from fredholm.models.signal_model import SignalModel
+
+
+@final
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GraphReading:
+    """How graphs reach a model.
+
+    Args:
+        features: F, numbers that each node has.
+        pos_dim: s, coordinates of a position.
+        edge_dim: c, features of an edge; 0: edges have none.
+        adds_positions: whether a network adds a linear map of the positions to what enters it.
+        feature_dropout: rate at which features are left out where a network learns.
+    """
+
+    features: int
+    pos_dim: int
+    edge_dim: int = 0
+    adds_positions: bool = False
+    feature_dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name, least in (("features", 1), ("pos_dim", 1), ("edge_dim", 0)):
+            check_count("models.GraphReading", name, getattr(self, name), least)
+        check_rate("models.GraphReading", "feature_dropout", self.feature_dropout)
+
+    def encoder(self, embed_dim: int) -> Graph:
+        """An encoder of so many channels."""
+        return Graph(
+            self.features,
+            embed_dim,
+            self.pos_dim,
+            edge_dim=self.edge_dim,
+            adds_positions=self.adds_positions,
+            feature_dropout=self.feature_dropout,
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GraphModelConfig(abc.ABC):
+    """A model that takes a `GraphBatch` and gives one vector a graph."""
+
+    learns_by_steps: ClassVar[bool] = True
+    """Whether training goes on in steps, so that something is chosen by a validation split."""
+
+    @abc.abstractmethod
+    def check(self) -> None:
+        """Raises a ValueError where the model answers at every node, and one answer is wanted of a graph."""
+
+    @abc.abstractmethod
+    def build(self, reading: GraphReading, num_outputs: int) -> nn.Module:
+        """A new model, from the global torch seed.
+
+        Args:
+            reading: how graphs reach it.
+            num_outputs: such as one logit a class.
+        """
+
+
+def small_stack(pool: Literal["mean", "none"], *, dropout: float, edge_mass: EdgeMass) -> ITNet.Config:
+    """A small ITNet whose kernels integrate over the neighbours of a node.
+
+    λ, by which kernels see all nodes too, costs an exact kernel as much as all pairs of nodes do.
+    """
+    kernel = MLPConfig(width=32, num_frequencies=8, sigma=0.3, head_shared=True)
+    return ITNet.Config(
+        embed_dim=64,
+        depth=3,
+        kernel=OnEdgesConfig(kernel=kernel, long_range=None, edge_mass=edge_mass),
+        expansion=2,
+        dropout=dropout,
+        drop_path=0.0,
+        pool=pool,
+    )
+
+
+def _stack() -> ITNet.Config:
+    return small_stack("mean", dropout=0.1, edge_mass="sum")
+
+
+@final
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GraphStackConfig(GraphModelConfig):
+    """A network on the signal of `encoders.Graph` (ITNet, J.1), which reads its answer from the mean of the nodes."""
+
+    stack: SignalModel.Config = dataclasses.field(default_factory=_stack)
+    """The network; of an ITNet the kernels are sums along the edges unless others are named."""
+
+    def check(self) -> None:
+        """See `GraphModelConfig.check`."""
+        _ = self._network
+
+    def build(self, reading: GraphReading, num_outputs: int) -> SignalModel:
+        """See `GraphModelConfig.build`."""
+        return self._network.build(reading.encoder(self.stack.embed_dim), num_outputs)
+
+    @property
+    def _network(self) -> SignalModel.Config:
+        """The stack with one answer a graph."""
+        return self.stack.pooling("mean", "a graph has one answer, and a token no edges")

@@ -1,0 +1,247 @@
+"""The bank of neighbourhoods: its features node by node, by their definition, and what they do not read."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from fredholm.domains import Graph
+from fredholm.encoders import GraphBatch
+from fredholm.models import GraphReading, NeighbourhoodBank, RidgeHead
+from fredholm.models.fitted.neighbourhood_bank import SCALES
+from fredholm.tasks.targets import ClassTarget
+from tests.refusals import refused
+
+CLASSES = ClassTarget(names=("a", "b"))
+READING = GraphReading(features=3, pos_dim=1, edge_dim=2)
+
+
+def bank(reading: GraphReading = READING, **settings: Any) -> NeighbourhoodBank:
+    torch.manual_seed(0)
+    return NeighbourhoodBank.Config(**{"num_waves": 300, **settings}).build(reading, 2)
+
+
+def batch(size: int = 5, nodes: int = 6, edges: int = 9) -> GraphBatch:
+    """Graphs of 1 to `nodes` nodes, all that a graph may have in them; node 0 of each has no edge that ends there."""
+    counts = torch.arange(size) % nodes + 1
+    ends = torch.full((size, 2, edges), -1)
+    for i, count in enumerate(counts.tolist()):
+        own = edges - i % 2
+        if count > 1:
+            ends[i, 0, :own] = torch.randint(count, (own,))
+            ends[i, 1, :own] = torch.randint(1, count, (own,))
+    mask = torch.arange(nodes) < counts[:, None]
+    weights = torch.rand(size, nodes) + 0.1
+    return GraphBatch(
+        torch.randn(size, nodes, 3),
+        ends,
+        torch.zeros(size, nodes, 1),
+        mask,
+        torch.rand(size, edges),
+        torch.randn(size, edges, 2),
+        weights * mask / (weights * mask).sum(1, keepdim=True),
+    )
+
+
+def some(graphs: GraphBatch, which: slice) -> GraphBatch:
+    """Some of the graphs of a batch."""
+    return GraphBatch(*(None if part is None else part[which] for part in graphs))  # pyright: ignore[reportArgumentType]
+
+
+def by_loop(built: NeighbourhoodBank, graphs: GraphBatch) -> Tensor:
+    """The features, from the legend alone, in float64."""
+    rows = []
+    assert graphs.mask is not None
+    assert graphs.edge_weights is not None
+    assert graphs.edge_features is not None
+    assert graphs.weights is not None
+    for i in range(len(graphs.features)):
+        count = int(graphs.mask[i].sum())
+        h, weights = graphs.features[i, :count].double(), graphs.weights[i].double()
+        edges = [
+            (int(w), int(v), float(a) * float(weights[w]), e.double())
+            for (w, v), a, e in zip(
+                graphs.edge_index[i].T, graphs.edge_weights[i], graphs.edge_features[i], strict=True
+            )
+            if w >= 0
+        ]
+
+        def average(values: list[Tensor], v: int, edges: Any = edges) -> Tensor:
+            """Of what each edge that ends at v tells."""
+            own = [(a, value) for (_, end, a, _), value in zip(edges, values, strict=True) if end == v]
+            mass = sum(a for a, _ in own)
+            return sum((a * value for a, value in own), torch.zeros(values[0].shape).double()) / (mass or 1.0)
+
+        told = [e for *_, e in edges] or [torch.zeros(2).double()][:0]
+        u = [torch.cat([h[v], average(told, v) if edges else torch.zeros(2).double()]) for v in range(count)]
+        parts = [u]
+        for _ in range(built.config.hops):
+            last = parts[-1]
+            parts.append(
+                [average([last[w] for w, *_ in edges], v) if edges else torch.zeros(5).double() for v in range(count)]
+            )
+        z = torch.stack([torch.cat([part[v] for part in parts]) for v in range(count)])
+        angles = float(built.scale) / math.sqrt(z.shape[1]) * z @ built.directions.double() + built.phases.double()
+        share = weights[:count, None] / weights[:count].sum()
+        mean = (share * angles.cos()).sum(0)
+        rows.append(torch.cat([mean, (share * (angles.cos() - mean).square()).sum(0).sqrt()]))
+    return torch.stack(rows)
+
+
+@pytest.mark.parametrize("hops", [0, 1, 3])
+@pytest.mark.parametrize("scale", [0.5, 4.0])
+def test_features_are_means_and_deviations_of_waves_over_neighbourhoods(hops: int, scale: float) -> None:
+    built, graphs = bank(hops=hops), batch()
+    built.scale.fill_(scale)
+    expected = by_loop(built, graphs)
+    torch.testing.assert_close(built.features(graphs).double(), expected, rtol=1e-4, atol=2e-5)
+    assert not expected[0, 300:].abs().max() > 1e-6  # a single node does not vary
+    assert not built.features(graphs)[0, 300:].any()
+
+
+def test_edges_and_nodes_that_weigh_nothing_and_padding_change_nothing() -> None:
+    built, graphs = bank(), batch()
+    built.fit([(graphs, torch.tensor([0, 1, 0, 1, 1]))], CLASSES)
+    expected = built(graphs)
+    assert graphs.mask is not None
+    noise = torch.where(graphs.mask[..., None], graphs.features, torch.nan)
+    torch.testing.assert_close(built(graphs._replace(features=noise)), expected)
+    torch.testing.assert_close(built(some(graphs, slice(2, 3))), expected[2:3])
+    assert graphs.edge_weights is not None
+    idle = graphs._replace(edge_weights=torch.cat([torch.zeros(5, 3), graphs.edge_weights[:, 3:]], 1))
+    gone = graphs._replace(edge_index=torch.cat([torch.full((5, 2, 3), -1), graphs.edge_index[..., 3:]], 2))
+    torch.testing.assert_close(built(idle), built(gone))
+    assert not torch.allclose(built(idle), expected)
+
+
+def test_without_masks_weights_and_edges() -> None:
+    plain = GraphReading(features=3, pos_dim=1)
+    built, u = bank(plain), torch.randn(2, 4, 3)
+    none = torch.zeros(2, 2, 0, dtype=torch.int64)
+    found = built.features(GraphBatch(u, none, torch.zeros(2, 4, 1)))
+    told = GraphBatch(u, none, torch.zeros(2, 4, 1), weights=torch.full((2, 4), 0.25))
+    torch.testing.assert_close(found, built.features(told))
+    z = torch.cat([u, torch.zeros(2, 4, 6)], 2)
+    waves = (z @ built.directions / 3 + built.phases).cos()
+    torch.testing.assert_close(found, torch.cat([waves.mean(1), waves.std(1, correction=0)], 1), rtol=1e-4, atol=1e-5)
+
+
+def test_the_inner_product_of_means_is_that_of_gaussians() -> None:
+    built, graphs = bank(num_waves=40_000, hops=0), batch(2)
+    built.scale.fill_(1.5)
+    mean = built.features(graphs)[:, :40_000]
+    zs = []
+    for i in range(2):
+        one = some(graphs, slice(i, i + 1))
+        u, domain = built.encoder(one)
+        assert isinstance(domain, Graph)
+        zs.append(built._neighbourhoods(u, domain)[: i + 1])
+    gauss = torch.exp(-(1.5**2) * torch.cdist(zs[0], zs[1]).square() / (2 * zs[0].shape[1]))
+    assert graphs.weights is not None
+    expected = graphs.weights[0, :1] @ gauss @ graphs.weights[1, :2]
+    torch.testing.assert_close(2 / 40_000 * mean[0] @ mean[1], expected, rtol=0, atol=0.02)
+
+
+def test_the_fit_is_that_of_the_scale_with_the_smallest_errors() -> None:
+    graphs = batch(30)
+    labels = (graphs.features[:, 0, 0] > 0).long()
+    built = bank(num_waves=50)
+    parts = [(some(graphs, slice(k, None, 2)), labels[k::2]) for k in (0, 1)]
+    built.fit(parts, CLASSES)
+    order = torch.cat([torch.arange(30)[k::2] for k in (0, 1)])
+    best = None
+    for scale in SCALES:
+        other = bank(num_waves=50)
+        other.scale.fill_(scale)
+        head = RidgeHead(100, 2, num_last=50)
+        head.fit(other.features(graphs)[order], labels[order], CLASSES)
+        if best is None or head.error < best[1].error:
+            best = scale, head
+    assert best is not None
+    assert float(built.scale) == best[0]
+    torch.testing.assert_close(built.head.weight, best[1].weight)
+    assert float(built.head.error) == pytest.approx(float(best[1].error))
+
+
+def test_the_scale_is_chosen_by_some_of_many_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fredholm.models.fitted.neighbourhood_bank.CHOSEN_BY", 10)
+    seen: list[int] = []
+    fit = RidgeHead.fit
+
+    def watched(head: RidgeHead, features: Tensor, targets: Tensor, *given: Any, **more: Any) -> Any:
+        groups = more["groups"]
+        assert groups is None or len(groups) == len(features) == len(targets)
+        seen.append(len(features))
+        return fit(head, features, targets, *given, **more)
+
+    monkeypatch.setattr(RidgeHead, "fit", watched)
+    graphs, labels = batch(25), torch.arange(25) % 2
+    bank(num_waves=20).fit([(graphs, labels)], CLASSES)
+    assert seen == [9] * len(SCALES) + [25]
+    seen.clear()
+    bank(num_waves=20).fit([(graphs, labels)], CLASSES, groups=torch.arange(25) // 2)
+    assert seen == [9] * len(SCALES) + [25]
+    seen.clear()
+    bank(num_waves=20).fit([(graphs, labels)], CLASSES, groups=(torch.arange(25) % 3 == 1).long())
+    assert seen == [25] * (len(SCALES) + 1)  # of every third graph, all are of one group
+
+
+def test_cycles_and_paths_are_told_apart_by_nothing_but_their_edges() -> None:
+    """As many nodes, all alike; a mean over neighbours alone shows nothing, walks in `GraphInputs` would."""
+    draw = np.random.default_rng(0)
+    ends, labels = torch.full((60, 2, 12), -1), torch.arange(60) % 2
+    for i in range(60):
+        order = torch.from_numpy(draw.permutation(6))
+        pairs = torch.stack([order, order.roll(1)])[:, : 6 if labels[i] else 5]
+        ends[i, :, : 2 * pairs.shape[1]] = torch.cat([pairs, pairs.flip(0)], 1)
+    degree = torch.zeros(60, 6).scatter_add_(1, ends[:, 1].clamp(min=0), (ends[:, 1] >= 0).float())
+    graphs = GraphBatch(degree[..., None], ends, torch.zeros(60, 6, 1))
+    built = bank(GraphReading(features=1, pos_dim=1), num_waves=64)
+    built.fit([(some(graphs, slice(40)), labels[:40])], CLASSES)
+    assert torch.equal(built(some(graphs, slice(40, None))).argmax(1), labels[40:])
+
+
+def test_gradients_reach_the_features_of_nodes() -> None:
+    built, graphs = bank(num_waves=40), batch()
+    built.fit([(graphs, torch.tensor([0, 1, 0, 1, 1]))], CLASSES)
+    built = built.double()
+    mask = graphs.mask
+    assert mask is not None
+
+    def told(u: Tensor) -> Tensor:
+        return built(graphs._replace(features=torch.zeros(5, 6, 3).double().masked_scatter(mask[..., None], u)))
+
+    assert torch.autograd.gradcheck(told, graphs.features[mask].double().flatten().requires_grad_())
+
+
+def test_autocast_rounds_no_phase() -> None:
+    built, graphs = bank(), batch()
+    built.scale.fill_(8.0)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = built.features(graphs)
+    torch.testing.assert_close(found, built.features(graphs))
+
+
+def test_no_graphs_and_a_single_one() -> None:
+    built = bank()
+    with refused(ValueError, "models.NeighbourhoodBank", "no graph"):
+        built.fit([], CLASSES)
+    one = batch(1)
+    built.fit([(one, torch.zeros(1, dtype=torch.long))], CLASSES)
+    assert built(one).isfinite().all()
+
+
+def test_what_is_refused() -> None:
+    graphs = batch()
+    with refused(ValueError, "encoders.Graph", "2 features of an edge; got 0"):
+        bank()(graphs._replace(edge_features=None))
+    for settings in ({"hops": -1}, {"num_waves": 0}):
+        with refused(ValueError, "models.NeighbourhoodBank", *settings):
+            NeighbourhoodBank.Config(**settings)
+    small: Any = {"features": 1, "pos_dim": 1}
+    for name, value in (("features", 0), ("edge_dim", -1), ("pos_dim", 0)):
+        with refused(ValueError, "models.GraphReading", name):
+            GraphReading(**small | {name: value})
