@@ -169,10 +169,12 @@ def test_the_fit_is_that_of_the_scale_with_the_smallest_errors() -> None:
 def test_the_scale_is_chosen_by_some_of_many_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fredholm.models.fitted.neighbourhood_bank.CHOSEN_BY", 10)
     seen: list[int] = []
+    has_groups = False
     fit = RidgeHead.fit
 
     def watched(head: RidgeHead, features: Tensor, targets: Tensor, *given: Any, **more: Any) -> Any:
         groups = more["groups"]
+        assert (groups is not None) == has_groups
         assert groups is None or len(groups) == len(features) == len(targets)
         seen.append(len(features))
         return fit(head, features, targets, *given, **more)
@@ -182,6 +184,7 @@ def test_the_scale_is_chosen_by_some_of_many_graphs(monkeypatch: pytest.MonkeyPa
     bank(num_waves=20).fit([(graphs, labels)], CLASSES)
     assert seen == [9] * len(SCALES) + [25]
     seen.clear()
+    has_groups = True
     bank(num_waves=20).fit([(graphs, labels)], CLASSES, groups=torch.arange(25) // 2)
     assert seen == [9] * len(SCALES) + [25]
     seen.clear()

@@ -294,3 +294,59 @@ def test_what_is_refused(tmp_path: Path) -> None:
     alike = write_several(tmp_path / "alike", graphs="graph,target,split\nline,3,train\ntri,4,val\n")
     with refused(ValueError, "all training values of 'target' of", "are 3; expected at least 2 of them"):
         task(tmp_path / "rings", data=str(alike))
+
+
+def test_a_bank_is_computed_at_once_from_all_that_is_not_tested(tmp_path: Path) -> None:
+    built = task(tmp_path / "rings", model=BANK)
+    assert not built.learns_by_steps
+    assert (built.num_train, built.num_held_out("valid"), built.num_held_out("test")) == (19, 0, 5)
+    assert not built.splits.train.pos.any()  # pyright: ignore[reportOptionalMemberAccess]
+    own = GraphLearning.Config(data=str(rings(tmp_path / "own", split=True)), model=BANK).build()
+    assert (own.num_train, own.num_held_out("valid")) == (12, 6)
+    config = Run.Config(task=built.config, training=TrainingConfig(epochs=0, tensorboard=False))
+    result = train(config, tmp_path / "run")
+    assert result.metrics["accuracy"] == 1.0  # walks tell rings from lines
+    run = Run(tmp_path / "run")
+    assert isinstance(run.model("best"), NeighbourhoodBank)
+    rows = run.predict([Path(built.config.data)])
+    assert {(row["graph"], row["class"]) for row in rows[:2]} == {("g0", "ring"), ("g1", "line")}
+
+
+def test_a_bank_leaves_groups_out_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[torch.Tensor | None] = []
+    fit = NeighbourhoodBank.fit
+
+    def watched(model: NeighbourhoodBank, *given: Any, groups: torch.Tensor | None = None) -> None:
+        seen.append(groups)
+        fit(model, *given, groups=groups)
+
+    monkeypatch.setattr(NeighbourhoodBank, "fit", watched)
+    for name in ("alone", "grouped"):
+        data = rings(tmp_path / name)
+        if name == "grouped":
+            header, *lines = (data / "graphs.csv").read_text().splitlines()
+            lines = [f"{line},p{i // 4}" for i, line in enumerate(lines)]
+            (data / "graphs.csv").write_text("\n".join([f"{header},group", *lines]) + "\n")
+        built = task(tmp_path, data=str(data), model=BANK)
+        built.initialise(built.model(), CPU)
+    alone, grouped = seen
+    assert alone is None
+    assert grouped is not None
+    assert set(grouped.bincount().tolist()) == {4}
+
+
+def test_what_a_bank_does_not_read_is_refused(tmp_path: Path) -> None:
+    for name, value in (
+        ("positions", "given"),
+        ("num_positions", 3),
+        ("flip_signs", False),
+        ("adds_positions", True),
+        ("feature_dropout", 0.5),
+    ):
+        given: dict[str, Any] = {name: value}
+        with refused(ValueError, f"inputs: {name}={value!r} has no effect with model=NeighbourhoodBank"):
+            task(tmp_path / "rings", model=BANK, inputs=GraphInputs(**given))
+    with refused(ValueError, "valid_fraction=0.2 has no effect with model=NeighbourhoodBank"):
+        task(tmp_path / "rings", model=BANK, valid_fraction=0.2)
+    for settings in ({"valid_fraction": 0.0}, {"inputs": GraphInputs(positions="none")}):
+        assert task(tmp_path / "rings", model=BANK, **settings).num_train == 19
