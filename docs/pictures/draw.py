@@ -322,6 +322,45 @@ def draw_edges() -> None:
     figure.savefig(HERE / "edges.png", dpi=110)
 
 
+@torch.no_grad()
+def draw_neighbourhood_bank() -> None:
+    """neighbourhood_bank.png: features averaged along edges, and two waves over the neighbourhoods of rings."""
+    edges, nodes = two_communities(), 30
+    drawn = torch.Generator().manual_seed(3)
+    h = (torch.rand(nodes, generator=drawn) < 0.3).float()
+    pos = domains.laplacian_positions(edges, nodes, 2)
+    step = torch.zeros(nodes, nodes).index_put_((edges[1], edges[0]), torch.ones(()))
+    step = step / step.sum(1, keepdim=True)
+    figure, panels = plt.subplots(1, 4, figsize=(11, 2.9), layout="constrained")
+    for hops, axes in enumerate(panels[:3]):
+        for a, b in edges.T.tolist():
+            axes.plot(*pos[[a, b]].T, color=GREY, linewidth=0.5, zorder=0)
+        axes.scatter(*pos.T, c=h, s=40, cmap="viridis", vmin=0, vmax=1, edgecolors="white", linewidths=0.5)
+        axes.set(title=("features u", "A u", "A² u")[hops], xticks=[], yticks=[])
+        h = step @ h
+    labels = torch.arange(120) % 2
+    turns = 2 * torch.pi * torch.arange(8) / 8 * (1 + labels[:, None])
+    phase = 2 * torch.pi * torch.rand(120, 1, generator=drawn)
+    features = (turns + phase).sin()[..., None] + 0.3 * torch.randn(120, 8, 1, generator=drawn)
+    ring = torch.stack([torch.arange(8), torch.arange(8).roll(1)])
+    graphs = encoders.GraphBatch(
+        features, torch.cat([ring, ring.flip(0)], 1).expand(120, -1, -1), torch.zeros(120, 8, 1)
+    )
+    torch.manual_seed(0)
+    bank = models.NeighbourhoodBank.Config(num_waves=64).build(models.GraphReading(features=1, pos_dim=1), 2)
+    bank.scale.fill_(2.0)
+    found = bank.features(graphs)[:, :64]
+    one, other = (found[labels == k] for k in (0, 1))
+    apart = (one.mean(0) - other.mean(0)).abs() / (one.std(0) + other.std(0))
+    x, y = apart.topk(2).indices.tolist()
+    for k, colour in ((0, BLUE), (1, ORANGE)):
+        own = found[labels == k]
+        panels[3].plot(own[:, x], own[:, y], ".", color=colour, markersize=5, label=("once", "twice")[k])
+    panels[3].set(title="rings that wave once or twice", xlabel="mean of one wave", ylabel="mean of another")
+    panels[3].legend(frameon=False, fontsize=8)
+    figure.savefig(HERE / "neighbourhood_bank.png", dpi=110)
+
+
 def irregular_errors(sizes: list[int], *, weighed: bool) -> list[float]:
     """Mean relative error of one kernel's integral over [0, 1] by samples at random times, twenty draws each.
 
@@ -536,3 +575,4 @@ if __name__ == "__main__":
     draw_attention_maps()
     draw_clouds()
     draw_edges()
+    draw_neighbourhood_bank()
