@@ -328,7 +328,9 @@ def draw_neighbourhood_bank() -> None:
     edges, nodes = two_communities(), 30
     drawn = torch.Generator().manual_seed(3)
     h = (torch.rand(nodes, generator=drawn) < 0.3).float()
-    pos = domains.laplacian_positions(edges, nodes, 2)
+    angle = 2 * torch.pi * torch.arange(14) / 14
+    grid = torch.cartesian_prod(torch.arange(4.0), torch.arange(4.0))
+    pos = torch.cat([torch.stack([-2.6 * angle.cos(), 2.6 * angle.sin()], 1), grid * 1.3 + torch.tensor([4.0, -2.0])])
     step = torch.zeros(nodes, nodes).index_put_((edges[1], edges[0]), torch.ones(()))
     step = step / step.sum(1, keepdim=True)
     figure, panels = plt.subplots(1, 4, figsize=(11, 2.9), layout="constrained")
@@ -351,8 +353,7 @@ def draw_neighbourhood_bank() -> None:
     bank.scale.fill_(2.0)
     found = bank.features(graphs)[:, :64]
     one, other = (found[labels == k] for k in (0, 1))
-    apart = (one.mean(0) - other.mean(0)).abs() / (one.std(0) + other.std(0))
-    x, y = apart.topk(2).indices.tolist()
+    x, y = (one.mean(0) - other.mean(0)).abs().topk(2).indices.tolist()
     for k, colour in ((0, BLUE), (1, ORANGE)):
         own = found[labels == k]
         panels[3].plot(own[:, x], own[:, y], ".", color=colour, markersize=5, label=("once", "twice")[k])
