@@ -125,6 +125,11 @@ def test_help_shows_the_network_whose_kernel_differs(capsys: pytest.CaptureFixtu
         ("no sentences are given", ["sentences"]),
         ("--seed 3 has no effect on a comparison; pass --seeds", ["images", "--seed", "3"]),
         ("--training.epochs has no effect on a comparison; pass --epochs", ["images", "--training.epochs", "3"]),
+        ("--task.model.kernel has no effect on a comparison", ["images", "--task.model.kernel", "attention"]),
+        (
+            "--task.model.stack.kernel.edge-mass=mean has no effect on a comparison, whose kernels take its place",
+            ["graphs", "--task.model.stack.kernel.edge-mass=mean"],
+        ),
     ],
 )
 def test_mistakes_are_one_line(

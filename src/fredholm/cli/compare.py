@@ -74,6 +74,9 @@ def _compare(argv: list[str]) -> None:
     own = Run.Config(task=config, training=training)
     stack = dataclasses.replace(config.stack, kernel=kernel_of(MEASURE, config.kernel_sigma))
     network = Run.Config(task=config.with_stack(stack), training=training)
+    for option in options:
+        if option.startswith("--task.") and "kernel" in option.partition("=")[0].split("."):
+            raise ValueError(f"{option} has no effect on a comparison, whose kernels take its place; pass --kernels")
     command = f"compare {argv[0]}"
     try:
         arguments = _parsed(network, options, task, command)
