@@ -95,7 +95,9 @@ def random_rows(factors: Levels, allowed: Callable[[Chosen], bool], count: int, 
             yield row
 
 
-def possible(factors: Levels, allowed: Callable[[Chosen], bool], rng: random.Random | None = None) -> Levels:
+def possible(
+    factors: Levels, allowed: Callable[[Chosen], bool], rng: random.Random | None = None
+) -> dict[str, list[str]]:
     """The factors without levels that no allowed row was found for: others would be drawn beside them in vain.
 
     To find none takes thousands of draws: who wants several tables of the same factors leaves these levels out first.
