@@ -31,8 +31,7 @@ def pytest_sessionstart() -> None:
 
 
 def pytest_collection_finish() -> None:
-    """And whenever something asks for a collection, it takes another second."""
-    gc.collect()
+    """And whenever something asks for a collection, it takes another second; so would one now, for little memory."""
     gc.freeze()
     gc.enable()
 
