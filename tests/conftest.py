@@ -31,8 +31,7 @@ def pytest_sessionstart() -> None:
 
 
 def pytest_collection_finish() -> None:
-    """And whenever something asks for a collection, it takes another second."""
-    gc.collect()
+    """And whenever something asks for a collection, it takes another second; so would one now, for little memory."""
     gc.freeze()
     gc.enable()
 
@@ -81,6 +80,16 @@ def _no_waiting_for_the_disk() -> Iterator[None]:
     """What a test writes need not outlive the machine: waiting for the disk is a fifth of a small run's time."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda descriptor: None)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_seeds_for_absent_devices() -> Iterator[None]:
+    """`torch.manual_seed` writes out the stack three times, for drivers that may be started later."""
+    with pytest.MonkeyPatch.context() as patch:
+        for devices in (torch.cuda, torch.xpu, torch.mtia):
+            if not devices.is_available():
+                patch.setattr(devices, "manual_seed_all", lambda seed: None)
         yield
 
 

@@ -38,8 +38,8 @@ def pages_with(language: str, slow: tuple[str, ...] = ()) -> list[object]:
 
 
 SLOW = (
-    *("analysis", "ckcnn", "compare", "compare_routes", "estimators", "filter_bank", "operator", "points", "report"),
-    *("segmentation", "training"),
+    *("analysis", "ckcnn", "compare", "compare_routes", "estimators", "export", "filter_bank", "operator", "points"),
+    *("report", "segmentation", "training"),
 )
 
 

@@ -34,7 +34,7 @@ def all_pairs(
         candidates: random rows tried for each row.
     """
     rng = random.Random(seed)
-    factors = _possible(factors, allowed, rng)
+    factors = possible(factors, allowed, rng)
     classes: dict[str, dict[str, list[str]]] = {name: {} for name in factors}
     for name, levels in factors.items():
         for level in levels:
@@ -88,15 +88,21 @@ def covering_subset(rows: Sequence[Mapping[str, Hashable]]) -> list[int]:
 def random_rows(factors: Levels, allowed: Callable[[Chosen], bool], count: int, *, seed: int = 0) -> Iterator[Chosen]:
     """At most `count` allowed rows, drawn evenly and independently."""
     rng = random.Random(seed)
-    factors = _possible(factors, allowed, rng)
+    factors = possible(factors, allowed, rng)
     for _ in range(count):
         row = _completed({}, factors, allowed, rng)
         if row is not None:
             yield row
 
 
-def _possible(factors: Levels, allowed: Callable[[Chosen], bool], rng: random.Random) -> Levels:
-    """The factors without levels that no allowed row was found for: others would be drawn beside them in vain."""
+def possible(
+    factors: Levels, allowed: Callable[[Chosen], bool], rng: random.Random | None = None
+) -> dict[str, list[str]]:
+    """The factors without levels that no allowed row was found for: others would be drawn beside them in vain.
+
+    To find none takes thousands of draws: who wants several tables of the same factors leaves these levels out first.
+    """
+    rng = rng or random.Random(0)
     return {
         name: [level for level in levels if _completed({name: [level]}, factors, allowed, rng, tries=2000) is not None]
         for name, levels in factors.items()

@@ -27,7 +27,7 @@ from fredholm.domains import Domain, preceding_counts
 from fredholm.evaluation import FFT, ROUTES, BasisFFT, Evaluation, HopSeries, Integral, Truncation
 from fredholm.kernels import Kernel, KernelInputs, PointInputs
 from fredholm.kernels.attention.yat import YatScored
-from tests.contracts.covering import Chosen, all_pairs
+from tests.contracts.covering import Chosen, all_pairs, possible
 from tests.contracts.places import (
     KINDS,
     LISTED,
@@ -766,7 +766,8 @@ def alike(factor: str, level: str) -> str:
     return KINDS[level].likeness if factor == "domain" else CLASSES.get(factor, {}).get(level, level)
 
 
-def quick_cells(name: str) -> list[Cell]:
+@functools.cache
+def quick_cells(name: str) -> tuple[Cell, ...]:
     """Cells of one kernel in which every pair of classes of levels occurs that can, and every level.
 
     Where all pairs of points count, as far as it goes: most routes refuse pair weights, and would otherwise see little
@@ -776,9 +777,9 @@ def quick_cells(name: str) -> list[Cell]:
     def allowed(chosen: Chosen) -> bool:
         return fits(Cell.of(name, chosen))
 
-    every = factors(name)
+    every = possible(factors(name), allowed)
     plain = all_pairs({**every, "pairs": ["all pairs"]}, allowed, alike=alike)
-    return [Cell.of(name, row) for row in all_pairs(every, allowed, alike=alike, given=plain)]
+    return tuple(Cell.of(name, row) for row in all_pairs(every, allowed, alike=alike, given=plain))
 
 
 def covering_cells(name: str) -> list[Cell]:

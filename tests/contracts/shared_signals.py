@@ -21,10 +21,10 @@ from tests.contracts.instances import (
 )
 
 
-def cells_of(name: str, processes: int) -> list[Cell]:
-    """The quick cells of a kernel in which there are points for all processes, and all pairs count."""
+def cells_of(name: str, processes: int, every: int = 1) -> list[Cell]:
+    """Of the quick cells of a kernel, or of each so many, those with points for all processes where all pairs count."""
     cells = [cell for cell in quick_cells(name) if cell.pairs == "all pairs" and cell.query != "nowhere"]
-    return [cell for cell in cells if _num_least(case_of(cell)) >= processes]
+    return [cell for cell in cells[::every] if _num_least(case_of(cell)) >= processes]
 
 
 def _num_least(case: Case) -> int:

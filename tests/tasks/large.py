@@ -1,18 +1,22 @@
 """Learns from small data, and then from large ones with little more memory.
 
-    python -m tests.tasks.large KIND SMALL LARGE ROOM
-
-The kernel refuses what a process asks for beyond the limit, in heaps and in maps that could be written to.
+For each line `["KIND", "SMALL", "LARGE", ROOM]` of the input a process is forked, which has all imports, and answers
+with a line. The kernel refuses what it asks for beyond the limit, in heaps and in maps that could be written to.
 """
 
 import dataclasses
+import json
+import os
 import resource
 import sys
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import get_args
 
 import torch
+import torch._dynamo  # as optimisers do when they are made
+import torchmetrics  # noqa: F401 - as tasks do when they measure
 
 from fredholm.models.fields.neural_field import FieldOperator
 from fredholm.models.fields.neural_operator import NeuralOperator
@@ -104,17 +108,31 @@ def learn(config: Task.Config) -> list[float]:
     return losses
 
 
+def learn_in_room(kind: str, small: str, large: str, room: int) -> str:
+    """What was learnt from large data; an error is told."""
+    try:
+        learn(KINDS[kind](small))
+        with Path("/proc/self/status").open() as status:
+            taken = int(next(line for line in status if line.startswith("VmData")).split()[1]) << 10
+        resource.setrlimit(resource.RLIMIT_DATA, (taken + room, -1))
+        return f"learnt {learn(KINDS[kind](large))}"
+    except BaseException:
+        return traceback.format_exc()
+
+
 def main() -> None:
     """See the head of this file."""
-    kind, small, large, room = sys.argv[1:]
     torch.set_num_threads(1)
     for module in (cache, mapped, fields, images, image_texts, masks, series):
         setattr(module, "LARGE", 1 << 16)  # noqa: B010 - of modules
-    learn(KINDS[kind](small))
-    with Path("/proc/self/status").open() as status:
-        taken = int(next(line for line in status if line.startswith("VmData")).split()[1]) << 10
-    resource.setrlimit(resource.RLIMIT_DATA, (taken + int(room), -1))
-    print("learnt", learn(KINDS[kind](large)))
+    for line in sys.stdin:
+        child = os.fork()
+        if not child:
+            print(json.dumps(learn_in_room(*json.loads(line))), flush=True)
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        if status:
+            print(json.dumps(f"ended with {status}"), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
 """Data larger than the memory that a process may take are learnt from."""
 
+import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -134,16 +135,28 @@ LONG = ("byte pairs", "masked", "rows", "sentences", "masks", "image texts", "fi
 """Whose tokens take minutes, or that are read as others are."""
 
 
+@pytest.fixture(scope="module")
+def learners(tmp_path_factory: pytest.TempPathFactory) -> Iterator[subprocess.Popen[str]]:
+    """One process that forks for each kind: to start one takes longer than to learn."""
+    folder = str(tmp_path_factory.mktemp("cache"))
+    environment = {**os.environ, cache.FOLDER: folder, "OMP_NUM_THREADS": "1", **GIVES_BACK}
+    command, pipe = [sys.executable, "-m", "tests.tasks.large"], subprocess.PIPE
+    with subprocess.Popen(command, cwd=ROOT, env=environment, stdin=pipe, stdout=pipe, text=True) as process:
+        yield process
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="limits of memory are those of Linux")
 @pytest.mark.parametrize("kind", [pytest.param(kind, marks=pytest.mark.long if kind in LONG else ()) for kind in MADE])
-def test_they_are_learnt_from_within_a_quarter_of_their_size(tmp_path: Path, kind: str) -> None:
+def test_they_are_learnt_from_within_a_quarter_of_their_size(
+    tmp_path: Path, kind: str, learners: subprocess.Popen[str]
+) -> None:
     name, make = MADE[kind]
     for size in ("small", "large"):
         (tmp_path / size).mkdir()
     small, large = make(tmp_path / "small" / name, 1 << 16), make(tmp_path / "large" / name, SIZE)
-    environment = {**os.environ, cache.FOLDER: str(tmp_path / "cache"), "OMP_NUM_THREADS": "1", **GIVES_BACK}
-    command = [sys.executable, "-m", "tests.tasks.large", kind, str(small), str(large), str(ROOM)]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("learnt"), done.stdout
+    assert learners.stdin
+    assert learners.stdout
+    print(json.dumps([kind, str(small), str(large), ROOM]), file=learners.stdin, flush=True)
+    told = json.loads(learners.stdout.readline())
+    assert told.startswith("learnt"), told

@@ -74,7 +74,7 @@ def trained_each(path: Path, runs: dict[str, Run.Config]) -> dict[str, Any]:
     return {name: trained(path / name, run) for name, run in runs.items()}
 
 
-@pytest.mark.parametrize(("size", "shard"), [(2, False), (3, False), (3, True)])
+@pytest.mark.parametrize(("size", "shard"), [(2, False), (3, False), pytest.param(3, True, marks=pytest.mark.slow)])
 def test_runs_on_processes_are_those_on_one(tmp_path: Path, size: int, shard: bool) -> None:
     runs = {name: config(**settings, shard=shard) for name, settings in CASES.items()}
     found = on_processes(size, trained_each, tmp_path / "shared", runs)
