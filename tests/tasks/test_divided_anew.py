@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from fredholm.models.graphs.graph_model import GraphStackConfig
 from fredholm.models.language.sentence_model import SentenceStackConfig
 from fredholm.models.series.ckcnn import CKCNN
 from fredholm.tasks import TASKS, SeriesLearning, Task
@@ -24,7 +25,12 @@ OTHER = {
 }
 IDLE = {("forecast", "split_seed"), ("forecast", "split_by")}
 """Which there is no config with, as forecasts are always divided by time."""
-BY_STEPS = {"sentences": SentenceStackConfig(), "series": CKCNN.Config(), "forecast": CKCNN.Config()}
+BY_STEPS = {
+    "graphs": GraphStackConfig(),
+    "sentences": SentenceStackConfig(),
+    "series": CKCNN.Config(),
+    "forecast": CKCNN.Config(),
+}
 """Models in place of those that are computed at once, which take no validation split."""
 
 
