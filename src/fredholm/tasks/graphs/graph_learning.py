@@ -305,7 +305,8 @@ class GraphLearning(TargetTask[GraphSet], DividedTask[GraphSet]):
         count, size = part.num_nodes[:, None].clamp(min=1), (len(part), part.features.shape[1])
         mean = torch.zeros(size).index_add_(0, owner, part.features) / count
         square = torch.zeros(size).index_add_(0, owner, part.features.square()) / count
-        most = torch.zeros(size).index_reduce_(0, owner, part.features, "amax", include_self=False)
+        most = torch.full(size, -torch.inf)
+        most = most.scatter_reduce(0, owner[:, None].expand_as(part.features), part.features, "amax")
         counts = torch.stack([part.num_nodes, part.edge_offsets.diff()], 1).float().log1p()
         return torch.cat([counts, mean, (square - mean.square()).clamp(min=0).sqrt(), most], 1).numpy()
 
