@@ -414,7 +414,10 @@ def test_a_full_disk_is_one_line_and_leaves_nothing_partial(tmp_path: Path) -> N
 def test_a_model_of_every_task_is_chosen_by_name(task: type[Task], capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = call(capsys, "train", task.command, "nowhere", "--task.model", "none")
     assert code == 2
-    names = err.removeprefix("error: --task.model is 'none'; expected one of ").strip().split(", ")
+    listed, _, hint = err.removeprefix("error: --task.model is 'none'; expected one of ").strip().partition(";")
+    names = listed.split(", ")
+    stacks = [name for name in names if name.endswith("-stack")]
+    assert [f" a network is --task.model {name} --task.model.stack NAME" for name in stacks] == [hint] * bool(hint)
     assert all(name == name.lower() and " " not in name for name in names), err
     run, found = open_recipe(task.command).config, set[type]()
     for name in names:

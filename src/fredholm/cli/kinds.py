@@ -73,7 +73,9 @@ def _kind_called(word: str, kinds: dict[str, type], option: str) -> type:
     exact = [name for name in kinds if bare(name) == bare(word)]
     found = exact or [name for name in kinds if bare(name).startswith(bare(word))]
     if len(found) != 1:
-        raise ValueError(f"{option} is {word!r}; expected one of {', '.join(map(_plain, found or kinds))}")
+        within = next((name for name in kinds if name.endswith("Stack")), None)
+        hint = "" if within is None else f"; a network is {option} {_plain(within)} {option}.stack NAME"
+        raise ValueError(f"{option} is {word!r}; expected one of {', '.join(map(_plain, found or kinds))}{hint}")
     return kinds[found[0]]
 
 

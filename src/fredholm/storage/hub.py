@@ -47,6 +47,7 @@ def push_folder(
         ModuleNotFoundError: huggingface_hub is not there.
         OSError: there is no network, no token, or the hub refuses.
     """
+    repo = hub_name(repo) or repo
     if not _NAME.fullmatch(repo):
         raise ValueError(f"{repo!r} is no name of a repository; expected 'owner/name'")
     try:

@@ -11,7 +11,7 @@ from torch import Tensor
 from fredholm.domains import Graph
 from fredholm.encoders import GraphBatch
 from fredholm.models import GraphReading, NeighbourhoodBank, RidgeHead
-from fredholm.models.fitted.neighbourhood_bank import SCALES
+from fredholm.models.fitted.neighbourhood_bank import CHOSEN_BY, SCALES, _drawn
 from fredholm.tasks.targets import ClassTarget
 from tests.refusals import refused
 
@@ -181,15 +181,30 @@ def test_the_scale_is_chosen_by_some_of_many_graphs(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(RidgeHead, "fit", watched)
     graphs, labels = batch(25), torch.arange(25) % 2
-    bank(num_waves=20).fit([(graphs, labels)], CLASSES)
-    assert seen == [9] * len(SCALES) + [25]
+    bank(num_waves=20).fit(
+        [(some(graphs, slice(20)), labels[:20]), (some(graphs, slice(20, 25)), labels[20:])], CLASSES
+    )
+    assert seen == [10] * len(SCALES) + [25]
     seen.clear()
     has_groups = True
     bank(num_waves=20).fit([(graphs, labels)], CLASSES, groups=torch.arange(25) // 2)
-    assert seen == [9] * len(SCALES) + [25]
+    assert set(seen[:-1]) <= {9, 10}
+    assert seen[-1] == 25
     seen.clear()
-    bank(num_waves=20).fit([(graphs, labels)], CLASSES, groups=(torch.arange(25) % 3 == 1).long())
-    assert seen == [25] * (len(SCALES) + 1)  # of every third graph, all are of one group
+    bank(num_waves=20).fit([(graphs, labels)], CLASSES, groups=(torch.arange(25) > 2).long())
+    assert seen == [25] * (len(SCALES) + 1)  # two groups are needed, however large
+
+
+def test_graphs_that_the_scale_is_chosen_by_are_drawn_whatever_their_order() -> None:
+    drawn = _drawn(4000, None)
+    assert int(drawn.sum()) == CHOSEN_BY
+    for period in (2, 3, 4):  # labels that come in turn
+        counts = (torch.arange(4000) % period)[drawn].bincount()
+        assert int(counts.max() - counts.min()) < 0.2 * CHOSEN_BY / period
+    groups = torch.arange(4000) // 7 * 5
+    of_groups = _drawn(4000, groups)
+    assert 990 <= int(of_groups.sum()) <= CHOSEN_BY
+    assert all(len(of_groups[groups == group].unique()) == 1 for group in groups[::7].tolist())
 
 
 def test_cycles_and_paths_are_told_apart_by_nothing_but_their_edges() -> None:
@@ -239,6 +254,8 @@ def test_no_graphs_and_a_single_one() -> None:
 
 def test_what_is_refused() -> None:
     graphs = batch()
+    with refused(ValueError, "models.NeighbourhoodBank", "too large for float32"):
+        bank()(graphs._replace(features=3e38 * torch.ones(5, 6, 3)))
     with refused(ValueError, "encoders.Graph", "2 features of an edge; got 0"):
         bank()(graphs._replace(edge_features=None))
     for settings in ({"hops": -1}, {"num_waves": 0}):

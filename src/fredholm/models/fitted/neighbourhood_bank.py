@@ -100,7 +100,7 @@ class NeighbourhoodBank(FittedModel[GraphBatch]):
         """One batch to outputs `(B, num_outputs)`, all equal before a fit.
 
         Raises:
-            ValueError, TypeError: what `encoders.Graph` refuses.
+            ValueError, TypeError: what `encoders.Graph` refuses, and features whose waves overflow.
         """
         return self.head(self.features(inputs))
 
@@ -116,14 +116,19 @@ class NeighbourhoodBank(FittedModel[GraphBatch]):
         targets = torch.cat([targets for _, targets in batches]) if batches else torch.zeros(0)
         if not len(targets):
             raise ValueError("models.NeighbourhoodBank: there is no graph to fit to")
-        some = torch.arange(0, len(targets), -(-len(targets) // CHOSEN_BY), device=targets.device)
-        if groups is not None and len(groups[some].unique()) < 2:
-            some = torch.arange(len(targets), device=targets.device)
+        some = _drawn(len(targets), groups).to(targets.device)
+        batch_sizes = [len(targets) for _, targets in batches]
+        chosen = [
+            GraphBatch(*(None if part is None else part[own] for part in batch))  # pyright: ignore[reportArgumentType]
+            for (batch, _), own in zip(batches, some.split(batch_sizes), strict=True)
+            if bool(own.any())
+        ]
+        known = None if groups is None else groups[some]
         best = math.inf, 1.0, 0.0
         for scale in SCALES:
             self.scale.fill_(scale)
-            found = torch.cat([self.features(batch) for batch, _ in batches])[some]
-            self.head.fit(found, targets[some], regressand, groups=None if groups is None else groups[some])
+            found = torch.cat([self.features(batch) for batch in chosen])
+            self.head.fit(found, targets[some], regressand, groups=known)
             best = min(best, (float(self.head.error), scale, float(self.head.share)))
         _, scale, share = best
         self.scale.fill_(scale)
@@ -150,6 +155,11 @@ class NeighbourhoodBank(FittedModel[GraphBatch]):
             means, deviations = list[Tensor](), list[Tensor]()
             for at in torch.arange(self.config.num_waves, device=z.device).split(_WAVES_AT_ONCE):
                 angles = self.scale / math.sqrt(z.shape[1]) * (z @ self.directions[:, at]) + self.phases[at]
+                if not bool(angles.isfinite().all()):
+                    raise ValueError(
+                        "models.NeighbourhoodBank: features are too large for float32; scale them, or look for gross "
+                        "errors among them"
+                    )
                 waves = angles.cos()
                 means.append(integral(waves) / mass)
                 variance = integral((waves - means[-1][owner]).square()) / mass
@@ -174,3 +184,17 @@ class NeighbourhoodBank(FittedModel[GraphBatch]):
         for _ in range(self.config.hops):
             found.append(averaged(found[-1][domain.source]))
         return torch.cat(found, 1)
+
+
+def _drawn(count: int, groups: Tensor | None) -> Tensor:
+    """Which of the training graphs τ and s are chosen by, bool `(count,)`: of many, a draw of whole groups.
+
+    The draw is always the same, and knows nothing of the order that graphs or their labels come in.
+    """
+    if count <= CHOSEN_BY:
+        return torch.ones(count, dtype=torch.bool)
+    group = torch.arange(count) if groups is None else groups.cpu().unique(return_inverse=True)[1]
+    sizes = group.bincount()
+    order = torch.randperm(len(sizes), generator=torch.Generator().manual_seed(0))
+    kept = max(2, int((sizes[order].cumsum(0) <= CHOSEN_BY).sum()))
+    return torch.isin(group, order[:kept])

@@ -96,7 +96,7 @@ class RidgeHead(SavedModel):
         bias: `(num_outputs,)`.
         penalty: λ of the last fit, a float64 scalar; NaN before one.
         share: s of the last fit, a float64 scalar, of the last block; NaN before one; 0 without one.
-        error: the mean square of the left-out errors of the last fit, a float64 scalar; NaN before one.
+        error: the mean square of the left-out errors of the last fit, a float64 scalar; NaN before one, and not saved.
 
     Raises:
         ValueError: on sizes below 1, or more last features than there are.
@@ -116,8 +116,8 @@ class RidgeHead(SavedModel):
         self.weight = nn.Parameter(torch.zeros(num_outputs, num_features))
         self.bias = nn.Parameter(torch.zeros(num_outputs))
         self.num_last = num_last
-        for name in ("penalty", "share", "error"):
-            self.register_buffer(name, torch.tensor(torch.nan, dtype=torch.float64))
+        for name in ("penalty", "share", "error"):  # the error is of the fit alone, and not saved
+            self.register_buffer(name, torch.tensor(torch.nan, dtype=torch.float64), persistent=name != "error")
 
     def forward(self, features: Tensor) -> Tensor:
         """`(..., num_features)` to outputs `(..., num_outputs)`."""

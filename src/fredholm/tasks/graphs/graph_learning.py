@@ -115,7 +115,7 @@ class GraphLearning(TargetTask[GraphSet], DividedTask[GraphSet]):
                 self._refuse_what_only_networks_read()
 
         def _refuse_what_only_networks_read(self) -> None:
-            kind, instead = type(self.model).__qualname__.removesuffix(".Config"), "take a model that learns by steps"
+            kind, instead = type(self.model).__qualname__.removesuffix(".Config"), "take the model graph-stack"
             if self.valid_fraction != 0:
                 because = f"model={kind}, whose settings are chosen by leaving training graphs out"
                 refuse_idle("", type(self), because, instead, valid_fraction=self.valid_fraction)
@@ -139,9 +139,11 @@ class GraphLearning(TargetTask[GraphSet], DividedTask[GraphSet]):
             default, task = GraphLearning.Config(), self.build()
             inputs = filled(self.inputs, [default.inputs], sizes=True)
             schedule = schedule_for(task.num_train, preset, has_valid=task.num_held_out("valid") > 0, length=0.5)
-            if not isinstance(self.model, GraphStackConfig):
+            if not self.model.learns_by_steps:
                 config = dataclasses.replace(self, inputs=inputs)
                 return Suited(config, dataclasses.replace(schedule, epochs=0, evaluate_every=1, patience=None))
+            if not isinstance(self.model, GraphStackConfig):
+                return Suited(dataclasses.replace(self, inputs=inputs), schedule)
             width, small = width_for(task.num_train, preset, least=64, up_to=1000), GraphStackConfig().stack
             stack = self.model.stack
             reads = self.inputs.positions_asked or len(task.facts.preparation.edge_features) > 0

@@ -60,7 +60,7 @@ def clouds_of_npz(path: Path, channels: tuple[str, ...] | None = None) -> list[C
     """The clouds of a file without a split, without their classes; otherwise as `read_npz`."""
     arrays = load_arrays(path)
     try:
-        refuse_unread(arrays, (*_OF_CLOUDS, *_SHARED))
+        refuse_unread(arrays, (*_OF_CLOUDS, *_OF_ANSWERS, "split", *_SHARED, "classes"))
         return _clouds(path, arrays, "", channels)
     except ValueError as error:
         raise ValueError(str(error) if str(path) in str(error) else f"{path}: {error}") from error
