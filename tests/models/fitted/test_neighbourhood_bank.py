@@ -201,6 +201,7 @@ def test_graphs_that_the_scale_is_chosen_by_are_drawn_whatever_their_order() -> 
     for period in (2, 3, 4):  # labels that come in turn
         counts = (torch.arange(4000) % period)[drawn].bincount()
         assert int(counts.max() - counts.min()) < 0.2 * CHOSEN_BY / period
+    assert int((torch.arange(4000) // 2000)[drawn].bincount().diff().abs()) < 0.1 * CHOSEN_BY  # or one after the other
     groups = torch.arange(4000) // 7 * 5
     of_groups = _drawn(4000, groups)
     assert 990 <= int(of_groups.sum()) <= CHOSEN_BY
@@ -241,6 +242,15 @@ def test_autocast_rounds_no_phase() -> None:
     with torch.autocast("cpu", torch.bfloat16):
         found = built.features(graphs)
     torch.testing.assert_close(found, built.features(graphs))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
+def test_features_of_other_dtypes_are_read_in_that_of_the_model(dtype: torch.dtype) -> None:
+    built, graphs = bank(), batch()
+    rounded = graphs.features.to(dtype)
+    found = built.features(graphs._replace(features=rounded))
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found, built.features(graphs._replace(features=rounded.float())))
 
 
 def test_no_graphs_and_a_single_one() -> None:

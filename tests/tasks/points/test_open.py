@@ -183,7 +183,8 @@ def test_one_cloud_and_names_of_features(tmp_path: Path) -> None:
     assert open_points(many, channels=("nx", "ny", "nz")).channels == ("nx", "ny", "nz")
     for i, name in enumerate("aabb"):
         (tmp_path / "folder" / name).mkdir(parents=True, exist_ok=True)
-        npz(tmp_path / "folder" / name / f"{i}.npz", points=np.full((3, 4), float(i)))
+        told = {"y": np.array(["a"]), "split": np.array(["test"])} if i == 0 else {}  # the folder tells the class
+        npz(tmp_path / "folder" / name / f"{i}.npz", points=np.full((3, 4), float(i)), **told)
     found = open_points(tmp_path / "folder", channels=("heat",))
     assert (found.channels, found.classes) == (("heat",), ("a", "b"))
     assert torch.equal(found.features[:, 0].double(), found.pos[:, 0])
