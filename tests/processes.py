@@ -52,6 +52,7 @@ def _run(folder: Path, rank: int, size: int, function: Callable[..., Any], argum
     store = dist.FileStore(str(folder / "store"), size)  # pyright: ignore[reportPrivateImportUsage]
     dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=wait)
     try:
+        dist.barrier()  # a process whose function needs no other would else be gone before all have met it
         torch.save(function(*arguments), folder / f"{rank}.pt")
     except BaseException:
         (folder / f"{rank}.error").write_text(f"process {rank}:\n{traceback.format_exc()}")

@@ -1,5 +1,12 @@
-import torch
+import multiprocessing
+import signal
+import time
 
+import pytest
+import torch
+from torch import Tensor
+
+from fredholm.tasks.task import Batch
 from fredholm.training.batches import EpochBatches, iterate
 from tests.training.toy_task import ToyTask
 
@@ -23,3 +30,24 @@ def test_workers_and_a_late_start_give_the_same_batches_and_draw_nothing_global(
     assert torch.equal(state, torch.get_rng_state())
     noise = [batch.rows["x"] - batches._task.inputs[i] for batch, i in zip(plain, batches.indices, strict=True)]  # pyright: ignore[reportAttributeAccessIssue]
     assert not torch.allclose(noise[0], noise[1])  # every batch has its own stream
+
+
+def test_an_error_that_comes_while_a_batch_is_awaited_is_the_only_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def slow_batch(self: ToyTask, indices: Tensor, generator: torch.Generator) -> Batch:
+        time.sleep(60)
+        raise AssertionError
+
+    def interrupt(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ToyTask, "train_batch", slow_batch)
+    batches = EpochBatches(ToyTask.Config().build(), 8, seed=0, epoch=0)
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.5)
+        with pytest.raises(KeyboardInterrupt) as caught:
+            list(iterate(batches, 0, num_workers=2, pin_memory=False))
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert multiprocessing.active_children() == []
+    del caught  # whose trace holds what is told of killed processes; pytest makes an error of one in a destructor

@@ -106,17 +106,18 @@ def iterate(batches: EpochBatches, start: int, *, num_workers: int, pin_memory: 
         made = iter(loader)
     workers = set(multiprocessing.active_children()) - others
     lost = None
-    try:
-        with _unheard(signal.SIGCHLD):
+    with _unheard(signal.SIGCHLD):
+        try:
             yield from map(_made, made)
-    except RuntimeError:
-        lost = next((worker for worker in workers if worker.exitcode), None)
-        if lost is None:
-            raise
-    finally:
-        del made  # which asks them to end
-        for worker in workers:
-            worker.kill()
+        except RuntimeError:
+            lost = next((worker for worker in workers if worker.exitcode), None)
+            if lost is None:
+                raise
+        finally:
+            del made  # which asks them to end, unless the trace of an error holds it
+            for worker in workers:
+                worker.kill()
+                worker.join()  # so that torch hears of none that was killed, when the trace is gone
     if lost is not None:
         raise LostWorkerError(f"a process that makes batches was lost ({_end_of(lost)})")
 
