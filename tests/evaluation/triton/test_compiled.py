@@ -156,7 +156,7 @@ def test_products_rounded_to_tf32_compile(launches, tmp_path):
     check_that_all_fit(launches, tmp_path, on_tensor_cores=False)
 
 
-def test_the_short_gelu_is_a_quarter_of_the_forward_kernel_shorter(launches, tmp_path):
+def test_the_short_gelu_costs_a_fifth_of_the_exact_one(launches, tmp_path):
     record_all(GRID, BF16, **PAPER)
     kernel, tile, arguments = launches[0]
     plan = arguments["PLAN"]
@@ -166,7 +166,7 @@ def test_the_short_gelu_is_a_quarter_of_the_forward_kernel_shorter(launches, tmp
         code = compiled(kernel, tile, {**arguments, "PLAN": plan._replace(ACTIVATION=activation)}).asm["cubin"]
         lengths[activation] = len(re.findall(r"^\s+/\*[0-9a-f]{4,5}\*/", disassembled(code, tmp_path, "-sass"), re.M))
     print(kernel.fn.__name__, lengths)
-    assert lengths["relu"] < lengths["gelu_short"] < 0.76 * lengths["gelu"]
+    assert lengths["gelu_short"] - lengths["relu"] < (lengths["gelu"] - lengths["relu"]) / 5
 
 
 @pytest.mark.parametrize("activation", ["relu", "gelu_tanh"])

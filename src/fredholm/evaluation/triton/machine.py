@@ -91,7 +91,7 @@ def launch(kernel: Any, grid: tuple[int, int, int], tile: Tile, arguments: dict[
 
 def activation_for(activation: str, dtype: torch.dtype) -> str:
     """φ as the kernels name it."""
-    return "gelu_short" if activation == "gelu" and dtype != torch.float32 else activation
+    return f"{activation}_short" if activation.startswith("gelu") and dtype != torch.float32 else activation
 
 
 def precision() -> str:
