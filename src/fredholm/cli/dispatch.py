@@ -16,10 +16,11 @@ from fredholm.cli.predict import PREDICT
 from fredholm.cli.push import PUSH
 from fredholm.cli.report import REPORT
 from fredholm.cli.train import TRAIN
+from fredholm.cli.tune import TUNE
 from fredholm.cli.verify import VERIFY
 from fredholm.distributed.processes import num_started
 
-COMMANDS = (TRAIN, COMPARE, EVALUATE, PREDICT, GENERATE, PUSH, EXPORT, REPORT, VERIFY, INFO)
+COMMANDS = (TRAIN, COMPARE, EVALUATE, PREDICT, GENERATE, PUSH, EXPORT, REPORT, TUNE, VERIFY, INFO)
 """Every command; a new one is added here."""
 
 

@@ -45,6 +45,7 @@ from fredholm.evaluation.sharded.whole_signal import WholeSignal
 from fredholm.evaluation.step_loop import StepLoop
 from fredholm.evaluation.triton.feature_sum import TritonFeatureSum
 from fredholm.evaluation.triton.tiled import TritonTiled
+from fredholm.evaluation.triton.tuning import Tuned, tune
 from fredholm.evaluation.triton.yat_tiled import TritonYat
 from fredholm.evaluation.weighted import Weighted
 
@@ -105,10 +106,12 @@ __all__ = [
     "TritonTiled",
     "TritonYat",
     "Truncation",
+    "Tuned",
     "Walk",
     "Weighted",
     "WholeSignal",
     "Woodbury",
     "as_filtering",
     "share",
+    "tune",
 ]

@@ -21,8 +21,9 @@ import triton.language as tl
 from torch import Tensor
 
 from fredholm.evaluation.features.features import FeatureInputs
-from fredholm.evaluation.triton.machine import activation_for, choose_tile, launch, padded, precision
+from fredholm.evaluation.triton.machine import activation_for, padded, precision
 from fredholm.evaluation.triton.tile import activate, activate_with_slope, point_rows, unit_rows, write_unit_rows
+from fredholm.evaluation.triton.tuning import Room, choose_tile, launch
 
 PROGRAMS = 528
 """How many programs share the sum over points at least, if there are points enough: four for each of 132 processors."""
@@ -231,7 +232,8 @@ class FusedFeatures:
         """S of each run of points, or with a table the gradients of weights, `(B, runs, H, w, ...)`."""
         n, v = value.shape[-1], padded(value.shape[-1])
         both = self.inputs["F"] + self.inputs["C"]
-        tile = choose_tile(self.width, both + (0 if table is None else v), both + v, value.dtype)
+        room = Room(self.width, both + (0 if table is None else v), both + v, value.dtype)
+        tile = choose_tile(unit_sums_kernel, room)
         blocks = tile.blocks(self.width)
         tiles = -(-self.num_points // tile.points)
         runs = min(tiles, -(-PROGRAMS // max(1, self.batch * self.heads * blocks)))
@@ -253,7 +255,7 @@ class FusedFeatures:
     def _over_units(self, table: Tensor, results: dict[str, Tensor], *, gradient: bool) -> None:
         n, v = table.shape[-1], padded(table.shape[-1])
         both = self.inputs["F"] + self.inputs["C"]
-        tile = choose_tile(self.width, both + v, both + v, self.t.content.dtype)
+        tile = choose_tile(point_sums_kernel, Room(self.width, both + v, both + v, self.t.content.dtype))
         unused = torch.empty(0, device=table.device)
         places = {"value": unused, "read": unused, "grad_lifted": unused, "grad_content": unused, **results}
         own = {"table": self._rounded(table, unused), "GRADIENT": gradient, "VALUE": n, "V": v}

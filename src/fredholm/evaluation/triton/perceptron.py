@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from fredholm.evaluation.perceptron.tiles import Block, PerceptronInputs
-from fredholm.evaluation.triton.machine import Tile, activation_for, choose_tile, launch, padded, precision
+from fredholm.evaluation.triton.machine import activation_for, padded, precision
 from fredholm.evaluation.triton.perceptron_kernels import (
     Extent,
     Layer,
@@ -36,6 +36,7 @@ from fredholm.evaluation.triton.perceptron_kernels import (
     relative_gradient_kernel,
     sums_kernel,
 )
+from fredholm.evaluation.triton.tuning import Room, Tile, choose_tile, launch, tuned_tile
 
 WORKSPACE_BYTES = 1 << 26
 """What S, Y or T of the owners that are launched at once may fill: more than a launch needs to fill a GPU, little
@@ -156,7 +157,7 @@ def integral(inputs: PerceptronInputs, block: Block, activation: str) -> Tensor:
     total, d = problem.batch * problem.num_queries, padded(problem.dim)
     out = inputs.query.new_empty(kernels, total, problem.out_dim)
     last = problem.last.flatten(1, 2)  # (G, w·d, d_out)
-    tile = choose_tile(width, d, 2 * d + 2 * problem.frequencies, problem.dtype)
+    tile = choose_tile(sums_kernel, Room(width, d, 2 * d + 2 * problem.frequencies, problem.dtype))
     step = problem.owners_at_once(kernels * width * dim * inputs.query.element_size())
     shared = problem.arguments("query", "key") | {"value": problem.values, "PLAN": problem.plan("query", "key", dim)}
     for first in range(0, total, step):
@@ -228,9 +229,9 @@ class Gradients:
         last = problem.last.flatten(1, 2)
         total = torch.zeros(problem.table.shape, dtype=torch.float32, device=device)
         # the first layer's weights stay in registers, for another A at each batch entry
-        tile = choose_tile(width, 4 * padded(dim), 2 * padded(dim), problem.dtype)
+        tile = choose_tile(relative_gradient_kernel, Room(width, 4 * padded(dim), 2 * padded(dim), problem.dtype))
         step = problem.owners_at_once(kernels * width * (batch * dim * problem.dtype.itemsize + 4 * size))
-        by_entry = Tile(tile.units, 16, 4, 1)
+        by_entry = tuned_tile(gather_table_kernel, Room(width, 1, 1, torch.float32), Tile(tile.units, 16, 4, 1))
         shared = problem.arguments("query", "key") | {"value": problem.values, "batch": batch}
         shared["PLAN"] = problem.plan("query", "key", dim)
         gather = {"entry": problem.entry, "cell": problem.cell, "grad_table": total, "block": size, "WIDTH": width}
@@ -263,7 +264,7 @@ class Owned:
         pos = problem.reads_distance and f"{own}_pos" in wanted
         d, e = padded(problem.dim), padded(self.value_dim)
         summed = 2 * d + 4 * frequencies if self.own_queries else d + e + (2 * frequencies if phase else 0)
-        self.tile = choose_tile(problem.width, summed, d + e + 2 * frequencies, problem.dtype)
+        self.tile = choose_tile(gradients_kernel, Room(problem.width, summed, d + e + 2 * frequencies, problem.dtype))
         self.blocks = self.tile.blocks(problem.width)
         plan = problem.plan(own, other, self.value_dim, phase=phase, pos=pos)
         self.bias = self._empty(self.total, problem.width)

@@ -4,9 +4,9 @@ All tensors are contiguous. Indices that grow with the data are int64; those wit
 
 "gelu_short" and "gelu_tanh_short" are GELUs for results that are rounded to 16 bits. By the count of instructions the
 arithmetic on p, not the matrix products, sets the pace there. They take the processor's own tanh: one instruction, to a
-relative 2^-11 (PTX ISA, `tanh.approx`), and five more. Erf is replaced by the tanh of an odd cubic, fitted for the least
-largest error: 1.3e-4 times max(1, |p|), and 2.2e-4 in the slope. Both errors together, 4e-4 and 5e-4, are a quarter of
-what bfloat16 rounds off.
+relative 2^-11 (PTX ISA, `tanh.approx`), and five more. Erf is replaced by the tanh of an odd cubic, fitted for the
+least largest error: 1.3e-4 times max(1, |p|), and 2.2e-4 in the slope. Both errors together, 4e-4 and 5e-4, are a
+quarter of what bfloat16 rounds off.
 """
 
 import triton
@@ -128,8 +128,7 @@ def _short_tanh(p, ACTIVATION: tl.constexpr):
     """tanh(a p + b p³)."""
     z = p * (_linear(ACTIVATION) + _cubic(ACTIVATION) * p * p)
     if HAS_TANH:
-        tanh: tl.constexpr = "tanh.approx.f32 $0, $1;"
-        return tl.inline_asm_elementwise(tanh, "=f,f", [z], dtype=tl.float32, is_pure=True, pack=1)
+        return tl.inline_asm_elementwise("tanh.approx.f32 $0, $1;", "=f,f", [z], dtype=tl.float32, is_pure=True, pack=1)
     else:
         return 2.0 / (1.0 + tl.exp(tl.minimum(-2.0 * z, 80.0))) - 1.0
 

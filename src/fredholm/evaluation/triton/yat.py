@@ -21,8 +21,9 @@ import triton.language as tl
 from torch import Tensor
 
 from fredholm.evaluation.attention.score_tiled import ScoreInputs
-from fredholm.evaluation.triton.machine import Tile, launch, padded, precision
+from fredholm.evaluation.triton.machine import padded, precision
 from fredholm.evaluation.triton.tile import point_rows
+from fredholm.evaluation.triton.tuning import UNITS, Room, Tile, launch, tuned_tile
 from fredholm.kernels import Softermax
 from fredholm.kernels.attention.scored import TINY
 from fredholm.kernels.kernel import divided
@@ -282,23 +283,26 @@ def _shared(t: ScoreInputs) -> dict[str, Any]:
     }
 
 
-def _tile(t: ScoreInputs, sums: int) -> Tile:
+def _tile(kernel: Any, t: ScoreInputs, sums: int) -> Tile:
     """A tile that leaves registers for `sums` sums of a row's channels, and fits what is loaded into shared memory.
 
     float32 has no tensor cores at full precision; those for bfloat16 want 64 rows.
     """
-    width = max(padded(t.query.shape[-1]), padded(t.value.shape[-1]))
+    dim, value_dim = padded(t.query.shape[-1]), padded(t.value.shape[-1])
+    width = max(dim, value_dim)
     summed = sums * width
     if t.query.dtype == torch.float32:
-        return Tile(16 if summed > 256 else 32, 32 if summed <= 32 else 16, 4 if width <= 32 else 8, 2)
-    if width > 128:
-        return Tile(32, 32, 8, 2)
-    return Tile(64, 64 if summed <= 64 else 32, 4 if summed <= 64 else 8, 2)
+        rule = Tile(16 if summed > 256 else 32, 32 if summed <= 32 else 16, 4 if width <= 32 else 8, 2)
+    elif width > 128:
+        rule = Tile(32, 32, 8, 2)
+    else:
+        rule = Tile(64, 64 if summed <= 64 else 32, 4 if summed <= 64 else 8, 2)
+    return tuned_tile(kernel, Room(UNITS[1], summed, dim + value_dim, t.query.dtype), rule)
 
 
 def yat_forward(t: ScoreInputs, settings: Settings) -> tuple[Tensor, Tensor, Tensor]:
     """The integral `(B, H, Nq, d_v)`, σ and Z `(B, H, Nq)`, in float32."""
-    tile, heads = _tile(t, 1), t.query.shape[0] * t.query.shape[1]
+    tile, heads = _tile(yat_forward_kernel, t, 1), t.query.shape[0] * t.query.shape[1]
     shape = t.query.shape[:3]
     out = t.query.new_empty(*shape, t.value.shape[-1], dtype=torch.float32)
     reference, total = (t.query.new_empty(shape, dtype=torch.float32) for _ in range(2))
@@ -329,10 +333,10 @@ def yat_backward(
     squares = torch.zeros_like(total)
     by_mass = total.new_zeros(*t.key.shape[:3] if t.mass is not None else (0,))
     if t.query.shape[2] and t.key.shape[2] and heads:
-        tile = _tile(t, 1)
+        tile = _tile(yat_query_kernel, t, 1)
         grid = (tile.blocks(t.query.shape[2]), heads, 1)
         launch(yat_query_kernel, grid, tile, {**arguments, "by_query": by_query, "by_square": squares})
-        tile = _tile(t, 2)
+        tile = _tile(yat_key_kernel, t, 2)
         grid = (tile.blocks(t.key.shape[2]), heads, 1)
         own = {"by_key": by_key, "by_value": by_value, "by_mass": by_mass}
         launch(yat_key_kernel, grid, tile, {**arguments, **own})

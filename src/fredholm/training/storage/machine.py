@@ -11,6 +11,7 @@ import torch
 
 from fredholm import evaluation
 from fredholm._version import __version__
+from fredholm.evaluation.triton.tuning import TileFile
 
 MACHINE = "machine.json"
 """The file of a run folder that says what its digits depend on; see `describe_numerics`."""
@@ -66,7 +67,8 @@ def _devices() -> dict[str, str]:
     devices = {"cpu": f"{platform.machine()}, {torch.get_num_threads()} threads, {capability}"}
     for index in range(torch.cuda.device_count()):
         properties = torch.cuda.get_device_properties(index)
-        devices[f"cuda:{index}"] = f"{properties.name}, {properties.total_memory / 2**30:.0f} GiB"
+        tuned = TileFile.read().told_of(properties.name) or "tiles by the rule, not measured"
+        devices[f"cuda:{index}"] = f"{properties.name}, {properties.total_memory / 2**30:.0f} GiB, {tuned}"
     return devices
 
 

@@ -8,8 +8,8 @@ import torch
 from fredholm.domains import Points
 from fredholm.evaluation import TritonTiled
 from fredholm.evaluation.triton import perceptron
-from fredholm.evaluation.triton.machine import Tile
-from fredholm.evaluation.triton.machine import launch as really_launch
+from fredholm.evaluation.triton.tuning import Tile
+from fredholm.evaluation.triton.tuning import launch as really_launch
 from tests.contracts.routes import results
 from tests.evaluation.triton.interpreted.problems import make
 

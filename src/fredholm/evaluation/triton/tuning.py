@@ -1,0 +1,395 @@
+"""How much of an integral one program of a fused kernel holds: by a rule, or as measured on this GPU.
+
+A rule leaves room in registers and shared memory; which of the tiles that fit is fastest, only the GPU tells. `tune`
+times each launch of a step with tiles near the rule's, and keeps the fastest in a file, from which every later process
+takes its tiles. Without the file, or with one of other kernels, another Triton or another GPU, the rule holds. A tile
+changes what is added first, and so the last digits: runs are equal bit for bit under one file.
+"""
+
+import dataclasses
+import datetime
+import functools
+import hashlib
+import json
+import math
+import os
+import statistics
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any, NamedTuple, Self, final
+
+import torch
+from torch import Tensor
+
+from fredholm.evaluation.triton.machine import INSTALLED
+from fredholm.storage.atomic import write_file
+
+REGISTERS, SHARED_BYTES = 1 << 16, 227 * 1024
+"""Of one multiprocessor, and of one program: compute capability 9.0, the most there is."""
+UNITS, POINTS, WARPS, STAGES = (16, 256), (16, 128), (4, 8), (1, 4)
+"""The least and the most that is tried."""
+GAIN = 0.97
+"""Of the time of another tile: what is no faster than that is left."""
+_ROUNDS, _HOPELESS = 5, 1.5
+_TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 2e-2}
+
+
+class Tile(NamedTuple):
+    """`units` hidden units against `points` points, by `warps` warps; loads run `stages` tiles ahead."""
+
+    units: int
+    points: int
+    warps: int
+    stages: int
+    key: str = ""
+    """What it is for, as the file names it."""
+
+    def blocks(self, width: int) -> int:
+        """Blocks of hidden units."""
+        return -(-width // self.units)
+
+    @property
+    def sizes(self) -> tuple[int, int, int, int]:
+        """What the kernel is launched with."""
+        return self.units, self.points, self.warps, self.stages
+
+
+@final
+class Room(NamedTuple):
+    """What a program of some kernel must hold: numbers a unit that it sums, in float32, and a point that it loads."""
+
+    width: int
+    """Hidden units, or points of the side that owns the sums where that has no bound."""
+    summed: int
+    loaded: int
+    dtype: torch.dtype
+
+    def fits(self, tile: Tile) -> bool:
+        """Whether registers and shared memory may hold a tile; the compiler has the last word."""
+        units, points, warps, stages = tile.sizes
+        within = all(
+            least <= size <= most
+            for size, (least, most) in zip(tile.sizes, (UNITS, POINTS, WARPS, STAGES), strict=True)
+        )
+        held = units * (self.summed + points)
+        return (
+            within
+            and (units < 2 * self.width or units == UNITS[0])
+            and 2 * held <= REGISTERS
+            and held >= 4 * 32 * warps
+            and stages * points * self.loaded * self.dtype.itemsize <= SHARED_BYTES
+        )
+
+    def near(self, tile: Tile) -> Iterator[Tile]:
+        """The tiles that fit and differ from one by one step in one size."""
+        for field in ("units", "points", "warps", "stages"):
+            size = getattr(tile, field)
+            steps = (size - 1, size + 1) if field == "stages" else (size // 2, size * 2)
+            yield from filter(self.fits, (tile._replace(**{field: step}) for step in steps))
+
+
+def choose_tile(kernel: Any, room: Room) -> Tile:
+    """A tile that leaves registers for pre-activations beside the sums, and fits the loads into shared memory.
+
+    Sizes are powers of two. float32 has no tensor cores at full precision, and its operands take twice the room.
+    """
+    points, registers = (32, 1 << 13) if room.dtype == torch.float32 else (64, 1 << 15)
+    while points > 16 and points * room.loaded * room.dtype.itemsize > 1 << 15:
+        points //= 2
+    units = 128
+    while units > 16 and (units >= 2 * room.width or units * (room.summed + points) > registers):
+        units //= 2
+    return tuned_tile(kernel, room, Tile(units, points, 8 if units * max(points, room.summed) > 4096 else 4, 2))
+
+
+def tuned_tile(kernel: Any, room: Room, rule: Tile) -> Tile:
+    """The tile that was measured for such a launch, or that of a rule."""
+    key = f"{kernel.fn.__name__} {room.width} {room.summed} {room.loaded} {str(room.dtype).removeprefix('torch.')}"
+    found = TileFile.read().of(_device_name()).get(key, rule)
+    if _Trial.running is not None:
+        found = _Trial.running.tile(key, room, found)
+    return found._replace(key=key)
+
+
+def launch(kernel: Any, grid: tuple[int, int, int], tile: Tile, arguments: dict[str, Any]) -> None:
+    """Runs a Triton kernel in a grid of programs of this tile."""
+    start = kernel[grid]
+    options = {"UNITS": tile.units, "N": tile.points, "num_warps": tile.warps, "num_stages": tile.stages}
+    if _Trial.running is None:
+        start(**arguments, **options)
+    else:
+        _Trial.running.timed(tile.key, lambda: start(**arguments, **options))
+
+
+@final
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Tuned:
+    """What `tune` found for one kind of launch: seconds of all such launches of a step."""
+
+    key: str
+    tile: Tile
+    seconds: float
+    before: Tile
+    seconds_before: float
+    num_tried: int
+
+    def as_json(self) -> dict[str, object]:
+        """As plain values; tiles as units, points, warps and stages."""
+        return {**dataclasses.asdict(self), "tile": self.tile.sizes, "before": self.before.sizes}
+
+    def __str__(self) -> str:
+        old, new = ("x".join(map(str, tile.sizes)) for tile in (self.before, self.tile))
+        told = "stays" if self.tile.sizes == self.before.sizes else f"became {new}"
+        gain = self.seconds_before / self.seconds
+        return f"{self.key}: {old} {told}, {gain:.2f} times as fast ({self.num_tried} tried)"
+
+
+def tune(
+    step: Callable[[], Sequence[Tensor]],
+    *,
+    budget_s: float = 120.0,
+    heard: Callable[[Tuned], None] | None = None,
+) -> list[Tuned]:
+    """Finds the fastest tiles for all fused launches of a step, and keeps them in the file `tile_path()`.
+
+    From the tile in use the search goes to the fastest of its neighbours, while one is faster by more than 3 %. The
+    launches that take longest come first. A tile is tried on the step itself, and only counts if results stay what they
+    were.
+
+    Args:
+        step: computes the same results each time, such as outputs and gradients of a model; in one thread.
+        budget_s: seconds after which nothing more is tried, compiling included.
+        heard: called with each finding.
+
+    Returns:
+        One finding a kind of launch, longest first.
+
+    Raises:
+        ValueError: the step launches no fused kernel, or the budget is not positive.
+        OSError: the file cannot be written.
+    """
+    if not budget_s > 0:
+        raise ValueError(f"tune: expected a positive number of seconds; got {budget_s}")
+    stop = time.perf_counter() + budget_s
+    with _Trial(step) as trial:
+        trial.begin()
+        if not trial.rooms:
+            raise ValueError(
+                "tune: the step launches no fused kernel, so there is nothing to tune; `operator.explain` says of each "
+                "operator why"
+            )
+        found = list[Tuned]()
+        for key in sorted(trial.rooms, key=lambda key: -trial.spent[key]):
+            found.append(_climbed(trial, key, stop))
+            if heard is not None:
+                heard(found[-1])
+    TileFile.read().keep(_device_name(), {each.key: each for each in found})
+    return found
+
+
+def _climbed(trial: "_Trial", key: str, stop: float) -> Tuned:
+    """The best tile for one kind of launch, which stays on trial."""
+    room, before = trial.rooms[key], trial.tiles[key]
+    seconds = {before: trial.measured(key, before) if time.perf_counter() < stop else trial.spent[key]}
+    best = before
+    while True:
+        for tile in room.near(best):
+            if tile not in seconds and time.perf_counter() < stop:
+                seconds[tile] = trial.measured(key, tile, seconds[best])
+        fastest = min(seconds, key=lambda tile: seconds[tile])
+        if seconds[fastest] >= GAIN * seconds[best]:
+            break
+        best = fastest
+    trial.tiles[key] = best
+    return Tuned(
+        key=key,
+        tile=best,
+        seconds=seconds[best],
+        before=before,
+        seconds_before=seconds[before],
+        num_tried=len(seconds),
+    )
+
+
+@final
+class _Trial:
+    """While entered, launches are timed, and have the tiles in ``tiles``."""
+
+    running: "_Trial | None" = None
+
+    def __init__(self, step: Callable[[], Sequence[Tensor]]) -> None:
+        self._step = step
+        self._expected = list[Tensor]()
+        self._on_gpu = False
+        self._laps: list[tuple[str, Any, Any]] | None = None
+        self.tiles = dict[str, Tile]()
+        self.rooms = dict[str, Room]()
+        self.spent = dict[str, float]()
+        """Seconds of each kind of launch in a step."""
+
+    def __enter__(self) -> Self:
+        if _Trial.running is not None:
+            raise ValueError("tune: another one is running in this process")
+        _Trial.running = self
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _Trial.running = None
+
+    def tile(self, key: str, room: Room, rule: Tile) -> Tile:
+        """The one on trial."""
+        self.rooms[key] = room
+        return self.tiles.setdefault(key, rule)
+
+    def timed(self, key: str, start: Callable[[], None]) -> None:
+        """Starts one launch."""
+        if self._laps is None:
+            start()
+        elif self._on_gpu:
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            begin.record()
+            start()
+            end.record()
+            self._laps.append((key, begin, end))
+        else:
+            begin = time.perf_counter()
+            start()
+            self._laps.append((key, begin, time.perf_counter()))
+
+    def begin(self) -> None:
+        """Takes the step with the tiles in use; its results are what others are held against."""
+        self._expected = [result.detach().clone() for result in self._step()]
+        self._on_gpu = any(result.device.type == "cuda" for result in self._expected)
+        self.spent = self._lap()
+
+    def measured(self, key: str, tile: Tile, at_least: float = math.inf) -> float:
+        """Seconds of one kind of launch with a tile; infinite where it does not compile, fit, or keep the results."""
+        # the library can be imported without triton
+        from triton import CompilationError, OutOfResources
+
+        before, self.tiles[key] = self.tiles[key], tile
+        try:
+            if not self._agrees([result.detach() for result in self._step()]):
+                return math.inf
+            first = self._lap()[key]
+            if first > _HOPELESS * at_least:
+                return first
+            return statistics.median([first, *(self._lap()[key] for _ in range(_ROUNDS - 1))])
+        except torch.AcceleratorError:
+            raise
+        except (CompilationError, OutOfResources, RuntimeError):  # the last of a pass of the compiler that gave up
+            return math.inf
+        finally:
+            self.tiles[key] = before
+
+    def _agrees(self, results: Sequence[Tensor]) -> bool:
+        for result, expected in zip(results, self._expected, strict=True):
+            scale = expected.abs().amax().clamp_min(torch.finfo(expected.dtype).tiny) if expected.numel() else 1.0
+            tolerance = _TOLERANCE.get(expected.dtype, max(_TOLERANCE.values()))
+            if not bool(((result - expected).abs() <= tolerance * scale).all()):
+                return False
+        return True
+
+    def _lap(self) -> dict[str, float]:
+        """Seconds by kind of launch, of one step."""
+        self._laps = []
+        try:
+            self._step()
+            if self._on_gpu:
+                torch.cuda.synchronize()
+            spent = dict.fromkeys(self.rooms, 0.0)
+            for key, begin, end in self._laps:
+                spent[key] += begin.elapsed_time(end) / 1e3 if self._on_gpu else end - begin
+            return spent
+        finally:
+            self._laps = None
+
+
+def tile_path() -> Path:
+    """Where tiles are kept: FREDHOLM_TILES in the environment, or `fredholm/tiles.json` where caches are."""
+    named = os.environ.get("FREDHOLM_TILES")
+    caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(named) if named else Path(caches) / "fredholm" / "tiles.json"
+
+
+@final
+class TileFile:
+    """The tiles of `tile_path`, by GPU; none of other kernels than these, or another Triton."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._gpus = dict[str, dict[str, Any]]()
+        self._tiles = dict[str, dict[str, Tile]]()
+        try:
+            self._gpus = json.loads(path.read_text(encoding="utf-8"))["gpus"]
+            self._tiles = {name: _tiles_of(entry) for name, entry in self._gpus.items()}
+        except OSError:
+            pass  # there is none
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            warnings.warn(
+                f"{path} is no file of tiles ({type(error).__name__}: {error}), so tiles follow the rule; remove it, "
+                "or run fredholm tune again",
+                stacklevel=2,
+            )
+            self._gpus, self._tiles = {}, {}
+
+    @staticmethod
+    @functools.cache
+    def read() -> "TileFile":
+        """The file, read once in a process."""
+        return TileFile(tile_path())
+
+    def of(self, gpu: str) -> dict[str, Tile]:
+        """Tiles by the key of their launch."""
+        return self._tiles.get(gpu, {})
+
+    def told_of(self, gpu: str) -> str:
+        """In words, for `fredholm info`; empty where nothing is known."""
+        if gpu not in self._gpus:
+            return ""
+        count, date = len(self._tiles[gpu]), self._gpus[gpu]["date"]
+        return f"{count} tiles measured {date}" if count else f"tiles of {date} are of other kernels, tune again"
+
+    def keep(self, gpu: str, found: dict[str, Tuned]) -> None:
+        """Adds tiles of a GPU to the file; those of launches that were not measured now stay.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        tiles = self.of(gpu) | {key: each.tile for key, each in found.items()}
+        entry = {
+            "kernels": _fingerprint(),
+            "date": datetime.date.today().isoformat(),
+            "tiles": {key: list(tile.sizes) for key, tile in sorted(tiles.items())},
+        }
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        content = json.dumps({"gpus": {**self._gpus, gpu: entry}}, indent=1) + "\n"
+        write_file(self._path, content.encode())
+        TileFile.read.cache_clear()
+
+
+def _tiles_of(entry: dict[str, Any]) -> dict[str, Tile]:
+    """The tiles of one GPU."""
+    tiles = {key: Tile(*sizes) for key, sizes in entry["tiles"].items()}
+    for key, tile in tiles.items():
+        if not all(type(size) is int and size > 0 and size & (size - 1) == 0 for size in tile.sizes[:3]):
+            raise ValueError(f"{key}: expected powers of two; got {list(tile.sizes)}")
+        if type(tile.stages) is not int or not STAGES[0] <= tile.stages <= STAGES[1]:
+            raise ValueError(f"{key}: expected 1 to {STAGES[1]} stages; got {tile.stages!r}")
+    return tiles if entry["kernels"] == _fingerprint() and isinstance(entry["date"], str) else {}
+
+
+@functools.cache
+def _fingerprint() -> str:
+    """What times depend on beside the GPU: Triton, and the code of the kernels."""
+    code = hashlib.sha256((metadata.version("triton") if INSTALLED else "").encode())
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        code.update(path.read_bytes())
+    return code.hexdigest()[:16]
+
+
+def _device_name() -> str:
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"

@@ -1,0 +1,70 @@
+"""Every fused route with tiles that are not the rule's, as a file may hold them."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from fredholm.domains import Grid, Points, Union
+from fredholm.evaluation import Evaluation, Integral, TritonFeatureSum, TritonTiled, TritonYat, tune
+from fredholm.evaluation.triton import perceptron as perceptron_module
+from fredholm.evaluation.triton import tuning
+from fredholm.evaluation.triton import yat as yat_module
+from fredholm.evaluation.triton.tuning import Room, Tile, TileFile, tile_path
+from fredholm.kernels import SeparableMLP, YatAttention
+from tests.contracts.routes import check_route, randomise, results
+from tests.evaluation.triton.interpreted.problems import make
+
+TILES = [(16, 64, 4, 1), (64, 16, 8, 3)]
+"""More points, or more units, than there are, and fewer."""
+
+
+def perceptron() -> Integral:
+    where = Union(Points(torch.rand(1, 15, 2)), Grid(1, 2))
+    return make(where, num_heads=1, head_dim=3, width=20, num_frequencies=3)
+
+
+def features() -> Integral:
+    kernel = randomise(SeparableMLP(3, 1, 2, width=37, num_frequencies=3, sigma=1.0))
+    return Integral(kernel, torch.randn(1, 19, 3), Points(torch.rand(19, 2)))
+
+
+def yat() -> Integral:
+    return Integral(randomise(YatAttention(3, 1)), torch.randn(1, 37, 3), Points(torch.rand(37, 1)))
+
+
+PROBLEMS: dict[str, tuple[Callable[[], Integral], Evaluation]] = {
+    "perceptron": (perceptron, TritonTiled()),
+    "features": (features, TritonFeatureSum()),
+    "yat": (yat, TritonYat()),
+}
+
+
+@pytest.mark.parametrize("sizes", TILES)
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_any_tile_gives_the_same_integral(name, sizes, monkeypatch):
+    used = set[tuple[int, ...]]()
+
+    def of_any_launch(kernel: object, room: Room, rule: Tile) -> Tile:
+        used.add(room)
+        return Tile(*sizes)
+
+    for module in (tuning, perceptron_module, yat_module):
+        monkeypatch.setattr(module, "tuned_tile", of_any_launch)
+    make_problem, route = PROBLEMS[name]
+    check_route(route, make_problem(), tolerance=3e-5)
+    assert used
+
+
+def test_a_real_kernel_is_tuned_and_the_file_read(monkeypatch, tmp_path):
+    monkeypatch.setenv("FREDHOLM_TILES", str(tmp_path / "tiles.json"))
+    TileFile.read.cache_clear()
+    problem = make(Points(torch.rand(3, 2)), num_heads=1, head_dim=2, width=3, num_frequencies=2)
+    before = results(TritonTiled(), problem)
+    found = tune(lambda: list(results(TritonTiled(), problem).values()), budget_s=1.0)
+    assert {each.key.split()[0] for each in found} == {"sums_kernel", "gradients_kernel"}
+    assert tile_path().exists()
+    after = results(TritonTiled(), problem)
+    TileFile.read.cache_clear()
+    for what, value in before.items():
+        torch.testing.assert_close(after[what], value, rtol=1e-4, atol=1e-5)

@@ -1,0 +1,229 @@
+"""The search for tiles and the file of them, on kernels of Python whose time is known."""
+
+import json
+import math
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from fredholm.evaluation import Tuned, tune
+from fredholm.evaluation.triton import tuning
+from fredholm.evaluation.triton.tuning import Room, Tile, TileFile, choose_tile, launch, tile_path, tuned_tile
+from fredholm.training.storage.machine import describe_machine
+from tests.refusals import refused
+
+ROOM = Room(128, 64, 128, torch.bfloat16)
+RULE = Tile(128, 64, 8, 2)
+BEST = (64, 128, 8, 3)
+
+
+@pytest.fixture(autouse=True)
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where tiles are kept for one test."""
+    monkeypatch.setenv("FREDHOLM_TILES", str(tmp_path / "caches" / "tiles.json"))
+    TileFile.read.cache_clear()
+    yield tile_path()
+    TileFile.read.cache_clear()
+
+
+def steps_between(sizes: tuple[int, ...], other: tuple[int, ...]) -> int:
+    """Steps of the search from one tile to another."""
+    powers = sum(round(abs(math.log2(a / b))) for a, b in zip(sizes[:3], other[:3], strict=True))
+    return powers + abs(sizes[3] - other[3])
+
+
+class Kernel:
+    """A kernel whose launches take longer the further a tile is from BEST."""
+
+    def __init__(self, name: str, result: Callable[[Tile], float] = lambda _: 1.0) -> None:
+        self.fn = SimpleNamespace(__name__=name)
+        self.result, self.tiles = result, list[Tile]()
+
+    def __getitem__(self, grid: tuple[int, int, int]) -> Callable[..., None]:
+        assert grid == (1, 1, 1)
+        return self.run
+
+    def run(self, *, out: Tensor, UNITS: int, N: int, num_warps: int, num_stages: int) -> None:
+        tile = Tile(UNITS, N, num_warps, num_stages)
+        self.tiles.append(tile)
+        out.fill_(self.result(tile))
+        time.sleep(0.001 * steps_between(tile.sizes, BEST) + 0.001)
+
+
+def step_of(*kernels: Kernel) -> Callable[[], list[Tensor]]:
+    def step() -> list[Tensor]:
+        out = torch.zeros(3)
+        for kernel in kernels:
+            tile = choose_tile(kernel, ROOM)
+            assert tile.key.startswith(kernel.fn.__name__)
+            launch(kernel, (1, 1, 1), tile, {"out": out})
+        return [out]
+
+    return step
+
+
+def test_the_search_ends_at_the_fastest_tile_and_later_launches_take_it(path: Path) -> None:
+    kernel, heard = Kernel("one"), list[Tuned]()
+    found = tune(step_of(kernel), heard=heard.append)
+    assert found == heard
+    assert found[0].tile.sizes == BEST
+    assert found[0].before.sizes == RULE.sizes
+    assert found[0].seconds < found[0].seconds_before
+    assert str(found[0]).startswith("one 128 64 128 bfloat16: 128x64x8x2 became 64x128x8x3, ")
+    assert tuple(json.loads(path.read_text())["gpus"]["cpu"]["tiles"][found[0].key]) == BEST
+    kernel.tiles.clear()
+    step_of(kernel)()
+    assert [tile.sizes for tile in kernel.tiles] == [BEST]
+    other = Kernel("other")  # of which nothing is known
+    assert choose_tile(other, ROOM).sizes == RULE.sizes
+    assert choose_tile(kernel, ROOM._replace(dtype=torch.float32)).sizes != BEST
+
+
+def test_a_tile_that_changes_the_results_does_not_count() -> None:
+    kernel = Kernel("one", lambda tile: 1.0 if tile.sizes == RULE.sizes else 1.1)
+    (found,) = tune(step_of(kernel))
+    assert found.tile.sizes == RULE.sizes
+    assert found.num_tried > 1
+    assert str(found).startswith("one 128 64 128 bfloat16: 128x64x8x2 stays, 1.00 times as fast")
+
+
+def test_a_tile_that_does_not_compile_does_not_count() -> None:
+    def result(tile: Tile) -> float:
+        if tile.stages > 2:
+            raise RuntimeError("PassManager::run failed")
+        return 1.0
+
+    (found,) = tune(step_of(Kernel("one", result)))
+    assert found.tile.sizes == (*BEST[:3], 2)
+
+
+def test_the_longest_launches_come_first_and_a_spent_budget_leaves_the_rest() -> None:
+    kernels = Kernel("brief"), Kernel("long")
+    step = step_of(kernels[0], kernels[1], kernels[1])
+    assert [each.key.split()[0] for each in tune(step)] == ["long", "brief"]
+    found = tune(step, budget_s=1e-9)
+    assert [each.num_tried for each in found] == [1, 1]
+    assert all(each.tile.sizes == BEST for each in found)  # as found before
+
+
+def test_what_cannot_be_tuned_is_refused() -> None:
+    with refused(ValueError, "tune: the step launches no fused kernel"):
+        tune(lambda: [torch.zeros(1)])
+    with refused(ValueError, "tune: expected a positive number of seconds; got 0"):
+        tune(lambda: [torch.zeros(1)], budget_s=0)
+
+    def twice() -> list[Tensor]:
+        tune(lambda: [torch.zeros(1)])
+        return []
+
+    with refused(ValueError, "tune: another one is running in this process"):
+        tune(twice)
+    tune(step_of(Kernel("one")), budget_s=1e-9)  # which is over after an error
+
+
+def kept(path: Path, **changed: Any) -> None:
+    """A file with BEST for `Kernel("one")`, changed in the entry of this device."""
+    kernel = Kernel("one")
+    tune(step_of(kernel), budget_s=1e-9)
+    content = json.loads(path.read_text())
+    (key,) = content["gpus"]["cpu"]["tiles"]
+    content["gpus"]["cpu"]["tiles"][key] = BEST
+    content["gpus"]["cpu"] |= changed
+    path.write_text(json.dumps(content))
+    TileFile.read.cache_clear()
+
+
+def test_tiles_of_other_kernels_are_left_and_told_of(path: Path) -> None:
+    kept(path)
+    assert choose_tile(Kernel("one"), ROOM).sizes == BEST
+    assert TileFile.read().told_of("cpu").startswith("1 tiles measured 20")
+    kept(path, kernels="of another version")
+    assert choose_tile(Kernel("one"), ROOM).sizes == RULE.sizes
+    assert "are of other kernels, tune again" in TileFile.read().told_of("cpu")
+    assert TileFile.read().told_of("a GPU of which nothing is known") == ""
+
+
+def test_tiles_of_other_gpus_stay_in_the_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept(path)
+    monkeypatch.setattr(tuning, "_device_name", lambda: "another")
+    assert choose_tile(Kernel("one"), ROOM).sizes == RULE.sizes
+    tune(step_of(Kernel("two")), budget_s=1e-9)
+    assert json.loads(path.read_text())["gpus"].keys() == {"cpu", "another"}
+    monkeypatch.undo()
+    assert choose_tile(Kernel("one"), ROOM).sizes == RULE.sizes  # the test's own file is no longer named
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "", "[]", "{}", '{"gpus": []}', '{"gpus": {"cpu": {}}}',
+        '{"gpus": {"cpu": {"kernels": "", "date": "", "tiles": {"one": [3, 64, 8, 2]}}}}',
+        '{"gpus": {"cpu": {"kernels": "", "date": "", "tiles": {"one": [64, 64, 8, 9]}}}}',
+        '{"gpus": {"cpu": {"kernels": "", "date": "", "tiles": {"one": [64, 64]}}}}',
+    ],
+)  # fmt: skip
+def test_a_damaged_file_is_told_of_and_changes_nothing(path: Path, content: str) -> None:
+    path.parent.mkdir()
+    path.write_text(content)
+    with pytest.warns(UserWarning, match=r"tiles\.json is no file of tiles \(.*remove it, or run fredholm tune again"):
+        assert choose_tile(Kernel("one"), ROOM).sizes == RULE.sizes
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        choose_tile(Kernel("one"), ROOM)  # told once
+    tune(step_of(Kernel("one")), budget_s=1e-9)  # which writes it anew
+    TileFile.read.cache_clear()
+    assert TileFile.read().told_of("cpu").startswith("1 tiles measured 20")
+
+
+def test_a_file_that_cannot_be_written_is_an_error(path: Path) -> None:
+    path.parent.write_text("no folder")
+    with pytest.raises(OSError, match="caches"):
+        tune(step_of(Kernel("one")), budget_s=1e-9)
+
+
+def test_what_is_tried_has_room() -> None:
+    for room in (ROOM, Room(5, 16, 32, torch.float32), Room(256, 512, 512, torch.bfloat16)):
+        rule = choose_tile(Kernel("one"), room)._replace(key="")
+        near = list(room.near(rule))
+        assert near, room
+        assert all(steps_between(tile.sizes, rule.sizes) == 1 for tile in near)
+        for units, points, _, stages in (tile.sizes for tile in near):
+            assert units * (room.summed + points) * 4 <= 128 * 1024
+            assert stages * points * room.loaded * room.dtype.itemsize <= 227 * 1024
+            assert units == 16 or units < 2 * room.width
+
+
+def test_loads_that_shared_memory_does_not_hold_are_not_tried() -> None:
+    room = Room(256, 256, 1024, torch.bfloat16)
+    assert room.fits(Tile(64, 32, 8, 2))
+    assert not room.fits(Tile(64, 64, 8, 2))
+    assert not room.fits(Tile(64, 32, 8, 4))
+
+
+def test_tiles_of_other_launches_stay_in_the_file(path: Path) -> None:
+    kept(path)
+    tune(step_of(Kernel("two")), budget_s=1e-9)
+    assert choose_tile(Kernel("one"), ROOM).sizes == BEST
+    assert TileFile.read().told_of("cpu").startswith("2 tiles")
+
+
+def test_a_rule_of_ones_own_is_kept_where_nothing_is_known() -> None:
+    rule = Tile(32, 16, 4, 1)
+    assert tuned_tile(Kernel("one"), ROOM, rule).sizes == rule.sizes
+
+
+def test_info_names_gpus_that_were_tuned(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept(path)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    gpus = [SimpleNamespace(name=name, total_memory=2**36) for name in ("cpu", "another")]
+    monkeypatch.setattr(torch.cuda, "get_device_properties", gpus.__getitem__)
+    devices = describe_machine()["devices"]
+    assert devices["cuda:0"].startswith("cpu, 64 GiB, 1 tiles measured 20")
+    assert devices["cuda:1"] == "another, 64 GiB, tiles by the rule, not measured"
