@@ -24,8 +24,10 @@ from benchmarks import (
     one_kernel,
     pretrained,
     quantised,
+    roofline,
     safe_runs,
     scan,
+    tiles,
     yat_attention,
     yat_dense,
 )
@@ -53,6 +55,8 @@ BENCHMARKS: tuple[Benchmark[Any], ...] = (
     pretrained.BENCHMARK,
     quantised.BENCHMARK,
     safe_runs.BENCHMARK,
+    tiles.BENCHMARK,
+    roofline.BENCHMARK,
 )
 """All benchmarks, in the order of the list."""
 

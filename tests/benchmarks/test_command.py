@@ -12,6 +12,8 @@ from benchmarks.harness import GateError
 
 ROOT = Path(__file__).parents[2]
 NAMES = [benchmark.name for benchmark in BENCHMARKS]
+ON_A_GPU = ("tiles",)
+"""Those that have nothing to measure on a CPU."""
 SHORT = ("scan", "exact_mlp", "generation")
 """The runs of all others are long; each has tests of its own beside this one."""
 FEWER: dict[str, list[str]] = {
@@ -20,6 +22,7 @@ FEWER: dict[str, list[str]] = {
     "large_domains": ["--cases", "grid", "shared samples", "low rank"],
     "itnet": ["--cases", "exact", "low rank 2"],
     "yat_dense": ["--cases", "YatDense"],
+    "roofline": ["--cases", "exact, grid", "softmax attention"],
     "graphs": ["--cases", "graph attention", "low rank"],
 }
 
@@ -51,6 +54,8 @@ def test_every_benchmark_has_the_common_options(name, capsys):
         (["scann"], "no benchmark 'scann'"),
         (["scan", "--device", "cuda:99"], "PyTorch sees"),
         (["exact_mlp", "--cases", "grid bf16"], "measured against 'grid'"),
+        (["tiles", "--quick"], "tiles are those of kernels on a GPU"),
+        (["roofline", "--points", "50"], "points must be a square number; got 50"),
     ],
 )
 def test_a_mistake_is_one_line(argv, told, capsys):
@@ -73,7 +78,8 @@ def test_a_disagreement_ends_with_its_own_code(monkeypatch, capsys):
 @pytest.mark.slow
 @pytest.mark.usefixtures("in_one_process")
 @pytest.mark.parametrize(
-    "name", [name if name in SHORT else pytest.param(name, marks=pytest.mark.long) for name in NAMES]
+    "name",
+    [name if name in SHORT else pytest.param(name, marks=pytest.mark.long) for name in NAMES if name not in ON_A_GPU],
 )
 def test_a_quick_run_prints_a_table_and_writes_the_same_rows(name, tmp_path, capsys):
     path = tmp_path / "rows.json"

@@ -43,6 +43,7 @@ def test_what_fails_is_told_and_the_rest_goes_on(tmp_path: Path) -> None:
     lines = [line.split(" | ")[:2] for line in table.splitlines()]
     for name, outcome in {
         "tests": "done",
+        "roofline": "done",
         "itnet": "failed with code 3, see log.txt",
         "large_domains": "stopped: out of time",
         "exact_mlp": "done",
@@ -80,9 +81,9 @@ def test_every_benchmark_gets_the_device_a_report_and_quick(tmp_path: Path) -> N
     assert done.returncode == 0, done.stderr
     commands = (tmp_path / "commands").read_text().splitlines()
     assert "pytest" in commands[0]
-    names = ["itnet", "large_domains", "exact_mlp", "scan", "converted_layers", "yat_attention", "yat_dense"]
-    names += ["infinite_attention", "linear_infinite_attention", "neural_fields", "infvit", "graphs", "one_kernel"]
-    names += ["continuous_convolution"]
+    names = ["tiles", "itnet", "roofline", "large_domains", "exact_mlp", "scan", "converted_layers", "yat_attention"]
+    names += ["yat_dense", "infinite_attention", "linear_infinite_attention", "neural_fields", "infvit", "graphs"]
+    names += ["one_kernel", "continuous_convolution"]
     assert [command.split()[2] for command in commands[1:]] == names
     for command in commands[1:]:
         assert "--device cuda --json /" in command

@@ -5,6 +5,8 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from benchmarks import tiles
+from benchmarks.harness import Options
 from fredholm.domains import Grid, Points, Union
 from fredholm.evaluation import Evaluation, Integral, TritonFeatureSum, TritonTiled, TritonYat, tune
 from fredholm.evaluation.triton import perceptron as perceptron_module
@@ -43,7 +45,7 @@ PROBLEMS: dict[str, tuple[Callable[[], Integral], Evaluation]] = {
 @pytest.mark.parametrize("sizes", TILES)
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_any_tile_gives_the_same_integral(name, sizes, monkeypatch):
-    used = set[tuple[int, ...]]()
+    used = set[Room]()
 
     def of_any_launch(kernel: object, room: Room, rule: Tile) -> Tile:
         used.add(room)
@@ -54,6 +56,17 @@ def test_any_tile_gives_the_same_integral(name, sizes, monkeypatch):
     make_problem, route = PROBLEMS[name]
     check_route(route, make_problem(), tolerance=3e-5)
     assert used
+
+
+def test_the_benchmark_of_tiles(monkeypatch, tmp_path):
+    monkeypatch.setenv("FREDHOLM_TILES", str(tmp_path / "tiles.json"))
+    TileFile.read.cache_clear()
+    config = tiles.Config(options=Options(quick=True), cases=("yat", "low rank bf16")).sized()
+    rows = list(tiles.measure(config))
+    assert {row.case.split()[0] for row in rows} == {"yat:", "low"}
+    assert all(row.ratio is not None and row.ratio >= 1 for row in rows)
+    assert len(list(tiles.notes(rows))) == 2
+    TileFile.read.cache_clear()
 
 
 def test_a_real_kernel_is_tuned_and_the_file_read(monkeypatch, tmp_path):

@@ -1,0 +1,29 @@
+"""GELUs of numbers that stay in a GPU's registers: what `roofline` holds kernels against."""
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+from fredholm.evaluation.triton.tile import activate
+
+PROGRAMS, BLOCK, REPEATS = 4096, 1024, 64
+NUMBERS = PROGRAMS * BLOCK * REPEATS
+"""GELUs of one call."""
+
+
+@triton.jit
+def _repeated(out, BLOCK: tl.constexpr, REPEATS: tl.constexpr):
+    p = tl.arange(0, BLOCK).to(tl.float32) + tl.program_id(0)
+    for _ in range(REPEATS):
+        p = activate(p, "gelu_short")
+    tl.store(out + tl.program_id(0) * BLOCK + tl.arange(0, BLOCK), p)
+
+
+def activate_in_registers() -> torch.Tensor:
+    """Takes NUMBERS GELUs, such as kernels take in 16 bits, one after the other for each number."""
+    out = torch.empty(PROGRAMS * BLOCK, device="cuda")
+    kernel: Any = _repeated
+    kernel[(PROGRAMS,)](out, BLOCK=BLOCK, REPEATS=REPEATS)
+    return out

@@ -1,0 +1,120 @@
+"""The fused kernels with tiles by the rule and as measured: ``python -m benchmarks tiles --device cuda``.
+
+Finds the fastest tile of every launch of an exact, a separable, a low-rank and a Yat operator, forward and backward,
+and keeps them where `fredholm tune` does (FREDHOLM_TILES names another file), so that what runs after it takes them.
+A tile whose results differ does not count.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import torch
+from torch import Tensor
+
+from benchmarks.harness import Benchmark, Row, Settings, require_known
+from fredholm import evaluation
+from fredholm.domains import Grid, Points, Union
+from fredholm.evaluation.triton.machine import INTERPRETING
+from fredholm.evaluation.triton.tuning import tile_path
+from fredholm.kernels import MLP, Kernel, LowRankMLP, SeparableMLP, YatAttention
+
+CASES = ("exact bf16", "yat bf16", "low rank bf16", "separable bf16", "exact", "yat")
+_DIRECTION = "forward+backward"
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Config(Settings):
+    """What is measured; the defaults are the sizes of ITNet-B."""
+
+    cases: tuple[str, ...] = CASES
+    channels: int = 768
+    heads: int = 12
+    side: int = 14
+    """Patches along an image; beside them is a class token."""
+    width: int = 128
+    num_frequencies: int = 64
+    rank: int = 32
+    batch: int = 8
+    case_budget_s: float = 15.0
+    """Seconds for each case, compiling included."""
+
+    def small(self) -> "Config":
+        """See `Settings.small`."""
+        small = {"channels": 4, "heads": 2, "side": 2, "width": 3, "num_frequencies": 2, "rank": 2, "batch": 1}
+        return dataclasses.replace(self, **small, case_budget_s=2.0)
+
+    def checked(self) -> "Config":
+        """Itself; raises `ValueError` on unknown cases, and where no fused kernel runs."""
+        require_known(self.cases, CASES)
+        if self.options.torch_device.type != "cuda" and not INTERPRETING:
+            raise ValueError(
+                "tiles are those of kernels on a GPU; use --device cuda, or TRITON_INTERPRET=1 to check the benchmark "
+                "itself"
+            )
+        return self
+
+
+def kernel_of(case: str, config: Config) -> Kernel:
+    """The kernel of a case, of seeded weights."""
+    sizes: dict[str, Any] = {"width": config.width, "num_frequencies": config.num_frequencies}
+    channels, heads = config.channels, config.heads
+    made: dict[str, Callable[[], Kernel]] = {
+        "exact": lambda: MLP(channels, heads, 2, **sizes),
+        "separable": lambda: SeparableMLP(channels, heads, 2, **sizes),
+        "low rank": lambda: LowRankMLP(channels, heads, 2, rank=config.rank, **sizes),
+        "yat": lambda: YatAttention(channels, heads),
+    }
+    torch.manual_seed(config.options.seed)
+    return made[case.removesuffix(" bf16")]().to(config.options.torch_device)
+
+
+def step_of(case: str, config: Config) -> Callable[[], list[Tensor]]:
+    """The integral of a case with all gradients."""
+    kernel, device = kernel_of(case, config), config.options.torch_device
+    domain = Union(Points(torch.full((1, 2), 0.5)), Grid(config.side, config.side)).to(device)
+    u = torch.randn(config.batch, domain.num_points, config.channels, device=device, requires_grad=True)
+    leaves = [u, *kernel.parameters()]
+    # the interpreter has float32 alone
+    is_short = case.endswith("bf16") and device.type == "cuda"
+
+    def step() -> list[Tensor]:
+        with torch.autocast(device.type, torch.bfloat16, enabled=is_short):
+            out = evaluation.AUTO.integrate(evaluation.Integral(kernel, u, domain))
+        grads = torch.autograd.grad(out.float().square().mean(), leaves, allow_unused=True)
+        return [out, *(grad for grad in grads if grad is not None)]
+
+    return step
+
+
+def measure(config: Config) -> Iterator[Row]:
+    """A row a kind of launch."""
+    for case in config.cases:
+        for found in evaluation.tune(step_of(case, config), budget_s=config.case_budget_s):
+            yield Row(
+                case=f"{case}: {found}",
+                n=config.side**2 + 1,
+                direction=_DIRECTION,
+                ours_s=found.seconds,
+                peer="the tile before",
+                peer_s=found.seconds_before,
+                ratio=found.seconds_before / found.seconds,
+            )
+
+
+def notes(rows: Sequence[Row]) -> Iterator[str]:
+    """What all launches gain together, and where the tiles are."""
+    before, now = sum(row.peer_s or 0.0 for row in rows), sum(row.ours_s for row in rows)
+    yield f"all launches: {before / now:.2f} times as fast"
+    yield f"kept in {tile_path()}"
+
+
+BENCHMARK = Benchmark(
+    name="tiles",
+    purpose="tiles of the fused kernels by the rule, and as measured on this GPU",
+    config=Config,
+    measure=measure,
+    notes=notes,
+)
