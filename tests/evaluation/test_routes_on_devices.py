@@ -1,4 +1,4 @@
-"""Every route on every device, in float32 and under bfloat16 autocast, against κ in full in float64 on a CPU."""
+"""Every route on every device, in float32 and under autocast of 16 bits, against κ in full in float64 on a CPU."""
 
 import copy
 
@@ -54,7 +54,7 @@ def cases() -> dict[str, tuple[Kernel, Domain]]:
 
 @pytest.mark.pairs
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=["fp32", "bf16", "fp16"])
 @pytest.mark.parametrize("name", cases())
 def test_every_route_keeps_its_number(name: str, dtype: torch.dtype, device: str) -> None:
     kernel, domain = cases()[name]
@@ -69,7 +69,7 @@ def test_every_route_keeps_its_number(name: str, dtype: torch.dtype, device: str
     for route in ROUTES:
         if isinstance(route, Dense) or route.unsupported_reasons(problem):
             continue
-        with torch.autocast(device, torch.bfloat16, enabled=dtype == torch.bfloat16):
+        with torch.autocast(device, dtype, enabled=dtype != torch.float32):
             found = results(route, problem)
         compare({what: found[what].cpu() for what in expected}, expected, 5 * TOLERANCE[dtype])
         ran += 1

@@ -36,7 +36,7 @@ from fredholm.evaluation.triton.perceptron_kernels import (
     relative_gradient_kernel,
     sums_kernel,
 )
-from fredholm.evaluation.triton.tuning import Room, Tile, choose_tile, launch, tuned_tile
+from fredholm.evaluation.triton.tuning import Room, Tile, choose_tile, launch, split, tuned_tile
 
 WORKSPACE_BYTES = 1 << 26
 """What S, Y or T of the owners that are launched at once may fill: more than a launch needs to fill a GPU, little
@@ -162,10 +162,13 @@ def integral(inputs: PerceptronInputs, block: Block, activation: str) -> Tensor:
     shared = problem.arguments("query", "key") | {"value": problem.values, "PLAN": problem.plan("query", "key", dim)}
     for first in range(0, total, step):
         count = min(step, total - first)
-        sums = inputs.query.new_empty(kernels, count, width * dim)
-        chunk = {"sums": sums, "first": first, "count": count}
-        launch(sums_kernel, (count, tile.blocks(width), kernels), tile, {**shared, **chunk})
-        out[:, first : first + count] = torch.bmm(sums, last)
+        parts, run = split(problem.num_keys, tile, count * tile.blocks(width) * kernels, out.device)
+        dtype = torch.float32 if parts > 1 else problem.dtype
+        sums = torch.empty(kernels, count, parts, width * dim, dtype=dtype, device=out.device)
+        chunk = {"sums": sums, "first": first, "count": count, "parts": parts, "run": run}
+        launch(sums_kernel, (count * parts, tile.blocks(width), kernels), tile, {**shared, **chunk})
+        whole = sums.sum(2).to(problem.dtype) if parts > 1 else sums.squeeze(2)
+        out[:, first : first + count] = torch.bmm(whole, last)
     return problem.by_batch(out, problem.num_queries)
 
 

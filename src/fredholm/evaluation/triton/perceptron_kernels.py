@@ -236,11 +236,11 @@ def _pre_activation(owner, met, points, exist, units, start, IN_TABLE: tl.conste
 
 @triton.jit
 def _add_sums(
-    total, owner, met, units, stop, threshold, shift, start, IN_TABLE: tl.constexpr, PLAN: tl.constexpr,
+    total, owner, met, units, first, last, stop, threshold, shift, start, IN_TABLE: tl.constexpr, PLAN: tl.constexpr,
     N: tl.constexpr,
 ):  # fmt: skip
-    """total + Σ_j φ(p_ij) ⊗ ω_j u_j over the keys of one loop."""
-    for begin in range(0, stop, N):
+    """total + Σ_j φ(p_ij) ⊗ ω_j u_j over the keys of one loop, from the first to before the last."""
+    for begin in range(first, tl.minimum(last, stop), N):
         keys, exist = run_of_points(begin, stop, threshold, shift, N)
         p, _, _, _, _, _ = _pre_activation(owner, met, keys, exist, units, start, IN_TABLE, PLAN)
         values = point_rows(met.value, keys, exist, PLAN.DIM, PLAN.DIM, PLAN.D)
@@ -249,17 +249,19 @@ def _add_sums(
     return total
 
 
-@triton.jit(do_not_specialize=["first", "count", "own_start", "start"])
+@triton.jit(do_not_specialize=["first", "count", "run", "own_start", "start"])
 def sums_kernel(
-    own, other, layer, extent, value, seen, sums, first, count, own_start, start,
+    own, other, layer, extent, value, seen, sums, first, count, parts, run, own_start, start,
     PLAN: tl.constexpr, UNITS: tl.constexpr, N: tl.constexpr,
 ):  # fmt: skip
-    """S of `count` queries from the `first` on, numbered through the batch: `(G, count, w, d)`.
+    """S of `count` queries from the `first` on, numbered through the batch: `(G, count, parts, w, d)`, to be added.
 
-    A program has UNITS units of one query in one kernel.
+    A program has UNITS units of one query in one kernel, and of every loop a part of `run` keys.
     """
     D: tl.constexpr = PLAN.D
-    place = tl.program_id(0).to(tl.int64)
+    program = tl.program_id(0).to(tl.int64)
+    place = program // parts
+    begin = ((program % parts) * run).to(tl.int32)
     units = tl.program_id(1) * UNITS + tl.arange(0, UNITS)
     g = tl.program_id(2).to(tl.int64)
     b, i = (first + place) // own.num, (first + place) % own.num
@@ -274,11 +276,12 @@ def sums_kernel(
     if PLAN.BESIDE:
         skip = tl.where(inside, extent.block, 0)
         stop = stop_of_visible(other.num - skip, start, skip, visible)
-        total = _add_sums(total, owner, met, units, stop, start, skip, start, False, PLAN, N)
+        total = _add_sums(total, owner, met, units, begin, begin + run, stop, start, skip, start, False, PLAN, N)
     if PLAN.TABLE:
         stop = stop_of_visible(tl.where(inside, extent.block, 0), 0, start, visible)
-        total = _add_sums(total, owner, met, units, stop, 0, start, start, True, PLAN, N)
-    write_unit_rows(sums + ((g * count + place) * PLAN.WIDTH) * PLAN.DIM, total, units, PLAN.WIDTH, PLAN.DIM, D)
+        total = _add_sums(total, owner, met, units, begin, begin + run, stop, 0, start, start, True, PLAN, N)
+    at = sums + (g * count * parts + program) * PLAN.WIDTH * PLAN.DIM
+    write_unit_rows(at, total, units, PLAN.WIDTH, PLAN.DIM, D)
 
 
 @triton.jit

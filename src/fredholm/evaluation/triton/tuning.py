@@ -31,6 +31,8 @@ REGISTERS, SHARED_BYTES = 1 << 16, 227 * 1024
 """Of one multiprocessor, and of one program: compute capability 9.0, the most there is."""
 UNITS, POINTS, WARPS, STAGES = (16, 256), (16, 128), (4, 8), (1, 4)
 """The least and the most that is tried."""
+PROGRAMS_EACH, SHORTEST = 2, 4
+"""Programs that a multiprocessor is to have, and the tiles that one is worth starting for."""
 GAIN = 0.97
 """Of the time of another tile: what is no faster than that is left."""
 _ROUNDS, _HOPELESS = 5, 1.5
@@ -112,6 +114,23 @@ def tuned_tile(kernel: Any, room: Room, rule: Tile) -> Tile:
     if _Trial.running is not None:
         found = _Trial.running.tile(key, room, found)
     return found._replace(key=key)
+
+
+def split(points: int, tile: Tile, programs: int, device: torch.device) -> tuple[int, int]:
+    """How many parts the points of a loop are cut into, so that few programs fill a GPU; and the points of a part.
+
+    No part is shorter than SHORTEST tiles, and points are cut between tiles.
+    """
+    tiles = -(-points // tile.points)
+    wanted = PROGRAMS_EACH * multiprocessors(device) // max(1, programs)
+    parts = max(1, min(wanted, tiles // SHORTEST))
+    run = -(-tiles // parts) * tile.points
+    return -(-points // run) if points else 1, max(run, 1)
+
+
+def multiprocessors(device: torch.device) -> int:
+    """Of a GPU; 1 in the interpreter."""
+    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
 
 
 def launch(kernel: Any, grid: tuple[int, int, int], tile: Tile, arguments: dict[str, Any]) -> None:

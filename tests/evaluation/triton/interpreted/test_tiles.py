@@ -1,21 +1,22 @@
 """Every fused route with tiles that are not the rule's, as a file may hold them."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 
 from benchmarks import tiles
 from benchmarks.harness import Options
-from fredholm.domains import Grid, Points, Union
+from fredholm.domains import Grid, Points, Sequence, Union
 from fredholm.evaluation import Evaluation, Integral, TritonFeatureSum, TritonTiled, TritonYat, tune
 from fredholm.evaluation.triton import perceptron as perceptron_module
 from fredholm.evaluation.triton import tuning
 from fredholm.evaluation.triton import yat as yat_module
-from fredholm.evaluation.triton.tuning import Room, Tile, TileFile, tile_path
+from fredholm.evaluation.triton.tuning import Room, Tile, TileFile, launch, tile_path
 from fredholm.kernels import SeparableMLP, YatAttention
 from tests.contracts.routes import check_route, randomise, results
-from tests.evaluation.triton.interpreted.problems import make
+from tests.evaluation.triton.interpreted.problems import make, with_queries
 
 TILES = [(16, 64, 4, 1), (64, 16, 8, 3)]
 """More points, or more units, than there are, and fewer."""
@@ -56,6 +57,34 @@ def test_any_tile_gives_the_same_integral(name, sizes, monkeypatch):
     make_problem, route = PROBLEMS[name]
     check_route(route, make_problem(), tolerance=3e-5)
     assert used
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize(("multiprocessors", "parts"), [(3, 3), (4, 4), (100, 8)])
+def test_few_queries_share_their_keys(multiprocessors, parts, is_causal, monkeypatch):
+    launched = list[int]()
+
+    def record(kernel: Any, grid: tuple[int, int, int], tile: Tile, arguments: dict[str, Any]) -> None:
+        launched.append(arguments.get("parts", 0))
+        launch(kernel, grid, tile, arguments)
+
+    monkeypatch.setattr(tuning, "multiprocessors", lambda device: multiprocessors)
+    monkeypatch.setattr(tuning, "SHORTEST", 1)
+    monkeypatch.setattr(perceptron_module, "tuned_tile", lambda kernel, room, rule: rule)
+    monkeypatch.setattr(tuning, "tuned_tile", lambda kernel, room, rule: Tile(16, 16, 4, 2))
+    monkeypatch.setattr(perceptron_module, "launch", record)
+    keys = Sequence(times=torch.rand(1, 113).sort().values)
+    problem = make(keys, num_heads=1, head_dim=3, width=5, num_frequencies=2, is_causal=is_causal)
+    check_route(TritonTiled(), with_queries(problem, Points(keys.pos[:, [60, 111]])))
+    assert launched[0] == parts
+
+
+def test_points_are_cut_between_tiles() -> None:
+    tile, cpu = Tile(16, 16, 4, 2), torch.device("cpu")
+    assert tuning.split(1000, tile, 1, cpu) == (2, 512)
+    assert tuning.split(1000, tile, 2, cpu) == (1, 1008)
+    assert tuning.split(0, tile, 1, cpu) == (1, 1)
+    assert tuning.split(4 * 16 * tuning.SHORTEST, tile, 0, cpu) == (2, 2 * 16 * tuning.SHORTEST)
 
 
 def test_the_benchmark_of_tiles(monkeypatch, tmp_path):
