@@ -171,7 +171,7 @@ def logits(built: quadrature.KeyProposal | quadrature.PairProposal) -> Iterator[
     yield built.logits(u, domain, noise(2, 6, built.query_dim), domain, torch.arange(6))
 
 
-def image_encoder(built: encoders.Image | encoders.ConvolutionalImage) -> Iterator[object]:
+def image_encoder(built: encoders.Image | encoders.ConvolutionalImage | encoders.ImagePyramid) -> Iterator[object]:
     yield built.grid_shape
     for shape in ((4, 6), (8, 6)):
         try:
@@ -803,6 +803,13 @@ ENCODERS = [
     ),
     Subject(
         encoders.ConvolutionalImage,
+        {"config": encoders.Image.Config(**IMAGES), "embed_dim": 4},
+        {"config": (dataclasses.replace(encoders.Image.Config(**IMAGES), sigma=2.0),), "embed_dim": (3,)}
+        | {"depth": (0, 2)},
+        image_encoder,
+    ),
+    Subject(
+        encoders.ImagePyramid,
         {"config": encoders.Image.Config(**IMAGES), "embed_dim": 4},
         {"config": (dataclasses.replace(encoders.Image.Config(**IMAGES), sigma=2.0),), "embed_dim": (3,)}
         | {"depth": (0, 2)},

@@ -11,7 +11,7 @@ from torch import Tensor
 from fredholm import models
 from fredholm.distributed import counted_traffic, reduce_gradients
 from fredholm.domains import Domain, Grid
-from fredholm.encoders import ConvolutionalImage, Function, FunctionBatch, Image, PointBatch, PointCloud
+from fredholm.encoders import ConvolutionalImage, Function, FunctionBatch, Image, ImagePyramid, PointBatch, PointCloud
 from fredholm.models.signal_model import Pool, SignalModel
 
 IMAGE = Image.Config(image_size=(12, 8), patch_size=4, channels=3)
@@ -84,6 +84,9 @@ CASES: dict[str, Case] = {
     "mlp, every point": pooled("mlp", "none"),
     "convolutions before it": Case(
         lambda: itnet("attention", "mean").build(ConvolutionalImage(IMAGE, 8, depth=1), 3), images
+    ),
+    "a pyramid before it, elsewhere": Case(
+        lambda: itnet("attention", "none").build(ImagePyramid(IMAGE, 8, depth=1), 3), images, Grid(3, 2)
     ),
     "InfViT": Case(infvit, images),
     "point pooling": points("max"),

@@ -5,6 +5,7 @@ from fredholm.encoders.encoder import Encoder, FieldEncoder
 from fredholm.encoders.function import Function, FunctionBatch
 from fredholm.encoders.graph import Graph, GraphBatch
 from fredholm.encoders.image import Image
+from fredholm.encoders.image_pyramid import ImagePyramid
 from fredholm.encoders.image_text import ImageText, ImageTextBatch
 from fredholm.encoders.multi_scale_image import MultiScaleImage
 from fredholm.encoders.points import PointBatch, PointCloud
@@ -20,6 +21,7 @@ __all__ = [
     "Graph",
     "GraphBatch",
     "Image",
+    "ImagePyramid",
     "ImageText",
     "ImageTextBatch",
     "MultiScaleImage",

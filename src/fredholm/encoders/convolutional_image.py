@@ -19,6 +19,7 @@ norm in place of batch norm (Qiao et al., arXiv 1903.10520), so that no image ch
 
 import itertools
 import math
+from collections.abc import Callable
 from typing import final
 
 import torch
@@ -56,10 +57,10 @@ class ConvolutionalImage(Encoder):
         super().__init__()
         check_count("encoders.ConvolutionalImage", "depth", depth, 0)
         self.config, self.embed_dim, self.pos_dim = config, embed_dim, 2
-        strides = _strides(config.patch)
+        strides = strides_of(config.patch)
         widths = [max(LEAST_CHANNELS, embed_dim >> later) for later in reversed(range(1, len(strides)))] + [embed_dim]
         self.stages = nn.ModuleList(
-            _Stage(before, after, stride, depth, reads_pixels=stage == 0)
+            Stage(before, after, stride, depth, nn.LayerNorm, reads_pixels=stage == 0)
             for stage, ((before, after), stride) in enumerate(
                 zip(itertools.pairwise([config.channels, *widths]), strides, strict=True)
             )
@@ -83,48 +84,73 @@ class ConvolutionalImage(Encoder):
         places = fourier_features(domain.pos, self.frequencies).to(u.dtype)
         return u + F.linear(places, self.position_weight), domain
 
-    @torch.no_grad()
     def resampled(self, other: "ConvolutionalImage") -> dict[str, Tensor]:
         """The other's first stencil on images of this number of channels; see `Encoder.resampled`.
 
         A grey picture gives in three equal channels what it gave in one, and the other way round. Patches of another
         size are read through other grids, and nothing is taken over of those.
         """
-        channels = self.config.channels
-        if channels == other.config.channels or self.config.patch != other.config.patch:
+        if self.config.channels == other.config.channels or self.config.patch != other.config.patch:
             return {}
-        (kernel, *_) = (part for part in other.stages[0].modules() if isinstance(part, Convolution))
-        filters = kernel.filters().sum(1, keepdim=True).expand(-1, channels, *kernel.weight.shape[2:]) / channels
-        return {
-            "stages.0.entry.kernel.weight": filters.contiguous(),
-            "stages.0.entry.kernel.gain": filters.flatten(1).norm(dim=1),
-        }
+        return recoloured(other.stages[0], self.config.channels)
+
+
+@torch.no_grad()
+def recoloured(first: nn.Module, channels: int) -> dict[str, Tensor]:
+    """The first stencil of a first stage on images of another number of channels, by the names of an encoder's tensors.
+
+    A grey picture gives in equal channels what it gave in one, and the other way round.
+    """
+    (kernel, *_) = (part for part in first.modules() if isinstance(part, Convolution))
+    filters = kernel.filters().sum(1, keepdim=True).expand(-1, channels, *kernel.weight.shape[2:]) / channels
+    return {
+        "stages.0.entry.kernel.weight": filters.contiguous(),
+        "stages.0.entry.kernel.gain": filters.flatten(1).norm(dim=1),
+    }
 
 
 @final
-class _Stage(nn.Module):
-    """One stencil onto the grid of the stage, and residual stencils there; `(B, N, before)` to `(B, M, after)`."""
+class Stage(nn.Module):
+    """One stencil onto the grid of a stage, and residual stencils there.
 
-    def __init__(self, before: int, after: int, stride: tuple[int, int], depth: int, *, reads_pixels: bool) -> None:
+    Args:
+        before: channels of the signal that it takes.
+        after: channels of that which it gives.
+        stride: cells of the grid before along a cell of this one, by axis.
+        depth: residual stencils.
+        norm: what is before each nonlinearity, built of a number of channels.
+        reads_pixels: whether there is no stage before, whose signal wants a nonlinearity.
+    """
+
+    def __init__(
+        self,
+        before: int,
+        after: int,
+        stride: tuple[int, int],
+        depth: int,
+        norm: Callable[[int], nn.Module],
+        *,
+        reads_pixels: bool,
+    ) -> None:
         super().__init__()
         beyond = tuple(max(1, r // 2) for r in stride)  # cells of a window on each side of the patch
         window = tuple(r + 2 * more for r, more in zip(stride, beyond, strict=True))
-        self.norm = None if reads_pixels else nn.LayerNorm(before)
-        self.entry = _stencil(before, after, window, 1.0 if reads_pixels else math.sqrt(2), stride, beyond)
-        self.norms = nn.ModuleList(nn.LayerNorm(after) for _ in range(depth))
+        self.norm = None if reads_pixels else norm(before)
+        self.entry = stencil(before, after, window, 1.0 if reads_pixels else math.sqrt(2), stride, beyond)
+        self.norms = nn.ModuleList(norm(after) for _ in range(depth))
         # keeps the variance of the residual stream independent of depth
-        self.stencils = nn.ModuleList(_stencil(after, after, (3, 3), 1 / math.sqrt(depth)) for _ in range(depth))
+        self.stencils = nn.ModuleList(stencil(after, after, (3, 3), 1 / math.sqrt(depth)) for _ in range(depth))
 
     def forward(self, u: Tensor, domain: Domain) -> tuple[Tensor, Domain]:
-        """The signal on the grid before, to that on this one."""
+        """The signal `(B, N, before)` on the grid before, to `(B, M, after)` on this one."""
         u = self.entry(u if self.norm is None else F.gelu(self.norm(u)), domain)
         domain = self.entry.kernel.output_domain(domain)
-        for norm, stencil in zip(self.norms, self.stencils, strict=True):
-            u = u + stencil(F.gelu(norm(u)), domain)
+        for norm, each in zip(self.norms, self.stencils, strict=True):
+            u = u + each(F.gelu(norm(u)), domain)
         return u, domain
 
 
-def _stencil(
+def stencil(
     before: int,
     after: int,
     window: tuple[int, ...],
@@ -139,7 +165,7 @@ def _stencil(
     return IntegralOperator(kernel, residual=False, output_projection=False)
 
 
-def _strides(patch: tuple[int, int]) -> list[tuple[int, int]]:
+def strides_of(patch: tuple[int, int]) -> list[tuple[int, int]]:
     """Cells of each grid along a cell of the next one, from the pixels on, for patches of this height and width."""
     down, right = (_prime_factors(side) for side in patch)
     longest = max(len(down), len(right), 1)

@@ -1,7 +1,8 @@
 """The abstract encoder: a modality becomes a signal on a domain."""
 
 import abc
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from torch import Tensor, nn
@@ -53,6 +54,14 @@ class FieldEncoder(Encoder):
             `(B, Nq, embed_dim)`; at the points of the domain what `forward` gives there, unless the encoder says that
             some of them have a signal of another kind.
         """
+
+    def field(self, inputs: Any) -> tuple[Tensor, Domain, Callable[[Domain], Tensor]]:
+        """What `forward` gives of one batch, and its signal as a function of place.
+
+        An encoder whose `forward` and `at` have work in common does it here once.
+        """
+        u, domain = self(inputs)
+        return u, domain, functools.partial(self.at, inputs)
 
 
 def check_places(name: str, pos_dim: int, places: Domain) -> None:

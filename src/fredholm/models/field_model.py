@@ -73,16 +73,16 @@ class FieldModel(SignalModel, abc.ABC):
         Raises:
             ValueError: on a model that cannot be asked elsewhere; and what it returns, as `forward` does.
         """
-        encoder = self._field_encoder()
         blocks = self.layers()
-        u, domain = self._signal(inputs)
+        first, points, function = self._field_encoder().field(inputs)
+        u, domain = self._entering(first, points)
         signals = [u]  # what enters each block; nobody reads what leaves the last one at its own points
         for block in blocks[:-1]:
             signals.append(block(signals[-1], domain))
 
         def answers(at: Domain) -> Tensor:
             at = at.to(u.device)
-            v = self.dropout(encoder.at(inputs, at))
+            v = self.dropout(function(at))
             for block, signal in zip(blocks, signals, strict=True):
                 v = block.at(v, at, signal, domain)
             return self._outputs(v, at)

@@ -89,7 +89,10 @@ class SignalModel(SavedModel, abc.ABC):
     @final
     def _signal(self, inputs: Tensor) -> tuple[Tensor, Domain]:
         """What enters the first block, and where it lives; a token comes first."""
-        u, domain = self.encoder(inputs)
+        return self._entering(*self.encoder(inputs))
+
+    def _entering(self, u: Tensor, domain: Domain) -> tuple[Tensor, Domain]:
+        """The same, of the encoder's signal."""
         if self.cls_token is not None:
             centre = torch.full((1, domain.pos_dim), 0.5, dtype=domain.pos.dtype, device=domain.device)
             domain = Union(Points(centre), domain)

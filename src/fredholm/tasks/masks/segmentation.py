@@ -17,6 +17,7 @@ from fredholm._settings import check_count, check_rate, filled, refuse_idle
 from fredholm.domains import Points
 from fredholm.encoders.encoder import FieldEncoder
 from fredholm.encoders.image import Image
+from fredholm.encoders.image_pyramid import ImagePyramid
 from fredholm.encoders.multi_scale_image import MultiScaleImage
 from fredholm.models.itnet import ITNet
 from fredholm.models.kernel_configs import KERNELS, LowRankConfig
@@ -102,6 +103,8 @@ class Segmentation(TargetTask[MaskedImages], DividedTask[MaskedImages]):
                 another size, which its patches divide.
             patch_sizes: sides of square patches, which divide the image; of several sizes, the smallest first, all
                 patches are points of one signal (`encoders.MultiScaleImage`).
+            stem_depth: residual convolutions on each grid from the pixels to the patches (`encoders.ImagePyramid`), 0
+                or more, for patches of one size; None: patches are cut out, and mapped linearly.
             balance_scales: give each size of patches the same mass, instead of each patch; refused with one size.
             position_frequencies: Fourier frequencies of the positions that enter the signal (the kernels have theirs);
                 0 keeps positions out of it.
@@ -119,6 +122,7 @@ class Segmentation(TargetTask[MaskedImages], DividedTask[MaskedImages]):
         data: str = ""
         image_size: tuple[int, int] | None = None
         patch_sizes: tuple[int, ...] = (8,)
+        stem_depth: int | None = None
         balance_scales: bool = False
         position_frequencies: int = 16
         position_sigma: float = 1.0
@@ -130,6 +134,7 @@ class Segmentation(TargetTask[MaskedImages], DividedTask[MaskedImages]):
 
         shaping: ClassVar[tuple[str, ...]] = (
             "patch_sizes",
+            "stem_depth",
             "balance_scales",
             "position_frequencies",
             "position_sigma",
@@ -144,6 +149,13 @@ class Segmentation(TargetTask[MaskedImages], DividedTask[MaskedImages]):
             if len(self.patch_sizes) == 1:
                 one = f"patch_sizes={self.patch_sizes}"
                 refuse_idle("", type(self), one, "give several", balance_scales=self.balance_scales)
+            elif self.stem_depth is not None:
+                raise ValueError(
+                    f"stem_depth is {self.stem_depth}, but patch_sizes={self.patch_sizes} are cut out; give one size, "
+                    "or leave stem_depth out"
+                )
+            if self.stem_depth is not None:
+                check_count("segmentation", "stem_depth", self.stem_depth, 0)
             if self.image_size is not None:
                 for side in self.patch_sizes:
                     if any(extent < 1 or extent % side for extent in self.image_size):
@@ -256,7 +268,8 @@ class Segmentation(TargetTask[MaskedImages], DividedTask[MaskedImages]):
         embed_dim, sizes = config.model.embed_dim, config.patch_sizes
         encoder: FieldEncoder
         if len(sizes) == 1:
-            encoder = Image(Image.Config(patch_size=sizes[0], **same), embed_dim)
+            images, depth = Image.Config(patch_size=sizes[0], **same), config.stem_depth
+            encoder = Image(images, embed_dim) if depth is None else ImagePyramid(images, embed_dim, depth=depth)
         else:
             scales = MultiScaleImage.Config(patch_sizes=sizes, balanced=config.balance_scales, **same)
             encoder = MultiScaleImage(scales, embed_dim)

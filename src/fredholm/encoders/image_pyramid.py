@@ -1,0 +1,168 @@
+"""Images as functions of place, by convolutions down to the grid of patches and up again.
+
+Legend
+    P = r_1 ... r_m     side of a patch in pixels, as its prime factors, the smallest first
+    u_i                 on the way down: the signal on the grid of stage i, whose cells are r_1 ... r_i pixels wide;
+                        u_0 on that of the pixels
+    v_i                 on the way up
+    N                   norm of each channel over the image:  N u = γ (u - ∫ u dμ) / (∫ (u - ∫ u dμ)² dμ + ε)^½ + β
+    K                   a stencil with standardised filters, of 3 cells a side where its grid stays, as in
+                        `convolutional_image.py`; φ is GELU of N
+    f|(x)               f between the centres of its cells, bilinear; beyond the outermost ones they go on
+
+    u_0 = K pixels + b,   u_{i+1} = K φ(u_i) + b, wanted at the centres of r_{i+1} cells a side
+    within a stage, `depth` times:   u <- u + K φ(u) + b
+    v_m = u_m,   v_i = w + K φ(w) + b   with   w = u_i + D_i v_{i+1}|
+    signal(x) = Σ_i W_i (φ(v_i))|(x) + b + Q γ(x),   γ Fourier features of the place; Q starts small
+
+Source: Ronneberger, Fischer and Brox, U-Net (arXiv 1505.04597), for the way down and up; Lin et al., Feature pyramid
+networks (arXiv 1612.03144), for sums in place of joined channels; Hariharan et al., Hypercolumns (arXiv 1411.5752), for
+the reading of all stages at a place; Ulyanov, Vedaldi and Lempitsky (arXiv 1607.08022) for N, by which no image changes
+the signal of another. Deviations: standardised filters; the signal is asked at any place, not at pixels alone.
+"""
+
+import functools
+import itertools
+from collections.abc import Callable
+from typing import final
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from fredholm._settings import check_count
+from fredholm.domains import Domain, Grid
+from fredholm.encoders.convolutional_image import Stage, recoloured, stencil, strides_of
+from fredholm.encoders.encoder import FieldEncoder, check_places
+from fredholm.encoders.image import Image, windows
+from fredholm.kernels.fourier_features import fourier_features, sample_frequencies
+
+LEAST_CHANNELS = 16
+
+
+@final
+class ImageNorm(nn.Module):
+    """N of the legend.
+
+    Args:
+        channels: of the signal.
+        epsilon: added to variances.
+    """
+
+    def __init__(self, channels: int, epsilon: float = 1e-5) -> None:
+        super().__init__()
+        self.epsilon = epsilon
+        self.weight, self.bias = nn.Parameter(torch.ones(channels)), nn.Parameter(torch.zeros(channels))
+
+    def forward(self, u: Tensor) -> Tensor:
+        """A signal `(B, N, channels)` on cells of one size, at least in float32 inside."""
+        wide = u if u.dtype == torch.float64 else u.float()
+        centred = wide - wide.mean(1, keepdim=True)
+        variance = centred.square().mean(1, keepdim=True)
+        return (centred * (variance + self.epsilon).rsqrt() * self.weight + self.bias).to(u.dtype)
+
+
+@final
+class ImagePyramid(FieldEncoder):
+    """What stencils of all sizes see round a place, from its pixel to the whole image, and Fourier features of it.
+
+    The formulas are at the head of `image_pyramid.py`. The signal lives on the grid of patches and has a value at any
+    place. The last stage has `embed_dim` channels, each one before half as many, at least 16.
+
+    Args:
+        config: the images, as for `encoders.Image`.
+        embed_dim: channels of the signal.
+        depth: residual stencils on each grid on the way down; 0 or more.
+
+    Raises:
+        ValueError: on a depth below 0.
+    """
+
+    def __init__(self, config: Image.Config, embed_dim: int, *, depth: int = 1) -> None:
+        super().__init__()
+        check_count("encoders.ImagePyramid", "depth", depth, 0)
+        self.config, self.embed_dim, self.pos_dim = config, embed_dim, 2
+        strides = [(1, 1), *(stride for stride in strides_of(config.patch) if stride != (1, 1))]
+        widths = [max(LEAST_CHANNELS, embed_dim >> later) for later in reversed(range(1, len(strides)))] + [embed_dim]
+        self.stages = nn.ModuleList(
+            Stage(before, after, stride, depth, ImageNorm, reads_pixels=stage == 0)
+            for stage, ((before, after), stride) in enumerate(
+                zip(itertools.pairwise([config.channels, *widths]), strides, strict=True)
+            )
+        )
+        self.joints = nn.ModuleList(_Joint(below, above) for above, below in itertools.pairwise(widths))
+        self.norms = nn.ModuleList(map(ImageNorm, widths))
+        self.maps = nn.ModuleList(nn.Linear(width, embed_dim, bias=False) for width in widths)
+        self.bias = nn.Parameter(torch.zeros(embed_dim))
+        self.register_buffer("frequencies", sample_frequencies(config.num_frequencies, 2, config.sigma))
+        self.frequencies: Tensor
+        self.position_weight = nn.Parameter(0.02 * torch.randn(embed_dim, 2 * config.num_frequencies))
+
+    @property
+    def grid_shape(self) -> tuple[int, int]:
+        """Number of patches along height and width of images of `image_size`."""
+        return self.config.grid_shape
+
+    def forward(self, inputs: Tensor) -> tuple[Tensor, Domain]:
+        """Images `(B, channels, H, W)`, float, to the signal `(B, N, embed_dim)` and its grid of N patches."""
+        u, domain, _ = self.field(inputs)
+        return u, domain
+
+    def at(self, inputs: Tensor, places: Domain) -> Tensor:
+        """The signal at any points of the plane; see `FieldEncoder.at`."""
+        return self.field(inputs)[2](places)
+
+    def field(self, inputs: Tensor) -> tuple[Tensor, Domain, Callable[[Domain], Tensor]]:
+        """See `FieldEncoder.field`: all grids are computed once."""
+        self.config.check_images("encoders.ImagePyramid", inputs)
+        levels = [
+            F.gelu(norm(v)).mT.unflatten(2, grid.shape)
+            for (v, grid), norm in zip(self._levels(inputs), self.norms, strict=True)
+        ]
+        patch = self.config.patch
+        grid = Grid(*(side // each for side, each in zip(inputs.shape[2:], patch, strict=True))).to(inputs.device)
+        value = functools.partial(self._value, levels)
+        return value(grid), grid, value
+
+    def resampled(self, other: "ImagePyramid") -> dict[str, Tensor]:
+        """The other's first stencil on images of this number of channels; see `Encoder.resampled`, and `recoloured`."""
+        same = self.config.channels == other.config.channels
+        return {} if same else recoloured(other.stages[0], self.config.channels)
+
+    def _levels(self, images: Tensor) -> list[tuple[Tensor, Grid]]:
+        """v_i and the grid that it lives on, the finest first."""
+        domain: Domain = Grid(*images.shape[2:]).to(images.device)
+        u, found = images.flatten(2).mT, list[tuple[Tensor, Grid]]()
+        for stage in self.stages:
+            u, domain = stage(u, domain)
+            assert isinstance(domain, Grid)
+            found.append((u, domain))
+        for finer in reversed(range(len(self.joints))):
+            (u, grid), (coarse, coarse_grid) = found[finer], found[finer + 1]
+            found[finer] = self.joints[finer](u, grid, coarse, coarse_grid), grid
+        return found
+
+    def _value(self, levels: list[Tensor], places: Domain) -> Tensor:
+        """The signal at places, of φ(v_i) as images `(B, C_i, H_i, W_i)`."""
+        check_places("encoders.ImagePyramid", self.pos_dim, places)
+        features = fourier_features(places.pos, self.frequencies).to(levels[0].dtype)
+        total = F.linear(features, self.position_weight, self.bias)
+        for level, each in zip(levels, self.maps, strict=True):
+            total = total + each(windows(level, places.pos, (1, 1)))
+        return total
+
+
+@final
+class _Joint(nn.Module):
+    """From u_i and v_{i+1} to v_i."""
+
+    def __init__(self, coarse: int, fine: int) -> None:
+        super().__init__()
+        self.map = nn.Linear(coarse, fine, bias=False)
+        self.norm = ImageNorm(fine)
+        self.stencil = stencil(fine, fine, (3, 3), 1.0)
+
+    def forward(self, u: Tensor, grid: Grid, coarse: Tensor, coarse_grid: Grid) -> Tensor:
+        image = self.map(coarse).mT.unflatten(2, coarse_grid.shape)
+        joined = u + F.interpolate(image, grid.shape, mode="bilinear").flatten(2).mT
+        return joined + self.stencil(F.gelu(self.norm(joined)), grid)

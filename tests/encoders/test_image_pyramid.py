@@ -1,0 +1,197 @@
+import copy
+import itertools
+import math
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fredholm.domains import Grid, Points, Sequence
+from fredholm.encoders import Image, ImagePyramid
+from tests.refusals import refused
+
+SHAPES = [
+    ((8, 12), 4, 1, 1),
+    ((6, 12), 6, 3, 2),
+    ((6, 10), (3, 5), 2, 1),
+    ((8, 6), (4, 1), 1, 0),
+    ((5, 7), 1, 2, 1),
+    ((8, 6), (4, 6), 3, 1),  # one patch
+]
+STRIDES = {
+    4: [(2, 2), (2, 2)],
+    6: [(2, 2), (3, 3)],
+    (3, 5): [(3, 5)],
+    (4, 1): [(2, 1), (2, 1)],
+    1: [],
+    (4, 6): [(2, 2), (2, 3)],
+}
+
+
+def encoder(
+    image_size: tuple[int, int], patch_size: int | tuple[int, int], channels: int, depth: int = 1, **more: Any
+) -> ImagePyramid:
+    settings = {"image_size": image_size, "patch_size": patch_size, "channels": channels, "num_frequencies": 3}
+    built = ImagePyramid(Image.Config(**settings | more), 10, depth=depth).double()
+    with torch.no_grad():
+        for parameter in built.parameters():
+            parameter.copy_(torch.randn_like(parameter))
+    return built
+
+
+def phi(norm: Any, image: Tensor) -> Tensor:
+    return F.gelu(F.instance_norm(image, weight=norm.weight, bias=norm.bias, eps=norm.epsilon))
+
+
+def filters(stencil: Any) -> Tensor:
+    weight, each = stencil.kernel.weight, (1, 2, 3)
+    centred = weight - weight.mean(each, keepdim=True)
+    return stencil.kernel.gain[:, None, None, None] * centred / centred.square().sum(each, keepdim=True).sqrt()
+
+
+def mapped(linear: Any, image: Tensor) -> Tensor:
+    return F.conv2d(image, linear.weight[:, :, None, None])
+
+
+def formula(built: Any, images: Tensor, strides: list[tuple[int, int]], pos: Tensor) -> Tensor:
+    """By torch's convolutions, instance norms and samples of grids, `(B, N, C)` at places `(N, 2)`."""
+    u, levels = images, list[Tensor]()
+    for stage, stride in zip(built.stages, [(1, 1), *strides], strict=True):
+        u = u if stage.norm is None else phi(stage.norm, u)
+        u = F.conv2d(u, filters(stage.entry), stage.entry.bias, stride, [max(1, r // 2) for r in stride])
+        for norm, stencil in zip(stage.norms, stage.stencils, strict=True):
+            u = u + F.conv2d(phi(norm, u), filters(stencil), stencil.bias, padding=1)
+        levels.append(u)
+    for finer in reversed(range(len(strides))):
+        joint = built.joints[finer]
+        up = F.interpolate(mapped(joint.map, levels[finer + 1]), levels[finer].shape[2:], mode="bilinear")
+        w = levels[finer] + up
+        levels[finer] = w + F.conv2d(phi(joint.norm, w), filters(joint.stencil), joint.stencil.bias, padding=1)
+    phases = 2 * math.pi * pos @ built.frequencies.T
+    signal = torch.cat([phases.sin(), phases.cos()], -1) @ built.position_weight.T + built.bias
+    places = (2 * pos - 1).flip(-1).expand(len(images), 1, -1, -1)
+    for level, norm, linear in zip(levels, built.norms, built.maps, strict=True):
+        read = F.grid_sample(phi(norm, level), places, padding_mode="border", align_corners=False)
+        signal = signal + read[:, :, 0].mT @ linear.weight.T
+    return signal
+
+
+# torch refuses an instance norm of a single cell
+@pytest.mark.parametrize(("image_size", "patch_size", "channels", "depth"), SHAPES[:-1])
+def test_is_its_formula_in_every_gradient(
+    image_size: tuple[int, int], patch_size: Any, channels: int, depth: int
+) -> None:
+    built = encoder(image_size, patch_size, channels, depth)
+    images = torch.randn(3, channels, *image_size, dtype=torch.float64, requires_grad=True)
+    anywhere = torch.rand(11, 2, dtype=torch.float64)
+    signal, domain, function = built.field(images)
+    rows, columns = (n // p for n, p in zip(image_size, built.config.patch, strict=True))
+    assert isinstance(domain, Grid)
+    assert (domain.shape, built.grid_shape) == ((rows, columns), (rows, columns))
+    expected = [formula(built, images, STRIDES[patch_size], pos) for pos in (domain.pos, anywhere)]
+    ours = [signal, function(Points(anywhere))]
+    inputs = [images, *built.parameters()]
+    directions = [torch.randn_like(each) for each in ours]
+    for one, other in zip(ours, expected, strict=True):
+        torch.testing.assert_close(one, other)
+    gradients = (torch.autograd.grad(outs, inputs, directions) for outs in (ours, expected))
+    for name, one, other in zip(["images", *dict(built.named_parameters())], *gradients, strict=True):
+        # what a norm takes away, such as a bias before it, has a gradient of nothing but rounding
+        torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-9, msg=name)
+
+
+@pytest.mark.parametrize(("image_size", "patch_size", "channels", "depth"), SHAPES)
+def test_the_signal_is_one_function_of_place(
+    image_size: tuple[int, int], patch_size: Any, channels: int, depth: int
+) -> None:
+    built, images = encoder(image_size, patch_size, channels, depth), torch.randn(2, channels, *image_size).double()
+    signal, domain = built(images)
+    torch.testing.assert_close(built.at(images, Points(domain.pos)), signal)
+    own = torch.rand(2, 5, 2, dtype=torch.float64)  # places of each image
+    found = built.at(images, Points(own))
+    for one, image, pos in zip(found, images, own, strict=True):
+        torch.testing.assert_close(one, built.at(image[None], Points(pos))[0])
+
+
+def test_a_shifted_and_scaled_channel_of_a_norm_is_the_same_and_images_do_not_meet() -> None:
+    built, images = encoder((4, 6), 2, 1), torch.randn(3, 1, 4, 6, dtype=torch.float64)
+    at = Points(torch.rand(4, 2, dtype=torch.float64))
+    torch.testing.assert_close(built.at(images[1:2], at), built.at(images, at)[1:2])
+    torch.testing.assert_close(built(images[1:2])[0], built(images)[0][1:2])
+    assert built(images[:0])[0].shape == (0, 6, 10)
+    norm = built.norms[0]
+    u = torch.randn(2, 7, 16, dtype=torch.float64)
+    torch.testing.assert_close(norm(3.0 * u + 5.0), norm(u), rtol=1e-4, atol=1e-4)
+
+
+def test_images_of_other_sizes_where_they_are_asked_for() -> None:
+    built = encoder((6, 10), (3, 5), 2, any_size=True)
+    for rows, columns in ((2, 2), (1, 3), (4, 1)):
+        images = torch.randn(2, 2, 3 * rows, 5 * columns, dtype=torch.float64)
+        signal, domain = built(images)
+        assert isinstance(domain, Grid)
+        assert domain.shape == (rows, columns)
+        torch.testing.assert_close(signal, formula(built, images, [(3, 5)], domain.pos))
+    with refused(ValueError, "encoders.ImagePyramid", "(batch, 2, a multiple of 3, a multiple of 5)"):
+        built(torch.zeros(2, 2, 4, 10, dtype=torch.float64))
+    with refused(ValueError, "encoders.ImagePyramid", "places must have 2 coordinates"):
+        built.at(torch.zeros(2, 2, 6, 10, dtype=torch.float64), Sequence(3))
+
+
+def test_channels_are_halved_towards_the_pixels() -> None:
+    config = Image.Config(image_size=(24, 24), patch_size=12, channels=3)
+    stages: Any = ImagePyramid(config, 72).stages
+    assert [stage.entry.kernel.out_dim for stage in stages] == [16, 18, 36, 72]
+    assert [stage.entry.kernel.in_dim for stage in stages] == [3, 16, 18, 36]
+
+
+@pytest.mark.parametrize("depth", [1, 4])
+def test_a_signal_of_some_size_at_the_start(depth: int) -> None:
+    built = ImagePyramid(Image.Config(image_size=(32, 32), patch_size=8), 64, depth=depth)
+    with torch.no_grad():
+        u, _ = built(torch.randn(4, 3, 32, 32))
+    assert 0.3 < float(u.std()) < 3.0
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_autocast_stays_near(dtype: torch.dtype) -> None:
+    built, images = ImagePyramid(Image.Config(image_size=(8, 8), patch_size=4), 16), torch.randn(2, 3, 8, 8)
+    at = Points(torch.rand(5, 2))
+    with torch.no_grad():
+        expected = built.at(images, at)
+        with torch.autocast("cpu", dtype):
+            found = built.at(images, at)
+    assert (found.float() - expected).abs().max() < 0.1 * expected.abs().max()
+
+
+def test_a_constant_image_is_no_nan() -> None:
+    built = ImagePyramid(Image.Config(image_size=(8, 8), patch_size=8), 16)
+    images = torch.full((1, 3, 8, 8), 0.5, requires_grad=True)
+    signal, _ = built(images)
+    (gradient,) = torch.autograd.grad(signal.square().sum(), images)
+    assert signal.isfinite().all()
+    assert gradient.isfinite().all()
+
+
+def test_is_copied_whole_and_refuses_a_depth_below_0() -> None:
+    built, images = encoder((4, 6), 2, 1), torch.randn(1, 1, 4, 6, dtype=torch.float64)
+    torch.testing.assert_close(copy.deepcopy(built)(images)[0], built(images)[0])
+    with refused(ValueError, "encoders.ImagePyramid", "depth", "-1"):
+        encoder((4, 6), 2, 1, depth=-1)
+
+
+def test_grey_pictures_look_alike_to_encoders_of_other_channels() -> None:
+    grey, colour = (ImagePyramid(Image.Config(image_size=(4, 4), patch_size=2, channels=count), 8) for count in (1, 3))
+    images = torch.randn(2, 1, 4, 4)
+    for old, new in itertools.permutations((grey, colour)):
+        with torch.no_grad():
+            for parameter in old.parameters():
+                parameter.add_(0.3 * torch.randn_like(parameter))
+        same = {name: value for name, value in old.state_dict().items() if new.state_dict()[name].shape == value.shape}
+        new.load_state_dict(same | new.resampled(old), strict=False)
+        expected, _ = old(images.expand(-1, old.config.channels, -1, -1))
+        found, _ = new(images.expand(-1, new.config.channels, -1, -1))
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+    assert grey.resampled(grey) == {}
