@@ -1,11 +1,14 @@
 import dataclasses
+from pathlib import Path
 
 import pytest
 import torch
 
 from benchmarks import roofline
-from benchmarks.harness import DIRECTIONS, GateError, Options
+from benchmarks.harness import DIRECTIONS, GateError, Options, Row
+from benchmarks.harness.report import report_of
 from fredholm.evaluation import Toeplitz
+from tests.refusals import refused
 
 pytestmark = pytest.mark.usefixtures("poisoned_memory")
 QUICK = roofline.Config(options=Options(quick=True)).sized()
@@ -61,3 +64,21 @@ def test_a_wrong_integral_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_rates_are_those_of_the_dtype() -> None:
     for dtype in (torch.float32, torch.bfloat16):
         assert all(rate > 0 for rate in roofline.rates_of(QUICK, dtype))
+
+
+def test_a_report_becomes_a_picture_and_another_is_refused(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="the picture needs matplotlib")
+    from benchmarks.roofline_picture import draw
+
+    rows = [
+        Row(case=case, n=9, direction=direction, ours_s=2.0, peer=part, peer_s=1.0, ratio=0.5, per_second=3.0)
+        for case in roofline.CASES
+        for direction in DIRECTIONS
+        for part in roofline.PARTS
+    ]
+    draw(report_of("roofline", rows, [], Options()), tmp_path / "roofline.png")
+    assert (tmp_path / "roofline.png").read_bytes().startswith(b"\x89PNG")
+    for report in (report_of("scan", rows, [], Options()), report_of("roofline", [], [], Options())):
+        with refused(ValueError, "expected a report of roofline", report.benchmark):
+            draw(report, tmp_path / "other.png")
+    assert not (tmp_path / "other.png").exists()

@@ -55,6 +55,8 @@ SIDES: dict[Preset, int] = {"small": 128, "base": 512}
 """Pixels of the longer side, to which larger images are scaled."""
 PATCHES: dict[Preset, int] = {"small": 8, "base": 32}
 """Along that side."""
+STEM = 2
+"""Residual convolutions on each grid."""
 LARGEST = 16
 """Pixels of a scaled image to predict, in multiples of those of a training image."""
 
@@ -190,6 +192,8 @@ class Segmentation(TargetTask[MaskedImages], DividedTask[MaskedImages]):
             )
             if size != task.facts.image_size and not has_patches:
                 config = filled(config, [default], image_size=size)
+            if len(config.patch_sizes) == 1 and start is None:
+                config = filled(config, [default], stem_depth=STEM)
             width = width_for(task.num_train, preset, least=64, up_to=1000)
             model = config.model.resized(width, 4 if preset == "small" else 8, default.model)
             config = dataclasses.replace(config, model=model)
