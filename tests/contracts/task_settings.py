@@ -15,6 +15,8 @@ from torch import Tensor
 
 from fredholm.kernels import KernelInputs
 from fredholm.models import (
+    Bert,
+    BertSentences,
     FilterBank,
     GraphStackConfig,
     ITNet,
@@ -27,10 +29,12 @@ from fredholm.models import (
     SpectralConfig,
     SummaryBank,
     TwoStream,
+    ViT,
 )
 from fredholm.models.fields.neural_field import FieldOperator
 from fredholm.models.language.gpt2 import GPT2
 from fredholm.models.series.ckcnn import CKCNN
+from fredholm.pretrained import PretrainedImages, PretrainedSentences
 from fredholm.tasks import (
     FieldLearning,
     Forecasting,
@@ -92,6 +96,8 @@ CONFIGS_OF_TASKS: tuple[type, ...] = (
     NodeLearning.Config,
     OperatorLearning.Config,
     PointLearning.Config,
+    PretrainedImages,
+    PretrainedSentences,
     Run.Config,
     Segmentation.Config,
     SentenceLearning.Config,
@@ -118,10 +124,12 @@ def _of_tasks(folder: Path) -> list[Subject]:
     return [
         _augmentation(),
         _images(folder / "images"),
+        _image_checkpoints(folder / "image checkpoints"),
         _image_texts(folder / "image texts"),
         _text(folder / "text"),
         _masked(folder / "masked"),
         _sentences(folder / "sentences"),
+        _sentence_checkpoints(folder / "sentence checkpoints"),
         _tokens(folder / "tokens"),
         _series(folder / "series"),
         _forecasts(folder / "forecasts"),
@@ -181,6 +189,8 @@ def _images(folder: Path) -> Subject:
     np.savez(own, x_train=pixels[0, :10], y_train=labels, x_test=pixels[1, :10], y_test=labels)
     kernel = MLPConfig(width=3, num_frequencies=2, sigma=1.0)
     model = ITNet.Config(embed_dim=4, depth=1, num_heads=1, kernel=kernel)
+    pixels_alone = {"patch_size": 16, "position_frequencies": 64, "position_sigma": 10.0}
+    checkpoint = PretrainedImages(checkpoint=str(_vit(folder / "checkpoint")))
     return Subject(
         ImageLearning.Config,
         {
@@ -198,7 +208,7 @@ def _images(folder: Path) -> Subject:
             "split_by": ("time",),
         }
         | {"valid_fraction": (0.4,), "patch_size": (2, (2, 4)), "position_frequencies": (3,), "position_sigma": (2.0,)}
-        | {"stem_depth": (0, 1)}
+        | {"stem_depth": (0, 1), "mean": ((0.3,), (0.3, 0.4, 0.5)), "deviation": ((0.2,),)}
         | {
             "model": (
                 dataclasses.replace(model, depth=2),
@@ -212,8 +222,47 @@ def _images(folder: Path) -> Subject:
         modes={
             "a split of its own": {"data": str(own)},
             "no positions": {"position_frequencies": 0, "position_sigma": 10.0},
+            "moments": {"mean": (0.5,), "deviation": (0.5,)},
+            "pixels": {"model": VIT, **pixels_alone},
+            "a checkpoint": {"model": checkpoint, "mean": (0.5,), "deviation": (0.5,), **pixels_alone},
         },
     )
+
+
+VIT = ViT.Config(image_size=(8, 8), patch_size=(4, 4), channels=1, embed_dim=4, depth=1, num_heads=1)
+
+
+def _vit(folder: Path, depth: int = 1) -> Path:
+    """A checkpoint, whose weights are random."""
+    torch.manual_seed(depth)
+    dataclasses.replace(VIT, depth=depth).build().save_pretrained(folder)
+    return folder
+
+
+def _image_checkpoints(folder: Path) -> Subject:
+    pixels = np.random.default_rng(0).integers(0, 255, (2, 10, 8, 8), dtype=np.uint8)
+    folder.mkdir()
+    np.savez(folder / "data.npz", x=pixels.reshape(20, 8, 8), y=np.arange(20) // 10)
+
+    def make(**settings: Any) -> ImageLearning:
+        model = PretrainedImages(**settings)
+        given = {"data": str(folder / "data.npz"), "model": model, "mean": (0.5,), "deviation": (0.5,)}
+        return ImageLearning.Config(**given).build()
+
+    return Subject(
+        PretrainedImages,
+        {"checkpoint": str(_vit(folder / "one"))},
+        {"checkpoint": (str(_vit(folder / "two", 2)), ""), "revision": ("main",)},
+        _of_checkpoint,
+        make=make,
+    )
+
+
+def _of_checkpoint(built: ImageLearning | SentenceLearning) -> Iterator[object]:
+    yield from _task(built)
+    elsewhere = built.trained_elsewhere()
+    assert elsewhere is not None
+    yield from elsewhere.tensors.values()
 
 
 def _image_texts(folder: Path) -> Subject:
@@ -356,6 +405,8 @@ def _sentences(folder: Path) -> Subject:
     model = SentenceStackConfig(stack=stack, position_frequencies=2)
     tokens = Tokens(vocab_size=50)
 
+    checkpoint = PretrainedSentences(checkpoint=str(_bert(folder / "checkpoint")))
+
     def task(built: SentenceLearning) -> Iterator[object]:
         yield from _task(built)
         yield built.objective.metric
@@ -374,14 +425,45 @@ def _sentences(folder: Path) -> Subject:
             "split_by": ("time",),
         }
         | {"tokens": (Tokens(kind="bytes"),), "context": (6,)}
-        | {"model": (dataclasses.replace(model, position_frequencies=3), NGramBank.Config(num_grams=100))},
+        | {"model": (dataclasses.replace(model, position_frequencies=3), NGramBank.Config(num_grams=100), BERT)},
         task,
         make=lambda **settings: SentenceLearning.Config(**settings).build(),
         modes={
             "numbers": {"target": "number", "label_columns": ("score",)},
             "no header": {"data": str(folder / "bare.csv"), "columns": ("text", "other", "label", "score")},
             "splits of its own": {"data": str(own)},
+            "a checkpoint": {"model": checkpoint, "tokens": Tokens()},
         },
+    )
+
+
+STACK = Bert.Config(embed_dim=4, depth=1, num_heads=1, head="none")
+BERT = BertSentences.Config(stack=STACK)
+
+
+def _bert(folder: Path, depth: int = 1) -> Path:
+    """A checkpoint, whose weights are random, with a tokenizer."""
+    torch.manual_seed(depth)
+    tokenizer = MarkedTokenizer.word_pieces(["the cat sat on a mat and very good"], 50)
+    dataclasses.replace(STACK, depth=depth).build(tokenizer.vocab_size, 20).save_pretrained(folder)
+    (folder / "tokenizer.json").write_text(tokenizer.state)
+    return folder
+
+
+def _sentence_checkpoints(folder: Path) -> Subject:
+    folder.mkdir()
+    (folder / "data.csv").write_text("\n".join(["text,label", *(f"the cat sat,{i % 2}" for i in range(20))]))
+
+    def make(**settings: Any) -> SentenceLearning:
+        model = PretrainedSentences(**settings)
+        return SentenceLearning.Config(data=str(folder / "data.csv"), model=model, context=12).build()
+
+    return Subject(
+        PretrainedSentences,
+        {"checkpoint": str(_bert(folder / "one"))},
+        {"checkpoint": (str(_bert(folder / "two", 2)), ""), "revision": ("main",)},
+        _of_checkpoint,
+        make=make,
     )
 
 

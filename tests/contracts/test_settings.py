@@ -301,7 +301,7 @@ def n_gram_bank(built: models.NGramBank) -> Iterator[object]:
     yield built(ROWS)
 
 
-def sentence_stack(built: models.SignalModel) -> Iterator[object]:
+def sentence_stack(built: models.SignalModel | models.BertSentences) -> Iterator[object]:
     yield built(ROWS)
 
 
@@ -1123,6 +1123,7 @@ TOKEN_READING = models.TokenReading(vocab_size=9, context=8, pad=0, separator=2)
 GRAPH_READING = models.GraphReading(features=3, pos_dim=2)
 SERIES = models.SeriesSampling(channels=2, spacing=0.01, extent=0.05)
 SOME_ITNET = models.ITNet.Config(embed_dim=4, depth=1, num_heads=2, kernel=models.AttentionConfig(), pool="mean")
+SOME_BERT = models.Bert.Config(embed_dim=8, depth=1, num_heads=2, head="none")
 SOME_STACK = models.ContinuousStack.Config(embed_dim=3, depth=1, kernel_width=3, pool="none")
 MODELS = [
     Subject(
@@ -1362,6 +1363,20 @@ MODELS = [
         modes={"no positions": {"position_frequencies": 0}},
     ),
     Subject(
+        models.BertSentences.Config,
+        {"stack": SOME_BERT},
+        {
+            "stack": (dataclasses.replace(SOME_BERT, depth=2), dataclasses.replace(SOME_BERT, head="tokens")),
+            "pooling": ("relu",),
+            "marks_second": SWITCH,
+            "vocab_size": (8, 11),
+            "positions": (7, 12),
+        },
+        sentence_stack,
+        make=lambda **settings: models.BertSentences.Config(**settings).build(TOKEN_READING, 3),
+        modes={"one segment": {"stack": dataclasses.replace(SOME_BERT, num_segments=1)}},
+    ),
+    Subject(
         models.TokenReading,
         {"vocab_size": 9, "context": 8, "pad": 0, "separator": 2},
         {"vocab_size": (11,), "context": (16,), "pad": (7,), "separator": (8,)},
@@ -1476,6 +1491,7 @@ NO_SETTINGS = {
     "models.Mamba": "takes the size of a text and its Config",
     "models.Bert": "takes the size of a text and its Config",
     "models.ViT": "takes its Config",
+    "models.BertSentences": "takes a reading, the number of outputs and its Config",
     "models.ConvNeXt": "takes its Config",
     "models.ITNet": "takes an encoder and its Config",
     "models.ITNetLanguageModel": "takes the size of a text and its Config",

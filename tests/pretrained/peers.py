@@ -14,6 +14,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from fredholm.tasks.text import MARKS
+from fredholm.tasks.text.byte_pairs import byte_letters
+
 VOCABULARY = 19
 SIZES: dict[str, Any] = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 24}
 TEXT: dict[str, Any] = {**SIZES, "vocab_size": VOCABULARY, "max_position_embeddings": 24}
@@ -94,6 +97,27 @@ TIMM: dict[str, tuple[str, dict[str, Any]]] = {
 }
 BUILT_SMALLER = ("embed_dim", "depth", "depths", "dims")
 """What these tests change of an architecture, and the tensors tell."""
+
+
+WORDS = ("the", "cat", "sat", "good", "bad", "un", "##aff", "##able", "##s", "##at", "number", "straße", "cafe", "数学")
+JOINED = ("t h", "th e", "Ġ c", "a t", "Ġc at", "Ġ g", "o o", "Ġg oo", "Ġgoo d", "Ã ¤")
+
+
+def write_word_pieces(folder: Path, letters: str = "") -> int:
+    """A `vocab.txt` of BERT's with words, and with some letters as pieces of their own; how many tokens it has."""
+    known = sorted({letter for letter in letters + "abcdefghijklmnopqrstuvwxyz0123456789.,!?" if not letter.isspace()})
+    tokens = [*MARKS, *WORDS, *known[::2], *(f"##{letter}" for letter in known)]
+    (folder / "vocab.txt").write_text("\n".join(dict.fromkeys(tokens)) + "\n", encoding="utf-8")
+    return len(dict.fromkeys(tokens))
+
+
+def write_byte_pairs(folder: Path) -> int:
+    """A `vocab.json` and a `merges.txt` of RoBERTa's; how many tokens there are."""
+    joined = [pair.replace(" ", "") for pair in JOINED]
+    tokens = ["<s>", "<pad>", "</s>", "<unk>", *sorted(byte_letters()), *joined, "<mask>"]
+    (folder / "vocab.json").write_text(json.dumps({token: n for n, token in enumerate(tokens)}), encoding="utf-8")
+    (folder / "merges.txt").write_text("\n".join(["#version: 0.2", *JOINED]) + "\n", encoding="utf-8")
+    return len(tokens)
 
 
 def transformers() -> Any:

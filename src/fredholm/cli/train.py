@@ -22,7 +22,7 @@ from fredholm.cli.parsing import Flag, parse, refuse_unknown_homes
 from fredholm.distributed.processes import Processes, is_restarted, joined, leave, num_started
 from fredholm.tasks import TASKS
 from fredholm.tasks.schedule import Preset
-from fredholm.tasks.task import Task
+from fredholm.tasks.task import Task, Trained
 from fredholm.training.batches import LostWorkerError
 from fredholm.training.config import TrainingConfig
 from fredholm.training.plan import plan
@@ -145,7 +145,8 @@ def _train_as(
         arguments = parse(TrainArguments, command, options, TrainArguments(run=kept))
     elif is_task:
         with processes.first_ahead():
-            suited, notes = _suited(arguments.run, arguments.preset or "small", recipe.tasks)
+            known = _recalled(arguments.run, list(paths.values()), recipe.tasks) if resume else arguments.run
+            suited, notes = _suited(known, arguments.preset or "small", recipe.tasks)
         for note in () if resume else notes:
             print_line(with_option_names(note, config))
         arguments = parse(TrainArguments, command, options, TrainArguments(run=suited))
@@ -189,11 +190,24 @@ def _run(
 
 def _kept(run: Run.Config, paths: list[Path], tasks: Sequence[type[Task]]) -> Run.Config | None:
     """The settings of the first run that there is in some folders, on the data of another; None where there is none."""
-    folder = next((folder for folder in map(RunFolder, paths) if not folder.is_new()), None)
+    folder = _first_run(paths)
     if folder is None:
         return None
     saved, _ = folder.read(Run.Config, tasks)
     return dataclasses.replace(saved, task=dataclasses.replace(saved.task, data=run.task.data))
+
+
+def _recalled(run: Run.Config, paths: list[Path], tasks: Sequence[type[Task]]) -> Run.Config:
+    """The run with what the first run that there is in some folders knows of what its settings name."""
+    folder = _first_run(paths)
+    if folder is None:
+        return run
+    saved, facts = folder.read(Run.Config, tasks)
+    return dataclasses.replace(run, task=run.task.recalled(folder.path, Trained(saved.task, facts)))
+
+
+def _first_run(paths: list[Path]) -> RunFolder | None:
+    return next((folder for folder in map(RunFolder, paths) if not folder.is_new()), None)
 
 
 def _suited(run: Run.Config, preset: Preset, tasks: Sequence[type[Task]]) -> tuple[Run.Config, tuple[str, ...]]:

@@ -14,6 +14,7 @@ from fredholm.models.graphs.graph_model import GraphModelConfig, GraphReading, G
 from fredholm.models.graphs.message_passing import MessagePassing
 from fredholm.models.images.convnext import ConvNeXt
 from fredholm.models.images.each_image import EachImage
+from fredholm.models.images.image_model import ImageModelConfig
 from fredholm.models.images.infvit import InfViT
 from fredholm.models.images.vit import ViT
 from fredholm.models.itnet import ITNet
@@ -38,6 +39,7 @@ from fredholm.models.kernel_configs import (
 )
 from fredholm.models.language.aether import Aether
 from fredholm.models.language.bert import Bert
+from fredholm.models.language.bert_sentences import BertSentences
 from fredholm.models.language.ckcnn_text import CKCNNText
 from fredholm.models.language.generation import Sampling, generate
 from fredholm.models.language.gpt2 import GPT2
@@ -61,6 +63,7 @@ __all__ = [
     "Aether",
     "AttentionConfig",
     "Bert",
+    "BertSentences",
     "CKCNNText",
     "ConstantConfig",
     "ContinuousConvolutionConfig",
@@ -80,6 +83,7 @@ __all__ = [
     "ITNetLanguageModel",
     "ITNetMaskedModel",
     "ITNetSeriesConfig",
+    "ImageModelConfig",
     "InContextRegressor",
     "InfViT",
     "InfiniteConfig",

@@ -106,6 +106,21 @@ def load_model(folder: Path, dtype: torch.dtype | None) -> SavedModel:
     return model
 
 
+def unfilled_model(folder: Path) -> SavedModel:
+    """The model that `SavedModel.save_pretrained` saved, on the meta device: its settings without its weights.
+
+    Raises:
+        ValueError, OSError: as of `load_model`; or kernels were put into it that its settings do not tell.
+    """
+    content = ModelFolder(folder).content
+    if content.get("operators"):
+        raise ValueError(
+            f"{folder} holds a model with other kernels than its settings tell; take the one that they were put into"
+        )
+    with torch.device("meta"):
+        return _built(content)
+
+
 def _built(content: Mapping[str, Any]) -> SavedModel:
     """The model that `_described` describes, with weights of its own; ValueError and TypeError where there is none."""
     model: SavedModel = from_json(content.get("model"), SavedModel, known_classes(), "model")

@@ -15,6 +15,7 @@ from fredholm._settings import check_count, filled
 from fredholm.distributed import shard_points
 from fredholm.domains import Domain, Points, Union
 from fredholm.encoders.encoder import Encoder
+from fredholm.models.images.image_model import ImageModelConfig, ImageReading, Room
 from fredholm.models.saved_model import SavedModel
 
 Pool = Literal["cls", "mean", "max", "none"]
@@ -116,8 +117,10 @@ class SignalModel(SavedModel, abc.ABC):
         return self.head(domain.total(first))
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
-    class Config(abc.ABC):
+    class Config(ImageModelConfig):
         """The sizes of a model that its data do not decide."""
+
+        reads_encoder: ClassVar[bool] = True
 
         embed_dim: int
         """Channels of the signal, which the encoder must give."""
@@ -179,6 +182,16 @@ class SignalModel(SavedModel, abc.ABC):
             if "num_heads" not in fields or not found.has_heads:
                 return found
             return filled(found, defaults, num_heads=math.gcd(found.embed_dim, 2 ** round(math.log2(width / 16))))
+
+        @final
+        def sized_for(self, room: Room, default: ImageModelConfig) -> Self:
+            """See `ImageModelConfig.sized_for`: as `resized`."""
+            return self.resized(room.width, room.depth, default if isinstance(default, SignalModel.Config) else self)
+
+        @final
+        def build_for(self, reading: ImageReading, num_outputs: int) -> SignalModel:
+            """See `ImageModelConfig.build_for`."""
+            return self.build(reading.encoder(self.embed_dim), num_outputs)
 
         @abc.abstractmethod
         def build(self, encoder: Encoder, num_outputs: int) -> SignalModel:

@@ -1,7 +1,17 @@
-"""Models from checkpoints, of other libraries too (`fredholm.from_pretrained`); other kernels in models; 8 bits."""
+"""Checkpoints, of other libraries too, as models and as the start of a run; other kernels in models; 8 bits."""
 
 from fredholm.pretrained.add_kernel import add_kernel
+from fredholm.pretrained.fine_tune import PretrainedImages, PretrainedSentences
 from fredholm.pretrained.linearise import LayerFit, Linearised, linearise
 from fredholm.pretrained.quantise import Quantised, quantise
 
-__all__ = ["LayerFit", "Linearised", "Quantised", "add_kernel", "linearise", "quantise"]
+__all__ = [
+    "LayerFit",
+    "Linearised",
+    "PretrainedImages",
+    "PretrainedSentences",
+    "Quantised",
+    "add_kernel",
+    "linearise",
+    "quantise",
+]

@@ -3,7 +3,8 @@
 import json
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, final
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple, final
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -31,7 +32,7 @@ def find_folder(place: str | Path, revision: str | None = None) -> Path:
             f"{place} is on the hub, which needs huggingface_hub; pip install 'fredholm[hub]', or pass a folder"
         ) from error
     try:
-        wanted = ["*.json", "*.safetensors"]
+        wanted = ["*.json", "*.safetensors", "vocab.txt", "merges.txt"]
         return Path(snapshot_download(name, revision=revision, allow_patterns=wanted))
     except Exception as error:  # the hub's client raises errors of several libraries
         reason = str(error).strip().partition("\n")[0]
@@ -185,6 +186,11 @@ class Tensors:
         """Takes tensors whose names end so for read: what a peer keeps without using it."""
         self._read |= {name for name in self._places if name.endswith(endings)}
 
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """That they lie in."""
+        return tuple(dict.fromkeys(place.file for place in self._places.values()))
+
     def unread(self) -> list[str]:
         """The names of tensors that nobody asked for."""
         return sorted(set(self._places) - self._read)
@@ -307,6 +313,12 @@ class Converted(NamedTuple):
     build: Callable[[], nn.Module]
     tensors: Tensors
     sources: Mapping[str, Source]
+    pooler: Mapping[str, Source] = MappingProxyType({})
+    """The map before the classes of a BERT, where the checkpoint has one."""
+    pooling: Literal["tanh", "relu"] = "tanh"
+    """What bends that map's channels."""
+    marks_second: bool = True
+    """Whether the second sentence of a pair has a segment of its own."""
 
 
 def fill(model: nn.Module, tensors: Tensors, sources: Mapping[str, Source], dtype: torch.dtype | None) -> None:

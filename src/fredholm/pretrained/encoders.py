@@ -55,7 +55,9 @@ def bert(fields: Fields, tensors: Tensors) -> Converted:
         tensors.ignore("pooler.dense.weight", "pooler.dense.bias")
     vocabulary = fields.count("vocab_size", 30522)
     context = fields.count("max_position_embeddings", 512) - first
-    return Converted(lambda: config.build(vocabulary, context), tensors, sources)
+    pooler = _if_there(tensors, "classifier.dense" if kind == "roberta" else "pooler.dense")
+    is_bert = kind == "bert"
+    return Converted(lambda: config.build(vocabulary, context), tensors, sources, pooler, marks_second=is_bert)
 
 
 def distilbert(fields: Fields, tensors: Tensors) -> Converted:
@@ -86,7 +88,13 @@ def distilbert(fields: Fields, tensors: Tensors) -> Converted:
     elif config.head == "classes":
         sources |= linear("head.map", "pre_classifier") | linear("head.classes", "classifier")
     vocabulary, context = fields.count("vocab_size", 30522), fields.count("max_position_embeddings", 512)
-    return Converted(lambda: config.build(vocabulary, context), tensors, sources)
+    pooler = _if_there(tensors, "pre_classifier")
+    return Converted(lambda: config.build(vocabulary, context), tensors, sources, pooler, "relu")
+
+
+def _if_there(tensors: Tensors, name: str) -> dict[str, Source]:
+    """The weight and the constant of a map, where a checkpoint has it."""
+    return {kind: f"{name}.{kind}" for kind in ("weight", "bias")} if f"{name}.weight" in tensors else {}
 
 
 def _head(tensors: Tensors, classes: str, pooling: str = "tanh") -> dict[str, Any]:

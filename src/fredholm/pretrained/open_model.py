@@ -37,12 +37,16 @@ def open_model(folder: Path, dtype: torch.dtype | None) -> nn.Module:
     """
     if ModelFolder.is_one(folder):
         return load_model(folder, dtype).eval()
-    fields, tensors = Fields(read_config(folder), str(folder / "config.json")), find_tensors(folder)
-    converted = _converted(fields, tensors)
+    converted = convert(folder)
     with torch.device("meta"):
         model = converted.build()
     fill(model, converted.tensors, converted.sources, dtype)
     return model.eval()
+
+
+def convert(folder: Path) -> Converted:
+    """What a checkpoint of `transformers` or `timm` becomes, before its tensors are read; errors as of `open_model`."""
+    return _converted(Fields(read_config(folder), str(folder / "config.json")), find_tensors(folder))
 
 
 def _converted(fields: Fields, tensors: Tensors) -> Converted:

@@ -14,6 +14,15 @@ DEPTH: dict[Preset, int] = {"small": 4, "base": 8}
 EVALUATIONS = 40
 """Of the validation split in a run, at most."""
 
+FINE_TUNING = 0.3
+"""The learning rate of a run that starts from trained weights, in units of that of a new one."""
+FINE_TUNING_STEPS: dict[Preset, int] = {"small": 300, "base": 1000}
+"""Optimiser steps of a run that starts from a checkpoint, at least, where that takes no more epochs than these."""
+FINE_TUNING_EPOCHS = (3, 20)
+"""The fewest and the most of such a run."""
+MOST_RATE, RATED_WIDTH = 2e-3, 0.128
+"""The largest learning rate of a new model, and that of a transformer times its channels."""
+
 
 @final
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +37,7 @@ class Schedule:
     ema_decay: float
     evaluate_every: int
     patience: int | None
+    final_learning_rate: float = 1e-5
 
 
 def schedule_of(epochs: int, schedule: Schedule, num_train: int) -> Schedule:
@@ -63,13 +73,55 @@ def width_for(amount: float, preset: Preset, *, least: int, up_to: float) -> int
     return 16 * round(least / 16 * 1.5 ** max(0.0, math.log10(amount / up_to))) * (1 if preset == "small" else 2)
 
 
+def rate_for(width: int | None) -> float:
+    """The learning rate of a new model: of a transformer inverse to its channels, at most that of all others.
+
+    With 768 channels it is 1.7e-4. That steps of Adam that suit a width suit others in inverse proportion to it is
+    G. Yang et al.'s finding, "Tensor Programs V" (arXiv 2203.03466), table 3.
+
+    Args:
+        width: the channels; None: it is no transformer.
+    """
+    return MOST_RATE if width is None else min(MOST_RATE, RATED_WIDTH / width)
+
+
+def fine_tuning_for(num_train: int, preset: Preset, *, has_valid: bool, width: int | None) -> Schedule:
+    """A schedule for so many examples, of a run that starts from a checkpoint and has a new head alone.
+
+    There are at least 3 epochs, and as many more, up to 20, as make FINE_TUNING_STEPS: J. Devlin et al., "BERT" (arXiv
+    1810.04805), appendix A.3, take 2 to 4, and M. Mosbach et al. (arXiv 2006.04884) 20 where there are few examples.
+    The rate falls to 0 from FINE_TUNING times that of a new model, which for 768 channels is 5e-5.
+
+    Args:
+        num_train: examples in the training split, at least 1.
+        preset: how much to spend.
+        has_valid: whether there is a validation split.
+        width: channels of the model; None: it is no transformer.
+    """
+    size = int(2 ** round(math.log2(min(max(num_train / 20, 8), 32))))
+    steps_per_epoch = math.ceil(num_train / size)
+    fewest, most = FINE_TUNING_EPOCHS
+    epochs = min(max(math.ceil(FINE_TUNING_STEPS[preset] / steps_per_epoch), fewest), most)
+    return Schedule(
+        epochs=epochs,
+        batch_size=size,
+        learning_rate=FINE_TUNING * rate_for(width),
+        warmup_fraction=0.1,
+        weight_decay=0.01,
+        ema_decay=_ema_decay(epochs * steps_per_epoch),
+        evaluate_every=1,
+        patience=_patience(epochs, 1) if has_valid else None,
+        final_learning_rate=0.0,
+    )
+
+
 def schedule_for(
     num_train: int,
     preset: Preset,
     *,
     has_valid: bool,
     length: float = 1.0,
-    learning_rate: float = 2e-3,
+    learning_rate: float = MOST_RATE,
     weight_decay: float = 0.05,
     batch_size: int | None = None,
     least_steps: int = 1,

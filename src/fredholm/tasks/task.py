@@ -26,7 +26,7 @@ from .inputs import Failed, Inputs, Kinds
 from .objective import Objective
 from .outputs import Outputs
 from .prediction import Prediction
-from .schedule import Preset, Schedule, schedule_for
+from .schedule import FINE_TUNING, Preset, Schedule, schedule_for
 from .shown import Shown
 from .tensor_form import TensorForm
 
@@ -61,6 +61,16 @@ class Source:
     reading: tuple[str, ...] = ()
 
 
+@final
+class TrainedElsewhere(NamedTuple):
+    """What a model starts from that no run has trained."""
+
+    place: str
+    """Where it lies, for messages."""
+    tensors: dict[str, Tensor]
+    """By their names in the model; what it has beside them is new."""
+
+
 class Suited(NamedTuple):
     """What suits some data."""
 
@@ -75,10 +85,6 @@ class Trained(NamedTuple):
 
     config: Task.Config
     facts: Task.Facts
-
-
-FINE_TUNING = 0.3
-"""The learning rate of a run that starts from another's weights, in units of that of a new one."""
 
 
 class Task(ABC):
@@ -172,8 +178,22 @@ class Task(ABC):
         def build(self, facts: Task.Facts | None = None) -> Task:
             """The task. ``facts`` come from an earlier run's folder; None reads them from the training data."""
 
-        def in_folder(self, folder: Path) -> Self:
-            """These settings for other runs, which read files of this run's folder where they are to mean the same."""
+        def in_folder(self, folder: Path, facts: Task.Facts) -> Self:
+            """These settings of a run for others, which read files of its folder where they are to mean the same.
+
+            Args:
+                folder: of the run.
+                facts: of the run, which tell what its settings name by a place.
+            """
+            return self
+
+        def recalled(self, folder: Path, run: Trained) -> Self:
+            """These settings for `suited` where a run goes on, which knows what they name at places that may be gone.
+
+            Args:
+                folder: of the run.
+                run: that goes on.
+            """
             return self
 
         @final
@@ -244,6 +264,14 @@ class Task(ABC):
     def sources(self) -> tuple[Source, ...]:
         """Runs that parts of the model start from, where settings name some; read when a run is new."""
         return ()
+
+    def trained_elsewhere(self) -> TrainedElsewhere | None:
+        """What of a checkpoint the model starts from, where settings name one; read when a run is new.
+
+        Raises:
+            ValueError, OSError: it is missing, damaged or of another kind.
+        """
+        return None
 
     @property
     def advice(self) -> tuple[str, ...]:

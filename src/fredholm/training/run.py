@@ -450,7 +450,7 @@ def read_trained(path: Path, tasks: Sequence[type[Task]] = TASKS) -> Trained:
     """
     folder = user_path(path)
     config, facts = TrainedFolder.at(folder).read(Run.Config, tasks)
-    return Trained(config.task.in_folder(folder), facts)
+    return Trained(config.task.in_folder(folder, facts), facts)
 
 
 def refuse_other(path: Path, config: Run.Config, tasks: Sequence[type[Task]] = TASKS) -> None:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from fredholm.encoders.encoder import Encoder
 from fredholm.storage.tensors import model_tensors
-from fredholm.tasks.task import Meanings, Source, Task
+from fredholm.tasks.task import Meanings, Source, Task, TrainedElsewhere
 
 from .progress import print_line
 from .random_state import seed_everything
@@ -58,7 +58,7 @@ class Start(NamedTuple):
 def starting_tensors(task: Task, seed: int, init: str | None, open_run: Callable[[str], OtherRun]) -> dict[str, Tensor]:
     """The tensors that a new run starts from in place of its own; prints what does not fit.
 
-    Those of the task's sources come before those of ``init``.
+    They are those of a checkpoint, or of ``init``; those of the task's sources come before them.
 
     Args:
         task: that of the run.
@@ -71,8 +71,14 @@ def starting_tensors(task: Task, seed: int, init: str | None, open_run: Callable
     """
     seed_everything(seed)  # entries that are new are those that the run would have drawn
     model = task.model()
-    found: dict[str, Tensor] = {}
+    elsewhere = task.trained_elsewhere()
+    found = {} if elsewhere is None else _of_checkpoint(elsewhere, model)
     if init is not None:
+        if elsewhere is not None:
+            raise ValueError(
+                f"init={init!r} has no effect with model.checkpoint={elsewhere.place!r}, whose weights the run starts "
+                "from; leave one out"
+            )
         other = open_run(init)
         if not task.learns_by_steps:
             raise ValueError(
@@ -90,6 +96,20 @@ def starting_tensors(task: Task, seed: int, init: str | None, open_run: Callable
     for source in task.sources:
         found |= _part_from(source, task, model, open_run)
     return found
+
+
+def _of_checkpoint(elsewhere: TrainedElsewhere, model: nn.Module) -> dict[str, Tensor]:
+    """The tensors of a checkpoint; prints which of the model's are new.
+
+    Raises:
+        ValueError: one does not fit the model.
+    """
+    start = start_from(elsewhere.tensors, model)
+    for name, (here, there) in start.misfits.items():
+        raise ValueError(f"{elsewhere.place}: {name} has shape {there}; expected {here}: fetch it again")
+    assert not start.left, start.left
+    _print_start(elsewhere.place, start)
+    return start.fitting
 
 
 def _resampled(there: nn.Module, here: nn.Module) -> dict[str, Tensor]:

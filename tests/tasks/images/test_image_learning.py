@@ -11,7 +11,7 @@ from PIL import Image as Picture
 from torch import Tensor, nn
 
 from fredholm.encoders import ConvolutionalImage
-from fredholm.models import ITNet, MLPConfig
+from fredholm.models import ConvNeXt, ITNet, MLPConfig, ViT
 from fredholm.models.images.infvit import InfViT
 from fredholm.storage.config_json import from_json, to_json
 from fredholm.tasks import ImageLearning, Task
@@ -363,3 +363,54 @@ def test_a_stem_reads_the_images_by_convolutions() -> None:
     suited, *_ = ImageLearning.Config(data="digits").suited("base")
     assert isinstance(suited, ImageLearning.Config)
     assert suited.stem_depth == 2
+
+
+PIXELS = ViT.Config(image_size=(8, 8), patch_size=(4, 4), channels=1, embed_dim=8, depth=1, num_heads=2)
+STAGES = ConvNeXt.Config(channels=1, depths=(1, 1), dims=(4, 6), patch_size=2)
+
+
+@pytest.mark.parametrize("model", [PIXELS, STAGES])
+def test_models_that_read_pixels(model: Any) -> None:
+    task = ImageLearning.Config(data="digits", model=model, mean=(0.3,), deviation=(0.2,)).build()
+    batch = task.held_out_batch("test", torch.arange(3))
+    pixels = task.held_out("test").images(torch.arange(3)) / 255
+    torch.testing.assert_close(batch["images"], (pixels - 0.3) / 0.2)
+    assert task.model()(batch["images"]).shape == (3, 10)
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"model": dataclasses.replace(PIXELS, image_size=(4, 8))}, "image_size=4 8, and the images have 8 8"),
+        ({"model": dataclasses.replace(PIXELS, channels=3)}, "channels=3, and the images have 1"),
+        ({"model": dataclasses.replace(PIXELS, num_classes=5)}, "num_classes=5 has no effect"),
+        ({"model": dataclasses.replace(STAGES, num_classes=5)}, "num_classes=5 has no effect"),
+        ({"model": dataclasses.replace(STAGES, patch_size=8)}, "pass an image_size of at least 16"),
+        ({"model": PIXELS, "stem_depth": 1}, "stem_depth=1 has no effect with model=ViT"),
+        ({"model": PIXELS, "mean": (0.5,)}, "mean=(0.5,) and deviation=() must be a number each"),
+        ({"model": PIXELS, "mean": (0.5,), "deviation": (0.0,)}, "deviations above 0"),
+    ],
+)
+def test_images_that_such_a_model_does_not_read(settings: dict[str, Any], told: str) -> None:
+    with refused(ValueError, told):
+        ImageLearning.Config(data="digits", **settings).build().model()
+
+
+def test_moments_of_grey_for_colours_and_of_another_run(tmp_path: Path) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (20, 8, 8, 3), dtype=np.uint8)
+    np.savez(tmp_path / "data.npz", x=pixels, y=np.arange(20) % 2)
+    with refused(ValueError, "mean=(0.5,) is for images of 1 channel, and these have 3"):
+        ImageLearning.Config(data=str(tmp_path / "data.npz"), mean=(0.5,), deviation=(0.2,)).build()
+    facts = ImageLearning.Config(data="digits").build().facts
+    with refused(ValueError, "deviation is (0.2,); the run was made with"):
+        ImageLearning.Config(data="digits", mean=facts.mean, deviation=(0.2,)).build(facts)
+
+
+def test_a_new_vit_is_sized_to_the_images() -> None:
+    found = ImageLearning.Config(data="digits", model=ViT.Config()).suited("small")
+    config: Any = found.config
+    assert (config.model.image_size, config.model.patch_size, config.model.channels) == ((8, 8), (2, 2), 1)
+    assert (config.model.embed_dim, config.model.depth, config.patch_size) == (64, 1, 16)
+    assert found.schedule.learning_rate == 2e-3
+    wide = ImageLearning.Config(data="digits", model=ViT.Config(embed_dim=256, num_heads=4)).suited("small")
+    assert wide.schedule.learning_rate == pytest.approx(5e-4)

@@ -6,11 +6,12 @@ from typing import Self, final
 import torch
 from torch import Tensor, nn
 
-from fredholm._settings import check_count, check_positive, check_rate
+from fredholm._settings import check_count, check_positive, check_rate, filled
 from fredholm.blocks.feed_forward import Activation, FeedForward, activation_module
 from fredholm.blocks.stochastic_depth import StochasticDepth, linear_schedule
 from fredholm.domains import Domain, Grid
 from fredholm.kernels import Convolution
+from fredholm.models.images.image_model import ImageModelConfig, ImageReading, Room, check_unset
 from fredholm.models.saved_model import SavedModel
 from fredholm.operators import IntegralOperator
 
@@ -30,7 +31,7 @@ class ConvNeXt(SavedModel):
     """
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
-    class Config:
+    class Config(ImageModelConfig):
         """The model; the defaults are ConvNeXt-T's."""
 
         channels: int = 3
@@ -76,9 +77,35 @@ class ConvNeXt(SavedModel):
             """ConvNeXt-T: 28,589,128 parameters."""
             return cls()
 
+        @property
+        def least_side(self) -> int:
+            """Pixels of an image along each axis, at least."""
+            return self.patch_size * 2 ** (len(self.dims) - 1)
+
         def build(self) -> "ConvNeXt":
             """The model; see `ConvNeXt`."""
             return ConvNeXt(self)
+
+        @property
+        def rated_width(self) -> int:
+            """See `ImageModelConfig.rated_width`."""
+            return self.dims[-1]
+
+        def sized_for(self, room: Room, default: ImageModelConfig) -> Self:
+            """See `ImageModelConfig.sized_for`: the channels of pixels alone; stages are chosen by hand."""
+            return filled(self, [type(self)()], channels=room.channels)
+
+        def build_for(self, reading: ImageReading, num_outputs: int) -> "ConvNeXt":
+            """See `ImageModelConfig.build_for`."""
+            reading.check_channels("models.ConvNeXt", self.channels)
+            check_unset("models.ConvNeXt", self.num_classes, type(self)().num_classes)
+            if min(reading.image_size) < self.least_side:
+                height, width = reading.image_size
+                raise ValueError(
+                    f"models.ConvNeXt: images of {height} x {width} pixels are too small; pass an image_size of at "
+                    f"least {self.least_side} along both sides"
+                )
+            return dataclasses.replace(self, num_classes=num_outputs).build()
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -104,7 +131,7 @@ class ConvNeXt(SavedModel):
         Raises:
             ValueError: on another shape, or images too small for the stages.
         """
-        least = self.config.patch_size * 2 ** (len(self.config.dims) - 1)
+        least = self.config.least_side
         if images.ndim != 4 or images.shape[1] != self.config.channels or min(images.shape[2:]) < least:
             raise ValueError(
                 f"models.ConvNeXt: images must be (batch, {self.config.channels}, at least {least}, at least {least}); "

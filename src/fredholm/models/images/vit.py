@@ -2,18 +2,21 @@
 
 import dataclasses
 import functools
+import math
 from typing import Literal, Self, final
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fredholm._settings import check_count, check_positive, check_rate
+from fredholm._settings import check_count, check_positive, check_rate, filled
 from fredholm.blocks.feed_forward import Activation, FeedForward, activation_module
 from fredholm.blocks.residual import ResidualBlock
 from fredholm.blocks.stochastic_depth import linear_schedule
 from fredholm.domains import Domain, Grid, Points, Union
 from fredholm.kernels import Attention
 from fredholm.kernels.heads import check_heads
+from fredholm.models.images.image_model import ImageModelConfig, ImageReading, Room, check_unset
 from fredholm.models.saved_model import SavedModel
 from fredholm.operators import IntegralOperator
 
@@ -36,7 +39,7 @@ class ViT(SavedModel):
     """
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
-    class Config:
+    class Config(ImageModelConfig):
         """The model; the defaults are ViT-B/16's."""
 
         image_size: tuple[int, int] = (224, 224)
@@ -121,6 +124,38 @@ class ViT(SavedModel):
             """The model; see `ViT`."""
             return ViT(self)
 
+        @property
+        def rated_width(self) -> int:
+            """See `ImageModelConfig.rated_width`."""
+            return self.embed_dim
+
+        def at_size(self, image_size: tuple[int, int]) -> Self:
+            """See `ImageModelConfig.at_size`."""
+            return dataclasses.replace(self, image_size=image_size)
+
+        def sized_for(self, room: Room, default: ImageModelConfig) -> Self:
+            """See `ImageModelConfig.sized_for`."""
+            usual = type(self)()
+            patch = (room.patch, room.patch)
+            images = {"image_size": room.image_size, "patch_size": patch, "channels": room.channels}
+            # at once, since the first sizes need not go with the second ones
+            sizes = images | {"embed_dim": room.width, "depth": room.depth}
+            left = {name: size for name, size in sizes.items() if getattr(self, name) == getattr(usual, name)}
+            heads = math.gcd(left.get("embed_dim", self.embed_dim), 2 ** round(math.log2(room.width / 16)))
+            return filled(self, [usual], num_heads=heads, **left)
+
+        def build_for(self, reading: ImageReading, num_outputs: int) -> "ViT":
+            """See `ImageModelConfig.build_for`."""
+            reading.check_channels("models.ViT", self.channels)
+            check_unset("models.ViT", self.num_classes, type(self)().num_classes)
+            if reading.image_size != self.image_size:
+                own, theirs = (f"{height} {width}" for height, width in (self.image_size, reading.image_size))
+                raise ValueError(
+                    f"models.ViT: image_size={own}, and the images have {theirs}; pass the same to both image_size and "
+                    "model.image_size"
+                )
+            return dataclasses.replace(self, num_classes=num_outputs).build()
+
         def block(self, layer: int) -> ResidualBlock:
             """The block of layer 1 … L."""
             return ResidualBlock(
@@ -155,6 +190,19 @@ class ViT(SavedModel):
                 nn.init.trunc_normal_(parameter, std=0.02, a=-0.04, b=0.04)
             elif name.endswith("bias"):
                 nn.init.zeros_(parameter)
+
+    def positions_from(self, positions: Tensor, grid_shape: tuple[int, int]) -> Tensor:
+        """The positions of another ViT with the same leading tokens, on a grid of this shape, brought to this grid.
+
+        Those of patches are interpolated by bicubics, as `transformers` does (`interpolate_pos_encoding`); those of
+        leading tokens stay.
+        """
+        if grid_shape == self.config.grid_shape:
+            return positions
+        first = len(positions) - math.prod(grid_shape)
+        grid = positions[first:].unflatten(0, grid_shape).movedim(-1, 0)[None]
+        scaled = F.interpolate(grid, self.config.grid_shape, mode="bicubic", align_corners=False)
+        return torch.cat([positions[:first], scaled[0].flatten(1).mT])
 
     def forward(self, images: Tensor) -> Tensor:
         """Images `(B, channels, *image_size)` to logits `(B, num_classes)`, or to the pooled channels `(B, embed_dim)`.

@@ -184,7 +184,7 @@ class ImageTextLearning(TargetTask[ImageTextSet], DividedTask[ImageTextSet]):
             elif isinstance(self.model, TwoStream.Config):
                 refuse_idle("", type(self), "a model of two streams", "take another one", measure=self.measure)
 
-        def in_folder(self, folder: Path) -> Self:
+        def in_folder(self, folder: Path, facts: Task.Facts) -> Self:
             """See `Task.Config.in_folder`: the tokens are those of the folder."""
             return replace(self, tokens=Tokens(file=str(folder / "tokenizer.json")))
 

@@ -1,8 +1,10 @@
 """Telling the class, the labels or numbers of an image."""
 
 import dataclasses
+import math
 import warnings
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import ClassVar, Self, final
 
@@ -12,14 +14,22 @@ from torch import Tensor, nn
 
 from fredholm._settings import filled, refuse_idle
 from fredholm.encoders.convolutional_image import ConvolutionalImage
+from fredholm.encoders.encoder import Encoder
 from fredholm.encoders.image import Image
+from fredholm.models.brought import Brought, Pixels
+from fredholm.models.images.convnext import ConvNeXt
+from fredholm.models.images.image_model import ImageModelConfig, ImageReading, Room
 from fredholm.models.images.infvit import InfViT
+from fredholm.models.images.vit import ViT
 from fredholm.models.itnet import ITNet
 from fredholm.models.kernel_configs import KERNELS, AttentionConfig, ConvolutionConfig, SumConfig
 from fredholm.models.signal_model import SignalModel
 from fredholm.models.stack import Stack, stack_of
+from fredholm.pretrained import PretrainedImages
+from fredholm.pretrained.pixels import PREPROCESSOR
 from fredholm.tasks.baselines import Learnt, plain_pixels
 from fredholm.tasks.files.arrow_table import COLUMN_SUFFIXES
+from fredholm.tasks.files.noted import noted
 from fredholm.tasks.files.npz_arrays import ARRAY_SUFFIXES
 from fredholm.tasks.files.parts import refuse_part
 from fredholm.tasks.images import (
@@ -32,14 +42,14 @@ from fredholm.tasks.images import (
 )
 from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.prediction import Prediction
-from fredholm.tasks.schedule import Preset, schedule_for, width_for
+from fredholm.tasks.schedule import Preset, fine_tuning_for, rate_for, schedule_for, width_for
 from fredholm.tasks.shown import ImageView, Shown
 from fredholm.tasks.splits.split_files import Split
 from fredholm.tasks.splits.splits import HeldOut, Splits
 from fredholm.tasks.splits.splitting import divided
 from fredholm.tasks.target_task import TargetTask
 from fredholm.tasks.targets import TARGETS, Answers, Kind, Target, Wish
-from fredholm.tasks.task import Batch, Meanings, Suited, Task, Trained, meanings_of_head
+from fredholm.tasks.task import Batch, Meanings, Suited, Task, Trained, TrainedElsewhere, meanings_of_head
 from fredholm.tasks.tensor_form import ABOUT_PIXELS, BATCH, Slot, TensorForm, pixel_axes, random_pixels, sizes_of
 
 from .augmentation import Augmentation
@@ -77,7 +87,8 @@ def _small() -> SignalModel.Config:
 class ImageLearning(TargetTask[ImageDataset]):
     """A model on image patches that tells classes, labels or numbers; ITNet K.1.
 
-    Images are augmented in [0, 1] and then standardised by the training split's mean and deviation per channel.
+    Images are augmented in [0, 1] and then standardised by the training split's mean and deviation per channel, or by
+    those of a checkpoint. Grey images become equal channels where these are of colours.
 
     Args:
         config: the settings.
@@ -90,17 +101,29 @@ class ImageLearning(TargetTask[ImageDataset]):
 
     command: ClassVar[str] = "images"
     predicts = Kinds(suffixes=(*IMAGE_SUFFIXES, *ARRAY_SUFFIXES, *COLUMN_SUFFIXES), has_parts=True)
-    parts: ClassVar[tuple[type, ...]] = (ITNet.Config, InfViT.Config, *KERNELS, *TARGETS)
+    parts: ClassVar[tuple[type, ...]] = (
+        ITNet.Config,
+        InfViT.Config,
+        ViT.Config,
+        ConvNeXt.Config,
+        PretrainedImages,
+        *KERNELS,
+        *TARGETS,
+    )
 
     @dataclass(frozen=True, kw_only=True)
     class Facts(Task.Facts):
-        """Of the training split; ``mean`` and ``deviation`` are of pixels in [0, 1], one per channel."""
+        """Of the training split; ``mean`` and ``deviation`` are of pixels in [0, 1], one per channel of the model.
+
+        ``model`` is what the settings of one that was trained elsewhere name; None: they say all by themselves.
+        """
 
         target: Target
         channels: int
         image_size: tuple[int, int]
         mean: tuple[float, ...]
         deviation: tuple[float, ...]
+        model: ImageModelConfig | None = None
 
     @dataclass(frozen=True, kw_only=True)
     class Config(TargetTask.NumbersConfig):
@@ -120,7 +143,11 @@ class ImageLearning(TargetTask[ImageDataset]):
                 0 keeps positions out of it.
             position_sigma: standard deviation of these frequencies, in cycles per image side; refused where there are
                 none.
-            model: the model on the patches; a recipe chooses its kind.
+            mean: of pixels from 0 to 1, one a channel, by which images are standardised, with a deviation; none: those
+                of a checkpoint, or of the training split.
+            deviation: likewise.
+            model: the model on the patches, or one that reads pixels by itself, for which the settings of patches and
+                positions are refused.
             augmentation: random changes to the training images and targets.
         """
 
@@ -131,7 +158,9 @@ class ImageLearning(TargetTask[ImageDataset]):
         stem_depth: int | None = None
         position_frequencies: int = 64
         position_sigma: float = 10.0
-        model: SignalModel.Config = field(default_factory=_small)
+        mean: tuple[float, ...] = ()
+        deviation: tuple[float, ...] = ()
+        model: ImageModelConfig = field(default_factory=_small)
         augmentation: Augmentation.Config = field(default_factory=Augmentation.Config)
 
         shaping: ClassVar[tuple[str, ...]] = (
@@ -139,19 +168,51 @@ class ImageLearning(TargetTask[ImageDataset]):
             "stem_depth",
             "position_frequencies",
             "position_sigma",
+            "mean",
+            "deviation",
             "model",
         )
 
         def __post_init__(self) -> None:
             self.model.check_pools("an image")
-            if self.position_frequencies == 0:
+            _check_moments(self.mean, self.deviation)
+            if not self.model.reads_encoder:
+                names = ("patch_size", "stem_depth", "position_frequencies", "position_sigma")
+                because = f"model={type(self.model).__qualname__.removesuffix('.Config')}, which reads pixels by itself"
+                given = {name: getattr(self, name) for name in names}
+                refuse_idle("", type(self), because, "take a model on patches, such as itnet", **given)
+            elif self.position_frequencies == 0:
                 none, given = "position_frequencies=0", {"position_sigma": self.position_sigma}
                 refuse_idle("", type(self), none, "give position_frequencies", **given)
 
+        def in_folder(self, folder: Path, facts: Task.Facts) -> Self:
+            """See `Task.Config.in_folder`: what a checkpoint told is that of the run."""
+            assert isinstance(facts, ImageLearning.Facts)
+            if facts.model is None:
+                return self
+            return dataclasses.replace(self, model=facts.model, mean=facts.mean, deviation=facts.deviation)
+
+        def recalled(self, folder: Path, run: Trained) -> Self:
+            """See `Task.Config.recalled`: what a checkpoint told."""
+            config, facts, model = run.config, run.facts, self.model
+            if not isinstance(facts, ImageLearning.Facts) or not isinstance(config, ImageLearning.Config):
+                return self
+            if not isinstance(model, PretrainedImages) or model != config.model or facts.model is None:
+                return self
+            pixels = Pixels(facts.mean, facts.deviation, facts.image_size)
+            brought = Brought(model=facts.model, folder=folder, pixels=pixels, image_size=facts.image_size)
+            return dataclasses.replace(self, model=model.recalled(brought))
+
         def _suited(self, preset: Preset, start: Trained | None) -> Suited:
             """See `Task.Config.suited`: the size and patches of images, the model, and how to augment."""
+            brought = self.model.bring() if self.image_size is None else None
+            if brought is not None and brought.image_size is not None:
+                # before anything is built, since positions need not fit the size that images have
+                return dataclasses.replace(self, image_size=brought.image_size)._suited(preset, start)
             task, default = self.build(), ImageLearning.Config()
             has_valid = task.num_held_out("valid") > 0
+            if not self.model.reads_encoder:
+                return self._suited_pixels(task, preset, start)
             schedule = schedule_for(task.num_train, preset, has_valid=has_valid, least_steps=LEAST_STEPS)
             size, augmentation = task.facts.image_size, _augmentation(task.facts)
             if start is not None:
@@ -172,10 +233,35 @@ class ImageLearning(TargetTask[ImageDataset]):
             )
             if config.position_frequencies:
                 config = filled(config, [default], position_sigma=1.0)
-            width = width_for(task.num_train, preset, least=64, up_to=1000)
-            model = self.model.resized(width, BLOCKS[preset], default.model)
-            config = dataclasses.replace(config, model=model)
+            room = _room(task, preset, config.image_size or size, patch)
+            config = dataclasses.replace(config, model=self.model.sized_for(room, default.model))
             return Suited(config, schedule, _notes(task, config.image_size or size))
+
+        def _suited_pixels(self, task: "ImageLearning", preset: Preset, start: Trained | None) -> Suited:
+            """What suits a model that reads pixels: the size of images, which that of a trained one is made for."""
+            default, size = ImageLearning.Config(), task.facts.image_size
+            scaled, patch = divided_into_patches(size, SIDES[preset], PATCHES[preset])
+            if start is not None:
+                assert isinstance(start.facts, ImageLearning.Facts)
+                scaled = start.facts.image_size
+            config = filled(
+                self,
+                [default],
+                image_size=None if scaled == size else scaled,
+                augmentation=_augmentation(task.facts),
+            )
+            room = _room(task, preset, config.image_size or size, patch)
+            if start is None:
+                config = dataclasses.replace(config, model=self.model.sized_for(room, default.model))
+            num_train, has_valid = task.num_train, task.num_held_out("valid") > 0
+            if self.model.is_brought:
+                schedule = fine_tuning_for(num_train, preset, has_valid=has_valid, width=task.chosen.rated_width)
+            else:
+                rate = rate_for(config.model.rated_width)
+                schedule = schedule_for(
+                    num_train, preset, has_valid=has_valid, least_steps=LEAST_STEPS, learning_rate=rate
+                )
+            return Suited(config, schedule, _notes(task, room.image_size))
 
         @property
         def stack(self) -> Stack:
@@ -194,7 +280,10 @@ class ImageLearning(TargetTask[ImageDataset]):
 
     def __init__(self, config: Config, facts: Facts | None = None) -> None:
         self.config = config
-        self._facts = facts or measure(self._opened.train, config.wish, config.data)
+        self._facts = facts or self._measure()
+        for name in ("mean", "deviation"):
+            if (given := getattr(config, name)) not in ((), found := getattr(self._facts, name)):
+                raise ValueError(f"{name} is {given}; the run was made with {found}")
         self._tell(self._facts.target, config.wish)
         self._augment = Augmentation(config.augmentation, self.target)
         self._mean, self._deviation = (
@@ -205,6 +294,48 @@ class ImageLearning(TargetTask[ImageDataset]):
     def facts(self) -> Facts:
         """Of the training split."""
         return self._facts
+
+    @property
+    def chosen(self) -> ImageModelConfig:
+        """The model, all of whose settings are known."""
+        return self._facts.model or self.config.model
+
+    @cached_property
+    def brought(self) -> Brought[ImageModelConfig] | None:
+        """The checkpoint that the settings name."""
+        found = self.config.model.bring()
+        for file in () if found is None else found.files:
+            noted(file, is_start=True)
+        return found
+
+    def trained_elsewhere(self) -> TrainedElsewhere | None:
+        """See `Task.trained_elsewhere`: a checkpoint's model without its head."""
+        if (brought := self.brought) is None or brought.tensors is None:
+            return None
+        for file in brought.weights:
+            noted(file, is_start=True)
+        return TrainedElsewhere(str(brought.folder), brought.tensors(self.chosen))
+
+    def _measure(self) -> Facts:
+        """The facts of the training split, with what a checkpoint says of pixels.
+
+        Raises:
+            ValueError: it says nothing of them, or images of this size cannot be read.
+        """
+        config, train, brought = self.config, self._opened.train, self.brought
+        found = measure(train, config.wish, config.data)
+        if brought is not None:
+            found = dataclasses.replace(found, model=brought.model.at_size(train.image_size))
+        if config.mean:
+            return _standardised(found, config.mean, config.deviation)
+        if brought is None:
+            return found
+        if brought.pixels is None:
+            raise ValueError(
+                f"{brought.folder} does not tell how pixels are standardised (no {PREPROCESSOR}, and no pretrained_cfg "
+                "in config.json); pass mean and deviation"
+            )
+        return _standardised(found, brought.pixels.mean, brought.pixels.deviation)
 
     def _open(self) -> Splits[ImageDataset]:
         config = self.config
@@ -236,19 +367,23 @@ class ImageLearning(TargetTask[ImageDataset]):
         return self.splits.train.shards
 
     def model(self) -> nn.Module:
-        """The model on an image encoder, with the outputs of the target."""
+        """The model, on an image encoder where it reads one, with the outputs of the target."""
+        channels = len(self._facts.mean)
+        reading = ImageReading(image_size=self._facts.image_size, channels=channels, encoder=self._encoder)
+        return self.chosen.build_for(reading, self.target.num_outputs)
+
+    def _encoder(self, width: int) -> Encoder:
         config, facts = self.config, self._facts
         images = Image.Config(
             image_size=facts.image_size,
             patch_size=config.patch_size,
-            channels=facts.channels,
+            channels=len(facts.mean),
             num_frequencies=config.position_frequencies,
             sigma=config.position_sigma,
             any_size=True,
         )
-        width, depth = config.model.embed_dim, config.stem_depth
-        encoder = Image(images, width) if depth is None else ConvolutionalImage(images, width, depth=depth)
-        return config.model.build(encoder, self.target.num_outputs)
+        depth = config.stem_depth
+        return Image(images, width) if depth is None else ConvolutionalImage(images, width, depth=depth)
 
     def meanings(self, model: nn.Module) -> Meanings:
         """See `Task.meanings`: of the head's rows."""
@@ -346,6 +481,36 @@ class ImageLearning(TargetTask[ImageDataset]):
 
     def _standardise(self, images: Tensor) -> Tensor:
         return (images - self._mean.to(images.device)) / self._deviation.to(images.device)
+
+
+def _room(task: ImageLearning, preset: Preset, image_size: tuple[int, int], patch: int) -> Room:
+    """What suits the images of a task, at a size and with patches that divide it."""
+    width = width_for(task.num_train, preset, least=64, up_to=1000)
+    channels = len(task.facts.mean)
+    return Room(image_size=image_size, channels=channels, patch=patch, width=width, depth=BLOCKS[preset])
+
+
+def _standardised(
+    facts: ImageLearning.Facts, mean: tuple[float, ...], deviation: tuple[float, ...]
+) -> ImageLearning.Facts:
+    """The facts with these moments; raises a ValueError where they are for grey images, and images have colours."""
+    if len(mean) < facts.channels:
+        raise ValueError(
+            f"mean={mean} is for images of {len(mean)} channel, and these have {facts.channels}; convert them"
+        )
+    return dataclasses.replace(facts, mean=mean, deviation=deviation)
+
+
+def _check_moments(mean: tuple[float, ...], deviation: tuple[float, ...]) -> None:
+    """Raises a ValueError unless these are a number a channel, or none, each deviation above 0."""
+    if not mean and not deviation:
+        return
+    is_sound = all(map(math.isfinite, mean)) and all(0 < each < math.inf for each in deviation)
+    if len(mean) != len(deviation) or len(mean) not in (1, 3) or not is_sound:
+        raise ValueError(
+            f"mean={mean} and deviation={deviation} must be a number each for grey, or 3 for colours, and deviations "
+            "above 0"
+        )
 
 
 def _notes(task: ImageLearning, size: tuple[int, int]) -> tuple[str, ...]:

@@ -12,17 +12,21 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from fredholm._settings import filled, refuse_idle
+from fredholm.models.brought import Brought
 from fredholm.models.fitted.fitted_model import FittedModel
 from fredholm.models.fitted.n_gram_bank import NGramBank
 from fredholm.models.images.infvit import InfViT
 from fredholm.models.itnet import ITNet
 from fredholm.models.kernel_configs import KERNELS
+from fredholm.models.language.bert_sentences import BertSentences
 from fredholm.models.language.sentence_model import SentenceModelConfig, SentenceStackConfig, TokenReading
 from fredholm.models.stack import Stack, stack_of
+from fredholm.pretrained import PretrainedSentences
 from fredholm.tasks.baselines import Learnt
+from fredholm.tasks.files.noted import noted
 from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.prediction import Prediction
-from fredholm.tasks.schedule import Preset, schedule_for, width_for
+from fredholm.tasks.schedule import Preset, fine_tuning_for, rate_for, schedule_for, width_for
 from fredholm.tasks.sentences import (
     Columns,
     OpenedSentences,
@@ -38,9 +42,10 @@ from fredholm.tasks.splits.splits import HeldOut, Splits
 from fredholm.tasks.splits.splitting import divided
 from fredholm.tasks.target_task import TargetTask
 from fredholm.tasks.targets import TARGETS, Answers, Kind, Target
-from fredholm.tasks.task import Batch, Meanings, Suited, Task, Trained, meanings_of_head
+from fredholm.tasks.task import Batch, Meanings, Suited, Task, Trained, TrainedElsewhere, meanings_of_head
 from fredholm.tasks.tensor_form import BATCH, TensorForm
-from fredholm.tasks.text import MarkedTokenizer, Tokens, context_for, tokens_axis
+from fredholm.tasks.text import MarkedTokenizer, Tokens, checkpoint_tokenizer, context_for, tokens_axis
+from fredholm.tasks.text.checkpoint_tokenizer import FILES
 
 from .table import TABLE_SUFFIXES
 from .token_rows import TokenRows
@@ -74,6 +79,8 @@ class SentenceLearning(TargetTask[SentenceSet]):
     parts: ClassVar[tuple[type, ...]] = (
         NGramBank.Config,
         SentenceStackConfig,
+        BertSentences.Config,
+        PretrainedSentences,
         ITNet.Config,
         InfViT.Config,
         *KERNELS,
@@ -88,6 +95,8 @@ class SentenceLearning(TargetTask[SentenceSet]):
         columns: Columns
         context: int
         target: Target
+        model: SentenceModelConfig | None = None
+        """What the settings of a model that was trained elsewhere name; None: they say all by themselves."""
 
         @property
         def files(self) -> dict[str, str]:
@@ -111,7 +120,8 @@ class SentenceLearning(TargetTask[SentenceSet]):
                 else numbers.
             tokens: what sentences are made of.
             context: tokens that the model sees, marks included.
-            model: a bank of n-grams, which is computed from the training sentences, or a network that learns by steps.
+            model: a bank of n-grams, which is computed from the training sentences, or a network that learns by steps,
+                from new weights or those of a checkpoint, whose tokens these are then.
         """
 
         data: str = ""
@@ -135,20 +145,37 @@ class SentenceLearning(TargetTask[SentenceSet]):
                 refuse_idle(
                     "", type(self), because, "take a model that learns by steps", valid_fraction=self.valid_fraction
                 )
+            if self.model.is_brought:
+                given = {name: getattr(self.tokens, name) for name in ("kind", "vocab_size", "lowercase")}
+                because = f"model={type(self.model).__qualname__}, which has tokens of its own"
+                refuse_idle("", Tokens, because, "take another model", **given)
 
-        def in_folder(self, folder: Path) -> Self:
-            """See `Task.Config.in_folder`: the tokens are those of the folder."""
-            return replace(self, tokens=Tokens(file=str(folder / "tokenizer.json")))
+        def in_folder(self, folder: Path, facts: Task.Facts) -> Self:
+            """See `Task.Config.in_folder`: the tokens are those of the folder, and so is what a checkpoint told."""
+            assert isinstance(facts, SentenceLearning.Facts)
+            tokens = Tokens(file=str(folder / "tokenizer.json"))
+            return replace(self, tokens=tokens, model=facts.model or self.model)
+
+        def recalled(self, folder: Path, run: Trained) -> Self:
+            """See `Task.Config.recalled`: what a checkpoint told, and its tokenizer."""
+            config, facts, model = run.config, run.facts, self.model
+            if not isinstance(facts, SentenceLearning.Facts) or not isinstance(config, SentenceLearning.Config):
+                return self
+            if not isinstance(model, PretrainedSentences) or model != config.model or facts.model is None:
+                return self
+            return replace(self, model=model.recalled(Brought(model=facts.model, folder=folder)))
 
         def _suited(self, preset: Preset, start: Trained | None) -> Suited:
             """See `Task.Config.suited`: the tokens, the context that holds all of them, and the size of the model."""
             default, task = SentenceLearning.Config(), self.build()
-            train, model = task.splits.train, self.model
-            tokens = self.tokens.suited(train.sentences.texts)
+            train, model, tokens, tokenizer = task.splits.train, self.model, self.tokens, task.tokenizer
+            if not model.is_brought:
+                tokens = tokens.suited(train.sentences.texts)
+                tokenizer = tokens.learn(train.sentences.texts)
             # what is computed at once reads all of a document
             most = (256 if preset == "small" else 512) if model.learns_by_steps else LONGEST
             texts = (sentence.texts for sentence in train.sentences)
-            context = context_for(tokens.learn(train.sentences.texts), texts, most)
+            context = context_for(tokenizer, texts, min(most, task.chosen.most_tokens or most))
             config = filled(replace(self, tokens=tokens), [default], context=context)
             width = width_for(len(train), preset, least=64, up_to=1000)
             whole = config.build()
@@ -157,8 +184,14 @@ class SentenceLearning(TargetTask[SentenceSet]):
                 schedule = schedule_for(len(train), preset, has_valid=False)
                 return Suited(replace(config, model=sized), replace(schedule, epochs=0, evaluate_every=1))
             has_valid = task.num_held_out("valid") > 0
+            if model.is_brought:
+                channels = task.chosen.rated_width
+                return Suited(config, fine_tuning_for(len(train), preset, has_valid=has_valid, width=channels))
             # words are learnt by heart soon
-            schedule = schedule_for(len(train), preset, has_valid=has_valid, length=0.2, batch_size=32)
+            rate = rate_for(sized.rated_width)
+            schedule = schedule_for(
+                len(train), preset, has_valid=has_valid, length=0.2, batch_size=32, learning_rate=rate
+            )
             return Suited(replace(config, model=sized), schedule)
 
         @property
@@ -193,6 +226,27 @@ class SentenceLearning(TargetTask[SentenceSet]):
         return self._facts
 
     @property
+    def chosen(self) -> SentenceModelConfig:
+        """The model, all of whose settings are known."""
+        return self._facts.model or self.config.model
+
+    @cached_property
+    def _brought(self) -> Brought[SentenceModelConfig] | None:
+        """The checkpoint that the settings name."""
+        found = self.config.model.bring()
+        for file in () if found is None else found.files:
+            noted(file, is_start=True)
+        return found
+
+    def trained_elsewhere(self) -> TrainedElsewhere | None:
+        """See `Task.trained_elsewhere`: a checkpoint's model without its head."""
+        if (brought := self._brought) is None or brought.tensors is None:
+            return None
+        for file in brought.weights:
+            noted(file, is_start=True)
+        return TrainedElsewhere(str(brought.folder), brought.tensors(self.chosen))
+
+    @property
     def reading(self) -> dict[str, object]:
         """The tokenizer and the context."""
         return {"tokenizer": self._facts.tokenizer, "context": self._facts.context}
@@ -225,13 +279,27 @@ class SentenceLearning(TargetTask[SentenceSet]):
     def _measure(self) -> Facts:
         """The facts of the training split."""
         config, train = self.config, self._opened.train
-        target = train.answers.learn(config.wish, config.data)
+        target, brought = train.answers.learn(config.wish, config.data), self._brought
         return SentenceLearning.Facts(
-            tokenizer=config.tokens.learn(train.sentences.texts).state,
+            tokenizer=self._learn_tokens(train).state,
             columns=self._read.columns,
             context=config.context,
             target=target,
+            model=None if brought is None else brought.model,
         )
+
+    def _learn_tokens(self, train: SentenceSet) -> MarkedTokenizer:
+        """The tokenizer of a checkpoint, unless another one is named; else one that is learnt."""
+        tokens, brought = self.config.tokens, self._brought
+        if brought is None or tokens.file is not None:
+            return tokens.learn(train.sentences.texts)
+        found = checkpoint_tokenizer(brought.folder)
+        if found is None:
+            raise ValueError(
+                f"{brought.folder} has no tokenizer: expected {' or '.join(FILES)}; save that of the model there, or "
+                "pass tokens.file"
+            )
+        return found
 
     def _check(self, splits: Splits[SentenceSet]) -> None:
         for part in (splits.train, splits.valid, splits.test):
@@ -243,9 +311,11 @@ class SentenceLearning(TargetTask[SentenceSet]):
         """The tokens of every training sentence. Warns where some are cut."""
         found = TokenRows(self.splits.train.sentences, self.tokenizer, self._facts.context)
         if found.num_cut:
+            is_most = self.chosen.most_tokens == self.config.context
+            remedy = "the model has no more positions" if is_most else "a larger context sees all"
             warnings.warn(
                 f"{found.num_cut} of {len(found)} training sentences of {self.config.data} have more than "
-                f"{self.config.context} tokens and are cut; a larger context sees all",
+                f"{self.config.context} tokens and are cut; {remedy}",
                 stacklevel=2,
             )
         return found
@@ -271,7 +341,7 @@ class SentenceLearning(TargetTask[SentenceSet]):
 
     def model(self) -> nn.Module:
         """The model, with the outputs of the target."""
-        return self.config.model.build(self.token_reading, self.target.num_outputs)
+        return self.chosen.build(self.token_reading, self.target.num_outputs)
 
     @property
     def token_reading(self) -> TokenReading:

@@ -2,6 +2,7 @@
 
 from .blocks import IGNORED, TokenStream
 from .byte_pairs import BytePairs
+from .checkpoint_tokenizer import checkpoint_tokenizer
 from .continuation import Piece, continue_text
 from .documents import Documents, Separator
 from .joined import SHORT, joined
@@ -31,6 +32,7 @@ __all__ = [
     "TokenStream",
     "Tokenizer",
     "Tokens",
+    "checkpoint_tokenizer",
     "context_for",
     "continue_text",
     "joined",

@@ -1,7 +1,7 @@
 """Tokens with marks, which lay out sentences and pairs of them."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self, final
@@ -25,14 +25,43 @@ MARKS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 """Padding, what is no other token, the class token, the end of a sentence, a hidden token; BERT's names."""
 CONTINUED = "##"
 """What word pieces that go on with a word begin with."""
-SHORTEST_CONTEXT = 5
-"""Tokens of a pair of sentences with a token each: [CLS] a [SEP] b [SEP]."""
+
+
+@final
+class _Spelling(NamedTuple):
+    """What marks are called in a vocabulary, and how often the first sentence of a pair ends."""
+
+    pad: str
+    unknown: str
+    class_token: str
+    separator: str
+    mask: str
+    ends: int
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of all marks."""
+        return self[:5]
+
+    @property
+    def shortest(self) -> int:
+        """Tokens of a pair of sentences with a token each."""
+        return 4 + self.ends
+
+    @classmethod
+    def of(cls, vocabulary: Mapping[str, int]) -> "_Spelling":
+        """That of a vocabulary; of one that has neither, BERT's."""
+        return next((each for each in _SPELLINGS if vocabulary.keys() >= {*each.names}), _SPELLINGS[0])
+
+
+_SPELLINGS = (_Spelling(*MARKS, ends=1), _Spelling("<pad>", "<unk>", "<s>", "</s>", "<mask>", ends=2))
+"""BERT's, and RoBERTa's."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Marks:
-    """The tokens of `MARKS`, which no text encodes to but `unknown`."""
+    """The tokens of `MARKS`, by whatever names, which no text encodes to but `unknown`."""
 
     pad: int
     unknown: int
@@ -61,37 +90,41 @@ class MarkedTokenizer(Tokenizer):
     Marks that are spelt in a text are text: nobody can write a class token.
 
     Args:
-        state: the library's JSON. How it cuts, pads and lays out is left to `lay_out`.
+        state: the library's JSON, with `MARKS`, or RoBERTa's. How it cuts, pads and lays out is left to `lay_out`.
 
     Raises:
-        ValueError: something else, or without some of the `MARKS`.
+        ValueError: something else, or without some of the marks.
         ImportError: the library is not installed.
     """
 
     def __init__(self, state: str) -> None:
         self._library = library_tokenizer(state)
         vocabulary = self._library.get_vocab()
-        if absent := [mark for mark in MARKS if mark not in vocabulary]:
+        self._spelling = spelling = _Spelling.of(vocabulary)
+        if absent := [mark for mark in spelling.names if mark not in vocabulary]:
+            others = ", ".join(_SPELLINGS[1].names)
             raise ValueError(
-                f"this tokenizer has no {', '.join(absent)}; expected the marks {', '.join(MARKS)}: add them to it"
+                f"this tokenizer has no {', '.join(absent)}; expected the marks {', '.join(MARKS)}, or {others}: add "
+                "them to it"
             )
         from tokenizers.processors import TemplateProcessing
 
+        start, end = spelling.class_token, spelling.separator
         self._library.post_processor = TemplateProcessing(
-            single="[CLS] $A [SEP]",
-            pair="[CLS] $A [SEP] $B:1 [SEP]:1",
-            special_tokens=[(mark, vocabulary[mark]) for mark in ("[CLS]", "[SEP]")],
+            single=f"{start} $A {end}",
+            pair=f"{start} $A {' '.join([end] * spelling.ends)} $B:1 {end}:1",
+            special_tokens=[(mark, vocabulary[mark]) for mark in (start, end)],
         )
         self._library.no_truncation()
         self._library.no_padding()
-        self._library.add_special_tokens(list(MARKS))
+        self._library.add_special_tokens(list(spelling.names))
         self._library.encode_special_tokens = True  # that is, as the text that they are
         self.marks = Marks(
-            pad=vocabulary["[PAD]"],
-            unknown=vocabulary["[UNK]"],
-            class_token=vocabulary["[CLS]"],
-            separator=vocabulary["[SEP]"],
-            mask=vocabulary["[MASK]"],
+            pad=vocabulary[spelling.pad],
+            unknown=vocabulary[spelling.unknown],
+            class_token=vocabulary[start],
+            separator=vocabulary[end],
+            mask=vocabulary[spelling.mask],
         )
         """The tokens that stand for no text."""
         self.state = json.dumps(json.loads(self._library.to_str()))
@@ -100,12 +133,14 @@ class MarkedTokenizer(Tokenizer):
     @property
     def slot(self) -> Slot:
         """Rows of tokens, as what a form takes."""
-        marks = self.marks
+        marks, named = self.marks, self._spelling
+        twice = f"{named.separator} once more, " if named.ends > 1 else ""
         return Slot(
             "tokens",
             (BATCH, Axis("tokens")),
-            f"numbers of the tokens of tokenizer.json: [CLS] ({marks.class_token}), the text, [SEP] "
-            f"({marks.separator}), of a pair the other text and [SEP]; then [PAD] ({marks.pad})",
+            f"numbers of the tokens of tokenizer.json: {named.class_token} ({marks.class_token}), the text, "
+            f"{named.separator} ({marks.separator}), of a pair {twice}the other text and {named.separator}; then "
+            f"{named.pad} ({marks.pad})",
         )
 
     def draw(self, batch: int, most: int, generator: torch.Generator) -> Tensor:
@@ -219,19 +254,19 @@ class MarkedTokenizer(Tokenizer):
         if '"type": "ByteLevel"' not in self.state:
             return found
         decoder = decoders.ByteLevel()
-        return [piece if piece in MARKS else decoder.decode([piece]) for piece in found]
+        return [piece if piece in self._spelling.names else decoder.decode([piece]) for piece in found]
 
     def lay_out(self, first: str, second: str | None, context: int) -> Layout:
-        """`[CLS] first [SEP]`, or `[CLS] first [SEP] second [SEP]`.
+        """`[CLS] first [SEP]`, or `[CLS] first [SEP] second [SEP]`; with RoBERTa's marks [SEP] is there twice between.
 
         What has more than `context` tokens, marks included, is cut at its end; of a pair the longer sentence first,
         until both have one length.
 
         Raises:
-            ValueError: a context below 5, or no UTF-8.
+            ValueError: a context below 5, or 6 with RoBERTa's marks; or no UTF-8.
         """
-        if context < SHORTEST_CONTEXT:
-            raise ValueError(f"context is {context}; expected at least {SHORTEST_CONTEXT}")
+        if context < self._spelling.shortest:
+            raise ValueError(f"context is {context}; expected at least {self._spelling.shortest}")
         self._library.enable_truncation(context, strategy="longest_first")
         try:
             found = self._encoded(first, second, add_marks=True)

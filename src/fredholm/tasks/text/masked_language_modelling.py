@@ -113,7 +113,7 @@ class MaskedLanguageModelling(TextTask):
             if not 0 < self.mask_fraction < 1:
                 raise ValueError(f"mask_fraction is {self.mask_fraction}; expected a number above 0 and below 1")
 
-        def in_folder(self, folder: Path) -> Self:
+        def in_folder(self, folder: Path, facts: Task.Facts) -> Self:
             """See `Task.Config.in_folder`: the tokens are those of the folder."""
             return replace(self, tokens=Tokens(file=str(folder / "tokenizer.json")))
 

@@ -1,0 +1,48 @@
+"""A model that was trained elsewhere, as a run starts from it."""
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Generic, NamedTuple, TypeVar, final
+
+from torch import Tensor
+
+Settings = TypeVar("Settings")
+
+
+@final
+class Pixels(NamedTuple):
+    """What pixels in [0, 1] become before a model reads them, (x - mean) / deviation, with a number a channel each.
+
+    The size of the images it was made for is None where nothing tells it.
+    """
+
+    mean: tuple[float, ...]
+    deviation: tuple[float, ...]
+    image_size: tuple[int, int] | None
+
+
+@final
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Brought(Generic[Settings]):
+    """What a checkpoint tells of a model, and the tensors of it.
+
+    Args:
+        model: the settings of the model without its head.
+        folder: where the checkpoint lies.
+        files: what of it tells these settings.
+        weights: the files with its tensors.
+        pixels: of a model of images; None: nothing tells them.
+        image_size: height and width of the images that such a model was trained on; None: nothing tells it.
+        tensors: given settings of the model, of which those may be other that its tensors can be brought to, such as
+            the size of images: the tensors of it that the checkpoint has, float32, by name. None is of the head. None:
+            a run knows the rest, and has the weights.
+    """
+
+    model: Settings
+    folder: Path
+    files: tuple[Path, ...] = ()
+    weights: tuple[Path, ...] = ()
+    tensors: Callable[[Settings], dict[str, Tensor]] | None = None
+    pixels: Pixels | None = None
+    image_size: tuple[int, int] | None = None

@@ -1,0 +1,139 @@
+"""BERT on sentences and pairs of them, with one answer each."""
+
+import dataclasses
+import math
+from collections.abc import Iterable
+from typing import Literal, Self, final
+
+from torch import Tensor, nn
+
+from fredholm._settings import check_count, filled, refuse_idle
+from fredholm.models.language.bert import Bert
+from fredholm.models.language.sentence_model import SentenceModelConfig, TokenReading
+from fredholm.models.saved_model import SavedModel
+
+POOLINGS = {"tanh": nn.Tanh, "relu": nn.ReLU}
+
+
+def _stack() -> Bert.Config:
+    return Bert.Config(head="none")
+
+
+@final
+class BertSentences(SavedModel):
+    """V dropout(φ(W u₀ + b)) + c, of the signal u of a BERT at the class token.
+
+    J. Devlin et al., "BERT" (arXiv 1810.04805), section 4.1; DistilBERT has a ReLU for φ. Takes rows of tokens, int64
+    `(B, N)`, that begin with a class token and are filled up at their ends; which sentence of a pair a token is of
+    follows from where the first one ends.
+
+    Args:
+        reading: the rows.
+        num_outputs: such as classes.
+        config: the model.
+
+    Raises:
+        ValueError: there are fewer positions or rows of the table of tokens than the rows need.
+    """
+
+    @final
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Config(SentenceModelConfig):
+        """The stack, and what reads it."""
+
+        stack: Bert.Config = dataclasses.field(default_factory=_stack)
+        """The network, without a head of its own."""
+        pooling: Literal["tanh", "relu"] = "tanh"
+        """φ."""
+        marks_second: bool = True
+        """Whether tokens of the second sentence of a pair are of a segment of their own, as BERT's are; RoBERTa's are
+        not. Refused where the stack has one segment or none."""
+        vocab_size: int | None = None
+        """Rows of the table of tokens; None: one for each token."""
+        positions: int | None = None
+        """Places that have a vector, the most tokens that can be read; None: as many as are."""
+
+        def __post_init__(self) -> None:
+            if self.stack.head != "none":
+                raise ValueError(
+                    f"models.BertSentences: stack.head={self.stack.head!r} has no effect, since sentences have a head "
+                    "of their own; pass 'none'"
+                )
+            if self.pooling not in POOLINGS:
+                raise ValueError(
+                    f"models.BertSentences: pooling must be one of {tuple(POOLINGS)}; got {self.pooling!r}"
+                )
+            if self.stack.num_segments < 2:
+                because = f"stack.num_segments={self.stack.num_segments}"
+                refuse_idle(
+                    "models.BertSentences", type(self), because, "give it 2 segments", marks_second=self.marks_second
+                )
+            for name in ("vocab_size", "positions"):
+                if (size := getattr(self, name)) is not None:
+                    check_count("models.BertSentences", name, size)
+
+        @property
+        def rated_width(self) -> int:
+            """See `SentenceModelConfig.rated_width`."""
+            return self.stack.embed_dim
+
+        @property
+        def most_tokens(self) -> int | None:
+            """See `SentenceModelConfig.most_tokens`."""
+            return self.positions
+
+        def check(self) -> None:
+            """See `SentenceModelConfig.check`: it gives one answer in any case."""
+
+        def suited(self, rows: Iterable[Tensor], reading: TokenReading, width: int, depth: int) -> Self:
+            """See `SentenceModelConfig.suited`: the channels, the blocks and the heads."""
+            own, usual = self.stack, _stack()
+            channels = width if own.embed_dim == usual.embed_dim else own.embed_dim
+            heads = math.gcd(channels, 2 ** round(math.log2(width / 16)))
+            return dataclasses.replace(self, stack=filled(own, [usual], embed_dim=width, depth=depth, num_heads=heads))
+
+        def build(self, reading: TokenReading, num_outputs: int) -> "BertSentences":
+            """See `SentenceModelConfig.build`."""
+            return BertSentences(reading, num_outputs, self)
+
+    def __init__(self, reading: TokenReading, num_outputs: int, config: Config) -> None:
+        super().__init__()
+        check_count("models.BertSentences", "num_outputs", num_outputs)
+        self.reading, self.config, stack = reading, config, config.stack
+        vocab_size = reading.vocab_size if config.vocab_size is None else config.vocab_size
+        positions = reading.context if config.positions is None else config.positions
+        if positions < reading.context:
+            raise ValueError(
+                f"models.BertSentences: context={reading.context} is more than there are positions, {positions}; pass "
+                "fewer"
+            )
+        if vocab_size < reading.vocab_size:
+            raise ValueError(
+                f"models.BertSentences: vocab_size={vocab_size}, and there are {reading.vocab_size} tokens; take the "
+                "tokenizer that the model was trained with"
+            )
+        self.bert = stack.build(vocab_size, positions)
+        self.pooler = nn.Linear(stack.embed_dim, stack.embed_dim)
+        self.activation = POOLINGS[config.pooling]()
+        self.dropout = nn.Dropout(stack.dropout)
+        self.head = nn.Linear(stack.embed_dim, num_outputs)
+        for layer in (self.pooler, self.head):
+            nn.init.normal_(layer.weight, std=0.02)
+            nn.init.zeros_(layer.bias)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Rows `(B, N)` to outputs `(B, num_outputs)`.
+
+        Raises:
+            ValueError: on tokens of another shape or type, or more than there are positions.
+        """
+        first = self.signal(tokens)[:, 0]
+        return self.head(self.dropout(self.activation(self.pooler(first))))
+
+    def signal(self, tokens: Tensor) -> Tensor:
+        """That of the stack, `(B, N, embed_dim)`; what stands at padding means nothing."""
+        segments = None
+        if self.config.marks_second and self.config.stack.num_segments > 1:
+            ends = tokens == self.reading.separator
+            segments = (ends.cumsum(1) - ends.long()).clamp(max=1)
+        return self.bert(tokens, tokens != self.reading.pad, segments)

@@ -1,0 +1,43 @@
+"""BERT on sentences; that it equals the peers' is tested in tests/pretrained/test_fine_tune.py."""
+
+import dataclasses
+
+import pytest
+import torch
+
+from fredholm.models import Bert, BertSentences, TokenReading
+from tests.refusals import refused
+
+READING = TokenReading(vocab_size=9, context=8, pad=0, separator=2)
+STACK = Bert.Config(embed_dim=8, depth=1, num_heads=2, head="none", dropout=0.0)
+
+
+def test_what_is_read_is_the_class_token() -> None:
+    torch.manual_seed(0)
+    model = BertSentences.Config(stack=STACK, pooling="relu").build(READING, 3).eval()
+    tokens = torch.tensor([[1, 5, 2, 0], [1, 2, 4, 2]])
+    first = model.signal(tokens)[:, 0]
+    torch.testing.assert_close(model(tokens), model.head(model.pooler(first).relu()))
+    assert model(tokens).shape == (2, 3)
+
+
+def test_sizes_that_are_not_set_follow_the_data() -> None:
+    config = BertSentences.Config()
+    sized = config.suited([], READING, 64, 2).stack
+    assert (sized.embed_dim, sized.depth, sized.num_heads) == (64, 2, 4)
+    given = dataclasses.replace(config, stack=dataclasses.replace(STACK, embed_dim=24))
+    sized = given.suited([], READING, 64, 4).stack
+    assert (sized.embed_dim, sized.depth, sized.num_heads) == (24, 1, 2)
+    assert config.most_tokens is None
+    assert dataclasses.replace(config, positions=12).most_tokens == 12
+
+
+def test_what_nothing_reads_is_refused() -> None:
+    with refused(ValueError, "stack.head='tokens' has no effect", "pass 'none'"):
+        BertSentences.Config(stack=Bert.Config())
+    with refused(ValueError, "pooling must be one of ('tanh', 'relu'); got 'max'"):
+        BertSentences.Config(pooling="max")  # pyright: ignore[reportArgumentType]
+    with refused(ValueError, "marks_second=False has no effect with stack.num_segments=0"):
+        BertSentences.Config(stack=dataclasses.replace(STACK, num_segments=0), marks_second=False)
+    with pytest.raises(ValueError, match="vocab_size must be at least 1"):
+        BertSentences.Config(vocab_size=0)
