@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from fredholm.encoders import ImagePyramid
 from fredholm.models import ITNet, NGramBank, PointPooling, SentenceStackConfig
 from fredholm.models.language.itnet_text import ITNetMaskedModel
 from fredholm.tasks import ImageTextLearning, MaskedLanguageModelling, PointLearning, Segmentation, SentenceLearning
@@ -178,8 +179,10 @@ def test_pixels(tmp_path: Path, size: tuple[int, int], small: tuple[Any, Any], b
         config: Any = Segmentation.Config(data=str(tmp_path)).suited(preset)[0]  # pyright: ignore[reportArgumentType]
         assert (config.image_size, config.patch_sizes) == expected
         assert (config.augmentation.crop_scale, config.augmentation.horizontal_flip) == ((0.8, 1.0), 0.5)
+        assert (config.stem_depth, config.model.depth) == ((1, 2) if preset == "small" else (2, 6))
+        assert isinstance(config.build().model().encoder, ImagePyramid)
     given: Any = Segmentation.Config(data=str(tmp_path), patch_sizes=(2, 4)).suited("small")[0]
-    assert (given.image_size, given.patch_sizes) == (None, (2, 4))
+    assert (given.image_size, given.patch_sizes, given.stem_depth) == (None, (2, 4), None)
 
 
 def test_grey_masks_keep_their_sides(tmp_path: Path) -> None:

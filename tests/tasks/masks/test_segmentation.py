@@ -395,6 +395,8 @@ def test_a_kernel_without_answers_is_refused_before_training(tmp_path: Path, mon
         ({"image_size": (8, 10)}, "image_size is (8, 10); expected multiples of 4, the side of a patch"),
         ({"image_size": (0, 8)}, "image_size is (0, 8)"),
         ({"image_size": (8, 12), "patch_sizes": (2, 8)}, "expected multiples of 8, the side of a patch"),
+        ({"patch_sizes": (2, 4), "stem_depth": 1}, "stem_depth is 1, but patch_sizes=(2, 4) are cut out"),
+        ({"stem_depth": -1}, "stem_depth must be at least 0; got -1"),
         ({"balance_scales": True}, "balance_scales=True has no effect with patch_sizes=(4,)"),
         ({"num_pixels": 0}, "num_pixels must be at least 1"),
         ({"stride": 0}, "stride must be at least 1"),

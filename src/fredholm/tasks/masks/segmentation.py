@@ -20,7 +20,7 @@ from fredholm.encoders.image import Image
 from fredholm.encoders.image_pyramid import ImagePyramid
 from fredholm.encoders.multi_scale_image import MultiScaleImage
 from fredholm.models.itnet import ITNet
-from fredholm.models.kernel_configs import KERNELS, LowRankConfig
+from fredholm.models.kernel_configs import KERNELS, AttentionConfig
 from fredholm.models.stack import Stack
 from fredholm.tasks.baselines import Learnt, Plain, drawn_elements
 from fredholm.tasks.files.data_files import user_path
@@ -55,15 +55,16 @@ SIDES: dict[Preset, int] = {"small": 128, "base": 512}
 """Pixels of the longer side, to which larger images are scaled."""
 PATCHES: dict[Preset, int] = {"small": 8, "base": 32}
 """Along that side."""
-STEM = 2
+STEM: dict[Preset, int] = {"small": 1, "base": 2}
 """Residual convolutions on each grid."""
+BLOCKS: dict[Preset, int] = {"small": 2, "base": 6}
+"""Of the model behind them."""
 LARGEST = 16
 """Pixels of a scaled image to predict, in multiples of those of a training image."""
 
 
 def _small() -> ITNet.Config:
-    kernel = LowRankConfig(rank=8, width=32, num_frequencies=16, sigma=1.0)
-    return ITNet.Config(embed_dim=64, depth=3, kernel=kernel, dropout=0.0)
+    return ITNet.Config(embed_dim=64, depth=2, kernel=AttentionConfig(), dropout=0.0)
 
 
 @final
@@ -193,11 +194,13 @@ class Segmentation(TargetTask[MaskedImages], DividedTask[MaskedImages]):
             if size != task.facts.image_size and not has_patches:
                 config = filled(config, [default], image_size=size)
             if len(config.patch_sizes) == 1 and start is None:
-                config = filled(config, [default], stem_depth=STEM)
+                config = filled(config, [default], stem_depth=STEM[preset])
             width = width_for(task.num_train, preset, least=64, up_to=1000)
-            model = config.model.resized(width, 4 if preset == "small" else 8, default.model)
+            model = config.model.resized(width, BLOCKS[preset], default.model)
             config = dataclasses.replace(config, model=model)
-            return Suited(config, schedule_for(task.num_train, preset, has_valid=task.num_held_out("valid") > 0))
+            has_valid = task.num_held_out("valid") > 0
+            schedule = schedule_for(task.num_train, preset, has_valid=has_valid, learning_rate=0.005)
+            return Suited(config, schedule)
 
         @property
         def stack(self) -> ITNet.Config:
