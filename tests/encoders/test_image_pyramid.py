@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fredholm.domains import Grid, Points, Sequence
 from fredholm.encoders import Image, ImagePyramid
+from fredholm.encoders.image_pyramid import ImageNorm
 from tests.refusals import refused
 
 SHAPES = [
@@ -164,6 +165,11 @@ def test_autocast_stays_near(dtype: torch.dtype) -> None:
         with torch.autocast("cpu", dtype):
             found = built.at(images, at)
     assert (found.float() - expected).abs().max() < 0.1 * expected.abs().max()
+
+
+def test_norms_compute_in_float32_at_least() -> None:
+    norm, short = ImageNorm(3), (10 + torch.randn(2, 50, 3)).bfloat16()
+    assert torch.equal(norm(short), norm(short.float()).bfloat16())
 
 
 def test_a_constant_image_is_no_nan() -> None:
