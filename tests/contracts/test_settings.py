@@ -1406,7 +1406,7 @@ MODELS = [
     Subject(
         models.RidgeHead,
         {"num_features": 4, "num_outputs": 2},
-        {"num_features": (3,), "num_outputs": (3,), "num_last": (2,)},
+        {"num_features": (3,), "num_outputs": (3,), "further": ((models.FeatureBlock(2),),)},
         ridge_head,
     ),
     Subject(

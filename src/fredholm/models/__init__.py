@@ -8,7 +8,7 @@ from fredholm.models.fitted.filter_bank import FilterBank
 from fredholm.models.fitted.fitted_model import FittedModel
 from fredholm.models.fitted.n_gram_bank import NGramBank
 from fredholm.models.fitted.neighbourhood_bank import NeighbourhoodBank
-from fredholm.models.fitted.ridge_head import Readout, Regressand, RidgeHead
+from fredholm.models.fitted.ridge_head import FeatureBlock, Readout, Regressand, RidgeHead
 from fredholm.models.fitted.summary_bank import SummaryBank
 from fredholm.models.graphs.graph_model import GraphModelConfig, GraphReading, GraphStackConfig
 from fredholm.models.graphs.message_passing import MessagePassing
@@ -72,6 +72,7 @@ __all__ = [
     "ConvolutionConfig",
     "EachImage",
     "EdgeConvolution",
+    "FeatureBlock",
     "FieldModel",
     "FieldOperator",
     "FilterBank",

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fredholm.domains import Graph
 from fredholm.encoders import GraphBatch
-from fredholm.models import GraphReading, NeighbourhoodBank, RidgeHead
+from fredholm.models import FeatureBlock, GraphReading, NeighbourhoodBank, RidgeHead
 from fredholm.models.fitted.neighbourhood_bank import CHOSEN_BY, SCALES, _drawn
 from fredholm.tasks.targets import ClassTarget
 from tests.refusals import refused
@@ -156,7 +156,7 @@ def test_the_fit_is_that_of_the_scale_with_the_smallest_errors() -> None:
     for scale in SCALES:
         other = bank(num_waves=50)
         other.scale.fill_(scale)
-        head = RidgeHead(100, 2, num_last=50)
+        head = RidgeHead(100, 2, further=[FeatureBlock(50)])
         head.fit(other.features(graphs)[order], labels[order], CLASSES)
         if best is None or head.error < best[1].error:
             best = scale, head

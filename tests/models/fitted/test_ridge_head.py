@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fredholm.models import RidgeHead
-from fredholm.models.fitted.ridge_head import PENALTIES, SHARES
+from fredholm.models import FeatureBlock, RidgeHead
+from fredholm.models.fitted.ridge_head import PENALTIES, SHARES, shares_of
 from fredholm.tasks.targets import ClassTarget, LabelTarget, NumberTarget, Target
 from tests.refusals import refused
 
@@ -106,7 +106,7 @@ def test_two_blocks_are_weighed_by_what_was_left_out(n: int, p: int, last: int) 
     features = torch.randn(n, p, dtype=torch.float64)
     y = features[:, :1] - 0.5 * features[:, -1:] + 0.3 * torch.randn(n, 1, dtype=torch.float64)
     target = NumberTarget(names=("y",), mean=(0.0,), deviation=(1.0,))
-    head = RidgeHead(p, 1, num_last=last).double()
+    head = RidgeHead(p, 1, further=[FeatureBlock(last)]).double()
     told = head.fit(features, y, target)
     x, tried = standard(features), {}
     for share in SHARES:
@@ -115,7 +115,7 @@ def test_two_blocks_are_weighed_by_what_was_left_out(n: int, p: int, last: int) 
         tried[share] = (both, *chosen(both, y))
     share = min(tried, key=lambda share: tried[share][2])
     both, multiple, _ = tried[share]
-    assert float(head.share) == share
+    assert head.shares.tolist() == pytest.approx([1 - share, share])
     assert float(head.penalty) == pytest.approx(multiple * float(both.square().sum()) / n)
     torch.testing.assert_close(told, left_out(both, y, float(head.penalty)), rtol=1e-6, atol=1e-6)
     weight, offset = solved(both, y, float(head.penalty))
@@ -126,17 +126,87 @@ def test_a_block_that_tells_nothing_is_left_out() -> None:
     features = torch.randn(60, 12, dtype=torch.float64)
     target = NumberTarget(names=("y",), mean=(0.0,), deviation=(1.0,))
     for own in (slice(0, 8), slice(8, 12)):
-        head = RidgeHead(12, 1, num_last=4).double()
+        head = RidgeHead(12, 1, further=[FeatureBlock(4)]).double()
         head.fit(features, features[:, own].sum(1, keepdim=True), target)
         other = torch.ones(12).bool()
         other[own] = False
         assert not head.weight[:, other].any()
-    constant = RidgeHead(12, 1, num_last=4).double()
+    constant = RidgeHead(12, 1, further=[FeatureBlock(4)]).double()
     features[:, 8:] = 2.0
     constant.fit(features, features[:, :1], target)
     plain = RidgeHead(8, 1).double()
     plain.fit(features[:, :8], features[:, :1], target)
     torch.testing.assert_close(constant.weight[:, :8], plain.weight)
+    assert constant.shares.tolist() == [1.0, 0.0]
+
+
+def test_shares_that_are_tried_leave_the_last_block_what_it_is_given() -> None:
+    assert shares_of(1) == [(1.0,)]
+    assert shares_of(2) == [(1 - s, s) for s in SHARES]
+    three = shares_of(3)
+    assert len(three) == len(set(three)) == 4 * len(SHARES) + 1  # all the share of the last is one way
+    assert {shares[2] for shares in three} == set(SHARES)
+    assert all(sum(shares) == pytest.approx(1) for shares in three)
+    assert {round(shares[1] / (1 - shares[2]), 6) for shares in three if shares[2] < 1} == set(SHARES)
+
+
+@pytest.mark.parametrize(("n", "sizes"), [(30, (4, 3, 5)), (11, (6, 9, 5))])
+def test_three_blocks_one_of_which_keeps_its_deviations(n: int, sizes: tuple[int, ...]) -> None:
+    p = sum(sizes)
+    features = torch.randn(n, p, dtype=torch.float64) * torch.linspace(0.1, 4, p, dtype=torch.float64)
+    y = features[:, :1] + 0.3 * features[:, -1:] + 0.3 * torch.randn(n, 1, dtype=torch.float64)
+    target = NumberTarget(names=("y",), mean=(0.0,), deviation=(1.0,))
+    further = [FeatureBlock(sizes[1], standardised=False), FeatureBlock(sizes[2])]
+    head, shares = RidgeHead(p, 1, further=further).double(), (0.3, 0.6, 0.1)
+    told = head.fit(features, y, target, shares=[shares])
+    one, two, three = standard(features).split(sizes, 1)
+    two = features.split(sizes, 1)[1]
+    two = two - two.mean(0)
+    x = torch.cat([(s * n) ** 0.5 * part / part.norm() for s, part in zip(shares, (one, two, three), strict=True)], 1)
+    multiple, error = chosen(x, y)
+    assert float(head.penalty) == pytest.approx(multiple)  # of X with mean eigenvalue 1
+    assert float(head.error) == pytest.approx(error)
+    torch.testing.assert_close(told, left_out(x, y, float(head.penalty)), rtol=1e-6, atol=1e-6)
+    weight, offset = solved(x, y, float(head.penalty))
+    torch.testing.assert_close(head(features), x @ weight + offset, rtol=1e-6, atol=1e-6)
+    errors = [
+        float(RidgeHead(p, 1, further=further).double().fit(features, y, target, shares=[each]).sub(y).square().mean())
+        for each in shares_of(3)
+    ]
+    head.fit(features, y, target)
+    assert float(head.error) == pytest.approx(min(errors))
+    assert head.shares.tolist() == pytest.approx(list(shares_of(3)[errors.index(min(errors))]))
+
+
+def test_features_without_a_share_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With 12 features there are fewer examples, with 8 more: the form is that of what takes part."""
+    features, target = (
+        torch.randn(10, 12, dtype=torch.float64),
+        NumberTarget(names=("y",), mean=(0.0,), deviation=(1.0,)),
+    )
+    y = features.sum(1, keepdim=True)
+    head = RidgeHead(12, 1, further=[FeatureBlock(1), FeatureBlock(4)]).double()
+    sizes, eigh = list[int](), torch.linalg.eigh
+
+    def watched(matrix: Tensor) -> tuple[Tensor, Tensor]:
+        sizes.append(len(matrix))
+        return eigh(matrix)
+
+    monkeypatch.setattr(torch.linalg, "eigh", watched)
+    told = head.fit(features, y, target, shares=[(0.3, 0.7, 0.0)])
+    assert sizes == [8]
+    head.fit(features, y, target, shares=[(0.3, 0.6, 0.1)])
+    assert sizes == [8, 10]
+    head.fit(features, y, target, shares=[(0.3, 0.7, 0.0)])
+    other = RidgeHead(8, 1, further=[FeatureBlock(1)]).double()
+    torch.testing.assert_close(told, other.fit(features[:, :8], y, target, shares=[(3.0, 7.0)]))
+    torch.testing.assert_close(head.weight[:, :8], other.weight)
+    assert not head.weight[:, 8:].any()
+    assert head.shares.tolist() == pytest.approx([0.3, 0.7, 0.0], rel=1e-12)
+    features[:, :8] = 1.0
+    head.fit(features, y, target, shares=[(0.5, 0.5, 0.0)])  # the blocks that were to share are constant
+    assert head.shares.tolist() == [0.0, 0.0, 1.0]
+    assert head.weight[:, 8:].any()
 
 
 def test_both_forms_agree() -> None:
@@ -283,7 +353,8 @@ def test_float32_features_give_what_float64_ones_give() -> None:
     double.fit(features.double(), labels, classes_of(3))
     torch.testing.assert_close(single.weight.double(), double.weight, rtol=1e-5, atol=1e-6)
     assert math.isnan(float(RidgeHead(2, 2).penalty))
-    assert float(single.share) == 0.0
+    assert single.shares.tolist() == [1.0]
+    assert RidgeHead(2, 2, further=[FeatureBlock(1)]).shares.isnan().tolist() == [True, True]
 
 
 def test_refusals() -> None:
@@ -304,5 +375,11 @@ def test_refusals() -> None:
         head.fit(features, labels, target)
     with refused(ValueError, "num_features must be at least 1; got 0"):
         RidgeHead(0, 2)
-    with refused(ValueError, "num_last is 5, of 4 features"):
-        RidgeHead(4, 2, num_last=5)
+    with refused(ValueError, "further blocks have 3 and 1 of 4 features; leave the first block one"):
+        RidgeHead(4, 2, further=[FeatureBlock(3), FeatureBlock(1)])
+    with refused(ValueError, "the size of a block must be at least 1; got 0"):
+        RidgeHead(4, 2, further=[FeatureBlock(0)])
+    features[2, 1] = 0.0
+    for shares in ((0.5, 0.5), (-1.0,)):
+        with refused(ValueError, f"shares are {shares}; expected 1, none below 0"):
+            head.fit(features, labels, target, shares=[shares])

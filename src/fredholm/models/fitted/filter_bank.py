@@ -38,7 +38,7 @@ from fredholm._settings import check_count
 from fredholm.domains.checks import is_open, values_can_be_read
 from fredholm.encoders.series import Series, SeriesBatch
 from fredholm.models.fitted.fitted_model import FittedModel
-from fredholm.models.fitted.ridge_head import Regressand, RidgeHead
+from fredholm.models.fitted.ridge_head import FeatureBlock, Regressand, RidgeHead
 from fredholm.models.series.series_model import SeriesModelConfig, SeriesSampling
 
 TAPS = 9
@@ -133,7 +133,9 @@ class FilterBank(FittedModel[SeriesBatch]):
         pooled = 2 * per_filter * kinds + 2 * len(self.group_dilations) * config.num_groups * GROUP
         self.num_lags = min(config.num_lags, sampling.longest)
         lags = self.num_lags * sampling.channels
-        self.head = RidgeHead(self.num_signals * pooled + lags, num_outputs, num_last=lags)
+        self.head = RidgeHead(
+            self.num_signals * pooled + lags, num_outputs, further=[FeatureBlock(lags)] if lags else []
+        )
 
     def forward(self, inputs: Tensor | SeriesBatch) -> Tensor:
         """One batch to outputs `(B, num_outputs)`, all equal before a fit."""
@@ -162,7 +164,7 @@ class FilterBank(FittedModel[SeriesBatch]):
             ValueError: what `encoders.Series` refuses.
         """
         values, lengths = self._on_grid(inputs)
-        found = values.new_zeros(values.shape[0], self.head.weight.shape[1] - self.head.num_last)
+        found = values.new_zeros(values.shape[0], self.head.blocks[0].size)
         most = self.config.num_nodes
         strides = (lengths + most - 1).div(most, rounding_mode="floor").clamp_min(1)
         with torch.autocast(values.device.type, enabled=False):

@@ -31,7 +31,7 @@ from fredholm.domains import Graph
 from fredholm.encoders.graph import Graph as GraphEncoder
 from fredholm.encoders.graph import GraphBatch
 from fredholm.models.fitted.fitted_model import FittedModel
-from fredholm.models.fitted.ridge_head import Regressand, RidgeHead
+from fredholm.models.fitted.ridge_head import FeatureBlock, Regressand, RidgeHead
 from fredholm.models.graphs.graph_model import GraphModelConfig, GraphReading
 
 SCALES = (0.5, 1.0, 2.0, 4.0, 8.0)
@@ -94,7 +94,7 @@ class NeighbourhoodBank(FittedModel[GraphBatch]):
         self.register_buffer("directions", torch.randn(size, config.num_waves))
         self.register_buffer("phases", 2 * math.pi * torch.rand(config.num_waves))
         self.register_buffer("scale", torch.ones(()))
-        self.head = RidgeHead(2 * config.num_waves, num_outputs, num_last=config.num_waves)
+        self.head = RidgeHead(2 * config.num_waves, num_outputs, further=[FeatureBlock(config.num_waves)])
 
     def forward(self, inputs: GraphBatch) -> Tensor:
         """One batch to outputs `(B, num_outputs)`, all equal before a fit.
@@ -124,16 +124,16 @@ class NeighbourhoodBank(FittedModel[GraphBatch]):
             if bool(own.any())
         ]
         known = None if groups is None else groups[some]
-        best = math.inf, 1.0, 0.0
+        best = math.inf, 1.0, (1.0, 0.0)
         for scale in SCALES:
             self.scale.fill_(scale)
             found = torch.cat([self.features(batch) for batch in chosen])
             self.head.fit(found, targets[some], regressand, groups=known)
-            best = min(best, (float(self.head.error), scale, float(self.head.share)))
-        _, scale, share = best
+            best = min(best, (float(self.head.error), scale, tuple(self.head.shares.tolist())))
+        _, scale, shares = best
         self.scale.fill_(scale)
         found = torch.cat([self.features(batch) for batch, _ in batches])
-        self.head.fit(found, targets, regressand, groups=groups, shares=(share,))
+        self.head.fit(found, targets, regressand, groups=groups, shares=[shares])
 
     def features(self, inputs: GraphBatch) -> Tensor:
         """What the head reads, `(B, 2 num_waves)`: m, then s."""

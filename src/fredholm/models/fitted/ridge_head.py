@@ -11,8 +11,9 @@ Legend
     λ is the one with the smallest mean square of these errors; scores = ȳ + X W(λ)
     output k = a_k score_{m(k)} + b_k, where m, a and b follow from the left-out scores, as the regressand says
 
-With two blocks of features, X = [√(1 - s) X_1 / √t_1, √s X_2 / √t_2], where t is the mean of the eigenvalues of a
-block's XᵢXᵢᵀ, and s is chosen in SHARES with λ: 0 and 1 leave one block out.
+With several blocks of features, X = [√s_1 X_1 / √t_1, ..., √s_m X_m / √t_m], where t is the mean of the eigenvalues of
+a block's XᵢXᵢᵀ, and the shares s, whose sum is 1, are chosen with λ among those that are tried: 0 leaves a block out.
+Of a block whose features are not standardised X_i = F_i - μ_i: what varies little has little to say.
 
 Source: Hoerl and Kennard, Ridge regression (1970); Allen's PRESS statistic (1974) for the errors. The intercept is not
 penalised. A penalty a block, chosen by left-out errors, is banded ridge regression (Nunez-Elizalde et al., 2019).
@@ -21,6 +22,7 @@ eigendecomposition of whichever of XᵀX and XXᵀ is smaller, for all λ.
 """
 
 import functools
+import itertools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -36,7 +38,7 @@ from fredholm.models.saved_model import SavedModel
 PENALTIES = torch.logspace(-6, 3, 28, dtype=torch.float64)
 """Values of λ that are tried, in multiples of the mean of the n eigenvalues of XXᵀ."""
 SHARES = (0.0, 0.1, 0.5, 0.9, 1.0)
-"""Values of s that are tried."""
+"""Values that are tried of a block's share in what it and the blocks before it have."""
 
 _BLOCK = 4096
 """Features, or examples, that are standardised at a time."""
@@ -82,42 +84,72 @@ class Regressand(ABC):
 
 
 @final
+class FeatureBlock(NamedTuple):
+    """Features with a share of their own.
+
+    Args:
+        size: how many.
+        standardised: whether each is divided by its deviation, as those of other blocks are; else the block is, as a
+            whole.
+    """
+
+    size: int
+    standardised: bool = True
+
+
+def shares_of(count: int) -> list[tuple[float, ...]]:
+    """Shares of so many blocks that are tried: those of SHARES for the last, and of the others in what is left."""
+    if count == 1:
+        return [(1.0,)]
+    found = [(*((1 - last) * share for share in before), last) for before in shares_of(count - 1) for last in SHARES]
+    return list(dict.fromkeys(found))
+
+
+@final
 class RidgeHead(SavedModel):
     """Outputs that are a linear function of features, fitted by ridge regression.
 
     Args:
         num_features: p.
         num_outputs: such as classes.
-        num_last: of the features, how many at their end are a block of their own, weighed against the others; 0: none.
+        further: of the features, those at the end that are blocks of their own, in their order, weighed against each
+            other and against the first block, which is all that is before them.
 
     Attributes:
         weight: `(num_outputs, num_features)`, of the features themselves: standardisation and a are part of it; 0
             before a fit. A parameter, so that gradient steps may go on from the fit.
         bias: `(num_outputs,)`.
         penalty: λ of the last fit, a float64 scalar; NaN before one.
-        share: s of the last fit, a float64 scalar, of the last block; NaN before one; 0 without one.
+        shares: s of the last fit, float64, one a block; NaN before one.
         error: the mean square of the left-out errors of the last fit, a float64 scalar; NaN before one, and not saved.
 
     Raises:
-        ValueError: on sizes below 1, or more last features than there are.
+        ValueError: on sizes below 1, or blocks that leave no feature to the first.
     """
 
     penalty: Tensor
-    share: Tensor
+    shares: Tensor
     error: Tensor
 
-    def __init__(self, num_features: int, num_outputs: int, *, num_last: int = 0) -> None:
+    def __init__(self, num_features: int, num_outputs: int, *, further: Sequence[FeatureBlock] = ()) -> None:
         super().__init__()
         check_count("models.RidgeHead", "num_features", num_features)
         check_count("models.RidgeHead", "num_outputs", num_outputs)
-        check_count("models.RidgeHead", "num_last", num_last, 0)
-        if num_last > num_features:
-            raise ValueError(f"models.RidgeHead: num_last is {num_last}, of {num_features} features")
+        for block in further:
+            check_count("models.RidgeHead", "the size of a block", block.size)
+        first = num_features - sum(block.size for block in further)
+        if first < 1:
+            sizes = " and ".join(str(block.size) for block in further)
+            raise ValueError(
+                f"models.RidgeHead: further blocks have {sizes} of {num_features} features; leave the first block one"
+            )
         self.weight = nn.Parameter(torch.zeros(num_outputs, num_features))
         self.bias = nn.Parameter(torch.zeros(num_outputs))
-        self.num_last = num_last
-        for name in ("penalty", "share", "error"):  # the error is of the fit alone, and not saved
-            self.register_buffer(name, torch.tensor(torch.nan, dtype=torch.float64), persistent=name != "error")
+        self.blocks = (FeatureBlock(first), *further)
+        unknown = torch.tensor(torch.nan, dtype=torch.float64)
+        self.register_buffer("penalty", unknown.clone())
+        self.register_buffer("shares", unknown.repeat(len(self.blocks)))
+        self.register_buffer("error", unknown, persistent=False)  # of the fit alone
 
     def forward(self, features: Tensor) -> Tensor:
         """`(..., num_features)` to outputs `(..., num_outputs)`."""
@@ -131,7 +163,7 @@ class RidgeHead(SavedModel):
         regressand: Regressand,
         *,
         groups: Tensor | None = None,
-        shares: Sequence[float] = SHARES,
+        shares: Sequence[tuple[float, ...]] | None = None,
     ) -> Tensor:
         """Sets weight and bias.
 
@@ -141,53 +173,44 @@ class RidgeHead(SavedModel):
             regressand: what they are.
             groups: int64 `(n,)`, whose examples are left out together, since they are alike in what others are not,
                 such as the windows of one time; at least two groups. None: each example by itself.
-            shares: values of s that are tried, from 0 to 1; there is nothing to try where one block alone varies.
+            shares: those that are tried, at least 0, one a block, in proportion; None: `shares_of`. Blocks that do not
+                vary have none.
 
         Returns:
             The outputs of each example by the fit without it and its group, float64 `(n, num_outputs)`.
 
         Raises:
-            ValueError: shapes that do not agree, no example, one group alone, features that are NaN or infinite, and
-                what the regressand refuses.
+            ValueError: shapes that do not agree, no example, one group alone, features that are NaN or infinite, shares
+                of other blocks, and what the regressand refuses.
         """
         self._check(features, targets, groups)
-        n, p = features.shape
-        mean, scale = _moments(features)
-        wanted = regressand.columns(targets)
-        offset = wanted.mean(0)
-        blocks = self._blocks_that_vary(scale)
-        grams = [_gram(features, mean, scale, block) for block in blocks] if n <= p else None
-        best: _Fit | None = None
-        for share, weights in _shares([int(scale[block].count_nonzero()) for block in blocks], shares):
-            # a heavier feature is one of larger values, one of weight 0 is constant
-            factors = [1 / math.sqrt(w) if w else 0.0 for w in weights]
-            root = torch.cat([factor * scale[block] for factor, block in zip(factors, blocks, strict=True)])
-            if grams is None:
-                spectrum = _primal(features, mean, root, wanted - offset)
-            else:
-                spectrum = _dual(_weighed(grams, weights), wanted - offset)
+        tried = self._tried(shares)
+        table, wanted = _Table(features, self.blocks), regressand.columns(targets)
+        offset, best = wanted.mean(0), None
+        for shared in table.possible(tried):
+            spectrum, root = table.spectrum(shared, wanted - offset)
             found = _best(spectrum, wanted, groups)
             if best is None or found.error < best.error:
-                weight = spectrum.solve(found.penalty)  # of the standardised features; (n, c) in the dual form
-                if n <= p:
-                    weight = torch.cat([_standard(features, mean, root, s).T @ weight for s in _slices(p)])
-                best = found._replace(share=share, weight=weight * torch.where(root > 0, 1 / root, 0.0)[:, None])
+                best = found._replace(shares=shared, weight=table.weight(spectrum.solve(found.penalty), root))
         assert best is not None
         assert best.weight is not None
         readout = regressand.readout(best.left_out, targets)
         self._check_outputs(readout)
         self.weight.copy_(readout.gain[:, None] * best.weight.T[readout.column])
-        self.bias.copy_(readout(offset - mean @ best.weight))
+        self.bias.copy_(readout(offset - table.mean @ best.weight))
         self.penalty.fill_(best.penalty)
-        self.share.fill_(best.share)
+        self.shares.copy_(torch.tensor(best.shares, dtype=torch.float64))
         self.error.fill_(best.error)
         return readout(best.left_out)
 
-    def _blocks_that_vary(self, scale: Tensor) -> list[slice]:
-        """The blocks of features, without one in which none varies."""
-        first = len(scale) - self.num_last
-        blocks = [slice(0, first), slice(first, len(scale))]
-        return blocks if all(bool(scale[block].any()) for block in blocks) else [slice(0, len(scale))]
+    def _tried(self, shares: Sequence[tuple[float, ...]] | None) -> Sequence[tuple[float, ...]]:
+        """The shares that are tried."""
+        if shares is None:
+            return shares_of(len(self.blocks))
+        for each in shares:
+            if len(each) != len(self.blocks) or min(each) < 0:
+                raise ValueError(f"models.RidgeHead: shares are {each}; expected {len(self.blocks)}, none below 0")
+        return shares
 
     def _check_outputs(self, readout: Readout) -> None:
         if len(readout.gain) != len(self.bias):
@@ -218,7 +241,7 @@ class _Fit(NamedTuple):
     error: float
     penalty: float
     left_out: Tensor
-    share: float = 0.0
+    shares: tuple[float, ...] = ()
     weight: Tensor | None = None
 
 
@@ -262,29 +285,77 @@ class _Spectrum:
         return found
 
 
-def _shares(sizes: list[int], shares: Sequence[float]) -> list[tuple[float, tuple[float, ...]]]:
-    """Every s that is tried, and the factor of each block's square.
+@final
+class _Table:
+    """The features of all examples, in their blocks.
 
-    The mean eigenvalue of a block of standardised features is their number, of those that vary.
+    Attributes:
+        mean: μ `(p,)`.
+        scale: what each feature is divided by `(p,)`: σ, or 1 in a block that is not standardised; 0: it is constant.
     """
-    if len(sizes) == 1:
-        return [(0.0, (1.0,))]
-    return [(s, ((1 - s) / sizes[0], s / sizes[1])) for s in shares]
 
+    def __init__(self, features: Tensor, blocks: Sequence[FeatureBlock]) -> None:
+        self._features, self._grams = features, dict[int, Tensor]()
+        self.mean, deviation = _moments(features)
+        ends = list(itertools.accumulate(block.size for block in blocks))
+        self._slices = [slice(end - block.size, end) for end, block in zip(ends, blocks, strict=True)]
+        self.scale, self._units = deviation.clone(), list[float]()
+        for own, block in zip(self._slices, blocks, strict=True):
+            if not block.standardised:
+                self.scale[own] = (deviation[own] > 0).to(deviation)
+            varies = deviation[own] > 0
+            # t, the mean eigenvalue, is the sum of the variances
+            self._units.append(float((deviation[own][varies] / self.scale[own][varies]).square().sum()))
 
-def _gram(features: Tensor, mean: Tensor, scale: Tensor, block: slice) -> Tensor:
-    """XXᵀ of a block."""
-    gram = mean.new_zeros(len(features), len(features))
-    for part in _slices(features.shape[1]):
-        own = slice(max(part.start, block.start), min(part.stop, block.stop))
-        if own.start < own.stop:
-            rows = _standard(features, mean, scale, own)
-            gram.addmm_(rows, rows.T)
-    return gram
+    def possible(self, tried: Sequence[tuple[float, ...]]) -> list[tuple[float, ...]]:
+        """The shares that are tried, with sum 1, where blocks that are constant have none."""
+        found = dict[tuple[float, ...], None]()
+        for shares in tried:
+            kept = tuple(s if unit else 0.0 for s, unit in zip(shares, self._units, strict=True))
+            if sum(kept) > 0:
+                found[tuple(s / sum(kept) for s in kept)] = None
+        varying = sum(unit > 0 for unit in self._units) or 1
+        return list(found) or [tuple(float(unit > 0) / varying for unit in self._units)]
 
+    def spectrum(self, shares: tuple[float, ...], targets: Tensor) -> tuple[_Spectrum, Tensor]:
+        """Of X with these shares, and what each feature is divided by in X, `(p,)`; 0: it takes no part."""
+        weights = [s / unit if unit else 0.0 for s, unit in zip(shares, self._units, strict=True)]
+        if len(weights) == 1:
+            weights = [1.0]
+        # a heavier feature is one of larger values
+        factors = [1 / math.sqrt(w) if w else 0.0 for w in weights]
+        root = torch.cat([f * self.scale[own] for f, own in zip(factors, self._slices, strict=True)])
+        if self._is_dual(root):
+            grams = (w * self._gram(i) for i, w in enumerate(weights) if w)
+            return _dual(functools.reduce(torch.add, grams), targets), root
+        part = root.nonzero()[:, 0]
+        features = self._features if len(part) == len(root) else self._features[:, part]
+        return _primal(features, self.mean[part], root[part], targets), root
 
-def _weighed(grams: list[Tensor], weights: tuple[float, ...]) -> Tensor:
-    return functools.reduce(torch.add, (w * gram for w, gram in zip(weights, grams, strict=True)))
+    def weight(self, solution: Tensor, root: Tensor) -> Tensor:
+        """W of the features themselves, `(p, c)`, by what a spectrum solves."""
+        if self._is_dual(root):
+            parts = (_standard(self._features, self.mean, root, part).T @ solution for part in _slices(len(root)))
+            found = torch.cat(list(parts))
+        else:
+            found = solution.new_zeros(len(root), solution.shape[1])
+            found[root > 0] = solution
+        return found * torch.where(root > 0, 1 / root, 0.0)[:, None]
+
+    def _is_dual(self, root: Tensor) -> bool:
+        """Whether there are fewer examples than features that take part."""
+        return len(self._features) <= int(root.count_nonzero())
+
+    def _gram(self, block: int) -> Tensor:
+        """XXᵀ of a block whose features are divided by `scale`."""
+        if block not in self._grams:
+            gram, whole = self.mean.new_zeros(2 * (len(self._features),)), self._slices[block]
+            for start in range(whole.start, whole.stop, _BLOCK):
+                own = slice(start, min(start + _BLOCK, whole.stop))
+                rows = _standard(self._features, self.mean, self.scale, own)
+                gram.addmm_(rows, rows.T)
+            self._grams[block] = gram
+        return self._grams[block]
 
 
 def _dual(gram: Tensor, targets: Tensor) -> _Spectrum:
