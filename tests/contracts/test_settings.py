@@ -1329,7 +1329,7 @@ MODELS = [
     Subject(
         models.NeighbourhoodBank.Config,
         {"num_waves": 20},
-        {"hops": (0, 1), "num_waves": (30,)},
+        {"hops": (0, 1), "num_waves": (30,), "num_colours": (0, 1)},
         neighbourhood_bank,
         make=lambda **settings: models.NeighbourhoodBank.Config(**settings).build(GRAPH_READING, 3),
     ),

@@ -19,7 +19,8 @@ class GraphBatch(NamedTuple):
     `features (B, N, F)` are finite numbers where a node exists. `edge_index (B, 2, E)` int64 are sources over targets,
     counted within each graph; -1 is no edge. `pos (B, N, s)` are positions. `mask (B, N)` is True where a node exists;
     None: everywhere. `edge_weights (B, E)` >= 0, `edge_features (B, E, c)` and `weights (B, N)` >= 0, the mass of each
-    node, are None where there are none.
+    node, are None where there are none. `kinds (B, N)` and `edge_kinds (B, E)`, int64, are equal for what is alike, for
+    models that count kinds; None: all are.
     """
 
     features: Tensor
@@ -29,6 +30,8 @@ class GraphBatch(NamedTuple):
     edge_weights: Tensor | None = None
     edge_features: Tensor | None = None
     weights: Tensor | None = None
+    kinds: Tensor | None = None
+    edge_kinds: Tensor | None = None
 
 
 @final
@@ -90,7 +93,7 @@ class Graph(Encoder):
         """
         if not isinstance(inputs, GraphBatch):
             raise TypeError(f"encoders.Graph: expected a GraphBatch; got {type(inputs).__name__}, which has no edges")
-        values, edge_index, pos, mask, edge_weights, edge_features, weights = inputs
+        values, edge_index, pos, mask, edge_weights, edge_features, weights, *_ = inputs
         if values.ndim != 3 or values.shape[2] != self.features or not values.dtype.is_floating_point:
             raise ValueError(
                 f"encoders.Graph: expected float features of shape (batch, nodes, {self.features}); got "

@@ -1,6 +1,7 @@
 """The bank of neighbourhoods: its features node by node, by their definition, and what they do not read."""
 
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from fredholm.domains import Graph
 from fredholm.encoders import GraphBatch
 from fredholm.models import FeatureBlock, GraphReading, NeighbourhoodBank, RidgeHead
 from fredholm.models.fitted.neighbourhood_bank import CHOSEN_BY, SCALES, _drawn
+from fredholm.models.fitted.ridge_head import SHARES
 from fredholm.tasks.targets import ClassTarget
 from tests.refusals import refused
 
@@ -25,7 +27,7 @@ def bank(reading: GraphReading = READING, **settings: Any) -> NeighbourhoodBank:
 
 
 def batch(size: int = 5, nodes: int = 6, edges: int = 9) -> GraphBatch:
-    """Graphs of 1 to `nodes` nodes, all that a graph may have in them; node 0 of each has no edge that ends there."""
+    """Graphs of 1 to `nodes` nodes, all that they may have in them; node 0 of each has no edge that ends there."""
     counts = torch.arange(size) % nodes + 1
     ends = torch.full((size, 2, edges), -1)
     for i, count in enumerate(counts.tolist()):
@@ -43,6 +45,8 @@ def batch(size: int = 5, nodes: int = 6, edges: int = 9) -> GraphBatch:
         torch.rand(size, edges),
         torch.randn(size, edges, 2),
         weights * mask / (weights * mask).sum(1, keepdim=True),
+        torch.randint(2, (size, nodes)),
+        torch.randint(2, (size, edges)),
     )
 
 
@@ -52,7 +56,7 @@ def some(graphs: GraphBatch, which: slice) -> GraphBatch:
 
 
 def by_loop(built: NeighbourhoodBank, graphs: GraphBatch) -> Tensor:
-    """The features, from the legend alone, in float64."""
+    """The waves, from the legend alone, in float64."""
     rows = []
     assert graphs.mask is not None
     assert graphs.edge_weights is not None
@@ -94,12 +98,21 @@ def by_loop(built: NeighbourhoodBank, graphs: GraphBatch) -> Tensor:
 @pytest.mark.parametrize("hops", [0, 1, 3])
 @pytest.mark.parametrize("scale", [0.5, 4.0])
 def test_features_are_means_and_deviations_of_waves_over_neighbourhoods(hops: int, scale: float) -> None:
-    built, graphs = bank(hops=hops), batch()
+    built, graphs = bank(hops=hops, num_colours=50), batch()
     built.scale.fill_(scale)
     expected = by_loop(built, graphs)
-    torch.testing.assert_close(built.features(graphs).double(), expected, rtol=1e-4, atol=2e-5)
+    built.fit([(graphs, torch.tensor([0, 1, 0, 1, 1]))], CLASSES)
+    built.scale.fill_(scale)
+    waves, colours = built.features(graphs).split([600, 50], 1)
+    torch.testing.assert_close(waves.double(), expected, rtol=1e-4, atol=2e-5)
     assert not expected[0, 300:].abs().max() > 1e-6  # a single node does not vary
-    assert not built.features(graphs)[0, 300:].any()
+    assert not waves[0, 300:].any()
+    u, domain = built._signal(graphs)
+    assert built.colours is not None
+    assert torch.equal(colours, built.colours(graphs, domain, u.dtype))
+    nodes = torch.arange(5) + 1.0
+    if hops < 3:  # else there are more colours than 50
+        torch.testing.assert_close(colours.square().sum(1), (hops + 1) * nodes)
 
 
 def test_edges_and_nodes_that_weigh_nothing_and_padding_change_nothing() -> None:
@@ -119,7 +132,7 @@ def test_edges_and_nodes_that_weigh_nothing_and_padding_change_nothing() -> None
 
 def test_without_masks_weights_and_edges() -> None:
     plain = GraphReading(features=3, pos_dim=1)
-    built, u = bank(plain), torch.randn(2, 4, 3)
+    built, u = bank(plain, num_colours=0), torch.randn(2, 4, 3)
     none = torch.zeros(2, 2, 0, dtype=torch.int64)
     found = built.features(GraphBatch(u, none, torch.zeros(2, 4, 1)))
     told = GraphBatch(u, none, torch.zeros(2, 4, 1), weights=torch.full((2, 4), 0.25))
@@ -132,7 +145,7 @@ def test_without_masks_weights_and_edges() -> None:
 def test_the_inner_product_of_means_is_that_of_gaussians() -> None:
     built, graphs = bank(num_waves=40_000, hops=0), batch(2)
     built.scale.fill_(1.5)
-    mean = built.features(graphs)[:, :40_000]
+    mean = built.features(graphs)[:, :40_000]  # colours are last
     zs = []
     for i in range(2):
         one = some(graphs, slice(i, i + 1))
@@ -145,25 +158,41 @@ def test_the_inner_product_of_means_is_that_of_gaussians() -> None:
     torch.testing.assert_close(2 / 40_000 * mean[0] @ mean[1], expected, rtol=0, atol=0.02)
 
 
-def test_the_fit_is_that_of_the_scale_with_the_smallest_errors() -> None:
+@pytest.mark.parametrize("num_colours", [0, 60])
+def test_the_fit_is_that_of_the_scale_and_shares_with_the_smallest_errors(num_colours: int) -> None:
     graphs = batch(30)
-    labels = (graphs.features[:, 0, 0] > 0).long()
-    built = bank(num_waves=50)
+    assert graphs.kinds is not None
+    labels = (graphs.features[:, 0, 0] + 2 * graphs.kinds[:, 0] > 1).long()
+    built = bank(num_waves=50, num_colours=num_colours)
     parts = [(some(graphs, slice(k, None, 2)), labels[k::2]) for k in (0, 1)]
     built.fit(parts, CLASSES)
     order = torch.cat([torch.arange(30)[k::2] for k in (0, 1)])
     best = None
     for scale in SCALES:
-        other = bank(num_waves=50)
+        other = bank(num_waves=50, num_colours=0)
         other.scale.fill_(scale)
+        waves = other.features(graphs)[order]
         head = RidgeHead(100, 2, further=[FeatureBlock(50)])
-        head.fit(other.features(graphs)[order], labels[order], CLASSES)
+        head.fit(waves, labels[order], CLASSES)
         if best is None or head.error < best[1].error:
-            best = scale, head
+            best = scale, head, waves
     assert best is not None
-    assert float(built.scale) == best[0]
-    torch.testing.assert_close(built.head.weight, best[1].weight)
-    assert float(built.head.error) == pytest.approx(float(best[1].error))
+    scale, head, waves = best
+    assert float(built.scale) == scale
+    if built.colours is not None:
+        u, domain = built._signal(graphs)
+        both = torch.cat([waves, built.colours(graphs, domain, u.dtype)[order]], 1)
+        share, heads = float(head.shares[1]), []
+        for last in SHARES:
+            further = [FeatureBlock(50), FeatureBlock(num_colours, standardised=False)]
+            heads.append(RidgeHead(100 + num_colours, 2, further=further))
+            shares = ((1 - last) * (1 - share), (1 - last) * share, last)
+            heads[-1].fit(both, labels[order], CLASSES, shares=[shares])
+        head = min(heads, key=lambda each: float(each.error))
+        assert 0 < float(head.shares[2]) < 1
+    torch.testing.assert_close(built.head.weight, head.weight)
+    torch.testing.assert_close(built.head.shares, head.shares)
+    assert float(built.head.error) == pytest.approx(float(head.error))
 
 
 def test_the_scale_is_chosen_by_some_of_many_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,7 +213,7 @@ def test_the_scale_is_chosen_by_some_of_many_graphs(monkeypatch: pytest.MonkeyPa
     bank(num_waves=20).fit(
         [(some(graphs, slice(20)), labels[:20]), (some(graphs, slice(20, 25)), labels[20:])], CLASSES
     )
-    assert seen == [10] * len(SCALES) + [25]
+    assert seen == [10] * len(SCALES) + [10, 25]
     seen.clear()
     has_groups = True
     bank(num_waves=20).fit([(graphs, labels)], CLASSES, groups=torch.arange(25) // 2)
@@ -192,7 +221,7 @@ def test_the_scale_is_chosen_by_some_of_many_graphs(monkeypatch: pytest.MonkeyPa
     assert seen[-1] == 25
     seen.clear()
     bank(num_waves=20).fit([(graphs, labels)], CLASSES, groups=(torch.arange(25) > 2).long())
-    assert seen == [25] * (len(SCALES) + 1)  # two groups are needed, however large
+    assert seen == [25] * (len(SCALES) + 2)  # two groups are needed, however large
 
 
 def test_graphs_that_the_scale_is_chosen_by_are_drawn_whatever_their_order() -> None:
@@ -223,6 +252,48 @@ def test_cycles_and_paths_are_told_apart_by_nothing_but_their_edges() -> None:
     assert torch.equal(built(some(graphs, slice(40, None))).argmax(1), labels[40:])
 
 
+def bonds(count: int) -> tuple[GraphBatch, Tensor]:
+    """A node between two others of two kinds: which of them is joined by which of two edges, one time in five wrong.
+
+    Means along edges are the same either way, of nodes and of edges.
+    """
+    labels = torch.arange(count) % 2
+    turned = torch.where(torch.rand(count) < 0.2, 1 - labels, labels)
+    ends = torch.tensor([[1, 2, 0, 0], [0, 0, 1, 2]]).expand(count, -1, -1)
+    kinds = torch.tensor([0, 1, 2]).expand(count, -1)
+    edge_kinds = torch.stack([turned, 1 - turned, turned, 1 - turned], 1)
+    u = torch.nn.functional.one_hot(kinds, 3).float()
+    u = u + 0.1 * torch.randn_like(u)
+    return GraphBatch(u, ends, torch.zeros(count, 3, 1), kinds=kinds, edge_kinds=edge_kinds), labels
+
+
+def test_colours_know_which_neighbour_is_joined_by_which_edge() -> None:
+    graphs, labels = bonds(300)
+    tested, truth = bonds(200)
+    reached = []
+    for num_colours in (0, 50):
+        built = bank(GraphReading(features=3, pos_dim=1), num_waves=64, num_colours=num_colours)
+        built.fit([(graphs, labels)], CLASSES)
+        reached.append(float((built(tested).argmax(1) == truth).float().mean()))
+    assert reached[0] < 0.6
+    assert reached[1] > 0.72
+    assert built.head.shares[2] > 0.4
+
+
+def test_a_saved_bank_knows_its_colours(tmp_path: Path) -> None:
+    graphs, labels = bonds(60)
+    built = bank(GraphReading(features=3, pos_dim=1), num_waves=64, num_colours=50)
+    built.fit([(graphs, labels)], CLASSES)
+    torch.save(built.state_dict(), tmp_path / "bank.pt")
+    other = bank(GraphReading(features=3, pos_dim=1), num_waves=64, num_colours=50)
+    assert not torch.equal(other(graphs), built(graphs))
+    other.load_state_dict(torch.load(tmp_path / "bank.pt", weights_only=True))
+    assert torch.equal(other(graphs), built(graphs))
+    assert built.colours is not None
+    assert torch.equal(built.double().colours.known, other.colours.known)  # pyright: ignore[reportOptionalMemberAccess]
+    torch.testing.assert_close(built(graphs).float(), other(graphs), rtol=1e-4, atol=1e-5)
+
+
 def test_gradients_reach_the_features_of_nodes() -> None:
     built, graphs = bank(num_waves=40), batch()
     built.fit([(graphs, torch.tensor([0, 1, 0, 1, 1]))], CLASSES)
@@ -238,6 +309,7 @@ def test_gradients_reach_the_features_of_nodes() -> None:
 
 def test_autocast_rounds_no_phase() -> None:
     built, graphs = bank(), batch()
+    built.fit([(graphs, torch.tensor([0, 1, 0, 1, 1]))], CLASSES)
     built.scale.fill_(8.0)
     with torch.autocast("cpu", torch.bfloat16):
         found = built.features(graphs)
@@ -268,7 +340,7 @@ def test_what_is_refused() -> None:
         bank()(graphs._replace(features=3e38 * torch.ones(5, 6, 3)))
     with refused(ValueError, "encoders.Graph", "2 features of an edge; got 0"):
         bank()(graphs._replace(edge_features=None))
-    for settings in ({"hops": -1}, {"num_waves": 0}):
+    for settings in ({"hops": -1}, {"num_waves": 0}, {"num_colours": -1}):
         with refused(ValueError, "models.NeighbourhoodBank", *settings):
             NeighbourhoodBank.Config(**settings)
     small: Any = {"features": 1, "pos_dim": 1}

@@ -227,7 +227,10 @@ def test_a_run_predicts_without_its_data(tmp_path: Path) -> None:
 
 def test_facts_and_config_travel_as_json(tmp_path: Path) -> None:
     built = task(tmp_path / "rings", num_folds=4, fold=2)
+    of_bank = task(tmp_path / "rings", model=BANK)
+    assert of_bank.facts.preparation.kinds is not None
     for value, kinds in (
+        (of_bank.facts, (GraphLearning.Facts, *TARGETS)),
         (built.facts, (GraphLearning.Facts, *TARGETS)),
         (built.config, (GraphLearning.Config, *GraphLearning.parts)),
     ):
@@ -310,6 +313,46 @@ def test_a_bank_is_computed_at_once_from_all_that_is_not_tested(tmp_path: Path) 
     assert isinstance(run.model("best"), NeighbourhoodBank)
     rows = run.predict([Path(built.config.data)])
     assert {(row["graph"], row["class"]) for row in rows[:2]} == {("g0", "ring"), ("g1", "line")}
+
+
+def nitro(folder: Path, count: int = 80, *, odd: bool = False) -> Path:
+    """Chains whose third atom is joined to one oxygen by a double bond and to sulphur by a single one, or inversely.
+
+    Where odd, another atom stands in the place of the first.
+    """
+    tables = {"nodes": "graph,id,n,o,s,c", "edges": "graph,source,target,double", "graphs": "graph,label"}
+    atoms = {"N": "1,0,0,0", "O": "0,1,0,0", "S": "0,0,1,0", "C": "0,0,0,1", "X": "0,0,0,7"}
+    for i in range(count):
+        size = 1 + i % 5
+        chain = (["X"] if odd else ["C"]) + ["C"] * (size - 1) + ["N", "O", "S"]
+        joined = [(k, k + 1, 0) for k in range(size)] + [(size, size + 1, i // 5 % 2), (size, size + 2, 1 - i // 5 % 2)]
+        tables["nodes"] += "".join(f"\ng{i},{k},{atoms[atom]}" for k, atom in enumerate(chain))
+        both = [*joined, *((target, source, double) for source, target, double in joined)]
+        tables["edges"] += "".join(f"\ng{i},{source},{target},{double}" for source, target, double in both)
+        tables["graphs"] += f"\ng{i},{'ab'[i // 5 % 2]}"
+    return write_several(folder, **{name: text + "\n" for name, text in tables.items()})
+
+
+def test_a_bank_is_told_which_atoms_are_alike(tmp_path: Path) -> None:
+    bank = NeighbourhoodBank.Config(num_waves=8, hops=2)
+    data = nitro(tmp_path / "data")
+    inputs = GraphInputs(num_walks=0)
+    config = Run.Config(
+        task=GraphLearning.Config(data=str(data), model=bank, inputs=inputs),
+        training=TrainingConfig(epochs=0, tensorboard=False),
+    )
+    assert train(config, tmp_path / "run").metrics["accuracy"] == 1.0
+    run = Run(tmp_path / "run")
+    assert isinstance(run.task, GraphLearning)
+    assert run.task.facts.preparation.kinds is not None
+    assert run.task.facts.preparation.kinds.features == ("n", "o", "s", "c")
+    assert run.task.facts.preparation.kinds.edge_features == ("double",)
+    rows = run.predict([data])
+    assert [row["class"] for row in rows] == ["ab"[i // 5 % 2] for i in range(80)]
+    strange = run.predict([nitro(tmp_path / "odd", 10, odd=True)])  # an atom that is not known
+    assert [row["graph"] for row in strange] == [f"g{i}" for i in range(10)]
+    network = task(tmp_path / "rings")
+    assert network.facts.preparation.kinds is None
 
 
 def test_a_bank_leaves_groups_out_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -66,6 +66,18 @@ def test_some_edges() -> None:
     assert light.edge_weights.tolist() == [1, 1, 2, 2]
 
 
+def test_kinds_go_with_their_nodes_and_edges() -> None:
+    graphs = replace(three(), kinds=torch.arange(6), edge_kinds=torch.arange(8))
+    part = graphs.select(torch.tensor([1, 0]))
+    assert part.kinds is not None
+    assert part.edge_kinds is not None
+    assert part.kinds.tolist() == [2, 3, 4, 0, 1]
+    assert part.edge_kinds.tolist() == [2, 3, 4, 5, 6, 7, 0, 1]
+    light = graphs.with_edges(torch.arange(8) % 2 == 0)
+    assert light.edge_kinds is not None
+    assert light.edge_kinds.tolist() == [0, 2, 4, 6]
+
+
 def test_what_is_trained_on_has_answers() -> None:
     with refused(ValueError, "the graphs of the training set have no labels and no targets"):
         three().check_split("training")
@@ -77,6 +89,8 @@ def test_what_is_trained_on_has_answers() -> None:
     ("changed", "told"),
     [
         ({"edge_weights": torch.ones(3)}, "edge_weights has shape (3,); expected (8,)"),
+        ({"kinds": torch.zeros(3)}, "kinds has shape (3,); expected (6,)"),
+        ({"edge_kinds": torch.zeros(3)}, "edge_kinds has shape (3,); expected (8,)"),
         ({"node_offsets": torch.zeros(3)}, "node_offsets has shape (3,); expected (4,)"),
         ({"feature_names": ("a", "b")}, "features has shape (6, 1); expected (6, 2)"),
         ({"marks": SplitMarks(given=torch.zeros(3))}, "there are 3 splits of 6 examples; expected one each"),

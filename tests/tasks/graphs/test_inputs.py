@@ -8,7 +8,7 @@ import torch
 
 from fredholm.tasks.graphs import GraphSet, open_graphs
 from fredholm.tasks.graphs.batches import batch_of, graphs_in
-from fredholm.tasks.graphs.inputs import GraphInputs, walks_back
+from fredholm.tasks.graphs.inputs import GraphInputs, Kinds, walks_back
 from fredholm.tasks.graphs.listed import Listed
 from tests.refusals import refused
 from tests.tasks.graphs.build import listed, write_csv, write_several, write_tu
@@ -163,6 +163,80 @@ def test_a_batch_is_padded(tmp_path: Path) -> None:
     assert batch["features"][1, 2].tolist() == [0] * prepared.features.shape[1]
     assert "mask" not in batch_of(prepared.select(torch.tensor([1])))
     assert graphs_in(batch).weights is None
+
+
+def of_features(features: torch.Tensor, edge_features: torch.Tensor | None = None) -> GraphSet:
+    """A line of nodes with these features, and edges with those."""
+    n = len(features)
+    graph = listed([(i, i + 1) for i in range(n - 1)], n)
+    if edge_features is not None:
+        graph = replace(graph, edge_features=edge_features, edge_feature_names=("bond",))
+    return replace(graph, features=features, feature_names=tuple(f"f{c}" for c in range(features.shape[1])))
+
+
+def test_kinds_are_of_all_features_of_marks_or_of_none() -> None:
+    atom, charge = torch.arange(100) % 4, (torch.arange(100) % 2).float()
+    marks = torch.nn.functional.one_hot(atom, 4).float()
+    place = torch.randn(100, 1)
+    for features, told in (
+        (atom[:, None].float(), ("f0",)),
+        (torch.cat([marks, charge[:, None] - 0.5], 1), ("f0", "f1", "f2", "f3", "f4")),
+        (torch.cat([place, marks], 1), ("f1", "f2", "f3", "f4")),  # places tell all nodes apart
+        (place, ()),
+        ((torch.rand(100, 20) < 0.5).float(), ()),  # so do many words
+        ((torch.arange(100.0) % 10)[:, None], ("f0",)),
+        ((torch.arange(100.0) % 11)[:, None], ()),  # more than the root of 100
+        (torch.zeros(100, 0), ()),
+    ):
+        kinds = Kinds.of(of_features(features))
+        assert kinds == Kinds(features=told, edge_features=())
+        found = kinds.tell(of_features(features)).kinds
+        assert found is not None
+        rows = features[:, [int(name[1:]) for name in told]]
+        assert torch.equal(found[:, None] == found, (rows[:, None] == rows).all(2))
+    bonds = (torch.arange(198) % 3).float()[:, None]
+    for values, told in ((bonds, ("bond",)), (torch.randn(198, 1), ())):
+        graph = of_features(place, values)
+        kinds = Kinds.of(graph)
+        assert kinds == Kinds(features=(), edge_features=told)
+        found = kinds.tell(graph).edge_kinds
+        assert found is not None
+        assert len(found.unique()) == (3 if told else 1)
+    assert kinds.tell(of_features(place)).edge_kinds is None
+
+
+def test_kinds_are_of_features_as_they_are_given() -> None:
+    graph = of_features(torch.tensor([[1.0], [2], [4], [2]] * 5))
+    inputs = GraphInputs(sizes=True, positions="none")
+    silent, telling = inputs.learn(graph), inputs.learn(graph, tells_kinds=True)
+    assert inputs.prepare(graph, silent).kinds is None
+    assert "kinds" not in batch_of(inputs.prepare(graph, silent))
+    assert replace(telling, kinds=None) == silent
+    found = inputs.prepare(graph, telling)
+    assert found.kinds is not None
+    assert len(found.kinds.unique()) == 3  # degrees, walks and sizes tell more apart
+    assert len(found.features.unique(dim=0)) > 3
+    other = of_features(torch.tensor([[4.0], [3]]))
+    kinds = inputs.prepare(other, telling).kinds  # standardised by the training graphs, and kinds by none
+    assert kinds is not None
+    assert kinds[0] == found.kinds[2]
+    assert kinds[1] not in found.kinds
+
+
+def test_a_batch_knows_kinds() -> None:
+    graph = open_two()
+    graph = replace(graph, edge_features=torch.arange(12.0)[:, None] // 4, edge_feature_names=("bond",))
+    inputs = GraphInputs(positions="none")
+    prepared = inputs.prepare(graph, inputs.learn(graph, tells_kinds=True))
+    batch = graphs_in(batch_of(prepared))
+    assert prepared.kinds is not None
+    assert prepared.edge_kinds is not None
+    assert batch.kinds is not None
+    assert batch.edge_kinds is not None
+    assert torch.equal(batch.kinds, prepared.kinds.view(2, 4))
+    assert torch.equal(batch.edge_kinds[0, :4], prepared.edge_kinds[:4])
+    assert torch.equal(batch.edge_kinds[1], prepared.edge_kinds[4:])
+    assert len(prepared.edge_kinds.unique()) == 3
 
 
 def open_two() -> GraphSet:

@@ -1,21 +1,27 @@
-"""How the neighbourhoods of a graph's nodes are distributed, by random waves, and a linear head in closed form.
+"""How the neighbourhoods of a graph's nodes are distributed, by waves and colours, and a linear head in closed form.
 
 Legend
     h_v (F,)     features of node v              a_wv > 0   weight of the edge from w to v, times the mass of w
     e_wv (c,)    features of the edge            H          `hops`
     μ            the measure of the nodes, of mass 1 in each graph
-    τ            the scale; in SCALES, with s that of the smallest left-out errors of the head
+    τ            the scale; in SCALES, that of the smallest left-out errors of the head
 
     (A f)(v) = Σ_w a_wv f(w) / Σ_w a_wv, 0 where no edge ends at v; of features of edges likewise
     u = [h, A e]        z_v = [u, A u, ..., A^H u](v)  in R^M
     waves       ψ_k(z) = cos(τ w_k·z / √M + β_k),   w_k ~ N(0, I),  β_k even in [0, 2π)
-    features    m_k = ∫ ψ_k(z_v) dμ(v)  and  s_k = (∫ (ψ_k(z_v) - m_k)² dμ(v))^½, two blocks;   logits from `RidgeHead`
+    features    m_k = ∫ ψ_k(z_v) dμ(v),  s_k = (∫ (ψ_k(z_v) - m_k)² dμ(v))^½,  and the roots of the counts of colours of
+                depth up to H (`weisfeiler_lehman.py`), three blocks;   logits from `RidgeHead`
 
 2/K Σ_k m_k m'_k tends to ∫∫ exp(-τ² |z_v - z'_w|² / 2M) dμ(v) dμ'(w), so that a linear function of all m is any smooth
 functional of the distribution of neighbourhoods: a kernel mean (Smola et al., A Hilbert space embedding for
 distributions, 2007) by random features (Rahimi and Recht, 2007). What is averaged along the edges, and learns nothing,
 are the features of Wu et al. (arXiv 1902.07153). Deviations: theirs A is symmetric and counts the node itself, and only
-A^H u is read; s_k, the shares of both blocks, and τ from left-out errors are this library's.
+A^H u is read; s_k, the shares of blocks, and τ from left-out errors are this library's.
+
+Averages along edges forget which neighbour came along which edge. Where nodes are of few kinds, a colour of Weisfeiler
+and Lehman is the indicator of one exact neighbourhood, and its count an integral as m_k is. Counts are not divided by
+their deviations, as colours of few graphs would have all the weight. τ and the share of s are chosen without colours,
+then the share of these.
 """
 
 import dataclasses
@@ -31,13 +37,14 @@ from fredholm.domains import Graph
 from fredholm.encoders.graph import Graph as GraphEncoder
 from fredholm.encoders.graph import GraphBatch
 from fredholm.models.fitted.fitted_model import FittedModel
-from fredholm.models.fitted.ridge_head import FeatureBlock, Regressand, RidgeHead
+from fredholm.models.fitted.ridge_head import SHARES, FeatureBlock, Regressand, RidgeHead, shares_of
+from fredholm.models.fitted.weisfeiler_lehman import ColourCounts
 from fredholm.models.graphs.graph_model import GraphModelConfig, GraphReading
 
 SCALES = (0.5, 1.0, 2.0, 4.0, 8.0)
 """Values of τ that are tried."""
 CHOSEN_BY = 1000
-"""Graphs by which τ and the head's s are chosen, at most."""
+"""Graphs by which τ and the head's shares are chosen, at most."""
 
 _WAVES_AT_ONCE = 256
 _NOTHING = 1e-10
@@ -46,14 +53,14 @@ _NOTHING = 1e-10
 
 @final
 class NeighbourhoodBank(FittedModel[GraphBatch]):
-    """Means and deviations of random waves of what lies around each node, and a ridge regression on them.
+    """Random waves of what lies around each node, counts of what exactly does, and a ridge regression on them.
 
-    Takes graphs of any size, with features and weights of nodes and of edges. Positions are not read.
+    Takes graphs of any size, with features, kinds and weights of nodes and of edges. Positions are not read.
 
     Args:
         reading: how graphs reach it.
         num_outputs: such as classes.
-        config: how many waves of how much.
+        config: how many waves and colours of how much.
 
     Attributes:
         scale: τ of the last fit, a scalar; 1 before one.
@@ -66,7 +73,7 @@ class NeighbourhoodBank(FittedModel[GraphBatch]):
     @final
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Config(GraphModelConfig):
-        """How many waves, and of how much."""
+        """How many waves and colours, and of how much."""
 
         learns_by_steps: ClassVar[bool] = False
 
@@ -74,9 +81,11 @@ class NeighbourhoodBank(FittedModel[GraphBatch]):
         """How many edges a neighbourhood reaches; 0: a node itself."""
         num_waves: int = 2048
         """Each gives two features."""
+        num_colours: int = 2048
+        """Exact neighbourhoods that are counted, at most: those in the most training graphs."""
 
         def __post_init__(self) -> None:
-            for name, least in (("hops", 0), ("num_waves", 1)):
+            for name, least in (("hops", 0), ("num_waves", 1), ("num_colours", 0)):
                 check_count("models.NeighbourhoodBank", name, getattr(self, name), least)
 
         def check(self) -> None:
@@ -94,7 +103,11 @@ class NeighbourhoodBank(FittedModel[GraphBatch]):
         self.register_buffer("directions", torch.randn(size, config.num_waves))
         self.register_buffer("phases", 2 * math.pi * torch.rand(config.num_waves))
         self.register_buffer("scale", torch.ones(()))
-        self.head = RidgeHead(2 * config.num_waves, num_outputs, further=[FeatureBlock(config.num_waves)])
+        further = [FeatureBlock(config.num_waves)]
+        self.colours = ColourCounts(config.num_colours, config.hops) if config.num_colours else None
+        if config.num_colours:
+            further.append(FeatureBlock(config.num_colours, standardised=False))
+        self.head = RidgeHead(2 * config.num_waves + config.num_colours, num_outputs, further=further)
 
     def forward(self, inputs: GraphBatch) -> Tensor:
         """One batch to outputs `(B, num_outputs)`, all equal before a fit.
@@ -112,10 +125,12 @@ class NeighbourhoodBank(FittedModel[GraphBatch]):
         *,
         groups: Tensor | None = None,
     ) -> None:
-        """Chooses τ and s by some of the training graphs, and fits the head to all; see `FittedModel.fit`."""
+        """Chooses colours, by some of the graphs τ and shares, and fits the head to all; see `FittedModel.fit`."""
         targets = torch.cat([targets for _, targets in batches]) if batches else torch.zeros(0)
         if not len(targets):
             raise ValueError("models.NeighbourhoodBank: there is no graph to fit to")
+        if self.colours is not None:
+            self.colours.choose((batch, self._signal(batch)[1]) for batch, _ in batches)
         some = _drawn(len(targets), groups).to(targets.device)
         batch_sizes = [len(targets) for _, targets in batches]
         chosen = [
@@ -123,50 +138,68 @@ class NeighbourhoodBank(FittedModel[GraphBatch]):
             for (batch, _), own in zip(batches, some.split(batch_sizes), strict=True)
             if bool(own.any())
         ]
-        known = None if groups is None else groups[some]
-        best = math.inf, 1.0, (1.0, 0.0)
+        known, colourless = None if groups is None else groups[some], (0.0,) * (len(self.head.blocks) - 2)
+        best: tuple[float, float, Tensor, list[float]] | None = None
         for scale in SCALES:
             self.scale.fill_(scale)
             found = torch.cat([self.features(batch) for batch in chosen])
-            self.head.fit(found, targets[some], regressand, groups=known)
-            best = min(best, (float(self.head.error), scale, tuple(self.head.shares.tolist())))
-        _, scale, shares = best
+            tried = [(*shares, *colourless) for shares in shares_of(2)]
+            self.head.fit(found, targets[some], regressand, groups=known, shares=tried)
+            if best is None or float(self.head.error) < best[0]:
+                best = float(self.head.error), scale, found, self.head.shares.tolist()
+        assert best is not None
+        _, scale, found, shares = best
+        if self.colours is not None:
+            tried = [(*((1 - share) * of_waves for of_waves in shares[:2]), share) for share in SHARES]
+            self.head.fit(found, targets[some], regressand, groups=known, shares=tried)
+            shares = self.head.shares.tolist()
         self.scale.fill_(scale)
         found = torch.cat([self.features(batch) for batch, _ in batches])
-        self.head.fit(found, targets, regressand, groups=groups, shares=[shares])
+        self.head.fit(found, targets, regressand, groups=groups, shares=[tuple(shares)])
 
     def features(self, inputs: GraphBatch) -> Tensor:
-        """What the head reads, `(B, 2 num_waves)`: m, then s."""
+        """What the head reads, `(B, 2 num_waves + num_colours)`: m, s, and the roots of counts."""
+        u, domain = self._signal(inputs)
+        with torch.autocast(u.device.type, enabled=False):
+            found = self._waves(u.to(self.directions.dtype), domain)
+            if self.colours is None:
+                return found
+            return torch.cat([found, self.colours(inputs, domain, found.dtype)], 1)
+
+    def _signal(self, inputs: GraphBatch) -> tuple[Tensor, Graph]:
+        """Features of nodes, and their domain."""
         u, domain = self.encoder(inputs)
         assert isinstance(domain, Graph)
-        batch = len(u)
-        with torch.autocast(u.device.type, enabled=False):
-            z = self._neighbourhoods(u.to(self.directions.dtype), domain)
-            weights = domain.weights.to(z.dtype).expand(u.shape[:2]).flatten()
-            counts = weights > 0  # a node without mass, such as padding, has no part in any integral
-            weights, z = weights[counts], z[counts]
-            owner = torch.arange(batch, device=z.device).repeat_interleave(u.shape[1])[counts]
+        return u, domain
 
-            def integral(values: Tensor) -> Tensor:
-                start = values.new_zeros(batch, values.shape[1])
-                return start.index_add(0, owner, weights[:, None] * values)
+    def _waves(self, u: Tensor, domain: Graph) -> Tensor:
+        """m, then s, `(B, 2 num_waves)`, of features `(B, N, F)`."""
+        batch, z = len(u), self._neighbourhoods(u, domain)
+        weights = domain.weights.to(z.dtype).expand(u.shape[:2]).flatten()
+        counts = weights > 0  # a node without mass, such as padding, has no part in any integral
+        weights, z = weights[counts], z[counts]
+        owner = torch.arange(batch, device=z.device).repeat_interleave(u.shape[1])[counts]
 
-            mass = integral(torch.ones_like(weights)[:, None])
-            means, deviations = list[Tensor](), list[Tensor]()
-            for at in torch.arange(self.config.num_waves, device=z.device).split(_WAVES_AT_ONCE):
-                angles = self.scale / math.sqrt(z.shape[1]) * (z @ self.directions[:, at]) + self.phases[at]
-                if not bool(angles.isfinite().all()):
-                    raise ValueError(
-                        "models.NeighbourhoodBank: features are too large for float32; scale them, or look for gross "
-                        "errors among them"
-                    )
-                waves = angles.cos()
-                means.append(integral(waves) / mass)
-                variance = integral((waves - means[-1][owner]).square()) / mass
-                varies = variance > _NOTHING
-                # the root of 0 has no gradient
-                deviations.append(torch.where(varies, torch.where(varies, variance, 1.0).sqrt(), 0.0))
-            return torch.cat([*means, *deviations], 1)
+        def integral(values: Tensor) -> Tensor:
+            start = values.new_zeros(batch, values.shape[1])
+            return start.index_add(0, owner, weights[:, None] * values)
+
+        mass = integral(torch.ones_like(weights)[:, None])
+        means, deviations = list[Tensor](), list[Tensor]()
+        for at in torch.arange(self.config.num_waves, device=z.device).split(_WAVES_AT_ONCE):
+            angles = self.scale / math.sqrt(z.shape[1]) * (z @ self.directions[:, at]) + self.phases[at]
+            if not bool(angles.isfinite().all()):
+                raise ValueError(
+                    "models.NeighbourhoodBank: features are too large for float32; scale them, or look for gross "
+                    "errors among them"
+                )
+            waves = angles.cos()
+            means.append(integral(waves) / mass)
+            variance = integral((waves - means[-1][owner]).square()) / mass
+            varies = variance > _NOTHING
+            # the root of 0 has no gradient
+            deviations.append(torch.where(varies, torch.where(varies, variance, 1.0).sqrt(), 0.0))
+        return torch.cat([*means, *deviations], 1)
 
     def _neighbourhoods(self, u: Tensor, domain: Graph) -> Tensor:
         """z of all nodes of a batch `(B, N, F)` of features, `(B N, M)`."""
@@ -187,7 +220,7 @@ class NeighbourhoodBank(FittedModel[GraphBatch]):
 
 
 def _drawn(count: int, groups: Tensor | None) -> Tensor:
-    """Which of the training graphs τ and s are chosen by, bool `(count,)`: of many, a draw of whole groups.
+    """Which of the training graphs τ and shares are chosen by, bool `(count,)`: of many, a draw of whole groups.
 
     The draw is always the same, and knows nothing of the order that graphs or their labels come in.
     """

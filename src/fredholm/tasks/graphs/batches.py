@@ -26,6 +26,8 @@ def batch_of(graphs: GraphSet) -> Batch:
         ("edge_weights", graphs.edge_weights, edges, num_edges),
         ("edge_features", graphs.edge_features, edges, num_edges),
         ("weights", graphs.weights, nodes, size),
+        ("kinds", graphs.kinds, nodes, size),
+        ("edge_kinds", graphs.edge_kinds, edges, num_edges),
     ):
         if values is not None:
             batch[name] = _laid(values, at, len(graphs), length)

@@ -231,7 +231,7 @@ class GraphLearning(TargetTask[GraphSet], DividedTask[GraphSet]):
         train = self._graphs.select(self._split.train)
         assert train.answers is not None
         return GraphLearning.Facts(
-            preparation=self.config.inputs_read.learn(train),
+            preparation=self.config.inputs_read.learn(train, tells_kinds=not self.learns_by_steps),
             target=train.answers.learn(self.config.wish, self.config.data),
         )
 

@@ -30,6 +30,7 @@ class GraphSet(Examples):
         edge_features: float32 `(edges, c)`, finite.
         pos: float32 `(nodes, s)`, positions that came with the nodes.
         weights: float32 `(nodes,)`, >= 0 and not all 0 in a graph: what each node counts.
+        kinds, edge_kinds: int64 `(nodes,)` and `(edges,)`, equal for what is alike, as `GraphInputs` finds them.
         labels: int64 `(n,)`, classes of graphs.
         targets: float64 `(n, T)`, numbers to tell of graphs.
         node_labels: int64 `(nodes,)`, classes of nodes; -1 where there is none.
@@ -55,6 +56,8 @@ class GraphSet(Examples):
     edge_features: Tensor | None = None
     pos: Tensor | None = None
     weights: Tensor | None = None
+    kinds: Tensor | None = None
+    edge_kinds: Tensor | None = None
     labels: Tensor | None = None
     targets: Tensor | None = None
     node_labels: Tensor | None = None
@@ -78,6 +81,8 @@ class GraphSet(Examples):
             "edge_weights": (edges,),
             "edge_features": (edges, len(self.edge_feature_names)),
             "weights": (nodes,),
+            "kinds": (nodes,),
+            "edge_kinds": (edges,),
             "labels": (n,),
             "targets": (n, len(self.target_names)),
             "node_labels": (nodes,),
@@ -120,8 +125,8 @@ class GraphSet(Examples):
         edges, edge_offsets = _members(self.edge_offsets, indices)
         picked: dict[str, Tensor | None] = {}
         for at, names in (
-            (nodes, ("features", "pos", "weights", "node_labels")),
-            (edges, ("edge_weights", "edge_features")),
+            (nodes, ("features", "pos", "weights", "node_labels", "kinds")),
+            (edges, ("edge_weights", "edge_features", "edge_kinds")),
             (indices, ("labels", "targets")),
         ):
             for name in names:
@@ -141,13 +146,14 @@ class GraphSet(Examples):
     def with_edges(self, kept: Tensor) -> Self:
         """The same graphs with some of their edges; `kept` is bool, `(edges,)`."""
         before = torch.cat([kept.new_zeros(1, dtype=torch.int64), kept.cumsum(0)])
-        weights, features = self.edge_weights, self.edge_features
+        weights, features, kinds = self.edge_weights, self.edge_features, self.edge_kinds
         return replace(
             self,
             edge_index=self.edge_index[:, kept],
             edge_offsets=before[self.edge_offsets],
             edge_weights=None if weights is None else weights[kept],
             edge_features=None if features is None else features[kept],
+            edge_kinds=None if kinds is None else kinds[kept],
         )
 
     def save(self, path: str | Path) -> None:

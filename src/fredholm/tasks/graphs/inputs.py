@@ -1,15 +1,17 @@
 """What a network sees of a graph: features of nodes and edges, what its structure tells, and positions."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Literal, final, get_args
+from typing import Literal, Self, final, get_args
 
 import torch
 from torch import Tensor
 
 from fredholm._settings import check_count, check_rate, refuse_idle
 from fredholm.domains import laplacian_positions, undirected
+from fredholm.models.fitted.weisfeiler_lehman import kinds_of
 
 from .graph_set import GraphSet
 
@@ -78,8 +80,12 @@ class GraphInputs:
         names = ("positions", "num_positions", "flip_signs", "adds_positions")
         return any(getattr(self, name) != getattr(default, name) for name in names)
 
-    def learn(self, train: GraphSet) -> "Preparation":
+    def learn(self, train: GraphSet, *, tells_kinds: bool = False) -> "Preparation":
         """How graphs are prepared, with the means and deviations of these.
+
+        Args:
+            train: the training graphs.
+            tells_kinds: whether a model is told which nodes and edges are alike.
 
         Raises:
             ValueError: there is no feature, or there are no positions where the data's are wanted.
@@ -98,6 +104,7 @@ class GraphInputs:
             deviation=tuple(deviation),
             edge_mean=tuple(edge_mean),
             edge_deviation=tuple(edge_deviation),
+            kinds=Kinds.of(train) if tells_kinds else None,
             pos_dim=self._positions(train).shape[1],
         )
 
@@ -127,7 +134,8 @@ class GraphInputs:
             total = torch.zeros(len(graphs), dtype=torch.float64).index_add_(0, owner, weights.double())
             weights = (weights / total[owner]).float()
         names = tuple(f"input_{c}" for c in range(features.shape[1]))
-        return replace(graphs, features=features, feature_names=names, edge_features=of_edges, pos=pos, weights=weights)
+        told = graphs if preparation.kinds is None else preparation.kinds.tell(graphs)
+        return replace(told, features=features, feature_names=names, edge_features=of_edges, pos=pos, weights=weights)
 
     def draw_signs(self, graphs: int, pos_dim: int, generator: torch.Generator) -> Tensor:
         """Signs of positions, 1 or -1, `(graphs, pos_dim)`."""
@@ -166,8 +174,39 @@ class GraphInputs:
 
 @final
 @dataclass(frozen=True, kw_only=True)
+class Kinds:
+    """By which features as they are given, before they are scaled, nodes and edges are alike.
+
+    All features count where few rows of them differ, no more than the root of how many there are. Else those count that
+    are 0 or 1 everywhere, such as one a kind of atom, where few rows of these differ; else none, and all are alike.
+
+    Args:
+        features, edge_features: names.
+    """
+
+    features: tuple[str, ...]
+    edge_features: tuple[str, ...]
+
+    @classmethod
+    def of(cls, train: GraphSet) -> Self:
+        """Those that tell apart what these graphs hold."""
+        of_edges = train.edge_features
+        return cls(
+            features=_telling(train.features, train.feature_names),
+            edge_features=() if of_edges is None else _telling(of_edges, train.edge_feature_names),
+        )
+
+    def tell(self, graphs: GraphSet) -> GraphSet:
+        """The graphs with kinds of their nodes and edges; numbers never met in training are kinds of their own."""
+        of_edges = graphs.edge_features
+        told = None if of_edges is None else _kinds(of_edges, graphs.edge_feature_names, self.edge_features)
+        return replace(graphs, kinds=_kinds(graphs.features, graphs.feature_names, self.features), edge_kinds=told)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
 class Preparation:
-    """What was learnt of the training graphs: names of features, and the mean and deviation of each input."""
+    """What was learnt of the training graphs: names of features, the mean and deviation of each input, and kinds."""
 
     features: tuple[str, ...]
     edge_features: tuple[str, ...]
@@ -176,6 +215,7 @@ class Preparation:
     edge_mean: tuple[float, ...]
     edge_deviation: tuple[float, ...]
     pos_dim: int
+    kinds: Kinds | None = None
 
     @property
     def num_inputs(self) -> int:
@@ -205,6 +245,21 @@ def walks_back(graphs: GraphSet, count: int) -> Tensor:
                 reached = step @ reached
                 found[start + block, k] = reached[block, torch.arange(len(block))]
     return found
+
+
+def _telling(values: Tensor, names: tuple[str, ...]) -> tuple[str, ...]:
+    """The columns by whose values rows are alike; see `Kinds`."""
+    is_mark = ((values == 0) | (values == 1)).all(0).tolist()
+    marks = tuple(name for name, is_one in zip(names, is_mark, strict=True) if is_one)
+    for some in (names, marks):
+        if len(_kinds(values, names, some).unique()) <= math.sqrt(len(values)):
+            return some
+    return ()
+
+
+def _kinds(values: Tensor, names: tuple[str, ...], some: tuple[str, ...]) -> Tensor:
+    chosen = set(some)
+    return kinds_of(values[:, [name in chosen for name in names]])
 
 
 def _joined(graphs: GraphSet) -> Tensor:
