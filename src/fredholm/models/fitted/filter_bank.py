@@ -133,9 +133,9 @@ class FilterBank(FittedModel[SeriesBatch]):
         pooled = 2 * per_filter * kinds + 2 * len(self.group_dilations) * config.num_groups * GROUP
         self.num_lags = min(config.num_lags, sampling.longest)
         lags = self.num_lags * sampling.channels
-        self.head = RidgeHead(
-            self.num_signals * pooled + lags, num_outputs, further=[FeatureBlock(lags)] if lags else []
-        )
+        self.num_pooled = self.num_signals * pooled
+        further = [FeatureBlock(lags)] if lags and pooled else []
+        self.head = RidgeHead(self.num_pooled + lags, num_outputs, further=further)
 
     def forward(self, inputs: Tensor | SeriesBatch) -> Tensor:
         """One batch to outputs `(B, num_outputs)`, all equal before a fit."""
@@ -164,7 +164,7 @@ class FilterBank(FittedModel[SeriesBatch]):
             ValueError: what `encoders.Series` refuses.
         """
         values, lengths = self._on_grid(inputs)
-        found = values.new_zeros(values.shape[0], self.head.blocks[0].size)
+        found = values.new_zeros(values.shape[0], self.num_pooled)
         most = self.config.num_nodes
         strides = (lengths + most - 1).div(most, rounding_mode="floor").clamp_min(1)
         with torch.autocast(values.device.type, enabled=False):
