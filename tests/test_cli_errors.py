@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -115,6 +116,22 @@ def test_ctrl_c_after_the_last_word_adds_none() -> None:
 def test_a_command_may_run_in_any_thread() -> None:
     with ThreadPoolExecutor(1) as pool:
         assert pool.submit(exit_code, lambda: 3).result() == 3
+
+
+def test_a_warning_is_shown_once_a_command(capsys: pytest.CaptureFixture[str]) -> None:
+    def warns() -> int:
+        warnings.simplefilter("default")
+        for _ in range(2):
+            warnings.warn("3 edges given one way taken both ways", stacklevel=1)
+            with warnings.catch_warnings():  # as some modules do when they are imported
+                warnings.simplefilter("ignore")
+        warnings.warn("another one", stacklevel=1)
+        return 0
+
+    for _ in range(2):
+        assert exit_code(warns) == 0
+        shown = "warning: 3 edges given one way taken both ways\nwarning: another one\n"
+        assert capsys.readouterr().err == shown
 
 
 def test_other_errors_of_torch_are_no_users() -> None:

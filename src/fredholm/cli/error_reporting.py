@@ -40,7 +40,7 @@ def exit_code(run: Callable[[], int], *, ends_process: bool = False) -> int:
         ends_process: whether the process ends with this code; then Ctrl-C only ends it sooner, without a word.
     """
     with warnings.catch_warnings():
-        warnings.showwarning = _show_warning
+        warnings.showwarning = _shows_once()
         try:
             with _interruptible(ends_process):
                 return _flushed(_code_of(run))
@@ -185,12 +185,14 @@ def _discard(stream: TextIO) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
-def _show_warning(
-    message: Warning | str,
-    category: type[Warning],
-    filename: str,
-    lineno: int,
-    file: Any = None,
-    line: str | None = None,
-) -> None:
-    _say_once(f"warning: {one_line(str(message))}")
+def _shows_once() -> Callable[..., None]:
+    """What shows a warning as a line, each line once: Python forgets what it has shown whenever filters change."""
+    shown = set[str]()
+
+    def show(message: Warning | str, *where: object, **more: object) -> None:
+        line = f"warning: {one_line(str(message))}"
+        if line not in shown:
+            shown.add(line)
+            _say_once(line)
+
+    return show
