@@ -13,6 +13,7 @@ from fredholm.report import PAGE, write_page
 from fredholm.storage.hub import hub_name
 from fredholm.tasks import TASKS
 from fredholm.tasks.files.noted import noting
+from fredholm.tasks.objective import Objective
 from fredholm.tasks.splits.splits import HeldOut
 from fredholm.training.recipes import open_recipe
 from fredholm.training.storage.checkpoint import Which
@@ -63,10 +64,10 @@ def _evaluate(argv: list[str]) -> None:
     if arguments.json:
         print(json_text({"run": arguments.run, "split": split, "step": step, "examples": count, **metrics}))
         return
-    objective = run.task.objective
+    objective, needs = run.task.objective, {each.metric: each.needs for each in run.task.measures}
     print(f"{split} {objective.metric}: {objective.format(metrics.pop(objective.metric))}")
     for name, value in metrics.items():
-        print(f"{split} {name}: {value:.4f}")
+        print(f"{split} {name}: {Objective(name, needs=needs.get(name, '')).format(value)}")
     print(f"{count} examples, averaged weights of step {step}")
     if arguments.report:
         print(f"page: {Path(arguments.run) / PAGE}")

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import functools
+import math
 import os
 import statistics
 from collections.abc import Iterator, Sequence
@@ -229,7 +230,7 @@ def _print_results(results: list[Result], *, with_spread: bool) -> None:
     objective = results[0].objective
     values = [result.metrics[objective.metric] for result in results]
     line = f"{results[0].split} {objective.metric}: {objective.format(statistics.mean(values))}"
-    if with_spread:
+    if with_spread and not any(map(math.isnan, values)):
         # The deviation of the runs themselves (N - 1), as ITNet H.6 reports it.
         deviation = objective.format(statistics.stdev(values) if len(values) > 1 else 0.0).removesuffix(" %")
         line += f" +- {deviation} ({len(values)} seed{'s' if len(values) > 1 else ''})"

@@ -6,6 +6,7 @@ import datetime
 import functools
 import itertools
 import json
+import math
 import os
 import shutil
 import time
@@ -307,7 +308,7 @@ class _Run:
             print_line(f"{name}: {row.reason}")
         else:
             measured = outcome.metrics[objective.metric]
-            test = measured if comparison.num_test else None
+            test = measured if comparison.num_test and not math.isnan(measured) else None
             result = SeedResult(
                 seed=seed, folder=f"{name}/seed-{seed}", valid=outcome.valid, test=test, metrics=outcome.metrics
             )
@@ -351,5 +352,7 @@ def _baseline_row(baseline: Baseline, task: Task) -> BaselineRow:
         value = learnt("valid")
         if objective.is_better(value, best):
             best, chosen = value, learnt
-    assert chosen is not None
-    return BaselineRow(name=baseline.name, valid=best, test=chosen("test") if task.num_held_out("test") else None)
+    if best is None or chosen is None:
+        raise ValueError(f"valid {objective.metric} is not a number")
+    test = chosen("test") if task.num_held_out("test") else math.nan
+    return BaselineRow(name=baseline.name, valid=best, test=None if math.isnan(test) else test)

@@ -1,6 +1,7 @@
 """What is equal for all kernels of a comparison, and the runs that follow from it."""
 
 import dataclasses
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -101,6 +102,12 @@ class Protocol:
             raise ValueError(
                 f"{given.data}: kernels are chosen on a validation split, and there is none; pass a valid_fraction "
                 "above 0"
+            )
+        if not self.task.is_defined("valid"):
+            metric, told = self.task.objective.metric, self.task.objective.format(math.nan)
+            raise ValueError(
+                f"{given.data}: kernels are compared by {metric}, which is {told} on the validation split; pass "
+                "objective='loss', which is defined everywhere"
             )
 
     @property

@@ -1,5 +1,7 @@
 """The card of a model that is given away: what it is, what it learnt from, how good it is, and how it is read."""
 
+import math
+
 from torch import nn
 
 from fredholm.operators import IntegralOperator
@@ -105,8 +107,7 @@ def _results(record: RunRecord, task: Task) -> dict[str, str]:
         count = 0 if split is None else task.num_held_out(split)
     except (ValueError, OSError, ImportError):  # the data may be gone; then it is not known what was measured on
         return found
-    if split == "test" and objective.metric in progress.metrics:
-        value = progress.metrics[objective.metric]
+    if split == "test" and not math.isnan(value := progress.metrics.get(objective.metric, math.nan)):
         found["test"] = f"{objective.metric} {objective.format(value)}"
         if objective.metric == "accuracy" and count:
             low, high, how = wilson(round(value * count), count)

@@ -1,5 +1,6 @@
 """The metric by which runs are compared."""
 
+import math
 from dataclasses import dataclass
 from typing import final
 
@@ -13,16 +14,22 @@ class Objective:
         metric: its name among ``Task.metrics()``.
         maximise: whether larger is better.
         percent: whether the value is a fraction that people read in percent.
+        needs: what a split must have for the metric to be defined; where it has not, the value is NaN. "": nothing.
     """
 
     metric: str
     maximise: bool = True
     percent: bool = False
+    needs: str = ""
 
     def is_better(self, value: float, than: float | None) -> bool:
-        """Whether ``value`` beats ``than`` (anything beats None)."""
-        return than is None or (value > than if self.maximise else value < than)
+        """Whether ``value`` beats ``than``: any number beats None and NaN, and NaN beats nothing."""
+        if than is None or math.isnan(than):
+            return not math.isnan(value)
+        return value > than if self.maximise else value < than
 
     def format(self, value: float) -> str:
-        """The value for people: ``98.70 %`` or ``0.1234``."""
+        """The value for people: ``98.70 %``, ``0.1234`` or ``undefined (it needs two classes)``."""
+        if math.isnan(value) and self.needs:
+            return f"undefined (it needs {self.needs})"
         return f"{100 * value:.2f} %" if self.percent else f"{value:.4f}"

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 from fredholm.tasks.splits.splits import HeldOut, Part
 
 from .baselines import Baseline, Learnt, Plain, PlainData, plain_baselines
+from .objective import Objective
 from .shown import device_of
 from .targets import Answers, ClassWeights, Target, Wish
 from .task import Batch, SplitTask
@@ -71,6 +73,21 @@ class TargetTask(SplitTask[Part]):
         """Sets what is told; raises ValueError where settings ask for what this target does not have."""
         self.target, self._wish = target, wish
         self.objective, self.shown = target.objective(wish), target.shown
+
+    @property
+    def measures(self) -> tuple[Objective, ...]:
+        """See `Task.measures`: all that the target can be compared by, the objective first."""
+        return tuple(dict.fromkeys((self.objective, *self.target.objectives.values())))
+
+    @final
+    def is_defined(self, split: HeldOut) -> bool:
+        """See `Task.is_defined`: that depends on what is known alone."""
+        answers = getattr(self._part_of(split), "answers", None)
+        if not self.objective.needs or not isinstance(answers, Answers):
+            return True
+        targets = self.target.targets(answers.values)
+        outputs = torch.zeros(len(targets), self.target.num_outputs)
+        return not math.isnan(self._plain_value(outputs, targets))
 
     @property
     def advice(self) -> tuple[str, ...]:

@@ -274,6 +274,15 @@ class Task(ABC):
         return None
 
     @property
+    def measures(self) -> tuple[Objective, ...]:
+        """What runs can be compared by, as far as it is known: the objective, and what is shown beside it."""
+        return tuple({each.metric: each for each in (self.objective, *self.shown)}.values())
+
+    def is_defined(self, split: HeldOut) -> bool:
+        """Whether the objective is defined on a held-out split; an AUROC is not where all examples are of one class."""
+        return True
+
+    @property
     def advice(self) -> tuple[str, ...]:
         """What to try with these data, one sentence each; told once, before a run."""
         return ()

@@ -55,6 +55,7 @@ class Progress:
     epoch_loss_sum: float = 0.0
     best_step: int = -1
     best_value: float | None = None
+    """Of the objective on the validation split; None: not measured, or not defined there."""
     best_loss: float | None = None
     lowest_loss: float | None = None
     """Of the validation split, and the epoch and training loss it came with."""
@@ -121,6 +122,7 @@ class Trainer:
         self._task, self._config, self._seed, self._folder = task, config, seed, folder
         self._has_valid = task.num_held_out("valid") > 0
         self._measured_split = measured_split(task, reads_test=reads_test)
+        self._has_told_undefined = False
         if step is not None:
             self._restore(step)
             self._ask_again()
@@ -297,12 +299,15 @@ class Trainer:
             progress.metrics = self._score("valid")
             value, loss = progress.metrics[objective.metric], progress.metrics["loss"]
             words.append(f"valid loss {loss:.4f}")
-            if objective.metric != "loss":
+            if math.isnan(value) and objective.needs:
+                self._tell_undefined(value)
+                value = None
+            elif objective.metric != "loss":
                 words.append(f"valid {objective.metric} {objective.format(value)}")
-            # on a small split many evaluations are equal: the loss tells them apart
+            # on a small split many evaluations are equal: the loss tells them apart, as where there is nothing else
             before = progress.best_loss
-            is_equal_and_surer = value == progress.best_value and before is not None and loss < before
-            if objective.is_better(value, progress.best_value) or is_equal_and_surer:
+            is_equal_and_surer = value == progress.best_value and (before is None or loss < before)
+            if is_equal_and_surer or (value is not None and objective.is_better(value, progress.best_value)):
                 progress.best_step, progress.best_value, progress.best_loss = progress.step, value, loss
                 progress.worse = 0
             else:
@@ -315,6 +320,14 @@ class Trainer:
         self._save()
         if len(words) > 2:
             print_line("  ".join(words))
+
+    def _tell_undefined(self, value: float) -> None:
+        """Says once by what the weights are chosen where the objective is not defined on the validation split."""
+        objective = self._task.objective
+        if not self._has_told_undefined:
+            told = f"valid {objective.metric.replace('_', ' ')} {objective.format(value)}"
+            print_line(f"{told}: weights are chosen by the validation loss")
+        self._has_told_undefined = True
 
     def _tell_overfitting(self, loss: float, train_loss: float) -> None:
         progress, lowest, before = self.progress, self.progress.lowest_loss, self.progress.train_loss_then

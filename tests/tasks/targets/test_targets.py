@@ -92,7 +92,6 @@ def test_classes_that_a_split_lacks_are_left_out_of_means() -> None:
     found = scored(target, outputs, truth)
     assert found["balanced_accuracy"] == pytest.approx(0.75)
     assert found["auroc"] == pytest.approx((1.0 + 0.5) / 2)
-    assert scored(target, outputs[:1], truth[:1])["auroc"] == 0.0
 
 
 def test_many_classes_have_no_area() -> None:
@@ -135,7 +134,6 @@ def test_labels_that_all_or_none_have_are_left_out() -> None:
     truth = torch.tensor([[1.0, 1, 0], [1, 0, 0]])
     found = scored(target, torch.tensor([[1.0, 2, 3], [0, 1, 2]]), truth)
     assert (found["average_precision"], found["auroc"]) == (1.0, 1.0)
-    assert scored(target, torch.zeros(1, 3), truth[:1])["auroc"] == 0.0
 
 
 def test_numbers_are_measured_as_by_scikit_learn() -> None:
@@ -173,7 +171,6 @@ def test_a_single_number_has_correlations() -> None:
     assert target.objectives.keys() == {*found, "loss"}
     same = scored(target, torch.zeros(3, 1), standard[:3])
     assert (same["pearson"], same["spearman"]) == (0.0, 0.0)
-    assert scored(target, outputs[:1], standard[:1])["r2"] == 0.0
 
 
 def test_quantiles_are_told_in_order_and_by_their_loss() -> None:
@@ -367,6 +364,61 @@ def test_elements_that_cannot_be_learnt() -> None:
 
 def test_kinds() -> None:
     assert (ClassTarget, ElementTarget, LabelTarget, NumberTarget) == TARGETS
+
+
+@pytest.mark.parametrize(
+    ("answers", "told", "rows", "undefined"),
+    [
+        (CLASSES, torch.eye(3)[[0, 1, 0]], [0, 1, 2], {"matthews", "auroc"}),
+        (CLASSES, torch.eye(3)[:1], [4], {"matthews", "auroc"}),
+        (LABELS, torch.tensor([[1.0, -1, 1]]), [2], {"average_precision", "auroc", "micro_f1", "macro_f1"}),
+        (LABELS, torch.tensor([[1.0, -1, 1]]), [0], {"average_precision", "auroc"}),
+        (NUMBERS, torch.zeros(1, 2), [3], {"r2"}),
+    ],
+    ids=["one class", "one example", "no label", "one example with labels", "one number"],
+)
+def test_what_a_split_leaves_undefined_is_no_number(
+    answers: Answers, told: Tensor, rows: list[int], undefined: set[str]
+) -> None:
+    target = answers.learn(Wish(), "cells")
+    found = scored(target, told, target.targets(answers.select(torch.tensor(rows)).values))
+    assert {name for name, value in found.items() if np.isnan(value)} == undefined
+    assert {
+        name for name, each in target.objectives.items() if each.format(np.nan).startswith("undefined (it needs ")
+    } == {name for name, each in target.objectives.items() if each.needs}
+    assert undefined <= {name for name, each in target.objectives.items() if each.needs}
+
+
+def test_numbers_that_are_alike_have_no_share_and_no_correlation() -> None:
+    answers = NumberAnswers(names=("y",), values=torch.tensor([[0.1], [0.1], [0.1], [0.3]], dtype=torch.float64))
+    target = answers.learn(Wish(), "x")
+    truth = target.targets(answers.values)
+    found = scored(target, torch.tensor([[0.1], [0.2], [0.4]]), truth[:3], batch=2)  # their mean is rounded
+    assert {name for name, value in found.items() if np.isnan(value)} == {"r2", "pearson", "spearman"}
+    found = scored(target, torch.full((4, 1), 0.1), truth)
+    assert (found["pearson"], found["spearman"]) == (0.0, 0.0)
+
+
+def test_a_number_that_is_alike_is_left_out_of_the_mean() -> None:
+    target = NUMBERS.learn(Wish(), "x")
+    truth = target.targets(NUMBERS.values)
+    truth[:, 1] = 0.5
+    outputs = outputs_for(target, len(truth))
+    told, true = outputs[:, 0].double(), truth[:, 0].double()
+    assert scored(target, outputs, truth)["r2"] == pytest.approx(sk.r2_score(true, told), rel=1e-4)
+
+
+def test_labels_that_occur_nowhere_are_left_out_of_the_mean() -> None:
+    target = LABELS.learn(Wish(), "cells")
+    truth, outputs = torch.tensor([[1.0, 1, 0], [1, 0, 0]]), torch.tensor([[1.0, 1, -1], [1, 1, -1]])
+    found = scored(target, outputs, truth)
+    assert found["macro_f1"] == pytest.approx((1 + 2 / 3) / 2)
+    assert found["micro_f1"] == pytest.approx(2 * 3 / (2 * 3 + 1))
+
+
+def test_one_class_that_is_told_of_all_correlates_by_nothing() -> None:
+    target = ClassAnswers(names=("a", "b"), values=torch.tensor([0, 1, 0, 0])).learn(Wish(), "x")
+    assert scored(target, torch.tensor([[1.0, 0.0]] * 4), torch.tensor([0, 1, 0, 0]))["matthews"] == 0.0
 
 
 def test_what_is_shown_and_advised() -> None:

@@ -3,11 +3,12 @@
 Legend
     y_i, ŷ_i    the true and the told number of example i;  ȳ the mean of the true ones
 
-    r2        1 - Σ (y_i - ŷ_i)² / Σ (y_i - ȳ)², the mean over the numbers of an example
+    r2        1 - Σ (y_i - ŷ_i)² / Σ (y_i - ȳ)², the mean over the numbers of an example that differ
     pearson   the correlation of y and ŷ
     spearman  the correlation of their ranks, where equal numbers share the mean of theirs
 
-What is not defined, where all true or all told numbers are alike, is 0.
+Where all true numbers are alike none of them is defined, and all are NaN. Numbers that are all told alike correlate by
+0: they tell nothing.
 """
 
 import functools
@@ -17,6 +18,9 @@ from typing import final
 import torch
 from torch import Tensor
 from torchmetrics import Metric
+
+_ROUNDING = 1e-10
+"""Of their mean by which numbers that are alike may seem to deviate from it."""
 
 
 @final
@@ -42,11 +46,12 @@ class R2(Metric):
         self.missed, self.spread, self.mean, self.count = _of_both(self._sums, own)
 
     def compute(self) -> Tensor:
-        """A float64 scalar of at most 1."""
+        """A float64 scalar of at most 1, or NaN."""
         # those of several processes lie above each other
         sums = functools.reduce(_of_both, zip(*self._sums, strict=True)) if self.count.ndim else self._sums
-        missed, spread, *_ = sums
-        return torch.where(spread > 0, 1 - missed / spread, 0.0).mean()
+        missed, spread, mean, count = sums
+        differ = spread > count * (_ROUNDING * mean).square()
+        return (1 - missed[differ] / spread[differ]).mean()  # of none NaN
 
     @property
     def _sums(self) -> tuple[Tensor, ...]:
@@ -59,6 +64,10 @@ def _of_both(some: tuple[Tensor, ...], others: tuple[Tensor, ...]) -> tuple[Tens
     total, moved = count + their_count, their_mean - mean
     added = their_spread + moved.square() * count * their_count / total
     return missed + their_missed, spread + added, mean + moved * their_count / total, total
+
+
+def _are_alike(numbers: Tensor) -> bool:
+    return bool((numbers == numbers[0]).all())
 
 
 class Correlation(Metric, ABC):
@@ -80,12 +89,15 @@ class Correlation(Metric, ABC):
 
     @final
     def compute(self) -> Tensor:
-        """A float64 scalar in [-1, 1]."""
+        """A float64 scalar in [-1, 1], or NaN."""
         both = (torch.cat(each) if isinstance(each, list) else each for each in (self.told, self.true))
         told, true = (self._of(each.double()) for each in both)
+        if _are_alike(true):
+            return true.new_full((), torch.nan)
+        if _are_alike(told):
+            return true.new_zeros(())
         told, true = told - told.mean(), true - true.mean()
-        size = told.norm() * true.norm()
-        return (told @ true / size).clamp(-1, 1) if size > 0 else size
+        return (told @ true / (told.norm() * true.norm())).clamp(-1, 1)
 
     @abstractmethod
     def _of(self, numbers: Tensor) -> Tensor:

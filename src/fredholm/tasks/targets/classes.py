@@ -8,6 +8,7 @@ Balanced accuracy is the mean, over the classes that occur, of the share of a cl
 (Brodersen et al., 2010). The area under the ROC curve is, with two classes, the chance that an example of the second
 gets a higher probability of it than one of the first; with more, the mean of each class against all others, over the
 classes for which there are both.
+The Matthews correlation is in `matthews`.
 
 In closed form (`models.RidgeHead`) a column a class is fitted, 1 at an example's class and -1 elsewhere. The logits are
 a s_k + log w_k, where s_k are the scores. The factor a > 0 is the one under which left-out scores have the smallest
@@ -36,8 +37,8 @@ OBJECTIVES = {
     "accuracy": Objective(metric="accuracy", percent=True),
     "balanced_accuracy": Objective(metric="balanced_accuracy", percent=True),
     "macro_f1": Objective(metric="macro_f1", percent=True),
-    "matthews": Objective(metric="matthews"),
-    "auroc": Objective(metric="auroc"),
+    "matthews": Objective(metric="matthews", needs="examples of two classes"),
+    "auroc": Objective(metric="auroc", needs="examples of two classes"),
     "loss": Objective(metric="loss", maximise=False),
 }
 IMBALANCE = 3
@@ -192,14 +193,13 @@ class ClassTarget(LogitsOfClasses):
     def metrics(self) -> "dict[str, Metric]":
         """`accuracy`, `balanced_accuracy`, `macro_f1`, `matthews`, and with at most 100 classes `auroc`.
 
-        What is not defined on a split, such as the `auroc` where all are of one class, is 0.
+        Where all examples are of one class the last two are not defined, and are NaN.
         """
         try:
             from torchmetrics.classification import (
                 MulticlassAccuracy,
                 MulticlassConfusionMatrix,
                 MulticlassF1Score,
-                MulticlassMatthewsCorrCoef,
             )
             from torchmetrics.metric import CompositionalMetric
 
@@ -211,7 +211,7 @@ class ClassTarget(LogitsOfClasses):
             "accuracy": MulticlassAccuracy(num_classes, average="micro"),
             "balanced_accuracy": CompositionalMetric(mean_recall, MulticlassConfusionMatrix(num_classes), None),
             "macro_f1": MulticlassF1Score(num_classes, average="macro"),
-            "matthews": MulticlassMatthewsCorrCoef(num_classes),
+            "matthews": CompositionalMetric(matthews, MulticlassConfusionMatrix(num_classes), None),
         }
         return {**found, "auroc": AreaUnderROC()} if _has_curves(self.names) else found
 
@@ -235,6 +235,18 @@ def mean_recall(confusion: Tensor) -> Tensor:
     """The mean over classes that occur, the rows of a confusion matrix `(K, K)` that are not 0, of what is right."""
     occurs = confusion.sum(1) > 0
     return (confusion.diagonal()[occurs] / confusion.sum(1)[occurs]).mean()
+
+
+def matthews(confusion: Tensor) -> Tensor:
+    """The correlation of what is true with what is told (Gorodkin, 2004), of a confusion matrix `(K, K)`.
+
+    NaN where all examples are of one class; 0 where all are told to be.
+    """
+    counts = confusion.double()
+    true, told, total = counts.sum(1), counts.sum(0), counts.sum()
+    of_true, of_told = total**2 - true.square().sum(), total**2 - told.square().sum()
+    both = counts.diagonal().sum() * total - true @ told
+    return torch.where(of_true > 0, both / (of_true * of_told).sqrt().clamp(min=1), torch.nan)
 
 
 def _gain(scores: Tensor, labels: Tensor) -> float:

@@ -29,11 +29,12 @@ from .target import Answer, Answers, Kind, Known, Target, Wish
 if TYPE_CHECKING:
     from torchmetrics import Metric
 
+_BOTH, _ANY = "a label that some examples have and some lack", "an example with a label"
 OBJECTIVES = {
-    "average_precision": Objective(metric="average_precision"),
-    "auroc": Objective(metric="auroc"),
-    "micro_f1": Objective(metric="micro_f1", percent=True),
-    "macro_f1": Objective(metric="macro_f1", percent=True),
+    "average_precision": Objective(metric="average_precision", needs=_BOTH),
+    "auroc": Objective(metric="auroc", needs=_BOTH),
+    "micro_f1": Objective(metric="micro_f1", percent=True, needs=_ANY),
+    "macro_f1": Objective(metric="macro_f1", percent=True, needs=_ANY),
     "exact_match": Objective(metric="exact_match", percent=True),
     "loss": Objective(metric="loss", maximise=False),
 }
@@ -159,11 +160,13 @@ class LabelTarget(Target):
     def metrics(self) -> "dict[str, Metric]":
         """`average_precision` and `auroc`, means over labels; `micro_f1`, `macro_f1` and `exact_match` at one half.
 
-        The first two leave out labels that all or no examples of a split have. `exact_match` is the share of examples
-        all of whose labels are told right.
+        The first two leave out labels that all or no examples of a split have, and `macro_f1` those that no example has
+        and of none is told. What is then a mean of nothing, and both F1 where no example has a label, is NaN.
+        `exact_match` is the share of examples all of whose labels are told right.
         """
         try:
-            from torchmetrics.classification import MultilabelExactMatch, MultilabelF1Score
+            from torchmetrics.classification import MultilabelExactMatch, MultilabelStatScores
+            from torchmetrics.metric import CompositionalMetric
 
             from .ranking import AreaUnderROC, AveragePrecision
         except ImportError as error:
@@ -172,8 +175,8 @@ class LabelTarget(Target):
         return {
             "average_precision": AveragePrecision(),
             "auroc": AreaUnderROC(),
-            "micro_f1": MultilabelF1Score(num_labels, average="micro"),
-            "macro_f1": MultilabelF1Score(num_labels, average="macro"),
+            "micro_f1": CompositionalMetric(_micro_f1, MultilabelStatScores(num_labels, average="none"), None),
+            "macro_f1": CompositionalMetric(_macro_f1, MultilabelStatScores(num_labels, average="none"), None),
             "exact_match": MultilabelExactMatch(num_labels),
         }
 
@@ -199,3 +202,17 @@ class LabelTarget(Target):
         return Answer(
             {"labels": told, **{f"probability of {name}": value for name, value in probabilities.items()}}, {}
         )
+
+
+def _micro_f1(counts: Tensor) -> Tensor:
+    """F1 of all labels together, of what torchmetrics counts of each `(L, 5)`; NaN where no example has one."""
+    right, wrong, _, missed, have = counts.sum(0).double()
+    return torch.where(have > 0, 2 * right / (2 * right + wrong + missed), torch.nan)
+
+
+def _macro_f1(counts: Tensor) -> Tensor:
+    """The mean F1 of the labels that an example has, or of one is told; NaN where no example has one."""
+    right, wrong, _, missed, have = counts.double().T
+    occurs = right + wrong + missed > 0
+    each = 2 * right[occurs] / (2 * right + wrong + missed)[occurs]
+    return torch.where(have.sum() > 0, each.mean(), torch.nan)

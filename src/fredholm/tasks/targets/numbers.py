@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 OBJECTIVES = {
     "mean_absolute_error": Objective(metric="mean_absolute_error", maximise=False),
     "root_mean_squared_error": Objective(metric="root_mean_squared_error", maximise=False),
-    "r2": Objective(metric="r2"),
-    "pearson": Objective(metric="pearson"),
-    "spearman": Objective(metric="spearman"),
+    "r2": Objective(metric="r2", needs="true numbers that differ"),
+    "pearson": Objective(metric="pearson", needs="true numbers that differ"),
+    "spearman": Objective(metric="spearman", needs="true numbers that differ"),
     "loss": Objective(metric="loss", maximise=False),
 }
 

@@ -8,7 +8,7 @@ Legend
     average precision         =  Σ_t (R_t - R_{t-1}) P_t,  over thresholds t from the highest score down,
                                  with precision P_t and recall R_t of what scores at least t; no interpolation
 
-Both are means over the labels that some examples have and some lack; 0 where there is none such.
+Both are means over the labels that some examples have and some lack; NaN where there is none such.
 """
 
 from abc import ABC, abstractmethod
@@ -38,12 +38,12 @@ class Ranking(Metric, ABC):
 
     @final
     def compute(self) -> Tensor:
-        """The mean over labels, a float64 scalar in [0, 1]."""
+        """The mean over labels, a float64 scalar in [0, 1], or NaN."""
         scores, has = (torch.cat(each) if isinstance(each, list) else each for each in (self.scores, self.has))
         counts = has.sum(0)
         both = ((counts > 0) & (counts < len(has))).nonzero()[:, 0].tolist()
         found = [self._of_label(scores[:, k].double(), has[:, k]) for k in both]
-        return torch.stack(found).mean() if found else scores.new_zeros((), dtype=torch.float64)
+        return torch.stack(found).mean() if found else scores.new_full((), torch.nan, dtype=torch.float64)
 
     @abstractmethod
     def _of_label(self, scores: Tensor, has: Tensor) -> Tensor:

@@ -71,8 +71,9 @@ class MetricsLog:
         self._bytes += len(line)
         self._digest.update(line)
         if self._writer is not None:
-            for name, value in values.items():
-                self._writer.add_scalar(f"{kind}/{name}", value, step)
+            for name, value in clean.items():
+                if value is not None:
+                    self._writer.add_scalar(f"{kind}/{name}", value, step)
 
     def mark(self) -> LogMark:
         """Where the log stands; all of it is then on the disk.

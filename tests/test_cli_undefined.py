@@ -1,0 +1,56 @@
+"""Metrics that a split leaves undefined are told as such by every command, and are no numbers."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.command_line import call, check_refused
+
+SPLIT = np.array(["train"] * 20 + ["valid"] * 5 + ["test"] * 5)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Series and images of two classes, of which one is missing in the held-out splits."""
+    folder = tmp_path_factory.mktemp("undefined")
+    draw, labels = np.random.default_rng(0), np.arange(30) % 2
+    labels[20:] = 1
+    np.savez(folder / "series.npz", values=draw.normal(size=(30, 12, 1)), labels=labels, split=SPLIT)
+    np.savez(folder / "images.npz", x=draw.integers(0, 256, (30, 8, 8), dtype=np.uint8), y=labels, split=SPLIT)
+    return folder
+
+
+def test_they_are_told_with_what_they_need(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = folder / "run"
+    code, out, _ = call(capsys, "train", "series", folder / "series.npz", "--run-dir", run)
+    assert code == 0
+    assert "auroc undefined (it needs examples of two classes)" in out
+    log = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert [line["auroc"] for line in log] == [None, None]
+    _, out, _ = call(capsys, "evaluate", run)
+    assert "test matthews: undefined (it needs examples of two classes)" in out
+    _, out, _ = call(capsys, "evaluate", run, "--json")
+    assert json.loads(out)["matthews"] is None
+
+
+@pytest.mark.filterwarnings("ignore:.*no image of '0'")
+def test_weights_are_then_chosen_by_the_loss_and_kernels_are_not_compared(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--task.objective", "auroc", "--task.stem-depth", "0", "--task.model.embed-dim", "8"]
+    words = ["train", "images", folder / "images.npz", "--run-dir", folder / "runs", "--training.epochs", "3"]
+    code, out, _ = call(capsys, *words, "--training.evaluate-every", "1", "--seeds", "0", "1", *options)
+    assert code == 0
+    assert out.count("weights are chosen by the validation loss") == 2  # of two seeds
+    assert out.splitlines()[-1] == "test auroc: undefined (it needs examples of two classes)"
+    log = [json.loads(line) for line in (folder / "runs/seed-0/metrics.jsonl").read_text().splitlines()]
+    losses = {line["step"]: line["loss"] for line in log if line["kind"] == "valid"}
+    assert len(losses) == 3
+    assert f"averaged weights of step {min(losses, key=losses.__getitem__)}" in out
+    told = (
+        f"{folder / 'images.npz'}: kernels are compared by auroc, which is undefined (it needs examples of two classes)"
+    )
+    words = ["compare", "images", str(folder / "images.npz"), "--folder", str(folder / "compared"), *options[:2]]
+    check_refused(capsys, folder, told, *words, "--kernels", "mlp", "attention")
