@@ -227,10 +227,11 @@ def last_step(path: Path) -> int | None:
 
 def _numbered(task: Task.Config, **training: Any) -> Run.Config:
     """A run of two epochs; of none, where the model is computed at once."""
-    by_steps = task.build().learns_by_steps
-    numbers = {"epochs": 2 if by_steps else 0, "batch_size": 8, "learning_rate": 1e-2, "log_every": 1, "device": "cpu"}
-    numbers |= {"tensorboard": False, "checkpoint_every": 1, **training}
-    return Run.Config(task=task, training=TrainingConfig(**numbers), seed=3)
+    numbers = {"epochs": 2, "batch_size": 8, "learning_rate": 1e-2, "log_every": 1, "device": "cpu"}
+    settings = TrainingConfig(**numbers | {"tensorboard": False, "checkpoint_every": 1, **training})
+    return Run.Config(
+        task=task, training=settings if task.build().learns_by_steps else settings.without_steps(), seed=3
+    )
 
 
 def _with_workers(config: Run.Config) -> Run.Config:

@@ -11,7 +11,8 @@ def planned(held_out: tuple[str, ...] = ("valid", "test"), learns_by_steps: bool
     config = toy_run()
     changed: Any = {"held_out": held_out, "learns_by_steps": learns_by_steps}
     task = dataclasses.replace(config.task, **changed).build()
-    return plan(task, dataclasses.replace(config.training, **training), seed=1)
+    numbers = dataclasses.replace(config.training, **training)
+    return plan(task, numbers if learns_by_steps else numbers.without_steps(), seed=1)
 
 
 def test_it_counts_what_the_run_will_have() -> None:
@@ -29,7 +30,7 @@ def test_it_counts_what_the_run_will_have() -> None:
 def test_more_epochs_take_longer_and_none_are_fitted_at_once() -> None:
     few, many = planned(epochs=10), planned(epochs=10_000)
     assert many.seconds > 50 * few.seconds > 0
-    none = planned(epochs=0, learns_by_steps=False)
+    none = planned(learns_by_steps=False)
     assert (none.num_steps, none.seconds) == (0, 0.0)
     assert "training: fitted at once" in str(none)
     assert planned(held_out=("test",)).num_valid == 0

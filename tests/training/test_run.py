@@ -28,6 +28,7 @@ from fredholm.training import (
     seed_everything,
     train,
 )
+from fredholm.training.config import OF_STEPS
 from fredholm.training.progress import muted
 from fredholm.training.recipes import Listing, Recipe
 from fredholm.training.run import read_trained
@@ -217,6 +218,12 @@ def altered(config: Run.Config, *, training: dict[str, Any] | None = None, **tas
     )
 
 
+def computed(**task: Any) -> Run.Config:
+    """A run of a model that is computed at once."""
+    config = altered(toy_run(), learns_by_steps=False, **task)
+    return dataclasses.replace(config, training=config.training.without_steps())
+
+
 def test_the_test_split_is_read_once_and_what_is_measured_is_the_best(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -306,28 +313,33 @@ def test_nothing_is_shown_of_a_muted_run(tmp_path: Path, capsys: pytest.CaptureF
 
 
 def test_what_a_model_starts_from_may_be_computed_and_is_all_there_is_without_epochs(tmp_path: Path) -> None:
-    for name, epochs in (("computed", 0), ("trained", 1)):
-        run(tmp_path / name, altered(toy_run(epochs=epochs), starts_at=2.5, learns_by_steps=epochs > 0))
+    run(tmp_path / "computed", computed(starts_at=2.5))
+    run(tmp_path / "trained", altered(toy_run(epochs=1), starts_at=2.5))
     model = Run(tmp_path / "computed", tasks=[ToyTask], device="cpu").model()
     assert torch.equal(model.get_parameter("0.bias"), torch.full((8,), 2.5))
     assert [line["kind"] for line in lines(tmp_path / "computed")] == ["valid", "test"]
-    again = altered(toy_run(epochs=0), starts_at=2.5, learns_by_steps=False)
-    assert run(tmp_path / "computed", again, resume=True).split == "test"
+    assert run(tmp_path / "computed", computed(starts_at=2.5), resume=True).split == "test"
     trained = Run(tmp_path / "trained", tasks=[ToyTask], device="cpu").model().get_parameter("0.bias")
     assert 0 < float((trained - 2.5).abs().max()) < 0.5
 
 
 @pytest.mark.parametrize(
-    ("epochs", "by_steps", "told"),
-    [
-        (0, True, "epochs is 0, and nothing would be learnt"),
-        (2, False, "epochs=2 has no effect: this model is computed"),
-    ],
+    "setting", [{"epochs": 2}, {"learning_rate": 0.1}, {"batch_size": 8}, {"patience": 3}, {"log_every": 2}]
 )
-def test_epochs_are_for_models_that_take_steps(tmp_path: Path, epochs: int, by_steps: bool, told: str) -> None:
-    with refused(ValueError, told):
-        run(tmp_path / "a", altered(toy_run(epochs=epochs), learns_by_steps=by_steps))
+def test_settings_of_steps_are_refused_by_models_that_take_none(tmp_path: Path, setting: dict[str, Any]) -> None:
+    ((name, value),) = setting.items()
+    with refused(ValueError, f"{name}={value} has no effect with a model that is computed at once"):
+        run(tmp_path / "a", altered(computed(), training=setting))
+    with refused(ValueError, "epochs is 0, and nothing would be learnt"):
+        run(tmp_path / "a", toy_run(epochs=0))
     assert not (tmp_path / "a").exists()
+
+
+def test_what_is_of_steps_alone_is_told_apart_from_what_a_computed_model_reads() -> None:
+    others = {"epochs", "precision", "device", "evaluation_batch_size", "tensorboard", "shard"}
+    assert {field.name for field in dataclasses.fields(TrainingConfig)} == {*OF_STEPS, *others}
+    given = TrainingConfig(epochs=7, batch_size=4, patience=2, evaluation_batch_size=9, device="cpu")
+    assert given.without_steps() == TrainingConfig(epochs=0, evaluation_batch_size=9, device="cpu")
 
 
 def test_the_training_loss_that_is_printed_is_that_of_its_epoch(
@@ -497,13 +509,13 @@ def test_more_patience_is_as_if_it_had_been_there(tmp_path: Path, capsys: pytest
 
 def test_an_end_that_is_past_is_refused_and_changes_nothing(tmp_path: Path) -> None:
     run(tmp_path / "a")
-    fitted = altered(toy_run(epochs=0), learns_by_steps=False)
+    fitted = computed()
     run(tmp_path / "fitted", fitted)
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     for name, other, told in (
         ("a", toy_run(epochs=2), "a has learnt for 3 epochs, and training.epochs is 2; pass more"),
         ("a", altered(toy_run(), training={"patience": 9}), "a has learnt for 3 epochs, and training.epochs is 3"),
-        ("fitted", altered(fitted, training={"epochs": 3}), "epochs=3 has no effect: this model is computed at once"),
+        ("fitted", altered(fitted, training={"epochs": 3}), "epochs=3 has no effect with a model that is computed"),
     ):
         with pytest.raises(ValueError, match=told):
             run(tmp_path / name, other, resume=True)
@@ -731,9 +743,7 @@ def test_a_start_that_is_resumed_before_its_first_checkpoint_is_the_same(tmp_pat
 
 def test_a_model_that_is_computed_starts_from_no_other(tmp_path: Path) -> None:
     run(tmp_path / "one")
-    fitted = dataclasses.replace(altered(toy_run(epochs=0), learns_by_steps=False), init=str(tmp_path / "one"))
-    with pytest.raises(ValueError, match=r"patience=3 has no effect: this model is computed at once; leave it out"):
-        run(tmp_path / "patient", altered(altered(toy_run(epochs=0), learns_by_steps=False), training={"patience": 3}))
+    fitted = dataclasses.replace(computed(), init=str(tmp_path / "one"))
     with pytest.raises(ValueError, match=r"init=.* has no effect: this model is computed at once"):
         run(tmp_path / "two", fitted)
 

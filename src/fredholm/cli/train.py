@@ -215,7 +215,7 @@ def _suited(run: Run.Config, preset: Preset, tasks: Sequence[type[Task]]) -> tup
     """The run with what suits its data and its start in place of defaults, and what is told of that."""
     start = None if run.init is None else read_trained(Path(run.init), tasks)
     task, schedule, notes = run.task.suited(preset, start)
-    training = filled(run.training, [TrainingConfig()], **vars(schedule))
+    training = filled(run.training, [TrainingConfig()], **schedule.settings)
     return dataclasses.replace(run, task=task, training=training), notes
 
 

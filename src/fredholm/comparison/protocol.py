@@ -143,7 +143,7 @@ class Protocol:
             return str(error)
         training = self.training(1)
         if suited.schedule.epochs == 0:  # a model that is computed at once
-            training = filled(given.training, [TrainingConfig()], **vars(suited.schedule))
+            training = given.training.without_steps()
         return dataclasses.replace(given, task=suited.config, training=training)
 
     def run(self, row: Row, seed: int, epochs: int, rate: float | None) -> Run.Config:

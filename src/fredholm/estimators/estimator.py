@@ -134,7 +134,7 @@ class Estimator(BaseEstimator, ABC):
         task, schedule, _ = cast(Callable[..., Task.Config], self._task.Config)(**given).suited(self.preset)
         return Run.Config(
             task=dataclasses.replace(task, **given),
-            training=TrainingConfig(**{**vars(schedule), "tensorboard": False, **training}),
+            training=TrainingConfig(**{**schedule.settings, "tensorboard": False, **training}),
             seed=seed,
         )
 

@@ -55,7 +55,10 @@ def _facts(record: RunRecord, model: nn.Module | None) -> dict[str, str]:
         if config.init is not None:
             found["started from"] = config.init
         numbers = config.training
-        found["training"] = f"up to {numbers.epochs} epochs, batches of {numbers.batch_size}, {numbers.precision}"
+        steps = (
+            f"up to {numbers.epochs} epochs, batches of {numbers.batch_size}" if numbers.epochs else "computed at once"
+        )
+        found["training"] = f"{steps}, {numbers.precision}"
     if model is not None:
         found |= _model(model)
     if record.progress is not None:

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass, replace
-from typing import Literal, final
+from typing import Any, Literal, final
 
 Preset = Literal["small", "base"]
 """How much to spend: what two cores train in minutes, or what a GPU trains in as long."""
@@ -38,6 +38,11 @@ class Schedule:
     evaluate_every: int
     patience: int | None
     final_learning_rate: float = 1e-5
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """These by name; of a model that is computed at once, in 0 epochs, there are no others."""
+        return {"epochs": 0} if self.epochs == 0 else dict(vars(self))
 
 
 def schedule_of(epochs: int, schedule: Schedule, num_train: int) -> Schedule:

@@ -1,13 +1,23 @@
 """The numbers of the training engine."""
 
 import math
-from dataclasses import dataclass
-from typing import Literal, final
+from dataclasses import dataclass, replace
+from typing import Literal, Self, final
 
 import torch
 
+from fredholm._settings import refuse_idle
+
 Decay = Literal["cosine", "linear"]
 """How the rate falls after its peak."""
+
+
+OF_STEPS = (
+    *("batch_size", "accumulation", "learning_rate", "final_learning_rate", "decay", "warmup_fraction"),
+    *("weight_decay", "betas", "adam_epsilon", "gradient_clip", "ema_decay", "num_workers", "evaluate_every"),
+    *("patience", "checkpoint_every", "log_every"),
+)
+"""The settings that are of optimiser steps alone."""
 
 
 @final
@@ -105,6 +115,22 @@ class TrainingConfig:
             final=self.final_learning_rate,
             decay=self.decay,
         )
+
+    def without_steps(self) -> Self:
+        """These for a model that is computed at once: no epochs, and what `OF_STEPS` names as by default."""
+        default = TrainingConfig()
+        return replace(self, epochs=0, **{name: getattr(default, name) for name in OF_STEPS})
+
+    def check_steps(self, *, learns_by_steps: bool) -> None:
+        """Raises ValueError where a model takes steps and there are none, or takes none and settings speak of some."""
+        if learns_by_steps:
+            if self.epochs == 0:
+                raise ValueError("epochs is 0, and nothing would be learnt; expected at least 1")
+            return
+        at_once, other = "a model that is computed at once", "take a model that learns by steps"
+        if self.epochs:
+            raise ValueError(f"epochs={self.epochs} has no effect with {at_once}; pass 0, or {other}")
+        refuse_idle("", TrainingConfig, at_once, other, **{name: getattr(self, name) for name in OF_STEPS})
 
     @property
     def dtype(self) -> torch.dtype:

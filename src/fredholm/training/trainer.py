@@ -521,15 +521,10 @@ def read_progress(checkpoints: Checkpoints, step: int) -> Progress:
 
 
 def check_examples(task: Task, config: TrainingConfig) -> None:
-    """Raises a ValueError unless there is something to train on, epochs for steps alone, and a use of patience."""
+    """Raises a ValueError unless there is something to train on, and the settings have a use."""
     if task.num_train == 0:
         raise ValueError("0 training examples; expected at least 1")
-    if task.learns_by_steps and config.epochs == 0:
-        raise ValueError("epochs is 0, and nothing would be learnt; expected at least 1")
-    if not task.learns_by_steps and config.epochs:
-        raise ValueError(f"epochs={config.epochs} has no effect: this model is computed at once; pass epochs 0")
-    if not task.learns_by_steps and config.patience is not None:
-        raise ValueError(f"patience={config.patience} has no effect: this model is computed at once; leave it out")
+    config.check_steps(learns_by_steps=task.learns_by_steps)
     if task.num_held_out("valid") == 0 and config.patience is not None:
         raise ValueError(f"patience={config.patience} has no effect without a validation split; pass a valid_fraction")
 

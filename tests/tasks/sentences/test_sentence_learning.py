@@ -335,7 +335,7 @@ def test_sentences_of_a_group_stay_together(tmp_path: Path) -> None:
 
 
 def test_a_bank_is_fitted_to_all_that_is_not_tested_and_read_again(tmp_path: Path) -> None:
-    training = TrainingConfig(epochs=0, batch_size=8, tensorboard=False, device="cpu")
+    training = TrainingConfig(epochs=0, tensorboard=False, device="cpu")
     task = config(tmp_path, model=BANK)
     built = task.build()
     assert (built.num_train, built.num_held_out("valid"), built.num_held_out("test")) == (48, 0, 12)

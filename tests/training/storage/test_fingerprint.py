@@ -228,7 +228,7 @@ def test_a_tokenizer_is_read_by_a_new_run_alone(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text(Tokens(kind="bytes").learn(["a"]).state)
     task = SentenceLearning.Config(data=str(tmp_path / "a.csv"), tokens=Tokens(file=str(tmp_path / "tokenizer.json")))
     task = dataclasses.replace(task, context=32)
-    config = Run.Config(task=task, training=dataclasses.replace(TRAINING, epochs=0))
+    config = Run.Config(task=task, training=TRAINING.without_steps())
     result = train(config, tmp_path / "run")
     known = Fingerprint.of_text((tmp_path / "run" / "data.json").read_text())
     assert (list(known.files), list(known.start)) == (["a.csv"], [os.path.realpath(tmp_path / "tokenizer.json")])

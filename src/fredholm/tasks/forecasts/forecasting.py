@@ -172,7 +172,7 @@ class Forecasting(SplitTask[WindowSet]):
             found = super()._suited(preset, start)
             if self.model.learns_by_steps:
                 return found
-            return Suited(self, replace(found.schedule, epochs=0, evaluate_every=1, patience=None))
+            return Suited(self, replace(found.schedule, epochs=0))
 
         @property
         def stack(self) -> Stack:

@@ -141,7 +141,7 @@ class GraphLearning(TargetTask[GraphSet], DividedTask[GraphSet]):
             schedule = schedule_for(task.num_train, preset, has_valid=task.num_held_out("valid") > 0, length=0.5)
             if not self.model.learns_by_steps:
                 config = dataclasses.replace(self, inputs=inputs)
-                return Suited(config, dataclasses.replace(schedule, epochs=0, evaluate_every=1, patience=None))
+                return Suited(config, dataclasses.replace(schedule, epochs=0))
             if not isinstance(self.model, GraphStackConfig):
                 return Suited(dataclasses.replace(self, inputs=inputs), schedule)
             width, small = width_for(task.num_train, preset, least=64, up_to=1000), GraphStackConfig().stack

@@ -182,7 +182,7 @@ class SentenceLearning(TargetTask[SentenceSet]):
             sized = model.suited(whole.train_rows(), whole.token_reading, width, 1 if preset == "small" else 4)
             if not model.learns_by_steps:
                 schedule = schedule_for(len(train), preset, has_valid=False)
-                return Suited(replace(config, model=sized), replace(schedule, epochs=0, evaluate_every=1))
+                return Suited(replace(config, model=sized), replace(schedule, epochs=0))
             has_valid = task.num_held_out("valid") > 0
             if model.is_brought:
                 channels = task.chosen.rated_width

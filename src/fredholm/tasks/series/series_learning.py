@@ -190,7 +190,7 @@ class SeriesLearning(TargetTask[Series]):
             share = observed / (int(train.lengths.sum()) * len(train.channels))
             model = SummaryBank.Config() if share < LEAST_OBSERVED else FilterBank.Config()
             config = filled(self, [default], model=model)
-            return Suited(config, replace(found.schedule, epochs=0, evaluate_every=1, patience=None))
+            return Suited(config, replace(found.schedule, epochs=0))
 
         @property
         def stack(self) -> Stack:
