@@ -53,6 +53,9 @@ def test_sums_of_a_network_read_no_positions(tmp_path: Path) -> None:
     config, *_ = dataclasses.replace(given, inputs=GraphInputs(num_positions=3)).suited("base")
     assert isinstance(config.model.stack.kernel.kernel, MLPConfig)
     assert (config.inputs.num_positions, config.model.stack.depth, config.model.stack.embed_dim) == (3, 8, 128)
+    config, *_ = dataclasses.replace(given, inputs=GraphInputs(positions="laplacian")).suited("small")
+    assert isinstance(config.model.stack.kernel.kernel, MLPConfig)
+    assert config.inputs.positions == "laplacian"
 
 
 def test_the_size_of_a_graph_is_a_feature_of_its_nodes(tmp_path: Path) -> None:
@@ -110,6 +113,7 @@ def test_links_take_means_and_large_batches(tmp_path: Path) -> None:
     config, schedule, *_ = LinkLearning.Config(data=str(two_groups(tmp_path / "a"))).suited("small")
     assert isinstance(kernel_of(config), ConstantConfig)
     assert (config.inputs.adds_positions, config.model.depth, schedule.batch_size) == (True, 2, 8)
+    assert config.inputs.positions == "laplacian"
     kernel = OnEdgesConfig(kernel=MLPConfig(width=4), long_range=None)
     asked = dataclasses.replace(LinkLearning.Config().model, kernel=kernel)
     config, *_ = LinkLearning.Config(data=str(tmp_path / "a"), model=asked).suited("small")

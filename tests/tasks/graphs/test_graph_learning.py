@@ -381,6 +381,7 @@ def test_a_bank_leaves_groups_out_together(tmp_path: Path, monkeypatch: pytest.M
 def test_what_a_bank_does_not_read_is_refused(tmp_path: Path) -> None:
     for name, value in (
         ("positions", "given"),
+        ("positions", "laplacian"),
         ("num_positions", 3),
         ("flip_signs", False),
         ("adds_positions", True),

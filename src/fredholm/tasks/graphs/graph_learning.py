@@ -144,9 +144,10 @@ class GraphLearning(TargetTask[GraphSet], DividedTask[GraphSet]):
                 return Suited(config, dataclasses.replace(schedule, epochs=0))
             if not isinstance(self.model, GraphStackConfig):
                 return Suited(dataclasses.replace(self, inputs=inputs), schedule)
+            asked, inputs = inputs.positions_asked, dataclasses.replace(inputs, positions=inputs.placed)
             width, small = width_for(task.num_train, preset, least=64, up_to=1000), GraphStackConfig().stack
             stack = self.model.stack
-            reads = self.inputs.positions_asked or len(task.facts.preparation.edge_features) > 0
+            reads = asked or len(task.facts.preparation.edge_features) > 0
             is_open = start is None and not reads
             if is_open and isinstance(stack, ITNet.Config) and stack.kernel == stack_of(small).kernel:
                 kernel = OnEdgesConfig(kernel=ConstantConfig(), long_range=None, edge_mass="sum")

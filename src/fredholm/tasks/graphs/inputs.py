@@ -35,7 +35,7 @@ class GraphInputs:
         degrees: a further feature, the logarithm of 1 + the edges that end at the node.
         sizes: a further feature, the logarithm of the number of nodes of the graph, which a mean over them hides.
         positions: where nodes lie: `laplacian`, by eigenvectors of the graph (eq. 262); `given`, the data's; `none`,
-            all at one place.
+            all at one place. None: as suits the model, and else `laplacian`.
         num_positions: eigenvectors; refused with other positions.
         flip_signs: whether training turns the signs of eigenvectors, which mean nothing, at random for each graph and
             vector; likewise.
@@ -48,7 +48,7 @@ class GraphInputs:
     num_walks: int = 8
     degrees: bool = True
     sizes: bool = False
-    positions: Positions = "laplacian"
+    positions: Positions | None = None
     num_positions: int = 8
     flip_signs: bool = True
     adds_positions: bool = False
@@ -56,12 +56,12 @@ class GraphInputs:
 
     def __post_init__(self) -> None:
         for name, allowed in (("scale", get_args(Scale)), ("positions", get_args(Positions))):
-            if getattr(self, name) not in allowed:
+            if getattr(self, name) not in allowed and not (name == "positions" and self.positions is None):
                 raise ValueError(f"{name} is {getattr(self, name)!r}; expected one of {', '.join(allowed)}")
         check_count("inputs", "num_walks", self.num_walks, least=0)
         check_count("inputs", "num_positions", self.num_positions)
         check_rate("inputs", "feature_dropout", self.feature_dropout)
-        if self.positions != "laplacian":
+        if self.placed != "laplacian":
             given = {"num_positions": self.num_positions, "flip_signs": self.flip_signs}
             refuse_idle("", type(self), f"positions={self.positions!r}", "take 'laplacian'", **given)
         if self.positions == "none":
@@ -69,9 +69,14 @@ class GraphInputs:
             refuse_idle("", type(self), "positions='none'", "take 'laplacian' or 'given'", **given)
 
     @property
+    def placed(self) -> Positions:
+        """Where nodes lie, where nothing suits the model better."""
+        return self.positions or "laplacian"
+
+    @property
     def turns_signs(self) -> bool:
         """Whether training turns signs."""
-        return self.positions == "laplacian" and self.flip_signs
+        return self.placed == "laplacian" and self.flip_signs
 
     @property
     def positions_asked(self) -> bool:
@@ -161,9 +166,9 @@ class GraphInputs:
         return torch.cat([given, *further], dim=1)
 
     def _positions(self, graphs: GraphSet) -> Tensor:
-        if self.positions == "none":
+        if self.placed == "none":
             return torch.zeros(len(graphs.features), 1)
-        if self.positions == "laplacian":
+        if self.placed == "laplacian":
             edges = _joined(graphs)
             edges = undirected(edges) if graphs.is_directed else edges
             return laplacian_positions(edges, len(graphs.features), self.num_positions).float()

@@ -126,6 +126,7 @@ class LinkLearning(OneGraphTask[PairSet]):
             width = width_for(task.num_train, preset, least=64, up_to=1000)
             model, inputs = self.model, self.inputs
             reads = inputs.positions_asked or len(task.facts.preparation.edge_features) > 0
+            inputs = dataclasses.replace(inputs, positions=inputs.placed)
             if start is None and isinstance(model, ITNet.Config) and not reads:
                 kernel = OnEdgesConfig(kernel=ConstantConfig(), long_range=None, edge_mass="mean")
                 model = filled(model, [default.model], kernel=kernel, dropout=0.5)
