@@ -85,7 +85,7 @@ def test_heads_are_of_the_kernels_that_have_some(
     assert request.run.task.stack.num_heads == 2
     has_heads = task == "images"
     assert isinstance(request.default, Run.Config) == has_heads
-    assert has_heads or "--task.model.num-heads=2 has no effect" in str(request.default)
+    assert has_heads or "--task.model.num-heads 2 has no effect" in str(request.default)
 
 
 @pytest.mark.parametrize(

@@ -16,12 +16,48 @@ CONFIG = Run.Config(task=ImageLearning.Config(), training=TrainingConfig(epochs=
 def test_settings_become_options() -> None:
     told = {
         "pass image_size, the height and width": "pass --task.image-size, the height and width",
-        "test_fraction=0.3 has no effect; leave it.": "--task.test-fraction=0.3 has no effect; leave it.",
+        "test_fraction=0.3 has no effect; leave it.": "--task.test-fraction 0.3 has no effect; leave it.",
         "try a lower learning_rate.": "try a lower --training.learning-rate.",
         "embed_dim is 3, and image_size None": "--task.model.embed-dim is 3, and --task.image-size None",
     }
     for text, expected in told.items():
         assert with_option_names(text, CONFIG) == expected
+
+
+def test_values_stand_as_they_are_typed() -> None:
+    told = {
+        "pool='mean' is": "--task.model.pool mean is",
+        "init='/a b/c' is": "--init '/a b/c' is",
+        "image_size=(64, 32) is": "--task.image-size 64 32 is",
+        "image_size=None is": "--task.image-size None is",
+        "tensorboard=False is": "--training.no-tensorboard is",
+        "tensorboard=True is": "--training.tensorboard is",
+        "learning_rate=1e-05, and": "--training.learning-rate 1e-05, and",
+        "model=NeighbourhoodBank, which": "--task.model neighbourhood-bank, which",
+        "model=ITNet.Config, which": "--task.model itnet, which",
+        "kernel=LowRankConfig; leave": "--task.model.kernel low-rank; leave",
+        "kernel=OnEdgesConfig(ConstantConfig); leave": "--task.model.kernel on-edges (constant); leave",
+        "size=4 of it": "size=4 of it",
+    }
+    for text, expected in told.items():
+        assert with_option_names(text, CONFIG) == expected
+    pairs = {
+        "image_size=(64, 32), or": "--task image-size=64,32, or",
+        "leave image_size out": "leave --task image-size out",
+    }
+    for text, expected in pairs.items():
+        assert with_option_names(text, CONFIG, is_pair=True) == expected
+
+
+def test_where_a_cause_comes_from_is_said_where_nobody_typed_it() -> None:
+    text = "dropout=0.1 has no effect with pool='mean'; leave it out"
+    typed = "--task.model.dropout 0.1 has no effect with --task.model.pool mean; leave it out"
+    default = typed.replace("with ", "with the default ")
+    assert with_option_names(text, CONFIG, ["--task.model.pool=mean"]) == typed
+    assert with_option_names(text, CONFIG, ["--task.model.dropout", "0.1"]) == default
+    assert with_option_names(text, CONFIG, [], usual="the recipe's") == default.replace("the default", "the recipe's")
+    switch = "dropout=0.1 has no effect with tensorboard=False"
+    assert with_option_names(switch, CONFIG, ["--training.no-tensorboard"]).endswith("with --training.no-tensorboard")
 
 
 def test_names_of_files_and_arrays_and_other_words_stay() -> None:
@@ -49,6 +85,8 @@ def test_a_part_that_cannot_be_made_is_told_by_its_options() -> None:
         "Error parsing run: seed is -1": "--seed is -1",
         "Error parsing --task.image-size: expected INT INT": "Error parsing --task.image-size: expected INT INT",
         "training.epochs is 1; pass more": "--training.epochs is 1; pass more",
+        "models.ITNet: num_heads=3 is too much": "--task.model.num-heads 3 is too much",
+        "models.ITNet: no num_heads": "models.ITNet: no --task.model.num-heads",
     }
     for text, expected in told.items():
         assert with_option_names(text, CONFIG) == expected

@@ -59,10 +59,14 @@ def test_where_none_is_named_there_is_a_head_for_64_channels_but_4_at_least() ->
         (
             ITNet,
             {"kernel": ConvolutionConfig()},
-            "kernel=ConvolutionConfig; leave it out, or take one with heads",
+            "kernel=ConvolutionConfig; leave it out, or give kernel with heads, such as mlp",
         ),
         (ITNet, {"kernel": CONVOLUTIONS}, "kernel=SumConfig(ConvolutionConfig, ConvolutionConfig)"),
-        (ITNet, {"kernel": OnEdgesConfig(kernel=ConstantConfig())}, "kernel=OnEdgesConfig(ConstantConfig); leave"),
+        (
+            ITNet,
+            {"kernel": OnEdgesConfig(kernel=ConstantConfig())},
+            "OnEdgesConfig(ConstantConfig); leave it out, or give kernel.kernel",
+        ),
         (NeuralOperator, {}, "kernel=SpectralConfig"),
         (TwoStream, {"kernel": SpectralConfig(), "cross_kernel": ConstantConfig()}, "kernel=SpectralConfig"),
         (TwoStream, {"kernel": SpectralConfig(), "fusion": "concatenation"}, "kernel=SpectralConfig"),

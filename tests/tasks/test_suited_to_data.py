@@ -53,6 +53,10 @@ def test_sums_of_a_network_read_no_positions(tmp_path: Path) -> None:
     config, *_ = dataclasses.replace(given, inputs=GraphInputs(num_positions=3)).suited("base")
     assert isinstance(config.model.stack.kernel.kernel, MLPConfig)
     assert (config.inputs.num_positions, config.model.stack.depth, config.model.stack.embed_dim) == (3, 8, 128)
+    headed = GraphStackConfig(stack=dataclasses.replace(GraphStackConfig().stack, num_heads=2))
+    config, *_ = dataclasses.replace(given, model=headed).suited("small")
+    assert isinstance(config.model.stack.kernel.kernel, MLPConfig)
+    assert config.model.stack.num_heads == 2
     config, *_ = dataclasses.replace(given, inputs=GraphInputs(positions="laplacian")).suited("small")
     assert isinstance(config.model.stack.kernel.kernel, MLPConfig)
     assert config.inputs.positions == "laplacian"
@@ -114,6 +118,9 @@ def test_links_take_means_and_large_batches(tmp_path: Path) -> None:
     assert isinstance(kernel_of(config), ConstantConfig)
     assert (config.inputs.adds_positions, config.model.depth, schedule.batch_size) == (True, 2, 8)
     assert config.inputs.positions == "laplacian"
+    headed = dataclasses.replace(LinkLearning.Config().model, num_heads=2)
+    config, *_ = LinkLearning.Config(data=str(tmp_path / "a"), model=headed).suited("small")
+    assert isinstance(kernel_of(config), MLPConfig)
     kernel = OnEdgesConfig(kernel=MLPConfig(width=4), long_range=None)
     asked = dataclasses.replace(LinkLearning.Config().model, kernel=kernel)
     config, *_ = LinkLearning.Config(data=str(tmp_path / "a"), model=asked).suited("small")

@@ -35,7 +35,8 @@ def changed_task(run: Run, settings: Sequence[str], command: str) -> Task:
         config.check_not_divided_anew(run.config.task)
         return config.build(run.task.facts)
     except ValueError as error:
-        raise ValueError(with_option_names(str(error), default)) from error
+        told = with_option_names(str(error), default, is_pair=True)
+        raise ValueError(told.replace("--task.", "--task ")) from error  # which the parser was given
 
 
 def _holds_several(config: Task.Config, name: str) -> bool:

@@ -86,7 +86,7 @@ def _compare(argv: list[str]) -> None:
         list_kinds(network, list(task.parts))
         raise
     except ValueError as error:
-        error.args = (with_option_names(str(error), network),)
+        error.args = (with_option_names(str(error), network, argv),)
         raise
 
 

@@ -3,9 +3,9 @@
 import dataclasses
 import functools
 import inspect
-import re
 from typing import Any, get_type_hints
 
+from fredholm.cli.option_names import kind_name
 from fredholm.models.signal_model import replaced
 from fredholm.training.run import Run
 
@@ -46,7 +46,7 @@ def list_kinds(config: Run.Config, known: list[type]) -> None:
             kinds = _kinds_at(config, [*path, name], known)
             if len(kinds) > 1 or (kinds and path == ("task",)):
                 now = type(getattr(owner, name))
-                words = [_plain(kind) + (" (now)" if each is now else "") for kind, each in kinds.items()]
+                words = [kind_name(kind) + (" (now)" if each is now else "") for kind, each in kinds.items()]
                 print(f"  --{'.'.join((*path, name)).replace('_', '-')} {', '.join(words)}")
 
 
@@ -74,14 +74,9 @@ def _kind_called(word: str, kinds: dict[str, type], option: str) -> type:
     found = exact or [name for name in kinds if bare(name).startswith(bare(word))]
     if len(found) != 1:
         within = next((name for name in kinds if name.endswith("Stack")), None)
-        hint = "" if within is None else f"; a network is {option} {_plain(within)} {option}.stack NAME"
-        raise ValueError(f"{option} is {word!r}; expected one of {', '.join(map(_plain, found or kinds))}{hint}")
+        hint = "" if within is None else f"; a network is {option} {kind_name(within)} {option}.stack NAME"
+        raise ValueError(f"{option} is {word!r}; expected one of {', '.join(map(kind_name, found or kinds))}{hint}")
     return kinds[found[0]]
-
-
-def _plain(name: str) -> str:
-    """A kind's name as a person types it: low-rank of LowRank."""
-    return re.sub(r"(?<=[a-z])(?=[A-Z][a-z]{2})", "-", name).lower()
 
 
 def _replaced(config: Any, path: list[str], value: Any) -> Any:

@@ -1,10 +1,20 @@
 """Settings in messages, by the options that set them."""
 
+import ast
 import dataclasses
 import re
+import shlex
+from collections.abc import Sequence
 from typing import Any
 
-_NAME = re.compile(r"(?<![\w./'\"\\-])[a-z]\w*(?:\.[a-z]\w*)*(?![\w/'\"\\-]|\.\w)")
+_TEXT = r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\""
+_VALUE = rf"{_TEXT}|\([^()]*\)|[A-Za-z_]\w*(?:\.\w+)*(?:\([\w, ]*\))?|-?\d+(?:\.\d+)?(?:e[-+]?\d+)?"
+_NAME = re.compile(
+    rf"(?<![\w./'\"\\-])(?P<name>[a-z]\w*(?:\.[a-z]\w*)*)(?![\w/'\"\\-]|\.\w)(?:=(?P<value>{_VALUE})(?![\w(]))?"
+)
+_KIND = re.compile(r"(?P<kind>[A-Z]\w*?)(?:\.?Config)?(?:\((?P<inner>.*)\))?")
+_KINDS = re.compile(r"([A-Z]\w*?)(?:Config)?\b")
+_CAUSE = re.compile(r"(?<=has no effect with )(?P<option>--[\w.-]+)")
 _PARSING = re.compile(r"Error parsing (\w+(?:\.\w+)*): ")
 _CLASS = re.compile(r"^(?:[a-z]\w*\.[A-Z]\w*|[a-z-]+): ")
 _SUBJECT = re.compile(r" is | are | must | has | divides? ")
@@ -12,8 +22,13 @@ _SUBJECT = re.compile(r" is | are | must | has | divides? ")
 _VERB = re.compile(r"\b(?:give|pass|leave|raise|lower) $")
 
 
-def with_option_names(text: str, config: object) -> str:
+def with_option_names(
+    text: str, config: object, given: Sequence[str] | None = None, *, usual: str = "the default", is_pair: bool = False
+) -> str:
     """A message in which settings such as image_size have the names of their options, --task.image-size.
+
+    Values behind a name stand as they are typed: `--task.model filter-bank` of model=FilterBank. Where a setting has no
+    effect with another that nobody typed, it is said where that one comes from.
 
     A message on a part of the settings that could not be made, as "Error parsing run.task.model: depth must be ...",
     tells them by their options alone. Names within paths and quotation marks are left, and so are names of one word
@@ -22,6 +37,9 @@ def with_option_names(text: str, config: object) -> str:
     Args:
         text: the message.
         config: whose fields the options set, those of inner configs by their paths; of equal names the outermost's.
+        given: the words of the command line; None: they are not known.
+        usual: where settings come from that nobody typed.
+        is_pair: settings of the task are typed as `--task image-size=64,64`.
     """
     part: list[str] = []
     parsing = _PARSING.match(text)
@@ -32,22 +50,74 @@ def with_option_names(text: str, config: object) -> str:
     by_path = dict(_levels(config))
     own = by_path.get(tuple(part), {}) if parsing else {}
 
-    def option(found: re.Match[str]) -> str:
-        name = found[0]
+    def option(name: str, value: str | None, start: int, end: int) -> str:
         *inner, last = name.split(".")
         if inner:
             starts = [*(part[:count] for count in range(len(part), -1, -1)), ["task"]]
             fields = (by_path.get((*start, *inner), {}) for start in starts)
             return next((each[last] for each in fields if last in each), name)
-        is_setting = "_" in name or text.startswith("=", found.end())
-        if is_setting or _SUBJECT.match(text, found.end()) or _VERB.search(text, 0, found.start()):
+        is_setting = "_" in name or value is not None or text.startswith("=", end)
+        if is_setting or _SUBJECT.match(text, end) or _VERB.search(text, 0, start):
             return own.get(name, options.get(name, name) if is_setting else name)
         return name
 
-    told = _NAME.sub(option, text)
+    def typed(found: re.Match[str]) -> str:
+        value = found["value"]
+        told = option(found["name"], value, found.start(), found.end("name"))
+        if not told.startswith("--"):
+            return found[0]
+        if is_pair and told.startswith("--task."):
+            return _pair(told, value)
+        return told if value is None else _typed(told, value)
+
+    told = _NAME.sub(typed, text)
+    if (named := _CLASS.match(told)) and told.startswith("--", named.end()):
+        told = told[named.end() :]  # the option says whose it is
+    if given is not None:
+        typed_options = {_bare(word.partition("=")[0]) for word in given if word.startswith("--")}
+        told = _CAUSE.sub(lambda found: found[0] if _bare(found[0]) in typed_options else f"{usual} {found[0]}", told)
     if parsing and "--" not in told.partition("; see ")[0]:
         return f"--{'.'.join(part).replace('_', '-')}: {told}" if part else told
     return told
+
+
+def kind_name(name: str) -> str:
+    """A kind's name as a person types it: low-rank of LowRank."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z][a-z]{2})", "-", name).lower()
+
+
+def _typed(option: str, value: str) -> str:
+    """An option with a value, of which Python's form is given, as a person types them."""
+    if value in ("True", "False"):
+        *path, last = option.split(".")
+        return option if value == "True" else ".".join([*path, f"no-{last}"])
+    words = _words(value)
+    return f"{option}={value}" if words is None else " ".join([option, *words])
+
+
+def _pair(option: str, value: str | None) -> str:
+    """The same where settings are typed behind `--task`."""
+    option = f"--task {option.removeprefix('--task.')}"
+    words = None if value is None else _words(value)
+    return option if value is None or value == "True" else f"{option}={value if words is None else ','.join(words)}"
+
+
+def _words(value: str) -> list[str] | None:
+    """What is typed for a value, of which Python's form is given; None where that is not known."""
+    kind = _KIND.fullmatch(value)
+    if kind and value not in ("None", "True", "False"):
+        inner = [f"({', '.join(kind_name(each) for each in _KINDS.findall(kind['inner']))})"] if kind["inner"] else []
+        return [kind_name(kind["kind"]), *inner]
+    try:
+        plain = ast.literal_eval(value)
+    except (ValueError, SyntaxError):
+        return None
+    return [shlex.quote(str(each)) for each in (plain if isinstance(plain, tuple) else (plain,))]
+
+
+def _bare(option: str) -> str:
+    """An option by which its other spellings are found."""
+    return option.replace("_", "-").replace(".no-", ".").replace("--no-", "--")
 
 
 def _levels(config: object) -> list[tuple[tuple[str, ...], dict[str, str]]]:

@@ -105,7 +105,8 @@ def _train_here(argv: list[str], processes: Processes) -> int:
         list_kinds(config, known)
         raise
     except (ValueError, DivergedError, LostWorkerError) as error:
-        error.args = (with_option_names(str(error), config),)
+        usual = "the default" if is_task else "the recipe's"
+        error.args = (with_option_names(str(error), config, argv, usual=usual),)
         raise
 
 

@@ -77,8 +77,7 @@ class ITNet(FieldModel):
                 own = f"pool={self.pool!r}"
                 refuse_idle("models.ITNet", type(self), own, "take pool='none'", diffusion=self.diffusion)
             if not self.has_heads:
-                own = f"kernel={self.kernel.kinds}"
-                refuse_idle("models.ITNet", type(self), own, "take one with heads", num_heads=self.num_heads)
+                self.kernel.refuse_heads("models.ITNet", type(self), self.num_heads)
 
         @property
         def has_heads(self) -> bool:

@@ -6,6 +6,7 @@ attention of several kinds, convolutions, recurrences, and sums of them.
 
 import abc
 import dataclasses
+from collections.abc import Callable
 from typing import Any, Literal, final
 
 from fredholm._settings import check_count, refuse_idle
@@ -45,6 +46,11 @@ class KernelConfig(abc.ABC):
         """Whether the number of heads decides anything about the kernel."""
         return True
 
+    @property
+    def inner_path(self) -> str:
+        """Where the kernel that may have heads stands in these settings, such as `.kernel`; "": these are of it."""
+        return ""
+
     @final
     @property
     def kinds(self) -> str:
@@ -52,6 +58,18 @@ class KernelConfig(abc.ABC):
         parts = (getattr(self, field.name) for field in dataclasses.fields(self))
         inner = ", ".join(part.kinds for part in parts if isinstance(part, KernelConfig))
         return f"{type(self).__name__}({inner})" if inner else type(self).__name__
+
+    @final
+    def refuse_heads(self, name: str, owner: Callable[..., object], num_heads: int | None) -> None:
+        """Raises ValueError, in the name of `name`, where heads are asked for, of which this kernel has none.
+
+        Args:
+            name: of the model that has the setting `kernel`.
+            owner: its settings.
+            num_heads: as they are there.
+        """
+        instead = f"give kernel{self.inner_path} with heads, such as mlp"
+        refuse_idle(name, owner, f"kernel={self.kinds}", instead, num_heads=num_heads)
 
     @abc.abstractmethod
     def build(self, embed_dim: int, num_heads: int, pos_dim: int, *, is_causal: bool, edge_dim: int = 0) -> Kernel:
@@ -387,6 +405,11 @@ class OnEdgesConfig(KernelConfig):
     def has_heads(self) -> bool:
         """See `KernelConfig.has_heads`."""
         return self.kernel.has_heads
+
+    @property
+    def inner_path(self) -> str:
+        """See `KernelConfig.inner_path`."""
+        return f".kernel{self.kernel.inner_path}"
 
     def build(self, embed_dim: int, num_heads: int, pos_dim: int, *, is_causal: bool, edge_dim: int = 0) -> Kernel:
         """See `KernelConfig.build`."""

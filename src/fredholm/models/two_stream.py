@@ -20,7 +20,6 @@ from typing import Literal, final
 import torch
 from torch import Tensor, nn
 
-from fredholm._settings import refuse_idle
 from fredholm.domains import Domain, Points, Union
 from fredholm.encoders.encoder import Encoder
 from fredholm.encoders.image_text import ImageText, ImageTextBatch
@@ -82,8 +81,7 @@ class TwoStream(SignalModel):
                     "out, or take 'cross-attention'"
                 )
             if not self.has_heads:
-                own = f"kernel={self.kernel.kinds}"
-                refuse_idle(name, type(self), own, "take one with heads", num_heads=self.num_heads)
+                self.kernel.refuse_heads(name, type(self), self.num_heads)
             self.stack()  # which checks the other settings
 
         @property

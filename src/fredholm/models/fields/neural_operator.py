@@ -6,7 +6,7 @@ from typing import Literal, cast, final
 
 from torch import Tensor, nn
 
-from fredholm._settings import check_count, check_positive, refuse_idle
+from fredholm._settings import check_count, check_positive
 from fredholm.blocks import FieldBlock, NeuralOperatorBlock
 from fredholm.blocks.feed_forward import hidden_width
 from fredholm.domains import Domain
@@ -52,8 +52,7 @@ class NeuralOperator(FieldModel):
                 check_count(name, what, getattr(self, what))
             check_count(name, "num_heads", self.heads)
             if not self.has_heads:
-                own = f"kernel={self.kernel.kinds}"
-                refuse_idle(name, type(self), own, "take one with heads", num_heads=self.num_heads)
+                self.kernel.refuse_heads(name, type(self), self.num_heads)
             check_positive(name, "expansion", self.expansion)
             if self.pool not in ("mean", "max", "none"):
                 raise ValueError(f"{name}: pool is 'mean', 'max' or 'none'; got {self.pool!r}")

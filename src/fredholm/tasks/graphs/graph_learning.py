@@ -18,6 +18,7 @@ from fredholm.models.graphs.graph_model import GraphModelConfig, GraphStackConfi
 from fredholm.models.graphs.message_passing import MessagePassing
 from fredholm.models.itnet import ITNet
 from fredholm.models.kernel_configs import KERNELS, ConstantConfig, OnEdgesConfig
+from fredholm.models.signal_model import replaced
 from fredholm.models.stack import Stack, stack_of
 from fredholm.tasks.baselines import Learnt
 from fredholm.tasks.graphs import GraphSet, open_graphs
@@ -39,7 +40,8 @@ from .open import is_graph_folder
 
 CHUNK = 64
 """Graphs that are predicted, or that a bank reads, at a time."""
-_OF_NETWORKS = ("positions", "num_positions", "flip_signs", "adds_positions", "feature_dropout")
+_OF_NETWORKS = ("num_positions", "flip_signs", "adds_positions", "feature_dropout")
+_NETWORK = "take the model graph-stack"
 """Of what is computed of graphs, what networks alone read."""
 
 
@@ -115,14 +117,17 @@ class GraphLearning(TargetTask[GraphSet], DividedTask[GraphSet]):
                 self._refuse_what_only_networks_read()
 
         def _refuse_what_only_networks_read(self) -> None:
-            kind, instead = type(self.model).__qualname__.removesuffix(".Config"), "take the model graph-stack"
             if self.valid_fraction != 0:
+                kind = type(self.model).__qualname__.removesuffix(".Config")
                 because = f"model={kind}, whose settings are chosen by leaving training graphs out"
-                refuse_idle("", type(self), because, instead, valid_fraction=self.valid_fraction)
-            given = {name: getattr(self.inputs, name) for name in _OF_NETWORKS}
-            if self.inputs.positions == "none":
-                del given["positions"]
-            refuse_idle("inputs", GraphInputs, f"model={kind}, which reads features alone", instead, **given)
+                refuse_idle("", type(self), because, _NETWORK, valid_fraction=self.valid_fraction)
+            self._refuse_inputs(*_OF_NETWORKS, *(["positions"] if self.inputs.positions == "given" else []))
+
+        def _refuse_inputs(self, *names: str) -> None:
+            """Raises ValueError where some of the inputs were given, which this model does not read."""
+            because = f"model={type(self.model).__qualname__.removesuffix('.Config')}, which reads features alone"
+            given = {name: getattr(self.inputs, name) for name in names}
+            refuse_idle("inputs", GraphInputs, because, _NETWORK, **given)
 
         @property
         def inputs_read(self) -> GraphInputs:
@@ -133,8 +138,8 @@ class GraphLearning(TargetTask[GraphSet], DividedTask[GraphSet]):
             """See `Task.Config.suited`: what is computed of graphs, and of a network its kernel and its size.
 
             A mean over nodes hides how many there are, so that each knows it. Layers of a network are sums along the
-            edges, which read no positions; unless edges have features, or positions were asked for: then a perceptron
-            reads them.
+            edges, which read no positions and have no heads; unless edges have features, or positions or heads were
+            asked for: then a perceptron reads them.
             """
             default, task = GraphLearning.Config(), self.build()
             inputs = filled(self.inputs, [default.inputs], sizes=True)
@@ -147,9 +152,9 @@ class GraphLearning(TargetTask[GraphSet], DividedTask[GraphSet]):
             asked, inputs = inputs.positions_asked, dataclasses.replace(inputs, positions=inputs.placed)
             width, small = width_for(task.num_train, preset, least=64, up_to=1000), GraphStackConfig().stack
             stack = self.model.stack
-            reads = asked or len(task.facts.preparation.edge_features) > 0
+            reads, usual = asked or len(task.facts.preparation.edge_features) > 0, stack_of(small).kernel
             is_open = start is None and not reads
-            if is_open and isinstance(stack, ITNet.Config) and stack.kernel == stack_of(small).kernel:
+            if is_open and isinstance(stack, ITNet.Config) and stack == replaced(stack, kernel=usual, num_heads=None):
                 kernel = OnEdgesConfig(kernel=ConstantConfig(), long_range=None, edge_mass="sum")
                 stack, inputs = dataclasses.replace(stack, kernel=kernel), dataclasses.replace(inputs, positions="none")
             model = dataclasses.replace(self.model, stack=stack.resized(width, DEPTH[preset], small))
@@ -173,6 +178,8 @@ class GraphLearning(TargetTask[GraphSet], DividedTask[GraphSet]):
             """The task; see `GraphLearning`."""
             if facts is not None and not isinstance(facts, GraphLearning.Facts):
                 raise ValueError(f"the facts are of {type(facts).__qualname__}, not of graphs")
+            if facts is None and not self.model.learns_by_steps and self.inputs.positions != "none":
+                self._refuse_inputs("positions")  # runs of earlier versions have them, and are read all the same
             return GraphLearning(self, facts)
 
     def __init__(self, config: Config, facts: Facts | None = None) -> None:

@@ -119,15 +119,15 @@ class LinkLearning(OneGraphTask[PairSet]):
             """See `Task.Config.suited`: the kernel, the size of the network, and batches of an eighth of the edges.
 
             Layers are means over neighbours, and positions enter as features; unless edges have features, or positions
-            were asked for: then a perceptron reads them. Every step runs the whole graph without the edges of its
-            batch, so that batches are as large as leaves most edges to be seen.
+            or heads were asked for: then a perceptron reads them. Every step runs the whole graph without the edges of
+            its batch, so that batches are as large as leaves most edges to be seen.
             """
             default, task = LinkLearning.Config(), self.build()
             width = width_for(task.num_train, preset, least=64, up_to=1000)
             model, inputs = self.model, self.inputs
             reads = inputs.positions_asked or len(task.facts.preparation.edge_features) > 0
             inputs = dataclasses.replace(inputs, positions=inputs.placed)
-            if start is None and isinstance(model, ITNet.Config) and not reads:
+            if start is None and isinstance(model, ITNet.Config) and model.num_heads is None and not reads:
                 kernel = OnEdgesConfig(kernel=ConstantConfig(), long_range=None, edge_mass="mean")
                 model = filled(model, [default.model], kernel=kernel, dropout=0.5)
                 inputs = dataclasses.replace(inputs, adds_positions=True)
