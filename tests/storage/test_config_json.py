@@ -1,5 +1,6 @@
 import dataclasses
 import json
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -12,18 +13,31 @@ from fredholm.training import Run, TrainingConfig
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shape:
+class Shape(ABC):
     """What a field may hold one kind of."""
+
+    @abstractmethod
+    def area(self) -> float: ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Disc(Shape):
     radius: float = 1.0
 
+    def __post_init__(self) -> None:
+        if self.radius < 0:
+            raise ValueError(f"radius is {self.radius}; expected at least 0")
+
+    def area(self) -> float:
+        return 3.14 * self.radius**2
+
 
 @dataclass(frozen=True, kw_only=True)
 class Box(Shape):
     sides: tuple[int, int] = (1, 2)
+
+    def area(self) -> float:
+        return self.sides[0] * self.sides[1]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,13 +99,15 @@ def test_a_missing_field_takes_its_default_and_a_required_one_is_an_error() -> N
         ({"count": 1.5}, "config.count is 1.5; expected int"),
         ({"rate": None}, "config.rate is None; expected float"),
         ({"folder": 3}, "config.folder is 3; expected Path"),
-        ({"mode": "z"}, "config.mode is 'z'; expected"),
+        ({"mode": "z"}, "config.mode is 'z'; expected 'x', 'y'$"),
         ({"sizes": [1, "2"]}, r"config.sizes\[1\] is '2'; expected float"),
         ({"patch": [1, 2, 3]}, "config.patch fits no allowed type: .*expected a list of 2 values"),
-        ({"colour": 1}, "config has unknown fields 'colour'; was it written by a newer version?"),
-        ({"shape": {"type": "Sphere"}}, "config.shape is of type 'Sphere'; expected one of Box, Disc, Shape"),
+        ({"colour": 1}, "config has unknown fields 'colour'; was it written by another version?"),
+        ({"shape": {"type": "Sphere"}}, "config.shape is of type 'Sphere'; expected one of Box, Disc$"),
+        ({"shape": {"type": "Shape"}}, "config.shape is of type 'Shape'; expected one of Box, Disc$"),
+        ({"shape": {"type": "Disc", "radius": -1}}, "config.shape: radius is -1.0; expected at least 0$"),
         ({"shape": 3}, "config.shape is 3; expected an object with a 'type'"),
-        ({"shape": {"type": "Everything"}}, "config.shape is of type 'Everything'; expected one of Box, Disc, Shape"),
+        ({"shape": {"type": "Everything"}}, "config.shape is of type 'Everything'; expected one of Box, Disc$"),
     ],
 )
 def test_what_does_not_fit_is_named(change: dict[str, Any], message: str) -> None:

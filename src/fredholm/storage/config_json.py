@@ -1,6 +1,7 @@
 """Nested dataclasses and what builds a module as JSON and back, strictly and without importing what a file names."""
 
 import dataclasses
+import inspect
 import math
 import types
 from collections.abc import Sequence
@@ -89,7 +90,8 @@ def from_json(data: Any, expected: Any, known: Sequence[type], where: str = "con
     else:
         fits = type(data) is expected
     if not fits:
-        name = getattr(expected, "__name__", str(expected))
+        one_of = ", ".join(map(repr, get_args(expected))) if get_origin(expected) is Literal else ""
+        name = one_of or getattr(expected, "__name__", str(expected))
         raise ValueError(f"{where} is {_shown(data)}; expected {name}")
     if expected is Path:
         return Path(str(data))
@@ -119,7 +121,8 @@ def _from_list(data: Any, items: tuple[Any, ...], known: Sequence[type], where: 
 def _from_object(data: Any, expected: type, known: Sequence[type], where: str) -> Any:
     if not isinstance(data, dict) or TYPE_KEY not in data:
         raise ValueError(f"{where} is {_shown(data)}; expected an object with a {TYPE_KEY!r}")
-    candidates = {kind.__qualname__: kind for kind in (expected, *known) if issubclass(kind, expected)}
+    kinds = (kind for kind in (expected, *known) if issubclass(kind, expected) and not inspect.isabstract(kind))
+    candidates = {kind.__qualname__: kind for kind in kinds}
     named = data[TYPE_KEY]
     kind: Any = candidates.get(named) if isinstance(named, str) else None
     if kind is None:
@@ -132,13 +135,15 @@ def _from_object(data: Any, expected: type, known: Sequence[type], where: str) -
         fields = {field.name for field in dataclasses.fields(kind)}
     if unknown := sorted(data.keys() - fields - {TYPE_KEY}):
         raise ValueError(
-            f"{where} has unknown fields {', '.join(map(_shown, unknown[:5]))}; was it written by a newer version?"
+            f"{where} has unknown fields {', '.join(map(_shown, unknown[:5]))}; was it written by another version?"
         )
     values = {name: from_json(data[name], hints[name], known, f"{where}.{name}") for name in fields & data.keys()}
     try:
         return kind(**values)
     except TypeError as error:
         raise ValueError(f"{where} is incomplete: {error}") from error
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from error
 
 
 def _shown(data: Any) -> str:
