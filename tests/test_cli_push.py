@@ -115,6 +115,8 @@ def test_a_mistyped_path_asks_no_hub(
     told = "runs/x is no folder; expected a run folder (a repository of the hub is written hf://runs/x)"
     check_refused(capsys, tmp_path, told, command, "runs/x", *others)
     check_refused(capsys, tmp_path, "runs/x/y is no folder; expected a run folder", command, "runs/x/y", *others)
+    told = "gpt2 is no folder; expected a run folder (a repository of the hub is written hf://openai-community/gpt2)"
+    check_refused(capsys, tmp_path, told, command, "gpt2", *others)
 
 
 def test_what_is_pushed_to_the_hub_and_read_from_it(

@@ -207,3 +207,17 @@ def test_without_the_hubs_client(monkeypatch: pytest.MonkeyPatch) -> None:
         from_pretrained("hf://nobody/nothing")
     with refused(FileNotFoundError, "no folder 'nobody/nothing'", "is written hf://nobody/nothing"):
         from_pretrained("nobody/nothing")
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("gpt2", "openai-community/gpt2"),
+        ("gpt2-medium", "openai-community/gpt2-medium"),
+        ("bert-base-uncased", "google-bert/bert-base-uncased"),
+        ("gpt2x", "owner/gpt2x"),
+    ],
+)
+def test_a_name_alone_is_told_with_its_owner(name: str, told: str) -> None:
+    with refused(FileNotFoundError, f"no folder {name!r}", f"is written hf://{told})"):
+        from_pretrained(name)

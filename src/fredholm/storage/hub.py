@@ -5,7 +5,14 @@ from pathlib import Path
 
 HUB = "hf://"
 """Before `owner/name` of a repository. All else is a path here, so that a mistyped one asks no network."""
-_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+_PART = r"[A-Za-z0-9][\w.-]*"
+_NAME = re.compile(f"{_PART}/{_PART}")
+_ALONE = re.compile(_PART)
+OWNERS = {
+    **{"gpt2": "openai-community", "distilgpt2": "distilbert", "distilbert": "distilbert", "bert": "google-bert"},
+    **{"roberta": "FacebookAI", "xlm-roberta": "FacebookAI", "distilroberta": "distilbert"},
+}
+"""Of models that go by a name alone, by the beginning of it: where the hub keeps them."""
 
 
 def hub_name(place: str) -> str | None:
@@ -24,6 +31,9 @@ def hub_name(place: str) -> str | None:
 
 def hub_hint(path: str) -> str:
     """What else a path that leads nowhere may have meant: the end of a message, empty where it has no such form."""
+    if _ALONE.fullmatch(path):
+        owner = next((owner for name, owner in OWNERS.items() if re.match(rf"{name}(-|$)", path)), "owner")
+        path = f"{owner}/{path}"
     return f" (a repository of the hub is written {HUB}{path})" if _NAME.fullmatch(path) else ""
 
 

@@ -175,7 +175,7 @@ class ImageTextLearning(TargetTask[ImageTextSet], DividedTask[ImageTextSet]):
                     idle |= {"text_run": self.text_run, "context": self.context}
                     if self.tokens != Tokens():
                         raise ValueError(
-                            f"tokens={self.tokens!r} has no effect with {alone}; leave it out, or read both"
+                            f"tokens are given, and have no effect with {alone}; leave them out, or read both"
                         )
                 else:
                     idle |= {"image_run": self.image_run, "patch_size": self.patch_size}
