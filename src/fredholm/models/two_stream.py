@@ -77,8 +77,8 @@ class TwoStream(SignalModel):
                     raise ValueError(f"{name}: {what} is one of {', '.join(allowed)}; got {getattr(self, what)!r}")
             if self.fusion == "concatenation" and self.cross_kernel != AttentionConfig():
                 raise ValueError(
-                    f"{name}: cross_kernel={self.cross_kernel.kinds} has no effect with fusion='concatenation'; leave it "
-                    "out, or take 'cross-attention'"
+                    f"{name}: cross_kernel={self.cross_kernel.kinds} has no effect with fusion='concatenation'; leave "
+                    "it out, or take 'cross-attention'"
                 )
             if not self.has_heads:
                 self.kernel.refuse_heads(name, type(self), self.num_heads)

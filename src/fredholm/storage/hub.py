@@ -9,8 +9,13 @@ _PART = r"[A-Za-z0-9][\w.-]*"
 _NAME = re.compile(f"{_PART}/{_PART}")
 _ALONE = re.compile(_PART)
 OWNERS = {
-    **{"gpt2": "openai-community", "distilgpt2": "distilbert", "distilbert": "distilbert", "bert": "google-bert"},
-    **{"roberta": "FacebookAI", "xlm-roberta": "FacebookAI", "distilroberta": "distilbert"},
+    "gpt2": "openai-community",
+    "distilgpt2": "distilbert",
+    "distilbert": "distilbert",
+    "distilroberta": "distilbert",
+    "bert": "google-bert",
+    "roberta": "FacebookAI",
+    "xlm-roberta": "FacebookAI",
 }
 """Of models that go by a name alone, by the beginning of it: where the hub keeps them."""
 

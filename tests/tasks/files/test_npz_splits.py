@@ -105,7 +105,7 @@ def test_an_array_that_nothing_reads_is_refused(kind: type[SplitTask[Any]], tmp_
     rows: Any = ROWS[kind] | (RING if kind is GraphLearning else {})
     np.savez(tmp_path / "a.npz", **rows, gruops=np.arange(13))
     known = "groups, example_times"
-    with refused(ValueError, "a.npz: has 'gruops', which nothing reads; rename what was meant", "known are ", known):
+    with refused(ValueError, "a.npz: has 'gruops', which nothing reads; here gruops is groups", "known are ", known):
         sizes(kind, tmp_path / "a.npz")
     if kind is GraphLearning:
         return  # whose files stand alone
@@ -124,7 +124,8 @@ def test_an_array_of_a_split_that_nothing_reads_is_refused(kind: type[SplitTask[
     rows: Any = {form.format(name=name, split=split): each for name, each in arrays.items() for split in SIZES}
     lost, known = (form.format(name=name, split=split) for name, split in (("gruops", "test"), ("", "train")))
     np.savez(tmp_path / "a.npz", **rows | {lost: np.arange(13)})
-    with refused(ValueError, f"a.npz: has '{lost}', which nothing reads", "known are ", f" with {known}, "):
+    here = f"here {lost} is {form.format(name='groups', split='test')}; rename"
+    with refused(ValueError, f"a.npz: has '{lost}', which nothing reads; {here}", "known are ", f" with {known}, "):
         sizes(kind, tmp_path / "a.npz")
     for name in ("split", next(iter(arrays))):  # what would be read without the arrays of splits
         np.savez(tmp_path / "b.npz", **rows | {name: np.arange(13)})

@@ -67,7 +67,7 @@ def test_files_of_arrays_are_one_set(tmp_path: Path, size: str, monkeypatch: pyt
     ("files", "told"),
     [
         ({"a": {"images": ..., "text": ...}, "b": {"images": ...}}, "b.npz: has the arrays images; expected 'images'"),
-        ({"a": {"images": ...}}, "files have no array 'text'; the arrays are images"),
+        ({"a": {"images": ...}}, "has no array 'text'; the arrays are images"),
         ({"a": {"text": ...}}, "a.npz: has the arrays text; expected 'images'"),
         ({name: {"images": ..., "text": ..., "split": ...} for name in ("train", "test")}, "has an array 'split'"),
     ],

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from fredholm.domains import Grid
+from fredholm.tasks.files.array_names import no_array
 from fredholm.tasks.files.cache import LARGE
 from fredholm.tasks.files.mapped import Rows, arrays_of_each_split, is_mapped
 from fredholm.tasks.files.npz_arrays import arrays_of_splits, load_arrays, refuse_unread, split_of_rows
@@ -76,7 +77,7 @@ def read_npz_shards(folder: Path) -> FieldSet | Splits[FieldSet]:
     splits = arrays_of_each_split(folder, what="file of functions", rows=ROWS, shared=SHARED, may_lack=True)
     for split, rows, arrays in splits:
         try:
-            refuse_unread(arrays, (*KNOWN, *WHOLE))
+            refuse_unread(arrays, (*KNOWN, *WHOLE), form="")
             if "offsets" in arrays:
                 raise ValueError("has offsets, which are of one file; give each function a row, on points of all")
             found = functions_of_arrays(arrays, "", rows)
@@ -252,7 +253,7 @@ def _samples(arrays: Mapping[str, np.ndarray], prefix: str, rows: Mapping[str, R
             return found
         arrays = {**arrays, name: stored[np.arange(len(stored))]}
     if name not in arrays:
-        raise ValueError(f"has no array {name!r}; the arrays are {', '.join(arrays) or 'none'}")
+        raise no_array(name, arrays, KNOWN, "{word}_{name}")
     values = _numbers(arrays, name)
     if f"{prefix}pos" not in arrays:
         return _on_grid(values, name, has_channels=f"{prefix}channels" in arrays)

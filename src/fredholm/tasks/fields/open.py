@@ -248,7 +248,7 @@ def read_places(path: Path, coordinates: tuple[str, ...]) -> Tensor:
         return found.given.pos[0]
     arrays = load_arrays(path)
     try:
-        refuse_unread(arrays, (*KNOWN, *WHOLE))
+        refuse_unread(arrays, (*KNOWN, *WHOLE), form="")
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
     pos = arrays.get("pos", np.empty(0))

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from fredholm.tasks.splits.split_files import SPLIT_WORDS, SPLITS, Split
 
+from .array_names import hint, no_array, short
 from .data_files import open_file, size_of_file
 from .limits import ROW_BYTES, check_expansion
 
@@ -63,7 +64,7 @@ def load_arrays(path: Path, *, alone: str | None = None, map_from: float = math.
                     else:
                         arrays[name] = _array(file, header, "" if is_stored else f"; {_UNPACKED}")
                 except ValueError as error:
-                    raise ValueError(f"the array {_short(name)}: {error}") from error
+                    raise ValueError(f"the array {short(name)}: {error}") from error
     return arrays
 
 
@@ -88,7 +89,7 @@ def needed_array(
         ValueError: it is not there, or of another type or shape.
     """
     if name not in arrays:
-        raise ValueError(f"has no array {name!r}; the arrays are {', '.join(arrays) or 'none'}")
+        raise no_array(name, arrays, (name,))
     found = arrays[name]
     fits = found.ndim == len(shape) and all(want in (None, have) for want, have in zip(shape, found.shape, strict=True))
     if not fits or found.dtype.kind not in kinds:
@@ -99,26 +100,39 @@ def needed_array(
 
 
 def refuse_unread(
-    arrays: Iterable[str], known: Sequence[str], *, of_splits: Sequence[str] = (), form: str = "{name}_{word}"
+    arrays: Iterable[str],
+    known: Sequence[str],
+    *,
+    of_splits: Sequence[str] = (),
+    form: str = "{name}_{word}",
+    besides: Sequence[str] = (),
 ) -> None:
     """Raises ValueError where a file has an array of another name: whoever gives one believes that it is read.
 
     Args:
         arrays: their names.
-        known: those that there may be.
+        known: those that there may be, the most likely first.
         of_splits: those that there may be of each split.
-        form: how these are called then, by a word of `SPLIT_WORDS`.
+        form: how these are called then, by a word of `SPLIT_WORDS`; "": there are no such.
+        besides: those that there may be in another file, for hints.
     """
+    arrays = tuple(arrays)
     named = {form.format(name=name, word=word) for name in of_splits for word in SPLIT_WORDS}
     unread = [name for name in arrays if name not in known and name not in named]
     if unread:
-        told = f"{', '.join(map(_short, unread[:6]))}{', ...' if len(unread) > 6 else ''}"
-        words = ", ".join(known)
+        told = f"{', '.join(map(short, unread[:6]))}{', ...' if len(unread) > 6 else ''}"
+        meant = hint(unread, (*of_splits, *known, *besides), arrays, form)
+        do = f"{meant}; rename them" if meant else "rename what was meant"
+        rest = [name for name in known if name not in of_splits]
+        parts = [", ".join(rest)]
         if of_splits:
             affixes = ", ".join(form.format(name="", word=split) for split in SPLITS)
-            others = "".join(f", {name}" for name in known if name not in of_splits)
-            words = f"{', '.join(of_splits)} with {affixes}{others}"
-        raise ValueError(f"has {told}, which nothing reads; rename what was meant, or leave it out; known are {words}")
+            alone = ", ".join(form.format(name=of_splits[0], word=split) for split in SPLITS)
+            parts.append(alone if len(of_splits) == 1 else f"{', '.join(of_splits)} with {affixes}")
+        if len(of_splits) > len(rest):  # what there are more of comes first
+            parts.reverse()
+        words = ", and ".join(filter(None, parts))
+        raise ValueError(f"has {told}, which nothing reads; {do}, or leave them out; known are {words}")
 
 
 def split_words(has: Callable[[str], bool]) -> dict[Split, str]:
@@ -155,9 +169,9 @@ def arrays_of_splits(
         ValueError: another name, or an array that all share, and each has of its own.
     """
     if not any(name.startswith("train_") for name in arrays):
-        refuse_unread(arrays, (*known, *whole))
+        refuse_unread(arrays, (*known, *whole), form="{word}_{name}")
         return {}
-    refuse_unread(arrays, known, of_splits=known, form="{word}_{name}")
+    refuse_unread(arrays, known, of_splits=known, form="{word}_{name}", besides=whole)
     words = split_words(lambda word: any(name.startswith(f"{word}_") for name in arrays))
     starts = tuple(f"{word}_" for word in words.values())
     shared = {name: array for name, array in arrays.items() if not name.startswith(starts)}
@@ -255,13 +269,13 @@ def _members(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
     for member in archive.infolist():
         name = member.filename.removesuffix(".npy")
         if name == member.filename:
-            raise ValueError(f"it holds {_short(name)}, which is no array")
+            raise ValueError(f"it holds {short(name)}, which is no array")
         if name in found:
-            raise ValueError(f"it holds two arrays {_short(name)}")
+            raise ValueError(f"it holds two arrays {short(name)}")
         if member.flag_bits & _ENCRYPTED:
-            raise ValueError(f"the array {_short(name)} is encrypted")
+            raise ValueError(f"the array {short(name)} is encrypted")
         if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            raise ValueError(f"the array {_short(name)} is packed by method {member.compress_type}; expected deflate")
+            raise ValueError(f"the array {short(name)} is packed by method {member.compress_type}; expected deflate")
         found[name] = member
     return found
 
@@ -361,10 +375,6 @@ def _mapped(archive: zipfile.ZipFile, member: zipfile.ZipInfo, header: _Header) 
     name, extra = (int.from_bytes(file.read(2), "little") for _ in range(2))
     start = member.header_offset + _LENGTHS + 4 + name + extra + header.size
     return np.memmap(file, header.dtype, "r", start, header.shape, header.order).view(np.ndarray)
-
-
-def _short(name: str) -> str:
-    return repr(name if len(name) <= 40 else f"{name[:37]}...")
 
 
 def _reason(error: Exception) -> str:

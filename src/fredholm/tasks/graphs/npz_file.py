@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from fredholm.tasks.files.array_names import no_array, refuse_twice
 from fredholm.tasks.files.limits import COUNTED, EXPANSION, check_counted, check_expansion
 from fredholm.tasks.files.npz_arrays import load_arrays, refuse_unread, split_words
-from fredholm.tasks.splits.split_files import SPLITS
+from fredholm.tasks.splits.split_files import SPLIT_WORDS, SPLITS
 from fredholm.tasks.splits.split_marks import ARRAYS, SplitMarks, marks_of_arrays
 from fredholm.tasks.targets.class_names import ClassNames
 
@@ -21,7 +22,7 @@ from .tu_folder import names_of_targets
 
 _OF_TU = (
     *("edges", "edge_index", "graph_indicator", "graph_labels", "graph_attributes", "node_labels", "node_attributes"),
-    *("edge_labels", "edge_attributes", "names", "directed"),
+    *("edge_labels", "edge_attributes", "names", "directed", "split", *ARRAYS),
 )
 _SPARSE = ("x_indptr", "x_indices", "x_data", "x_shape")
 _GENERAL = (
@@ -29,6 +30,7 @@ _GENERAL = (
     *("split", *ARRAYS, "weights", "pos", "edge_weights", "edge_features"),
     *("feature_names", "edge_feature_names", "target_names", "names", "node_names", "directed"),
 )
+_MEMBERS = tuple(f"{word}_idx" for word in SPLIT_WORDS)
 _Arrays = Mapping[str, np.ndarray]
 
 
@@ -70,7 +72,7 @@ def read_npz(
     arrays = load_arrays(path)
     try:
         if "graph_indicator" in arrays:
-            refuse_unread(arrays, _OF_TU)
+            refuse_unread(arrays, _OF_TU, of_splits=("idx",), form="{word}_{name}")
             arrays = _from_tu(arrays, features, edge_features)
         else:
             refuse_unread(arrays, _GENERAL, of_splits=("idx",), form="{word}_{name}")
@@ -88,6 +90,7 @@ def _read(
     known_of_edges: tuple[str, ...] | None,
 ) -> GraphSet:
     edges = _edges(arrays)
+    refuse_twice(arrays, ("features", "x"), ("labels", "y"))
     values = _floats(arrays, ("features", "x"), 2)
     nodes = _num_nodes(arrays, values)
     values = np.zeros((nodes, 0)) if values is None else values
@@ -127,7 +130,8 @@ def _from_tu(
     """The general layout of a TUDataset's arrays."""
     graph = _checked("graph_indicator", arrays, (len(arrays["graph_indicator"].ravel()),), "iu")
     num_edges = _edges(arrays).shape[1]
-    found = {name: arrays[name] for name in ("edges", "edge_index", "names", "directed") if name in arrays}
+    as_they_are = (*("edges", "edge_index", "names", "directed", "split"), *ARRAYS, *_MEMBERS)
+    found = {name: arrays[name] for name in as_they_are if name in arrays}
     found["graph"] = graph
     for what, rows, known in (("node", len(graph), features), ("edge", num_edges, edge_features)):
         labels = _floats(arrays, (f"{what}_labels",), 2, rows=rows)
@@ -136,10 +140,9 @@ def _from_tu(
         stem = "" if what == "node" else "edge_"
         found[f"{stem}features"] = columns.values
         found[f"{stem}feature_names"] = np.array(columns.names, dtype=np.str_)
-    if "graph_labels" in arrays:
-        found["labels"] = arrays["graph_labels"]
-    elif "graph_attributes" in arrays:
-        found["targets"] = arrays["graph_attributes"]
+    for name, here in (("graph_labels", "labels"), ("graph_attributes", "targets")):
+        if name in arrays:
+            found[here] = arrays[name]
     return found
 
 
@@ -169,6 +172,7 @@ def _dense(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def _edges(arrays: _Arrays) -> np.ndarray:
+    refuse_twice(arrays, ("edge_index", "edges"))
     for name, axis in (("edge_index", 0), ("edges", 1)):
         if name in arrays:
             found = arrays[name]
@@ -176,7 +180,7 @@ def _edges(arrays: _Arrays) -> np.ndarray:
                 expected = "(2, E)" if axis == 0 else "(E, 2)"
                 raise ValueError(f"{name} is {found.dtype} {found.shape}; expected integers {expected}")
             return found if axis == 0 else found.T
-    raise ValueError(f"has no array 'edge_index' or 'edges'; the arrays are {', '.join(arrays) or 'none'}")
+    raise no_array("'edge_index' or 'edges'", arrays, _GENERAL)
 
 
 def _num_nodes(arrays: _Arrays, features: np.ndarray | None) -> int:
@@ -197,6 +201,8 @@ def _answers(arrays: _Arrays, num_graphs: int, examples: int, *, of_nodes: bool)
     """Labels or targets, their names, and the split."""
     found: dict[str, Any] = {}
     named = next((name for name in ("labels", "y") if name in arrays), None)
+    if named is not None and "targets" in arrays:
+        raise ValueError(f"has {named} and targets; a run tells one of them: leave the other out")
     if named is not None:
         labels, classes = _labels(named, arrays, examples, may_miss=of_nodes)
         found = {"node_labels" if of_nodes else "labels": labels, "classes": classes}
@@ -226,7 +232,9 @@ def _labels(named: str, arrays: _Arrays, n: int, *, may_miss: bool) -> tuple[np.
 
 
 def _marks(arrays: _Arrays, n: int) -> SplitMarks:
-    marks = marks_of_arrays(arrays, n)
+    marks, listed = marks_of_arrays(arrays, n), [name for name in _MEMBERS if name in arrays]
+    if marks.given is not None and listed:
+        raise ValueError(f"has split and {listed[0]}, which say the same; keep one")
     if marks.given is not None:
         return marks
     found = np.full(n, -1, np.int64)

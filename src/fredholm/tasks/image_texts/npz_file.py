@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fredholm.tasks.files.array_names import no_array
 from fredholm.tasks.files.cache import LARGE
 from fredholm.tasks.files.mapped import Rows, arrays_of_folder
 from fredholm.tasks.files.npz_arrays import load_arrays, refuse_unread
@@ -37,7 +38,7 @@ def read_npz(path: Path, *, image_size: tuple[int, int] | None = None, reads_lab
     arrays = load_arrays(path, map_from=LARGE)
     for name in ("images", "text"):
         if name not in arrays:
-            raise ValueError(f"{path}: has no array {name!r}; the arrays are {', '.join(arrays) or 'none'}")
+            raise ValueError(f"{path}: {no_array(name, arrays, _KNOWN)}")
     images = arrays.pop("images")
     if images.ndim == 0:
         raise _no_images(path, images)
@@ -60,7 +61,7 @@ def read_npz_shards(folder: Path, *, image_size: tuple[int, int] | None = None) 
     what = "file of images with text"
     (images,), arrays, split = arrays_of_folder(folder, what=what, rows=("images",), shared=())
     if "text" not in arrays:
-        raise ValueError(f"{folder}: files have no array 'text'; the arrays are {', '.join(('images', *arrays))}")
+        raise ValueError(f"{folder}: {no_array('text', {'images': images, **arrays}, _KNOWN)}")
     return _read(folder, images, arrays, split, image_size)
 
 
@@ -96,7 +97,7 @@ def _read(
         if not example.text.strip():
             raise ValueError(f"{example.place}: the text is empty; write one, or leave the example out")
     try:
-        refuse_unread(arrays, _KNOWN)
+        refuse_unread(arrays, _KNOWN, form="")
         marks = marks_of_arrays(arrays, count)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error

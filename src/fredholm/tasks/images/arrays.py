@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fredholm.tasks.files.array_names import no_array
 from fredholm.tasks.files.mapped import Rows
 from fredholm.tasks.files.npz_arrays import load_arrays, refuse_unread
 from fredholm.tasks.files.parts import choose_part, refuse_part
@@ -21,7 +22,8 @@ from .resize import check_image_size, fit
 
 NAMES = ("classes", "labels", "target_names")
 """Arrays that say what is told, and have no row an example."""
-_OF_IMAGES = ("x", "y", *ARRAYS)
+OF_IMAGES = ("x", "y", *ARRAYS)
+"""Arrays that have a row an example."""
 _RED, _GREEN, _BLUE = 19595, 38470, 7471  # the ITU-R 601 luma in 65536ths, as pillow has it
 
 
@@ -55,7 +57,8 @@ def read_image_arrays(path: Path, channels: int, image_size: tuple[int, int], *,
     elif present:
         name = present[choose_part(path, present, part)]
     else:
-        raise ValueError(f"{path}: has no array 'x' or 'x_test'; the arrays are {', '.join(arrays) or 'none'}")
+        absent = no_array("'x' or 'x_test'", arrays, OF_IMAGES, "{name}_{word}")
+        raise ValueError(f"{path}: {absent}")
     if not arrays[name].size:
         raise ValueError(f"{path}: {name} has the shape {arrays[name].shape}; expected at least one image")
     try:
@@ -68,9 +71,9 @@ def read_image_arrays(path: Path, channels: int, image_size: tuple[int, int], *,
 def refuse_unread_of_images(arrays: Iterable[str]) -> None:
     """Raises ValueError where a file of images has an array of a name that nothing reads."""
     if {"x", "y"} & {*arrays}:
-        refuse_unread(arrays, (*_OF_IMAGES, "split", *NAMES))
+        refuse_unread(arrays, (*OF_IMAGES, "split", *NAMES))
     else:
-        refuse_unread(arrays, NAMES, of_splits=_OF_IMAGES)
+        refuse_unread(arrays, NAMES, of_splits=OF_IMAGES, besides=("split",))
 
 
 def pixels_of(images: np.ndarray, name: str) -> Tensor:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
+from fredholm.tasks.files.array_names import no_array
 from fredholm.tasks.files.cache import LARGE
 from fredholm.tasks.files.mapped import Rows, arrays_of_each_split
 from fredholm.tasks.files.npz_arrays import load_arrays, split_words
@@ -12,7 +13,7 @@ from fredholm.tasks.splits.split_marks import marks_of_arrays
 from fredholm.tasks.splits.splits import Splits
 from fredholm.tasks.targets import Answers, Kind, answers_of_array
 
-from .arrays import NAMES, ArrayImages, refuse_unread_of_images
+from .arrays import NAMES, OF_IMAGES, ArrayImages, refuse_unread_of_images
 from .dataset import ImageDataset
 
 
@@ -126,4 +127,4 @@ def _answers(
 
 
 def _missing(name: str, arrays: dict[str, np.ndarray]) -> ValueError:
-    return ValueError(f"has no array {name!r}; the arrays are {', '.join(arrays) or 'none'}")
+    return no_array(name, arrays, OF_IMAGES, "{name}_{word}")

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fredholm.tasks.files.array_names import no_array
 from fredholm.tasks.files.cache import LARGE
 from fredholm.tasks.files.mapped import Rows, arrays_of_folder
 from fredholm.tasks.files.npz_arrays import load_arrays, refuse_unread, split_of_rows
@@ -45,8 +46,8 @@ def masks_of_npz(path: Path, image_size: tuple[int, int] | None = None) -> Maske
     try:
         for name in ROWS:
             if name not in arrays:
-                raise ValueError(f"has no array {name!r}; the arrays are {', '.join(arrays) or 'none'}")
-        refuse_unread(arrays, _KNOWN)
+                raise no_array(name, arrays, _KNOWN)
+        refuse_unread(arrays, _KNOWN, form="")
         images, masks = (Rows([arrays[name]], [path.name]) for name in ROWS)
         names = [f"{path}:images[{i}]" for i in range(len(images))]
         return _masked(images, masks, arrays, names, None, image_size)
@@ -69,7 +70,7 @@ def masks_of_shards(folder: Path, image_size: tuple[int, int] | None = None) -> 
     """
     (images, masks), arrays, split = arrays_of_folder(folder, what="mask file", rows=ROWS, shared=("classes",))
     try:
-        refuse_unread(arrays, _KNOWN)
+        refuse_unread(arrays, _KNOWN, form="")
         places = (images.place(i) for i in range(len(images)))
         names = [f"{folder / file}:images[{row}]" for file, row in places]
         return _masked(images, masks, arrays, names, split, image_size)
@@ -91,11 +92,11 @@ def images_of_npz(path: Path, channels: int, *, part: Split | None = None) -> Te
     """
     arrays = load_arrays(path, alone="images")
     if "images" not in arrays:
-        raise ValueError(f"{path}: has no array 'images'; the arrays are {', '.join(arrays) or 'none'}")
+        raise ValueError(f"{path}: {no_array('images', arrays, _KNOWN)}")
     if not arrays["images"].size:
         raise ValueError(f"{path}: images has the shape {arrays['images'].shape}; expected at least one image")
     try:
-        refuse_unread(arrays, _KNOWN)
+        refuse_unread(arrays, _KNOWN, form="")
         images = with_channels(pixels_of(arrays["images"], "images"), channels)
         split = split_of_rows(arrays, len(images))
     except ValueError as error:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from fredholm.tasks.files.array_names import no_array, refuse_twice
 from fredholm.tasks.files.npz_arrays import load_arrays, refuse_unread, split_words
 from fredholm.tasks.splits.split_files import Split
 from fredholm.tasks.splits.split_marks import ARRAYS, SplitMarks, marks_of_arrays
@@ -78,9 +79,9 @@ def _read(
     marks: dict[Split, tuple[int, SplitMarks]] = {}
     endings = _endings(arrays)
     _points(arrays, endings["train"])  # what is missing is told before what is left over
-    of_clouds, shared = (*_OF_CLOUDS, *_OF_ANSWERS), (*_SHARED, "classes")
+    of_clouds, shared = ("x", *_OF_ANSWERS, *_OF_CLOUDS[1:]), (*_SHARED, "classes")
     if endings["train"]:
-        refuse_unread(arrays, shared, of_splits=of_clouds)
+        refuse_unread(arrays, shared, of_splits=of_clouds, besides=("split",))
     else:
         refuse_unread(arrays, (*of_clouds, "split", *shared))
     for part, ending in endings.items():
@@ -123,9 +124,11 @@ def _classes(arrays: Mapping[str, np.ndarray], ending: str, count: int) -> list[
 
 def _points(arrays: Mapping[str, np.ndarray], split: str) -> str:
     """The name of the array of points."""
-    named = next((f"{name}{split}" for name in _POINTS if f"{name}{split}" in arrays), None)
+    names = [f"{name}{split}" for name in _POINTS]
+    refuse_twice(arrays, names)
+    named = next((name for name in names if name in arrays), None)
     if named is None:
-        raise ValueError(f"has no array 'x{split}'; the arrays are {', '.join(arrays) or 'none'}")
+        raise no_array(f"x{split}", arrays, ("x", *_OF_ANSWERS, *_OF_CLOUDS), "{name}_{word}")
     return named
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from fredholm.tasks.files.array_names import no_array, refuse_twice
 from fredholm.tasks.files.cache import LARGE
 from fredholm.tasks.files.mapped import Rows, arrays_of_each_split, is_mapped
 from fredholm.tasks.files.npz_arrays import arrays_of_splits, load_arrays, refuse_unread, split_of_rows
@@ -116,7 +117,7 @@ def read_npz_shards(folder: Path, *, reading: Reading) -> Series | Splits[Series
         train = parts.get("train")
         known = reading if train is None else replace(reading, names=train.answer_names or None)
         try:
-            refuse_unread(arrays, (*_KNOWN, *_WHOLE))
+            refuse_unread(arrays, (*_KNOWN, *_WHOLE), form="")
             if "offsets" in arrays:
                 raise ValueError(
                     "has offsets, which are of one file; give each series a row, and its length in lengths"
@@ -142,9 +143,10 @@ def _read(
         if rows.shards is not None and "times" not in arrays:
             return _stored(rows, "values", arrays, channels, reading)
         arrays = {"values": rows[np.arange(len(rows))], **arrays}
+    refuse_twice(arrays, _VALUES, _LABELS, _IS_TEST)
     named = _find(arrays, _VALUES)
     if named is None:
-        raise ValueError(f"has no array 'values'; the arrays are {', '.join(arrays) or 'none'}")
+        raise no_array("values", arrays, _KNOWN)
     values = arrays[named]
     is_joined = "offsets" in arrays
     if is_mapped(values) and not is_joined and "times" not in arrays:
