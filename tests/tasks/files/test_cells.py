@@ -1,8 +1,16 @@
 import math
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
-from fredholm.tasks.files.cells import is_date, parse_number, parse_time, parse_value
+from fredholm.tasks.fields.csv_file import read_csv as read_fields
+from fredholm.tasks.files.cells import LARGEST, as_single, is_date, parse_number, parse_time, parse_value
+from fredholm.tasks.graphs import open_graphs
+from fredholm.tasks.points.cloud_file import read_cloud
+from fredholm.tasks.series import read_series
+from fredholm.tasks.targets.reading import answers_of_cells
 from tests.refusals import refused
 
 
@@ -19,6 +27,48 @@ def test_numbers() -> None:
 def test_text_among_numbers(text: str) -> None:
     with refused(ValueError, f"{text!r} is no finite number"):
         parse_value(text)
+
+
+@pytest.mark.parametrize("text", ["1e39", "-3.5e38"])
+def test_numbers_beyond_float32(text: str) -> None:
+    with refused(ValueError, f"{text!r} is beyond 3.4e+38, the largest number of float32; use another unit"):
+        parse_value(text)
+    assert parse_value("3.4028234663852886e38") == LARGEST
+    assert as_single(np.array([1e39, 1.0])).tolist() == [math.inf, 1.0]
+
+
+GRAPH = {"edges.csv": "graph,source,target\n0,0,1\n", "graphs.csv": "graph,label\n0,a\n"}
+
+
+@pytest.mark.parametrize(
+    ("read", "files", "place"),
+    [
+        (read_series, {"a.csv": "time,b,label\n0,1,u\n1,1e39,u\n"}, "a.csv, line 3: column 'b'"),
+        (read_series, {"a.ts": "@problemName p\n@classLabel true a\n@data\n1,1e39:a\n"}, "a.ts, line 4: channel 0"),
+        (read_series, {"a.tsv": "1\t2\t3\n1\t1e39\t2\n"}, "a.tsv, line 2"),
+        (open_graphs, GRAPH | {"nodes.csv": "graph,id,c\n0,0,1\n0,1,1e39\n"}, "nodes.csv, line 3: column 'c'"),
+        (
+            open_graphs,
+            GRAPH | {"nodes.csv": "graph,id,weight\n0,0,1e39\n0,1,1\n"},
+            "nodes.csv, line 2: column 'weight'",
+        ),
+        (read_cloud, {"a.csv": "x,y,z,f\n0,0,0,1\n1,1,1,1e39\n"}, "a.csv, line 3: column 'f'"),
+        (read_cloud, {"a.csv": "x,y,z,f\n0,0,0,1\n1,1,1,\n"}, "a.csv, line 3: column 'f'"),
+        (read_cloud, {"a.xyz": "0 0 0\n1 1e39 1\n"}, "a.xyz, line 2"),
+        (read_fields, {"a.csv": "x,value\n0,1\n1,1e39\n"}, "a.csv, line 3: column 'value'"),
+        (read_fields, {"a.csv": "x,value\n0,1\n1e39,1\n"}, "a.csv, line 3: column 'x'"),
+    ],
+)
+def test_every_table_tells_where_they_stand(read: Any, files: dict[str, str], place: str, tmp_path: Path) -> None:
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    with refused(ValueError, f"{place}: '"):
+        read(tmp_path if len(files) > 1 else tmp_path / next(iter(files)))
+
+
+def test_a_column_with_such_a_number_is_one_of_numbers() -> None:
+    with refused(ValueError, "row 1: '1e39' is beyond 3.4e+38"):
+        answers_of_cells({"label": ["0.5", "1e39"]}, None, lambda i, column: f"row {i}")
 
 
 def test_a_number_may_be_infinite_or_none_and_is_written_as_in_other_programs() -> None:

@@ -262,7 +262,7 @@ def test_folders_that_do_not_fit(tmp_path: Path) -> None:
     with refused(ValueError, "ball/0.xyz: has no labels of points, but", "rod/1.xyz has some; give all or none"):
         open_points(tmp_path / "d")
     write_xyz(tmp_path / "e" / "a.xyz", np.array([[0.0, 1, 2], [3, np.nan, 5]]))
-    with refused(ValueError, "e/a.xyz: point 2: its coordinates are 3, nan, 5; expected finite numbers"):
+    with refused(ValueError, "e/a.xyz, line 2: 'nan' is no finite number; write one"):
         open_points(tmp_path / "e")
     write_xyz(tmp_path / "f" / "a.xyz", np.ones((3, 3)))
     with refused(ValueError, "f: neither clouds nor their points have labels"):

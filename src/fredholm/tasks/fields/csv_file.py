@@ -2,12 +2,11 @@
 
 import csv
 import io
-import math
 from pathlib import Path
 
 import torch
 
-from fredholm.tasks.files.cells import parse_value
+from fredholm.tasks.files.cells import parse_present
 from fredholm.tasks.files.table_text import csv_text, first_twice
 
 from .field_set import FieldSet, pack
@@ -93,9 +92,6 @@ def _columns(
 
 def _number(text: str, column: str) -> float:
     try:
-        value = parse_value(text)
+        return parse_present(text)
     except ValueError as error:
         raise ValueError(f"column {column!r}: {error}") from error
-    if math.isnan(value):
-        raise ValueError(f"column {column!r}: {text.strip()!r} is no number; leave rows without a value out")
-    return value

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fredholm.tasks.files.cells import LARGEST
 from fredholm.tasks.files.limits import check_expansion
 from fredholm.tasks.files.mapped import Rows, shards_of_some
 from fredholm.tasks.splits.split_marks import NO_MARKS, SplitMarks
@@ -196,7 +197,8 @@ class FieldSet(Divisible):
             for i, k in (wrong if mask is None else wrong & mask).nonzero()[:1].tolist():
                 found = ", ".join(f"{number:g}" for number in tensor[i, k].tolist())
                 raise ValueError(
-                    f"{self.names[i]}: the {name} of sample {k + 1} of the {what} is {found}; expected finite numbers"
+                    f"{self.names[i]}: the {name} of sample {k + 1} of the {what} is {found}; expected "
+                    f"finite numbers of at most {LARGEST:.2g} in size"
                 )
 
     def __len__(self) -> int:

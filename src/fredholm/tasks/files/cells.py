@@ -1,8 +1,14 @@
-"""Numbers and times from their text."""
+"""Numbers and times from their text, and which of them float32 holds."""
 
 import datetime
 import math
 
+import numpy as np
+
+LARGEST = float(np.finfo(np.float32).max)
+"""The largest number of float32, in which models compute."""
+FINITE = f"a finite number of at most {LARGEST:.2g} in size, as float32 holds"
+"""What is expected."""
 MISSING = frozenset({"", "?", "nan", "na", "n/a", "null", "none"})
 """What stands for a missing value, in lower case."""
 
@@ -20,7 +26,7 @@ def parse_number(text: str) -> float:
 
 
 def parse_value(text: str) -> float:
-    """A finite number, or NaN where the value is missing.
+    """A finite number that float32 holds, or NaN where the value is missing.
 
     Raises:
         ValueError: it is neither.
@@ -32,9 +38,31 @@ def parse_value(text: str) -> float:
         value = parse_number(word)
     except ValueError:
         value = math.inf
+    return _held(value, word, "leave the place empty where it is missing")
+
+
+def parse_present(text: str) -> float:
+    """A finite number that float32 holds, where none may be missing.
+
+    Raises:
+        ValueError: it is none.
+    """
+    return _held(parse_number(text), text.strip(), "leave the row out")
+
+
+def _held(value: float, word: str, instead: str) -> float:
+    """The value, if it is finite and float32 holds it; else raises ValueError."""
     if not math.isfinite(value):
-        raise ValueError(f"{word!r} is no finite number; write one, or leave the place empty where it is missing")
+        raise ValueError(f"{word!r} is no finite number; write one, or {instead}")
+    if abs(value) > LARGEST:
+        raise ValueError(f"{word!r} is beyond {LARGEST:.2g}, the largest number of float32; use another unit")
     return value
+
+
+def as_single(values: np.ndarray) -> np.ndarray:
+    """Numbers in float32; what that does not hold is infinite, and is to be refused."""
+    with np.errstate(over="ignore"):
+        return values.astype(np.float32)
 
 
 def parse_time(text: str) -> float:

@@ -6,6 +6,8 @@ from typing import final
 
 import numpy as np
 
+from fredholm.tasks.files.cells import FINITE, LARGEST
+
 
 @final
 @dataclass(frozen=True)
@@ -93,11 +95,13 @@ def _check_ends(index: np.ndarray, graph: np.ndarray, place: Callable[[int], str
 
 def _check_values(weights: np.ndarray | None, features: np.ndarray | None, place: Callable[[int], str]) -> None:
     if weights is not None:
-        for i in np.flatnonzero(~((weights >= 0) & np.isfinite(weights)))[:1].tolist():
-            raise ValueError(f"{place(i)}: weight {weights[i]:g}; expected a finite number of at least 0")
+        for i in np.flatnonzero(~((weights >= 0) & (weights <= LARGEST)))[:1].tolist():
+            raise ValueError(
+                f"{place(i)}: weight {weights[i]:g}; expected a finite number of at least 0 and at most {LARGEST:.2g}"
+            )
     if features is not None:
-        for i, c in np.argwhere(~np.isfinite(features))[:1].tolist():
-            raise ValueError(f"{place(i)}: feature {c + 1} is {features[i, c]:g}; expected a finite number")
+        for i, c in np.argwhere(~(np.abs(features) <= LARGEST))[:1].tolist():
+            raise ValueError(f"{place(i)}: feature {c + 1} is {features[i, c]:g}; expected {FINITE}")
 
 
 def _check_same(

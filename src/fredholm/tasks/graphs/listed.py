@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fredholm.tasks.files.cells import FINITE, LARGEST
 from fredholm.tasks.splits.split_marks import NO_MARKS, SplitMarks
 
 from .edges import tidy_edges
@@ -114,14 +115,15 @@ class Listed:
         coordinates = [f"coordinate {c + 1}" for c in range(0 if self.pos is None else self.pos.shape[1])]
         for values, columns in ((self.features, self.feature_names), (self.pos, coordinates)):
             if values is not None:
-                for i, c in np.argwhere(~np.isfinite(values))[:1].tolist():
+                for i, c in np.argwhere(~(np.abs(values) <= LARGEST))[:1].tolist():
                     what = f"{columns[c]} is {values[i, c]:g}"
-                    raise ValueError(f"{self.node_place(i)}: {what}; expected a finite number")
+                    raise ValueError(f"{self.node_place(i)}: {what}; expected {FINITE}")
         if self.weights is None:
             return
-        for i in np.flatnonzero(~((self.weights >= 0) & np.isfinite(self.weights)))[:1].tolist():
+        for i in np.flatnonzero(~((self.weights >= 0) & (self.weights <= LARGEST)))[:1].tolist():
             raise ValueError(
-                f"{self.node_place(i)}: weight {self.weights[i]:g}; expected a finite number of at least 0"
+                f"{self.node_place(i)}: weight {self.weights[i]:g}; expected a finite number of at least 0 and "
+                f"at most {LARGEST:.2g}"
             )
         total = np.bincount(self.graph, self.weights, minlength=len(self.names))
         for i in np.flatnonzero(total == 0)[:1].tolist():

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from fredholm.tasks.files.array_names import no_array, refuse_twice
+from fredholm.tasks.files.cells import FINITE, LARGEST
 from fredholm.tasks.files.limits import COUNTED, EXPANSION, check_counted, check_expansion
 from fredholm.tasks.files.npz_arrays import load_arrays, refuse_unread, split_words
 from fredholm.tasks.splits.split_files import SPLIT_WORDS, SPLITS
@@ -209,8 +210,8 @@ def _answers(arrays: _Arrays, num_graphs: int, examples: int, *, of_nodes: bool)
     elif "targets" in arrays:
         targets = _floats(arrays, ("targets",), 2, rows=num_graphs)
         assert targets is not None
-        for i, c in np.argwhere(~np.isfinite(targets))[:1].tolist():
-            raise ValueError(f"targets[{i}, {c}] is {targets[i, c]:g}; expected a finite number")
+        for i, c in np.argwhere(~(np.abs(targets) <= LARGEST))[:1].tolist():
+            raise ValueError(f"targets[{i}, {c}] is {targets[i, c]:g}; expected {FINITE}")
         names = _texts("target_names", arrays, targets.shape[1]) or names_of_targets(targets.shape[1])
         found = {"targets": targets, "target_names": names}
     return found | ({"marks": _marks(arrays, examples)} if found else {})

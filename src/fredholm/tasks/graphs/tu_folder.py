@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fredholm.tasks.files.cells import parse_number
+from fredholm.tasks.files.cells import FINITE, LARGEST, parse_number
 from fredholm.tasks.targets.class_names import ClassNames
 from fredholm.tasks.text import read_text
 
@@ -112,6 +112,8 @@ def _read(path: Path, rows: int | None, columns: int | None = None) -> np.ndarra
         found = np.empty((0, 0))
     if len(found) != len(lines):  # a line is broken, or empty
         found = np.array([_numbers(path, i, line, lines[0]) for i, line in enumerate(lines)])
+    for i, c in np.argwhere(np.abs(found) > LARGEST)[:1].tolist():
+        raise ValueError(f"{path}, line {i + 1}: number {c + 1} is {found[i, c]:g}; expected {FINITE}")
     if rows is not None and len(found) != rows:
         raise ValueError(f"{path}: has {len(found)} lines; expected {rows}")
     if columns is not None and found.shape[1] != columns:

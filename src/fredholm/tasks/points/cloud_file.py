@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING
 import numpy as np
 
 from fredholm.tasks.files.arrow_table import PARQUET
-from fredholm.tasks.files.cells import parse_number, parse_value
+from fredholm.tasks.files.cells import parse_present
 from fredholm.tasks.files.data_files import open_file
 from fredholm.tasks.files.table_text import csv_text, first_twice
 from fredholm.tasks.text import read_text
@@ -211,7 +211,7 @@ def _read_xyz(path: Path, channels: tuple[str, ...] | None) -> Cloud:
     values = np.empty((len(rows), width))
     for i, (number, words) in enumerate(rows):
         try:
-            values[i] = [parse_number(word) for word in words]
+            values[i] = [parse_present(word) for word in words]
         except ValueError as error:
             raise ValueError(f"{path}, line {number}: {error}") from None
     names = tuple(f"feature_{k}" for k in range(width - 3)) if channels is None else channels
@@ -244,7 +244,7 @@ def _read_csv(path: Path, channels: tuple[str, ...] | None) -> Cloud:
                 raise ValueError(f"has {len(row)} cells; the header has {len(header)}")
             for name in read:
                 try:
-                    cells[name].append(parse_value(row[place[name]]))
+                    cells[name].append(parse_present(row[place[name]]))
                 except ValueError as error:
                     raise ValueError(f"column {name!r}: {error}") from error
             if LABEL in place:

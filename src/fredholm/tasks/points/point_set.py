@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fredholm.tasks.files.cells import LARGEST, as_single
 from fredholm.tasks.splits.split_marks import NO_MARKS, SplitMarks
 from fredholm.tasks.splits.splits import Examples
 from fredholm.tasks.targets import ClassAnswers
@@ -96,7 +97,9 @@ class PointSet(Examples):
         for what, values in (("coordinates", self.pos), ("features", self.features)):
             for i in (~values.isfinite()).nonzero()[:1, 0].tolist():
                 told = ", ".join(f"{value:g}" for value in values[i].tolist())
-                raise ValueError(f"{self._place(i)}: its {what} are {told}; expected finite numbers")
+                raise ValueError(
+                    f"{self._place(i)}: its {what} are {told}; expected finite numbers of at most {LARGEST:.2g} in size"
+                )
         self._check_weights()
         self._check_labels("labels", self.labels, len(self), self.classes)
         self._check_labels("point labels", self.point_labels, total, self.point_classes)
@@ -217,9 +220,9 @@ class PointSet(Examples):
         weights = [cloud.weights for cloud in clouds if cloud.weights is not None]
         return PointSet(
             pos=torch.from_numpy(np.concatenate([cloud.pos for cloud in clouds]).astype(np.float64)),
-            features=torch.from_numpy(np.concatenate([cloud.features for cloud in clouds]).astype(np.float32)),
+            features=torch.from_numpy(as_single(np.concatenate([cloud.features for cloud in clouds]))),
             offsets=torch.tensor([0, *np.cumsum(sizes).tolist()], dtype=torch.int64),
-            weights=torch.from_numpy(np.concatenate(weights).astype(np.float32)) if weights else None,
+            weights=torch.from_numpy(as_single(np.concatenate(weights))) if weights else None,
             labels=None if numbers is None else torch.tensor(numbers, dtype=torch.int64),
             classes=classes,
             point_labels=point_labels,

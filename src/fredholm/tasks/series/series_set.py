@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fredholm.tasks.files.cells import LARGEST, as_single
 from fredholm.tasks.files.limits import check_expansion
 from fredholm.tasks.splits.split_marks import SplitMarks
 from fredholm.tasks.splits.splits import Divisible
@@ -121,7 +122,10 @@ class SeriesSet(Series):
         for i in (~((self.lengths >= 1) & (self.lengths <= num_samples))).nonzero()[:1, 0].tolist():
             raise ValueError(f"{self.names[i]}: has {int(self.lengths[i])} samples; expected at least one")
         for i, k, c in self.values.isinf().nonzero()[:1].tolist():
-            raise ValueError(f"{self.names[i]}: sample {k + 1} of channel {self.channels[c]!r} is infinite")
+            raise ValueError(
+                f"{self.names[i]}: sample {k + 1} of channel {self.channels[c]!r} is infinite; expected "
+                f"finite numbers of at most {LARGEST:.2g} in size"
+            )
         if self.times is None:
             if not 0 < self.spacing < math.inf:
                 raise ValueError(f"the spacing of samples is {self.spacing}; expected a finite number above 0")
@@ -233,7 +237,7 @@ class SeriesSet(Series):
         padded = np.full((len(values), longest, len(channels)), np.nan, np.float32)
         stamps = np.zeros((len(values), 0 if times is None else longest))
         for i, each in enumerate(values):
-            padded[i, : len(each)] = each
+            padded[i, : len(each)] = as_single(each)
             if times is not None:
                 stamps[i, : len(each)] = times[i]
         common, marks = None if times is None else _common_spacing(times), marks or SplitMarks()

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from fredholm.models.fitted.ridge_head import Readout
+from fredholm.tasks.files.cells import FINITE, LARGEST
 from fredholm.tasks.objective import Objective
 
 from .target import Answer, Answers, Kind, Known, Target, Wish
@@ -61,8 +62,8 @@ class NumberAnswers(Answers):
             raise ValueError(
                 f"numbers are {self.values.dtype} {tuple(self.values.shape)}; pass float64 (n, {len(self.names)})"
             )
-        for i, t in (~self.values.isfinite()).nonzero()[:1].tolist():
-            raise ValueError(f"example {i}: {self.names[t]} is {float(self.values[i, t])}; expected a finite number")
+        for i, t in (~(self.values.abs() <= LARGEST)).nonzero()[:1].tolist():
+            raise ValueError(f"example {i}: {self.names[t]} is {float(self.values[i, t])}; expected {FINITE}")
 
     @property
     def strata(self) -> Tensor:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import torch
 
-from fredholm.tasks.files.cells import parse_value
+from fredholm.tasks.files.cells import parse_number, parse_value
 from fredholm.tasks.files.limits import check_counted, check_expansion
 
 from .class_names import ClassNames
@@ -119,12 +119,13 @@ def _numbers(cells: dict[str, list[str]], place: Place) -> NumberAnswers:
 
 
 def _has_fractions(words: list[str]) -> bool:
-    """Whether all are finite numbers, one of them not whole."""
+    """Whether all are numbers, one of them not whole; what float32 does not hold is a number, and is refused as one."""
     try:
-        numbers = [parse_value(word) for word in words]
+        numbers = [parse_number(word) for word in words]
     except ValueError:
         return False
-    return not any(map(math.isnan, numbers)) and any(not number.is_integer() for number in numbers)
+    has_gaps = any(map(math.isnan, numbers))
+    return not has_gaps and any(math.isfinite(number) and not number.is_integer() for number in numbers)
 
 
 def answers_of_array(
