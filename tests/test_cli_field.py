@@ -103,7 +103,7 @@ def test_a_run_folder_names_no_file_of_a_prediction(
     [
         ("answer.save=out.npz", "Unrecognized"),
         ("answer.grid=3,3", "answer.grid has 2 numbers; expected one each of x"),
-        ("answer.gird=3", "perhaps --task.answer.grid"),
+        ("answer.gird=3", "perhaps --task answer.grid"),
         ("frame=round", "'round'"),
     ],
 )

@@ -85,7 +85,7 @@ def test_predict_tells_or_saves_a_class_for_every_point(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["predict", "run", "nan.xyz"], "nan.xyz: point 2: its coordinates are 3, nan, 5"),
+        (["predict", "run", "nan.xyz"], "nan.xyz, line 2: 'nan' is no finite number"),
         (["predict", "run", "more.xyz"], "more.xyz: has 1 features; expected 0: none"),
         (["predict", "run", "empty.off"], "empty.off: has no points"),
         (["predict", "run", "a.vtk"], "a.vtk: is of no known kind"),
