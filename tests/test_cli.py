@@ -244,6 +244,9 @@ def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
         ),
         (["evaluate", "RUN", "--task", "image-size=9,9"], "encoders.Image: expected float images of shape"),
         (["train", "digits", "--seeds", "1", "2", "1", *TINY], "--seeds names a seed twice: 1 2 1"),
+        (["train", "images", "nowhere", "--seeds", "-1"], "--seeds: seed is -1; expected an integer from 0"),
+        (["train", "images", "nowhere", "--seeds"], "--seeds is empty; name one or more"),
+        (["train", "images", "nowhere", "--seed", "-1"], "seed is -1; expected an integer from 0"),
         (["train", "digits", "--seed", "9", "--seeds", "1", "2", *TINY], "--seed 9 has no effect with --seeds"),
         (
             ["train", "digits", "--task.position-frequencies", "0", "--task.position-sigma", "2"],

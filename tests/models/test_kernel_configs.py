@@ -1,22 +1,27 @@
 """Kernels as values: which have heads, and that a number of heads is refused where nothing reads it."""
 
 import dataclasses
+import functools
+import math
 from typing import Any
 
 import pytest
 import torch
 
+from fredholm import kernels
 from fredholm.domains import Graph, Sequence
 from fredholm.models import (
     AttentionConfig,
     ConvolutionConfig,
     InfiniteConfig,
     ITNet,
+    LowRankConfig,
     MessagePassing,
     MLPConfig,
     NeuralOperator,
     OnEdgesConfig,
     RecurrenceConfig,
+    SeparableConfig,
     SpectralConfig,
     SumConfig,
     TwoStream,
@@ -96,3 +101,23 @@ def test_another_kernel_takes_the_heads_where_it_has_some() -> None:
         )
     assert ITNet.Config(num_heads=8).resized(64, 2, ITNet.Config()).num_heads == 8
     assert ITNet.Config().resized(64, 2, ITNet.Config()).num_heads == 4
+
+
+PERCEPTRONS = {
+    MLPConfig: kernels.MLP,
+    LowRankConfig: functools.partial(kernels.LowRankMLP, rank=2),
+    SeparableConfig: kernels.SeparableMLP,
+}
+
+
+@pytest.mark.parametrize("kind", PERCEPTRONS)
+@pytest.mark.parametrize(
+    ("name", "value"), [("sigma", -1.0), ("sigma", math.nan), ("epsilon", -1.0), ("epsilon", 1e999)]
+)
+def test_scales_of_perceptrons_are_numbers_that_can_be_meant(kind: Any, name: str, value: float) -> None:
+    expected = {"sigma": "must be positive and finite", "epsilon": "must be finite and at least 0"}[name]
+    with refused(ValueError, f"models.{kind.__name__}: {name} {expected}; got {value}"):
+        kind(**{name: value})
+    with refused(ValueError, "kernels.", f"MLP: {name} {expected}; got {value}"):
+        PERCEPTRONS[kind](4, 1, **{name: value})
+    assert kind(epsilon=0.0).epsilon == 0

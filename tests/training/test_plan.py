@@ -3,7 +3,9 @@ from typing import Any
 
 import pytest
 
+from fredholm.training import DivergedError
 from fredholm.training.plan import Plan, plan
+from tests.refusals import refused
 from tests.training.toy_task import ToyTask, toy_run
 
 
@@ -34,6 +36,11 @@ def test_more_epochs_take_longer_and_none_are_fitted_at_once() -> None:
     assert (none.num_steps, none.seconds) == (0, 0.0)
     assert "training: fitted at once" in str(none)
     assert planned(held_out=("test",)).num_valid == 0
+
+
+def test_a_loss_that_is_not_finite_is_told_before_the_run() -> None:
+    with refused(DivergedError, "the loss is nan in the first steps, which were measured; try a lower learning_rate"):
+        planned(learning_rate=1e30)
 
 
 @pytest.mark.parametrize(("seconds", "told"), [(0.2, "1 s"), (42.4, "42 s"), (1250, "21 min"), (9000, "2.5 h")])

@@ -14,7 +14,7 @@ from fredholm.cli.json_text import json_text
 from fredholm.cli.kinds import list_kinds, with_kinds
 from fredholm.cli.option_names import with_option_names
 from fredholm.cli.page import leave_page
-from fredholm.cli.parsing import Flag, parse, refuse_unknown_homes
+from fredholm.cli.parsing import Flag, check_seeds, parse, refuse_unknown_homes
 from fredholm.comparison.compare import compare
 from fredholm.comparison.comparison import Comparison
 from fredholm.comparison.kernels import KERNELS_BY_NAME, MEASURE, chosen, kernel_of
@@ -36,7 +36,7 @@ class CompareArguments:
     """Train the same network with one kernel after the other, and say which is best on validation data."""
 
     run: Annotated[Run.Config, tyro.conf.arg(name="")]
-    kernels: tuple[str, ...] = ()
+    kernels: tuple[str, ...] | None = None
     """Names of kernels, which the bare command lists; none: all that can run on the data, but for those that take over
     3 times as long as the median of all kernels, if minutes are given."""
     seeds: tuple[int, ...] = (0, 1, 2)
@@ -124,6 +124,11 @@ def _own_model(own: Run.Config, options: list[str], task: type[Task], command: s
 
 def _request(arguments: CompareArguments, network: Run.Config, default: Run.Config | str) -> Request:
     run = arguments.run
+    check_seeds(arguments.seeds)
+    if arguments.kernels == ():
+        raise ValueError("--kernels is empty; name some, or leave it out for all")
+    if arguments.processes is not None and arguments.processes < 1:
+        raise ValueError(f"--processes is {arguments.processes}; expected at least 1")
     if run.seed != network.seed:
         raise ValueError(f"--seed {run.seed} has no effect on a comparison; pass --seeds")
     if run.init is not None:
@@ -133,12 +138,12 @@ def _request(arguments: CompareArguments, network: Run.Config, default: Run.Conf
     return Request(
         run=run,
         default=default,
-        kernels=chosen(arguments.kernels),
+        kernels=chosen(arguments.kernels or ()),
         seeds=arguments.seeds,
         preset=arguments.preset,
         minutes=arguments.minutes if arguments.epochs is None else None,
         epochs=arguments.epochs,
-        leave_out_slow=not arguments.kernels and arguments.epochs is None,
+        leave_out_slow=arguments.kernels is None and arguments.epochs is None,
     )
 
 

@@ -13,6 +13,8 @@ from typing import Any, TypeVar, get_args
 import tyro
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
+from fredholm.training.random_state import check_seed
+
 Arguments = TypeVar("Arguments")
 Flag = tyro.conf.FlagCreatePairsOff[bool]
 _registry = ConstructorRegistry()
@@ -70,6 +72,19 @@ def refuse_unknown_homes(words: Sequence[str]) -> None:
     for word in (part for option in words for part in option.split("=", 1)):
         if word.startswith("~") and os.path.expanduser(word) == word:  # noqa: PTH111 - which says so by returning it
             raise ValueError(f"{word}: there is no home folder of that user; write the path in full")
+
+
+def check_seeds(seeds: Sequence[int]) -> None:
+    """Raises ValueError unless there is one or more of `--seeds`, each one and none twice."""
+    if not seeds:
+        raise ValueError("--seeds is empty; name one or more, or leave it out")
+    for seed in seeds:
+        try:
+            check_seed(seed)
+        except ValueError as error:
+            raise ValueError(f"--seeds: {error}") from error
+    if len(set(seeds)) < len(seeds):
+        raise ValueError(f"--seeds names a seed twice: {' '.join(map(str, seeds))}; name each once")
 
 
 @contextlib.contextmanager

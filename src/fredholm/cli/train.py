@@ -19,7 +19,7 @@ from fredholm.cli.kinds import list_kinds, with_kinds
 from fredholm.cli.launching import refuse_devices, train_on
 from fredholm.cli.option_names import with_option_names
 from fredholm.cli.page import leave_page
-from fredholm.cli.parsing import Flag, parse, refuse_unknown_homes
+from fredholm.cli.parsing import Flag, check_seeds, parse, refuse_unknown_homes
 from fredholm.distributed.processes import Processes, is_restarted, joined, leave, num_started
 from fredholm.tasks import TASKS
 from fredholm.tasks.schedule import Preset
@@ -50,7 +50,7 @@ class TrainArguments:
     """Go on with the run in the folder, if there is one."""
     accept_new_data: Flag = False
     """With --resume: go on with other data than before, and with the settings that the run has."""
-    seeds: tuple[int, ...] = ()
+    seeds: tuple[int, ...] | None = None
     """Train once for each of these seeds, in place of --seed, and print mean and standard deviation."""
     report: Flag = True
     """Write report.html into the run folder at the end, a page that shows the run."""
@@ -123,11 +123,11 @@ def _train_as(
         raise ValueError(
             f"--preset {arguments.preset} has no effect with --accept-new-data: the run keeps its settings"
         )
+    if arguments.seeds is not None:
+        check_seeds(arguments.seeds)
     if arguments.seeds and arguments.run.seed != config.seed:
         raise ValueError(f"--seed {arguments.run.seed} has no effect with --seeds; pass one of them")
     seeds = arguments.seeds or (arguments.run.seed,)
-    if len(set(seeds)) < len(seeds):
-        raise ValueError(f"--seeds names a seed twice: {' '.join(map(str, seeds))}")
     parent = arguments.run_dir or Path("runs") / recipe.name
     single = arguments.run_dir if not arguments.seeds else None
     paths = {seed: single or parent / f"seed-{seed}" for seed in seeds}

@@ -19,6 +19,7 @@ from fredholm.tasks.task import Task
 from fredholm.training.config import TrainingConfig
 from fredholm.training.learner import NonFiniteError
 from fredholm.training.memory import lacking_memory
+from fredholm.training.random_state import check_seed
 from fredholm.training.run import Run
 from fredholm.training.step_cost import step_cost
 
@@ -67,8 +68,10 @@ class Request:
         if not self.seeds or len(set(self.seeds)) < len(self.seeds):
             told = f"names a seed twice: {' '.join(map(str, self.seeds))}" if self.seeds else "is empty"
             raise ValueError(f"seeds {told}; give each once")
-        if self.minutes is not None and not self.minutes > 0:
-            raise ValueError(f"minutes is {self.minutes}; expected a number above 0")
+        for seed in self.seeds:
+            check_seed(seed)
+        if self.minutes is not None and not 0 < self.minutes < math.inf:
+            raise ValueError(f"minutes is {self.minutes}; expected a finite number above 0")
         if self.epochs is not None and self.epochs < 1:
             raise ValueError(f"epochs is {self.epochs}; expected at least 1")
 

@@ -7,7 +7,7 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from fredholm._settings import refuse_idle
+from fredholm._settings import check_positive, refuse_idle
 from fredholm.domains import Domain, Grid
 from fredholm.encoders.encoder import FieldEncoder, check_places
 from fredholm.kernels.fourier_features import fourier_features, sample_frequencies
@@ -55,6 +55,7 @@ class Image(FieldEncoder):
                 )
             if self.num_frequencies == 0:
                 refuse_idle("encoders.Image", type(self), "num_frequencies=0", "give num_frequencies", sigma=self.sigma)
+            check_positive("encoders.Image", "sigma", self.sigma)
             if min(self.patch) < 1 or any(n % p for n, p in zip(self.image_size, self.patch, strict=True)):
                 fitting = [_divisors(n) for n in self.image_size]
                 raise ValueError(

@@ -63,6 +63,7 @@ class Text(Encoder):
             check_count(name, "context", context)
         if num_frequencies == 0:
             refuse_idle(name, Text, "num_frequencies=0", "give num_frequencies", sigma=sigma)
+        check_positive(name, "sigma", sigma)
         for what, token in (("pad", pad), ("separator", separator)):
             if token is not None and not 0 <= token < vocab_size:
                 raise ValueError(f"{name}: {what} must be a token, 0 to {vocab_size - 1}; got {token}")

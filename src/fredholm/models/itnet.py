@@ -65,7 +65,8 @@ class ITNet(FieldModel):
         graphs whose neighbours are mostly alike. 0: none. Needs pool='none'."""
 
         def __post_init__(self) -> None:
-            check_count("models.ITNet", "depth", self.depth)
+            for name in ("embed_dim", "depth"):
+                check_count("models.ITNet", name, getattr(self, name))
             check_positive("models.ITNet", "expansion", self.expansion)
             for name in ("dropout", "drop_path"):
                 check_rate("models.ITNet", name, getattr(self, name))

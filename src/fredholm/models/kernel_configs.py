@@ -34,7 +34,7 @@ from fredholm.kernels import (
     YatAttention,
 )
 from fredholm.kernels.on_edges import EdgeMass
-from fredholm.kernels.perceptron.mlp import Activation, check_frequencies
+from fredholm.kernels.perceptron.mlp import Activation, check_frequencies, check_scale
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -106,9 +106,9 @@ class PerceptronConfig(KernelConfig):
     """Which of the input groups the kernels read."""
 
     def __post_init__(self) -> None:
-        check_frequencies(
-            f"models.{type(self).__name__}", type(self), self.inputs.has_frequencies, self.num_frequencies, self.sigma
-        )
+        name = f"models.{type(self).__name__}"
+        check_frequencies(name, type(self), self.inputs.has_frequencies, self.num_frequencies, self.sigma)
+        check_scale(name, self.epsilon)
 
     @final
     def _settings(self, is_causal: bool) -> dict[str, Any]:

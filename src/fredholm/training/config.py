@@ -92,9 +92,10 @@ class TrainingConfig:
         for name in ("num_workers", "checkpoint_every", "final_learning_rate", "weight_decay", "adam_epsilon"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ValueError(f"{name} is {getattr(self, name)}; expected a finite number of at least 0")
-        for name in ("learning_rate", "gradient_clip"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} is {getattr(self, name)}; expected more than 0")
+        if not 0 < self.learning_rate < math.inf:
+            raise ValueError(f"learning_rate is {self.learning_rate}; expected a finite number of more than 0")
+        if not self.gradient_clip > 0:
+            raise ValueError(f"gradient_clip is {self.gradient_clip}; expected more than 0")
         for name in ("warmup_fraction", "ema_decay"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; expected from 0 to below 1")

@@ -5,7 +5,9 @@ from typing import NamedTuple, final
 from fredholm.tasks.task import Task
 
 from .config import TrainingConfig
+from .learner import NonFiniteError
 from .step_cost import step_cost
+from .trainer import DivergedError
 
 COPIES = 4
 """Of each parameter in a checkpoint: the weight, its average, and two moments of the optimiser."""
@@ -59,8 +61,15 @@ def plan(task: Task, config: TrainingConfig, seed: int, num_processes: int = 1) 
 
     Raises:
         ValueError: what `train` refuses of data and epochs.
+        DivergedError: the loss of the first steps is not finite.
     """
-    cost = step_cost(task, config, seed, num_processes=num_processes)
+    try:
+        cost = step_cost(task, config, seed, num_processes=num_processes)
+    except NonFiniteError as error:
+        raise DivergedError(
+            f"{error} in the first steps, which were measured; try a lower learning_rate, a longer warm-up or "
+            "precision float32"
+        ) from error
     num_steps = config.epochs * cost.steps_per_epoch
     num_evaluations = -(-config.epochs // config.evaluate_every)
     return Plan(

@@ -15,7 +15,7 @@ def seed_everything(seed: int) -> None:
     Raises:
         ValueError: the seed is not in [0, 2^32).
     """
-    _check_seed(seed)
+    check_seed(seed)
     random.seed(seed)
     np.random.seed(seed)  # noqa: NPY002 - third-party code draws from the global generator
     torch.manual_seed(seed)
@@ -23,7 +23,7 @@ def seed_everything(seed: int) -> None:
 
 def seeded_generator(seed: int) -> torch.Generator:
     """A CPU generator; errors as `seed_everything`."""
-    _check_seed(seed)
+    check_seed(seed)
     return torch.Generator().manual_seed(seed)
 
 
@@ -40,7 +40,8 @@ def own_seed(seed: int, rank: int, step: int) -> int:
     return int(torch.randint(MAX_SEED, (), generator=derived_generator(seed, rank, step, 0, 0)))
 
 
-def _check_seed(seed: int) -> None:
+def check_seed(seed: int) -> None:
+    """Raises ValueError unless it is a seed."""
     if not 0 <= seed <= MAX_SEED:
         raise ValueError(f"seed is {seed}; expected an integer from 0 to {MAX_SEED}")
 

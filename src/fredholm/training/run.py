@@ -33,7 +33,7 @@ from fredholm.training.storage.run_folder import RunFolder
 from .config import TrainingConfig
 from .device import choose_device
 from .progress import muted, print_line
-from .random_state import seed_everything
+from .random_state import check_seed, seed_everything
 from .scoring import score_split
 from .start import starting_tensors
 from .trained_folder import KIND, TrainedFolder
@@ -73,6 +73,9 @@ class Run:
         training: TrainingConfig
         seed: int = 0
         init: str | None = None
+
+        def __post_init__(self) -> None:
+            check_seed(self.seed)
 
     def __init__(self, path: Path, *, tasks: Sequence[type[Task]] = TASKS, device: str = "auto") -> None:
         self._folder = TrainedFolder.at(path)

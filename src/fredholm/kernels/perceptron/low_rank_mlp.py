@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from fredholm.kernels.kernel import State, wide_dtype
 from fredholm.kernels.perceptron.factorised import LowRank, LowRankForm, PointInputs
-from fredholm.kernels.perceptron.mlp import Activation
+from fredholm.kernels.perceptron.mlp import Activation, check_scale
 
 
 @final
@@ -79,6 +79,7 @@ class LowRankMLP(LowRank):
                 f"kernels.LowRankMLP: rank must be from 1 to {(width + 1) * d} = (width + 1) · channels of a head, "
                 f"beyond which it adds nothing; got {rank}"
             )
+        check_scale("kernels.LowRankMLP", epsilon)
         self.rank = rank
         scale = math.sqrt(epsilon / width / math.sqrt(rank))
         # (G, r, w + 1, d): rows of one matrix for all that S holds; what belongs to the feature 1 starts at 0

@@ -20,7 +20,7 @@ from typing import Literal, NamedTuple, Self, final
 import torch
 from torch import Tensor, nn
 
-from fredholm._settings import check_count, refuse_idle
+from fredholm._settings import check_count, check_positive, refuse_idle
 from fredholm.domains import Domain, GridBlock, Sequence, preceding_counts
 from fredholm.domains.checks import values_can_be_read
 from fredholm.domains.domain import wrapped
@@ -245,6 +245,7 @@ class MLP(PairwiseMLP, MultiHead, DisplacementFilter):
         self.averages_past = is_causal and causal_measure != "total"
         self.inputs = inputs if inputs is not None else KernelInputs()
         check_frequencies("kernels.MLP", MLP, self.inputs.has_frequencies, num_frequencies, sigma)
+        check_scale("kernels.MLP", epsilon)
         self.in_dim = self.out_dim = embed_dim
         self.num_heads, self.pos_dim, self.width, self.depth = num_heads, pos_dim, width, depth
         self.groups, self.head_dim = num_heads, embed_dim // num_heads
@@ -540,10 +541,16 @@ def check_sizes(
         raise ValueError(f"{name}: activation is 'gelu', 'gelu_tanh' or 'relu'; got {activation!r}")
 
 
+def check_scale(name: str, epsilon: float) -> None:
+    """Raises ValueError, in the name of a kernel, unless the scale of its initial values is finite and at least 0."""
+    if not 0 <= epsilon < math.inf:
+        raise ValueError(f"{name}: epsilon must be finite and at least 0; got {epsilon}")
+
+
 def check_frequencies(
     name: str, owner: Callable[..., object], has_frequencies: bool, num_frequencies: int, sigma: float
 ) -> None:
-    """Raises ValueError, in the name of a kernel, on settings of frequencies that nothing reads.
+    """Raises ValueError, in the name of a kernel, on settings of frequencies that nothing reads, or no deviation.
 
     Args:
         name: who refuses.
@@ -563,3 +570,4 @@ def check_frequencies(
         )
     elif num_frequencies == 0:
         refuse_idle(name, owner, "num_frequencies=0, raw coordinates", "give num_frequencies", sigma=sigma)
+    check_positive(name, "sigma", sigma)

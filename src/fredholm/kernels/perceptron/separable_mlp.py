@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from fredholm.kernels.kernel import State, wide_dtype
 from fredholm.kernels.perceptron.factorised import PointInputs, Separable, SeparableForm
-from fredholm.kernels.perceptron.mlp import Activation
+from fredholm.kernels.perceptron.mlp import Activation, check_scale
 
 
 @final
@@ -69,6 +69,7 @@ class SeparableMLP(Separable):
         super().__init__(
             embed_dim, num_heads, pos_dim, width, activation, inputs, num_frequencies, sigma, head_shared, is_causal
         )
+        check_scale("kernels.SeparableMLP", epsilon)
         kernels, d = (1 if head_shared else num_heads), embed_dim // num_heads
         # (G, w + 1, w + 1), a row a feature of the query
         self.score_weight = nn.Parameter(epsilon / math.sqrt(width) * torch.randn(kernels, width + 1, width + 1))
