@@ -66,9 +66,13 @@ def test_every_table_tells_where_they_stand(read: Any, files: dict[str, str], pl
         read(tmp_path if len(files) > 1 else tmp_path / next(iter(files)))
 
 
-def test_a_column_with_such_a_number_is_one_of_numbers() -> None:
-    with refused(ValueError, "row 1: '1e39' is beyond 3.4e+38"):
-        answers_of_cells({"label": ["0.5", "1e39"]}, None, lambda i, column: f"row {i}")
+@pytest.mark.parametrize(
+    ("cell", "told"),
+    [("1e39", "'1e39' is beyond"), ("nan", "'nan' is no finite number"), ("", "'' is no finite number")],
+)
+def test_a_column_of_numbers_with_one_that_is_none_is_no_column_of_classes(cell: str, told: str) -> None:
+    with refused(ValueError, f"row 1: {told}"):
+        answers_of_cells({"label": ["0.5", cell, "1.5"]}, None, lambda i, column: f"row {i}")
 
 
 def test_a_number_may_be_infinite_or_none_and_is_written_as_in_other_programs() -> None:

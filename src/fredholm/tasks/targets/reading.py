@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import torch
 
-from fredholm.tasks.files.cells import parse_number, parse_value
+from fredholm.tasks.files.cells import MISSING, parse_number, parse_value
 from fredholm.tasks.files.limits import check_counted, check_expansion
 
 from .class_names import ClassNames
@@ -119,13 +119,12 @@ def _numbers(cells: dict[str, list[str]], place: Place) -> NumberAnswers:
 
 
 def _has_fractions(words: list[str]) -> bool:
-    """Whether all are numbers, one of them not whole; what float32 does not hold is a number, and is refused as one."""
+    """Whether all are numbers, one of them not whole; those that are missing or beyond float32 are refused as numbers."""
     try:
-        numbers = [parse_number(word) for word in words]
+        numbers = [parse_number(word) for word in words if word.lower() not in MISSING]
     except ValueError:
         return False
-    has_gaps = any(map(math.isnan, numbers))
-    return not has_gaps and any(math.isfinite(number) and not number.is_integer() for number in numbers)
+    return any(math.isfinite(number) and not number.is_integer() for number in numbers)
 
 
 def answers_of_array(
