@@ -37,6 +37,7 @@ def test_values_stand_as_they_are_typed() -> None:
         "model=ITNet.Config, which": "--task.model itnet, which",
         "kernel=LowRankConfig; leave": "--task.model.kernel low-rank; leave",
         "kernel=OnEdgesConfig(ConstantConfig); leave": "--task.model.kernel on-edges (constant); leave",
+        "name it (image_size=), or": "name it (--task.image-size), or",
         "size=4 of it": "size=4 of it",
     }
     for text, expected in told.items():

@@ -10,7 +10,7 @@ from typing import Any
 _TEXT = r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\""
 _VALUE = rf"{_TEXT}|\([^()]*\)|[A-Za-z_]\w*(?:\.\w+)*(?:\([\w, ]*\))?|-?\d+(?:\.\d+)?(?:e[-+]?\d+)?"
 _NAME = re.compile(
-    rf"(?<![\w./'\"\\-])(?P<name>[a-z]\w*(?:\.[a-z]\w*)*)(?![\w/'\"\\-]|\.\w)(?:=(?P<value>{_VALUE})(?![\w(]))?"
+    rf"(?<![\w./'\"\\-])(?P<name>[a-z]\w*(?:\.[a-z]\w*)*)(?![\w/'\"\\-]|\.\w)(?:=(?:(?P<value>{_VALUE})(?![\w(])|(?=[),;])))?"
 )
 _KIND = re.compile(r"(?P<kind>[A-Z]\w*?)(?:\.?Config)?(?:\((?P<inner>.*)\))?")
 _KINDS = re.compile(r"([A-Z]\w*?)(?:Config)?\b")

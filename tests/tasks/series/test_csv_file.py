@@ -93,6 +93,7 @@ def test_gzipped(tmp_path: Path) -> None:
         ("time,x\n0,1\nnan,2\n", "line 3: column 'time': 'nan' is no time; expected a finite number"),
         ("time,x\n0,1\n,2\n", "line 3: column 'time': '' is no time"),
         ("time,x\n3,1\n2,2\n", "line 3: column 'time': 2 after 3; sort the rows of a series by time"),
+        ("time,x\n2026-01-01,1\n3,2\n", "line 3: column 'time': '3' stands among dates; write one kind"),
         ("time,x\n3,1\n3,2\n", "line 3: column 'time': 3 after 3"),
         ("time,x,label\n0,1,a\n1,2,b\n", "line 3: column 'label': 'b' after 'a'; expected one label a series"),
         ("time,x,label\n0,1,\n", "line 2: column 'label': is empty; expected a class"),

@@ -399,6 +399,13 @@ def test_numbers_that_are_alike_have_no_share_and_no_correlation() -> None:
     assert (found["pearson"], found["spearman"]) == (0.0, 0.0)
 
 
+def test_errors_whose_squares_float32_does_not_hold_have_a_root() -> None:
+    answers = NumberAnswers(names=("y",), values=torch.tensor([[0.0], [2e30]], dtype=torch.float64))
+    target = answers.learn(Wish(), "x")
+    found = scored(target, torch.zeros(2, 1), target.targets(answers.values))
+    assert found["root_mean_squared_error"] == pytest.approx(1e30)
+
+
 def test_a_number_that_is_alike_is_left_out_of_the_mean() -> None:
     target = NUMBERS.learn(Wish(), "x")
     truth = target.targets(NUMBERS.values)

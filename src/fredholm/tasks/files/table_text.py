@@ -1,5 +1,6 @@
 """Tables as text, be they text or not."""
 
+import csv
 import io
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,6 +20,16 @@ def csv_text(path: Path) -> str:
         ImportError: it is a .parquet file, and pyarrow is not installed.
     """
     return _of_parquet(path) if path.suffix.lower() == PARQUET else read_text(path)
+
+
+def told_of_csv(error: Exception) -> str:
+    """What is wrong with a row, in words that say what to do where Python's do not."""
+    reason = str(error)
+    if reason == "unexpected end of data":
+        return "a quotation mark opens a cell and none closes it; close it, or double the mark within a cell"
+    if reason.startswith("field larger than field limit"):
+        return f"a cell is longer than {csv.field_size_limit():,} letters; cut it, or write the rows to a .jsonl file"
+    return reason
 
 
 def first_twice(names: Sequence[str]) -> int | None:

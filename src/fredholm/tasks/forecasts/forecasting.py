@@ -459,7 +459,7 @@ class Forecasting(SplitTask[WindowSet]):
         names = ["mase", "seasonal_naive_mase", "mean_absolute_error", "loss"]
         levels = self._facts.target.quantiles
         names += ["quantile_loss"] * bool(levels) + ["coverage"] * (len(levels) > 1)
-        root: Metric = CompositionalMetric(torch.sqrt, MeanMetric(), None)
+        root: Metric = CompositionalMetric(torch.sqrt, MeanMetric().set_dtype(torch.float64), None)
         return {**{name: MeanMetric() for name in names}, "root_mean_squared_error": root}
 
     def score(self, model: nn.Module, batch: Batch, metrics: "dict[str, Metric]") -> None:

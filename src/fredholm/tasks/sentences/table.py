@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, final
 
 from fredholm.tasks.files.arrow_table import COLUMN_SUFFIXES, ArrowTable
 from fredholm.tasks.files.limits import COUNTED, check_counted
-from fredholm.tasks.files.table_text import first_twice
+from fredholm.tasks.files.table_text import first_twice, told_of_csv
 from fredholm.tasks.text import JSONL_SUFFIXES, json_lines, text_chunks
 
 TABLE_SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", *JSONL_SUFFIXES, *COLUMN_SUFFIXES)
@@ -128,7 +128,7 @@ class TableFile:
                     yield _Record(line, cells)
                 line = reader.line_num + 1
         except csv.Error as error:
-            raise ValueError(f"{self.path}, line {line}: {error}") from error
+            raise ValueError(f"{self.path}, line {line}: {told_of_csv(error)}") from error
 
 
 class _Record(NamedTuple):

@@ -14,7 +14,7 @@ from tqdm import tqdm
 from fredholm.tasks.files.arrow_table import PARQUET
 from fredholm.tasks.files.cells import is_date, parse_time, parse_value
 from fredholm.tasks.files.class_folders import class_folders
-from fredholm.tasks.files.table_text import csv_text, first_twice
+from fredholm.tasks.files.table_text import csv_text, first_twice, told_of_csv
 from fredholm.tasks.splits.split_files import Split
 from fredholm.tasks.splits.split_marks import SplitMarks, marks_of_cells
 from fredholm.tasks.splits.splits import Splits
@@ -139,7 +139,7 @@ class _Rows:
                 series = found.setdefault(key, _Series(line=rows.line_num))
                 series.add(cells, columns, header, has_answers=has_answers)
         except (ValueError, csv.Error) as error:
-            raise ValueError(f"{path}, line {max(rows.line_num, 1)}: {error}") from error
+            raise ValueError(f"{path}, line {max(rows.line_num, 1)}: {told_of_csv(error)}") from error
         if not found:
             raise ValueError(f"{path}: has no rows below its header; expected at least one sample")
         return cls(header, columns, found)
@@ -197,7 +197,11 @@ class _Series:
     def add(self, cells: Sequence[str], columns: _Columns, header: Sequence[str], *, has_answers: bool) -> None:
         at = columns.time
         try:
-            time = parse_time(cells[at])
+            time, is_dated = parse_time(cells[at]), is_date(cells[at])
+            if self.times and is_dated != self.is_dated:
+                raise ValueError(
+                    f"{cells[at].strip()!r} stands among {'dates' if self.is_dated else 'numbers'}; write one kind"
+                )
             if self.times and not time > self.times[-1]:
                 raise ValueError(f"{time:g} after {self.times[-1]:g}; sort the rows of a series by time, one a time")
             row = []
@@ -209,6 +213,6 @@ class _Series:
                     raise ValueError(f"{cell!r} after {self.told[word]!r}; expected one {word} a series")
         except ValueError as error:
             raise ValueError(f"column {header[at].strip()!r}: {error}") from error
-        self.is_dated |= is_date(cells[columns.time])
+        self.is_dated = is_dated
         self.times.append(time)
         self.values.append(row)

@@ -178,7 +178,8 @@ class NumberTarget(Target):
             raise ImportError('metrics need torchmetrics; get it with: pip install "fredholm[train]"') from error
         return {
             "mean_absolute_error": MeanMetric(),
-            "root_mean_squared_error": CompositionalMetric(torch.sqrt, MeanMetric(), None),
+            # squares of numbers that float32 holds may be beyond it
+            "root_mean_squared_error": CompositionalMetric(torch.sqrt, MeanMetric().set_dtype(torch.float64), None),
             "r2": R2(len(self.names)),
             **({"pearson": Pearson(), "spearman": Spearman()} if len(self.names) == 1 else {}),
             **({"coverage": MeanMetric()} if len(self.quantiles) > 1 else {}),
@@ -189,7 +190,7 @@ class NumberTarget(Target):
         told, true = self.levels_of(outputs), self._unstandardised(targets)
         number = self.number_of(told)
         metrics["mean_absolute_error"].update((number - true).abs().mean(1))
-        metrics["root_mean_squared_error"].update((number - true).square().mean(1))
+        metrics["root_mean_squared_error"].update((number - true).double().square().mean(1))
         metrics["r2"].update(number, true)
         if len(self.names) == 1:
             metrics["pearson"].update(number[:, 0], true[:, 0])

@@ -119,7 +119,7 @@ def _numbers(cells: dict[str, list[str]], place: Place) -> NumberAnswers:
 
 
 def _has_fractions(words: list[str]) -> bool:
-    """Whether all are numbers, one of them not whole; those that are missing or beyond float32 are refused as numbers."""
+    """Whether all are numbers, one of them not whole; one that is missing or too large is refused as a number."""
     try:
         numbers = [parse_number(word) for word in words if word.lower() not in MISSING]
     except ValueError:
