@@ -72,7 +72,11 @@ def test_jsonl_has_texts_numbers_and_truth_values(tmp_path: Path) -> None:
         ("t.tsv", "text\tlabel\na\n", "t.tsv, line 2: has 1 cells; expected 2: text, label"),
         ("t.csv", "text,label,text\na,b,c\n", "t.csv, line 1: column 'text' is there twice"),
         ("t.csv", 'text,label\nx,1\n"a,1\nb,2\n', "t.csv, line 3: a quotation mark opens a cell"),
-        ("t.csv", f"text,label\nx,1\n{'y ' * 70_000},1\n", "line 3: a cell is longer than 131,072 letters; cut it"),
+        (
+            "t.csv",
+            f"text,label\nx,1\n{'y ' * 70_000},1\n",
+            "t.csv, line 3: a cell is longer than 131,072 letters; cut it",
+        ),
         ("t.jsonl", '{"text": "a"}\n{"text": "b"\n', "t.jsonl, line 2: does not parse as JSON: Expecting"),
         ("t.jsonl", '{"text": "a"}\n["b"]\n', "t.jsonl, line 2: is a list; expected an object"),
         ("t.jsonl", "\n \n", "t.jsonl: has no rows"),
