@@ -1,5 +1,8 @@
 """A model's metrics on a held-out split of its task."""
 
+import math
+from typing import TYPE_CHECKING
+
 import torch
 from torch import nn
 
@@ -10,6 +13,9 @@ from fredholm.tasks.task import Task
 
 from .device import move
 from .progress import progress_bar
+
+if TYPE_CHECKING:
+    from torchmetrics import Metric
 
 
 @torch.no_grad()
@@ -24,6 +30,8 @@ def score_split(
     processes: Processes = ALONE,
 ) -> dict[str, float]:
     """All of the task's metrics over a whole split, which has examples.
+
+    What was given nothing, such as that of pixels none of which has a known class, is NaN.
 
     Args:
         task: whose they are.
@@ -52,4 +60,13 @@ def score_split(
         for some in own.split(batch_size):
             called(task.score, move(task.held_out_batch(split, some), device), metrics)
             bar.update(len(some))
-    return {name: float(metric.compute()) for name, metric in metrics.items()}
+    return {
+        name: float(metric.compute()) if is_shared or _was_given(metric) else math.nan
+        for name, metric in metrics.items()
+    }
+
+
+def _was_given(metric: "Metric") -> bool:
+    """Whether a metric, or one that it is made of, was given anything."""
+    parts = [part for part in metric.modules() if hasattr(part, "update_called")]
+    return any(part.update_called for part in parts)

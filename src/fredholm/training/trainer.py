@@ -300,14 +300,16 @@ class Trainer:
             value, loss = progress.metrics[objective.metric], progress.metrics["loss"]
             words.append(f"valid loss {loss:.4f}")
             if math.isnan(value) and objective.needs:
-                self._tell_undefined(value)
+                self._tell_undefined(value, loss)
                 value = None
             elif objective.metric != "loss":
                 words.append(f"valid {objective.metric} {objective.format(value)}")
             # on a small split many evaluations are equal: the loss tells them apart, as where there is nothing else
             before = progress.best_loss
             is_equal_and_surer = value == progress.best_value and (before is None or loss < before)
-            if is_equal_and_surer or (value is not None and objective.is_better(value, progress.best_value)):
+            if value is None and math.isnan(loss):
+                pass  # nothing tells evaluations apart
+            elif is_equal_and_surer or (value is not None and objective.is_better(value, progress.best_value)):
                 progress.best_step, progress.best_value, progress.best_loss = progress.step, value, loss
                 progress.worse = 0
             else:
@@ -321,12 +323,13 @@ class Trainer:
         if len(words) > 2:
             print_line("  ".join(words))
 
-    def _tell_undefined(self, value: float) -> None:
+    def _tell_undefined(self, value: float, loss: float) -> None:
         """Says once by what the weights are chosen where the objective is not defined on the validation split."""
         objective = self._task.objective
         if not self._has_told_undefined:
             told = f"valid {objective.metric.replace('_', ' ')} {objective.format(value)}"
-            print_line(f"{told}: weights are chosen by the validation loss")
+            chosen = "the last weights are taken" if math.isnan(loss) else "weights are chosen by the validation loss"
+            print_line(f"{told}: {chosen}")
         self._has_told_undefined = True
 
     def _tell_overfitting(self, loss: float, train_loss: float) -> None:

@@ -223,7 +223,10 @@ BROKEN: dict[str, tuple[Any, str]] = {
     ),
     "unknown": (lambda at: write_mask(at / "masks" / "3.png", 7), "masks/3.png: has the class number 7; there are 3 "),
     "no classes": (lambda at: (at / "classes.txt").write_text("\n"), "classes.txt: names no class"),
-    "one class": (one_class, "has the classes ['a']; expected at least 2"),
+    "one class": (
+        one_class,
+        "has the classes ['a']; expected at least 2 (255 says that a class is not known; in masks of 0",
+    ),
     "twice": (lambda at: (at / "classes.txt").write_text("a\nb\na\n"), "the name of class 2 is 'a'"),
     "gap": (lambda at: (at / "classes.txt").write_text("a\n\nb\n"), "the name of class 1 is ''"),
     "bytes": (lambda at: (at / "classes.txt").write_bytes(b"\xff\xfe\xff"), "classes.txt: cannot be read as text"),

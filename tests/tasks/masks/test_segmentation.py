@@ -266,6 +266,28 @@ def test_a_run_learns_and_is_opened_again(tmp_path: Path) -> None:
     assert other["accuracy"] > 0.7  # at twice the size, which it never saw
 
 
+def test_held_out_images_without_a_known_class_leave_metrics_undefined(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = config(tmp_path, size=(8, 8))
+    arrays = dict(np.load(given.data))
+    del arrays["split"]
+    np.savez(tmp_path / "all.npz", **arrays)
+    given = dataclasses.replace(given, data=str(tmp_path / "all.npz"))
+    drawn_split = given.build()._split
+    for part in (drawn_split.valid, drawn_split.test):
+        arrays["masks"][part.numpy()] = 255
+    np.savez(tmp_path / "all.npz", **arrays)
+    training = TrainingConfig(epochs=3, batch_size=4, patience=1, device="cpu", tensorboard=False)
+    result = train(Run.Config(task=given, training=training), tmp_path / "run")
+    assert {name for name, value in result.metrics.items() if np.isnan(value)} == result.metrics.keys()
+    out = capsys.readouterr().out
+    assert (
+        out.count("valid mean iou undefined (it needs elements whose class is known): the last weights are taken") == 1
+    )
+    assert "epoch 3/3" in out  # what tells nothing takes no patience
+
+
 def write_image(path: Path, image: np.ndarray) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.fromarray(image).save(path)

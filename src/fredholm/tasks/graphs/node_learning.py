@@ -174,7 +174,7 @@ class NodeLearning(TargetTask[NodeSet], OneGraphTask[NodeSet]):
 
     def _refuse(self, graph: GraphSet) -> None:
         data = self.config.data
-        if graph.node_labels is None:
+        if graph.node_labels is None or not bool((graph.node_labels >= 0).any()):
             is_of_graphs = graph.labels is not None or graph.targets is not None
             hint = "; fredholm train graphs predicts those of graphs" if is_of_graphs else ""
             raise ValueError(f"{data} has no labels of nodes{hint}; give some nodes one")

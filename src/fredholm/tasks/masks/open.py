@@ -76,7 +76,10 @@ def open_masks(data: str | Path, *, image_size: tuple[int, int] | None = None) -
             f"no images at {str(path)!r}; pass a folder with {IMAGES} and {MASKS}, an .npz file, or a folder of these"
         )
     if len(found.classes) < 2:
-        raise ValueError(f"{path} has the classes {list(found.classes)}; expected at least 2")
+        raise ValueError(
+            f"{path} has the classes {list(found.classes)}; expected at least 2 ({IGNORED} says that a class is not "
+            f"known; in masks of 0 and {IGNORED} write 1 for {IGNORED})"
+        )
     return found
 
 

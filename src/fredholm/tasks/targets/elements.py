@@ -21,12 +21,13 @@ if TYPE_CHECKING:
 
 UNKNOWN = -100
 """In place of the class of an element that is not known; what PyTorch's cross-entropy leaves out."""
+_KNOWN = "elements whose class is known"
 OBJECTIVES = {
-    "mean_iou": Objective(metric="mean_iou", percent=True),
-    "accuracy": Objective(metric="accuracy", percent=True),
-    "balanced_accuracy": Objective(metric="balanced_accuracy", percent=True),
-    "macro_f1": Objective(metric="macro_f1", percent=True),
-    "loss": Objective(metric="loss", maximise=False),
+    "mean_iou": Objective(metric="mean_iou", percent=True, needs=_KNOWN),
+    "accuracy": Objective(metric="accuracy", percent=True, needs=_KNOWN),
+    "balanced_accuracy": Objective(metric="balanced_accuracy", percent=True, needs=_KNOWN),
+    "macro_f1": Objective(metric="macro_f1", percent=True, needs=_KNOWN),
+    "loss": Objective(metric="loss", maximise=False, needs=_KNOWN),
 }
 
 
