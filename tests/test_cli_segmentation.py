@@ -127,7 +127,7 @@ def test_predict_tells_saves_and_draws(folder: Path, tmp_path: Path, capsys: pyt
         ),
         (
             ["evaluate", "run", "--task", "image-size=10,10"],
-            "--task.image-size is (10, 10); expected multiples of 4",
+            "--task image-size is (10, 10); expected multiples of 4",
         ),
     ],
 )
