@@ -17,7 +17,7 @@ from fredholm.tasks.images import open_images
 from fredholm.training.recipes import open_recipe
 from tests.command_line import TINY, Started, call, check_refused, finish, start
 
-NO_PAIR = "Error parsing --task image-size: expected INT INT; got "
+NO_PAIR = "Error parsing --task image-size: expected INT,INT; got "
 
 
 @pytest.fixture(scope="module")
@@ -232,11 +232,11 @@ def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
         ),
         (
             ["evaluate", "RUN", "--task", "image-size=16,x"],
-            f"{NO_PAIR}16 x; see",
+            f"{NO_PAIR}16,x; see",
         ),
         (
             ["evaluate", "RUN", "--task", "image-size=16 16"],
-            f"{NO_PAIR}16 16; see",
+            f"{NO_PAIR}16,16; see",
         ),
         (
             ["evaluate", "RUN", "--task", "augmentation.scale=1"],

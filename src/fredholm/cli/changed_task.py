@@ -1,6 +1,7 @@
 """The task of a run with settings of its own, for a command that does not train."""
 
 import functools
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import get_args, get_origin, get_type_hints
@@ -9,6 +10,9 @@ from fredholm.cli.option_names import with_option_names
 from fredholm.cli.parsing import parse
 from fredholm.tasks.task import Task
 from fredholm.training.run import Run
+
+_SEVERAL = re.compile(r"((?:[A-Z]+ )+[A-Z]+); got ([^;]*)")
+"""What the parser says of several values, which are typed with commas here."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +40,7 @@ def changed_task(run: Run, settings: Sequence[str], command: str) -> Task:
         return config.build(run.task.facts)
     except ValueError as error:
         told = with_option_names(str(error), default, is_pair=True)
+        told = _SEVERAL.sub(lambda found: f"{found[1].replace(' ', ',')}; got {found[2].replace(' ', ',')}", told)
         raise ValueError(told.replace("--task.", "--task ")) from error  # which the parser was given
 
 
