@@ -78,7 +78,9 @@ class OnnxFile(Format):
         """See `Format.load`: by onnxruntime."""
         import onnxruntime
 
-        session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 4  # what it prints of an error it raises too
+        session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
         names = [slot.name for slot in form.inputs]
 
         def run(*inputs: Tensor) -> Tensor:

@@ -123,7 +123,7 @@ class NGramBank(FittedModel[Tensor]):
         if not values_can_be_read(tokens):
             raise ValueError(
                 "models.NGramBank: how many n-grams rows have depends on their tokens, and no graph of operations "
-                "holds that; take a model that learns by steps, such as itnet"
+                "holds that; take a model that learns by steps, such as sentence-stack"
             )
         row, gram, value = self.features(tokens)
         start = self.weight.new_zeros(len(tokens), len(self.bias))
