@@ -273,7 +273,7 @@ def test_what_is_not_set_is_as_on_the_command_line(case: Case, preset: Preset, t
     columns = {"target": read.target, "label_columns": read.label_columns} if hasattr(read, "label_columns") else {}
     task, schedule, _ = type(read)(data=read.data, **columns).suited(preset)
     assert run.config.task == task
-    assert run.config.training == TrainingConfig(**vars(schedule) | brief | {"tensorboard": False})
+    assert run.config.training == TrainingConfig(**schedule.settings | brief | {"tensorboard": False})
     assert estimator.predict(case.X).shape == (NUM,)
 
 

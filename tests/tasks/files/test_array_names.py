@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fredholm.tasks import GraphLearning, NodeLearning, OperatorLearning, Segmentation
+from fredholm.tasks import GraphLearning, ImageLearning, NodeLearning, OperatorLearning, Segmentation
 from fredholm.tasks.files.array_names import names_here
 from fredholm.tasks.graphs import open_graphs
 from fredholm.tasks.images import open_images
@@ -128,3 +128,33 @@ def test_what_would_be_dropped_of_graphs_is_refused(more: dict[str, Any], told: 
     np.savez(tmp_path / "a.npz", **arrays, **more)
     with refused(ValueError, f"a.npz: {told}"):
         open_graphs(tmp_path / "a.npz")
+
+
+@pytest.mark.parametrize(
+    ("read", "arrays", "told"),
+    [
+        (
+            lambda path: ImageLearning.Config(data=str(path)).build(),
+            {"x": np.zeros((20, 4, 4), np.uint8), "y": np.arange(20) % 2, "classes": ["a", "a"]},
+            "of the classes two are called 'a'; give each a name of its own",
+        ),
+        (read_series, {"values": np.zeros((4, 5, 2)), "labels": LABELS, "channels": ["a", "a"]}, "of the channels two"),
+        (open_points, {"x": np.zeros((4, 5, 5)), "y": LABELS, "channels": ["a", "a"]}, "of the features two"),
+        (nodes, GRAPH | {"feature_names": ["a", "a"]}, "of the features two"),
+        (read_series, {"values": np.zeros((4, 5, 0)), "labels": LABELS}, "without a channel"),
+        (open_graphs, GRAPH | {"graph": np.array([0, 0, 2, 2])}, "graph has no node of graph 1, and of graph 2"),
+    ],
+)
+def test_what_could_not_be_told_apart_or_is_nowhere_is_refused(
+    read: Any, arrays: dict[str, Any], told: str, tmp_path: Path
+) -> None:
+    np.savez(tmp_path / "a.npz", **arrays)
+    with refused(ValueError, told):
+        read(tmp_path / "a.npz")
+
+
+def test_a_file_that_was_cut_is_to_be_written_anew(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", x=PIXELS, y=LABELS)
+    (tmp_path / "a.npz").write_bytes((tmp_path / "a.npz").read_bytes()[:-200])
+    with refused(ValueError, "a.npz: cannot be read as an .npz file", "write it anew with numpy.savez"):
+        open_images(tmp_path / "a.npz")

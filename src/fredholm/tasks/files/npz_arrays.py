@@ -33,7 +33,7 @@ _LENGTHS = 26
 """Bytes of a local header of an archive before the lengths of the name and of what else stands before the content."""
 _ENCRYPTED = 1
 _LAST_LETTER = 0x10FFFF
-_INSTEAD = "pass one without objects"
+_INSTEAD, _ANEW = "pass one without objects", "write it anew with numpy.savez"
 _UNPACKED = "save it with numpy.savez, not compressed"
 
 
@@ -230,7 +230,7 @@ def _single(path: Path, map_from: float) -> np.ndarray:
     except _OtherKindError as error:
         raise ValueError(f"{path}: {error}") from error
     except (OSError, ValueError, EOFError) as error:
-        raise ValueError(f"{path}: cannot be read as an .npy file ({_reason(error)}); {_INSTEAD}") from error
+        raise ValueError(f"{path}: cannot be read as an .npy file ({_reason(error)}); {_instead(error)}") from error
 
 
 @final
@@ -261,7 +261,7 @@ def _opened(path: Path) -> Iterator[tuple[zipfile.ZipFile, dict[str, zipfile.Zip
     except MemoryError:
         raise
     except Exception as error:  # a broken archive makes zipfile raise almost anything
-        raise ValueError(f"{path}: cannot be read as an .npz file ({_reason(error)}); {_INSTEAD}") from error
+        raise ValueError(f"{path}: cannot be read as an .npz file ({_reason(error)}); {_instead(error)}") from error
 
 
 def _members(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
@@ -375,6 +375,10 @@ def _mapped(archive: zipfile.ZipFile, member: zipfile.ZipInfo, header: _Header) 
     name, extra = (int.from_bytes(file.read(2), "little") for _ in range(2))
     start = member.header_offset + _LENGTHS + 4 + name + extra + header.size
     return np.memmap(file, header.dtype, "r", start, header.shape, header.order).view(np.ndarray)
+
+
+def _instead(error: Exception) -> str:
+    return _INSTEAD if "objects" in str(error) else _ANEW
 
 
 def _reason(error: Exception) -> str:

@@ -15,6 +15,7 @@ from fredholm.tasks.files.npz_arrays import load_arrays, refuse_unread, split_wo
 from fredholm.tasks.splits.split_files import SPLIT_WORDS, SPLITS
 from fredholm.tasks.splits.split_marks import ARRAYS, SplitMarks, marks_of_arrays
 from fredholm.tasks.targets.class_names import ClassNames
+from fredholm.tasks.targets.target import check_names_differ
 
 from .graph_set import GraphSet
 from .listed import Listed
@@ -101,6 +102,10 @@ def _read(
         raise ValueError(f"graph[{int(graph.argmax())}] is {graph.max()}, but there are {nodes} nodes in all")
     if len(graph) and int(graph.min()) < 0:
         raise ValueError(f"graph[{int(graph.argmin())}] is {graph.min()}; expected numbers from 0 on")
+    for i in np.flatnonzero(np.bincount(graph.astype(np.int64)) == 0)[:1].tolist():
+        raise ValueError(
+            f"graph has no node of graph {i}, and of graph {graph.max()}; number graphs from 0 on without gaps"
+        )
     names = _texts("names", arrays, int(graph.max()) + 1) or [str(i) for i in range(int(graph.max()) + 1)]
     joined = _floats(arrays, ("edge_features",), 2, rows=edges.shape[1])
     examples = len(names) if has_graphs else nodes
@@ -279,6 +284,7 @@ def _texts(name: str, arrays: _Arrays, count: int) -> list[str] | None:
 def _names(what: str, arrays: _Arrays, count: int, known: tuple[str, ...] | None) -> tuple[str, ...]:
     """The names of so many columns, which are those that a model knows."""
     own = _texts(f"{what}_names", arrays, count)
+    check_names_differ(f"{what.replace('_', ' ')}s", tuple(own or ()))
     if known is None:
         return tuple(own) if own is not None else tuple(f"{what}_{c}" for c in range(count))
     if count != len(known) or (own is not None and tuple(own) != known):

@@ -10,6 +10,7 @@ from fredholm.tasks.files.array_names import no_array, refuse_twice
 from fredholm.tasks.files.npz_arrays import load_arrays, refuse_unread, split_words
 from fredholm.tasks.splits.split_files import Split
 from fredholm.tasks.splits.split_marks import ARRAYS, SplitMarks, marks_of_arrays
+from fredholm.tasks.targets.target import check_names_differ
 
 from .point_set import Cloud, PointSet
 
@@ -145,6 +146,7 @@ def _clouds(path: Path, arrays: Mapping[str, np.ndarray], split: str, channels: 
     if len(names) != num_features:
         told = ", ".join(names) or "none"
         raise ValueError(f"{named} has {num_features} features; expected {len(names)}: {told}")
+    check_names_differ("features", names)
     weights = _of_points("weights", arrays, split, x, "f", "iu")
     labels = _named(_of_points("labels", arrays, split, x, "iu", "U"), f"labels{split}", arrays, "point_classes")
     clouds = [

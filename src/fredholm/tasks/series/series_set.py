@@ -138,6 +138,8 @@ class SeriesSet(Series):
         if self.values.dtype != torch.float32 or self.values.ndim != 3:
             raise ValueError(f"values are {self.values.dtype} {tuple(self.values.shape)}; pass float32 (n, T, C)")
         n, num_samples, num_channels = self.values.shape
+        if num_channels == 0:
+            raise ValueError(f"values are {tuple(self.values.shape)}, without a channel; expected at least one")
         return n, num_samples, num_channels
 
     def _check_times(self, times: Tensor) -> None:

@@ -22,6 +22,13 @@ PLURALS: dict[Kind, str] = {"class": "classes", "labels": "labels", "number": "n
 ClassWeights = Literal["none", "balanced"]
 
 
+def check_names_differ(what: str, names: tuple[str, ...]) -> None:
+    """Raises ValueError where a name is there twice: what is told by it could not be told apart."""
+    for i, name in enumerate(names):
+        if name in names[:i]:
+            raise ValueError(f"of the {what} two are called {name!r}; give each a name of its own")
+
+
 @final
 @dataclass(frozen=True, kw_only=True)
 class Wish:
@@ -132,6 +139,9 @@ class Target(Regressand):
     """What it is learnt from."""
     has_shares: ClassVar[bool]
     """Whether targets are shares from 0 to 1, which can be smoothed."""
+
+    def __post_init__(self) -> None:
+        check_names_differ(PLURALS[self.kind], self.names)  # by which answers are told
 
     @property
     @abstractmethod
