@@ -1,7 +1,6 @@
 import pytest
 
-from fredholm.training import TrainingConfig, learning_rate
-from tests.refusals import refused
+from fredholm.training import learning_rate
 
 
 def rate(step: int, warmup_steps: int = 4) -> float:
@@ -35,9 +34,3 @@ def test_a_line_ends_at_the_final_rate() -> None:
 def test_the_decay_never_rises() -> None:
     rates = [rate(step) for step in range(4, 30)]
     assert rates == sorted(rates, reverse=True)
-
-
-@pytest.mark.parametrize("rate", [0.0, -1.0, float("nan"), float("inf")])
-def test_a_learning_rate_is_positive_and_finite(rate: float) -> None:
-    with refused(ValueError, f"learning_rate is {rate}; expected a finite number of more than 0"):
-        TrainingConfig(learning_rate=rate)
