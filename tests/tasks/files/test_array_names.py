@@ -49,7 +49,6 @@ def operators(path: Path) -> object:
         ),
         (open_images, {"x": PIXELS, "y": LABELS, "train_mask": LABELS > 0}, "a split is an array split, one of"),
         (read_series, {"X_train": VALUES, "y_train": LABELS}, "here X_train is train_values, y_train is train_labels"),
-        (open_points, {"points_data": CLOUDS, "xyz": CLOUDS, "label": LABELS}, "no array 'x'; the arrays are"),
         (open_points, {"data": CLOUDS, "label": LABELS}, "here data is x, label is y"),
         (nodes, GRAPH | {"edge_attr": np.ones((3, 1))}, "here edge_attr is edge_features"),
         (
