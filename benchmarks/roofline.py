@@ -1,15 +1,14 @@
 """How near each integral over pairs is to the least time of its work: ``python -m benchmarks roofline``.
 
 Of every case is counted what any computation of it needs: multiplications in matrix products, activations (GELU, exp),
-and bytes that it reads and writes once. The machine's rates of all three are measured in the same run, by `torch.mm` of
-large matrices, by activations in cache or registers, and by a copy. The longest of the three is the roof: no time below
+and bytes that it reads and writes once. The machine's best rates of all three are measured in the same run, before the
+cases and after them, by `torch.mm` of large matrices, by activations in cache or registers, and by a copy. The longest of the three is the roof: no time below
 it is possible at these rates, whatever overlaps. A gradient is counted with one recomputation of the tile.
 """
 
 import dataclasses
 import functools
 import math
-import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -113,13 +112,13 @@ def _size(case: str) -> int:
 
 
 def rates_of(config: Config, dtype: torch.dtype) -> Rates:
-    """Measured now."""
+    """The best that are seen now."""
     device = config.options.torch_device
     a, b = (torch.randn(config.matrix, config.matrix, device=device, dtype=dtype) for _ in range(2))
-    flops = 2 * config.matrix**3 / _median(lambda: a @ b, device)
+    flops = 2 * config.matrix**3 / _least(lambda: a @ b, device)
     large = torch.empty(1 << 26 if config.matrix > 64 else 1 << 16, device=device)
     other = torch.empty_like(large)
-    num_bytes = 2 * large.numel() * 4 / _median(lambda: other.copy_(large), device)
+    num_bytes = 2 * large.numel() * 4 / _least(lambda: other.copy_(large), device)
     return Rates(flops, _activations(device), num_bytes)
 
 
@@ -129,20 +128,21 @@ def _activations(device: torch.device) -> float:
         # the library can be imported without triton
         from benchmarks.activations import NUMBERS, activate_in_registers
 
-        return NUMBERS / _median(activate_in_registers, device)
+        return NUMBERS / _least(activate_in_registers, device)
     numbers = torch.randn(1 << 15)
-    return numbers.numel() / _median(lambda: F.gelu(numbers), device)
+    return numbers.numel() / _least(lambda: F.gelu(numbers), device)
 
 
-def _median(run: Callable[[], object], device: torch.device, rounds: int = 9) -> float:
+def _least(run: Callable[[], object], device: torch.device, rounds: int = 15) -> float:
+    """Seconds of the fastest round."""
     times = list[float]()
-    for _ in range(rounds + 2):
+    for _ in range(rounds):
         synchronize(device)
         start = time.perf_counter()
         run()
         synchronize(device)
         times.append(time.perf_counter() - start)
-    return statistics.median(times[2:])
+    return min(times)
 
 
 def compare(config: Config) -> None:
@@ -156,11 +156,13 @@ def compare(config: Config) -> None:
 
 
 def measure(config: Config) -> Iterator[Row]:
-    """The rates, then each case beside its roof."""
+    """Each case beside its roof."""
     compare(config)
-    short = any(case.endswith("bf16") for case in config.cases)
-    rates = {dtype: rates_of(config, dtype) for dtype in (torch.float32, *([torch.bfloat16] if short else []))}
-    for case, n, direction, seconds in _timed(config):
+    dtypes = dict.fromkeys(torch.bfloat16 if case.endswith("bf16") else torch.float32 for case in config.cases)
+    before = {dtype: rates_of(config, dtype) for dtype in dtypes}
+    timed = list(_timed(config))
+    rates = {dtype: Rates(*map(max, found, rates_of(config, dtype))) for dtype, found in before.items()}
+    for case, n, direction, seconds in timed:
         work = work_of_exact(config, case, direction) if case in EXACT else work_of_scores(config, direction)
         parts = rates[torch.bfloat16 if case.endswith("bf16") else torch.float32].seconds(work)
         for part, amount, roof in zip(PARTS, work, parts, strict=True):
