@@ -2,8 +2,9 @@
 
 Of every case is counted what any computation of it needs: multiplications in matrix products, activations (GELU, exp),
 and bytes that it reads and writes once. The machine's best rates of all three are measured in the same run, before the
-cases and after them, by `torch.mm` of large matrices, by activations in cache or registers, and by a copy. The longest of the three is the roof: no time below
-it is possible at these rates, whatever overlaps. A gradient is counted with one recomputation of the tile.
+cases and after them, by `torch.mm` of large matrices, by activations in cache or registers, and by a copy. The longest
+of the three is the roof: no time below it is possible at these rates, whatever overlaps. A gradient is counted with one
+recomputation of the tile.
 """
 
 import dataclasses
