@@ -21,9 +21,10 @@ def _repeated(out, BLOCK: tl.constexpr, REPEATS: tl.constexpr):
     tl.store(out + tl.program_id(0) * BLOCK + tl.arange(0, BLOCK), p)
 
 
-def activate_in_registers() -> torch.Tensor:
-    """Takes NUMBERS GELUs, such as kernels take in 16 bits, one after the other for each number."""
-    out = torch.empty(PROGRAMS * BLOCK, device="cuda")
+def activate_in_registers(device: torch.device) -> torch.Tensor:
+    """Takes NUMBERS GELUs on a GPU, such as kernels take in 16 bits, one after the other for each number."""
+    out = torch.empty(PROGRAMS * BLOCK, device=device)
     kernel: Any = _repeated
-    kernel[(PROGRAMS,)](out, BLOCK=BLOCK, REPEATS=REPEATS)
+    with torch.cuda.device(device):
+        kernel[(PROGRAMS,)](out, BLOCK=BLOCK, REPEATS=REPEATS)
     return out

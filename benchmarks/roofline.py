@@ -129,7 +129,7 @@ def _activations(device: torch.device) -> float:
         # the library can be imported without triton
         from benchmarks.activations import NUMBERS, activate_in_registers
 
-        return NUMBERS / _least(activate_in_registers, device)
+        return NUMBERS / _least(lambda: activate_in_registers(device), device)
     numbers = torch.randn(1 << 15)
     return numbers.numel() / _least(lambda: F.gelu(numbers), device)
 

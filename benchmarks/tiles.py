@@ -92,7 +92,8 @@ def step_of(case: str, config: Config) -> Callable[[], list[Tensor]]:
 def measure(config: Config) -> Iterator[Row]:
     """A row a kind of launch."""
     for case in config.cases:
-        for found in evaluation.tune(step_of(case, config), budget_s=config.case_budget_s):
+        dtype = torch.bfloat16 if case.endswith("bf16") else torch.float32
+        for found in evaluation.tune(step_of(case, config), dtype=dtype, budget_s=config.case_budget_s):
             yield Row(
                 case=f"{case}: {found}",
                 n=config.side**2 + 1,

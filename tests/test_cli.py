@@ -50,7 +50,7 @@ def test_train_prints_its_evaluations_and_result_and_fills_the_folder(trained: t
     own = {"config.json", "data.json", "machine.json", "manifest.json"}
     assert {path.name for path in run.iterdir()} == {*own, "metrics.jsonl", "checkpoints"}
     config = json.loads((run / "config.json").read_text())
-    assert (config["schema"], config["version"]) == (1, __version__)
+    assert (config["schema"], config["version"]) == (2, __version__)
     assert config["run"]["training"]["epochs"] == 2
     assert config["facts"]["target"]["names"] == list("0123456789")
 
@@ -177,6 +177,7 @@ def test_the_overview_has_a_line_a_command(capsys: pytest.CaptureFixture[str]) -
         "  push RUN TO            give a trained model away, to a folder or the Hugging Face hub",
         "  export RUN             write a trained model as a file that runs without this library",
         "  report RUN ...         show runs on a page that opens without a network",
+        "  tune RUN               which tiles of the fused kernels are fastest on this GPU",
         "  verify                 check that every classical layer is an exact instance",
         "  info                   versions, devices, evaluation routes, extras",
     ]

@@ -1,19 +1,26 @@
 """Drawn pictures with the class of each pixel: shapes before clutter, and fields of several textures."""
 
+import dataclasses
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from PIL import Image
 from scipy import ndimage
 from scipy.spatial import KDTree
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
+from torch import nn
 from torchmetrics.functional.classification import multiclass_jaccard_index
 
 from benchmarks.first_runs.first_run import FirstRun, Peer, learnable
+from fredholm.tasks.schedule import schedule_for
 from fredholm.tasks.splits.splits import HeldOut
+from fredholm.tasks.targets import UNKNOWN
+from fredholm.training.batches import EpochBatches
 
 SIDE, NUM_SCENES = 64, 160
 CLASSES = {"scenes": ("ground", "disc", "square", "ring"), "fields": ("water", "meadow", "furrows", "town")}
@@ -110,9 +117,65 @@ def per_pixel(model: Any) -> Peer:
     return peer
 
 
+class UNet(nn.Module):
+    """Four resolutions with two convolutions each, down and up again (arXiv 1505.04597), with batch norm."""
+
+    def __init__(self, channels: int, classes: int, width: int = 16) -> None:
+        super().__init__()
+        widths = [width << level for level in range(4)]
+        self.down = nn.ModuleList(_twice(a, b) for a, b in itertools.pairwise([channels, *widths]))
+        self.up = nn.ModuleList(nn.ConvTranspose2d(b, a, 2, 2) for a, b in itertools.pairwise(widths))
+        self.joined = nn.ModuleList(_twice(2 * a, a) for a in widths[:-1])
+        self.head = nn.Conv2d(width, classes, 1)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """Logits `(B, classes, H, W)`; sides are multiples of 8."""
+        found, u = [], images
+        for level, down in enumerate(self.down):
+            u = down(F.max_pool2d(u, 2) if level else u)
+            found.append(u)
+        for level in reversed(range(len(self.up))):
+            u = self.joined[level](torch.cat([self.up[level](u), found[level]], 1))
+        return self.head(u)
+
+
+def _twice(before: int, after: int) -> nn.Sequential:
+    layers: list[nn.Module] = []
+    for channels in (before, after):
+        layers += [nn.Conv2d(channels, after, 3, padding=1, bias=False), nn.BatchNorm2d(after), nn.ReLU()]
+    return nn.Sequential(*layers)
+
+
+def u_net(task: Any, split: HeldOut) -> float:
+    """The same of a U-Net in plain PyTorch, with the task's changes of images, batches and number of steps."""
+    task = dataclasses.replace(task.config, num_pixels=None).build(task.facts)
+    torch.manual_seed(0)
+    network = UNet(task.facts.channels, len(task.target.names))
+    schedule = schedule_for(task.num_train, "small", has_valid=True)
+    steps = schedule.epochs * len(EpochBatches(task, schedule.batch_size, 0, 0))
+    optimiser = torch.optim.AdamW(network.parameters(), lr=2e-3, weight_decay=schedule.weight_decay)
+    rate = torch.optim.lr_scheduler.OneCycleLR(optimiser, 2e-3, steps)
+    for epoch in range(schedule.epochs):
+        batches = EpochBatches(task, schedule.batch_size, 0, epoch)
+        for number in range(len(batches)):
+            batch = batches.whole(number)
+            loss = F.cross_entropy(network(batch["images"]).flatten(2), batch["targets"], ignore_index=UNKNOWN)
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+            rate.step()
+    network.eval()
+    batch = task.held_out_batch(split, torch.arange(task.num_held_out(split)))
+    with torch.no_grad():
+        told = network(batch["images"]).argmax(1)
+    known = batch["targets"] != UNKNOWN
+    return float(multiclass_jaccard_index(told[known], batch["targets"][known], num_classes=len(task.target.names)))
+
+
 PEERS = {
     "filters, random forest": per_pixel(RandomForestClassifier(40, min_samples_leaf=3, random_state=0)),
     "filters, gradient boosting": per_pixel(HistGradientBoostingClassifier(random_state=0)),
+    "U-Net": u_net,
 }
 
 FIRST_RUNS = (

@@ -537,8 +537,8 @@ def test_a_config_that_builds_no_model_leaves_no_folder(tmp_path: Path, monkeypa
     [
         ("{", "config.json is not valid JSON"),
         ("[]", "config.json holds a list; expected an object"),
-        ('{"schema": 99}', "config.json has schema 99; this version reads 1"),
-        ('{"schema": 1, "run": {"type": "Run.Config"}}', "config.json: run is incomplete"),
+        ('{"schema": 99}', "config.json has schema 99; this version reads 2"),
+        ('{"schema": 2, "run": {"type": "Run.Config"}}', "config.json: run is incomplete"),
     ],
 )
 def test_a_damaged_config_is_refused(tmp_path: Path, content: str, message: str) -> None:

@@ -52,7 +52,7 @@ def _tune(argv: list[str]) -> None:
         if not arguments.json:
             print(found, flush=True)
 
-    found = tune(_step_of(run), budget_s=arguments.budget_s, heard=tell)
+    found = tune(_step_of(run), dtype=run.config.training.dtype, budget_s=arguments.budget_s, heard=tell)
     if arguments.json:
         print(json_text([each.as_json() for each in found], indent=2))
     else:

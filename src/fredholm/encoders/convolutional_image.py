@@ -60,7 +60,7 @@ class ConvolutionalImage(Encoder):
         strides = strides_of(config.patch)
         widths = [max(LEAST_CHANNELS, embed_dim >> later) for later in reversed(range(1, len(strides)))] + [embed_dim]
         self.stages = nn.ModuleList(
-            Stage(before, after, stride, depth, nn.LayerNorm, reads_pixels=stage == 0)
+            Stage(before, after, stride, depth, nn.LayerNorm, bias=True, reads_pixels=stage == 0)
             for stage, ((before, after), stride) in enumerate(
                 zip(itertools.pairwise([config.channels, *widths]), strides, strict=True)
             )
@@ -119,6 +119,7 @@ class Stage(nn.Module):
         stride: cells of the grid before along a cell of this one, by axis.
         depth: residual stencils.
         norm: what is before each nonlinearity, built of a number of channels.
+        bias: whether stencils add a constant to each channel.
         reads_pixels: whether there is no stage before, whose signal wants a nonlinearity.
     """
 
@@ -130,16 +131,19 @@ class Stage(nn.Module):
         depth: int,
         norm: Callable[[int], nn.Module],
         *,
+        bias: bool,
         reads_pixels: bool,
     ) -> None:
         super().__init__()
         beyond = tuple(max(1, r // 2) for r in stride)  # cells of a window on each side of the patch
         window = tuple(r + 2 * more for r, more in zip(stride, beyond, strict=True))
         self.norm = None if reads_pixels else norm(before)
-        self.entry = stencil(before, after, window, 1.0 if reads_pixels else math.sqrt(2), stride, beyond)
+        self.entry = stencil(before, after, window, 1.0 if reads_pixels else math.sqrt(2), stride, beyond, bias=bias)
         self.norms = nn.ModuleList(norm(after) for _ in range(depth))
         # keeps the variance of the residual stream independent of depth
-        self.stencils = nn.ModuleList(stencil(after, after, (3, 3), 1 / math.sqrt(depth)) for _ in range(depth))
+        self.stencils = nn.ModuleList(
+            stencil(after, after, (3, 3), 1 / math.sqrt(depth), bias=bias) for _ in range(depth)
+        )
 
     def forward(self, u: Tensor, domain: Domain) -> tuple[Tensor, Domain]:
         """The signal `(B, N, before)` on the grid before, to `(B, M, after)` on this one."""
@@ -157,12 +161,14 @@ def stencil(
     norm: float,
     stride: tuple[int, ...] = (1, 1),
     beyond: tuple[int, ...] = (1, 1),
+    *,
+    bias: bool,
 ) -> IntegralOperator:
     """The operator of a stencil alone, whose filters start with this norm."""
     kernel = Convolution(before, after, window, 2, stride=stride, padding=beyond, standardised=True)
     assert kernel.gain is not None
     nn.init.constant_(kernel.gain, norm)
-    return IntegralOperator(kernel, residual=False, output_projection=False)
+    return IntegralOperator(kernel, residual=False, bias=bias, output_projection=False)
 
 
 def strides_of(patch: tuple[int, int]) -> list[tuple[int, int]]:

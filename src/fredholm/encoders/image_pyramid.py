@@ -10,9 +10,9 @@ Legend
                         `convolutional_image.py`; φ is GELU of N
     f|(x)               f between the centres of its cells, bilinear; beyond the outermost ones they go on
 
-    u_0 = K pixels + b,   u_{i+1} = K φ(u_i) + b, wanted at the centres of r_{i+1} cells a side
-    within a stage, `depth` times:   u <- u + K φ(u) + b
-    v_m = u_m,   v_i = w + K φ(w) + b   with   w = u_i + D_i v_{i+1}|
+    u_0 = K pixels,   u_{i+1} = K φ(u_i), wanted at the centres of r_{i+1} cells a side
+    within a stage, `depth` times:   u <- u + K φ(u)
+    v_m = u_m,   v_i = w + K φ(w)   with   w = u_i + D_i v_{i+1}|;   no constants, which N would take away
     signal(x) = Σ_i W_i (φ(v_i))|(x) + b + Q γ(x),   γ Fourier features of the place; Q starts small
 
 Source: Ronneberger, Fischer and Brox, U-Net (arXiv 1505.04597), for the way down and up; Lin et al., Feature pyramid
@@ -85,7 +85,7 @@ class ImagePyramid(FieldEncoder):
         strides = [(1, 1), *(stride for stride in strides_of(config.patch) if stride != (1, 1))]
         widths = [max(LEAST_CHANNELS, embed_dim >> later) for later in reversed(range(1, len(strides)))] + [embed_dim]
         self.stages = nn.ModuleList(
-            Stage(before, after, stride, depth, ImageNorm, reads_pixels=stage == 0)
+            Stage(before, after, stride, depth, ImageNorm, bias=False, reads_pixels=stage == 0)
             for stage, ((before, after), stride) in enumerate(
                 zip(itertools.pairwise([config.channels, *widths]), strides, strict=True)
             )
@@ -160,9 +160,9 @@ class _Joint(nn.Module):
         super().__init__()
         self.map = nn.Linear(coarse, fine, bias=False)
         self.norm = ImageNorm(fine)
-        self.stencil = stencil(fine, fine, (3, 3), 1.0)
+        self.stencil = stencil(fine, fine, (3, 3), 1.0, bias=False)
 
     def forward(self, u: Tensor, grid: Grid, coarse: Tensor, coarse_grid: Grid) -> Tensor:
         image = self.map(coarse).mT.unflatten(2, coarse_grid.shape)
-        joined = u + F.interpolate(image, grid.shape, mode="bilinear").flatten(2).mT
+        joined = u + windows(image, grid.pos, (1, 1))
         return joined + self.stencil(F.gelu(self.norm(joined)), grid)

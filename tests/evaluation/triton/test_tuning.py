@@ -1,8 +1,7 @@
-"""The search for tiles and the file of them, on kernels of Python whose time is known."""
+"""The search for tiles and the file of them, on kernels of Python that move a clock of their own."""
 
 import json
 import math
-import time
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,7 +15,7 @@ from torch import Tensor
 from fredholm.evaluation import Tuned, tune
 from fredholm.evaluation.triton import tuning
 from fredholm.evaluation.triton.tuning import Room, Tile, TileFile, choose_tile, launch, tile_path, tuned_tile
-from fredholm.training.storage.machine import describe_machine
+from fredholm.training.storage.machine import describe_machine, describe_numerics
 from tests.refusals import refused
 
 ROOM = Room(128, 64, 128, torch.bfloat16)
@@ -29,8 +28,13 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Where tiles are kept for one test."""
     monkeypatch.setenv("FREDHOLM_TILES", str(tmp_path / "caches" / "tiles.json"))
     TileFile.read.cache_clear()
+    CLOCK.now = 0.0
+    monkeypatch.setattr(tuning, "time", SimpleNamespace(perf_counter=lambda: CLOCK.now))
     yield tile_path()
     TileFile.read.cache_clear()
+
+
+CLOCK = SimpleNamespace(now=0.0)
 
 
 def steps_between(sizes: tuple[int, ...], other: tuple[int, ...]) -> int:
@@ -54,7 +58,7 @@ class Kernel:
         tile = Tile(UNITS, N, num_warps, num_stages)
         self.tiles.append(tile)
         out.fill_(self.result(tile))
-        time.sleep(0.001 * steps_between(tile.sizes, BEST) + 0.001)
+        CLOCK.now += 0.001 * steps_between(tile.sizes, BEST) + 0.001
 
 
 def step_of(*kernels: Kernel) -> Callable[[], list[Tensor]]:
@@ -108,7 +112,7 @@ def test_the_longest_launches_come_first_and_a_spent_budget_leaves_the_rest() ->
     kernels = Kernel("brief"), Kernel("long")
     step = step_of(kernels[0], kernels[1], kernels[1])
     assert [each.key.split()[0] for each in tune(step)] == ["long", "brief"]
-    found = tune(step, budget_s=1e-9)
+    found = tune(step, budget_s=0.005)  # the first steps take it
     assert [each.num_tried for each in found] == [1, 1]
     assert all(each.tile.sizes == BEST for each in found)  # as found before
 
@@ -126,6 +130,57 @@ def test_what_cannot_be_tuned_is_refused() -> None:
     with refused(ValueError, "tune: another one is running in this process"):
         tune(twice)
     tune(step_of(Kernel("one")), budget_s=1e-9)  # which is over after an error
+
+
+def test_a_step_that_does_not_repeat_itself_is_refused(path: Path) -> None:
+    step = step_of(Kernel("one"))
+    with refused(ValueError, "tune: the step gives other results each time"):
+        tune(lambda: [*step(), torch.randn(3)])
+    with refused(ValueError, "tune: the step gives other results each time, or some that are not finite"):
+        tune(lambda: [*step(), torch.full((2,), torch.nan)])
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "changed", "counts"),
+    [(torch.float32, 1.001, True), (torch.float32, 1.03, False), (torch.bfloat16, 1.03, True)],
+)
+def test_results_may_differ_by_rounding(dtype: torch.dtype, changed: float, counts: bool) -> None:
+    kernel = Kernel("one", lambda tile: 1.0 if tile.sizes == RULE.sizes else changed)
+    step = step_of(kernel)
+
+    def with_nothing() -> list[Tensor]:
+        """Beside what is 0 on paper, of which rounding leaves something else for each tile."""
+        (out,) = step()
+        return [out, 1e-9 * out.new_tensor([float(kernel.tiles[-1].units), -float(kernel.tiles[-1].points)])]
+
+    (found,) = tune(with_nothing, dtype=dtype)
+    assert (found.tile.sizes == BEST) == counts
+
+
+def test_tiles_that_another_process_kept_meanwhile_stay(path: Path) -> None:
+    step = step_of(Kernel("one"))
+
+    def while_another_writes() -> list[Tensor]:
+        if not path.exists():
+            path.parent.mkdir()
+            path.write_text('{"gpus": {"theirs": {"kernels": "", "date": "", "tiles": {}}}}')
+        return step()
+
+    TileFile.read()
+    tune(while_another_writes)
+    assert json.loads(path.read_text())["gpus"].keys() == {"cpu", "theirs"}
+
+
+def test_numerics_name_the_tiles(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "cpu")
+    gpu = torch.device("cuda", 0)
+    assert describe_numerics(gpu)["device"] == "cpu"
+    kept(path)
+    told = describe_numerics(gpu)["device"]
+    assert told.startswith("cpu, tiles ")
+    kept(path, kernels="of another version")
+    assert describe_numerics(gpu)["device"] == "cpu"
 
 
 def kept(path: Path, **changed: Any) -> None:
@@ -152,7 +207,7 @@ def test_tiles_of_other_kernels_are_left_and_told_of(path: Path) -> None:
 
 def test_tiles_of_other_gpus_stay_in_the_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept(path)
-    monkeypatch.setattr(tuning, "_device_name", lambda: "another")
+    monkeypatch.setattr(tuning, "_device_name", lambda device=None: "another")
     assert choose_tile(Kernel("one"), ROOM).sizes == RULE.sizes
     tune(step_of(Kernel("two")), budget_s=1e-9)
     assert json.loads(path.read_text())["gpus"].keys() == {"cpu", "another"}

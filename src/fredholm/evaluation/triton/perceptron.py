@@ -246,7 +246,7 @@ class Gradients:
             chunk = {"relative": relative, "first": first, "count": count}
             grid = (count * -(-size // tile.points), tile.blocks(width), kernels)
             launch(relative_gradient_kernel, grid, tile, {**shared, **chunk, "grads": grad_sums})
-            grid = (-(-entries // by_entry.points), tile.blocks(width), kernels)
+            grid = (-(-entries // by_entry.points), by_entry.blocks(width), kernels)
             launch(gather_table_kernel, grid, by_entry, {**gather, **chunk})
         self.sums["table"].copy_(total.mT.view_as(self.sums["table"]))
 

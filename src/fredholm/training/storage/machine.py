@@ -37,13 +37,15 @@ def describe_numerics(device: torch.device, num_processes: int = 1) -> dict[str,
         num_processes: that share its batches.
     """
     threads = torch.get_num_threads()
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+    tiles = TileFile.read().fingerprint(name)
     return {
         "fredholm": f"fredholm {__version__}",
         "torch": f"torch {torch.__version__}",
         "threads": f"{threads} thread{'s' if threads > 1 else ''}",
         "processes": f"{num_processes} process{'es' if num_processes > 1 else ''}",
         "processor": _processor(),
-        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
+        "device": f"{name}, tiles {tiles}" if tiles else name,
     }
 
 

@@ -16,7 +16,7 @@ from fredholm.tasks.task import Task
 from .checkpoint import Checkpoints
 from .lock import LOCK
 
-SCHEMA = 1
+SCHEMA = 2
 CONFIG, MANIFEST = "config.json", "manifest.json"
 DATA = "data"
 """What a run learns from may lie in a folder of this name in its own, which is then still new."""
