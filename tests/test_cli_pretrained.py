@@ -120,12 +120,14 @@ def test_mistakes_are_told(vit: Path, bert: Path, images: Path, capsys: pytest.C
         capsys, folder, f"--task.model.checkpoint is {bert}, which holds a Bert; images", *begun[:-1], str(bert)
     )
     wrong = ("--task.patch-size", "3")
-    check_refused(capsys, folder, "--task.patch-size=3 has no effect with --task.model=Pretrained", *begun, *wrong)
+    check_refused(
+        capsys, folder, "--task.patch-size 3 has no effect with --task.model pretrained-images", *begun, *wrong
+    )
     wrong = ("--task.image-size", "10", "12")
     check_refused(capsys, folder, "models.ViT: patches of (4, 4) pixels must divide images of (10, 12)", *begun, *wrong)
     wrong = ("--task.model.revision", "main")
-    check_refused(capsys, folder, "--task.model.revision='main' has no effect on the folder", *begun, *wrong)
+    check_refused(capsys, folder, "--task.model.revision main has no effect on the folder", *begun, *wrong)
     wrong = ("--task.mean", "0.5")
-    check_refused(capsys, folder, "--task.mean=(0.5,) and --task.deviation=() must be a number each", *begun, *wrong)
+    check_refused(capsys, folder, "--task.mean 0.5 and --task.deviation must be a number each", *begun, *wrong)
     (vit / "preprocessor_config.json").unlink()
     check_refused(capsys, folder, f"{vit} does not tell how pixels are standardised", *begun)
