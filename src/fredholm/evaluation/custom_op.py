@@ -113,7 +113,7 @@ class _Opaque(abc.ABC):
         with warnings.catch_warnings():
             # PyTorch's own rule came with the operator, and it tells of the first one that is replaced
             warnings.filterwarnings("ignore", message="Warning only once for all operators", category=UserWarning)
-            made._lib.impl(made._name, self._at_this_level, "Autograd", with_keyset=True)
+            made._lib.impl(made._name, self._at_this_level, "Autograd", with_keyset=True, allow_override=True)
 
     @abc.abstractmethod
     def run(self, tensors: Given, *options: Any) -> list[Tensor]:

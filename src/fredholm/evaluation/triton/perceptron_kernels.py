@@ -240,11 +240,12 @@ def _add_sums(
     N: tl.constexpr,
 ):  # fmt: skip
     """total + Σ_j φ(p_ij) ⊗ ω_j u_j over the keys of one loop, from the first to before the last."""
+    ACTIVATION: tl.constexpr = PLAN.ACTIVATION
     for begin in range(first, tl.minimum(last, stop), N):
         keys, exist = run_of_points(begin, stop, threshold, shift, N)
         p, _, _, _, _, _ = _pre_activation(owner, met, keys, exist, units, start, IN_TABLE, PLAN)
         values = point_rows(met.value, keys, exist, PLAN.DIM, PLAN.DIM, PLAN.D)
-        h = activate(p, PLAN.ACTIVATION).to(values.dtype)
+        h = activate(p, ACTIVATION).to(values.dtype)
         total = tl.dot(h, values, total, input_precision=PLAN.PRECISION)
     return total
 
@@ -290,6 +291,7 @@ def _add_gradients(
     start, IN_TABLE: tl.constexpr, PLAN: tl.constexpr, N: tl.constexpr,
 ):  # fmt: skip
     """Adds what the points of one loop give to the sums of an owner, in the order in which they are named."""
+    ACTIVATION: tl.constexpr = PLAN.ACTIVATION
     for begin in range(0, stop, N):
         points, exist = run_of_points(begin, stop, threshold, shift, N)
         p, u, sin, cos, steps, distance = _pre_activation(owner, met, points, exist, units, start, IN_TABLE, PLAN)
@@ -298,7 +300,7 @@ def _add_gradients(
             visible = exist & (tl.load(met.seen + points, mask=exist, other=0) > o)
         # a value of 0 hides a pair from every gradient
         values = point_rows(met.value, points, visible, PLAN.VALUE_DIM, PLAN.VALUE_DIM, PLAN.E)
-        h, slope = activate_with_slope(p, PLAN.ACTIVATION)
+        h, slope = activate_with_slope(p, ACTIVATION)
         grad_p = tl.dot(grad, tl.trans(values), input_precision=PLAN.PRECISION) * slope
         rounded = grad_p.to(values.dtype)
         if PLAN.SIGN == -1:
@@ -438,6 +440,7 @@ def relative_gradient_kernel(
     keys = (start + cells).to(tl.int64)
     i = own_start + first + place
     dtype: tl.constexpr = other.u.dtype.element_ty
+    ACTIVATION: tl.constexpr = PLAN.ACTIVATION
     own_table = layer.table + (g * extent.entries + tl.load(layer.entry + first + place)) * PLAN.WIDTH
     rest = by_unit(own_table, tl.load(layer.entry + cells, mask=exist, other=0), exist, units, PLAN.WIDTH)
     total = tl.zeros([UNITS, N], tl.float32)
@@ -456,7 +459,7 @@ def relative_gradient_kernel(
         values = point_rows(met.value, keys, visible, PLAN.DIM, PLAN.DIM, PLAN.D)
         at = ((g * count + place) * batch + b) * PLAN.WIDTH * PLAN.DIM
         grad = unit_rows(grads + at, units, PLAN.WIDTH, PLAN.DIM, PLAN.D)
-        _, slope = activate_with_slope(p, PLAN.ACTIVATION)
+        _, slope = activate_with_slope(p, ACTIVATION)
         total += tl.dot(grad, tl.trans(values), input_precision=PLAN.PRECISION) * slope
     out = relative + ((g * count + place) * extent.block + cells[None, :]) * PLAN.WIDTH + units[:, None]
     tl.store(out, total, mask=(units[:, None] < PLAN.WIDTH) & exist[None, :])
