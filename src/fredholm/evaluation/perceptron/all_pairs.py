@@ -18,8 +18,13 @@ def plain_integral(
     inputs: PerceptronInputs, block: list[int], activation: str, elements: int | None = None
 ) -> tuple[Tensor]:
     """What `mlp_integral` gives; the size of a tile means nothing here."""
+    return with_relative(inputs, _relative(inputs, Block.of(block)), activation)
+
+
+def with_relative(inputs: PerceptronInputs, relative: Tensor, activation: str) -> tuple[Tensor]:
+    """The integral from R, `(B' or 1, G or 1, Nq or 1, N or 1, w)`."""
     t = inputs
-    p = _relative(t, Block.of(block)) + t.key_bias[:, :, None] + t.query_bias[:, :, :, None]
+    p = relative + t.key_bias[:, :, None] + t.query_bias[:, :, :, None]
     if t.query_weight is not None:
         p = p + torch.einsum("bgqd,gwd->bgqw", t.query, t.query_weight)[:, :, :, None]
     if t.key_weight is not None:
@@ -45,12 +50,12 @@ def plain_integral(
 def _relative(t: PerceptronInputs, block: Block) -> Tensor:
     """The part of R that lies between the points, `(B' or 1, G or 1, Nq or 1, N or 1, w)`."""
     if t.table is None:
-        return _by_parts(t)
+        return by_parts(t)
     inside = _of_table(t.table, block)
     if (block.size, block.size) == (t.query_bias.shape[2], t.key_bias.shape[2]):
         return inside
     # points beside the grid see each other, and the grid, by parts
-    every = _by_parts(t)
+    every = by_parts(t)
     batch, groups, width = len(t.key_bias), *t.key_bias.shape[1::2]
     every = every.expand(batch, groups, t.query_bias.shape[2], t.key_bias.shape[2], width)
     first, last = block.query_start, block.query_start + block.size
@@ -75,7 +80,7 @@ def _along(axis: int, block: Block) -> list[int]:
     return [n if i == axis else 1 for i, n in enumerate(block.shape)]
 
 
-def _by_parts(t: PerceptronInputs) -> Tensor:
+def by_parts(t: PerceptronInputs) -> Tensor:
     """R without a table."""
     found = t.query.new_zeros(1, 1, 1, 1, 1)
     if t.distance_weight is not None or t.wrapped_weight is not None:

@@ -77,7 +77,10 @@ def _tables(form: PairwiseForm, integral: Integral[PairwiseMLP], dtype: torch.dt
     """What is gathered of points and of queries, `(1 or B, N, ...)` each."""
     heads = integral.kernel.num_heads
     u, query = (t.to(dtype).unflatten(-1, (heads, -1)) for t in (integral.u, integral.query))  # (B, N, H, d)
-    alpha, beta = form.query_bias.to(dtype).transpose(1, 2), form.key_bias.to(dtype).transpose(1, 2)  # (B', N, G, w)
+    alpha, beta = (
+        bias.to(dtype).transpose(1, 2).expand(-1, points.shape[1], -1, -1)  # (B', N, G, w)
+        for bias, points in ((form.query_bias, query), (form.key_bias, u))
+    )
     if form.query_weight is not None:
         alpha = alpha + torch.einsum("bnhd,hwd->bnhw", query, form.query_weight.to(dtype).expand(heads, -1, -1))
     if form.key_weight is not None:

@@ -83,7 +83,7 @@ def in_tiles(tile_elements: int | None) -> PairIntegral:
         if entries > 1 and inputs.has_one_kernel:
             out = integral(inputs.folded(), block, activation)
             return out.unflatten(-1, (entries, -1))[0].movedim(2, 0)
-        return mlp_integral(inputs, block.numbers, activation, tile_elements).out
+        return mlp_integral(inputs.spread(), block.numbers, activation, tile_elements).out
 
     return integral
 
@@ -205,7 +205,8 @@ def _reversed_within(num_points: int, block: GridBlock, device: torch.device) ->
 
 
 def _permuted(value: Tensor, order: Tensor | None, dim: int) -> Tensor:
-    return value if order is None else value.index_select(dim, order)
+    """The points along one dimension in another order, unless all are the same there."""
+    return value if order is None or value.shape[dim] == 1 else value.index_select(dim, order)
 
 
 @final

@@ -32,8 +32,8 @@ class PerceptronInputs(NamedTuple):
     key: Tensor  # u at the keys, (B, G, N, E·d)
     weights: Tensor  # ω, (B', N)
     pairs: Tensor | None  # m: (B', H', Nq, N)
-    query_bias: Tensor  # (B', G, Nq, w)
-    key_bias: Tensor  # (B', G, N, w)
+    query_bias: Tensor  # (B', G, Nq, w); `mlp_integral_triton` also takes (B', G, 1, w), the same at all queries
+    key_bias: Tensor  # (B', G, N, w), or as the queries'
     query_weight: Tensor | None  # (G, w, d)
     key_weight: Tensor | None  # K: (G, w, d)
     product_weight: Tensor | None  # P: (G, w, d)
@@ -63,6 +63,13 @@ class PerceptronInputs(NamedTuple):
         reads_content = (self.query_weight, self.key_weight, self.product_weight) != (None, None, None)
         differ = (t for t in (self.key_bias, self.pairs, self.seen) if t is not None and t.shape[0] > 1)
         return not reads_content and next(differ, None) is None
+
+    def spread(self) -> "PerceptronInputs":
+        """With a bias of its own at every point."""
+        biases = {"query_bias": self.query.shape[2], "key_bias": self.key.shape[2]}
+        return self._replace(
+            **{name: getattr(self, name).expand(-1, -1, points, -1) for name, points in biases.items()}
+        )
 
     def folded(self) -> "PerceptronInputs":
         """The batch among the channels; for integrals with one kernel."""

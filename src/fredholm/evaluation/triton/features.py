@@ -21,10 +21,12 @@ import triton.language as tl
 from torch import Tensor
 
 from fredholm.evaluation.features.features import FeatureInputs
-from fredholm.evaluation.triton.machine import activation_for, padded, precision
+from fredholm.evaluation.triton.machine import activation_for, padded, precision, scale_for
 from fredholm.evaluation.triton.tile import activate, activate_with_slope, point_rows, unit_rows, write_unit_rows
 from fredholm.evaluation.triton.tuning import Room, choose_tile, launch
 
+LAYER = ("position_weight", "content_weight", "bias")
+"""What p is made of beside the points."""
 PROGRAMS = 528
 """How many programs share the sum over points at least, if there are points enough: four for each of 132 processors."""
 
@@ -177,7 +179,10 @@ class FusedFeatures:
     """
 
     def __init__(self, inputs: FeatureInputs, activation: str) -> None:
-        own = {name: tensor.contiguous() for name, tensor in inputs._asdict().items()}
+        named = activation_for(activation, inputs.content.dtype)
+        self.scale = scale_for(named)
+        own = inputs._asdict() | {name: getattr(inputs, name) * self.scale for name in LAYER if self.scale != 1.0}
+        own = {name: tensor.contiguous() for name, tensor in own.items()}
         self.t = t = FeatureInputs(**own)
         self.batch, self.num_points, self.heads, self.content = t.content.shape
         self.kernels, self.width = t.bias.shape
@@ -188,7 +193,7 @@ class FusedFeatures:
             "heads": self.heads,
             "kernels": self.kernels,
             "geometry": int(t.lifted.shape[0] > 1),
-            "ACTIVATION": activation_for(activation, t.content.dtype),
+            "ACTIVATION": named,
             "PRECISION": precision(),
             "WIDTH": self.width,
             "LIFTED": self.lifted,
@@ -215,10 +220,10 @@ class FusedFeatures:
         """Gradients of all inputs where φ(p) receives v Tᵀ; those of γ and u only where `wanted`."""
         t, value = self.t, value.contiguous()
         found = self._over_points(value, table)
-        by_kernel = [found[name].sum((0, 1)) for name in ("grad_position", "grad_content", "grad_bias")]
+        by_kernel = [found[name].sum((0, 1)) * self.scale for name in ("grad_position", "grad_content", "grad_bias")]
         if self.kernels == 1:
             by_kernel = [grad.sum(0, keepdim=True) for grad in by_kernel]
-        grads: dict[str, Tensor] = dict(zip(("position_weight", "content_weight", "bias"), by_kernel, strict=True))
+        grads: dict[str, Tensor] = dict(zip(LAYER, by_kernel, strict=True))
         if wanted & {"lifted", "content"}:
             at = torch.empty(*t.content.shape[:3], self.lifted if "lifted" in wanted else 0, device=value.device)
             of = torch.empty_like(t.content)

@@ -56,6 +56,11 @@ def activation_for(activation: str, dtype: torch.dtype) -> str:
     return f"{activation}_short" if activation.startswith("gelu") and dtype != torch.float32 else activation
 
 
+def scale_for(activation: str) -> float:
+    """By what the first layer is multiplied before an activation, so named, is taken; a power of 2."""
+    return 0.5 if activation.endswith("_short") else 1.0
+
+
 def precision() -> str:
     """How float32 matrices are multiplied: as torch does it."""
     return "ieee" if torch.get_float32_matmul_precision() == "highest" else "tf32"

@@ -5,6 +5,8 @@ Legend (beside that of `perceptron/tiles.py`)
     x         a point that the owner is paired with, in tiles of `points`
     A_o       (w, d): K + P ⊙ u_i for a query, Q + P ⊙ u_j for a key, so that in p one matrix product has all units:
               p_ij = R_ij + α_i + K u_j + (P ⊙ u_i) u_j + Q u_i, and the owner's own part of it is a bias
+    table     where a grid is among queries and among keys, R of all pairs, `(G, entries, w)`: a row a displacement of
+              the grid, and a row a pair with a point beside it (`Places`)
     S_i       Σ_j h_ij ⊗ ω_j u_j, (w, d);  out_i = W S_i
     T_j       Σ_i h_ij ⊗ g_i, (w, d_out), g the gradient of the integral: both the gradient of ω_j u_j, W T_j, and that
               of W, Σ_j ω_j u_j ⊗ T_j, follow from it
@@ -13,20 +15,23 @@ Legend (beside that of `perceptron/tiles.py`)
 A forward program accumulates S_i in registers over tiles of keys; W is one matrix product for many queries. Backward,
 every tile is built twice: by the query's program, which accumulates all that belongs to the query, and by the key's,
 which accumulates all that belongs to the key. So each sum has one owner and one order: no atomic operations, and two
-runs are identical. Seven matrix products of a pair's w·d against the forward pass's two; a table of displacements, the
-sums of which no point owns, costs two more.
+runs are identical. Seven matrix products of a pair's w·d against the forward pass's two; a table, the rows of which no
+point owns, costs two more.
 """
 
+import functools
+import math
 from collections.abc import Iterator
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import torch
 from torch import Tensor
 
-from fredholm.evaluation.perceptron.tiles import Block, PerceptronInputs
-from fredholm.evaluation.triton.machine import activation_for, padded, precision
+from fredholm.evaluation.perceptron.tiles import Block, PerceptronInputs, length, split_at_block
+from fredholm.evaluation.triton.machine import activation_for, padded, precision, scale_for
 from fredholm.evaluation.triton.perceptron_kernels import (
     Extent,
+    First,
     Layer,
     Plan,
     Received,
@@ -38,13 +43,15 @@ from fredholm.evaluation.triton.perceptron_kernels import (
 )
 from fredholm.evaluation.triton.tuning import Room, Tile, choose_tile, launch, split, tuned_tile
 
-WORKSPACE_BYTES = 1 << 26
-"""What S, Y or T of the owners that are launched at once may fill: more than a launch needs to fill a GPU, little
-enough to stay in its cache."""
+WORKSPACE_BYTES = 1 << 28
+"""What S, Y or T of the owners that are launched at once may fill: the more, the fewer launches, and the larger the
+matrix product that takes them."""
 OWNERS_PER_PROGRAM = 8
 """Queries whose gradients of the first layer's weights one program sums in registers."""
 WEIGHTS = ("product_weight", "sin_weight", "cos_weight", "distance_weight")
 """Weights of the first layer that belong to neither side."""
+FIRST_LAYER = (*WEIGHTS, "query_weight", "key_weight", "query_bias", "key_bias", "table")
+"""What is added up to p, or multiplied with features, sines and distances before."""
 
 
 @final
@@ -53,56 +60,68 @@ class Problem:
 
     def __init__(self, inputs: PerceptronInputs, block: Block, activation: str) -> None:
         nothing = inputs.query.new_empty(0)
-        self.t = t = {name: nothing if x is None else x.contiguous() for name, x in inputs._asdict().items()}
-        self.has = frozenset(name for name, x in inputs._asdict().items() if x is not None)
+        self.dtype, self.activation = inputs.query.dtype, activation_for(activation, inputs.query.dtype)
+        self.scale = scale_for(self.activation)
+        given = {name: x for name, x in inputs._asdict().items() if x is not None}
+        if self.scale != 1.0:
+            given |= {name: given[name] * self.scale for name in FIRST_LAYER if name in given}
+        self.t = t = {name: nothing for name in inputs._fields} | {name: x.contiguous() for name, x in given.items()}
+        self.has = frozenset(given)
         self.block = block
         self.batch, self.kernels, self.num_queries, self.dim = inputs.query.shape
         self.num_keys, self.width, self.out_dim = inputs.key.shape[2], *inputs.output_weight.shape[1::2]
-        self.dtype, self.activation = inputs.query.dtype, activation
         self.values = (t["key"] * t["weights"][:, None, :, None]).contiguous()
-        self.table = t["table"].flatten(2).mT.contiguous() if self.block.size else nothing
-        self.entry, self.cell = entries_of(self.block.shape, nothing.device)
-        self.beside = self.block.size < max(self.num_queries, self.num_keys)
-        self.frequencies = t["sin_weight"].shape[-1] if self.beside and "sin_weight" in self.has else 0
-        self.reads_distance = self.beside and "distance_weight" in self.has
+        self.rows = t["table"].mT.contiguous() if "table" in given else nothing
+        self.places = places_of(block, self.num_queries, self.num_keys, nothing.device) if "table" in given else None
+        self.frequencies = t["sin_weight"].shape[-1] if "sin_weight" in self.has else 0
+        self.reads_distance = "distance_weight" in self.has
         self.last = t["output_weight"]  # (G, w, d, d_out)
 
-    def side(self, name: str) -> Side:
-        """The queries, or the keys."""
-        parts = {what: self.t[f"{name}_{what}"] for what in ("bias", "phase", "pos", "weight")}
-        return Side(u=self.t[name], num=self.t[name].shape[2], **parts)
+    def varies(self, side: str) -> bool:
+        """Whether the points of a side add something to p that is not the same at all of them, content aside."""
+        return self.t[f"{side}_bias"].shape[2] > 1
+
+    def side(self, name: str, met: str | None) -> Side:
+        """The queries, or the keys; what they add to p themselves, where they own the sums and meet the others."""
+        t, num = self.t, self.t[name].shape[2]
+        nothing = t[name].new_empty(0)
+        part = nothing
+        if met is not None:
+            part = t[f"{name}_bias"] if self.varies(met) else t[f"{name}_bias"] + t[f"{met}_bias"]
+            part = part.expand(self.batch, -1, num, -1)
+            if f"{name}_weight" in self.has:
+                part = part + t[name] @ t[f"{name}_weight"].mT
+        entry = getattr(self.places, name) if self.places else torch.empty(0, dtype=torch.int32, device=nothing.device)
+        return Side(t[name], part.contiguous(), t[f"{name}_bias"], t[f"{name}_phase"], t[f"{name}_pos"], entry, num)
 
     def arguments(self, own: str, other: str) -> dict[str, Any]:
         """What every kernel is given whose owners are of one side, and meet the other."""
-        t, starts = self.t, {"query": self.block.query_start, "key": self.block.key_start}
+        t = self.t
         weights = {name: t[name] for name in WEIGHTS}
+        geometry = len(t["key_bias"]) > 1
         seen_geometry = int("seen" in self.has and len(t["seen"]) > 1)
-        entries = self.table.shape[1] if self.block.size else 0
+        entries, displacements = (self.rows.shape[1], self.places.displacements) if self.places else (0, 0)
         return {
-            "own": self.side(own),
-            "other": self.side(other),
-            "layer": Layer(table=self.table, entry=self.entry, **weights),
-            "extent": Extent(self.kernels, int(len(t["key_bias"]) > 1), seen_geometry, self.block.size, entries),
+            "own": self.side(own, other),
+            "other": self.side(other, None),
+            "layer": Layer(weight=t[f"{other}_weight"], table=self.rows, **weights),
+            "extent": Extent(self.kernels, int(geometry), seen_geometry, entries, displacements),
             "seen": t["seen"],
-            "own_start": starts[own],
-            "start": starts[other],
         }
 
     def plan(self, own: str, other: str, value_dim: int, *, phase: bool = False, pos: bool = False) -> Plan:
         """What a kernel is compiled for, whose values have `value_dim` channels; `phase` and `pos` as in `Plan`."""
         sign, dimensions = (1 if own == "query" else -1), self.t["key_pos"].shape[-1]
         return Plan(
-            ACTIVATION=activation_for(self.activation, self.dtype),
+            ACTIVATION=self.activation,
             PRECISION=precision(),
             SIGN=sign,
-            TABLE=self.block.size > 0,
-            BESIDE=self.beside,
+            TABLE=self.places is not None,
+            BIAS=self.varies(other),
             CAUSAL="seen" in self.has,
             # the other points' features meet the weights of the other points
-            OWN_WEIGHT=f"{own}_weight" in self.has,
             WEIGHT=f"{other}_weight" in self.has,
             PRODUCT="product_weight" in self.has,
-            READS=bool(self.has & {f"{other}_weight", "product_weight"}),
             DISTANCE=self.reads_distance,
             PHASE=phase,
             POS=pos,
@@ -131,23 +150,76 @@ class Problem:
         return max(1, WORKSPACE_BYTES // max(1, bytes_per_owner))
 
 
-def entries_of(shape: tuple[int, ...], device: torch.device) -> tuple[Tensor, Tensor]:
-    """Where cells lie in a table of displacements, and the inverse, -1 where no cell does.
+@final
+class Places(NamedTuple):
+    """Where points lie in the table of R, int32; see `_rows_of`.
 
-    Query i, counted backwards through the grid, and key j are entry_i + entry_j apart.
+    First come the `displacements` of the grid: query i, counted backwards through it, and key j are entry_i + entry_j
+    apart. Then, for each key beside the grid, a row a query; then, for each query beside it, a row a key.
     """
-    if not shape:
-        return torch.zeros(1, dtype=torch.int64, device=device), torch.zeros(1, dtype=torch.int64, device=device)
-    entry = torch.zeros((), dtype=torch.int64, device=device)
-    for extent in shape:
-        entry = (entry * (2 * extent - 1))[..., None] + torch.arange(extent, device=device)
+
+    query: Tensor  # (Nq,)
+    key: Tensor  # (N,)
+    cell: Tensor  # which cell has an entry, -1 where none has: (displacements,)
+    keys_beside: Tensor  # int64
+    displacements: int
+    start: int
+    """The first query of the grid."""
+    size: int
+    """Cells of the grid."""
+
+    @property
+    def rows(self) -> Tensor:
+        """The row of every pair, `(Nq, N)`."""
+        query, key = self.query[:, None], self.key
+        i, j = (torch.arange(len(side), device=side.device) for side in (self.query, self.key))
+        own = query + torch.where(query >= self.displacements, j, key)
+        return torch.where(key >= self.displacements, key + i[:, None], own)
+
+    def beside(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Of `(G, entries, w)`, the rows of keys beside the grid, by query, and those of queries, by key."""
+        queries, keys = len(self.query), len(self.key)
+        of_keys = len(self.keys_beside) * queries
+        rest = rows[:, self.displacements :]
+        return rest[:, :of_keys].unflatten(1, (-1, queries)), rest[:, of_keys:].unflatten(1, (queries - self.size, keys))
+
+    def numbers_beside(self, queries: slice) -> slice:
+        """Of queries before the grid, or behind it, how many beside it come before them."""
+        shift = self.size if queries.start > self.start else 0
+        return slice(queries.start - shift, queries.stop - shift)
+
+
+def places_of(block: Block, num_queries: int, num_keys: int, device: torch.device) -> Places:
+    """Those of the points of an integral, of which a grid is the block."""
+    # what is made while a graph is captured belongs to that graph
+    is_captured = device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+    return (_places.__wrapped__ if is_captured else _places)(block, num_queries, num_keys, device)
+
+
+@functools.lru_cache(maxsize=64)
+def _places(block: Block, num_queries: int, num_keys: int, device: torch.device) -> Places:
+    numbers = functools.partial(torch.arange, device=device, dtype=torch.int32)
+    entry = torch.zeros((), dtype=torch.int32, device=device)
+    for extent in block.shape:
+        entry = (entry * (2 * extent - 1))[..., None] + numbers(extent)
     entry = entry.flatten()
-    size = 1
-    for extent in shape:
-        size *= 2 * extent - 1
-    cell = torch.full((size,), -1, dtype=torch.int64, device=device)
-    cell[entry] = torch.arange(len(entry), device=device)
-    return entry, cell
+    displacements = math.prod(2 * extent - 1 for extent in block.shape)
+    cell = torch.full((displacements,), -1, dtype=torch.int32, device=device)
+    cell[entry.long()] = numbers(block.size)
+    keys_beside, queries_beside = num_keys - block.size, num_queries - block.size
+    of_keys = displacements + num_queries * numbers(keys_beside)
+    of_queries = displacements + num_queries * keys_beside + num_keys * numbers(queries_beside)
+    first, last = block.key_start, block.key_start + block.size
+    every = torch.arange(num_keys, device=device)
+    return Places(
+        query=torch.cat([of_queries[: block.query_start], entry, of_queries[block.query_start :]]),
+        key=torch.cat([of_keys[:first], entry, of_keys[first:]]),
+        cell=cell,
+        keys_beside=torch.cat([every[:first], every[last:]]),
+        displacements=displacements,
+        start=block.query_start,
+        size=block.size,
+    )
 
 
 def integral(inputs: PerceptronInputs, block: Block, activation: str) -> Tensor:
@@ -165,7 +237,8 @@ def integral(inputs: PerceptronInputs, block: Block, activation: str) -> Tensor:
         parts, run = split(problem.num_keys, tile, count * tile.blocks(width) * kernels, out.device)
         dtype = torch.float32 if parts > 1 else problem.dtype
         sums = torch.empty(kernels, count, parts, width * dim, dtype=dtype, device=out.device)
-        chunk = {"sums": sums, "first": first, "count": count, "parts": parts, "run": run}
+        place = First(*divmod(first, problem.num_queries))
+        chunk = {"sums": sums, "first": place, "count": count, "parts": parts, "run": run}
         launch(sums_kernel, (count * parts, tile.blocks(width), kernels), tile, {**shared, **chunk})
         whole = sums.sum(2).to(problem.dtype) if parts > 1 else sums.squeeze(2)
         out[:, first : first + count] = torch.bmm(whole, last)
@@ -187,8 +260,11 @@ class Gradients:
         """All gradients."""
         self._of_queries()
         self._of_keys()
-        if self.problem.block.size:
-            self._of_table()
+        if self.problem.places is not None:
+            self._of_table(self.problem.places)
+        if self.problem.scale != 1.0:
+            for name in self.sums.keys() & FIRST_LAYER:
+                self.sums[name].mul_(self.problem.scale)
         return self.sums
 
     def _of_queries(self) -> None:
@@ -223,32 +299,47 @@ class Gradients:
         sums["key"].add_(by_batch * t["weights"][:, None, :, None])
         sums["weights"].add_((by_batch * t["key"]).sum((1, 3)).sum_to_size(t["weights"].shape))
 
-    def _of_table(self) -> None:
+    def _of_table(self, places: Places) -> None:
         """The gradient of R, for as many queries at a time as the workspace holds, gathered by displacement."""
-        problem, size = self.problem, self.problem.block.size
+        problem, block, num_keys = self.problem, self.problem.block, self.problem.num_keys
         kernels, batch, width, dim = problem.kernels, problem.batch, problem.width, problem.dim
-        start, device = problem.block.query_start, self.grad.device
-        grads = self.grad[:, :, start : start + size].permute(1, 2, 0, 3)  # (G, block, B, d_out)
-        last = problem.last.flatten(1, 2)
-        total = torch.zeros(problem.table.shape, dtype=torch.float32, device=device)
+        last, device = problem.last.flatten(1, 2), self.grad.device
+        total = torch.zeros(problem.rows.shape, dtype=torch.float32, device=device)
         # the first layer's weights stay in registers, for another A at each batch entry
         tile = choose_tile(relative_gradient_kernel, Room(width, 4 * padded(dim), 2 * padded(dim), problem.dtype))
-        step = problem.owners_at_once(kernels * width * (batch * dim * problem.dtype.itemsize + 4 * size))
-        by_entry = tuned_tile(gather_table_kernel, Room(width, 1, 1, torch.float32), Tile(tile.units, 16, 4, 1))
+        step = problem.owners_at_once(kernels * width * (batch * dim * problem.dtype.itemsize + 4 * num_keys))
         shared = problem.arguments("query", "key") | {"value": problem.values, "batch": batch}
         shared["PLAN"] = problem.plan("query", "key", dim)
-        gather = {"entry": problem.entry, "cell": problem.cell, "grad_table": total, "block": size, "WIDTH": width}
-        entries = gather["entries"] = problem.table.shape[1]
-        for first in range(0, size, step):
-            count = min(step, size - first)
-            grad_sums = torch.bmm(grads[:, first : first + count].flatten(1, 2), last.mT)
-            relative = torch.empty(kernels, count, size, width, dtype=torch.float32, device=device)
-            chunk = {"relative": relative, "first": first, "count": count}
-            grid = (count * -(-size // tile.points), tile.blocks(width), kernels)
-            launch(relative_gradient_kernel, grid, tile, {**shared, **chunk, "grads": grad_sums})
-            grid = (-(-entries // by_entry.points), by_entry.blocks(width), kernels)
-            launch(gather_table_kernel, grid, by_entry, {**gather, **chunk})
-        self.sums["table"].copy_(total.mT.view_as(self.sums["table"]))
+        by_entry = tuned_tile(gather_table_kernel, Room(width, 1, 1, torch.float32), Tile(tile.units, 16, 4, 1))
+        gather = {"entry": places.query, "cell": places.cell, "grad_table": total, "keys": num_keys, "WIDTH": width}
+        gather |= {"own_start": block.query_start, "start": block.key_start, "entries": problem.rows.shape[1]}
+        gather["displacements"] = places.displacements
+        for queries, inside in split_at_block(problem.num_queries, step, block.query_start, block):
+            first, count = queries.start, length(queries)
+            grads = self.grad[:, :, queries].permute(1, 2, 0, 3).flatten(1, 2)  # (G, count·B, d_out)
+            relative = torch.empty(kernels, count, num_keys, width, dtype=torch.float32, device=device)
+            chunk = {"relative": relative, "count": count}
+            grid = (count * -(-num_keys // tile.points), tile.blocks(width), kernels)
+            grad_sums = torch.bmm(grads, last.mT)
+            launch(relative_gradient_kernel, grid, tile, {**shared, **chunk, "first": first, "grads": grad_sums})
+            if inside:
+                grid = (-(-places.displacements // by_entry.points), by_entry.blocks(width), kernels)
+                launch(gather_table_kernel, grid, by_entry, {**gather, **chunk, "first": first - block.query_start})
+            self._add_beside(total, relative, places, queries, inside)
+        self.sums["table"].copy_(total.mT)
+
+    def _add_beside(
+        self, total: Tensor, relative: Tensor, places: Places, queries: slice, inside: bool
+    ) -> None:
+        """The rows of the table that belong to one pair each."""
+        of_keys, of_queries = places.beside(total)
+        beside = places.keys_beside
+        if len(beside):
+            of_keys[:, :, queries].copy_(relative[:, :, beside].transpose(1, 2))
+        if not inside:
+            rows = of_queries[:, places.numbers_beside(queries)]
+            rows.copy_(relative)
+            rows[:, :, beside] = 0.0
 
 
 @final
@@ -271,7 +362,7 @@ class Owned:
         self.blocks = self.tile.blocks(problem.width)
         plan = problem.plan(own, other, self.value_dim, phase=phase, pos=pos)
         self.bias = self._empty(self.total, problem.width)
-        self.u = self._empty(self.blocks, self.total, problem.dim)
+        self.u = self._empty(self.blocks, self.total, problem.dim if plan.PRODUCT else 0)
         self.phase = self._empty(self.blocks, self.total, 2 * frequencies if phase else 0)
         self.pos = self._empty(self.blocks, self.total, plan.DIMENSIONS if pos else 0)
         self.arguments = problem.arguments(own, other) | {"value": value, "total": self.total, "PLAN": plan}
@@ -302,8 +393,9 @@ class Owned:
             "grads": grads,
             "sums": self._empty(0) if sums is None else sums,
             "received": Received(self.bias, self.u, self.phase, self.pos, **partial),
-            "first": first,
+            "first": First(*divmod(first, self.points)),
             "count": count,
+            "before": first,
             "owners": owners,
         }
         launch(gradients_kernel, (programs, self.blocks, problem.kernels), self.tile, {**self.arguments, **chunk})
@@ -313,10 +405,12 @@ class Owned:
         """Adds what all chunks left to the gradients of this side's tensors."""
         problem, own = self.problem, self.own
         sums[f"{own}_bias"].add_(self._by_batch(self.bias).sum_to_size(sums[f"{own}_bias"].shape))
-        sums[own].add_(self._by_batch(self.u.sum(1)))
+        if self.u.shape[-1]:
+            sums[own].add_(self._by_batch(self.u.sum(1)))
         if f"{own}_weight" in sums:
-            u = problem.by_kernel(problem.t[own]).float()
-            sums[f"{own}_weight"].add_(torch.bmm(self.bias.mT, u))
+            bias = self.bias.to(problem.dtype)
+            sums[f"{own}_weight"].add_(torch.bmm(bias.mT, problem.by_kernel(problem.t[own])))
+            sums[own].add_(self._by_batch(torch.bmm(bias, problem.t[f"{own}_weight"])))
         for name, value in ((f"{own}_phase", self.phase), (f"{own}_pos", self.pos)):
             if value.shape[-1]:
                 total = value.sum((0, 1)).unflatten(0, (problem.batch, self.points))

@@ -1,9 +1,11 @@
 """The kernels of the integral of a pairwise perceptron kernel. Legend: `perceptron.py`.
 
 `sums_kernel` is the forward pass: S of every query. `gradients_kernel` is the backward pass, for owners that are
-queries and for owners that are keys. A displacement of a table occurs at many pairs, which no program owns:
+queries and for owners that are keys. A row of the table belongs to many pairs, which no program owns:
 `relative_gradient_kernel` sums the gradient of R over the batch for some queries at a time, and `gather_table_kernel`
 gathers it by displacement, both in a fixed order.
+
+Loops run over tiles that are full, without masks, and then over what is left in tiles of a quarter.
 """
 
 # a constexpr has the attributes of what it holds
@@ -19,44 +21,53 @@ from fredholm.evaluation.triton.tile import (
     by_unit,
     length_of,
     point_rows,
-    run_of_points,
     steps_to,
-    stop_of_visible,
+    tail_of,
     unit_rows,
     write_unit_rows,
 )
 
 
 class Side(NamedTuple):
-    """The points of one side, queries or keys, and the weights of their features."""
+    """The points of one side, queries or keys: their features, what they add to p as owners and as points that are met,
+    their phases and positions, and where they lie in the table."""
 
     u: Any
+    part: Any
     bias: Any
     phase: Any
     pos: Any
-    weight: Any
+    entry: Any
     num: Any
 
 
 class Layer(NamedTuple):
-    """What else the first layer has: P, s, c, r, and the table of displacements with the place of every cell in it."""
+    """What else the first layer has: the weight of the features that an owner meets, P, s, c, r, and the table of R."""
 
+    weight: Any
     product_weight: Any
     sin_weight: Any
     cos_weight: Any
     distance_weight: Any
     table: Any
-    entry: Any
 
 
 class Extent(NamedTuple):
-    """Kernels; 1 where positions, and `seen`, differ within the batch, else 0; cells of the grid, and of its table."""
+    """Kernels; 1 where positions, and `seen`, differ within the batch, else 0; rows of the table, and how many of them
+    belong to displacements within the grid."""
 
     kernels: Any
     geometry: Any
     seen_geometry: Any
-    block: Any
     entries: Any
+    displacements: Any
+
+
+class First(NamedTuple):
+    """The first of some owners: its batch entry, and its point there."""
+
+    batch: Any
+    point: Any
 
 
 class Received(NamedTuple):
@@ -75,21 +86,20 @@ class Received(NamedTuple):
 class Plan(NamedTuple):
     """What a kernel is compiled for: sizes, the powers of two that hold them, and what there is.
 
-    SIGN is 1 where owners are queries, -1 where they are keys. BESIDE: whether points lie beside the grid that the
-    TABLE is of. READS: whether p reads the features of the points that an owner meets. PHASE, POS: whether the
-    gradients of the owners' phases and positions are wanted; ROTATION: or those of s and c.
+    SIGN is 1 where owners are queries, -1 where they are keys. TABLE: whether R comes from the table, and from nothing
+    else. BIAS: whether the points that an owner meets add something of their own to p. WEIGHT: whether p reads their
+    features beside the product. PHASE, POS: whether the gradients of the owners' phases and positions are wanted;
+    ROTATION: or those of s and c.
     """
 
     ACTIVATION: str
     PRECISION: str
     SIGN: int
     TABLE: bool
-    BESIDE: bool
+    BIAS: bool
     CAUSAL: bool
-    OWN_WEIGHT: bool
     WEIGHT: bool
     PRODUCT: bool
-    READS: bool
     DISTANCE: bool
     PHASE: bool
     POS: bool
@@ -107,20 +117,20 @@ class Plan(NamedTuple):
 
 class Owner(NamedTuple):
     """One owner: u_o, A_o, the coefficients of the sines and cosines that it meets, its own part of p, r, where its
-    position lies, and its row of the table."""
+    position lies, and where it lies in the table."""
 
     u: Any
     matrix: Any
     sin: Any
     cos: Any
-    alpha: Any
+    part: Any
     r: Any
     pos: Any
-    table: Any
+    entry: Any
 
 
 class Met(NamedTuple):
-    """Where the points lie that an owner meets, their values among them."""
+    """Where the points lie that an owner meets, their values and the table among them."""
 
     u: Any
     value: Any
@@ -128,28 +138,24 @@ class Met(NamedTuple):
     phase: Any
     pos: Any
     entry: Any
+    table: Any
     seen: Any
 
 
 @triton.jit
-def _content(own, weight, layer, head, plane, o, g, units, PLAN: tl.constexpr):
-    """u_o `(D,)`, A_o `(units, D)`, and what the owner alone adds to p, `(units,)`, all in float32."""
+def _content(own, layer, head, o, g, units, PLAN: tl.constexpr):
+    """u_o `(D,)` and what the owner alone adds to p, `(units,)`, in float32; and A_o `(units, D)`."""
     D: tl.constexpr = PLAN.D
     channels, square = tl.arange(0, D), g * PLAN.WIDTH * PLAN.DIM
     u = tl.load(own.u + (head * own.num + o) * PLAN.DIM + channels, mask=channels < PLAN.DIM, other=0.0)
-    u = u.to(tl.float32)
-    alpha = tl.load(own.bias + (plane * own.num + o) * PLAN.WIDTH + units, mask=units < PLAN.WIDTH, other=0.0)
-    alpha = alpha.to(tl.float32)
-    matrix = tl.zeros([units.shape[0], D], tl.float32)
-    if PLAN.OWN_WEIGHT:
-        rows = unit_rows(own.weight + square, units, PLAN.WIDTH, PLAN.DIM, D)
-        alpha += tl.sum(rows.to(tl.float32) * u[None, :], 1)
+    part = tl.load(own.part + (head * own.num + o) * PLAN.WIDTH + units, mask=units < PLAN.WIDTH, other=0.0)
+    matrix = tl.zeros([units.shape[0], D], u.dtype)
     if PLAN.WEIGHT:
-        matrix += unit_rows(weight + square, units, PLAN.WIDTH, PLAN.DIM, D).to(tl.float32)
+        matrix = unit_rows(layer.weight + square, units, PLAN.WIDTH, PLAN.DIM, D)
     if PLAN.PRODUCT:
         rows = unit_rows(layer.product_weight + square, units, PLAN.WIDTH, PLAN.DIM, D)
-        matrix += rows.to(tl.float32) * u[None, :]
-    return u, matrix, alpha
+        matrix = tl.fma(rows, tl.broadcast_to(u[None, :], rows.shape), matrix)
+    return u.to(tl.float32), matrix, part.to(tl.float32)
 
 
 @triton.jit
@@ -172,34 +178,33 @@ def _wave_rows(layer, g, units, PLAN: tl.constexpr):
 
 
 @triton.jit
-def _owner(own, weight, layer, extent, r, b, o, g, own_start, units, dtype: tl.constexpr, PLAN: tl.constexpr):
+def _owner(own, layer, extent, r, b, o, g, units, PLAN: tl.constexpr):
     """The owner o of batch entry b, before it meets other points."""
-    head, geo = b * extent.kernels + g, b * extent.geometry
-    u, matrix, alpha = _content(own, weight, layer, head, geo * extent.kernels + g, o, g, units, PLAN)
-    matrix = matrix.to(dtype)
+    geo = b * extent.geometry
+    dtype: tl.constexpr = own.u.dtype.element_ty
+    u, matrix, part = _content(own, layer, b * extent.kernels + g, o, g, units, PLAN)
     on_sin, on_cos = matrix, matrix
     if PLAN.FREQUENCIES > 0:
         # in s sin(θ_i - θ_j) + c cos(θ_i - θ_j), the owner being i or j
         sin, cos = _phases(own, geo, o, PLAN)
         s, c = _wave_rows(layer, g, units, PLAN)
         on_sin, on_cos = (c * sin - PLAN.SIGN * s * cos).to(dtype), (c * cos + PLAN.SIGN * s * sin).to(dtype)
-    table = layer.table
+    entry = o.to(tl.int32)
     if PLAN.TABLE:
-        inside = (o >= own_start) & (o < own_start + extent.block)
-        table += (g * extent.entries + tl.load(layer.entry + (o - own_start), mask=inside, other=0)) * PLAN.WIDTH
+        entry = tl.load(own.entry + o)
     pos = own.pos + (geo * own.num + o) * PLAN.DIMENSIONS
-    return Owner(u, matrix, on_sin, on_cos, alpha, r, pos, table)
+    return Owner(u, matrix, on_sin, on_cos, part, r, pos, entry)
 
 
 @triton.jit
-def _met(other, value, seen, layer, extent, own_num, b, g, PLAN: tl.constexpr):
+def _met(other, value, layer, seen, extent, own_num, b, g, PLAN: tl.constexpr):
     """The points that the owners of batch entry b meet."""
     head, geo = b * extent.kernels + g, b * extent.geometry
     bias = other.bias + (geo * extent.kernels + g) * other.num * PLAN.WIDTH
     phase, pos = other.phase + geo * other.num * 2 * PLAN.FREQUENCIES, other.pos + geo * other.num * PLAN.DIMENSIONS
     seen += b * extent.seen_geometry * (own_num if PLAN.SIGN == 1 else other.num)
     u, value = other.u + head * other.num * PLAN.DIM, value + head * other.num * PLAN.VALUE_DIM
-    return Met(u, value, bias, phase, pos, layer.entry, seen)
+    return Met(u, value, bias, phase, pos, other.entry, layer.table + g * extent.entries * PLAN.WIDTH, seen)
 
 
 @triton.jit
@@ -212,106 +217,134 @@ def _distance_weights(layer, g, units, PLAN: tl.constexpr):
 
 
 @triton.jit
-def _pre_activation(owner, met, points, exist, units, start, IN_TABLE: tl.constexpr, PLAN: tl.constexpr):
+def _rows_of(own, o, other, points, displacements, SIGN: tl.constexpr):
+    """Which rows of the table belong to an owner o and the points it meets, from the entries of both sides.
+
+    Those within the grid add up. One beside it, whose entry is no displacement, has a row a point of the other side;
+    where both are beside it, the key's counts.
+    """
+    if SIGN == 1:
+        rows = tl.where(other >= displacements, other + o, own + tl.where(own >= displacements, points, other))
+    else:
+        beside = tl.where(other >= displacements, other + o, own + other)
+        rows = tl.where(own >= displacements, own + points, beside)
+    return rows
+
+
+@triton.jit
+def _pre_activation(owner, met, o, points, exist, units, extent, MASKED: tl.constexpr, PLAN: tl.constexpr):
     """p on a tile, `(units, points)`, and of its points, where they are read, u, sin θ, cos θ, steps and distances."""
-    p = owner.alpha[:, None] + by_unit(met.bias, points, exist, units, PLAN.WIDTH)
+    p = tl.zeros([units.shape[0], points.shape[0]], tl.float32) + owner.part[:, None]
     u, sin, cos, steps, distance = p, p, p, p, p
-    if IN_TABLE:
-        places = tl.load(met.entry + (points - start), mask=exist, other=0)
-        p += by_unit(owner.table, places, exist, units, PLAN.WIDTH)
-    elif PLAN.DISTANCE:
+    if PLAN.TABLE:
+        entry = tl.load(met.entry + points, mask=exist, other=0) if MASKED else tl.load(met.entry + points)
+        rows = _rows_of(owner.entry, o.to(tl.int32), entry, points, extent.displacements, PLAN.SIGN)
+        rest = by_unit(met.table, rows, exist, units, PLAN.WIDTH, MASKED)
+        if PLAN.BIAS:
+            rest += by_unit(met.bias, points, exist, units, PLAN.WIDTH, MASKED)
+        p += rest.to(tl.float32)
+    elif PLAN.BIAS:
+        p += by_unit(met.bias, points, exist, units, PLAN.WIDTH, MASKED).to(tl.float32)
+    if PLAN.DISTANCE:
         steps = steps_to(owner.pos, met.pos, points, exist, PLAN.DIMENSIONS, PLAN.S)
         distance = length_of(steps)
         p += owner.r[:, None] * distance[None, :]
-    if PLAN.READS:
-        u = point_rows(met.u, points, exist, PLAN.DIM, PLAN.DIM, PLAN.D)
+    if PLAN.WEIGHT or PLAN.PRODUCT:
+        u = point_rows(met.u, points, exist, PLAN.DIM, PLAN.DIM, PLAN.D, MASKED)
         p = tl.dot(owner.matrix, tl.trans(u), p, input_precision=PLAN.PRECISION)
-    if (not IN_TABLE) and PLAN.FREQUENCIES > 0:
-        sin = point_rows(met.phase, points, exist, 2 * PLAN.FREQUENCIES, PLAN.FREQUENCIES, PLAN.L)
+    if PLAN.FREQUENCIES > 0:
+        sin = point_rows(met.phase, points, exist, 2 * PLAN.FREQUENCIES, PLAN.FREQUENCIES, PLAN.L, MASKED)
         p = tl.dot(owner.sin, tl.trans(sin), p, input_precision=PLAN.PRECISION)
-        cos = point_rows(met.phase + PLAN.FREQUENCIES, points, exist, 2 * PLAN.FREQUENCIES, PLAN.FREQUENCIES, PLAN.L)
+        phase = met.phase + PLAN.FREQUENCIES
+        cos = point_rows(phase, points, exist, 2 * PLAN.FREQUENCIES, PLAN.FREQUENCIES, PLAN.L, MASKED)
         p = tl.dot(owner.cos, tl.trans(cos), p, input_precision=PLAN.PRECISION)
     return p, u, sin, cos, steps, distance
 
 
 @triton.jit
 def _add_sums(
-    total, owner, met, units, first, last, stop, threshold, shift, start, IN_TABLE: tl.constexpr, PLAN: tl.constexpr,
-    N: tl.constexpr,
-):  # fmt: skip
-    """total + Σ_j φ(p_ij) ⊗ ω_j u_j over the keys of one loop, from the first to before the last."""
+    total, owner, met, o, units, first, stop, last, extent, MASKED: tl.constexpr, PLAN: tl.constexpr, N: tl.constexpr
+):
+    """total + Σ_j φ(p_ij) ⊗ ω_j u_j over the keys from the first to before the stop, of those before the last."""
     ACTIVATION: tl.constexpr = PLAN.ACTIVATION
-    for begin in range(first, tl.minimum(last, stop), N):
-        keys, exist = run_of_points(begin, stop, threshold, shift, N)
-        p, _, _, _, _, _ = _pre_activation(owner, met, keys, exist, units, start, IN_TABLE, PLAN)
-        values = point_rows(met.value, keys, exist, PLAN.DIM, PLAN.DIM, PLAN.D)
+    for begin in range(first, stop, N):
+        keys = begin + tl.arange(0, N)
+        exist = keys < last
+        p, _, _, _, _, _ = _pre_activation(owner, met, o, keys, exist, units, extent, MASKED, PLAN)
+        values = point_rows(met.value, keys, exist, PLAN.DIM, PLAN.DIM, PLAN.D, MASKED)
         h = activate(p, ACTIVATION).to(values.dtype)
         total = tl.dot(h, values, total, input_precision=PLAN.PRECISION)
     return total
 
 
-@triton.jit(do_not_specialize=["first", "count", "run", "own_start", "start"])
+@triton.jit
+def _numbered(place, first, own_num):
+    """Batch entry and point of an owner, of which `first` has those of the one at place 0."""
+    number = tl.zeros([], tl.int32) + first.point + place
+    return first.batch + (number // own_num).to(tl.int64), (number % own_num).to(tl.int64)
+
+
+@triton.jit(do_not_specialize=["count", "run"])
 def sums_kernel(
-    own, other, layer, extent, value, seen, sums, first, count, parts, run, own_start, start,
+    own, other, layer, extent, value, seen, sums, first, count, parts, run,
     PLAN: tl.constexpr, UNITS: tl.constexpr, N: tl.constexpr,
 ):  # fmt: skip
-    """S of `count` queries from the `first` on, numbered through the batch: `(G, count, parts, w, d)`, to be added.
+    """S of `count` queries from the `first` on, point by point, entry by entry: `(G, count, parts, w, d)`, to be added.
 
-    A program has UNITS units of one query in one kernel, and of every loop a part of `run` keys.
+    A program has UNITS units of one query in one kernel, and a part of `run` keys.
     """
     D: tl.constexpr = PLAN.D
-    program = tl.program_id(0).to(tl.int64)
-    place = program // parts
-    begin = ((program % parts) * run).to(tl.int32)
+    TAIL: tl.constexpr = tail_of(N)
+    program = tl.program_id(0)
+    begin = (program % parts) * run
     units = tl.program_id(1) * UNITS + tl.arange(0, UNITS)
     g = tl.program_id(2).to(tl.int64)
-    b, i = (first + place) // own.num, (first + place) % own.num
+    b, i = _numbered(program // parts, first, own.num)
     r = _distance_weights(layer, g, units, PLAN)
-    owner = _owner(own, other.weight, layer, extent, r, b, i, g, own_start, units, other.u.dtype.element_ty, PLAN)
-    met = _met(other, value, seen, layer, extent, own.num, b, g, PLAN)
-    visible = other.num
+    owner = _owner(own, layer, extent, r, b, i, g, units, PLAN)
+    met = _met(other, value, layer, seen, extent, own.num, b, g, PLAN)
+    last = tl.minimum(begin + run, other.num)
     if PLAN.CAUSAL:
-        visible = tl.load(met.seen + i).to(tl.int32)
-    inside = (i >= own_start) & (i < own_start + extent.block)
+        last = tl.minimum(last, tl.load(met.seen + i).to(tl.int32))
+    full = tl.maximum(begin, begin + (last - begin) // N * N)
     total = tl.zeros([UNITS, D], tl.float32)
-    if PLAN.BESIDE:
-        skip = tl.where(inside, extent.block, 0)
-        stop = stop_of_visible(other.num - skip, start, skip, visible)
-        total = _add_sums(total, owner, met, units, begin, begin + run, stop, start, skip, start, False, PLAN, N)
-    if PLAN.TABLE:
-        stop = stop_of_visible(tl.where(inside, extent.block, 0), 0, start, visible)
-        total = _add_sums(total, owner, met, units, begin, begin + run, stop, 0, start, start, True, PLAN, N)
+    total = _add_sums(total, owner, met, i, units, begin, full, last, extent, False, PLAN, N)
+    total = _add_sums(total, owner, met, i, units, full, last, last, extent, True, PLAN, TAIL)
     at = sums + (g * count * parts + program) * PLAN.WIDTH * PLAN.DIM
     write_unit_rows(at, total, units, PLAN.WIDTH, PLAN.DIM, D)
 
 
 @triton.jit
 def _add_gradients(
-    on_sums, on_matrix, on_sin, on_cos, on_bias, on_r, on_pos, owner, met, units, grad, o, stop, threshold, shift,
-    start, IN_TABLE: tl.constexpr, PLAN: tl.constexpr, N: tl.constexpr,
+    on_sums, on_matrix, on_sin, on_cos, on_bias, on_r, on_pos, owner, met, units, grad, o, first, stop, last, extent,
+    MASKED: tl.constexpr, PLAN: tl.constexpr, N: tl.constexpr,
 ):  # fmt: skip
     """Adds what the points of one loop give to the sums of an owner, in the order in which they are named."""
     ACTIVATION: tl.constexpr = PLAN.ACTIVATION
-    for begin in range(0, stop, N):
-        points, exist = run_of_points(begin, stop, threshold, shift, N)
-        p, u, sin, cos, steps, distance = _pre_activation(owner, met, points, exist, units, start, IN_TABLE, PLAN)
+    for begin in range(first, stop, N):
+        points = begin + tl.arange(0, N)
+        exist = points < last
+        p, u, sin, cos, steps, distance = _pre_activation(owner, met, o, points, exist, units, extent, MASKED, PLAN)
         visible = exist
         if PLAN.CAUSAL and PLAN.SIGN == -1:
             visible = exist & (tl.load(met.seen + points, mask=exist, other=0) > o)
         # a value of 0 hides a pair from every gradient
-        values = point_rows(met.value, points, visible, PLAN.VALUE_DIM, PLAN.VALUE_DIM, PLAN.E)
+        values = point_rows(
+            met.value, points, visible, PLAN.VALUE_DIM, PLAN.VALUE_DIM, PLAN.E,
+            MASKED or (PLAN.CAUSAL and PLAN.SIGN == -1),
+        )  # fmt: skip
         h, slope = activate_with_slope(p, ACTIVATION)
         grad_p = tl.dot(grad, tl.trans(values), input_precision=PLAN.PRECISION) * slope
         rounded = grad_p.to(values.dtype)
         if PLAN.SIGN == -1:
             on_sums = tl.dot(h.to(values.dtype), values, on_sums, input_precision=PLAN.PRECISION)
-        if PLAN.READS:
+        if PLAN.WEIGHT or PLAN.PRODUCT:
             on_matrix = tl.dot(rounded, u, on_matrix, input_precision=PLAN.PRECISION)
         on_bias += tl.sum(grad_p, 1)
-        if (not IN_TABLE) and PLAN.ROTATION:
+        if PLAN.ROTATION:
             on_sin = tl.dot(rounded, sin, on_sin, input_precision=PLAN.PRECISION)
             on_cos = tl.dot(rounded, cos, on_cos, input_precision=PLAN.PRECISION)
-        if (not IN_TABLE) and PLAN.DISTANCE:
+        if PLAN.DISTANCE:
             on_r += tl.sum(grad_p * distance[None, :], 1)
             if PLAN.POS:
                 apart = exist & (distance > 0.0)
@@ -330,21 +363,22 @@ def _write_phase(out, on_sin, on_cos, layer, g, units, PLAN: tl.constexpr):
     tl.store(out + PLAN.FREQUENCIES + waves, tl.sum(c * on_cos - PLAN.SIGN * s * on_sin, 0), mask=real)
 
 
-@triton.jit(do_not_specialize=["first", "count", "own_start", "start", "owners", "total"])
+@triton.jit(do_not_specialize=["count", "owners", "before", "total"])
 def gradients_kernel(
-    own, other, layer, extent, value, seen, grads, sums, received, first, count, total, owners, own_start, start,
+    own, other, layer, extent, value, seen, grads, sums, received, first, count, before, total, owners,
     PLAN: tl.constexpr, UNITS: tl.constexpr, N: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of what `count` owners from the `first` on contribute, numbered through the batch.
+    """Gradients of what `count` owners from the `first` on contribute, point by point, entry by entry.
 
     For owners that are queries `grads` is the gradient of S_i, `value` is ω u. For owners that are keys `grads` is Y_j,
     `value` the gradient of the integral, and `sums` becomes T_j. A program has UNITS units of `owners` owners in one
-    kernel.
+    kernel. What owners receive is numbered from the first of all on: there are `total`, and `before` come before these.
     """
     D: tl.constexpr = PLAN.D
     E: tl.constexpr = PLAN.E
     L: tl.constexpr = PLAN.L
     S: tl.constexpr = PLAN.S
+    TAIL: tl.constexpr = tail_of(N)
     units = tl.program_id(1) * UNITS + tl.arange(0, UNITS)
     g = tl.program_id(2).to(tl.int64)
     real = units < PLAN.WIDTH
@@ -355,18 +389,18 @@ def gradients_kernel(
     total_sin = tl.zeros([UNITS, L], tl.float32)
     total_cos = tl.zeros([UNITS, L], tl.float32)
     total_r = tl.zeros([UNITS], tl.float32)
-    begin = tl.program_id(0).to(tl.int64) * owners
+    begin = tl.program_id(0) * owners
     for place in range(begin, tl.minimum(begin + owners, count)):
-        number = (first + place).to(tl.int64)
-        b, o = number // own.num, number % own.num
-        owner = _owner(own, other.weight, layer, extent, r, b, o, g, own_start, units, other.u.dtype.element_ty, PLAN)
-        met = _met(other, value, seen, layer, extent, own.num, b, g, PLAN)
+        b, o = _numbered(place, first, own.num)
+        number = tl.zeros([], tl.int64) + before + place
+        owner = _owner(own, layer, extent, r, b, o, g, units, PLAN)
+        met = _met(other, value, layer, seen, extent, own.num, b, g, PLAN)
         at = (g * count + place) * PLAN.WIDTH * PLAN.VALUE_DIM
         grad = unit_rows(grads + at, units, PLAN.WIDTH, PLAN.VALUE_DIM, E)
-        visible = other.num
+        last = other.num
         if PLAN.CAUSAL and PLAN.SIGN == 1:
-            visible = tl.load(met.seen + o).to(tl.int32)
-        inside = (o >= own_start) & (o < own_start + extent.block)
+            last = tl.minimum(last, tl.load(met.seen + o).to(tl.int32))
+        full = last // N * N
         on_sums = tl.zeros([UNITS, E], tl.float32)
         on_matrix = tl.zeros([UNITS, D], tl.float32)
         on_sin = tl.zeros([UNITS, L], tl.float32)
@@ -374,32 +408,24 @@ def gradients_kernel(
         on_bias = tl.zeros([UNITS], tl.float32)
         on_r = tl.zeros([UNITS], tl.float32)
         on_pos = tl.zeros([S], tl.float32)
-        if PLAN.BESIDE:
-            skip = tl.where(inside, extent.block, 0)
-            stop = stop_of_visible(other.num - skip, start, skip, visible)
-            on_sums, on_matrix, on_sin, on_cos, on_bias, on_r, on_pos = _add_gradients(
-                on_sums, on_matrix, on_sin, on_cos, on_bias, on_r, on_pos, owner, met, units, grad, o, stop, start,
-                skip, start, False, PLAN, N,
-            )  # fmt: skip
-        if PLAN.TABLE:
-            stop = stop_of_visible(tl.where(inside, extent.block, 0), 0, start, visible)
-            on_sums, on_matrix, on_sin, on_cos, on_bias, on_r, on_pos = _add_gradients(
-                on_sums, on_matrix, on_sin, on_cos, on_bias, on_r, on_pos, owner, met, units, grad, o, stop, 0, start,
-                start, True, PLAN, N,
-            )  # fmt: skip
+        on_sums, on_matrix, on_sin, on_cos, on_bias, on_r, on_pos = _add_gradients(
+            on_sums, on_matrix, on_sin, on_cos, on_bias, on_r, on_pos, owner, met, units, grad, o, 0, full, last,
+            extent, False, PLAN, N,
+        )  # fmt: skip
+        on_sums, on_matrix, on_sin, on_cos, on_bias, on_r, on_pos = _add_gradients(
+            on_sums, on_matrix, on_sin, on_cos, on_bias, on_r, on_pos, owner, met, units, grad, o, full, last, last,
+            extent, True, PLAN, TAIL,
+        )  # fmt: skip
         if PLAN.SIGN == -1:
             write_unit_rows(sums + at, on_sums, units, PLAN.WIDTH, PLAN.VALUE_DIM, E)
         line = (g * tl.num_programs(1) + tl.program_id(1)) * total + number
         tl.store(received.bias + (g * total + number) * PLAN.WIDTH + units, on_bias, mask=real)
-        on_u = tl.zeros([D], tl.float32)
         if PLAN.PRODUCT:
             rows = unit_rows(layer.product_weight + square, units, PLAN.WIDTH, PLAN.DIM, D)
-            on_u += tl.sum(on_matrix * rows.to(tl.float32), 0)
-            total_product += on_matrix * owner.u[None, :]
-        if PLAN.OWN_WEIGHT:
-            rows = unit_rows(own.weight + square, units, PLAN.WIDTH, PLAN.DIM, D)
-            on_u += tl.sum(on_bias[:, None] * rows.to(tl.float32), 0)
-        tl.store(received.u + line * PLAN.DIM + channels, on_u, mask=channels < PLAN.DIM)
+            on_u = tl.sum(on_matrix * rows.to(tl.float32), 0)
+            tl.store(received.u + line * PLAN.DIM + channels, on_u, mask=channels < PLAN.DIM)
+            if PLAN.SIGN == 1:
+                total_product += on_matrix * owner.u[None, :]
         if PLAN.ROTATION:
             sin, cos = _phases(own, b * extent.geometry, o, PLAN)
             total_sin += PLAN.SIGN * (on_cos * sin - on_sin * cos)
@@ -422,68 +448,70 @@ def gradients_kernel(
             tl.store(received.distance_weight + program + units, total_r, mask=real)
 
 
-@triton.jit(do_not_specialize=["first", "count", "own_start", "start", "batch"])
+@triton.jit(do_not_specialize=["first", "count", "batch"])
 def relative_gradient_kernel(
-    own, other, layer, extent, value, seen, grads, relative, first, count, batch, own_start, start,
+    own, other, layer, extent, value, seen, grads, relative, first, count, batch,
     PLAN: tl.constexpr, UNITS: tl.constexpr, N: tl.constexpr,
 ):  # fmt: skip
-    """Gradient of R between `count` queries of the grid from its `first` on and its keys: `(G, count, block, w)`.
+    """Gradient of R between `count` queries from the `first` on and all keys: `(G, count, keys, w)`.
 
     `grads` is the gradient of S, `(G, count, B, w, d)`. A program has UNITS units of one query, N keys, one kernel.
     """
-    tiles = tl.cdiv(extent.block, N)
+    tiles = tl.cdiv(other.num, N)
     place = (tl.program_id(0) // tiles).to(tl.int64)
     units = tl.program_id(1) * UNITS + tl.arange(0, UNITS)
     g = tl.program_id(2).to(tl.int64)
-    cells = (tl.program_id(0) % tiles) * N + tl.arange(0, N)
-    exist = cells < extent.block
-    keys = (start + cells).to(tl.int64)
-    i = own_start + first + place
-    dtype: tl.constexpr = other.u.dtype.element_ty
+    keys = (tl.program_id(0) % tiles) * N + tl.arange(0, N)
+    exist = keys < other.num
+    i = first + place
     ACTIVATION: tl.constexpr = PLAN.ACTIVATION
-    own_table = layer.table + (g * extent.entries + tl.load(layer.entry + first + place)) * PLAN.WIDTH
-    rest = by_unit(own_table, tl.load(layer.entry + cells, mask=exist, other=0), exist, units, PLAN.WIDTH)
+    entry = tl.load(other.entry + keys, mask=exist, other=0)
+    rows = _rows_of(tl.load(own.entry + i), i.to(tl.int32), entry, keys, extent.displacements, PLAN.SIGN)
+    rest = by_unit(layer.table + g * extent.entries * PLAN.WIDTH, rows, exist, units, PLAN.WIDTH, True)
     total = tl.zeros([UNITS, N], tl.float32)
     for step in range(batch):
         b = tl.zeros([], tl.int64) + step
-        head, plane = b * extent.kernels + g, b * extent.geometry * extent.kernels + g
-        _, matrix, alpha = _content(own, other.weight, layer, head, plane, i, g, units, PLAN)
-        met = _met(other, value, seen, layer, extent, own.num, b, g, PLAN)
+        _, matrix, part = _content(own, layer, b * extent.kernels + g, i, g, units, PLAN)
+        met = _met(other, value, layer, seen, extent, own.num, b, g, PLAN)
         visible = exist
         if PLAN.CAUSAL:
             visible = exist & (keys < tl.load(met.seen + i))
-        p = rest + alpha[:, None] + by_unit(met.bias, keys, exist, units, PLAN.WIDTH)
-        if PLAN.READS:
-            features = point_rows(met.u, keys, exist, PLAN.DIM, PLAN.DIM, PLAN.D)
-            p = tl.dot(matrix.to(dtype), tl.trans(features), p, input_precision=PLAN.PRECISION)
-        values = point_rows(met.value, keys, visible, PLAN.DIM, PLAN.DIM, PLAN.D)
+        own_rest = rest
+        if PLAN.BIAS:
+            own_rest += by_unit(met.bias, keys, exist, units, PLAN.WIDTH, True)
+        p = own_rest.to(tl.float32) + part[:, None]
+        if PLAN.WEIGHT or PLAN.PRODUCT:
+            features = point_rows(met.u, keys, exist, PLAN.DIM, PLAN.DIM, PLAN.D, True)
+            p = tl.dot(matrix, tl.trans(features), p, input_precision=PLAN.PRECISION)
+        values = point_rows(met.value, keys, visible, PLAN.DIM, PLAN.DIM, PLAN.D, True)
         at = ((g * count + place) * batch + b) * PLAN.WIDTH * PLAN.DIM
         grad = unit_rows(grads + at, units, PLAN.WIDTH, PLAN.DIM, PLAN.D)
         _, slope = activate_with_slope(p, ACTIVATION)
         total += tl.dot(grad, tl.trans(values), input_precision=PLAN.PRECISION) * slope
-    out = relative + ((g * count + place) * extent.block + cells[None, :]) * PLAN.WIDTH + units[:, None]
+    out = relative + ((g * count + place) * other.num + keys[None, :]) * PLAN.WIDTH + units[:, None]
     tl.store(out, total, mask=(units[:, None] < PLAN.WIDTH) & exist[None, :])
 
 
 @triton.jit(do_not_specialize=["first", "count"])
 def gather_table_kernel(
-    relative, entry, cell, grad_table, first, count, block, entries,
+    relative, entry, cell, grad_table, first, count, own_start, start, keys, displacements, entries,
     WIDTH: tl.constexpr, UNITS: tl.constexpr, N: tl.constexpr,
 ):  # fmt: skip
-    """Adds the gradient of R to that of the table, `(G, entries, w)`: each entry's pairs, query by query.
+    """Adds the gradient of R to that of the table, `(G, entries, w)`: each displacement's pairs, query by query.
 
-    `cell` is the inverse of `entry`: which cell lies there, or -1.
+    `relative` has `count` queries of the grid from its `first` on; the grid begins at query `own_start` and key
+    `start`. `cell` is the inverse of `entry`: which cell lies there, or -1.
     """
     shown = tl.program_id(0).to(tl.int64) * N + tl.arange(0, N)
     units = tl.program_id(1) * UNITS + tl.arange(0, UNITS)
     g = tl.program_id(2).to(tl.int64)
-    known = shown < entries
+    known = shown < displacements
     out = grad_table + (g * entries + shown[:, None]) * WIDTH + units[None, :]
     mask = known[:, None] & (units[None, :] < WIDTH)
     total = tl.load(out, mask=mask, other=0.0)
     for place in range(count):
-        from_query = shown - tl.load(entry + first + place)
+        from_query = shown - tl.load(entry + own_start + first + place)
         key = tl.load(cell + from_query, mask=known & (from_query >= 0), other=-1)
-        pair = relative + ((g * count + place) * block + key[:, None]) * WIDTH + units[None, :]
+        pair = relative + ((g * count + place) * keys + start + key[:, None]) * WIDTH + units[None, :]
         total += tl.load(pair, mask=mask & (key[:, None] >= 0), other=0.0)
     tl.store(out, total, mask=mask)

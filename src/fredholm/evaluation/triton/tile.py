@@ -1,12 +1,14 @@
 """A tile in float32 registers: rows of units or points, and φ and φ' on them.
 
-All tensors are contiguous. Indices that grow with the data are int64; those within one kernel's parameters are int32.
+All tensors are contiguous. Offsets that grow with the data are int64; numbers of points, and offsets within one kernel's
+parameters, are int32.
 
 "gelu_short" and "gelu_tanh_short" are GELUs for results that are rounded to 16 bits. By the count of instructions the
 arithmetic on p, not the matrix products, sets the pace there. They take the processor's own tanh: one instruction, to a
 relative 2^-11 (PTX ISA, `tanh.approx`), and five more. Erf is replaced by the tanh of an odd cubic, fitted for the
 least largest error: 1.3e-4 times max(1, |p|), and 2.2e-4 in the slope. Both errors together, 4e-4 and 5e-4, are a
-quarter of what bfloat16 rounds off.
+quarter of what bfloat16 rounds off. They are given p / 2, which saves one of six instructions: by `scale_for` the first
+layer is multiplied, exactly, before a kernel sees it, and so are the gradients of its parameters afterwards.
 """
 
 import triton
@@ -14,52 +16,71 @@ import triton.language as tl
 
 from fredholm.evaluation.triton.machine import INTERPRETING
 
-HAS_TANH = tl.constexpr(not INTERPRETING)
-"""Whether the processor has a tanh: the interpreter knows no assembly."""
+HAS_ASSEMBLY = tl.constexpr(not INTERPRETING)
+"""The interpreter knows none."""
+
+
+@triton.constexpr_function
+def tail_of(tile):
+    """Points of the tiles in which a loop takes what fills no whole tile."""
+    return max(16, tile // 4)
+
+
+@triton.constexpr_function
+def fills(size, tile):
+    """Whether tiles end where what they are cut from ends."""
+    return size % tile == 0
 
 
 @triton.jit
 def unit_rows(base, units, WIDTH: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr):
     """A parameter or workspace by unit, `(units, BLOCK)`; 0 beyond its WIDTH rows and COLUMNS columns."""
     columns = tl.arange(0, BLOCK)
-    mask = (units[:, None] < WIDTH) & (columns[None, :] < COLUMNS)
-    return tl.load(base + units[:, None] * COLUMNS + columns[None, :], mask=mask, other=0.0)
+    at = base + units[:, None] * COLUMNS + columns[None, :]
+    if fills(WIDTH, units.shape[0]) and COLUMNS == BLOCK:
+        rows = tl.load(at)
+    else:
+        rows = tl.load(at, mask=(units[:, None] < WIDTH) & (columns[None, :] < COLUMNS), other=0.0)
+    return rows
 
 
 @triton.jit
 def write_unit_rows(base, value, units, WIDTH: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr):
     """Writes `(units, BLOCK)` to where `unit_rows` reads."""
     columns = tl.arange(0, BLOCK)
-    mask = (units[:, None] < WIDTH) & (columns[None, :] < COLUMNS)
-    tl.store(base + units[:, None] * COLUMNS + columns[None, :], value.to(base.dtype.element_ty), mask=mask)
+    at = base + units[:, None] * COLUMNS + columns[None, :]
+    value = value.to(base.dtype.element_ty)
+    if fills(WIDTH, units.shape[0]) and COLUMNS == BLOCK:
+        tl.store(at, value)
+    else:
+        tl.store(at, value, mask=(units[:, None] < WIDTH) & (columns[None, :] < COLUMNS))
 
 
 @triton.jit
-def point_rows(base, points, exist, STRIDE: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr):
-    """What is known of each point, `(points, BLOCK)`; 0 beyond its COLUMNS columns and for points that do not exist."""
+def point_rows(
+    base, points, exist, STRIDE: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr, MASKED: tl.constexpr = True
+):
+    """What is known of each point, `(points, BLOCK)`; 0 beyond its COLUMNS columns and, MASKED, where none exists."""
     columns = tl.arange(0, BLOCK)
-    mask = exist[:, None] & (columns[None, :] < COLUMNS)
-    return tl.load(base + points[:, None] * STRIDE + columns[None, :], mask=mask, other=0.0)
+    at = base + points.to(tl.int64)[:, None] * STRIDE + columns[None, :]
+    if MASKED:
+        rows = tl.load(at, mask=exist[:, None] & (columns[None, :] < COLUMNS), other=0.0)
+    elif COLUMNS == BLOCK:
+        rows = tl.load(at)
+    else:
+        rows = tl.load(at, mask=columns[None, :] < COLUMNS, other=0.0)
+    return rows
 
 
 @triton.jit
-def by_unit(base, points, exist, units, WIDTH: tl.constexpr):
-    """What lies as `(points, WIDTH)`, turned, `(units, points)`, in float32."""
-    mask = (units[:, None] < WIDTH) & exist[None, :]
-    return tl.load(base + points[None, :] * WIDTH + units[:, None], mask=mask, other=0.0).to(tl.float32)
-
-
-@triton.jit
-def run_of_points(first, stop, threshold, shift, N: tl.constexpr):
-    """N of the points that a loop visits, and which of them exist: the t-th is t, or t + shift from threshold on."""
-    t = first + tl.arange(0, N)
-    return tl.where(t >= threshold, t + shift, t).to(tl.int64), t < stop
-
-
-@triton.jit
-def stop_of_visible(stop, threshold, shift, seen):
-    """Where a loop over `run_of_points` may end when only points below `seen` are visible."""
-    return tl.minimum(stop, tl.where(seen <= threshold, seen, tl.maximum(threshold, seen - shift)))
+def by_unit(base, points, exist, units, WIDTH: tl.constexpr, MASKED: tl.constexpr):
+    """What lies as `(points, WIDTH)`, turned, `(units, points)`; MASKED: 0 where no point exists."""
+    at = base + points.to(tl.int64)[None, :] * WIDTH + units[:, None]
+    if MASKED or not fills(WIDTH, units.shape[0]):
+        columns = tl.load(at, mask=(units[:, None] < WIDTH) & exist[None, :], other=0.0)
+    else:
+        columns = tl.load(at)
+    return columns
 
 
 @triton.jit
@@ -78,7 +99,7 @@ def length_of(steps):
 
 @triton.jit
 def activate(p, ACTIVATION: tl.constexpr):
-    """φ(p)."""
+    """φ(p); of the short ones φ(2p)."""
     if ACTIVATION == "relu":
         return tl.maximum(p, 0.0)
     elif ACTIVATION == "gelu_tanh":
@@ -86,23 +107,31 @@ def activate(p, ACTIVATION: tl.constexpr):
     elif ACTIVATION == "gelu":
         return p * _normal_cdf(p)
     else:
-        half = 0.5 * p
-        return half * _short_tanh(p, ACTIVATION) + half
+        return p * _tanh(p * (_linear(ACTIVATION) + _cubic(ACTIVATION) * p * p)) + p
 
 
 @triton.jit
 def activate_with_slope(p, ACTIVATION: tl.constexpr):
-    """φ(p) and φ'(p)."""
+    """What `activate` gives, and its derivative by p."""
     if ACTIVATION == "relu":
         return tl.maximum(p, 0.0), tl.where(p > 0.0, 1.0, 0.0)
-    elif ACTIVATION == "gelu_tanh" or ACTIVATION == "gelu_tanh_short":
-        # 1 - tanh² needs more than the short tanh has where it is near 0
+    elif ACTIVATION == "gelu_tanh":
         gate = _tanh_gate(p)
         inner = 1.5957691216057308 * (1.0 + 0.134145 * p * p)
         return p * gate, gate + p * gate * (1.0 - gate) * inner
-    else:
-        cdf = 0.5 + 0.5 * _short_tanh(p, ACTIVATION) if ACTIVATION == "gelu_short" else _normal_cdf(p)
+    elif ACTIVATION == "gelu_tanh_short":
+        # 1 - tanh² needs more than the short tanh has where it is near 0
+        gate = _tanh_gate(2.0 * p)
+        inner = 1.5957691216057308 * (1.0 + 0.53658 * p * p)
+        return 2.0 * p * gate, 2.0 * gate + 4.0 * p * gate * (1.0 - gate) * inner
+    elif ACTIVATION == "gelu":
+        cdf = _normal_cdf(p)
         return p * cdf, cdf + p * 0.3989422804014327 * tl.exp(-0.5 * p * p)
+    else:
+        square = p * p
+        twice_cdf = 1.0 + _tanh(p * (_linear(ACTIVATION) + _cubic(ACTIVATION) * square))
+        # exp(-2p²)
+        return p * twice_cdf, twice_cdf + p * 1.5957691216057308 * _exp2(-2.8853900817779268 * square)
 
 
 @triton.jit
@@ -113,24 +142,34 @@ def _normal_cdf(p):
 
 @triton.constexpr_function
 def _linear(activation):
-    """a of the GELU p (1 + tanh(a p + b p³)) / 2."""
-    return 0.7978845608028654 if activation == "gelu_tanh_short" else 0.7991705405512505
+    """2a of the GELU p (1 + tanh(a p + b p³)) / 2."""
+    return 2 * (0.7978845608028654 if activation == "gelu_tanh_short" else 0.7991705405512505)
 
 
 @triton.constexpr_function
 def _cubic(activation):
-    """b of it."""
-    return 0.035677408136300125 if activation == "gelu_tanh_short" else 0.03514652427162717
+    """8b of it."""
+    return 8 * (0.035677408136300125 if activation == "gelu_tanh_short" else 0.03514652427162717)
 
 
 @triton.jit
-def _short_tanh(p, ACTIVATION: tl.constexpr):
-    """tanh(a p + b p³)."""
-    z = p * (_linear(ACTIVATION) + _cubic(ACTIVATION) * p * p)
-    if HAS_TANH:
+def _tanh(z):
+    """tanh(z), by the processor."""
+    if HAS_ASSEMBLY:
         return tl.inline_asm_elementwise("tanh.approx.f32 $0, $1;", "=f,f", [z], dtype=tl.float32, is_pure=True, pack=1)
     else:
         return 2.0 / (1.0 + tl.exp(tl.minimum(-2.0 * z, 80.0))) - 1.0
+
+
+@triton.jit
+def _exp2(z):
+    """2^z, by the processor; 0 below its normal numbers, which saves it two instructions."""
+    if HAS_ASSEMBLY:
+        return tl.inline_asm_elementwise(
+            "ex2.approx.ftz.f32 $0, $1;", "=f,f", [z], dtype=tl.float32, is_pure=True, pack=1
+        )
+    else:
+        return tl.exp2(z)
 
 
 @triton.jit

@@ -9,7 +9,7 @@ from torch import Tensor
 from fredholm.domains import GridBlock
 from fredholm.evaluation.custom_op import Operator
 from fredholm.evaluation.evaluation import Integral
-from fredholm.evaluation.perceptron.all_pairs import plain_integral
+from fredholm.evaluation.perceptron.all_pairs import by_parts, plain_integral, with_relative
 from fredholm.evaluation.perceptron.sums import PerceptronOutputs
 from fredholm.evaluation.perceptron.tiled import common_grid, integrate_pairwise
 from fredholm.evaluation.perceptron.tiles import Block, PerceptronInputs
@@ -59,8 +59,65 @@ class TritonTiled(FusedRoute[PairwiseMLP]):
         return integral.once(common_grid)
 
 
+EDGE_BYTES = 1 << 28
+"""What R of the pairs with points beside a grid may fill, to be read from a table as R within the grid is."""
+
+
+def _whole_table(inputs: PerceptronInputs, block: Block) -> PerceptronInputs:
+    """With R of all pairs in the table, `(G, w, entries)`, as `Places` has it, and nothing else to find it from.
+
+    Without a grid, or with too many points beside it, inputs without a table.
+    """
+    t, num_queries, num_keys = inputs, inputs.query.shape[2], inputs.key.shape[2]
+    if t.table is None:
+        return t
+    keys_beside, queries_beside = num_keys - block.size, num_queries - block.size
+    kernels, width = t.table.shape[:2]
+    beside = keys_beside * num_queries + queries_beside * num_keys
+    if beside and (len(t.key_bias) > 1 or beside * kernels * width * t.table.element_size() > EDGE_BYTES):
+        return t._replace(table=None)
+    parts = [t.table.flatten(2)]
+    if beside:
+        keys, queries = _beside(num_keys, block.key_start, block), _beside(num_queries, block.query_start, block)
+        of_keys = by_parts(_selected(t, "key", keys)).expand(1, kernels, num_queries, keys_beside, width)
+        of_queries = by_parts(_selected(t, "query", queries)).expand(1, kernels, queries_beside, num_keys, width)
+        parts += [of_keys[0].permute(0, 3, 2, 1).flatten(2), of_queries[0].permute(0, 3, 1, 2).flatten(2)]
+    return t._replace(table=torch.cat(parts, dim=2), **dict.fromkeys(_RELATIVE))
+
+
+_RELATIVE = ("sin_weight", "cos_weight", "query_phase", "key_phase", "distance_weight", "wrapped_weight", "frequencies")
+"""What R is computed from where no table has it."""
+
+
+def _beside(num_points: int, start: int, block: Block) -> list[slice]:
+    """The points before the block that starts there, and behind it."""
+    return [slice(0, start), slice(start + block.size, num_points)]
+
+
+def _selected(t: PerceptronInputs, side: str, runs: list[slice]) -> PerceptronInputs:
+    """What positions tell of some points of one side."""
+    found = {name: getattr(t, name) for name in (f"{side}_phase", f"{side}_pos")}
+    chosen = {
+        name: None if value is None else torch.cat([value[:, run] for run in runs], dim=1)
+        for name, value in found.items()
+    }
+    return t._replace(**chosen)
+
+
 def _fused(inputs: PerceptronInputs, block: Block, activation: str) -> Tensor:
-    return mlp_integral_triton(inputs, block.numbers, activation).out
+    inputs = _whole_table(inputs, block)
+    return mlp_integral_triton(inputs, (Block() if inputs.table is None else block).numbers, activation).out
+
+
+def _plain(inputs: PerceptronInputs, block: list[int], activation: str) -> tuple[Tensor]:
+    """See `plain_integral`; R is read from the whole table."""
+    if inputs.table is None:
+        return plain_integral(inputs, block, activation)
+    # the library can be imported without triton
+    from fredholm.evaluation.triton.perceptron import places_of
+
+    places = places_of(Block.of(block), inputs.query.shape[2], inputs.key.shape[2], inputs.query.device)
+    return with_relative(inputs, inputs.table[:, :, places.rows].movedim(1, -1)[None], activation)
 
 
 def _forward(inputs: PerceptronInputs, block: list[int], activation: str) -> PerceptronOutputs:
@@ -100,6 +157,6 @@ mlp_integral_triton = Operator(
     _forward,
     _like,
     _backward,
-    plain=plain_integral,
+    plain=_plain,
 )
 """As `mlp_integral`, in float32 or bfloat16 but for positions (float32) and `seen` (int64), without hidden layers."""

@@ -53,8 +53,8 @@ class PairwiseForm(NamedTuple):
     points: then s and c are None, and e and r read the wrapped displacement.
     """
 
-    query_bias: Tensor  # (B', G, Nq, w)
-    key_bias: Tensor  # (B', G, N, w)
+    query_bias: Tensor  # (B', G, Nq, w), or (B', G, 1, w) where it is the same at all queries
+    key_bias: Tensor  # (B', G, N or 1, w)
     query_weight: Tensor | None  # Q: (G, w, d)
     key_weight: Tensor | None  # K: (G, w, d)
     product_weight: Tensor | None  # P: (G, w, d)
@@ -408,8 +408,8 @@ class MLP(PairwiseMLP, MultiHead, DisplacementFilter):
         columns, dtype = self._columns(), self.input_bias.dtype
         wraps = domain.is_periodic and self.reads_displacement(domain)
         query_pos, key_pos = (p.pos if p.pos.ndim == 3 else p.pos[None] for p in (query_domain, domain))
-        query_bias = self.input_bias[:, None].expand(1, -1, query_domain.num_points, -1)
-        key_bias = self.input_bias.new_zeros(1, *self.input_bias.shape[:1], domain.num_points, self.width)
+        query_bias = self.input_bias[None, :, None]
+        key_bias = torch.zeros_like(query_bias)
         sin_weight = cos_weight = query_phase = key_phase = None
         if "relative_position" in columns and not wraps:
             if self.num_frequencies:
