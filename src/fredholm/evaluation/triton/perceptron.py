@@ -31,7 +31,6 @@ from fredholm.evaluation.perceptron.tiles import Block, PerceptronInputs, length
 from fredholm.evaluation.triton.machine import activation_for, padded, precision, scale_for
 from fredholm.evaluation.triton.perceptron_kernels import (
     Extent,
-    First,
     Layer,
     Plan,
     Received,
@@ -50,6 +49,8 @@ OWNERS_PER_PROGRAM = 8
 """Queries whose gradients of the first layer's weights one program sums in registers."""
 WEIGHTS = ("product_weight", "sin_weight", "cos_weight", "distance_weight")
 """Weights of the first layer that belong to neither side."""
+FIRST = ("first_batch", "first")
+"""Where some owners begin: the batch entry, and the point in it."""
 FIRST_LAYER = (*WEIGHTS, "query_weight", "key_weight", "query_bias", "key_bias", "table")
 """What is added up to p, or multiplied with features, sines and distances before."""
 
@@ -237,8 +238,8 @@ def integral(inputs: PerceptronInputs, block: Block, activation: str) -> Tensor:
         parts, run = split(problem.num_keys, tile, count * tile.blocks(width) * kernels, out.device)
         dtype = torch.float32 if parts > 1 else problem.dtype
         sums = torch.empty(kernels, count, parts, width * dim, dtype=dtype, device=out.device)
-        place = First(*divmod(first, problem.num_queries))
-        chunk = {"sums": sums, "first": place, "count": count, "parts": parts, "run": run}
+        at = dict(zip(FIRST, divmod(first, problem.num_queries), strict=True))
+        chunk = {"sums": sums, **at, "count": count, "parts": parts, "run": run}
         launch(sums_kernel, (count * parts, tile.blocks(width), kernels), tile, {**shared, **chunk})
         whole = sums.sum(2).to(problem.dtype) if parts > 1 else sums.squeeze(2)
         out[:, first : first + count] = torch.bmm(whole, last)
@@ -393,7 +394,7 @@ class Owned:
             "grads": grads,
             "sums": self._empty(0) if sums is None else sums,
             "received": Received(self.bias, self.u, self.phase, self.pos, **partial),
-            "first": First(*divmod(first, self.points)),
+            **dict(zip(FIRST, divmod(first, self.points), strict=True)),
             "count": count,
             "before": first,
             "owners": owners,

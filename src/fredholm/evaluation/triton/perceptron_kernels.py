@@ -63,13 +63,6 @@ class Extent(NamedTuple):
     displacements: Any
 
 
-class First(NamedTuple):
-    """The first of some owners: its batch entry, and its point there."""
-
-    batch: Any
-    point: Any
-
-
 class Received(NamedTuple):
     """Gradients: of owners, once a block of units, then of parameters, once a program, both to be summed."""
 
@@ -278,18 +271,19 @@ def _add_sums(
 
 
 @triton.jit
-def _numbered(place, first, own_num):
-    """Batch entry and point of an owner, of which `first` has those of the one at place 0."""
-    number = tl.zeros([], tl.int32) + first.point + place
-    return first.batch + (number // own_num).to(tl.int64), (number % own_num).to(tl.int64)
+def _numbered(place, first_batch, first, own_num):
+    """Batch entry and point of an owner, from those of the one at place 0."""
+    number = tl.zeros([], tl.int32) + first + place
+    return first_batch + (number // own_num).to(tl.int64), (number % own_num).to(tl.int64)
 
 
-@triton.jit(do_not_specialize=["count", "run"])
+@triton.jit(do_not_specialize=["first_batch", "first", "count", "run"])
 def sums_kernel(
-    own, other, layer, extent, value, seen, sums, first, count, parts, run,
+    own, other, layer, extent, value, seen, sums, first_batch, first, count, parts, run,
     PLAN: tl.constexpr, UNITS: tl.constexpr, N: tl.constexpr,
 ):  # fmt: skip
-    """S of `count` queries from the `first` on, point by point, entry by entry: `(G, count, parts, w, d)`, to be added.
+    """S of `count` queries, `(G, count, parts, w, d)`, to be added: from the `first` on of the `first_batch` entry, and so
+    through the batch.
 
     A program has UNITS units of one query in one kernel, and a part of `run` keys.
     """
@@ -299,7 +293,7 @@ def sums_kernel(
     begin = (program % parts) * run
     units = tl.program_id(1) * UNITS + tl.arange(0, UNITS)
     g = tl.program_id(2).to(tl.int64)
-    b, i = _numbered(program // parts, first, own.num)
+    b, i = _numbered(program // parts, first_batch, first, own.num)
     r = _distance_weights(layer, g, units, PLAN)
     owner = _owner(own, layer, extent, r, b, i, g, units, PLAN)
     met = _met(other, value, layer, seen, extent, own.num, b, g, PLAN)
@@ -363,12 +357,12 @@ def _write_phase(out, on_sin, on_cos, layer, g, units, PLAN: tl.constexpr):
     tl.store(out + PLAN.FREQUENCIES + waves, tl.sum(c * on_cos - PLAN.SIGN * s * on_sin, 0), mask=real)
 
 
-@triton.jit(do_not_specialize=["count", "owners", "before", "total"])
+@triton.jit(do_not_specialize=["first_batch", "first", "count", "before", "total", "owners"])
 def gradients_kernel(
-    own, other, layer, extent, value, seen, grads, sums, received, first, count, before, total, owners,
+    own, other, layer, extent, value, seen, grads, sums, received, first_batch, first, count, before, total, owners,
     PLAN: tl.constexpr, UNITS: tl.constexpr, N: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of what `count` owners from the `first` on contribute, point by point, entry by entry.
+    """Gradients of what `count` owners contribute, numbered as in `sums_kernel`.
 
     For owners that are queries `grads` is the gradient of S_i, `value` is ω u. For owners that are keys `grads` is Y_j,
     `value` the gradient of the integral, and `sums` becomes T_j. A program has UNITS units of `owners` owners in one
@@ -391,7 +385,7 @@ def gradients_kernel(
     total_r = tl.zeros([UNITS], tl.float32)
     begin = tl.program_id(0) * owners
     for place in range(begin, tl.minimum(begin + owners, count)):
-        b, o = _numbered(place, first, own.num)
+        b, o = _numbered(place, first_batch, first, own.num)
         number = tl.zeros([], tl.int64) + before + place
         owner = _owner(own, layer, extent, r, b, o, g, units, PLAN)
         met = _met(other, value, layer, seen, extent, own.num, b, g, PLAN)
