@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -14,13 +14,13 @@ from torch import Tensor
 
 from fredholm.evaluation import Tuned, tune
 from fredholm.evaluation.triton import tuning
-from fredholm.evaluation.triton.tuning import Room, Tile, TileFile, choose_tile, launch, tile_path, tuned_tile
+from fredholm.evaluation.triton.tuning import CAPS, Room, Tile, TileFile, choose_tile, launch, tile_path, tuned_tile
 from fredholm.training.storage.machine import describe_machine, describe_numerics
 from tests.refusals import refused
 
 ROOM = Room(128, 64, 128, torch.bfloat16)
-RULE = Tile(128, 64, 8, 2)
-BEST = (64, 128, 8, 3)
+RULE = Tile(64, 64, 4, 2)
+BEST = (128, 32, 8, 3, 128)
 
 
 @pytest.fixture(autouse=True)
@@ -40,7 +40,7 @@ CLOCK = SimpleNamespace(now=0.0)
 def steps_between(sizes: tuple[int, ...], other: tuple[int, ...]) -> int:
     """Steps of the search from one tile to another."""
     powers = sum(round(abs(math.log2(a / b))) for a, b in zip(sizes[:3], other[:3], strict=True))
-    return powers + abs(sizes[3] - other[3])
+    return powers + abs(sizes[3] - other[3]) + abs(CAPS.index(sizes[4]) - CAPS.index(other[4]))
 
 
 class Kernel:
@@ -54,8 +54,8 @@ class Kernel:
         assert grid == (1, 1, 1)
         return self.run
 
-    def run(self, *, out: Tensor, UNITS: int, N: int, num_warps: int, num_stages: int) -> None:
-        tile = Tile(UNITS, N, num_warps, num_stages)
+    def run(self, *, out: Tensor, UNITS: int, N: int, num_warps: int, num_stages: int, maxnreg: int = 0) -> None:
+        tile = Tile(UNITS, N, num_warps, num_stages, maxnreg)
         self.tiles.append(tile)
         out.fill_(self.result(tile))
         CLOCK.now += 0.001 * steps_between(tile.sizes, BEST) + 0.001
@@ -80,7 +80,7 @@ def test_the_search_ends_at_the_fastest_tile_and_later_launches_take_it(path: Pa
     assert found[0].tile.sizes == BEST
     assert found[0].before.sizes == RULE.sizes
     assert found[0].seconds < found[0].seconds_before
-    assert str(found[0]).startswith("one 128 64 128 bfloat16: 128x64x8x2 became 64x128x8x3, ")
+    assert str(found[0]).startswith("one 128 64 128 bfloat16: 64x64x4x2 became 128x32x8x3 in 128 registers, ")
     assert tuple(json.loads(path.read_text())["gpus"]["cpu"]["tiles"][found[0].key]) == BEST
     kernel.tiles.clear()
     step_of(kernel)()
@@ -95,7 +95,7 @@ def test_a_tile_that_changes_the_results_does_not_count() -> None:
     (found,) = tune(step_of(kernel))
     assert found.tile.sizes == RULE.sizes
     assert found.num_tried > 1
-    assert str(found).startswith("one 128 64 128 bfloat16: 128x64x8x2 stays, 1.00 times as fast")
+    assert str(found).startswith("one 128 64 128 bfloat16: 64x64x4x2 stays, 1.00 times as fast")
 
 
 def test_a_tile_that_does_not_compile_does_not_count() -> None:
@@ -105,7 +105,7 @@ def test_a_tile_that_does_not_compile_does_not_count() -> None:
         return 1.0
 
     (found,) = tune(step_of(Kernel("one", result)))
-    assert found.tile.sizes == (*BEST[:3], 2)
+    assert found.tile.sizes == (*BEST[:3], 2, BEST[4])
 
 
 def test_the_longest_launches_come_first_and_a_spent_budget_leaves_the_rest() -> None:
@@ -249,17 +249,35 @@ def test_what_is_tried_has_room() -> None:
         near = list(room.near(rule))
         assert near, room
         assert all(steps_between(tile.sizes, rule.sizes) == 1 for tile in near)
-        for units, points, _, stages in (tile.sizes for tile in near):
+        for units, points, warps, stages, registers in (tile.sizes for tile in near):
             assert units * (room.summed + points) * 4 <= 128 * 1024
             assert stages * points * room.loaded * room.dtype.itemsize <= 227 * 1024
             assert units == 16 or units < 2 * room.width
+            assert registers * 32 * warps <= 1 << 16
+            assert room.dtype == torch.float32 or units < 64 or units >= 16 * warps
 
 
 def test_loads_that_shared_memory_does_not_hold_are_not_tried() -> None:
     room = Room(256, 256, 1024, torch.bfloat16)
-    assert room.fits(Tile(64, 32, 8, 2))
-    assert not room.fits(Tile(64, 64, 8, 2))
-    assert not room.fits(Tile(64, 32, 8, 4))
+    assert room.fits(Tile(64, 32, 4, 2))
+    assert not room.fits(Tile(64, 64, 4, 2))
+    assert not room.fits(Tile(64, 32, 4, 4))
+
+
+@pytest.mark.parametrize("rows", ["units", "points"])
+def test_every_warp_has_rows_of_its_own_on_the_tensor_cores(rows: Literal["units", "points"]) -> None:
+    room = ROOM._replace(rows=rows, summed=16)
+    few, many = Tile(64, 64, 4, 2), Tile(64, 64, 8, 2)
+    assert room.fits(few)
+    assert not room.fits(many)
+    assert room.fits(many._replace(units=128)) == (rows == "units")
+    assert room._replace(dtype=torch.float32).fits(many)
+
+
+def test_registers_are_left_to_the_compiler_but_where_it_takes_too_many() -> None:
+    assert choose_tile(Kernel("one"), ROOM).registers == 0
+    assert choose_tile(Kernel("one"), ROOM._replace(is_crowded=True)).registers == 168
+    assert choose_tile(Kernel("one"), ROOM._replace(is_crowded=True, summed=256)).registers == 0
 
 
 def test_tiles_of_other_launches_stay_in_the_file(path: Path) -> None:

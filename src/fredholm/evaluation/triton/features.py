@@ -45,7 +45,7 @@ def _pre_activation(
     return p
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num", "run"])
 def unit_sums_kernel(
     lifted, content, position_weight, content_weight, bias, value, table, sums, grad_position, grad_content, grad_bias,
     num, heads, kernels, geometry, run,
@@ -106,10 +106,10 @@ def unit_sums_kernel(
         write_unit_rows(sums + out * WIDTH * VALUE, total, units, WIDTH, VALUE, V)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num", "width"])
 def point_sums_kernel(
     lifted, content, position_weight, content_weight, bias, value, table, read, grad_lifted, grad_content,
-    num, heads, kernels, geometry,
+    num, heads, kernels, geometry, width,
     GRADIENT: tl.constexpr, POSITIONS: tl.constexpr, ACTIVATION: tl.constexpr, PRECISION: tl.constexpr,
     WIDTH: tl.constexpr, LIFTED: tl.constexpr, CONTENT: tl.constexpr, VALUE: tl.constexpr, F: tl.constexpr,
     C: tl.constexpr, V: tl.constexpr, UNITS: tl.constexpr, N: tl.constexpr,
@@ -140,7 +140,7 @@ def point_sums_kernel(
     else:
         last = tl.load(table + WIDTH * VALUE + columns, mask=columns < VALUE, other=0.0)
         total += last.to(tl.float32)[None, :]
-    for first in range(0, WIDTH, UNITS):
+    for first in range(0, width, UNITS):
         units = first + tl.arange(0, UNITS)
         at_weight = unit_rows(position_weight + g * WIDTH * LIFTED, units, WIDTH, LIFTED, F)
         of_weight = unit_rows(content_weight + g * WIDTH * CONTENT, units, WIDTH, CONTENT, C)
@@ -260,11 +260,11 @@ class FusedFeatures:
     def _over_units(self, table: Tensor, results: dict[str, Tensor], *, gradient: bool) -> None:
         n, v = table.shape[-1], padded(table.shape[-1])
         both = self.inputs["F"] + self.inputs["C"]
-        tile = choose_tile(point_sums_kernel, Room(self.width, both + v, both + v, self.t.content.dtype))
+        tile = choose_tile(point_sums_kernel, Room(self.width, both + v, both + v, self.t.content.dtype, "points"))
         unused = torch.empty(0, device=table.device)
         places = {"value": unused, "read": unused, "grad_lifted": unused, "grad_content": unused, **results}
         own = {"table": self._rounded(table, unused), "GRADIENT": gradient, "VALUE": n, "V": v}
-        own["POSITIONS"] = places["grad_lifted"].numel() > 0
+        own |= {"POSITIONS": places["grad_lifted"].numel() > 0, "width": self.width}
         programs = self.batch * -(-self.num_points // tile.points)
         if programs * self.heads:
             launch(point_sums_kernel, (programs, 1, self.heads), tile, {**self.inputs, **places, **own})

@@ -239,7 +239,7 @@ def integral(inputs: PerceptronInputs, block: Block, activation: str) -> Tensor:
         dtype = torch.float32 if parts > 1 else problem.dtype
         sums = torch.empty(kernels, count, parts, width * dim, dtype=dtype, device=out.device)
         at = dict(zip(FIRST, divmod(first, problem.num_queries), strict=True))
-        chunk = {"sums": sums, **at, "count": count, "parts": parts, "run": run}
+        chunk = {"sums": sums, "others": problem.num_keys, **at, "count": count, "parts": parts, "run": run}
         launch(sums_kernel, (count * parts, tile.blocks(width), kernels), tile, {**shared, **chunk})
         whole = sums.sum(2).to(problem.dtype) if parts > 1 else sums.squeeze(2)
         out[:, first : first + count] = torch.bmm(whole, last)
@@ -352,14 +352,16 @@ class Owned:
 
     def __init__(self, problem: Problem, wanted: frozenset[str], own: str, other: str, value: Tensor) -> None:
         self.problem, self.own, self.own_queries = problem, own, own == "query"
-        self.points, self.value_dim = problem.t[own].shape[2], value.shape[-1]
+        self.points, self.others = problem.t[own].shape[2], problem.t[other].shape[2]
+        self.value_dim = value.shape[-1]
         self.total = problem.batch * self.points
         frequencies = problem.frequencies
         phase = frequencies > 0 and f"{own}_phase" in wanted
         pos = problem.reads_distance and f"{own}_pos" in wanted
         d, e = padded(problem.dim), padded(self.value_dim)
         summed = 2 * d + 4 * frequencies if self.own_queries else d + e + (2 * frequencies if phase else 0)
-        self.tile = choose_tile(gradients_kernel, Room(problem.width, summed, d + e + 2 * frequencies, problem.dtype))
+        room = Room(problem.width, summed, d + e + 2 * frequencies, problem.dtype, is_crowded=True)
+        self.tile = choose_tile(gradients_kernel, room)
         self.blocks = self.tile.blocks(problem.width)
         plan = problem.plan(own, other, self.value_dim, phase=phase, pos=pos)
         self.bias = self._empty(self.total, problem.width)
@@ -393,6 +395,7 @@ class Owned:
         chunk = {
             "grads": grads,
             "sums": self._empty(0) if sums is None else sums,
+            "others": self.others,
             "received": Received(self.bias, self.u, self.phase, self.pos, **partial),
             **dict(zip(FIRST, divmod(first, self.points), strict=True)),
             "count": count,

@@ -5,7 +5,9 @@ queries and for owners that are keys. A row of the table belongs to many pairs, 
 `relative_gradient_kernel` sums the gradient of R over the batch for some queries at a time, and `gather_table_kernel`
 gathers it by displacement, both in a fixed order.
 
-Loops run over tiles that are full, without masks, and then over what is left in tiles of a quarter.
+Loops run over tiles that are full, without masks, and then over what is left in tiles of a quarter. How often a loop
+runs is never known to the compiler (`do_not_specialize`): Triton 3.6 takes one that runs once for none, and its matrix
+products outside of loops read shared memory that has been written anew.
 """
 
 # a constexpr has the attributes of what it holds
@@ -277,15 +279,14 @@ def _numbered(place, first_batch, first, own_num):
     return first_batch + (number // own_num).to(tl.int64), (number % own_num).to(tl.int64)
 
 
-@triton.jit(do_not_specialize=["first_batch", "first", "count", "run"])
+@triton.jit(do_not_specialize=["others", "first_batch", "first", "count", "run"])
 def sums_kernel(
-    own, other, layer, extent, value, seen, sums, first_batch, first, count, parts, run,
+    own, other, layer, extent, value, seen, sums, others, first_batch, first, count, parts, run,
     PLAN: tl.constexpr, UNITS: tl.constexpr, N: tl.constexpr,
 ):  # fmt: skip
-    """S of `count` queries, `(G, count, parts, w, d)`, to be added: from the `first` on of the `first_batch` entry, and so
-    through the batch.
+    """S of `count` queries, `(G, count, parts, w, d)`, to be added: from the `first` of the `first_batch` entry on.
 
-    A program has UNITS units of one query in one kernel, and a part of `run` keys.
+    A program has UNITS units of one query in one kernel, and a part of `run` keys, of which there are `others`.
     """
     D: tl.constexpr = PLAN.D
     TAIL: tl.constexpr = tail_of(N)
@@ -297,7 +298,7 @@ def sums_kernel(
     r = _distance_weights(layer, g, units, PLAN)
     owner = _owner(own, layer, extent, r, b, i, g, units, PLAN)
     met = _met(other, value, layer, seen, extent, own.num, b, g, PLAN)
-    last = tl.minimum(begin + run, other.num)
+    last = tl.minimum(begin + run, others)
     if PLAN.CAUSAL:
         last = tl.minimum(last, tl.load(met.seen + i).to(tl.int32))
     full = tl.maximum(begin, begin + (last - begin) // N * N)
@@ -357,9 +358,10 @@ def _write_phase(out, on_sin, on_cos, layer, g, units, PLAN: tl.constexpr):
     tl.store(out + PLAN.FREQUENCIES + waves, tl.sum(c * on_cos - PLAN.SIGN * s * on_sin, 0), mask=real)
 
 
-@triton.jit(do_not_specialize=["first_batch", "first", "count", "before", "total", "owners"])
+@triton.jit(do_not_specialize=["others", "first_batch", "first", "count", "before", "total", "owners"])
 def gradients_kernel(
-    own, other, layer, extent, value, seen, grads, sums, received, first_batch, first, count, before, total, owners,
+    own, other, layer, extent, value, seen, grads, sums, received, others, first_batch, first, count, before, total,
+    owners,
     PLAN: tl.constexpr, UNITS: tl.constexpr, N: tl.constexpr,
 ):  # fmt: skip
     """Gradients of what `count` owners contribute, numbered as in `sums_kernel`.
@@ -391,7 +393,7 @@ def gradients_kernel(
         met = _met(other, value, layer, seen, extent, own.num, b, g, PLAN)
         at = (g * count + place) * PLAN.WIDTH * PLAN.VALUE_DIM
         grad = unit_rows(grads + at, units, PLAN.WIDTH, PLAN.VALUE_DIM, E)
-        last = other.num
+        last = others
         if PLAN.CAUSAL and PLAN.SIGN == 1:
             last = tl.minimum(last, tl.load(met.seen + o).to(tl.int32))
         full = last // N * N

@@ -19,7 +19,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import Any, NamedTuple, Self, final
+from typing import Any, Literal, NamedTuple, Self, final
 
 import torch
 from torch import Tensor
@@ -31,6 +31,8 @@ REGISTERS, SHARED_BYTES = 1 << 16, 227 * 1024
 """Of one multiprocessor, and of one program: compute capability 9.0, the most there is."""
 UNITS, POINTS, WARPS, STAGES = (16, 256), (16, 128), (4, 8), (1, 4)
 """The least and the most that is tried."""
+CAPS = (0, 168, 128, 96)
+"""Registers of a thread that are tried, so that 2 programs of 4 warps, 3, 4 or 5 share a multiprocessor."""
 PROGRAMS_EACH, SHORTEST = 2, 4
 """Programs that a multiprocessor is to have, and the tiles that one is worth starting for."""
 GAIN = 0.97
@@ -43,23 +45,33 @@ _NOTHING = 1e-2
 
 
 class Tile(NamedTuple):
-    """`units` hidden units against `points` points, by `warps` warps; loads run `stages` tiles ahead."""
+    """`units` hidden units against `points` points, by `warps` warps; loads run `stages` tiles ahead.
+
+    A thread has at most `registers` registers; 0: as many as the compiler takes.
+    """
 
     units: int
     points: int
     warps: int
     stages: int
+    registers: int = 0
     key: str = ""
     """What it is for, as the file names it."""
+
+    @property
+    def told(self) -> str:
+        """In words."""
+        sizes = "x".join(map(str, self.sizes[:4]))
+        return f"{sizes} in {self.registers} registers" if self.registers else sizes
 
     def blocks(self, width: int) -> int:
         """Blocks of hidden units."""
         return -(-width // self.units)
 
     @property
-    def sizes(self) -> tuple[int, int, int, int]:
+    def sizes(self) -> tuple[int, int, int, int, int]:
         """What the kernel is launched with."""
-        return self.units, self.points, self.warps, self.stages
+        return self.units, self.points, self.warps, self.stages, self.registers
 
 
 @final
@@ -71,17 +83,23 @@ class Room(NamedTuple):
     summed: int
     loaded: int
     dtype: torch.dtype
+    rows: Literal["units", "points"] = "units"
+    """The rows of the matrix products."""
+    is_crowded: bool = False
+    """Whether the compiler takes more registers than are worth it, so that too few programs share a multiprocessor."""
 
     def fits(self, tile: Tile) -> bool:
         """Whether registers and shared memory may hold a tile; the compiler has the last word."""
-        units, points, warps, stages = tile.sizes
+        units, points, warps, stages, registers = tile.sizes
         within = all(
             least <= size <= most
-            for size, (least, most) in zip(tile.sizes, (UNITS, POINTS, WARPS, STAGES), strict=True)
+            for size, (least, most) in zip(tile.sizes[:4], (UNITS, POINTS, WARPS, STAGES), strict=True)
         )
         held = units * (self.summed + points)
         return (
             within
+            and (self.dtype == torch.float32 or _has_rows(units if self.rows == "units" else points, warps))
+            and (registers == 0 or registers * 32 * warps <= REGISTERS)
             and (units < 2 * self.width or units == UNITS[0])
             and 2 * held <= REGISTERS
             and held >= 4 * 32 * warps
@@ -90,24 +108,46 @@ class Room(NamedTuple):
 
     def near(self, tile: Tile) -> Iterator[Tile]:
         """The tiles that fit and differ from one by one step in one size."""
-        for field in ("units", "points", "warps", "stages"):
+        for field in ("units", "points", "warps", "stages", "registers"):
             size = getattr(tile, field)
-            steps = (size - 1, size + 1) if field == "stages" else (size // 2, size * 2)
+            if field == "registers":
+                place = CAPS.index(size)
+                steps = CAPS[max(0, place - 1) : place] + CAPS[place + 1 : place + 2]
+            else:
+                steps = (size - 1, size + 1) if field == "stages" else (size // 2, size * 2)
             yield from filter(self.fits, (tile._replace(**{field: step}) for step in steps))
+
+
+def _has_rows(rows: int, warps: int) -> bool:
+    """Whether each warp has rows of its own in the tensor cores' products of 16 bits.
+
+    Where products follow each other, Triton 3.6 spreads all warps over the rows, and those beyond the last read memory
+    that is not theirs. Less than 64 rows go to other instructions, of which this is not true.
+    """
+    return rows < 64 or rows >= 16 * warps
 
 
 def choose_tile(kernel: Any, room: Room) -> Tile:
     """A tile that leaves registers for pre-activations beside the sums, and fits the loads into shared memory.
 
-    Sizes are powers of two. float32 has no tensor cores at full precision, and its operands take twice the room.
+    Sizes are powers of two. float32 has no tensor cores at full precision, and its operands take twice the room. In 16
+    bits two programs or more share a multiprocessor, so that one multiplies while another takes activations; on an H100
+    that took a third of the time of one large program. The more a program sums, the fewer points it meets at once.
     """
-    points, registers = (32, 1 << 13) if room.dtype == torch.float32 else (64, 1 << 15)
+    if room.dtype == torch.float32:
+        units, points, registers = 128, 32, 1 << 13
+    else:
+        units, points, registers = 64, 64 if room.summed <= 64 or room.rows == "points" else 32, 19 << 10
     while points > 16 and points * room.loaded * room.dtype.itemsize > 1 << 15:
         points //= 2
-    units = 128
     while units > 16 and (units >= 2 * room.width or units * (room.summed + points) > registers):
         units //= 2
-    return tuned_tile(kernel, room, Tile(units, points, 8 if units * max(points, room.summed) > 4096 else 4, 2))
+    if room.dtype == torch.float32:
+        rule = Tile(units, points, 8 if units * max(points, room.summed) > 4096 else 4, 2)
+    else:
+        held, cap = units * (room.summed + points) // 128, CAPS[1]
+        rule = Tile(units, points, 4, 2, cap if room.is_crowded and 2 * held <= cap else 0)
+    return tuned_tile(kernel, room, rule)
 
 
 def tuned_tile(kernel: Any, room: Room, rule: Tile) -> Tile:
@@ -140,6 +180,8 @@ def launch(kernel: Any, grid: tuple[int, int, int], tile: Tile, arguments: dict[
     """Runs a Triton kernel in a grid of programs of this tile."""
     start = kernel[grid]
     options = {"UNITS": tile.units, "N": tile.points, "num_warps": tile.warps, "num_stages": tile.stages}
+    if tile.registers:
+        options["maxnreg"] = tile.registers
     if _Trial.running is None:
         start(**arguments, **options)
     else:
@@ -159,11 +201,11 @@ class Tuned:
     num_tried: int
 
     def as_json(self) -> dict[str, object]:
-        """As plain values; tiles as units, points, warps and stages."""
+        """As plain values; tiles as units, points, warps, stages and registers."""
         return {**dataclasses.asdict(self), "tile": self.tile.sizes, "before": self.before.sizes}
 
     def __str__(self) -> str:
-        old, new = ("x".join(map(str, tile.sizes)) for tile in (self.before, self.tile))
+        old, new = self.before.told, self.tile.told
         told = "stays" if self.tile.sizes == self.before.sizes else f"became {new}"
         gain = self.seconds_before / self.seconds
         return f"{self.key}: {old} {told}, {gain:.2f} times as fast ({self.num_tried} tried)"
@@ -423,6 +465,8 @@ def _tiles_of(entry: dict[str, Any]) -> dict[str, Tile]:
             raise ValueError(f"{key}: expected powers of two; got {list(tile.sizes)}")
         if type(tile.stages) is not int or not STAGES[0] <= tile.stages <= STAGES[1]:
             raise ValueError(f"{key}: expected 1 to {STAGES[1]} stages; got {tile.stages!r}")
+        if tile.registers not in CAPS:
+            raise ValueError(f"{key}: expected {', '.join(map(str, CAPS))} registers; got {tile.registers!r}")
     return tiles if entry["kernels"] == _fingerprint() and isinstance(entry["date"], str) else {}
 
 
