@@ -1,11 +1,12 @@
 """Sums over Yat scores on a GPU, forward and backward.
 
 Legend (beside that of `attention/score_tiled.py`)
-    A, B      ‖q‖² + ε and ‖k‖², made once for all tiles and passes
-    r, s      q·k / D, D = max(A + B - 2 q·k, ε), and q·k r
+    c         ln 2 for softmax, so that powers of 2 need no factor, else 1
+    A, B      c (‖q‖² + ε) and c ‖k‖², made once for all tiles and passes
+    r, s      q·k / D, D = max(A + B - 2 c q·k, c ε), and q·k r: both over c
     σ, Z      reference score and sum of a row, kept from the forward pass
     a         n(s) / (n(σ) Z), the density of a pair but for its mass
-    L         what of σ and Z is needed beside s, or s - σ, for a; `_density`
+    L         what of σ and Z is needed for a beside s; see `_density`
 
 The forward pass keeps the largest score so far, as fused softmax attention does. Backward, every tile is built twice:
 by the program of its queries and by that of its keys, so that each sum has one owner and one order: no atomic
@@ -38,7 +39,6 @@ ALIGNED = 16
 HAS_ASSEMBLY = tl.constexpr(not INTERPRETING)
 """Whether single instructions of the processor can be named: the interpreter knows no assembly."""
 LEAST = tl.constexpr(TINY)
-LOG2_E = tl.constexpr(1.4426950408889634)
 SMALLEST = tl.constexpr(1.2e-38)
 """Near the least normal float32: its logarithm and reciprocal are finite."""
 SCANNED = tl.constexpr(1024)
@@ -122,10 +122,16 @@ def _write(base, value, points, exist, STEP, COLUMNS: tl.constexpr, BLOCK: tl.co
     tl.store(at, value.to(base.dtype.element_ty), mask=mask)
 
 
+@triton.constexpr_function
+def _unit(power):
+    """c."""
+    return 0.6931471805599453 if power == 0 else 1.0
+
+
 @triton.jit
 def _score(dot, squares, softening, visible, HIDES: tl.constexpr, POWER: tl.constexpr):
     """s and r of pairs whose A + B is given; HIDES: those that are not visible get a density, and a slope, of 0."""
-    ratio = dot * _reciprocal(_larger(squares - 2 * dot, softening))
+    ratio = dot * _reciprocal(_larger(squares - 2 * _unit(POWER) * dot, softening))
     score = _product(dot, ratio)
     if HIDES:
         if POWER == 0.0:
@@ -145,7 +151,7 @@ def _power(score, POWER: tl.constexpr):
 def _numerator(score, reference, POWER: tl.constexpr):
     """n(s) over n(σ); σ is at least s, and has one entry a row."""
     if POWER == 0.0:
-        share = _exp2((score - reference) * LOG2_E)
+        share = _exp2(score - reference)
     elif POWER == 1.0:
         share = score * (1.0 / reference)
     else:
@@ -154,11 +160,31 @@ def _numerator(score, reference, POWER: tl.constexpr):
 
 
 @triton.jit
-def _density(score, reference, level, POWER: tl.constexpr):
-    """a, and its derivative by s for the row's own σ and Z held fixed."""
+def _level(reference, total, MASS: tl.constexpr, POWER: tl.constexpr):
+    """L."""
+    empty = total == 0
+    total = tl.where(empty, 1.0, total)
+    if POWER == 1.0:
+        level = tl.where(empty, 0.0, 1.0 / (reference * total))
+    else:
+        level = tl.log2(total)
+        if POWER > 0.0:
+            level += _power(reference, POWER)
+        elif not MASS:
+            level += reference
+        level = tl.where(empty, float("inf"), level)
+    return level
+
+
+@triton.jit
+def _density(score, reference, level, MASS: tl.constexpr, POWER: tl.constexpr):
+    """a, and its derivative by s, times c, for the row's own σ and Z held fixed; only softmax with MASS reads σ."""
     if POWER == 0.0:
-        # rounding may put a score that is computed anew above its reference, and an exponential beyond any range
-        density = _exp2(_smaller(score - reference, 0.0) * LOG2_E - level)
+        # rounding may put a score that is computed anew above those it is compared with, and a beyond any range
+        if MASS:
+            density = _exp2(_smaller(score - reference, 0.0) - level)
+        else:
+            density = _exp2(_smaller(score - level, 0.0))
         slope = density
     elif POWER == 1.0:
         density = score * level
@@ -183,8 +209,8 @@ def _program(num_rows, heads, LAST_FIRST: tl.constexpr, UNITS: tl.constexpr):
 def yat_squares_kernel(
     query, key, epsilon, query_square, key_square, num_queries, num_keys, heads, query_head, query_batch, key_head,
     key_batch,
-    QUERY_STEP: tl.constexpr, KEY_STEP: tl.constexpr, DIM: tl.constexpr, D: tl.constexpr, UNITS: tl.constexpr,
-    N: tl.constexpr,
+    POWER: tl.constexpr, QUERY_STEP: tl.constexpr, KEY_STEP: tl.constexpr, DIM: tl.constexpr, D: tl.constexpr,
+    UNITS: tl.constexpr, N: tl.constexpr,
 ):  # fmt: skip
     """A of UNITS queries, or B of N keys."""
     group = tl.program_id(1).to(tl.int64)
@@ -196,13 +222,14 @@ def yat_squares_kernel(
         ).to(tl.float32)
         rows = first + tl.arange(0, UNITS)
         square = tl.sum(q * q, 1) + tl.load(epsilon).to(tl.float32)
-        tl.store(query_square + group * num_queries + rows, square, mask=rows < num_queries)
+        tl.store(query_square + group * num_queries + rows, square * _unit(POWER), mask=rows < num_queries)
     else:
         first = tl.program_id(0) * N
         k = _points(key + head * key_head + batch * key_batch, first, num_keys, KEY_STEP, DIM, D, N, True)
         k = k.to(tl.float32)
         columns = first + tl.arange(0, N)
-        tl.store(key_square + group * num_keys + columns, tl.sum(k * k, 1), mask=columns < num_keys)
+        square = tl.sum(k * k, 1) * _unit(POWER)
+        tl.store(key_square + group * num_keys + columns, square, mask=columns < num_keys)
 
 
 @triton.jit
@@ -258,7 +285,7 @@ def yat_forward_kernel(
     value += head * value_head + batch * value_batch
     key_square += group * num_keys
     mass += tl.where(mass_batch > 1, batch, 0) * num_keys
-    softening = tl.load(epsilon).to(tl.float32)
+    softening = tl.load(epsilon).to(tl.float32) * _unit(POWER)
     largest = tl.full([UNITS], LEAST if POWER > 0 else 0.0, tl.float32)
     z = tl.zeros([UNITS], tl.float32)
     sums = tl.zeros([UNITS, V], tl.float32)
@@ -297,7 +324,8 @@ def _limits(seen, rows, exist, num_queries, num_keys, batch, seen_batch, SEEN: t
 @triton.jit
 def yat_grads_kernel(
     grad, out, reference, total, rounded, level, delta, num_queries, heads,
-    POWER: tl.constexpr, VALUE: tl.constexpr, V: tl.constexpr, UNITS: tl.constexpr, N: tl.constexpr,
+    MASS: tl.constexpr, POWER: tl.constexpr, VALUE: tl.constexpr, V: tl.constexpr, UNITS: tl.constexpr,
+    N: tl.constexpr,
 ):  # fmt: skip
     """∂L/∂O of UNITS queries in the dtype of values, and their L and δ."""
     first, head, batch, group = _program(num_queries, heads, False, UNITS)
@@ -313,13 +341,7 @@ def yat_grads_kernel(
     )  # fmt: skip
     sigma = tl.load(reference + at, mask=exist, other=1.0)
     z = tl.load(total + at, mask=exist, other=1.0)
-    empty = z == 0
-    z = tl.where(empty, 1.0, z)
-    if POWER == 1.0:
-        found = tl.where(empty, 0.0, 1.0 / (sigma * z))
-    else:
-        found = tl.where(empty, float("inf"), tl.log2(z) + (_power(sigma, POWER) if POWER > 0 else 0.0))
-    tl.store(level + at, found, mask=exist)
+    tl.store(level + at, _level(sigma, z, MASS, POWER), mask=exist)
     tl.store(delta + at, tl.sum(g.to(tl.float32) * o, 1), mask=exist)
     _write(rounded + group * num_queries * VALUE, g, rows, exist, VALUE, VALUE, V)
 
@@ -335,7 +357,7 @@ def _pull_queries(
     KEY_STEP: tl.constexpr, VALUE_STEP: tl.constexpr, DIM: tl.constexpr, VALUE: tl.constexpr, D: tl.constexpr,
     V: tl.constexpr, N: tl.constexpr,
 ):  # fmt: skip
-    """Σ G r (1 + r) k and Σ G r² with the keys from `first` to `stop`."""
+    """Σ G r (1 + c r) k and Σ G r² with the keys from `first` to `stop`."""
     if first < stop:
         for start in range(first, stop, N):
             columns = start + tl.arange(0, N)
@@ -347,13 +369,14 @@ def _pull_queries(
             visible = columns[None, :] < limit[:, None]
             # a key beyond the last is 0, and so is its r
             score, ratio = _score(dot, both, softening, visible, CHECKED and SEEN, POWER)
-            _, slope = _density(score, sigma[:, None], over[:, None], POWER)
+            _, slope = _density(score, sigma[:, None], over[:, None], MASS, POWER)
             by_dot = (by_density - drop[:, None]) * slope * ratio
             if MASS:
                 by_dot *= _numbers(mass, columns, num_keys, 0.0, CHECKED)[None, :]
             by_distance = by_dot * ratio
             squares += tl.sum(by_distance, 1)
-            sums = tl.dot((by_dot + by_distance).to(k.dtype), k, sums, input_precision=PRECISION)
+            by_product = by_dot + _unit(POWER) * by_distance
+            sums = tl.dot(by_product.to(k.dtype), k, sums, input_precision=PRECISION)
     return sums, squares
 
 
@@ -381,7 +404,7 @@ def yat_query_kernel(
     value += head * value_head + batch * value_batch
     key_square += group * num_keys
     mass += tl.where(mass_batch > 1, batch, 0) * num_keys
-    softening = tl.load(epsilon).to(tl.float32)
+    softening = tl.load(epsilon).to(tl.float32) * _unit(POWER)
     squares = tl.zeros([UNITS], tl.float32)
     sums = tl.zeros([UNITS, D], tl.float32)
     limit, clear, stop = _limits(seen, rows, exist, num_queries, num_keys, batch, seen_batch, SEEN, N)
@@ -395,9 +418,10 @@ def yat_query_kernel(
     )  # fmt: skip
     # loaded anew, so that no register holds it meanwhile
     q = _points(query + head * query_head + batch * query_batch, first, num_queries, QUERY_STEP, DIM, D, UNITS, True)
-    found = 2 * (sums - q.to(tl.float32) * squares[:, None])
+    squares *= _unit(POWER)
+    found = (2 * _unit(POWER)) * (sums - q.to(tl.float32) * squares[:, None])
     _write(by_query + group * num_queries * DIM, found, rows, exist, DIM, DIM, D)
-    tl.store(by_square + at, squares, mask=exist)
+    tl.store(by_square + at, squares * _unit(POWER), mask=exist)
 
 
 @triton.jit
@@ -408,11 +432,11 @@ def _pull_keys(
     QUERY_STEP: tl.constexpr, DIM: tl.constexpr, VALUE: tl.constexpr, D: tl.constexpr, V: tl.constexpr,
     N: tl.constexpr,
 ):  # fmt: skip
-    """Σ G r (1 + r) q, Σ a g, Σ G r² and Σ (g·v - δ) a with queries from `first` to `stop`, `shift` more from `gap` on."""
+    """Σ G r (1 + c r) q, Σ a g, Σ G r² and Σ (g·v - δ) a with queries from `first` to `stop`, `shift` more from `gap` on."""
     if first < stop:
         for start in range(first, stop, N):
             if CHECKED:
-                start = tl.where(start < gap, start, start + shift)
+                start += tl.where(start < gap, 0, shift)
             columns = start + tl.arange(0, N)
             q = _points(query, start, num_queries, QUERY_STEP, DIM, D, N, CHECKED)
             both = row_square[:, None] + _numbers(query_square, columns, num_queries, 1.0, CHECKED)[None, :]
@@ -424,11 +448,11 @@ def _pull_keys(
                 visible = rows[:, None] < _numbers(seen, columns, num_queries, 0, True)[None, :]
             score, ratio = _score(dot, both, softening, visible, CHECKED and SEEN, POWER)
             # a query beyond the last is 0, and so are its r and g
-            sigma = 0.0
-            if POWER == 0:
-                sigma = _numbers(reference, columns, num_queries, 1.0, CHECKED)[None, :]
             over = _numbers(level, columns, num_queries, 0.0, CHECKED)[None, :]
-            density, slope = _density(score, sigma, over, POWER)
+            sigma = over
+            if MASS and POWER == 0.0:
+                sigma = _numbers(reference, columns, num_queries, 1.0, CHECKED)[None, :]
+            density, slope = _density(score, sigma, over, MASS, POWER)
             values = tl.dot(density.to(g.dtype), g, values, input_precision=PRECISION)
             by_density -= _numbers(delta, columns, num_queries, 0.0, CHECKED)[None, :]
             if MASS:
@@ -436,7 +460,8 @@ def _pull_keys(
             by_dot = by_density * slope * ratio
             by_distance = by_dot * ratio
             squares += tl.sum(by_distance, 1)
-            keys = tl.dot((by_dot + by_distance).to(q.dtype), q, keys, input_precision=PRECISION)
+            by_product = by_dot + _unit(POWER) * by_distance
+            keys = tl.dot(by_product.to(q.dtype), q, keys, input_precision=PRECISION)
     return keys, values, squares, masses
 
 
@@ -476,7 +501,7 @@ def yat_key_kernel(
     level += group * num_queries
     delta += group * num_queries
     seen += tl.where(seen_batch > 1, batch, 0) * num_queries
-    softening = tl.load(epsilon).to(tl.float32)
+    softening = tl.load(epsilon).to(tl.float32) * _unit(POWER)
     squares = tl.zeros([UNITS], tl.float32)
     masses = tl.zeros([UNITS], tl.float32)
     keys = tl.zeros([UNITS, D], tl.float32)
@@ -498,7 +523,7 @@ def yat_key_kernel(
         PRECISION, QUERY_STEP, DIM, VALUE, D, V, N
     )  # fmt: skip
     k = _points(key + head * key_head + batch * key_batch, first, num_keys, KEY_STEP, DIM, D, UNITS, True)
-    keys = 2 * (keys - k.to(tl.float32) * squares[:, None])
+    keys = (2 * _unit(POWER)) * (keys - k.to(tl.float32) * (squares * _unit(POWER))[:, None])
     if MASS:
         weight = tl.load(mass + tl.where(mass_batch > 1, batch, 0) * num_keys + rows, mask=exist, other=0.0)
         there = weight > 0
@@ -599,14 +624,18 @@ def yat_forward(t: ScoreInputs, settings: Settings) -> YatOutputs:
     outputs, heads = empty_outputs(t), t.query.shape[0] * t.query.shape[1]
     num_queries, num_keys = t.query.shape[2], t.key.shape[2]
     if num_queries and heads:
-        shared, tile = _shared(t, outputs), _point_tile(yat_squares_kernel, t)
+        shared, tile = {**_shared(t, outputs), "POWER": settings.power}, _point_tile(yat_squares_kernel, t)
         squares = {name: shared[name] for name in yat_squares_kernel.arg_names if name in shared}
         grid = (max(tile.blocks(num_queries), -(-num_keys // tile.points)), heads, 2)
         launch(yat_squares_kernel, grid, tile, squares)
         tile = _tile(yat_forward_kernel, t, 1)
         own = {"out": outputs.out, "reference": outputs.reference, "total": outputs.total}
-        arguments = {**shared, **own, "POWER": settings.power, "FLOOR": settings.floor}
-        launch(yat_forward_kernel, (tile.blocks(num_queries), heads, 1), tile, arguments)
+        launch(
+            yat_forward_kernel,
+            (tile.blocks(num_queries), heads, 1),
+            tile,
+            {**shared, **own, "FLOOR": settings.floor},
+        )
     return outputs
 
 
@@ -631,6 +660,7 @@ def yat_backward(
         "delta": delta,
         "num_queries": num_queries,
         "heads": t.query.shape[1],
+        "MASS": t.mass is not None,
         "POWER": settings.power,
         "VALUE": grad.shape[-1],
         "V": padded(grad.shape[-1]),
