@@ -29,7 +29,7 @@ from torch import Tensor
 
 from fredholm.evaluation.attention.score_tiled import ScoreInputs
 from fredholm.evaluation.triton.machine import INTERPRETING, padded, precision
-from fredholm.evaluation.triton.tuning import UNITS, Room, Tile, launch, tuned_tile
+from fredholm.evaluation.triton.tuning import PROGRAMS_EACH, UNITS, Room, Tile, launch, multiprocessors, tuned_tile
 from fredholm.evaluation.triton.yat_tiled import YatOutputs, empty_outputs
 from fredholm.kernels import Softermax
 from fredholm.kernels.attention.scored import TINY
@@ -41,7 +41,7 @@ HAS_ASSEMBLY = tl.constexpr(not INTERPRETING)
 LEAST = tl.constexpr(TINY)
 SMALLEST = tl.constexpr(1.2e-38)
 """Near the least normal float32: its logarithm and reciprocal are finite."""
-SCANNED = tl.constexpr(1024)
+SCANNED = tl.constexpr(2048)
 """Queries whose order is read at once."""
 
 
@@ -74,6 +74,15 @@ def _product(x, y):
         return tl.inline_asm_elementwise("mul.rn.f32 $0, $1, $2;", "=f,f,f", [x, y], dtype=tl.float32, is_pure=True, pack=1)
     else:
         return x * y
+
+
+@triton.jit
+def _settled(sums):
+    """Sums between two loops, hidden from the assembler: across both it would let no products overlap."""
+    if HAS_ASSEMBLY:
+        return tl.inline_asm_elementwise("mov.b32 $0, $1;", "=f,f", [sums], dtype=tl.float32, is_pure=False, pack=1)
+    else:
+        return sums
 
 
 @triton.jit
@@ -196,7 +205,7 @@ def _density(score, reference, level, MASS: tl.constexpr, POWER: tl.constexpr):
 
 
 @triton.jit
-def _program(num_rows, heads, LAST_FIRST: tl.constexpr, UNITS: tl.constexpr):
+def _program(heads, LAST_FIRST: tl.constexpr, UNITS: tl.constexpr):
     """The first row of this program, and its head, batch entry, and place among all heads of the batch."""
     block = tl.program_id(0)
     if LAST_FIRST:
@@ -240,7 +249,7 @@ def _add_keys(
     V: tl.constexpr, N: tl.constexpr,
 ):  # fmt: skip
     """σ, Z and Σ n v with the keys from `first` to `stop`."""
-    # within a branch, since else no products overlap: their sums would also come from where there is no tile
+    sums = _settled(sums)
     if first < stop:
         for start in range(first, stop, N):
             columns = start + tl.arange(0, N)
@@ -275,7 +284,7 @@ def yat_forward_kernel(
     VALUE: tl.constexpr, D: tl.constexpr, V: tl.constexpr, UNITS: tl.constexpr, N: tl.constexpr,
 ):  # fmt: skip
     """O, σ and Z of UNITS queries."""
-    first, head, batch, group = _program(num_queries, heads, SEEN, UNITS)
+    first, head, batch, group = _program(heads, SEEN, UNITS)
     rows = first + tl.arange(0, UNITS)
     exist = rows < num_queries
     q = _points(query + head * query_head + batch * query_batch, first, num_queries, QUERY_STEP, DIM, D, UNITS, True)
@@ -328,7 +337,7 @@ def yat_grads_kernel(
     N: tl.constexpr,
 ):  # fmt: skip
     """∂L/∂O of UNITS queries in the dtype of values, and their L and δ."""
-    first, head, batch, group = _program(num_queries, heads, False, UNITS)
+    first, head, batch, group = _program(heads, False, UNITS)
     rows = first + tl.arange(0, UNITS)
     exist = rows < num_queries
     at = group * num_queries + rows
@@ -358,6 +367,7 @@ def _pull_queries(
     V: tl.constexpr, N: tl.constexpr,
 ):  # fmt: skip
     """Σ G r (1 + c r) k and Σ G r² with the keys from `first` to `stop`."""
+    sums = _settled(sums)
     if first < stop:
         for start in range(first, stop, N):
             columns = start + tl.arange(0, N)
@@ -390,7 +400,7 @@ def yat_query_kernel(
     VALUE: tl.constexpr, D: tl.constexpr, V: tl.constexpr, UNITS: tl.constexpr, N: tl.constexpr,
 ):  # fmt: skip
     """The gradient of UNITS queries, and Σ_j G r², which is that of -‖q‖²."""
-    first, head, batch, group = _program(num_queries, heads, SEEN, UNITS)
+    first, head, batch, group = _program(heads, SEEN, UNITS)
     rows = first + tl.arange(0, UNITS)
     exist = rows < num_queries
     q = _points(query + head * query_head + batch * query_batch, first, num_queries, QUERY_STEP, DIM, D, UNITS, True)
@@ -433,6 +443,7 @@ def _pull_keys(
     N: tl.constexpr,
 ):  # fmt: skip
     """Σ G r (1 + c r) q, Σ a g, Σ G r² and Σ (g·v - δ) a with queries from `first` to `stop`, `shift` more from `gap` on."""
+    keys, values = _settled(keys), _settled(values)
     if first < stop:
         for start in range(first, stop, N):
             if CHECKED:
@@ -487,7 +498,7 @@ def yat_key_kernel(
     VALUE: tl.constexpr, D: tl.constexpr, V: tl.constexpr, UNITS: tl.constexpr, N: tl.constexpr,
 ):  # fmt: skip
     """The gradients of UNITS keys, their values and, with MASS, their masses in this head."""
-    first, head, batch, group = _program(num_keys, heads, False, UNITS)
+    first, head, batch, group = _program(heads, False, UNITS)
     rows = first + tl.arange(0, UNITS)
     exist = rows < num_keys
     k = _points(key + head * key_head + batch * key_batch, first, num_keys, KEY_STEP, DIM, D, UNITS, True)
@@ -596,21 +607,47 @@ def _squared(t: ScoreInputs) -> dict[str, Any]:
     }
 
 
-def _tile(kernel: Any, t: ScoreInputs, sums: int) -> Tile:
-    """A tile that leaves registers for `sums` sums of a row's channels, and fits what is loaded into shared memory.
+def _tile(kernel: Any, t: ScoreInputs) -> Tile:
+    """A tile of which a multiprocessor holds two programs or three, where registers suffice.
 
-    float32 has no tensor cores at full precision; those for bfloat16 want 64 rows.
+    The tensor cores for bfloat16 want 64 rows for each 4 warps. Float32 has none at full precision.
     """
     dim, value_dim = padded(t.query.shape[-1]), padded(t.value.shape[-1])
-    width = max(dim, value_dim)
-    summed = sums * width
+    width, forward, own = max(dim, value_dim), kernel is yat_forward_kernel, kernel is yat_key_kernel
     if t.query.dtype == torch.float32:
-        rule = Tile(16 if summed > 256 else 32, 32 if summed <= 32 else 16, 4 if width <= 32 else 8, 2)
-    elif width > 128:
-        rule = Tile(32, 32, 8, 2)
+        rule = Tile(32, 32, 4, 2) if width <= 64 else Tile(32, 16, 8, 2)
+    elif width <= 64:
+        rule = Tile(64, 32 if own else 64, 4, 3)
+        programs = -(-t.query.shape[2] // 128) * t.query.shape[0] * t.query.shape[1]
+        if forward and programs >= PROGRAMS_EACH * multiprocessors(t.query.device):
+            rule = Tile(128, 64, 8, 3)
+    elif width <= 128:
+        rule = Tile(64, 32 if own else 64, 4, 2)
     else:
-        rule = Tile(64, 64 if summed <= 64 else 32, 4 if summed <= 64 else 8, 2)
-    return tuned_tile(kernel, Room(UNITS[1], summed, dim + value_dim, t.query.dtype), rule)
+        rule = Tile(64, 32, 4, 2) if forward else Tile(64, 32, 8, 2)
+    return tuned_tile(kernel, Room(UNITS[1], _summed(kernel, t), dim + value_dim, t.query.dtype), rule)
+
+
+def _summed(kernel: Any, t: ScoreInputs) -> int:
+    """Sums of a row."""
+    dim, value_dim = padded(t.query.shape[-1]), padded(t.value.shape[-1])
+    return dim + value_dim if kernel is yat_key_kernel else dim if kernel is yat_query_kernel else value_dim
+
+
+def _registers(kernel: Any, tile: Tile, t: ScoreInputs) -> int | None:
+    """How many a thread may have for another program to fit; None: the compiler's choice, which cares for one alone."""
+    pairs = 1 if kernel is yat_forward_kernel else 2
+    held = tile.units * (_summed(kernel, t) + pairs * tile.points) // (32 * tile.warps)
+    if t.query.dtype == torch.float32 or held > 96 or (held > 64 and tile.warps > 4):
+        return None
+    return 128 if held <= 64 else 168
+
+
+def _meet(kernel: Any, num_rows: int, t: ScoreInputs, arguments: dict[str, Any]) -> None:
+    """Runs a kernel that meets queries and keys, all rows of all heads."""
+    tile, heads = _tile(kernel, t), t.query.shape[0] * t.query.shape[1]
+    arguments = {**arguments, "maxnreg": _registers(kernel, tile, t)}
+    launch(kernel, (tile.blocks(num_rows), heads, 1), tile, arguments)
 
 
 def _point_tile(kernel: Any, t: ScoreInputs) -> Tile:
@@ -628,14 +665,8 @@ def yat_forward(t: ScoreInputs, settings: Settings) -> YatOutputs:
         squares = {name: shared[name] for name in yat_squares_kernel.arg_names if name in shared}
         grid = (max(tile.blocks(num_queries), -(-num_keys // tile.points)), heads, 2)
         launch(yat_squares_kernel, grid, tile, squares)
-        tile = _tile(yat_forward_kernel, t, 1)
-        own = {"out": outputs.out, "reference": outputs.reference, "total": outputs.total}
-        launch(
-            yat_forward_kernel,
-            (tile.blocks(num_queries), heads, 1),
-            tile,
-            {**shared, **own, "FLOOR": settings.floor},
-        )
+        own = {"out": outputs.out, "reference": outputs.reference, "total": outputs.total, "FLOOR": settings.floor}
+        _meet(yat_forward_kernel, num_queries, t, {**shared, **own})
     return outputs
 
 
@@ -676,12 +707,9 @@ def yat_backward(
         "delta": delta,
         "POWER": settings.power,
     }
-    tile = _tile(yat_query_kernel, t, 1)
-    own = {"by_query": by_query, "by_square": by_square}
-    launch(yat_query_kernel, (tile.blocks(num_queries), heads, 1), tile, {**arguments, **own})
-    tile = _tile(yat_key_kernel, t, 2)
+    _meet(yat_query_kernel, num_queries, t, {**arguments, "by_query": by_query, "by_square": by_square})
     own = {"by_key": by_key, "by_value": by_value, "by_mass": by_mass}
-    launch(yat_key_kernel, (tile.blocks(num_keys), heads, 1), tile, {**arguments, **own})
+    _meet(yat_key_kernel, num_keys, t, {**arguments, **own})
     found = {"query": by_query, "key": by_key, "value": by_value}
     if "softening" in wanted:
         found["softening"] = -by_square.sum()
