@@ -68,6 +68,17 @@ def _exp2(x):
 
 
 @triton.jit
+def _log2(x):
+    """log2 x of a normal number, to a relative 2^-22, or as much absolute near 1: a thirtieth of the cost of all bits."""
+    if HAS_ASSEMBLY:
+        return tl.inline_asm_elementwise(
+            "lg2.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
+        )
+    else:
+        return tl.log2(x)
+
+
+@triton.jit
 def _product(x, y):
     """x y, rounded: it is not fused with a sum that follows, whose other term is a product so rounded."""
     if HAS_ASSEMBLY:
@@ -153,7 +164,7 @@ def _score(dot, squares, softening, visible, HIDES: tl.constexpr, POWER: tl.cons
 @triton.jit
 def _power(score, POWER: tl.constexpr):
     """log2 of score^POWER, above 2^-126 POWER."""
-    return POWER * tl.log2(_larger(score, SMALLEST))
+    return POWER * _log2(_larger(score, SMALLEST))
 
 
 @triton.jit
