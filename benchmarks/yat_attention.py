@@ -1,7 +1,8 @@
 """Tiled Yat attention against its dense form and fused softmax attention: ``python -m benchmarks yat_attention``.
 
 All sides are given the same queries, keys and values. The dense form is the same function, written out with autograd,
-and the gate. PyTorch's softmax attention is another function of the same shape, and the mark for time.
+and the gate: in float32 as it is timed, in bfloat16 in float64, by norm, on the same rounded numbers. PyTorch's softmax
+attention is another function of the same shape, and the mark for time.
 """
 
 import dataclasses
@@ -17,6 +18,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from benchmarks.harness import (
     Benchmark,
     Direction,
+    GateError,
     Instance,
     Options,
     Row,
@@ -29,6 +31,7 @@ from benchmarks.harness import (
     rows_alone,
     side_by_side,
 )
+from benchmarks.itnet_problem import Precision
 from fredholm import domains
 from fredholm.evaluation import AUTO, Integral
 from fredholm.kernels import Softmax
@@ -36,28 +39,49 @@ from fredholm.kernels.attention.scored import ScoreForm
 from fredholm.kernels.attention.yat import YatScored
 
 OURS, DENSE, SOFTMAX = "Yat attention", "dense form", "softmax attention"
+DTYPES: dict[Precision, torch.dtype] = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Config(Settings):
-    """What is measured. The defaults take some minutes on two cores."""
+    """What is measured. The defaults take some minutes on two cores, and twenty seconds on a GPU, kernels compiled."""
 
     options: Options = field(default_factory=lambda: Options(budget_s=20.0))
+    precisions: tuple[Precision, ...] | None = None
+    """Of queries, keys and values; default: bfloat16, then float32 on a GPU, float32 on a CPU."""
+    batch: int | None = None
+    """Sequences at a time; default: 16 in bfloat16, so that a GPU is not done before it is given more, 1 in float32."""
     channels: int = 384
     """Channels of all heads."""
-    heads: tuple[int, ...] = (6, 1)
-    """Numbers of heads that the channels are cut into."""
+    heads: tuple[int, ...] | None = None
+    """Numbers of heads that the channels are cut into; default: 6 and 1, on a GPU 6 and 3, whose heads it can hold."""
     points: int = 4096
     """Points where all sides are measured."""
     own_points: tuple[int, ...] = (8192, 16384)
-    """Points at which only the library is timed, with the first number of heads."""
+    """Points at which only the library is timed, in the first precision and with the first number of heads."""
     tolerance: float = 2e-5
-    """Relative difference, of output and every gradient, above which nothing is timed."""
+    """Relative difference, of output and every gradient, above which nothing is timed in float32."""
+    rounded_tolerance: float = 1e-2
+    """The same in bfloat16, of norms."""
 
     def small(self) -> "Config":
         """See `Settings.small`."""
-        return dataclasses.replace(self, channels=12, points=32, own_points=(48, 64))
+        return dataclasses.replace(self, channels=12, points=32, own_points=(48, 64), batch=1)
+
+    @property
+    def measured(self) -> tuple[Precision, ...]:
+        """The precisions, in their order."""
+        return self.precisions or (("bfloat16", "float32") if self._on_gpu else ("float32",))
+
+    @property
+    def cut(self) -> tuple[int, ...]:
+        """The numbers of heads, in their order."""
+        return self.heads or (6, 3 if self._on_gpu else 1)
+
+    @property
+    def _on_gpu(self) -> bool:
+        return self.options.torch_device.type == "cuda"
 
 
 @final
@@ -85,12 +109,13 @@ class Given(YatScored):
 class Problem(Instance):
     """Random queries, keys and values of ``n`` points, the same for every process and machine."""
 
-    def __init__(self, config: Config, heads: int, n: int) -> None:
-        self.n, self.device, self._tolerance = n, config.options.torch_device, config.tolerance
+    def __init__(self, config: Config, heads: int, n: int, precision: Precision = "float32") -> None:
+        self.n, self.device, dtype = n, config.options.torch_device, DTYPES[precision]
+        batch = config.batch or (1 if precision == "float32" else 16)
         torch.manual_seed(config.options.seed)
         self.kernel = Given(config.channels, heads)
-        self.u = torch.randn(1, n, 3 * config.channels).to(self.device).requires_grad_()
-        self.cotangent = torch.randn(1, n, config.channels).to(self.device)
+        self.u = torch.randn(batch, n, 3 * config.channels).to(self.device, dtype).requires_grad_()
+        self.cotangent = torch.randn(batch, n, config.channels).to(self.device, dtype)
         self.domain = domains.Sequence(n).to(self.device)
 
     def step(self, name: str, direction: Direction) -> Step:
@@ -101,6 +126,10 @@ class Problem(Instance):
 
     def error(self, name: str, direction: Direction, result: Sequence[Tensor]) -> None:
         """Checked beforehand, at a size where the dense form is small."""
+
+    def in_float64(self) -> None:
+        """The same numbers, in float64 from here on."""
+        self.u = self.u.detach().double().requires_grad_()
 
     def _ours(self) -> Tensor:
         return AUTO.integrate(Integral(self.kernel, self.u, self.domain))
@@ -117,24 +146,51 @@ class Problem(Instance):
 
 def measure(config: Config) -> Iterator[Row]:
     """Compare, then time all sides at one size, then the library alone at larger ones."""
-    wanted = both_ways((OURS, DENSE, SOFTMAX))
-    for heads in config.heads:
-        compare(config, heads)
-        build, case = functools.partial(Problem, config, heads), f"{OURS}, {heads} head{'s' if heads > 1 else ''}"
-        for sides in side_by_side(build, config.points, wanted, config.options):
-            error = sides.require_agreement(OURS, DENSE, config.tolerance, case=case)
-            for peer, found in ((SOFTMAX, None), (DENSE, error)):
-                yield sides.against(OURS, peer, case=case, error=found)
-                yield sides.own(peer, case=f"{peer}, {heads}")
-    build, case = functools.partial(Problem, config, config.heads[0]), f"{OURS}, {config.heads[0]} heads"
+    for precision in config.measured:
+        for heads in config.cut:
+            yield from side_by_side_with(config, heads, precision)
+    heads, precision = config.cut[0], config.measured[0]
+    build = functools.partial(Problem, config, heads, precision=precision)
     for n in config.own_points:
-        yield from rows_alone(build, n, {OURS: case}, config.options)
+        yield from rows_alone(build, n, {OURS: called(OURS, heads, precision)}, config.options)
 
 
-def compare(config: Config, heads: int) -> float:
-    """The gate before any timing: output and gradients against the dense form, at a size with odd edges of tiles."""
-    build, n = functools.partial(Problem, config, heads), min(777, config.points - 1)
-    return require_same(build, n, OURS, [DENSE], config.tolerance)
+def side_by_side_with(config: Config, heads: int, precision: Precision) -> Iterator[Row]:
+    """All sides at one size, in one precision; the dense form in float32 alone, since it fills any memory."""
+    rounded_error = compare(config, heads, precision)
+    build, case = functools.partial(Problem, config, heads, precision=precision), called(OURS, heads, precision)
+    peers = (SOFTMAX, DENSE) if precision == "float32" else (SOFTMAX,)
+    # of a multiple of 16 points, as the others are: a GPU compiles kernels for these and for odd numbers
+    for sides in side_by_side(build, config.points, both_ways((OURS, *peers)), config.options, tiny=16):
+        for peer in peers:
+            error = None
+            if peer == DENSE:
+                error = sides.require_agreement(OURS, DENSE, config.tolerance, case=case)
+            elif precision != "float32":
+                error = rounded_error
+            yield sides.against(OURS, peer, case=case, error=error)
+            yield sides.own(peer, case=f"{peer}{'' if precision == 'float32' else ' bf16'}, {heads}")
+
+
+def called(side: str, heads: int, precision: Precision) -> str:
+    """A side in the report."""
+    return f"{side}{'' if precision == 'float32' else ' bf16'}, {heads} head{'s' if heads > 1 else ''}"
+
+
+def compare(config: Config, heads: int, precision: Precision = "float32") -> float:
+    """The gate before any timing: output and gradients against the dense form, at a size with edges of tiles."""
+    build, n = functools.partial(Problem, config, heads, precision=precision), min(784, config.points - 1)
+    if precision == "float32":
+        return require_same(build, n, OURS, [DENSE], config.tolerance)
+    problem = build(n)
+    actual = problem.step(OURS, "forward+backward")()
+    problem.in_float64()
+    expected = problem.step(DENSE, "forward+backward")()
+    error = max(float((a.double() - b).norm() / b.norm()) for a, b in zip(actual, expected, strict=True))
+    if not error <= config.rounded_tolerance:
+        label = f"{called(OURS, heads, precision)} against {DENSE} in float64, n={n}"
+        raise GateError(f"{label}: error {error:.2e} of the norm exceeds {config.rounded_tolerance:.0e}")
+    return error
 
 
 BENCHMARK = Benchmark(

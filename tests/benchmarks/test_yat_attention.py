@@ -24,11 +24,31 @@ def test_a_quick_run_has_every_row():
     assert all(line for line in yat_attention.BENCHMARK.notes(rows))
 
 
-def test_a_wrong_sum_is_not_timed(monkeypatch):
+@pytest.mark.usefixtures("in_one_process")
+def test_rows_in_bfloat16():
+    config = dataclasses.replace(QUICK, heads=(2,), precisions=("bfloat16",), batch=2)
+    rows = list(yat_attention.measure(config))
+    assert {(row.case, row.peer) for row in rows} == {
+        ("Yat attention bf16, 2 heads", "softmax attention"),
+        ("Yat attention bf16, 2 heads", None),
+        ("softmax attention bf16, 2", None),
+    }
+    errors = [row.max_rel_error for row in rows if row.peer]
+    assert all(error is not None and 1e-4 < error < config.rounded_tolerance for error in errors)
+
+
+@pytest.mark.parametrize(
+    ("precision", "factor", "told"),
+    [
+        ("float32", 1.001, "Yat attention against dense form"),
+        ("bfloat16", 1.02, "Yat attention bf16, 2 heads against dense form in float64, n=31: error 2"),
+    ],
+)
+def test_a_wrong_sum_is_not_timed(monkeypatch, precision, factor, told):
     right = ScoreTiled.compute
-    monkeypatch.setattr(ScoreTiled, "compute", lambda *given: 1.001 * right(*given))
-    with pytest.raises(GateError, match="Yat attention against dense form"):
-        yat_attention.compare(QUICK, 2)
+    monkeypatch.setattr(ScoreTiled, "compute", lambda *given: factor * right(*given))
+    with pytest.raises(GateError, match=told):
+        yat_attention.compare(QUICK, 2, precision)
 
 
 def test_the_dense_form_is_the_formula():

@@ -10,7 +10,7 @@ import torch
 
 from fredholm.domains import Domain, Grid, Points, Sequence, Union
 from fredholm.evaluation import Integral, TritonFeatureSum, TritonTiled, TritonYat
-from fredholm.evaluation.triton import machine
+from fredholm.evaluation.triton import machine, tuning
 from fredholm.kernels import MLP, SeparableMLP, Softermax, YatAttention
 from tests.contracts.routes import results
 
@@ -18,7 +18,10 @@ triton = pytest.importorskip("triton")
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(machine.INTERPRETING, reason="the interpreter compiles nothing")]
 
 SHARED_BYTES = 227 * 1024  # of one program, on compute capability 9.0
-TYPES = {torch.float32: "*fp32", torch.bfloat16: "*bf16", torch.int64: "*i64", torch.int32: "*i32"}
+TYPES = {
+    **{torch.float32: "*fp32", torch.float64: "*fp64", torch.bfloat16: "*bf16"},
+    **{torch.int64: "*i64", torch.int32: "*i32"},
+}
 PAPER = {"width": 128, "num_frequencies": 64, "head_dim": 64}
 ODD = {"width": 5, "num_frequencies": 3, "head_dim": 3}
 LARGE = {"width": 256, "num_frequencies": 256, "head_dim": 256}
@@ -55,7 +58,8 @@ def compiled(kernel: Any, tile: Any, arguments: dict[str, Any]) -> Any:
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    assert set(arguments) == set(kernel.arg_names)
+    limits = {name: arguments[name] for name in ("maxnreg",) if name in arguments}
+    assert set(arguments) == set(kernel.arg_names) | limits.keys()
     signature, constants, aligned = {}, {}, {}
 
     def described(value: Any, *path: int) -> Any:
@@ -65,6 +69,8 @@ def compiled(kernel: Any, tile: Any, arguments: dict[str, Any]) -> Any:
             aligned[path] = [["tt.divisibility", 16]]
             return TYPES[value.dtype]
         assert isinstance(value, int), path
+        if value % 16 == 0:
+            aligned[path] = [["tt.divisibility", 16]]
         return "i32"
 
     for place, parameter in enumerate(kernel.params):
@@ -74,7 +80,7 @@ def compiled(kernel: Any, tile: Any, arguments: dict[str, Any]) -> Any:
         else:
             signature[parameter.name] = described(value, place)
     source = ASTSource(kernel, signature, constants, aligned)
-    options = {"num_warps": tile.warps, "num_stages": tile.stages}
+    options = {"num_warps": tile.warps, "num_stages": tile.stages, **limits}
     return triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
 
 
@@ -157,8 +163,27 @@ def test_every_launch_of_yat_scores_compiles_and_fits(launches, tmp_path, normal
     kernel = YatAttention(head_dim, 1, normaliser=normaliser, is_causal=True).to(dtype)
     where = Sequence(5, mask=torch.ones(1, 5, dtype=torch.bool))
     results(TritonYat(), Integral(kernel, torch.zeros(1, 5, head_dim, dtype=dtype), where))
-    assert len(launches) == 3
+    assert len(launches) == 5
     check_that_all_fit(launches, tmp_path, on_tensor_cores=head_dim in (64, 128) and dtype == BF16)
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("head_dim", [64, 128])
+def test_products_of_yat_scores_overlap_and_programs_share_a_multiprocessor(launches, tmp_path, head_dim, is_causal):
+    kernel = YatAttention(2 * head_dim, 2, is_causal=is_causal).to(BF16)
+    # of many points on a GPU without multiprocessors of its own, so that tiles are those of large problems
+    results(TritonYat(), Integral(kernel, torch.zeros(1, 512, 2 * head_dim, dtype=BF16), Sequence(512)))
+    for kernel, tile, arguments in launches:
+        if "PRECISION" not in kernel.arg_names:
+            continue
+        code = compiled(kernel, tile, arguments)
+        registers = re.search(r"REG:(\d+)", disassembled(code.asm["cubin"], tmp_path, "-res-usage"))
+        steps = disassembled(code.asm["cubin"], tmp_path, "-sass")
+        assert registers is not None
+        # where the assembler gives up, it waits after each product
+        assert 2 * steps.count("WARPGROUP.ARRIVE") < steps.count("HGMMA")
+        assert 2 * 32 * tile.warps * int(registers[1]) <= tuning.REGISTERS
+        assert 2 * code.metadata.shared <= SHARED_BYTES
 
 
 def test_products_rounded_to_tf32_compile(launches, tmp_path):

@@ -1,15 +1,22 @@
 """Sums over Yat scores on a GPU, forward and backward.
 
 Legend (beside that of `attention/score_tiled.py`)
+    c         ln 2 for softmax, so that powers of 2 need no factor, else 1
+    A, B      c (‖q‖² + ε) and c ‖k‖², made once for all tiles and passes
+    r, s      q·k / D, D = max(A + B - 2 c q·k, c ε), and q·k r: both over c
     σ, Z      reference score and sum of a row, kept from the forward pass
+    a         n(s) / (n(σ) Z), the density of a pair but for its mass
+    L         what of σ and Z is needed for a beside s; see `_density`
 
 The forward pass keeps the largest score so far, as fused softmax attention does. Backward, every tile is built twice:
 by the program of its queries and by that of its keys, so that each sum has one owner and one order: no atomic
-operations, and two runs are identical. Seven products of a pair's d against the forward pass's two.
+operations, and two runs are identical. Seven products of a pair's d against the forward pass's two. A, B and the order
+in which D is summed are the same in all passes: where D is small, scores that are computed anew must not differ.
 
 A program owns UNITS points of one side, the rows of its tiles, and meets those of the other, the columns, N at a time.
-Queries are rows in the forward pass and for their own gradients; keys are rows for theirs. All tensors are contiguous,
-with batch and heads in one dimension.
+Queries are rows in the forward pass and for their own gradients; keys are rows for theirs. Tiles in which every row
+sees every column are met in a loop of their own, without comparisons. Signals have their channels in a row and points
+STEP numbers apart; all other tensors are contiguous, with batch and heads in one dimension.
 """
 
 # pyright: reportGeneralTypeIssues=false
@@ -21,227 +28,532 @@ import triton.language as tl
 from torch import Tensor
 
 from fredholm.evaluation.attention.score_tiled import ScoreInputs
-from fredholm.evaluation.triton.machine import padded, precision
-from fredholm.evaluation.triton.tile import point_rows
-from fredholm.evaluation.triton.tuning import UNITS, Room, Tile, launch, tuned_tile
+from fredholm.evaluation.triton.machine import INTERPRETING, padded, precision
+from fredholm.evaluation.triton.tuning import PROGRAMS_EACH, UNITS, Room, Tile, launch, multiprocessors, tuned_tile
+from fredholm.evaluation.triton.yat_tiled import YatOutputs, empty_outputs
 from fredholm.kernels import Softermax
 from fredholm.kernels.attention.scored import TINY
-from fredholm.kernels.kernel import divided
+
+ALIGNED = 16
+"""Numbers between points, heads and entries of which a signal's memory is cut as the kernels need it."""
+HAS_ASSEMBLY = tl.constexpr(not INTERPRETING)
+"""Whether single instructions of the processor can be named: the interpreter knows no assembly."""
+LEAST = tl.constexpr(TINY)
+SMALLEST = tl.constexpr(1.2e-38)
+"""Near the least normal float32: its logarithm and reciprocal are finite."""
+SCANNED = tl.constexpr(2048)
+"""Queries whose order is read at once."""
 
 
 @triton.jit
-def _products(rows, columns, epsilon, PRECISION: tl.constexpr):
-    """T = q·k and D = ‖q - k‖² + ε, `(rows, columns)`, in float32."""
-    dot = tl.dot(rows, tl.trans(columns), input_precision=PRECISION)
-    row_square = tl.sum(rows.to(tl.float32) * rows.to(tl.float32), 1)
-    column_square = tl.sum(columns.to(tl.float32) * columns.to(tl.float32), 1)
-    distance = row_square[:, None] + column_square[None, :] - 2 * dot
-    return dot, tl.where(distance < 0, 0.0, distance) + epsilon
+def _reciprocal(x):
+    """1 / x to an ulp; 0 from 2^126 on. A division would cost eight times as much."""
+    if HAS_ASSEMBLY:
+        return tl.inline_asm_elementwise(
+            "rcp.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
+        )
+    else:
+        return 1.0 / x
+
+
+@triton.jit
+def _exp2(x):
+    """2^x to two ulps; 0 below 2^-126."""
+    if HAS_ASSEMBLY:
+        return tl.inline_asm_elementwise(
+            "ex2.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
+        )
+    else:
+        return tl.exp2(x)
+
+
+@triton.jit
+def _log2(x):
+    """log2 x of a normal number, to a relative 2^-22, or as much absolute near 1: a thirtieth of the cost of all bits."""
+    if HAS_ASSEMBLY:
+        return tl.inline_asm_elementwise(
+            "lg2.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
+        )
+    else:
+        return tl.log2(x)
+
+
+@triton.jit
+def _product(x, y):
+    """x y, rounded: it is not fused with a sum that follows, whose other term is a product so rounded."""
+    if HAS_ASSEMBLY:
+        return tl.inline_asm_elementwise("mul.rn.f32 $0, $1, $2;", "=f,f,f", [x, y], dtype=tl.float32, is_pure=True, pack=1)
+    else:
+        return x * y
+
+
+@triton.jit
+def _settled(sums):
+    """Sums between two loops, hidden from the assembler: across both it would let no products overlap."""
+    if HAS_ASSEMBLY:
+        return tl.inline_asm_elementwise("mov.b32 $0, $1;", "=f,f", [sums], dtype=tl.float32, is_pure=False, pack=1)
+    else:
+        return sums
+
+
+@triton.jit
+def _larger(x, y):
+    """The larger one; NaN stays NaN."""
+    return tl.maximum(x, y, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
+def _smaller(x, y):
+    """The smaller one; NaN stays NaN."""
+    return tl.minimum(x, y, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
+def _points(
+    base, first, stop, STEP: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr, N: tl.constexpr,
+    CHECKED: tl.constexpr,
+):  # fmt: skip
+    """What is known of the points from `first` on, `(N, BLOCK)`; 0 beyond COLUMNS and, CHECKED, from `stop` on."""
+    points, channels = first + tl.arange(0, N), tl.arange(0, BLOCK)
+    at = base + points.to(tl.int64)[:, None] * STEP + channels[None, :]
+    if CHECKED:
+        return tl.load(at, mask=(points < stop)[:, None] & (channels < COLUMNS)[None, :], other=0.0)
+    elif COLUMNS < BLOCK:
+        return tl.load(at, mask=(channels < COLUMNS)[None, :], other=0.0)
+    else:
+        return tl.load(at)
+
+
+@triton.jit
+def _numbers(base, points, stop, OTHER: tl.constexpr, CHECKED: tl.constexpr):
+    """A number a point; OTHER, CHECKED, from `stop` on."""
+    if CHECKED:
+        return tl.load(base + points, mask=points < stop, other=OTHER)
+    else:
+        return tl.load(base + points)
+
+
+@triton.jit
+def _write(base, value, points, exist, STEP, COLUMNS: tl.constexpr, BLOCK: tl.constexpr):
+    """Writes `(points, BLOCK)`, COLUMNS of each point that exists."""
+    channels = tl.arange(0, BLOCK)
+    mask = exist[:, None] & (channels < COLUMNS)[None, :]
+    at = base + points.to(tl.int64)[:, None] * STEP + channels[None, :]
+    tl.store(at, value.to(base.dtype.element_ty), mask=mask)
+
+
+@triton.constexpr_function
+def _unit(power):
+    """c."""
+    return 0.6931471805599453 if power == 0 else 1.0
+
+
+@triton.jit
+def _score(dot, squares, softening, visible, HIDES: tl.constexpr, POWER: tl.constexpr):
+    """s and r of pairs whose A + B is given; HIDES: those that are not visible get a density, and a slope, of 0."""
+    ratio = dot * _reciprocal(_larger(squares - 2 * _unit(POWER) * dot, softening))
+    score = _product(dot, ratio)
+    if HIDES:
+        if POWER == 0.0:
+            score = tl.where(visible, score, float("-inf"))
+        else:
+            score, ratio = tl.where(visible, score, 0.0), tl.where(visible, ratio, 0.0)
+    return score, ratio
+
+
+@triton.jit
+def _power(score, POWER: tl.constexpr):
+    """log2 of score^POWER, above 2^-126 POWER."""
+    return POWER * _log2(_larger(score, SMALLEST))
 
 
 @triton.jit
 def _numerator(score, reference, POWER: tl.constexpr):
-    """n(s) over n(σ), at most 1: rounding may put a score that is computed anew above its reference. NaN stays NaN."""
-    score = tl.where(score > reference, reference, score)
+    """n(s) over n(σ); σ is at least s, and has one entry a row."""
     if POWER == 0.0:
-        share = tl.exp(score - reference)
+        share = _exp2(score - reference)
     elif POWER == 1.0:
-        share = score / reference
+        share = score * (1.0 / reference)
     else:
-        zero = score == 0
-        share = tl.where(zero, 0.0, tl.exp2(POWER * tl.log2(tl.where(zero, reference, score) / reference)))
+        share = tl.where(score == 0, 0.0, _exp2(_power(score, POWER) - _power(reference, POWER)))
     return share
 
 
 @triton.jit
-def _slope(score, reference, share, POWER: tl.constexpr):
-    """The derivative of the numerator by the score."""
-    if POWER == 0.0:
-        slope = share
-    elif POWER == 1.0:
-        slope = 1.0 / reference + 0.0 * share
+def _level(reference, total, MASS: tl.constexpr, POWER: tl.constexpr):
+    """L."""
+    empty = total == 0
+    total = tl.where(empty, 1.0, total)
+    if POWER == 1.0:
+        level = tl.where(empty, 0.0, 1.0 / (reference * total))
     else:
-        zero = score == 0
-        slope = tl.where(zero, 0.0, POWER * share / tl.where(zero, 1.0, score))
-    return slope
+        level = tl.log2(total)
+        if POWER > 0.0:
+            level += _power(reference, POWER)
+        elif not MASS:
+            level += reference
+        level = tl.where(empty, float("inf"), level)
+    return level
 
 
 @triton.jit
-def _program(mass, seen, num_queries, num_keys, heads, mass_batch, seen_batch, UNITS: tl.constexpr):
-    """The rows of this program, the head of the batch, and mass and order of the batch entry."""
+def _density(score, reference, level, MASS: tl.constexpr, POWER: tl.constexpr):
+    """a, and its derivative by s, times c, for the row's own σ and Z held fixed; only softmax with MASS reads σ."""
+    if POWER == 0.0:
+        # rounding may put a score that is computed anew above those it is compared with, and a beyond any range
+        if MASS:
+            density = _exp2(_smaller(score - reference, 0.0) - level)
+        else:
+            density = _exp2(_smaller(score - level, 0.0))
+        slope = density
+    elif POWER == 1.0:
+        density = score * level
+        slope = level
+    else:
+        density = tl.where(score == 0, 0.0, _exp2(_power(score, POWER) - level))
+        slope = POWER * density * _reciprocal(_larger(score, SMALLEST))
+    return density, slope
+
+
+@triton.jit
+def _program(heads, LAST_FIRST: tl.constexpr, UNITS: tl.constexpr):
+    """The first row of this program, and its head, batch entry, and place among all heads of the batch."""
+    block = tl.program_id(0)
+    if LAST_FIRST:
+        block = tl.num_programs(0) - 1 - block
     group = tl.program_id(1).to(tl.int64)
-    batch = group // heads
-    mass += tl.where(mass_batch > 1, batch, 0) * num_keys
-    seen += tl.where(seen_batch > 1, batch, 0) * num_queries
-    return tl.program_id(0) * UNITS + tl.arange(0, UNITS).to(tl.int64), group, mass, seen
+    return block * UNITS, group % heads, group // heads, group
 
 
 @triton.jit
-def _pair_mass(mass, seen, queries, query_exist, keys, key_exist, MASS: tl.constexpr, SEEN: tl.constexpr):
-    """ω_j where query i sees key j, else 0: queries `(r, 1)` or `(1, r)`, keys the other way."""
-    weight = (query_exist & key_exist).to(tl.float32)
-    if MASS:
-        weight *= tl.load(mass + keys, mask=key_exist, other=0.0).to(tl.float32)
-    if SEEN:
-        weight = tl.where(keys < tl.load(seen + queries, mask=query_exist, other=0), weight, 0.0)
-    return weight
+def yat_squares_kernel(
+    query, key, epsilon, query_square, key_square, num_queries, num_keys, heads, query_head, query_batch, key_head,
+    key_batch,
+    POWER: tl.constexpr, QUERY_STEP: tl.constexpr, KEY_STEP: tl.constexpr, DIM: tl.constexpr, D: tl.constexpr,
+    UNITS: tl.constexpr, N: tl.constexpr,
+):  # fmt: skip
+    """A of UNITS queries, or B of N keys."""
+    group = tl.program_id(1).to(tl.int64)
+    head, batch = group % heads, group // heads
+    if tl.program_id(2) == 0:
+        first = tl.program_id(0) * UNITS
+        q = _points(
+            query + head * query_head + batch * query_batch, first, num_queries, QUERY_STEP, DIM, D, UNITS, True
+        ).to(tl.float32)
+        rows = first + tl.arange(0, UNITS)
+        square = tl.sum(q * q, 1) + tl.load(epsilon).to(tl.float32)
+        tl.store(query_square + group * num_queries + rows, square * _unit(POWER), mask=rows < num_queries)
+    else:
+        first = tl.program_id(0) * N
+        k = _points(key + head * key_head + batch * key_batch, first, num_keys, KEY_STEP, DIM, D, N, True)
+        k = k.to(tl.float32)
+        columns = first + tl.arange(0, N)
+        square = tl.sum(k * k, 1) * _unit(POWER)
+        tl.store(key_square + group * num_keys + columns, square, mask=columns < num_keys)
 
 
 @triton.jit
+def _add_keys(
+    largest, z, sums, q, row_square, softening, limit, key, value, key_square, mass, first, stop, num_keys,
+    CHECKED: tl.constexpr, MASS: tl.constexpr, SEEN: tl.constexpr, POWER: tl.constexpr, PRECISION: tl.constexpr,
+    KEY_STEP: tl.constexpr, VALUE_STEP: tl.constexpr, DIM: tl.constexpr, VALUE: tl.constexpr, D: tl.constexpr,
+    V: tl.constexpr, N: tl.constexpr,
+):  # fmt: skip
+    """σ, Z and Σ n v with the keys from `first` to `stop`."""
+    sums = _settled(sums)
+    if first < stop:
+        for start in range(first, stop, N):
+            columns = start + tl.arange(0, N)
+            k = _points(key, start, num_keys, KEY_STEP, DIM, D, N, CHECKED)
+            squares = row_square[:, None] + _numbers(key_square, columns, num_keys, 1.0, CHECKED)[None, :]
+            dot = tl.dot(q, tl.trans(k), input_precision=PRECISION)
+            visible = (columns < num_keys)[None, :]
+            if MASS:
+                weight = _numbers(mass, columns, num_keys, 0.0, CHECKED)[None, :]
+                visible = weight > 0
+            if CHECKED and SEEN:
+                visible = visible & (columns[None, :] < limit[:, None])
+            score, _ = _score(dot, squares, softening, visible, CHECKED or MASS, POWER)
+            larger = tl.maximum(largest, tl.max(score, 1))
+            share = _numerator(score, larger[:, None], POWER)
+            if MASS:
+                share *= weight
+            kept = _numerator(largest, larger, POWER)
+            z = z * kept + tl.sum(share, 1)
+            v = _points(value, start, num_keys, VALUE_STEP, VALUE, V, N, CHECKED)
+            sums = tl.dot(share.to(v.dtype), v, sums * kept[:, None], input_precision=PRECISION)
+            largest = larger
+    return largest, z, sums
+
+
+@triton.jit(do_not_specialize=["num_queries", "num_keys"])
 def yat_forward_kernel(
-    query, key, value, epsilon, mass, seen, out, reference, total, num_queries, num_keys, heads, mass_batch, seen_batch,
-    tiny,
+    query, key, value, query_square, key_square, epsilon, mass, seen, out, reference, total, num_queries, num_keys,
+    heads, query_head, query_batch, key_head, key_batch, value_head, value_batch, mass_batch, seen_batch,
     MASS: tl.constexpr, SEEN: tl.constexpr, POWER: tl.constexpr, FLOOR: tl.constexpr, PRECISION: tl.constexpr,
-    DIM: tl.constexpr, VALUE: tl.constexpr, D: tl.constexpr, V: tl.constexpr, UNITS: tl.constexpr, N: tl.constexpr,
+    QUERY_STEP: tl.constexpr, KEY_STEP: tl.constexpr, VALUE_STEP: tl.constexpr, DIM: tl.constexpr,
+    VALUE: tl.constexpr, D: tl.constexpr, V: tl.constexpr, UNITS: tl.constexpr, N: tl.constexpr,
 ):  # fmt: skip
     """O, σ and Z of UNITS queries."""
-    rows, group, mass, seen = _program(mass, seen, num_queries, num_keys, heads, mass_batch, seen_batch, UNITS)
+    first, head, batch, group = _program(heads, SEEN, UNITS)
+    rows = first + tl.arange(0, UNITS)
     exist = rows < num_queries
-    q = point_rows(query + group * num_queries * DIM, rows, exist, DIM, DIM, D)
-    key += group * num_keys * DIM
-    value += group * num_keys * VALUE
-    dtype: tl.constexpr = value.dtype.element_ty
-    soft = tl.load(epsilon)
-    largest = tl.zeros([UNITS], tl.float32) + tl.load(tiny)
+    q = _points(query + head * query_head + batch * query_batch, first, num_queries, QUERY_STEP, DIM, D, UNITS, True)
+    at = group * num_queries + rows
+    row_square = tl.load(query_square + at, mask=exist, other=1.0)
+    key += head * key_head + batch * key_batch
+    value += head * value_head + batch * value_batch
+    key_square += group * num_keys
+    mass += tl.where(mass_batch > 1, batch, 0) * num_keys
+    softening = tl.load(epsilon).to(tl.float32) * _unit(POWER)
+    largest = tl.full([UNITS], LEAST if POWER > 0 else 0.0, tl.float32)
     z = tl.zeros([UNITS], tl.float32)
     sums = tl.zeros([UNITS, V], tl.float32)
-    stop = num_keys
-    if SEEN:
-        stop = tl.minimum(stop, tl.max(tl.load(seen + rows, mask=exist, other=0), 0))
-    for first in range(0, stop, N):
-        columns = first + tl.arange(0, N).to(tl.int64)
-        there = columns < num_keys
-        dot, distance = _products(q, point_rows(key, columns, there, DIM, DIM, D), soft, PRECISION)
-        weight = _pair_mass(mass, seen, rows[:, None], exist[:, None], columns[None, :], there[None, :], MASS, SEEN)
-        score = tl.where(weight > 0, dot * dot / distance, 0.0)
-        larger = tl.maximum(largest, tl.max(score, 1))
-        share = _numerator(score, larger[:, None], POWER) * weight
-        kept = _numerator(largest, larger, POWER)
-        z = z * kept + tl.sum(share, 1)
-        v = point_rows(value, columns, there, VALUE, VALUE, V)
-        sums = tl.dot(share.to(dtype), v, sums * kept[:, None], input_precision=PRECISION)
-        largest = larger
+    limit, clear, stop = _limits(seen, rows, exist, num_queries, num_keys, batch, seen_batch, SEEN, N)
+    largest, z, sums = _add_keys(
+        largest, z, sums, q, row_square, softening, limit, key, value, key_square, mass, 0, clear, num_keys, False,
+        MASS, SEEN, POWER, PRECISION, KEY_STEP, VALUE_STEP, DIM, VALUE, D, V, N
+    )  # fmt: skip
+    largest, z, sums = _add_keys(
+        largest, z, sums, q, row_square, softening, limit, key, value, key_square, mass, clear, stop, num_keys, True,
+        MASS, SEEN, POWER, PRECISION, KEY_STEP, VALUE_STEP, DIM, VALUE, D, V, N
+    )  # fmt: skip
     if POWER > 0.0:
         # a row of zeros has the least reference, whose power may be beyond the floating range
         z += FLOOR * tl.exp2(tl.minimum(-POWER * tl.log2(largest), 126.0))
     empty = z == 0
-    sums = tl.where(empty[:, None], 0.0, sums / tl.where(empty, 1.0, z)[:, None])
-    at = group * num_queries + rows
-    channels = tl.arange(0, V)
-    tl.store(out + at[:, None] * VALUE + channels[None, :], sums, mask=exist[:, None] & (channels[None, :] < VALUE))
+    sums = tl.where(empty[:, None], 0.0, sums * (1.0 / tl.where(empty, 1.0, z))[:, None])
+    out += (batch * num_queries * heads + head) * VALUE
+    _write(out, sums, rows, exist, heads * VALUE, VALUE, V)
     tl.store(reference + at, largest, mask=exist)
     tl.store(total + at, z, mask=exist)
 
 
 @triton.jit
-def _by_pair(
-    dot, distance, weight, by_density, reference, share_of_total, delta, POWER: tl.constexpr
+def _limits(seen, rows, exist, num_queries, num_keys, batch, seen_batch, SEEN: tl.constexpr, N: tl.constexpr):
+    """How many keys each query sees; where the tiles end that all of them see, and where those that any one sees."""
+    limit, clear, stop = rows, num_keys, num_keys
+    if SEEN:
+        seen += tl.where(seen_batch > 1, batch, 0) * num_queries
+        limit = tl.load(seen + rows, mask=exist, other=0).to(tl.int32)
+        clear = tl.min(tl.where(exist, limit, num_keys), 0)
+        stop = tl.max(limit, 0)
+    return limit, clear // N * N, stop
+
+
+@triton.jit
+def yat_grads_kernel(
+    grad, out, reference, total, rounded, level, delta, num_queries, heads,
+    MASS: tl.constexpr, POWER: tl.constexpr, VALUE: tl.constexpr, V: tl.constexpr, UNITS: tl.constexpr,
+    N: tl.constexpr,
 ):  # fmt: skip
-    """The density a; G r and G r², r = q·k / D; and what P receives. Legend: `attention/score_tiled.py`."""
-    score = tl.where(weight > 0, dot * dot / distance, 0.0)
-    numerator = _numerator(score, reference, POWER)
-    by_share = (by_density - delta) * share_of_total
-    ratio = dot / distance
-    by_dot = by_share * _slope(score, reference, numerator, POWER) * weight * ratio
-    return numerator * share_of_total, by_dot, by_dot * ratio, by_share * numerator
+    """∂L/∂O of UNITS queries in the dtype of values, and their L and δ."""
+    first, head, batch, group = _program(heads, False, UNITS)
+    rows = first + tl.arange(0, UNITS)
+    exist = rows < num_queries
+    at = group * num_queries + rows
+    g = _points(grad + group * num_queries * VALUE, first, num_queries, VALUE, VALUE, V, UNITS, True)
+    out += (batch * num_queries * heads + head) * VALUE
+    channels = tl.arange(0, V)
+    o = tl.load(
+        out + rows.to(tl.int64)[:, None] * (heads * VALUE) + channels[None, :],
+        mask=exist[:, None] & (channels < VALUE)[None, :], other=0.0,
+    )  # fmt: skip
+    sigma = tl.load(reference + at, mask=exist, other=1.0)
+    z = tl.load(total + at, mask=exist, other=1.0)
+    tl.store(level + at, _level(sigma, z, MASS, POWER), mask=exist)
+    tl.store(delta + at, tl.sum(g.to(tl.float32) * o, 1), mask=exist)
+    _write(rounded + group * num_queries * VALUE, g, rows, exist, VALUE, VALUE, V)
 
 
 # two kernels, because sums that a program does not keep would cost registers
 
 
 @triton.jit
+def _pull_queries(
+    sums, squares, q, g, row_square, sigma, over, drop, softening, limit, key, value, key_square, mass, first, stop,
+    num_keys,
+    CHECKED: tl.constexpr, MASS: tl.constexpr, SEEN: tl.constexpr, POWER: tl.constexpr, PRECISION: tl.constexpr,
+    KEY_STEP: tl.constexpr, VALUE_STEP: tl.constexpr, DIM: tl.constexpr, VALUE: tl.constexpr, D: tl.constexpr,
+    V: tl.constexpr, N: tl.constexpr,
+):  # fmt: skip
+    """Σ G r (1 + c r) k and Σ G r² with the keys from `first` to `stop`."""
+    sums = _settled(sums)
+    if first < stop:
+        for start in range(first, stop, N):
+            columns = start + tl.arange(0, N)
+            k = _points(key, start, num_keys, KEY_STEP, DIM, D, N, CHECKED)
+            both = row_square[:, None] + _numbers(key_square, columns, num_keys, 1.0, CHECKED)[None, :]
+            dot = tl.dot(q, tl.trans(k), input_precision=PRECISION)
+            v = _points(value, start, num_keys, VALUE_STEP, VALUE, V, N, CHECKED)
+            by_density = tl.dot(g, tl.trans(v), input_precision=PRECISION)
+            visible = columns[None, :] < limit[:, None]
+            # a key beyond the last is 0, and so is its r
+            score, ratio = _score(dot, both, softening, visible, CHECKED and SEEN, POWER)
+            _, slope = _density(score, sigma[:, None], over[:, None], MASS, POWER)
+            by_dot = (by_density - drop[:, None]) * slope * ratio
+            if MASS:
+                by_dot *= _numbers(mass, columns, num_keys, 0.0, CHECKED)[None, :]
+            by_distance = by_dot * ratio
+            squares += tl.sum(by_distance, 1)
+            by_product = by_dot + _unit(POWER) * by_distance
+            sums = tl.dot(by_product.to(k.dtype), k, sums, input_precision=PRECISION)
+    return sums, squares
+
+
+@triton.jit(do_not_specialize=["num_queries", "num_keys"])
 def yat_query_kernel(
-    query, key, value, epsilon, mass, seen, grad, reference, share, delta, by_query, by_square, num_queries, num_keys,
-    heads, mass_batch, seen_batch,
+    query, key, value, query_square, key_square, epsilon, mass, seen, grad, reference, level, delta, by_query,
+    by_square, num_queries, num_keys, heads, query_head, query_batch, key_head, key_batch, value_head, value_batch,
+    mass_batch, seen_batch,
     MASS: tl.constexpr, SEEN: tl.constexpr, POWER: tl.constexpr, PRECISION: tl.constexpr,
-    DIM: tl.constexpr, VALUE: tl.constexpr, D: tl.constexpr, V: tl.constexpr, UNITS: tl.constexpr, N: tl.constexpr,
+    QUERY_STEP: tl.constexpr, KEY_STEP: tl.constexpr, VALUE_STEP: tl.constexpr, DIM: tl.constexpr,
+    VALUE: tl.constexpr, D: tl.constexpr, V: tl.constexpr, UNITS: tl.constexpr, N: tl.constexpr,
 ):  # fmt: skip
     """The gradient of UNITS queries, and Σ_j G r², which is that of -‖q‖²."""
-    rows, group, mass, seen = _program(mass, seen, num_queries, num_keys, heads, mass_batch, seen_batch, UNITS)
+    first, head, batch, group = _program(heads, SEEN, UNITS)
+    rows = first + tl.arange(0, UNITS)
     exist = rows < num_queries
-    q = point_rows(query + group * num_queries * DIM, rows, exist, DIM, DIM, D)
-    g = point_rows(grad + group * num_queries * VALUE, rows, exist, VALUE, VALUE, V)
+    q = _points(query + head * query_head + batch * query_batch, first, num_queries, QUERY_STEP, DIM, D, UNITS, True)
+    g = _points(grad + group * num_queries * VALUE, first, num_queries, VALUE, VALUE, V, UNITS, True)
     at = group * num_queries + rows
-    sigma = tl.load(reference + at, mask=exist, other=1.0)[:, None]
-    over_z = tl.load(share + at, mask=exist, other=0.0)[:, None]
-    drop = tl.load(delta + at, mask=exist, other=0.0)[:, None]
-    key += group * num_keys * DIM
-    value += group * num_keys * VALUE
-    dtype: tl.constexpr = key.dtype.element_ty
-    soft = tl.load(epsilon)
+    row_square = tl.load(query_square + at, mask=exist, other=1.0)
+    sigma = tl.load(reference + at, mask=exist, other=1.0)
+    over = tl.load(level + at, mask=exist, other=0.0)
+    drop = tl.load(delta + at, mask=exist, other=0.0)
+    key += head * key_head + batch * key_batch
+    value += head * value_head + batch * value_batch
+    key_square += group * num_keys
+    mass += tl.where(mass_batch > 1, batch, 0) * num_keys
+    softening = tl.load(epsilon).to(tl.float32) * _unit(POWER)
     squares = tl.zeros([UNITS], tl.float32)
     sums = tl.zeros([UNITS, D], tl.float32)
-    stop = num_keys
-    if SEEN:
-        stop = tl.minimum(stop, tl.max(tl.load(seen + rows, mask=exist, other=0), 0))
-    for first in range(0, stop, N):
-        columns = first + tl.arange(0, N).to(tl.int64)
-        there = columns < num_keys
-        k = point_rows(key, columns, there, DIM, DIM, D)
-        dot, distance = _products(q, k, soft, PRECISION)
-        weight = _pair_mass(mass, seen, rows[:, None], exist[:, None], columns[None, :], there[None, :], MASS, SEEN)
-        v = point_rows(value, columns, there, VALUE, VALUE, V)
-        by_density = tl.dot(g, tl.trans(v), input_precision=PRECISION)
-        _, by_dot, by_distance, _ = _by_pair(dot, distance, weight, by_density, sigma, over_z, drop, POWER)
-        squares += tl.sum(by_distance, 1)
-        sums = tl.dot((by_dot + by_distance).to(dtype), k, sums, input_precision=PRECISION)
-    found = 2 * (sums - q.to(tl.float32) * squares[:, None])
-    channels = tl.arange(0, D)
-    where = exist[:, None] & (channels[None, :] < DIM)
-    tl.store(by_query + at[:, None] * DIM + channels[None, :], found, mask=where)
-    tl.store(by_square + at, squares, mask=exist)
+    limit, clear, stop = _limits(seen, rows, exist, num_queries, num_keys, batch, seen_batch, SEEN, N)
+    sums, squares = _pull_queries(
+        sums, squares, q, g, row_square, sigma, over, drop, softening, limit, key, value, key_square, mass, 0, clear,
+        num_keys, False, MASS, SEEN, POWER, PRECISION, KEY_STEP, VALUE_STEP, DIM, VALUE, D, V, N
+    )  # fmt: skip
+    sums, squares = _pull_queries(
+        sums, squares, q, g, row_square, sigma, over, drop, softening, limit, key, value, key_square, mass, clear,
+        stop, num_keys, True, MASS, SEEN, POWER, PRECISION, KEY_STEP, VALUE_STEP, DIM, VALUE, D, V, N
+    )  # fmt: skip
+    # loaded anew, so that no register holds it meanwhile
+    q = _points(query + head * query_head + batch * query_batch, first, num_queries, QUERY_STEP, DIM, D, UNITS, True)
+    squares *= _unit(POWER)
+    found = (2 * _unit(POWER)) * (sums - q.to(tl.float32) * squares[:, None])
+    _write(by_query + group * num_queries * DIM, found, rows, exist, DIM, DIM, D)
+    tl.store(by_square + at, squares * _unit(POWER), mask=exist)
 
 
 @triton.jit
+def _pull_keys(
+    keys, values, squares, masses, k, v, row_square, softening, rows, query, grad, query_square, reference, level,
+    delta, seen, first, stop, gap, shift, num_queries,
+    CHECKED: tl.constexpr, MASS: tl.constexpr, SEEN: tl.constexpr, POWER: tl.constexpr, PRECISION: tl.constexpr,
+    QUERY_STEP: tl.constexpr, DIM: tl.constexpr, VALUE: tl.constexpr, D: tl.constexpr, V: tl.constexpr,
+    N: tl.constexpr,
+):  # fmt: skip
+    """Σ G r (1 + c r) q, Σ a g, Σ G r² and Σ (g·v - δ) a with queries from `first` to `stop`, `shift` more from `gap` on."""
+    keys, values = _settled(keys), _settled(values)
+    if first < stop:
+        for start in range(first, stop, N):
+            if CHECKED:
+                start += tl.where(start < gap, 0, shift)
+            columns = start + tl.arange(0, N)
+            q = _points(query, start, num_queries, QUERY_STEP, DIM, D, N, CHECKED)
+            both = row_square[:, None] + _numbers(query_square, columns, num_queries, 1.0, CHECKED)[None, :]
+            dot = tl.dot(k, tl.trans(q), input_precision=PRECISION)
+            g = _points(grad, start, num_queries, VALUE, VALUE, V, N, CHECKED)
+            by_density = tl.dot(v, tl.trans(g), input_precision=PRECISION)
+            visible = rows[:, None] < columns[None, :]
+            if CHECKED and SEEN:
+                visible = rows[:, None] < _numbers(seen, columns, num_queries, 0, True)[None, :]
+            score, ratio = _score(dot, both, softening, visible, CHECKED and SEEN, POWER)
+            # a query beyond the last is 0, and so are its r and g
+            over = _numbers(level, columns, num_queries, 0.0, CHECKED)[None, :]
+            sigma = over
+            if MASS and POWER == 0.0:
+                sigma = _numbers(reference, columns, num_queries, 1.0, CHECKED)[None, :]
+            density, slope = _density(score, sigma, over, MASS, POWER)
+            values = tl.dot(density.to(g.dtype), g, values, input_precision=PRECISION)
+            by_density -= _numbers(delta, columns, num_queries, 0.0, CHECKED)[None, :]
+            if MASS:
+                masses += tl.sum(by_density * density, 1)
+            by_dot = by_density * slope * ratio
+            by_distance = by_dot * ratio
+            squares += tl.sum(by_distance, 1)
+            by_product = by_dot + _unit(POWER) * by_distance
+            keys = tl.dot(by_product.to(q.dtype), q, keys, input_precision=PRECISION)
+    return keys, values, squares, masses
+
+
+@triton.jit
+def _scan(seen, first, stop, num_queries, N: tl.constexpr):
+    """The tiles before `begin` see none of the keys from `first` to `stop`, and those from `clear` on all of them."""
+    begin, clear = num_queries, 0
+    for start in range(0, num_queries, SCANNED):
+        columns = start + tl.arange(0, SCANNED)
+        limit = tl.load(seen + columns, mask=columns < num_queries, other=0)
+        begin = tl.minimum(begin, tl.min(tl.where((columns < num_queries) & (limit > first), columns, num_queries), 0))
+        clear = tl.maximum(clear, tl.max(tl.where((columns < num_queries) & (limit < stop), columns + 1, 0), 0))
+    return begin // N * N, (clear + N - 1) // N * N
+
+
+@triton.jit(do_not_specialize=["num_queries", "num_keys"])
 def yat_key_kernel(
-    query, key, value, epsilon, mass, seen, grad, reference, share, delta, by_key, by_value, by_mass, num_queries,
-    num_keys, heads, mass_batch, seen_batch,
+    query, key, value, query_square, key_square, epsilon, mass, seen, grad, reference, level, delta, by_key, by_value,
+    by_mass, num_queries, num_keys, heads, query_head, query_batch, key_head, key_batch, value_head, value_batch,
+    mass_batch, seen_batch,
     MASS: tl.constexpr, SEEN: tl.constexpr, POWER: tl.constexpr, PRECISION: tl.constexpr,
-    DIM: tl.constexpr, VALUE: tl.constexpr, D: tl.constexpr, V: tl.constexpr, UNITS: tl.constexpr, N: tl.constexpr,
+    QUERY_STEP: tl.constexpr, KEY_STEP: tl.constexpr, VALUE_STEP: tl.constexpr, DIM: tl.constexpr,
+    VALUE: tl.constexpr, D: tl.constexpr, V: tl.constexpr, UNITS: tl.constexpr, N: tl.constexpr,
 ):  # fmt: skip
     """The gradients of UNITS keys, their values and, with MASS, their masses in this head."""
-    rows, group, mass, seen = _program(mass, seen, num_queries, num_keys, heads, mass_batch, seen_batch, UNITS)
+    first, head, batch, group = _program(heads, False, UNITS)
+    rows = first + tl.arange(0, UNITS)
     exist = rows < num_keys
-    k = point_rows(key + group * num_keys * DIM, rows, exist, DIM, DIM, D)
-    v = point_rows(value + group * num_keys * VALUE, rows, exist, VALUE, VALUE, V)
-    query += group * num_queries * DIM
+    k = _points(key + head * key_head + batch * key_batch, first, num_keys, KEY_STEP, DIM, D, UNITS, True)
+    v = _points(value + head * value_head + batch * value_batch, first, num_keys, VALUE_STEP, VALUE, V, UNITS, True)
+    at = group * num_keys + rows
+    row_square = tl.load(key_square + at, mask=exist, other=1.0)
+    query += head * query_head + batch * query_batch
     grad += group * num_queries * VALUE
-    dtype: tl.constexpr = key.dtype.element_ty
-    soft = tl.load(epsilon)
+    query_square += group * num_queries
+    reference += group * num_queries
+    level += group * num_queries
+    delta += group * num_queries
+    seen += tl.where(seen_batch > 1, batch, 0) * num_queries
+    softening = tl.load(epsilon).to(tl.float32) * _unit(POWER)
     squares = tl.zeros([UNITS], tl.float32)
     masses = tl.zeros([UNITS], tl.float32)
     keys = tl.zeros([UNITS, D], tl.float32)
     values = tl.zeros([UNITS, V], tl.float32)
-    for first in range(0, num_queries, N):
-        columns = first + tl.arange(0, N).to(tl.int64)
-        there = columns < num_queries
-        weight = _pair_mass(mass, seen, columns[None, :], there[None, :], rows[:, None], exist[:, None], MASS, SEEN)
-        if tl.max(tl.max(weight, 1), 0) > 0:
-            at = group * num_queries + columns
-            sigma = tl.load(reference + at, mask=there, other=1.0)[None, :]
-            over_z = tl.load(share + at, mask=there, other=0.0)[None, :]
-            drop = tl.load(delta + at, mask=there, other=0.0)[None, :]
-            q = point_rows(query, columns, there, DIM, DIM, D)
-            g = point_rows(grad, columns, there, VALUE, VALUE, V)
-            dot, distance = _products(k, q, soft, PRECISION)
-            by_density = tl.dot(v, tl.trans(g), input_precision=PRECISION)
-            density, by_dot, by_distance, by_weight = _by_pair(
-                dot, distance, weight, by_density, sigma, over_z, drop, POWER
-            )
-            if MASS:
-                masses += tl.sum(tl.where(weight > 0, by_weight, 0.0), 1)
-            values = tl.dot((density * weight).to(dtype), g, values, input_precision=PRECISION)
-            squares += tl.sum(by_distance, 1)
-            keys = tl.dot((by_dot + by_distance).to(dtype), q, keys, input_precision=PRECISION)
-    at = group * num_keys + rows
-    channels, outputs = tl.arange(0, D), tl.arange(0, V)
-    found = 2 * (keys - k.to(tl.float32) * squares[:, None])
-    where = exist[:, None] & (channels[None, :] < DIM)
-    tl.store(by_key + at[:, None] * DIM + channels[None, :], found, mask=where)
-    where = exist[:, None] & (outputs[None, :] < VALUE)
-    tl.store(by_value + at[:, None] * VALUE + outputs[None, :], values, mask=where)
+    full = num_queries // N * N
+    begin, clear = 0, 0
+    if SEEN:
+        begin, clear = _scan(seen, first, tl.minimum(first + UNITS, num_keys), num_queries, N)
+        begin, clear = tl.minimum(begin, full), tl.minimum(clear, full)
+    clear = tl.maximum(begin, clear)
+    keys, values, squares, masses = _pull_keys(
+        keys, values, squares, masses, k, v, row_square, softening, rows, query, grad, query_square, reference, level,
+        delta, seen, clear, full, full, 0, num_queries, False, MASS, SEEN, POWER, PRECISION, QUERY_STEP, DIM, VALUE, D,
+        V, N
+    )  # fmt: skip
+    keys, values, squares, masses = _pull_keys(
+        keys, values, squares, masses, k, v, row_square, softening, rows, query, grad, query_square, reference, level,
+        delta, seen, begin, num_queries - (full - clear), clear, full - clear, num_queries, True, MASS, SEEN, POWER,
+        PRECISION, QUERY_STEP, DIM, VALUE, D, V, N
+    )  # fmt: skip
+    k = _points(key + head * key_head + batch * key_batch, first, num_keys, KEY_STEP, DIM, D, UNITS, True)
+    keys = (2 * _unit(POWER)) * (keys - k.to(tl.float32) * (squares * _unit(POWER))[:, None])
     if MASS:
-        tl.store(by_mass + at, masses, mask=exist)
+        weight = tl.load(mass + tl.where(mass_batch > 1, batch, 0) * num_keys + rows, mask=exist, other=0.0)
+        there = weight > 0
+        keys = tl.where(there[:, None], keys * weight[:, None], 0.0)
+        values = tl.where(there[:, None], values * weight[:, None], 0.0)
+        tl.store(by_mass + at, tl.where(there, masses, 0.0), mask=exist)
+    _write(by_key + group * num_keys * DIM, keys, rows, exist, DIM, DIM, D)
+    _write(by_value + group * num_keys * VALUE, values, rows, exist, VALUE, VALUE, V)
 
 
 class Settings(NamedTuple):
@@ -256,89 +568,162 @@ def settings_of(normaliser: object) -> Settings:
     return Settings(normaliser.power, normaliser.epsilon) if isinstance(normaliser, Softermax) else Settings(0.0, 0.0)
 
 
-def _shared(t: ScoreInputs) -> dict[str, Any]:
-    """What all three kernels are given."""
-    dim, value_dim = t.query.shape[-1], t.value.shape[-1]
-    nothing = t.query.new_empty(0)
+def _readable(t: Tensor) -> Tensor:
+    """A signal as the kernels read it without a copy where they can: channels in a row, points and heads aligned."""
+    return t if t.stride(-1) == 1 and all(step % ALIGNED == 0 for step in t.stride()[:-1]) else t.contiguous()
+
+
+def _shared(t: ScoreInputs, outputs: YatOutputs) -> dict[str, Any]:
+    """What the kernels that meet both queries and keys are given."""
+    value, nothing = _readable(t.value), t.query.new_empty(0)
     mass, seen = nothing if t.mass is None else t.mass, nothing.long() if t.seen is None else t.seen
     return {
-        "query": t.query.contiguous(),
-        "key": t.key.contiguous(),
-        "value": t.value.contiguous(),
-        "epsilon": (t.query.new_zeros(()) if t.softening is None else t.softening).float(),
+        **_squared(t),
+        "value": value,
+        "query_square": outputs.query_square,
+        "key_square": outputs.key_square,
         "mass": mass.float().contiguous(),
         "seen": seen.contiguous(),
-        "num_queries": t.query.shape[2],
-        "num_keys": t.key.shape[2],
-        "heads": t.query.shape[1],
+        "value_head": value.stride(1),
+        "value_batch": value.stride(0),
+        "VALUE_STEP": value.stride(2),
         "mass_batch": len(mass),
         "seen_batch": len(seen),
         "MASS": mass.numel() > 0,
         "SEEN": seen.numel() > 0,
         "PRECISION": precision(),
-        "DIM": dim,
-        "VALUE": value_dim,
-        "D": padded(dim),
-        "V": padded(value_dim),
+        "VALUE": value.shape[-1],
+        "V": padded(value.shape[-1]),
     }
 
 
-def _tile(kernel: Any, t: ScoreInputs, sums: int) -> Tile:
-    """A tile that leaves registers for `sums` sums of a row's channels, and fits what is loaded into shared memory.
+def _squared(t: ScoreInputs) -> dict[str, Any]:
+    """What the kernel of A and B is given."""
+    query, key = _readable(t.query), _readable(t.key)
+    return {
+        "query": query,
+        "key": key,
+        "epsilon": t.query.new_zeros(()) if t.softening is None else t.softening,
+        "num_queries": query.shape[2],
+        "num_keys": key.shape[2],
+        "heads": query.shape[1],
+        "query_head": query.stride(1),
+        "query_batch": query.stride(0),
+        "key_head": key.stride(1),
+        "key_batch": key.stride(0),
+        "QUERY_STEP": query.stride(2),
+        "KEY_STEP": key.stride(2),
+        "DIM": query.shape[-1],
+        "D": padded(query.shape[-1]),
+    }
 
-    float32 has no tensor cores at full precision; those for bfloat16 want 64 rows.
+
+def _tile(kernel: Any, t: ScoreInputs) -> Tile:
+    """A tile of which a multiprocessor holds two programs or three, where registers suffice.
+
+    The tensor cores for bfloat16 want 64 rows for each 4 warps. Float32 has none at full precision.
     """
     dim, value_dim = padded(t.query.shape[-1]), padded(t.value.shape[-1])
-    width = max(dim, value_dim)
-    summed = sums * width
+    width, forward, own = max(dim, value_dim), kernel is yat_forward_kernel, kernel is yat_key_kernel
     if t.query.dtype == torch.float32:
-        rule = Tile(16 if summed > 256 else 32, 32 if summed <= 32 else 16, 4 if width <= 32 else 8, 2)
-    elif width > 128:
-        rule = Tile(32, 32, 8, 2)
+        rule = Tile(32, 32, 4, 2) if width <= 64 else Tile(32, 16, 8, 2)
+    elif width <= 64:
+        rule = Tile(64, 32 if own else 64, 4, 3)
+        programs = -(-t.query.shape[2] // 128) * t.query.shape[0] * t.query.shape[1]
+        if forward and programs >= PROGRAMS_EACH * multiprocessors(t.query.device):
+            rule = Tile(128, 64, 8, 3)
+    elif width <= 128:
+        rule = Tile(64, 32 if own else 64, 4, 2)
     else:
-        rule = Tile(64, 64 if summed <= 64 else 32, 4 if summed <= 64 else 8, 2)
-    return tuned_tile(kernel, Room(UNITS[1], summed, dim + value_dim, t.query.dtype), rule)
+        rule = Tile(64, 32, 4, 2) if forward else Tile(64, 32, 8, 2)
+    return tuned_tile(kernel, Room(UNITS[1], _summed(kernel, t), dim + value_dim, t.query.dtype), rule)
 
 
-def yat_forward(t: ScoreInputs, settings: Settings) -> tuple[Tensor, Tensor, Tensor]:
-    """The integral `(B, H, Nq, d_v)`, σ and Z `(B, H, Nq)`, in float32."""
-    tile, heads = _tile(yat_forward_kernel, t, 1), t.query.shape[0] * t.query.shape[1]
-    shape = t.query.shape[:3]
-    out = t.query.new_empty(*shape, t.value.shape[-1], dtype=torch.float32)
-    reference, total = (t.query.new_empty(shape, dtype=torch.float32) for _ in range(2))
-    grid = (tile.blocks(t.query.shape[2]), heads, 1)
-    arguments = {"out": out, "reference": reference, "total": total, "POWER": settings.power, "FLOOR": settings.floor}
-    tiny = torch.full((1,), TINY if settings.power else 0.0, device=out.device)
-    if min(grid):
-        launch(yat_forward_kernel, grid, tile, {**_shared(t), **arguments, "tiny": tiny})
-    return out, reference, total
+def _summed(kernel: Any, t: ScoreInputs) -> int:
+    """Sums of a row."""
+    dim, value_dim = padded(t.query.shape[-1]), padded(t.value.shape[-1])
+    return dim + value_dim if kernel is yat_key_kernel else dim if kernel is yat_query_kernel else value_dim
+
+
+def _registers(kernel: Any, tile: Tile, t: ScoreInputs) -> int | None:
+    """How many a thread may have for another program to fit; None: the compiler's choice, which cares for one alone."""
+    pairs = 1 if kernel is yat_forward_kernel else 2
+    held = tile.units * (_summed(kernel, t) + pairs * tile.points) // (32 * tile.warps)
+    if t.query.dtype == torch.float32 or held > 96 or (held > 64 and tile.warps > 4):
+        return None
+    return 128 if held <= 64 else 168
+
+
+def _meet(kernel: Any, num_rows: int, t: ScoreInputs, arguments: dict[str, Any]) -> None:
+    """Runs a kernel that meets queries and keys, all rows of all heads."""
+    tile, heads = _tile(kernel, t), t.query.shape[0] * t.query.shape[1]
+    arguments = {**arguments, "maxnreg": _registers(kernel, tile, t)}
+    launch(kernel, (tile.blocks(num_rows), heads, 1), tile, arguments)
+
+
+def _point_tile(kernel: Any, t: ScoreInputs) -> Tile:
+    """One for a kernel that reads every point once."""
+    width = padded(max(t.query.shape[-1], t.value.shape[-1]))
+    return tuned_tile(kernel, Room(UNITS[1], width, width, t.query.dtype), Tile(64, 64, 4, 1))
+
+
+def yat_forward(t: ScoreInputs, settings: Settings) -> YatOutputs:
+    """The integral and what the backward pass needs."""
+    outputs, heads = empty_outputs(t), t.query.shape[0] * t.query.shape[1]
+    num_queries, num_keys = t.query.shape[2], t.key.shape[2]
+    if num_queries and heads:
+        shared, tile = {**_shared(t, outputs), "POWER": settings.power}, _point_tile(yat_squares_kernel, t)
+        squares = {name: shared[name] for name in yat_squares_kernel.arg_names if name in shared}
+        grid = (max(tile.blocks(num_queries), -(-num_keys // tile.points)), heads, 2)
+        launch(yat_squares_kernel, grid, tile, squares)
+        own = {"out": outputs.out, "reference": outputs.reference, "total": outputs.total, "FLOOR": settings.floor}
+        _meet(yat_forward_kernel, num_queries, t, {**shared, **own})
+    return outputs
 
 
 def yat_backward(
-    grad: Tensor, out: Tensor, reference: Tensor, total: Tensor, t: ScoreInputs, settings: Settings
+    grad: Tensor, outputs: YatOutputs, t: ScoreInputs, wanted: frozenset[str], settings: Settings
 ) -> dict[str, Tensor]:
-    """Gradients of queries, keys, values, ε and, where they are, masses; in float32."""
-    heads = t.query.shape[0] * t.query.shape[1]
-    arguments: dict[str, Any] = {
-        **_shared(t),
-        "grad": grad.to(t.value.dtype).contiguous(),
-        "reference": reference,
-        "share": divided(1.0, total),
-        "delta": (grad.float() * out).sum(-1),
+    """Gradients of queries, keys, values, and of ε and masses where they are wanted, by name."""
+    heads, num_queries, num_keys = t.query.shape[0] * t.query.shape[1], t.query.shape[2], t.key.shape[2]
+    if not (heads and num_queries and num_keys):
+        return {}  # all are 0
+    rows = outputs.reference
+    rounded = grad.new_empty(grad.shape, dtype=t.value.dtype)
+    level, delta, by_square = (torch.empty_like(rows) for _ in range(3))
+    tile = _point_tile(yat_grads_kernel, t)
+    arguments = {
+        "grad": grad,
+        "out": outputs.out,
+        "reference": rows,
+        "total": outputs.total,
+        "rounded": rounded,
+        "level": level,
+        "delta": delta,
+        "num_queries": num_queries,
+        "heads": t.query.shape[1],
+        "MASS": t.mass is not None,
+        "POWER": settings.power,
+        "VALUE": grad.shape[-1],
+        "V": padded(grad.shape[-1]),
+    }
+    launch(yat_grads_kernel, (tile.blocks(num_queries), heads, 1), tile, arguments)
+    by_query, by_key, by_value = (x.new_empty(x.shape) for x in (t.query, t.key, t.value))
+    by_mass = rows.new_empty(*t.key.shape[:3] if t.mass is not None else (0,))
+    arguments = {
+        **_shared(t, outputs),
+        "grad": rounded,
+        "reference": rows,
+        "level": level,
+        "delta": delta,
         "POWER": settings.power,
     }
-    by_query, by_key, by_value = (
-        torch.zeros_like(x, dtype=torch.float32).contiguous() for x in (t.query, t.key, t.value)
-    )
-    squares = torch.zeros_like(total)
-    by_mass = total.new_zeros(*t.key.shape[:3] if t.mass is not None else (0,))
-    if t.query.shape[2] and t.key.shape[2] and heads:
-        tile = _tile(yat_query_kernel, t, 1)
-        grid = (tile.blocks(t.query.shape[2]), heads, 1)
-        launch(yat_query_kernel, grid, tile, {**arguments, "by_query": by_query, "by_square": squares})
-        tile = _tile(yat_key_kernel, t, 2)
-        grid = (tile.blocks(t.key.shape[2]), heads, 1)
-        own = {"by_key": by_key, "by_value": by_value, "by_mass": by_mass}
-        launch(yat_key_kernel, grid, tile, {**arguments, **own})
-    found = {"query": by_query, "key": by_key, "value": by_value, "softening": -squares.sum()}
-    return found if t.mass is None else {**found, "mass": by_mass.sum(1).sum_to_size(t.mass.shape)}
+    _meet(yat_query_kernel, num_queries, t, {**arguments, "by_query": by_query, "by_square": by_square})
+    own = {"by_key": by_key, "by_value": by_value, "by_mass": by_mass}
+    _meet(yat_key_kernel, num_keys, t, {**arguments, **own})
+    found = {"query": by_query, "key": by_key, "value": by_value}
+    if "softening" in wanted:
+        found["softening"] = -by_square.sum()
+    if t.mass is not None and "mass" in wanted:
+        found["mass"] = by_mass.sum(1).sum_to_size(t.mass.shape)
+    return found

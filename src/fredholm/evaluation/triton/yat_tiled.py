@@ -1,14 +1,13 @@
 """The fused sum over Yat scores: the route, and the operator with its gradient."""
 
 import dataclasses
-from typing import final
+from typing import NamedTuple, final
 
 import torch
 from torch import Tensor
 
 from fredholm.evaluation.attention.score_tiled import (
     ScoreInputs,
-    ScoreOutputs,
     continuation_refusals,
     continue_scores,
     integrate_scores,
@@ -64,45 +63,55 @@ def _fused(inputs: ScoreInputs, score: Score, normaliser: Normaliser) -> Tensor:
     return yat_sums_triton(inputs, normaliser.encoded()).out
 
 
-def _forward(inputs: ScoreInputs, normaliser: list[float]) -> ScoreOutputs:
+class YatOutputs(NamedTuple):
+    """The sums, and what the backward pass needs beside them; all in float32."""
+
+    out: Tensor  # (B, H, Nq, d_v), a point's heads side by side in memory
+    reference: Tensor  # σ: (B, H, Nq)
+    total: Tensor  # Z: (B, H, Nq)
+    query_square: Tensor  # ‖q‖² + ε: (B, H, Nq)
+    key_square: Tensor  # ‖k‖²: (B, H, N)
+
+
+def empty_outputs(inputs: ScoreInputs) -> YatOutputs:
+    """Memory for the results of these inputs."""
+    batch, heads, num_queries, _ = inputs.query.shape
+    rows, columns = (x.new_empty(x.shape[:3], dtype=torch.float32) for x in (inputs.query, inputs.key))
+    out = rows.new_empty(batch, num_queries, heads, inputs.value.shape[-1]).transpose(1, 2)
+    return YatOutputs(out, rows, torch.empty_like(rows), torch.empty_like(rows), columns)
+
+
+def _forward(inputs: ScoreInputs, normaliser: list[float]) -> YatOutputs:
     # the library can be imported without triton
     from fredholm.evaluation.triton.yat import settings_of, yat_forward
 
     with torch.cuda.device_of(inputs.query):
-        return ScoreOutputs(*yat_forward(inputs, settings_of(Normaliser.decoded(normaliser))))
+        return yat_forward(inputs, settings_of(Normaliser.decoded(normaliser)))
 
 
-def _like(inputs: ScoreInputs, normaliser: list[float]) -> ScoreOutputs:
-    rows = inputs.query.new_empty(inputs.query.shape[:3], dtype=torch.float32)
-    return ScoreOutputs(rows.new_empty(*rows.shape, inputs.value.shape[-1]), rows, torch.empty_like(rows))
+def _like(inputs: ScoreInputs, normaliser: list[float]) -> YatOutputs:
+    return empty_outputs(inputs)
 
 
 def _backward(
-    inputs: ScoreInputs, outputs: ScoreOutputs, grads: ScoreOutputs, wanted: frozenset[str], normaliser: list[float]
+    inputs: ScoreInputs, outputs: YatOutputs, grads: YatOutputs, wanted: frozenset[str], normaliser: list[float]
 ) -> dict[str, Tensor]:
     # the library can be imported without triton
     from fredholm.evaluation.triton.yat import settings_of, yat_backward
 
     with torch.cuda.device_of(inputs.query):
-        return yat_backward(
-            grads.out,
-            outputs.out,
-            outputs.reference,
-            outputs.total,
-            inputs,
-            settings_of(Normaliser.decoded(normaliser)),
-        )
+        return yat_backward(grads.out, outputs, inputs, wanted, settings_of(Normaliser.decoded(normaliser)))
 
 
 yat_sums_triton = Operator(
     "yat_sums_triton",
     ScoreInputs,
-    ScoreOutputs,
+    YatOutputs,
     _forward,
     _like,
     _backward,
     results=("out",),
-    keeps=("out", "reference", "total"),
+    keeps=YatOutputs._fields,
     plain=lambda inputs, normaliser: plain_scores(inputs, YatScore().encoded(), normaliser),
 )
 """The sum over Yat scores; its option is a normaliser as `encoded`."""

@@ -6,9 +6,10 @@ import torch
 from fredholm import IntegralOperator
 from fredholm.domains import Domain, Points, Sequence
 from fredholm.evaluation import AUTO, Integral, TritonYat
+from fredholm.evaluation.attention.score_tiled import ScoreInputs
 from fredholm.evaluation.triton import yat_tiled
-from fredholm.kernels import Rotary, Softermax, YatAttention
-from tests.contracts.routes import changed, check_route, randomise, results
+from fredholm.kernels import Rotary, Softermax, Softmax, YatAttention
+from tests.contracts.routes import changed, check_route, compare, randomise, results
 
 pytestmark = pytest.mark.usefixtures("poisoned_memory")
 
@@ -76,6 +77,36 @@ def test_more_points_than_one_tile(options):
     check_route(TritonYat(), make(Sequence(67), is_causal=True, **options), tolerance=1e-4)
 
 
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("head_dim", [3, 16])
+@pytest.mark.parametrize("num_points", [64, 75])
+def test_tiles_in_which_every_query_sees_every_key(num_points, head_dim, is_causal):
+    """Signals whose heads have 16 channels are read where they lie, others are copied."""
+    check_route(TritonYat(), make(Sequence(num_points), head_dim=head_dim, is_causal=is_causal), tolerance=1e-4)
+
+
+@pytest.mark.parametrize("normaliser", NORMALISERS.values(), ids=NORMALISERS.keys())
+@pytest.mark.parametrize("num_masses", [0, 1, 2])
+def test_an_order_of_no_order(num_masses, normaliser):
+    """What queries see grows and falls from one to the next, and differs between entries of the batch."""
+    generator = torch.Generator().manual_seed(1)
+    query, key, value = (torch.randn(2, 1, n, 3, generator=generator) for n in (45, 83, 83))
+    seen = torch.randint(0, 84, (2, 45), generator=generator)
+    seen[1, :33] = 83  # a tile that sees all
+    mass = torch.rand(num_masses, 83, generator=generator) if num_masses else None
+    given = {"value": value, "query": query, "key": key, "softening": torch.tensor(0.5)}
+    given |= {} if mass is None else {"mass": mass}
+    missing = dict.fromkeys({"key_bias", "numbers", "pairs", "mass"} - given.keys())
+    found = []
+    for sums, dtype in ((yat_tiled.yat_sums_triton, torch.float32), (yat_tiled.yat_sums_triton.plain, torch.float64)):
+        leaves = {name: t.to(dtype).requires_grad_() for name, t in given.items()}
+        assert sums is not None
+        out = sums(ScoreInputs(**leaves, **missing, seen=seen), (normaliser or Softmax()).encoded())[0]
+        grads = torch.autograd.grad(out.square().sum(), list(leaves.values()))
+        found.append({"integral": out.detach(), **dict(zip(leaves, grads, strict=True))})
+    compare(*found, tolerance=1e-4)
+
+
 def test_a_sequence_goes_on_from_a_state():
     problem = make(Sequence(7), is_causal=True)
     whole = TritonYat().integrate(problem)
@@ -84,8 +115,9 @@ def test_a_sequence_goes_on_from_a_state():
     torch.testing.assert_close(torch.cat([first, second], 1), whole)
 
 
-def test_large_scores_stay_finite():
-    problem = make(Sequence(9))
+@pytest.mark.parametrize("where", [Sequence(9), Points(torch.zeros(9, 1), weights=torch.rand(9) + 0.1)], ids=str)
+def test_large_scores_stay_finite(where):
+    problem = make(where)
     problem = changed(problem, u=1e4 * torch.randn(2, 9, 6).sign())
     assert all(bool(torch.isfinite(value).all()) for value in results(TritonYat(), problem).values())
 
