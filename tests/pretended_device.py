@@ -180,7 +180,7 @@ class _Asking(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        kwargs = dict(kwargs or {})
+        named = dict(kwargs or {})
         if func == _DEVICE:
             return _place_of(args[0]) or DEVICE
         if func == _IS_CUDA:
@@ -188,16 +188,16 @@ class _Asking(TorchFunctionMode):
         if func == _IS_CPU:
             return _place_of(args[0]) == CPU
         if inspect.isfunction(func) and func not in self._running:
-            return self._within(func, args, kwargs)
+            return self._within(func, args, named)
         if func in (torch.device, _parse_to):
-            return func(*args, **kwargs)
-        wanted = _wanted(func, args, kwargs)
+            return func(*args, **named)
+        wanted = _wanted(func, args, named)
         if wanted is not None:
-            args, kwargs = _on_the_cpu((args, kwargs))
-        out = func(*args, **kwargs)
+            args, named = _on_the_cpu((args, named))
+        out = func(*args, **named)
         if wanted is None or not isinstance(out, Tensor) or _place_of(out) == wanted:
             return out
-        return _Moved.apply(out, wanted) if _tensors(args, kwargs) else _placed(out, wanted)
+        return _Moved.apply(out, wanted) if _tensors(args, named) else _placed(out, wanted)
 
     def _within(self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Runs the body of a function that PyTorch has in Python, in which all this goes on."""
