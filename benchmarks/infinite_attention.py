@@ -111,8 +111,10 @@ class Problem(Instance):
         self.n, self.device, self._gamma = n, config.options.torch_device, config.gamma
         torch.manual_seed(config.options.seed)
         sizes = config.channels, config.heads
-        self.hop, self.series = Given(*sizes, None), Given(*sizes, config.gamma)
-        self.causal = Given(*sizes, config.gamma, is_causal=True)
+        self.hop, self.series, self.causal = (
+            Given(*sizes, gamma, is_causal=is_causal).to(self.device)
+            for gamma, is_causal in ((None, False), (config.gamma, False), (config.gamma, True))
+        )
         self.u = torch.randn(1, n, 3 * config.channels).to(self.device).requires_grad_()
         self.cotangent = torch.randn(1, n, config.channels).to(self.device)
         self.domain = domains.Sequence(n).to(self.device)

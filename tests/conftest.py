@@ -95,6 +95,14 @@ def _no_seeds_for_absent_devices() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _full_float32() -> Iterator[None]:
+    """On a GPU cuDNN rounds to TF32 by default, with errors beyond all tolerances of float32."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.backends.cudnn, "allow_tf32", False)
+        yield
+
+
 @pytest.fixture(autouse=True)
 def _seed() -> None:
     torch.manual_seed(0)

@@ -9,6 +9,7 @@ from typing import Generic, Self, TypeVar, final
 import torch
 
 from benchmarks.harness.options import Options
+from benchmarks.harness.precision import full_float32
 from benchmarks.harness.report import Report, Row, report_of
 
 
@@ -62,18 +63,19 @@ class Benchmark(Generic[Config]):
     notes: Callable[[Sequence[Row]], Iterator[str]]
 
     def run(self, config: Config) -> Report:
-        """The report of all rows, kept in ``options.json`` after every row, for a run may be long."""
+        """The report of all rows, in full float32, kept in ``options.json`` after every row, for a run may be long."""
         config = config.sized()
         options, rows = config.options, []
         before = torch.get_num_threads()
         torch.set_num_threads(options.threads or before)
         try:
             report = report_of(self.name, rows, [], options)
-            for row in self.measure(config):
-                rows.append(row)
-                report = report_of(self.name, rows, list(self.notes(rows)), options)
-                if options.json is not None:
-                    report.write_json(options.json)
+            with full_float32():
+                for row in self.measure(config):
+                    rows.append(row)
+                    report = report_of(self.name, rows, list(self.notes(rows)), options)
+                    if options.json is not None:
+                        report.write_json(options.json)
         finally:
             torch.set_num_threads(before)
         return report

@@ -9,6 +9,7 @@ from typing import final
 import pytest
 import torch
 from torch import Tensor
+from torch.backends import cudnn
 
 from benchmarks.harness import (
     Alone,
@@ -223,7 +224,7 @@ class Pair(Settings):
         return self
 
 
-def test_the_report_is_kept_after_every_row_and_threads_are_restored(rows, tmp_path):
+def test_the_report_is_kept_after_every_row_and_settings_are_restored(rows, tmp_path, monkeypatch):
     path, kept = tmp_path / "report.json", []
 
     def measure(settings: Pair):
@@ -231,7 +232,9 @@ def test_the_report_is_kept_after_every_row_and_threads_are_restored(rows, tmp_p
             yield row
             kept.append(Report.from_json(path.read_text()))
         assert torch.get_num_threads() == settings.options.threads
+        assert (cudnn.allow_tf32, torch.get_float32_matmul_precision()) == (False, "highest")
 
+    monkeypatch.setattr(cudnn, "allow_tf32", True)
     before = torch.get_num_threads()
     benchmark = Benchmark(name="pair", purpose="", config=Pair, measure=measure, notes=growth)
     report = benchmark.run(Pair(options=Options(json=path, threads=before + 1)))
@@ -239,3 +242,4 @@ def test_the_report_is_kept_after_every_row_and_threads_are_restored(rows, tmp_p
     assert report.rows == rows
     assert report.threads == before + 1
     assert torch.get_num_threads() == before
+    assert cudnn.allow_tf32

@@ -853,6 +853,17 @@ class Case:
             named |= self.at.leaves("query")
         return named | dict(self.kernel.named_parameters())
 
+    def on(self, device: torch.device) -> "Case":
+        """A copy with its kernel, signals and domains on another device."""
+        return Case(
+            copy.deepcopy(self.kernel).to(device),
+            self.u.to(device),
+            dataclasses.replace(self.place, device=device),
+            None if self.query is None else self.query.to(device),
+            self.signal,
+            dataclasses.replace(self.at, device=device) if isinstance(self.at, Place) else self.at,
+        )
+
     def entry(self, index: int) -> "Case":
         """One entry of the batch, as a batch of one."""
         one = slice(index, index + 1)
@@ -956,7 +967,7 @@ def results(case: Case, compute: Callable[[Case], Tensor], rows: int | None = No
 def cotangent(out: Tensor) -> Tensor:
     """Fixed numbers that every dtype has."""
     drawn = torch.randn(out.shape, generator=Generator().manual_seed(5), dtype=torch.float64)
-    return drawn.bfloat16().to(out.dtype)
+    return drawn.bfloat16().to(out)
 
 
 def by_definition(case: Case) -> Tensor:
@@ -1049,6 +1060,10 @@ class Expected:
             got = results(self.case, compute)
         except Exception as error:
             return f"{type(error).__name__}: {error}"
+        return self.wrong_with(got)
+
+    def wrong_with(self, got: Results) -> str:
+        """What is wrong with results; empty when nothing is."""
         for name, value in self.values.items():
             if got[name].shape != value.shape:
                 return f"{name} has shape {tuple(got[name].shape)}, not {tuple(value.shape)}"

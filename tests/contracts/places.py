@@ -30,6 +30,7 @@ class Place:
         lists_pairs: whether the pairs that it leaves are listed instead, each with its density (`Domain.list_pairs`).
         edges: of a graph, `(2, E)` or `(B, 2, E)`.
         lattice: (spacing, origin) of a grid that is not that of the unit box.
+        device: to which the domain is moved.
     """
 
     kind: str
@@ -41,6 +42,7 @@ class Place:
     lists_pairs: bool = False
     edges: Tensor | None = None
     lattice: tuple[tuple[float, ...], tuple[float, ...]] | None = None
+    device: torch.device | str = "cpu"
 
     @property
     def num_points(self) -> int:
@@ -50,9 +52,10 @@ class Place:
     def domain(self) -> Domain:
         """The domain itself."""
         domain = KINDS[self.kind].build(self)
-        if self.pair_bias is None:
-            return domain
-        return domain.list_pairs(_listed(self.pair_bias)) if self.lists_pairs else domain.weigh_pairs(self.pair_bias)
+        if self.pair_bias is not None:
+            bias = self.pair_bias
+            domain = domain.list_pairs(_listed(bias)) if self.lists_pairs else domain.weigh_pairs(bias)
+        return domain.to(self.device)
 
     def leaves(self, side: str) -> dict[str, Tensor]:
         """What a gradient can be asked for, by name."""

@@ -1,0 +1,20 @@
+"""What float32 means while something is measured."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+
+@contextmanager
+def full_float32() -> Iterator[None]:
+    """float32 in full, in products, convolutions and recurrences: cuDNN rounds to TF32 unless it is told not to."""
+    cudnn = torch.backends.cudnn
+    before = cudnn.allow_tf32, torch.get_float32_matmul_precision()
+    cudnn.allow_tf32 = False
+    torch.set_float32_matmul_precision("highest")
+    try:
+        yield
+    finally:
+        cudnn.allow_tf32 = before[0]
+        torch.set_float32_matmul_precision(before[1])

@@ -1,0 +1,80 @@
+"""Every kernel by every route on a GPU that is pretended: all tensors are there, and the numbers are right.
+
+So runs, too, what a route does otherwise for `device.type == "cuda"`.
+"""
+
+from collections.abc import Iterable
+
+import pytest
+import torch
+
+from fredholm.domains import Sequence
+from fredholm.evaluation import HopSeries, Integral, Iteration
+from fredholm.kernels import InfiniteAttention
+from tests.contracts.instances import (
+    PRECISIONS,
+    ROWS,
+    Cell,
+    Expected,
+    Wrong,
+    accepted,
+    case_of,
+    quick_cells,
+    results,
+)
+from tests.pretended_device import DEVICE, pretending
+
+
+def wrong_on_the_device(cell: Cell) -> list[Wrong]:
+    """What any route, or the operator, gets wrong there."""
+    case = case_of(cell)
+    right, answers = Expected(case, PRECISIONS[cell.precision].scale), {}
+    with pretending():
+        there = case.on(DEVICE)
+        for name, compute in accepted(there):
+            try:
+                answers[name] = results(there, compute)
+                assert answers[name]["integral"].device == DEVICE, "the integral is on the CPU"
+            except Exception as error:
+                answers[name] = f"{type(error).__name__}: {error}"
+    # numbers are compared on the CPU, where they are
+    told = {name: got if isinstance(got, str) else right.wrong_with(got) for name, got in answers.items()}
+    return [Wrong(cell, name, what) for name, what in told.items() if what]
+
+
+def wrong_in(cells: Iterable[Cell]) -> list[str]:
+    """All of them."""
+    return [str(wrong) for cell in cells for wrong in wrong_on_the_device(cell)]
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_every_route_stays_on_the_device(name: str) -> None:
+    """A twelfth of the cells in which every pair of classes of levels occurs."""
+    assert wrong_in(quick_cells(name)[1::12]) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ROWS)
+def test_every_route_stays_on_the_device_wherever_it_goes(name: str) -> None:
+    assert wrong_in(quick_cells(name)[::2]) == []
+
+
+def test_a_number_on_the_cpu_is_noticed() -> None:
+    with pretending():
+        u = torch.ones(3, device=DEVICE, requires_grad=True)
+        assert u.is_cuda
+        assert (u * torch.tensor(2.0)).device == u.new_zeros(2).device == u.cpu().to("cuda").device == DEVICE
+        with pytest.raises(RuntimeError, match="tensors on cuda:0 and on the CPU"):
+            u.mul(torch.ones(3))
+        (3 * u.cpu()).sum().backward()
+        assert u.grad is not None
+        assert (u.grad.device, u.grad.tolist()) == (DEVICE, [3.0] * 3)
+
+
+def test_it_is_noticed_within_an_operator() -> None:
+    with pretending():
+        u, kernel = torch.randn(1, 5, 4, device=DEVICE), InfiniteAttention(4, 2).to(DEVICE)
+        assert kernel.discount is not None
+        kernel.discount.to("cpu")
+        with pytest.raises(RuntimeError, match="tensors on cuda:0 and on the CPU"):
+            HopSeries(Iteration()).integrate(Integral(kernel, u, Sequence(5).to(DEVICE)))

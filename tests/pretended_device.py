@@ -1,0 +1,241 @@
+"""A GPU that is pretended: tensors lie on the CPU, but say that they are on `DEVICE`, and do not mix with others.
+
+Within `pretending()`, `t.to(DEVICE)` gives a tensor whose `device` is `DEVICE`, as is that of all that is computed from
+it or made there. An operation on it and on a tensor of the CPU fails as it would on a GPU. Numbers are real, so what a
+program does for `device.type == "cuda"` can be compared. Operators of this library run their own code, forward and
+backward, not the rule for tensors without numbers.
+"""
+
+import contextlib
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, final
+from unittest import mock
+
+import torch
+from torch import Tensor
+from torch._library.custom_ops import OPDEFS
+from torch.overrides import TorchFunctionMode
+from torch.utils import checkpoint
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map
+
+from fredholm.evaluation.triton import machine
+
+aten = torch.ops.aten
+_parse_to = torch._C._nn._parse_to  # pyright: ignore[reportAttributeAccessIssue]
+_DEVICE, _IS_CUDA, _IS_CPU = (getattr(Tensor, name).__get__ for name in ("device", "is_cuda", "is_cpu"))
+DEVICE, CPU = torch.device("cuda", 0), torch.device("cpu")
+_PLACES: dict[int, tuple[torch.UntypedStorage, torch.device | None]] = {}
+"""Where memory is, by its address; held, so that none comes to lie where another was. None: PyTorch itself made it from
+no tensor, in C++, and its options, which are lost here, would have said where. What is not listed is on the CPU."""
+
+
+_CUDA: dict[str, Callable[..., Any]] = {
+    "is_available": lambda: True,
+    "device_count": lambda: 1,
+    "get_device_name": lambda device=None: "pretended",
+    "is_bf16_supported": lambda: True,
+    "synchronize": lambda device=None: None,
+    "empty_cache": lambda: None,
+    "reset_peak_memory_stats": lambda device=None: None,
+    "memory_allocated": lambda device=None: 0,
+    "max_memory_allocated": lambda device=None: 1_000_000,
+    "get_rng_state": lambda device: torch.get_rng_state(),
+    "set_rng_state": lambda state, device: torch.set_rng_state(state),
+}
+"""What is asked of the device by other means than tensors."""
+
+
+@contextlib.contextmanager
+def pretending() -> Iterator[None]:
+    """As if this machine had a GPU, without Triton: see above."""
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(mock.patch.object(machine, "INSTALLED", False))
+        for name, answer in _CUDA.items():
+            stack.enter_context(mock.patch.object(torch.cuda, name, answer))
+        stack.enter_context(mock.patch.object(torch.autocast, "__enter__", _enter_on_the_cpu_too))
+        stack.enter_context(mock.patch.object(torch.autocast, "__exit__", _exit_on_the_cpu_too))
+        stack.enter_context(mock.patch.object(torch.backends.cudnn, "is_acceptable", return_value=False))
+        # what a checkpoint compares is read in C++, where all is on the CPU
+        seen = {"default": lambda t: (t.shape, t.dtype)}
+        stack.enter_context(mock.patch.dict(checkpoint._allowed_determinism_checks_to_fns, seen))
+        stack.enter_context(_Computing())
+        stack.enter_context(_Asking())
+        stack.callback(_PLACES.clear)
+        yield
+
+
+_enter, _exit = torch.autocast.__enter__, torch.autocast.__exit__
+
+
+def _enter_on_the_cpu_too(autocast: Any) -> Any:
+    if autocast.device == DEVICE.type:
+        autocast.there = torch.autocast("cpu", autocast.fast_dtype, enabled=autocast._enabled)
+        autocast.there.__enter__()
+    return _enter(autocast)
+
+
+def _exit_on_the_cpu_too(autocast: Any, *error: Any) -> Any:
+    if autocast.device == DEVICE.type:
+        autocast.there.__exit__(*error)
+    return _exit(autocast, *error)
+
+
+def _storage(t: Tensor) -> torch.UntypedStorage:
+    if t.layout == torch.strided:
+        return t.untyped_storage()
+    return (t._values() if t.layout == torch.sparse_coo else t.values()).untyped_storage()
+
+
+def _place_of(t: Tensor) -> torch.device | None:
+    return _PLACES.get(_storage(t)._cdata, (None, CPU))[1]
+
+
+def _placed(t: Tensor, device: torch.device | None) -> Tensor:
+    storage = _storage(t)
+    _PLACES[storage._cdata] = storage, device
+    return t
+
+
+def _leaves(tree: Any) -> list[Any]:
+    """What a function was given, or gives; `torch.utils._pytree` takes ten times as long."""
+    found = []
+    for each in tree.values() if isinstance(tree, dict) else tree:
+        if isinstance(each, list | tuple | dict):
+            found += _leaves(each)
+        else:
+            found.append(each)
+    return found
+
+
+def _tensors(*trees: Any) -> list[Tensor]:
+    return [leaf for leaf in _leaves(trees) if isinstance(leaf, Tensor)]
+
+
+@final
+class _Computing(TorchDispatchMode):
+    """What is computed from tensors on `DEVICE` is there too."""
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func.namespace == "fredholm":
+            with self, _Asking():
+                return OPDEFS[func._schema.name]._init_fn(*args, **kwargs)
+        with torch._C.DisableTorchFunction():
+            before = {_storage(t)._cdata for t in _tensors(args, kwargs)}
+            there = _meeting_place(func, args, kwargs)
+            out = func(*args, **kwargs)
+            for t in _tensors(out):
+                if _storage(t)._cdata not in before:
+                    _placed(t, there)
+            if func.overloadpacket == aten._pack_padded_sequence:
+                _placed(out[1], CPU)  # lengths stay there
+            return out
+
+
+_ANYWHERE = (aten.copy_, aten._pack_padded_sequence)
+"""Operations that take the second tensor from wherever it is."""
+_INDEXED = (aten.index, aten.index_put, aten.index_put_)
+"""Operations whose indices, the second argument, may lie on the CPU."""
+
+
+def _meeting_place(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.device | None:
+    """Where the result of an operation is; raises `RuntimeError` where its tensors do not meet."""
+    if func.overloadpacket in _ANYWHERE:
+        return _place_of(args[0])
+    given = _tensors(args[0], *args[2:]) if func.overloadpacket in _INDEXED else _tensors(args, kwargs)
+    places = [_place_of(t) for t in given]
+    if DEVICE not in places:
+        return CPU if CPU in places else None
+    if any(place == CPU and t.ndim for t, place in zip(given, places, strict=True)):  # a number may come from the CPU
+        raise RuntimeError(f"{func.name()}: tensors on {DEVICE} and on the CPU")
+    return DEVICE
+
+
+@final
+class _Moved(torch.autograd.Function):
+    """A copy elsewhere, whose gradient comes back."""
+
+    @staticmethod
+    def forward(ctx: Any, t: Tensor, device: torch.device) -> Tensor:
+        ctx.back = _place_of(t)
+        return _placed(t.clone(), device)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        return _placed(grad.clone(), ctx.back), None
+
+
+@final
+class _Asking(TorchFunctionMode):
+    """What is asked of tensors, and what is asked for by name of a device."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._running: list[Any] = []
+
+    def __torch_function__(
+        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        named = dict(kwargs or {})
+        if func == _DEVICE:
+            return _place_of(args[0]) or DEVICE
+        if func == _IS_CUDA:
+            return _place_of(args[0]) != CPU
+        if func == _IS_CPU:
+            return _place_of(args[0]) == CPU
+        if inspect.isfunction(func) and func not in self._running:
+            return self._within(func, args, named)
+        if func in (torch.device, _parse_to):
+            return func(*args, **named)
+        wanted = _wanted(func, args, named)
+        if wanted is not None:
+            args, named = _on_the_cpu((args, named))
+        out = func(*args, **named)
+        if wanted is None or not isinstance(out, Tensor) or _place_of(out) == wanted:
+            return out
+        return _Moved.apply(out, wanted) if _tensors(args, named) else _placed(out, wanted)
+
+    def _within(self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Runs the body of a function that PyTorch has in Python, in which all this goes on."""
+        names = func.__globals__
+        asks = {name: asked for name, asked in names.items() if name.startswith("has_torch_function")}
+        self._running.append(func)  # a method of the same name in C says that it is this one
+        try:
+            names.update(dict.fromkeys(asks, _nobody))
+            with self:
+                return func(*args, **kwargs)
+        finally:
+            names.update(asks)
+            self._running.pop()
+
+
+def _nobody(*_: Any) -> bool:
+    return False
+
+
+def _wanted(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.device | None:
+    """Where the caller wants the result; None: where it is computed."""
+    if func == Tensor.cpu:
+        return CPU
+    if func == Tensor.cuda:
+        return DEVICE
+    if func == Tensor.new_tensor and "device" not in kwargs:
+        return _place_of(args[0])
+    named = [leaf for leaf in _leaves((args, kwargs)) if _names_a_device(leaf)]
+    if func == Tensor.to and not named and (other := _tensors(args[1:], kwargs)):
+        return _place_of(other[0])
+    if not named:
+        return None if _tensors(args, kwargs) else CPU
+    return DEVICE if torch.device(named[0]).type == DEVICE.type else CPU
+
+
+def _names_a_device(leaf: Any) -> bool:
+    return isinstance(leaf, torch.device) or (isinstance(leaf, str) and leaf.split(":")[0] in ("cpu", "cuda"))
+
+
+def _on_the_cpu(tree: Any) -> Any:
+    return tree_map(lambda leaf: CPU if _names_a_device(leaf) else leaf, tree)
