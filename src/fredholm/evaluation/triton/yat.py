@@ -635,7 +635,8 @@ def _tile(kernel: Any, t: ScoreInputs) -> Tile:
     elif width <= 128:
         rule = Tile(64, 32 if own else 64, 4, 2)
     else:
-        rule = Tile(64, 32, 4, 2) if forward else Tile(64, 32, 8, 2)
+        rule = Tile(32 if own else 64, 32, 4, 2)
+    rule = rule._replace(registers=_registers(kernel, rule, t))
     return tuned_tile(kernel, Room(UNITS[1], _summed(kernel, t), dim + value_dim, t.query.dtype), rule)
 
 
@@ -645,19 +646,18 @@ def _summed(kernel: Any, t: ScoreInputs) -> int:
     return dim + value_dim if kernel is yat_key_kernel else dim if kernel is yat_query_kernel else value_dim
 
 
-def _registers(kernel: Any, tile: Tile, t: ScoreInputs) -> int | None:
-    """How many a thread may have for another program to fit; None: the compiler's choice, which cares for one alone."""
+def _registers(kernel: Any, tile: Tile, t: ScoreInputs) -> int:
+    """How many a thread may have for another program to fit; 0: the compiler's choice, which cares for one alone."""
     pairs = 1 if kernel is yat_forward_kernel else 2
     held = tile.units * (_summed(kernel, t) + pairs * tile.points) // (32 * tile.warps)
     if t.query.dtype == torch.float32 or held > 96 or (held > 64 and tile.warps > 4):
-        return None
+        return 0
     return 128 if held <= 64 else 168
 
 
 def _meet(kernel: Any, num_rows: int, t: ScoreInputs, arguments: dict[str, Any]) -> None:
     """Runs a kernel that meets queries and keys, all rows of all heads."""
     tile, heads = _tile(kernel, t), t.query.shape[0] * t.query.shape[1]
-    arguments = {**arguments, "maxnreg": _registers(kernel, tile, t)}
     launch(kernel, (tile.blocks(num_rows), heads, 1), tile, arguments)
 
 
