@@ -8,7 +8,7 @@ from fredholm.domains import Domain, Points, Sequence
 from fredholm.evaluation import AUTO, Integral, TritonYat
 from fredholm.evaluation.attention.score_tiled import ScoreInputs
 from fredholm.evaluation.triton import yat_tiled
-from fredholm.kernels import Rotary, Softermax, Softmax, YatAttention
+from fredholm.kernels import Normaliser, Rotary, Softermax, Softmax, YatAttention
 from tests.contracts.routes import changed, check_route, compare, randomise, results
 
 pytestmark = pytest.mark.usefixtures("poisoned_memory")
@@ -88,20 +88,32 @@ def test_tiles_in_which_every_query_sees_every_key(num_points, head_dim, is_caus
 @pytest.mark.parametrize("normaliser", NORMALISERS.values(), ids=NORMALISERS.keys())
 @pytest.mark.parametrize("num_masses", [0, 1, 2])
 def test_an_order_of_no_order(num_masses, normaliser):
-    """What queries see grows and falls from one to the next, and differs between entries of the batch."""
+    """Queries of one entry of the batch see a point more than those of a sequence; of the other now more, now fewer."""
     generator = torch.Generator().manual_seed(1)
     query, key, value = (torch.randn(2, 1, n, 3, generator=generator) for n in (45, 83, 83))
-    seen = torch.randint(0, 84, (2, 45), generator=generator)
+    seen = torch.stack([torch.arange(45) + 2, torch.randint(0, 84, (45,), generator=generator)])
     seen[1, :33] = 83  # a tile that sees all
-    mass = torch.rand(num_masses, 83, generator=generator) if num_masses else None
     given = {"value": value, "query": query, "key": key, "softening": torch.tensor(0.5)}
-    given |= {} if mass is None else {"mass": mass}
-    missing = dict.fromkeys({"key_bias", "numbers", "pairs", "mass"} - given.keys())
+    given |= {"mass": torch.rand(num_masses, 83, generator=generator)} if num_masses else {}
+    compare_sums(given, seen, normaliser or Softmax())
+
+
+@pytest.mark.parametrize("side", ["query", "key"])
+def test_a_point_of_zeros_without_a_softening(side):
+    generator = torch.Generator().manual_seed(1)
+    given = {name: torch.randn(1, 1, 5, 3, generator=generator) for name in ("value", "query", "key")}
+    given[side][:, :, 2] = 0
+    compare_sums(given, None, Softmax())
+
+
+def compare_sums(given: dict[str, torch.Tensor], seen: torch.Tensor | None, normaliser: Normaliser) -> None:
+    """Compares the operator with its plain form in float64, in its result and all gradients."""
+    missing = dict.fromkeys({"key_bias", "softening", "numbers", "pairs", "mass"} - given.keys())
     found = []
     for sums, dtype in ((yat_tiled.yat_sums_triton, torch.float32), (yat_tiled.yat_sums_triton.plain, torch.float64)):
         leaves = {name: t.to(dtype).requires_grad_() for name, t in given.items()}
         assert sums is not None
-        out = sums(ScoreInputs(**leaves, **missing, seen=seen), (normaliser or Softmax()).encoded())[0]
+        out = sums(ScoreInputs(**leaves, **missing, seen=seen), normaliser.encoded())[0]
         grads = torch.autograd.grad(out.square().sum(), list(leaves.values()))
         found.append({"integral": out.detach(), **dict(zip(leaves, grads, strict=True))})
     compare(*found, tolerance=1e-4)
