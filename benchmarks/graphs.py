@@ -5,6 +5,7 @@ gradient are compared at a small size, and so is every timed result. Where no la
 memory, the operator is timed by itself, and compared with its definition.
 """
 
+import copy
 import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -69,9 +70,7 @@ class Config(Settings):
     peer_bytes: int = 2 << 30
     """NNConv is left out where its matrices, one an edge, need more."""
     tolerance: float = 1e-5
-    """Relative difference, of output and every gradient, above which nothing is timed; and from the definition."""
-    timed_tolerance: float = 5e-5
-    """The same for timed results beside a layer, whose sums over 100,000 edges may round by more than 1e-5."""
+    """Relative difference, of output and every gradient, above which nothing is timed; of many nodes `rounding`."""
 
     def small(self) -> "Config":
         """See `Settings.small`."""
@@ -86,6 +85,13 @@ class Config(Settings):
         if self.channels < 4 or self.channels % 4:
             raise ValueError(f"channels must be a multiple of the 4 heads; got {self.channels}")
         return self
+
+    def rounding(self, terms: int) -> float:
+        """The tolerance of sums of as many terms in float32.
+
+        Added one after the other, terms of random signs round by up to ε √terms of their sum.
+        """
+        return max(self.tolerance, torch.finfo(torch.float32).eps * math.sqrt(terms))
 
     def peers(self, case: Case, n: int) -> tuple[str, ...]:
         """The layers that a case is measured against at one size."""
@@ -109,7 +115,7 @@ class Problem(Instance):
     def __init__(self, config: Config, case: Case, n: int) -> None:
         torch.manual_seed(config.options.seed)
         self.n, self.case, self.device = n, case, config.options.torch_device
-        self._tolerance = config.tolerance
+        self._tolerance = config.rounding(n)
         self.operator = _operator(case, config.channels).to(self.device)
         self.pos = torch.randn(n, POSITIONS, dtype=torch.float64).to(self.device)
         edges = _undirected(n, config.degree)
@@ -138,7 +144,7 @@ class Problem(Instance):
         if name == BUILDING or self._layers:
             return None
         if self.rows is None:
-            expected, found = self._directed(self._by_factors, direction)(), result
+            expected, found = self._by_factors(direction), result
         else:
             at_rows = directed(self._by_definition, direction, self._leaves(), self.cotangent[:, self.rows])
             expected, found = at_rows(), (result[0][:, self.rows], *result[1:])
@@ -162,20 +168,24 @@ class Problem(Instance):
         integral = Dense().integrate(Integral(self.operator.kernel, u, graph))
         return self.operator.around(integral, u)[:, rows]
 
-    def _by_factors(self) -> Tensor:
-        """Φ(x)ᵀ of the mean of Ψ(y) u(y), and B of that of u(y), with Φ and Ψ at every node."""
-        kernel = self.operator.kernel
+    def _by_factors(self, direction: Direction) -> Sequence[Tensor]:
+        """Φ(x)ᵀ of the mean of Ψ(y) u(y), and B of that of u(y), with Φ and Ψ at every node; all in float64."""
+        operator, u = copy.deepcopy(self.operator).double(), self.u.detach().double().requires_grad_()
+        kernel = operator.kernel
         assert isinstance(kernel, kernels.LowRankMLP)
-        query, key = kernel.both_sides(self.u, self.domain, None, None)
-        form, value = kernel.low_rank_form(), self.u.unflatten(-1, (kernel.num_heads, -1)).transpose(1, 2).double()
-        # in float64, because a plain sum over all nodes in float32 is further from it than what it is to check
-        phi = torch.einsum("bhna,hrac->bhnrc", query, form.query).double()
-        psi = torch.einsum("bhna,hrac->bhnrc", key, form.key).double()
-        mean = torch.einsum("bhnrc,bhnc->bhr", psi, value) / self.n
-        out = torch.einsum("bhnrc,bhr->bhnc", phi, mean)
-        assert form.constant is not None
-        out = out + torch.einsum("hoc,bhc->bho", form.constant.double(), value.mean(2))[:, :, None]
-        return self.operator.around(out.transpose(1, 2).flatten(2).float(), self.u)
+
+        def apply() -> Tensor:
+            query, key = kernel.both_sides(u, self.domain, None, None)
+            form, value = kernel.low_rank_form(), u.unflatten(-1, (kernel.num_heads, -1)).transpose(1, 2)
+            phi = torch.einsum("bhna,hrac->bhnrc", query, form.query)
+            psi = torch.einsum("bhna,hrac->bhnrc", key, form.key)
+            mean = torch.einsum("bhnrc,bhnc->bhr", psi, value) / self.n
+            out = torch.einsum("bhnrc,bhr->bhnc", phi, mean)
+            assert form.constant is not None
+            out = out + torch.einsum("hoc,bhc->bho", form.constant, value.mean(2))[:, :, None]
+            return operator.around(out.transpose(1, 2).flatten(2), u)
+
+        return directed(apply, direction, [u, *operator.parameters()], self.cotangent)()
 
     def _directed(self, apply: Callable[[], Tensor], direction: Direction) -> Step:
         return directed(apply, direction, self._leaves(), self.cotangent)
@@ -248,9 +258,10 @@ def at_size(config: Config, case: Case, n: int) -> Iterator[Row]:
     elif not peers:
         yield from rows_alone(build, n, {case: case}, options, tiny=tiny)
     else:
+        tolerance = config.rounding(n * config.degree)
         for sides in side_by_side(build, n, both_ways((case, *peers)), options, tiny=tiny):
             for peer in peers:
-                yield sides.against(case, peer, error=sides.require_agreement(case, peer, config.timed_tolerance))
+                yield sides.against(case, peer, error=sides.require_agreement(case, peer, tolerance))
             for peer in peers:
                 yield sides.own(peer)
 

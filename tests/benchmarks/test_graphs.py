@@ -120,6 +120,15 @@ def test_the_definition_has_the_whole_gradient_of_a_few_rows():
         problem.error(PERCEPTRON, "forward+backward", off)
 
 
+def test_sums_of_many_terms_are_held_against_float64_and_may_round_as_their_number_says():
+    problem = Problem(TINY, LOW_RANK, 30)
+    expected = problem._by_factors("forward+backward")
+    assert {t.dtype for t in expected} == {torch.float64}
+    assert len(expected) == len(problem.step(LOW_RANK, "forward+backward")())
+    assert TINY.rounding(1000) == TINY.tolerance == 1e-5
+    assert TINY.rounding(100_000) == pytest.approx(3.77e-5, rel=1e-3)
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("in_one_process")
 def test_every_case_has_its_rows():

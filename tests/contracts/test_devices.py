@@ -56,7 +56,7 @@ def test_every_route_stays_on_the_device(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ROWS)
 def test_every_route_stays_on_the_device_wherever_it_goes(name: str) -> None:
-    assert wrong_in(quick_cells(name)[::2]) == []
+    assert wrong_in(quick_cells(name)[::4]) == []
 
 
 def test_a_number_on_the_cpu_is_noticed() -> None:
