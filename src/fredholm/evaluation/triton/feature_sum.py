@@ -52,56 +52,70 @@ class TritonFeatureSum(FusedRoute[FeatureFactorised]):
         """See `Route.compute`."""
         return integrate_features(
             integral,
-            lambda inputs, activation: feature_sums_triton(inputs, activation).out,
-            lambda inputs, activation: feature_tables_triton(inputs, activation).out,
+            lambda *given: feature_sums_triton(*given).out,
+            lambda *given: feature_tables_triton(*given).out,
         )
 
 
-def _sums(inputs: SumInputs, activation: str) -> FeatureOutputs:
+def _sums(inputs: SumInputs, activation: str, dtype: torch.dtype) -> FeatureOutputs:
     with torch.cuda.device_of(inputs.bias):
-        return FeatureOutputs(_fused(inputs, activation).sums(_weighted(inputs.value, inputs)))
+        return FeatureOutputs(_weighed(inputs, activation, dtype).sums(inputs.content))
 
 
 def _sums_backward(
-    inputs: SumInputs, _: FeatureOutputs, grads: FeatureOutputs, wanted: frozenset[str], activation: str
+    inputs: SumInputs,
+    _: FeatureOutputs,
+    grads: FeatureOutputs,
+    wanted: frozenset[str],
+    activation: str,
+    dtype: torch.dtype,
 ) -> dict[str, Tensor]:
     with torch.cuda.device_of(grads.out):
-        own = _fused(inputs, activation)
-        found, read = own.gradients(_weighted(inputs.value, inputs), grads.out, wanted), own.tables(grads.out)
-        to_weights = (read.float() * inputs.value).sum((2, 3)).sum_to_size(inputs.weights.shape)
-        return {**found, "value": _weighted(read, inputs), "weights": to_weights}
+        own = _weighed(inputs, activation, dtype)
+        found = own.gradients(inputs.content, grads.out, wanted, read=True)
+        if "weights" in wanted:
+            each = (own.tables(grads.out).float() * inputs.content).sum((2, 3))
+            found["weights"] = each.sum_to_size(inputs.weights.shape)
+        return found
 
 
-def _tables(inputs: TableInputs, activation: str) -> FeatureOutputs:
+def _tables(inputs: TableInputs, activation: str, dtype: torch.dtype) -> FeatureOutputs:
     with torch.cuda.device_of(inputs.bias):
-        return FeatureOutputs(_fused(inputs, activation).tables(inputs.table))
+        return FeatureOutputs(_fused(inputs, activation, dtype).tables(inputs.table))
 
 
 def _tables_backward(
-    inputs: TableInputs, _: FeatureOutputs, grads: FeatureOutputs, wanted: frozenset[str], activation: str
+    inputs: TableInputs,
+    _: FeatureOutputs,
+    grads: FeatureOutputs,
+    wanted: frozenset[str],
+    activation: str,
+    dtype: torch.dtype,
 ) -> dict[str, Tensor]:
     with torch.cuda.device_of(grads.out):
-        own = _fused(inputs, activation)
-        return {**own.gradients(grads.out, inputs.table, wanted), "table": own.sums(grads.out)}
+        found = _fused(inputs, activation, dtype).gradients(grads.out, inputs.table, wanted, sums=True)
+        return {**found, "table": found["sums"]}
 
 
-def _fused(inputs: SumInputs | TableInputs, activation: str) -> "FusedFeatures":
+def _weighed(inputs: SumInputs, activation: str, dtype: torch.dtype) -> "FusedFeatures":
+    return _fused(inputs, activation, dtype, inputs.weights)
+
+
+def _fused(
+    inputs: SumInputs | TableInputs, activation: str, dtype: torch.dtype, weights: Tensor | None = None
+) -> "FusedFeatures":
     # the library can be imported without triton
     from fredholm.evaluation.triton.features import FusedFeatures
 
-    return FusedFeatures(FeatureInputs(*inputs[:5]), activation)
-
-
-def _weighted(value: Tensor, inputs: SumInputs) -> Tensor:
-    return (value * inputs.weights[:, :, None, None]).to(value.dtype)
+    return FusedFeatures(FeatureInputs(*inputs[:5]), activation, dtype, weights)
 
 
 feature_sums_triton = Operator(
     "feature_sums_triton", SumInputs, FeatureOutputs, _sums, sums_like, _sums_backward, plain=plain_sums
 )
-"""As `feature_sums`, all tensors in float32 or all in bfloat16."""
+"""As `feature_sums`, in float32 or bfloat16."""
 
 feature_tables_triton = Operator(
     "feature_tables_triton", TableInputs, FeatureOutputs, _tables, tables_like, _tables_backward, plain=plain_tables
 )
-"""As `feature_tables`, all tensors in float32 or all in bfloat16."""
+"""As `feature_tables`, in float32 or bfloat16."""

@@ -112,9 +112,9 @@ def test_operator_registration(monkeypatch, name):
     monkeypatch.setattr(feature_sum, name, lambda *call: (calls.append(call), original(*call))[1])
     problem = make(LOW_RANK, Points(torch.rand(2, 2, 2)))
     TritonFeatureSum().integrate(problem)
-    tensors, activation = calls[0]
+    tensors, *options = calls[0]
     leaves = [t if t is None else t.detach().requires_grad_() for t in tensors]
-    report = torch.library.opcheck(getattr(torch.ops.fredholm, name).default, (leaves, activation))
+    report = torch.library.opcheck(getattr(torch.ops.fredholm, name).default, (leaves, *options))
     assert set(report.values()) == {"SUCCESS"}
 
 
