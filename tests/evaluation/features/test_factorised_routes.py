@@ -380,7 +380,7 @@ def _leaves(operator, shared) -> Any:
     features = [(1 if shared else 2, n, 3), (2, n, h, d), (h, w, 3), (h, w, d), (h, w)]
     more = {
         feature_sums: [(1, n)],
-        feature_tables: [(2, h, w + 1, 5)],
+        feature_tables: [(h, 2, w + 1, 5)],
         feature_maps: [(2, n, h, d), (h, w + 1, 5, d)],
     }[operator]
     return [torch.randn(*s, dtype=torch.float64, requires_grad=True) for s in features + more]

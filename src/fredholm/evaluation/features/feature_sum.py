@@ -51,11 +51,12 @@ class FeatureSum(Route[FeatureFactorised]):
     def compute(self, integral: Integral[FeatureFactorised]) -> Tensor:
         """See `Route.compute`."""
         elements = self.chunk_elements or chunk_elements(integral.u)
-        return integrate_features(
-            integral,
-            lambda *given: feature_sums(*given, elements).out,
-            lambda *given: feature_tables(*given, elements).out,
-        )
+
+        def read(queries: FeatureInputs, sums: Tensor, activation: str, dtype: torch.dtype) -> Tensor:
+            inputs = TableInputs(*queries, mixed(integral.kernel, sums))
+            return feature_tables(inputs, activation, dtype, elements).out
+
+        return integrate_features(integral, lambda *given: feature_sums(*given, elements).out, read)
 
 
 class SumInputs(NamedTuple):
@@ -77,15 +78,21 @@ class TableInputs(NamedTuple):
     position_weight: Tensor
     content_weight: Tensor
     bias: Tensor
-    table: Tensor  # T: (B, H, w + 1, n)
+    table: Tensor  # T: (H, B, w + 1, n)
 
 
 def integrate_features(
     integral: Integral[FeatureFactorised],
     sums_of: Callable[[SumInputs, str, torch.dtype], Tensor],
-    tables_of: Callable[[TableInputs, str, torch.dtype], Tensor],
+    read: Callable[[FeatureInputs, Tensor, str, torch.dtype], Tensor],
 ) -> Tensor:
-    """The integral by S at the keys and h_i T at the queries, both from their tensors, the activation and a dtype."""
+    """The integral.
+
+    Args:
+        integral: of a kernel that is not causal.
+        sums_of: S at the keys, `(H, B, w + 1, d)`, from its tensors, the activation and the dtype of features.
+        read: h_i T at the queries, `(B, Nq, H, d)`, from the tensors of their features, S, activation and dtype.
+    """
     kernel, u, domain = integral.kernel, integral.u, integral.domain
     own, dtype = kernel.features, integral.working_dtype
     lifted = own.lift(domain)
@@ -93,11 +100,15 @@ def integrate_features(
     by_head = u.view(*u.shape[:2], kernel.num_heads, -1)
     keys = SumInputs(at, by_head, *weights, weights=torch.atleast_2d(kernel.measure(domain)))
     sums = domain.total(sums_of(keys, own.key.activation, dtype))
-    with without_autocast(u):
-        table = kernel.mix(sums)
     lifted = lifted if integral.own_positions else own.lift(integral.query_domain)
-    queries = TableInputs(*feature_inputs(own, own.query, integral.query, lifted), table)
-    return tables_of(queries, own.query.activation, dtype).flatten(2)
+    queries = feature_inputs(own, own.query, integral.query, lifted)
+    return read(queries, sums, own.query.activation, dtype).flatten(2)
+
+
+def mixed(kernel: FeatureFactorised, sums: Tensor) -> Tensor:
+    """T, `(H, B, w + 1, d)`, from S."""
+    with without_autocast(sums):
+        return kernel.mix(sums.transpose(0, 1)).transpose(0, 1)
 
 
 @final
@@ -119,7 +130,7 @@ class Sums:
         self.chunks = self.features.chunks(elements)
 
     def forward(self) -> Tensor:
-        """S, `(B, H, w + 1, d)`, in at least float32."""
+        """S, `(H, B, w + 1, d)`, in at least float32."""
         own, width = self.features, self.features.width
         sums = self.value.new_zeros(own.heads, own.batch, width + 1, self.value.shape[-1], dtype=self.dtype)
         for at in self.chunks:
@@ -129,14 +140,14 @@ class Sums:
             total = sums[:, at.batch]
             total[:, :, :width] += (stacked(h).mT @ stacked(value.to(h.dtype))).view(*h.shape[:2], width, -1)
             total[:, :, width] += value.sum(2)
-        return sums.transpose(0, 1).contiguous()
+        return sums
 
     def backward(self, grad: Tensor, wanted: frozenset[str]) -> dict[str, Tensor]:
         """Gradients of all inputs from that of S; those of points only where `wanted`."""
         own, width = self.features, self.features.width
         own.begin_gradients(wanted)
         to_value, to_weights = self.value.new_zeros(self.value.shape), self.weights.new_zeros(self.weights.shape)
-        grad = grad.transpose(0, 1).to(self.value.dtype)  # (H, B, w + 1, d)
+        grad = grad.to(self.value.dtype)
         for at in self.chunks:
             p = own.pre_activation(at)
             h = own.activated(p)
@@ -178,7 +189,7 @@ class Tables:
         self.table = inputs.table
         self.features = Features(FeatureInputs(*inputs[:5]).to(dtype), activation)
         self.chunks = self.features.chunks(elements)
-        self.rounded = self.table.transpose(0, 1).to(dtype)  # (H, B, w + 1, n)
+        self.rounded = self.table.to(dtype)
 
     def forward(self) -> Tensor:
         """h_i T, `(B, N, H, n)`, in the dtype of the features."""
@@ -196,7 +207,7 @@ class Tables:
         """Gradients of all inputs from that of the result; those of points only where `wanted`."""
         own, width = self.features, self.features.width
         own.begin_gradients(wanted)
-        to_table = self.table.new_zeros(self.rounded.shape)
+        to_table = self.table.new_zeros(self.table.shape)
         for at in self.chunks:
             p = own.pre_activation(at)
             h = own.activated(p)
@@ -205,7 +216,7 @@ class Tables:
             total[:, :, :width] += (stacked(h).mT @ stacked(received)).view(*h.shape[:2], width, -1)
             total[:, :, width] += received.sum(2, dtype=total.dtype)
             own.collect(at, p, (stacked(received) @ table[:, :width].mT).view(h.shape))
-        return {**own.results(), "table": to_table.transpose(0, 1)}
+        return {**own.results(), "table": to_table}
 
 
 def plain_sums(inputs: SumInputs, activation: str, dtype: torch.dtype, *_: int) -> FeatureOutputs:
@@ -213,19 +224,19 @@ def plain_sums(inputs: SumInputs, activation: str, dtype: torch.dtype, *_: int) 
     own = FeatureInputs(*inputs[:5]).to(dtype)
     h = plain_features(own, activation).to(wide_dtype(own.content))
     value = own.content.to(h.dtype) * inputs.weights[..., None, None].to(h.dtype)
-    return FeatureOutputs(torch.einsum("bnhw,bnhd->bhwd", h, value))
+    return FeatureOutputs(torch.einsum("bnhw,bnhd->hbwd", h, value))
 
 
 def plain_tables(inputs: TableInputs, activation: str, dtype: torch.dtype, *_: int) -> FeatureOutputs:
     """h_i T in differentiable operations, with the features of all points at one time."""
     h = plain_features(FeatureInputs(*inputs[:5]).to(dtype), activation)
-    return FeatureOutputs(torch.einsum("bnhw,bhwd->bnhd", h, inputs.table.to(dtype)))
+    return FeatureOutputs(torch.einsum("bnhw,hbwd->bnhd", h, inputs.table.to(dtype)))
 
 
 def sums_like(inputs: SumInputs, activation: str, dtype: torch.dtype, *_: int) -> FeatureOutputs:
     """S with nothing in it."""
     batch, _, heads, dim = inputs.content.shape
-    shape, kept = (batch, heads, inputs.bias.shape[1] + 1, dim), torch.promote_types(dtype, torch.float32)
+    shape, kept = (heads, batch, inputs.bias.shape[1] + 1, dim), torch.promote_types(dtype, torch.float32)
     return FeatureOutputs(inputs.content.new_empty(shape, dtype=kept))
 
 

@@ -61,15 +61,15 @@ def _values(
 @triton.jit
 def unit_sums_kernel(
     lifted, content, position_weight, content_weight, bias, value, weights, table, sums, grad_position, grad_content,
-    grad_bias, num, heads, kernels, geometry, measures, run, table_batch, table_head,
+    grad_bias, num, heads, kernels, geometry, measures, run,
     SUMS: tl.constexpr, GRADIENT: tl.constexpr, WEIGHED: tl.constexpr, ACTIVATION: tl.constexpr,
     PRECISION: tl.constexpr, DTYPE: tl.constexpr, WIDTH: tl.constexpr, LIFTED: tl.constexpr, CONTENT: tl.constexpr,
     VALUE: tl.constexpr, F: tl.constexpr, C: tl.constexpr, V: tl.constexpr, UNITS: tl.constexpr, N: tl.constexpr,
 ):  # fmt: skip
     """Over a run of points, v multiplied by ω with WEIGHED.
 
-    With SUMS: Σ_j h_j ⊗ v_j, `(B·runs, H, w + 1, n)`. With GRADIENT: the gradients of P, R and c from those of φ(p),
-    v T, `(B·runs, H, w, ...)` each.
+    With SUMS: Σ_j h_j ⊗ v_j, `(H, B·runs, w + 1, n)`. With GRADIENT: the gradients of P, R and c from those of φ(p),
+    v T, `(H, B·runs, w, ...)` each.
     """
     runs = tl.cdiv(num, run)
     part = tl.program_id(0).to(tl.int64)
@@ -91,7 +91,8 @@ def unit_sums_kernel(
         on_position = tl.zeros([UNITS, F], tl.float32)
         on_content = tl.zeros([UNITS, C], tl.float32)
         on_bias = tl.zeros([UNITS], tl.float32)
-        read = unit_rows(table + b * table_batch + head * table_head, units, WIDTH, VALUE, V).to(DTYPE)
+        entry = head * (tl.num_programs(0) // runs) + b
+        read = unit_rows(table + entry * (WIDTH + 1) * VALUE, units, WIDTH, VALUE, V).to(DTYPE)
     for first in range(begin, tl.minimum(begin + run, num), N):
         points = first + tl.arange(0, N).to(tl.int64)
         exist = points < num
@@ -114,7 +115,7 @@ def unit_sums_kernel(
         if SUMS:
             total = tl.dot(h.to(DTYPE), values, total, input_precision=PRECISION)
             constant += tl.sum(values.to(tl.float32), 0)
-    out = part * heads + head
+    out = head * tl.num_programs(0) + part
     if GRADIENT:
         tl.store(grad_bias + out * WIDTH + units, on_bias, mask=units < WIDTH)
         if LIFTED > 0:
@@ -132,7 +133,7 @@ def unit_sums_kernel(
 @triton.jit
 def point_sums_kernel(
     lifted, content, position_weight, content_weight, bias, value, weights, table, read, grad_lifted, grad_content,
-    num, heads, kernels, geometry, measures, table_batch, table_head,
+    num, heads, kernels, geometry, measures,
     READ: tl.constexpr, GRADIENT: tl.constexpr, POSITIONS: tl.constexpr, WEIGHED: tl.constexpr,
     ACTIVATION: tl.constexpr, PRECISION: tl.constexpr, DTYPE: tl.constexpr, WIDTH: tl.constexpr, LIFTED: tl.constexpr,
     CONTENT: tl.constexpr, VALUE: tl.constexpr, F: tl.constexpr, C: tl.constexpr, V: tl.constexpr,
@@ -154,7 +155,7 @@ def point_sums_kernel(
     rows = (b * num + points) * heads + head
     at = point_rows(lifted + b * geometry * num * LIFTED, points, exist, LIFTED, LIFTED, F).to(DTYPE)
     of = point_rows(content, rows, exist, CONTENT, CONTENT, C).to(DTYPE)
-    table += b * table_batch + head * table_head
+    table += (head * (tl.num_programs(0) // tiles) + b) * (WIDTH + 1) * VALUE
     weights += b * measures * num
     columns, channels, waves = tl.arange(0, V), tl.arange(0, C), tl.arange(0, F)
     if READ:
@@ -245,11 +246,11 @@ class FusedFeatures:
         }
 
     def sums(self, value: Tensor) -> Tensor:
-        """S, `(B, H, w + 1, n)` in float32, from v, `(B, N, H, n)`."""
+        """S, `(H, B, w + 1, n)` in float32, from v, `(B, N, H, n)`."""
         return self._over_points(value, None, sums=True)["sums"]
 
     def tables(self, table: Tensor) -> Tensor:
-        """h_i T, `(B, N, H, n)`, from T, `(B, H, w + 1, n)`."""
+        """h_i T, `(B, N, H, n)`, from T, `(H, B, w + 1, n)`."""
         shape = self.batch, self.num_points, self.heads, table.shape[-1]
         out = self.t.content.new_empty(shape, dtype=self.dtype)
         self._over_units(table, {"read": out}, read=True, gradient=False)
@@ -262,7 +263,7 @@ class FusedFeatures:
 
         Args:
             value: v, `(B, N, H, n)`.
-            table: T, `(B, H, w + 1, n)`.
+            table: T, `(H, B, w + 1, n)`.
             wanted: names of inputs.
             sums: whether to find "sums" as well, as of `sums(value)`.
             read: whether v is u, which then also receives ω_i h_i T.
@@ -282,7 +283,7 @@ class FusedFeatures:
         return grads
 
     def _over_points(self, value: Tensor, table: Tensor | None, *, sums: bool) -> dict[str, Tensor]:
-        """Sums over all points: S, `(B, H, w + 1, n)`, and with a table the gradients of weights, `(G, w, ...)`."""
+        """Sums over all points: S, `(H, B, w + 1, n)`, and with a table the gradients of weights, `(G, w, ...)`."""
         n, v = value.shape[-1], padded(value.shape[-1])
         both = self.inputs["F"] + self.inputs["C"]
         summed = both + (0 if table is None else v * (1 + sums))  # what a program of S holds are its weights
@@ -292,23 +293,22 @@ class FusedFeatures:
         runs = min(tiles, -(-PROGRAMS // max(1, self.batch * self.heads * blocks)))
         run = tile.points * -(-tiles // max(1, runs))
         runs = -(-self.num_points // max(1, run))
-        shape, places = (self.batch, runs, self.heads), dict.fromkeys(_SUMMED, self.unused)
+        shape, places = (self.heads, self.batch, runs), dict.fromkeys(_SUMMED, self.unused)
         if sums:
             places["sums"] = self._empty(*shape, self.width + 1, n)
         if table is not None:
             places["grad_position"] = self._empty(*shape, self.width, self.lifted)
             places["grad_content"] = self._empty(*shape, self.width, self.content)
             places["grad_bias"] = self._empty(*shape, self.width)
-        own = {"value": value.contiguous(), "run": run, "SUMS": sums, "GRADIENT": table is not None}
+        own = {"value": value.contiguous(), "table": self._table(table), "run": run, "SUMS": sums}
+        own["GRADIENT"] = table is not None
         if self.batch * runs * self.heads:
-            arguments = {**self.inputs, **places, **own, **self._table(table), "VALUE": n, "V": v}
+            arguments = {**self.inputs, **places, **own, "VALUE": n, "V": v}
             launch(unit_sums_kernel, (self.batch * runs, blocks, self.heads), tile, arguments)
-        found = {"sums": places["sums"][:, 0] if runs == 1 else places["sums"].sum(1)} if sums else {}
+        found = {"sums": places["sums"][:, :, 0] if runs == 1 else places["sums"].sum(2)} if sums else {}
         if table is not None:
-            shared = (0, 1, 2) if self.kernels == 1 else (0, 1)
-            for name, place in _WEIGHTS.items():
-                grad = places[place].sum(shared)
-                found[name] = grad[None] if self.kernels == 1 else grad
+            shared = (0, 1, 2) if self.kernels == 1 else (1, 2)
+            found |= {name: places[place].sum(shared) for name, place in _WEIGHTS.items()}
         return found
 
     def _over_units(self, table: Tensor, places: dict[str, Tensor], *, read: bool, gradient: bool) -> None:
@@ -317,19 +317,14 @@ class FusedFeatures:
         both = self.inputs["F"] + self.inputs["C"]
         tile = choose_tile(point_sums_kernel, Room(self.width, both + v, both + v, self.dtype))
         own = {**dict.fromkeys(("value", "read", "grad_lifted", "grad_content"), self.unused), **places}
-        own |= {"READ": read, "GRADIENT": gradient, "POSITIONS": own["grad_lifted"].numel() > 0, "VALUE": n, "V": v}
+        own |= {"READ": read, "GRADIENT": gradient, "POSITIONS": own["grad_lifted"].numel() > 0}
+        own |= {"table": self._table(table), "VALUE": n, "V": v}
         programs = self.batch * -(-self.num_points // tile.points)
         if programs * self.heads:
-            arguments = {**self.inputs, **own, **self._table(table)}
-            launch(point_sums_kernel, (programs, 1, self.heads), tile, arguments)
+            launch(point_sums_kernel, (programs, 1, self.heads), tile, {**self.inputs, **own})
 
-    def _table(self, table: Tensor | None) -> dict[str, Any]:
-        """T as kernels take it: matrices in a row, wherever those of an entry and head begin."""
-        if table is None:
-            return {"table": self.unused, "table_batch": 0, "table_head": 0}
-        if table.stride()[2:] != (table.shape[-1], 1):
-            table = table.contiguous()
-        return {"table": table, "table_batch": table.stride(0), "table_head": table.stride(1)}
+    def _table(self, table: Tensor | None) -> Tensor:
+        return self.unused if table is None else table.contiguous()
 
     def _empty(self, *shape: int) -> Tensor:
         return self.unused.new_empty(shape, dtype=torch.float32)

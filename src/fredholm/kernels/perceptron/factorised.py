@@ -299,6 +299,24 @@ class LowRank(FeatureFactorised):
     def low_rank_form(self) -> LowRankForm:
         """Φ, Ψ and B."""
 
+    @final
+    def mix(self, sums: Tensor) -> Tensor:
+        """T = Φ (Ψ : S), and B S_w where the features are 1; see `FeatureFactorised.mix`."""
+        return low_rank_table(sums.transpose(0, 1), self.low_rank_form()).transpose(0, 1)
+
+
+def low_rank_table(sums: Tensor, form: LowRankForm) -> Tensor:
+    """T of a low-rank kernel, `(H, B, w + 1, d)`, from S of that shape and in its dtype."""
+    phi, psi = (weight.to(sums.dtype).flatten(2) for weight in (form.query, form.key))
+    # as one product for all entries of the batch, and so that neither weight is copied
+    flat = sums.flatten(2)  # (H, B, (w + 1)·d)
+    table = flat @ psi.mT @ phi
+    if form.constant is not None:
+        heads, d = sums.shape[0], sums.shape[-1]
+        constant = form.constant.mT.to(sums.dtype).expand(heads, -1, -1)
+        table = torch.cat([table[..., :-d], torch.baddbmm(table[..., -d:], flat[..., -d:], constant)], dim=-1)
+    return table.view(sums.shape)
+
 
 class SeparableForm(NamedTuple):
     """M_ab = m_ab V: κ_ij = (h_iᵀ m h'_j) V."""
