@@ -14,7 +14,7 @@ from fredholm.evaluation.triton.machine import precision
 from fredholm.evaluation.triton.tuning import Room, Tile, launch, split, tuned_tile
 
 COLUMNS = 32
-_RULE = Tile(32, 64, 4, 2)
+_RULE = Tile(32, 32, 4, 3)
 
 
 @triton.jit
