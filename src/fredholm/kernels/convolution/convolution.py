@@ -173,6 +173,7 @@ class Convolution(Stationary):
                 x + sign * h * a / f for x, h, a, f in zip(block.origin, block.spacing, ahead, finer, strict=True)
             ),
             periodic=block.periodic and all(m * r == n for m, r, n in zip(shape, coarser, block.shape, strict=True)),
+            device=domain.device,
         )
 
     def _block(self, domain: Domain) -> GridBlock:
