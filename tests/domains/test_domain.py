@@ -225,6 +225,25 @@ def test_masks_that_do_not_fit_are_refused(data: st.DataObject, n: int) -> None:
             build(kind, n).restrict(mask)
 
 
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_only_a_remembering_domain_keeps_an_answer(kind: str) -> None:
+    domain, asked = build(kind, 3), []
+
+    def ask(of: Domain) -> int:
+        return of.once("how often", lambda: len(asked.append(None) or asked))
+
+    assert [ask(domain), ask(domain)] == [1, 2]
+    for _ in range(2):  # each time one of its own
+        keeping = domain.remembering()
+        assert keeping.is_remembering
+        assert ask(keeping) == ask(keeping) == len(asked)
+        assert keeping.has_points_of(domain)
+    fewer = keeping.restrict(torch.tensor([True, True, False]))
+    assert not fewer.is_remembering
+    assert ask(fewer) == 5
+
+
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "union"])
 class TestBadInput:
     """Points, grids and sequences refuse the same mistakes in the same words."""

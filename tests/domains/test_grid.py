@@ -125,3 +125,10 @@ def test_other_positions_are_points() -> None:
     assert isinstance(domain_of(Grid(4, spacing=(0.2,)).pos, periodic=True), Points)
     assert domain_of(pos[:0]).num_points == 0
     assert domain_of(pos, torch.arange(24) < 5).mask is not None
+
+
+def test_positions_are_made_on_the_device_asked_for() -> None:
+    for domain in (Grid(2, 3, device="meta"), Sequence(5, device="meta"), Sequence(5, spacing=0.1, device="meta")):
+        assert (domain.device.type, domain.weights.device.type) == ("meta", "meta")
+        assert domain.is_generated
+    assert Grid(2, mask=torch.ones(2, dtype=torch.bool, device="meta")).device.type == "meta"

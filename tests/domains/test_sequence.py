@@ -28,6 +28,8 @@ def test_a_first_place_where_there_is_none() -> None:
         Sequence(3, spacing=0.1, first=2)
     with refused(ValueError, "leave spacing, start and first out"):
         Sequence(times=torch.rand(3).cumsum(0), first=1)
+    with refused(ValueError, "the times are on cpu", "leave device out"):
+        Sequence(times=torch.rand(3).cumsum(0), device="cpu")
 
 
 def test_length_zero() -> None:

@@ -225,10 +225,14 @@ def test_vmap_over_nothing_is_refused() -> None:
 
 
 def test_a_fused_operator_with_a_plain_form_needs_no_gpu_for_tangents() -> None:
-    shapes = [(1, 4, 3), (2, 4, 2, 2), (2, 3, 3), (2, 3, 2), (2, 3), (2, 4, 2, 2), (1, 4)]
+    shapes = [(1, 4, 3), (2, 4, 2, 2), (2, 3, 3), (2, 3, 2), (2, 3), (1, 4)]
     inputs = SumInputs(*(torch.randn(shape, generator=torch.Generator().manual_seed(1)) for shape in shapes))
-    found = jvp(lambda v: feature_sums_triton(inputs._replace(value=v), "gelu").out, (inputs.value,), (inputs.value,))
-    torch.testing.assert_close(found[1], found[0])  # it is linear in v
+
+    def sums(weights: Tensor) -> Tensor:
+        return feature_sums_triton(inputs._replace(weights=weights), "gelu", torch.float32).out
+
+    found = jvp(sums, (inputs.weights,), (inputs.weights,))
+    torch.testing.assert_close(found[1], found[0])  # it is linear in ω
 
 
 @pytest.mark.parametrize("name", ["diagonal", "matrix"])

@@ -49,7 +49,7 @@ def integral_of(
     if isinstance(operator, IntegralOperator):
         with torch.no_grad():
             return operator.prepare(u, domain)
-    return Integral(operator, u, Sequence(u.shape[1]).to(u.device) if domain is None else domain)
+    return Integral(operator, u, Sequence(u.shape[1], device=u.device) if domain is None else domain)
 
 
 def num_heads(kernel: Kernel) -> int:

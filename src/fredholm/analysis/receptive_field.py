@@ -100,7 +100,7 @@ def receptive_field(
     Raises:
         ValueError: there is no such point, or the output does not depend on the signal.
     """
-    domain = Sequence(u.shape[1]).to(u.device) if domain is None else domain
+    domain = Sequence(u.shape[1], device=u.device) if domain is None else domain
     with torch.enable_grad():
         given = u.detach().requires_grad_()
         out = layer(given, domain)

@@ -85,7 +85,7 @@ class MambaBlock(nn.Module):
                 "MambaBlock: its short convolution reads the points before, and other processes hold some of "
                 f"{domain!r}; give the whole sequence"
             )
-        domain = (Sequence(u.shape[1]).to(u.device) if domain is None else domain).restrict(key_padding_mask)
+        domain = (Sequence(u.shape[1], device=u.device) if domain is None else domain).restrict(key_padding_mask)
         v, z = self._enter(u, domain)
         v, _ = self.convolution(v, self.convolution.initial_buffer(len(u)), domain.mask)
         return self._leave(self.operator(nn.functional.silu(v), domain), z)
@@ -126,7 +126,7 @@ class MambaBlock(nn.Module):
             `(B, N, embed_dim)`, and the state at the end.
         """
         self._check(u, 3)
-        domain = Sequence(u.shape[1]).to(u.device) if domain is None else domain
+        domain = Sequence(u.shape[1], device=u.device) if domain is None else domain
         state = self.initial_state(len(u)) if state is None else state
         self._check_state(state, len(u))
         if reset is not None and (reset.shape != u.shape[:2] or reset.dtype != torch.bool):

@@ -10,10 +10,15 @@ from torch.fx.experimental.proxy_tensor import get_proxy_mode, has_proxy_slot
 def values_can_be_read(*tensors: Tensor | None) -> bool:
     """Whether a decision in Python may depend on what these tensors hold.
 
-    Not while a graph is traced, for tensors that are shapes only (meta and fake ones), nor under `torch.func.vmap`.
-    Checks of values are left out there, and routes take what holds for any values.
+    Not while a graph is traced or captured, for tensors that are shapes only (meta and fake ones), nor under
+    `torch.func.vmap`. Checks of values are left out there, and routes take what holds for any values.
     """
     return not torch.compiler.is_compiling() and all(tensor is None or _holds_values(tensor) for tensor in tensors)
+
+
+def values_are_at_hand(*tensors: Tensor | None) -> bool:
+    """`values_can_be_read`, without waiting for a device: for what is only faster if it is known."""
+    return all(tensor is None or tensor.device.type == "cpu" for tensor in tensors) and values_can_be_read(*tensors)
 
 
 def is_open(size: int) -> bool:
@@ -28,4 +33,6 @@ def _holds_values(tensor: Tensor) -> bool:
         tensor = get_unwrapped(tensor)
     traced_by = get_proxy_mode()
     is_traced = traced_by is not None and has_proxy_slot(tensor, traced_by.tracer)
-    return not (tensor.is_meta or is_fake(tensor) or is_traced)
+    if tensor.is_meta or is_fake(tensor) or is_traced:
+        return False
+    return not (tensor.is_cuda and torch.cuda.is_current_stream_capturing())

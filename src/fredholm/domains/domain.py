@@ -1,14 +1,17 @@
 """The abstract domain: points that exist, and what they weigh."""
 
 import abc
-from collections.abc import Callable
-from typing import NamedTuple, Self
+from collections.abc import Callable, Hashable
+from typing import Any, NamedTuple, Self, TypeVar
 
 import torch
 from torch import Tensor
 
 from fredholm.domains.checks import values_can_be_read
 from fredholm.domains.pair_list import PairList
+
+
+Answer = TypeVar("Answer")
 
 
 class GridBlock(NamedTuple):
@@ -78,11 +81,13 @@ class Domain(abc.ABC):
     """What `list_pairs` was given: the pairs of which a query meets no others."""
     features: Tensor | None = None
     """What a kernel is told of each point beside its place, `(B, N, c)`, as an edge tells of the node it comes from."""
+    _known: dict[Hashable, Any] | None = None
+    """What `once` keeps; None: nothing."""
 
     @abc.abstractmethod
     def __init__(self) -> None: ...
 
-    def _set(self, pos: Tensor, weights: Tensor | None, mask: Tensor | None) -> None:
+    def _set(self, pos: Tensor, weights: Tensor | None, mask: Tensor | None, *, is_finite: bool = False) -> None:
         name = type(self).__name__
         check_tensor(name, "pos", pos)
         if pos.ndim not in (2, 3) or not pos.dtype.is_floating_point:
@@ -96,8 +101,8 @@ class Domain(abc.ABC):
         _check_one_batch(name, mask, weights)
         self.mask = mask
         self.pos = self._without_absent(pos, mask)
-        is_checked = not self.is_generated and values_can_be_read(self.pos)
-        if is_checked and not bool(torch.isfinite(self.pos).all()):
+        is_known = is_finite or self.is_generated
+        if not is_known and values_can_be_read(self.pos) and not bool(torch.isfinite(self.pos).all()):
             raise ValueError(f"{name}: pos holds NaN or infinite values at points that exist; remove or mask them")
         self.uniform_parts = ((pos.shape[-2], 1.0),) if weights is None else None
         self.weights = self._weights_over(mask) if weights is None else _checked_weights(name, weights, mask)
@@ -299,6 +304,30 @@ class Domain(abc.ABC):
         """The domain that a function makes of this one; of a part, the part of what it makes of the whole."""
         return where(self)
 
+    def remembering(self) -> Self:
+        """The same domain for one pass of a model, whose layers ask the same of it: it keeps what `once` computes.
+
+        Not within a graph that is compiled, where the compiler sees to that.
+        """
+        if torch.compiler.is_compiling():
+            return self
+        other = self._with(pos=self.pos, weights=self.weights, mask=self.mask)
+        other._known = {}
+        return other
+
+    @property
+    def is_remembering(self) -> bool:
+        """Whether `once` keeps what it computes."""
+        return self._known is not None
+
+    def once(self, question: Hashable, answer: Callable[[], Answer]) -> Answer:
+        """What follows from the positions and weights of a `remembering` domain, computed once; else each time."""
+        if self._known is None:
+            return answer()
+        if question not in self._known:
+            self._known[question] = answer()
+        return self._known[question]
+
     @property
     def device(self) -> torch.device:
         """Device of the positions."""
@@ -332,7 +361,7 @@ class Domain(abc.ABC):
     def _with(self, *, pos: Tensor, weights: Tensor, mask: Tensor | None) -> Self:
         other = object.__new__(type(self))
         vars(other).update(vars(self))
-        other.pos, other.weights, other.mask = pos, weights, mask
+        other.pos, other.weights, other.mask, other._known = pos, weights, mask, None
         return other
 
     def _without_absent(self, pos: Tensor, mask: Tensor | None) -> Tensor:

@@ -48,7 +48,14 @@ def farthest_points(
     bad = ~pos.isfinite().all(-1)
     if values_can_be_read(pos, mask) and bool((bad if mask is None else bad & mask).any()):
         raise ValueError("farthest_points: pos holds NaN or infinite values at points that exist; remove or mask them")
-    shape = _batch(pos, mask, first)
+    return chosen_far_apart(pos, num_points, mask, first, _batch(pos, mask, first), periodic=periodic)
+
+
+@torch.no_grad()
+def chosen_far_apart(
+    pos: Tensor, num_points: int, mask: Tensor | None, first: Tensor | None, shape: tuple[int, ...], *, periodic: bool
+) -> Tensor:
+    """`farthest_points` of what needs no check, which would wait for a device; `shape` is the batch's, or empty."""
     batch = shape[0] if shape else 1
     # axis by axis, because sums over a short last axis are slow
     axes = pos.expand(*shape, -1, -1).reshape(batch, *pos.shape[-2:]).movedim(-1, 0).contiguous()

@@ -27,6 +27,7 @@ class Grid(Domain):
         origin: position of the first cell; default half a spacing along each axis.
         weights: mass of each cell, `(N,)` or `(B, N)`, >= 0; default uniform with total mass 1.
         mask: `(N,)` or `(B, N)` bool, True = this cell exists.
+        device: where positions are made; None: where weights or mask are, else where torch makes tensors.
 
     Raises:
         ValueError: on a shape, spacing or origin that is no grid, and for a periodic grid whose cells do not tile the
@@ -43,6 +44,7 @@ class Grid(Domain):
         origin: Ordered[float] | None = None,
         weights: Tensor | None = None,
         mask: Tensor | None = None,
+        device: torch.device | str | None = None,
     ) -> None:
         if not shape or not all(is_count(n) for n in shape):
             raise ValueError(f"Grid: needs at least one axis and every axis at least one cell; got {shape}")
@@ -53,7 +55,7 @@ class Grid(Domain):
         self.is_periodic = periodic
         self.is_generated = True
         self.grid_blocks = (GridBlock(0, shape, self.spacing, self.origin, periodic),)
-        device = device_of(weights, mask)
+        device = device_of(weights, mask) if device is None else device
         cells = [torch.arange(n, dtype=torch.float64, device=device) for n in shape]
         if spacing is None and origin is None:
             axes = [(i + 0.5) / n for i, n in zip(cells, shape, strict=True)]
@@ -101,7 +103,7 @@ def domain_of(pos: Tensor, mask: Tensor | None = None, *, periodic: bool = False
             shape, spacing, origin = found
             tiles = all(abs(n * h - 1) < 1e-9 for n, h in zip(shape, spacing, strict=True))
             if tiles or not periodic:
-                return Grid(*shape, periodic=periodic, spacing=spacing, origin=origin, mask=mask).to(pos.device)
+                return Grid(*shape, periodic=periodic, spacing=spacing, origin=origin, mask=mask, device=pos.device)
     return Points(pos, mask=mask, periodic=periodic)
 
 

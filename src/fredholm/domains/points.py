@@ -64,6 +64,14 @@ class Points(Domain):
         return points
 
 
+def centre(like: Domain, count: int = 1) -> Points:
+    """Points at the centre of the unit box, such as class tokens stand at beside those of another domain."""
+    points = Points.__new__(Points)
+    pos = torch.full((count, like.pos_dim), 0.5, dtype=like.pos.dtype, device=like.device)
+    points._set(pos, None, None, is_finite=True)
+    return points
+
+
 def subset(domain: Domain, index: Tensor, weights: Tensor, times: Tensor | None = None) -> Points:
     """The points of a domain that `index` names, perhaps some of them more than once.
 

@@ -35,6 +35,8 @@ class Sequence(Domain):
         weights: mass of each point, `(N,)` or `(B, N)`, >= 0; default uniform with total mass 1. For irregular
             samples `trapezoid_weights(times, mask)` gives the inverse-density measure.
         mask: `(N,)` or `(B, N)` bool, True = this point exists.
+        device: where positions are made that follow from a length; None: where weights or mask are, else where torch
+            makes tensors. Not with `times`.
 
     Raises:
         ValueError: on both or none of `length` and `times`, a `spacing` or `start` that is no regular sampling, times
@@ -53,6 +55,7 @@ class Sequence(Domain):
         times: Tensor | None = None,
         weights: Tensor | None = None,
         mask: Tensor | None = None,
+        device: torch.device | str | None = None,
     ) -> None:
         if (length is None) == (times is None):
             raise ValueError("Sequence: give either a length, Sequence(n), or times, Sequence(times=t)")
@@ -64,7 +67,8 @@ class Sequence(Domain):
                     f"and spacing={spacing!r}; with a spacing give start="
                 )
             origin = _checked_start(n, spacing, start)
-            points = torch.arange(first, first + n, dtype=torch.float64, device=device_of(weights, mask))
+            device = device_of(weights, mask) if device is None else device
+            points = torch.arange(first, first + n, dtype=torch.float64, device=device)
             self.is_generated = True
             if spacing is None:
                 points = points * SPACING
@@ -77,6 +81,8 @@ class Sequence(Domain):
             return
         if spacing is not None or start is not None or first:
             raise ValueError("Sequence: times say where the samples are; leave spacing, start and first out")
+        if device is not None:
+            raise ValueError(f"Sequence: the times are on {times.device}; leave device out, or move them")
         _check_times("Sequence", times, mask)
         if mask is not None and times.shape[-1]:
             times = _carry_forward(times, mask)

@@ -28,16 +28,15 @@ class Union(Domain):
         dtype = torch.promote_types(first.pos.dtype, second.pos.dtype)
         parts = (first, second)
         pos = _join([part.pos.to(dtype) for part in parts], 2)
-        masks = [_existence(part) for part in parts]
-        mask = None if first.mask is None and second.mask is None else _join(masks, 1)
+        mask = None if first.mask is None and second.mask is None else _join([_existence(part) for part in parts], 1)
         shifted = (block.shifted(first.num_points) for block in second.grid_blocks)
         self.grid_blocks = (*first.grid_blocks, *shifted)
-        self._set(pos, None, mask)
+        self._set(pos, None, mask, is_finite=True)
         self.is_generated = first.is_generated and second.is_generated
         self.has_index_order = first.has_index_order and second.has_index_order
-        self._weigh(parts, masks, mass)
+        self._weigh(parts, mass)
 
-    def _weigh(self, parts: tuple[Domain, Domain], masks: list[Tensor], mass: Ordered[float] | None) -> None:
+    def _weigh(self, parts: tuple[Domain, Domain], mass: Ordered[float] | None) -> None:
         piecewise = [part.uniform_parts for part in parts]
         if mass is None and all(p is not None and len(p) == 1 for p in piecewise):
             return
@@ -46,7 +45,7 @@ class Union(Domain):
             self.uniform_parts = tuple(scaled)
             self.weights = self._weights_over(self.mask)
             return
-        counts = [existing.sum(-1, keepdim=True).to(self.pos.dtype) for existing in masks]
+        counts = [_existence(part).sum(-1, keepdim=True).to(self.pos.dtype) for part in parts]
         everything = (counts[0] + counts[1]).clamp_min(1.0)
         shares = [c / everything if mass is None else torch.full_like(c, mass[i]) for i, c in enumerate(counts)]
         self.uniform_parts = None

@@ -77,7 +77,7 @@ class ConvolutionalImage(Encoder):
     def forward(self, inputs: Tensor) -> tuple[Tensor, Domain]:
         """Images `(B, channels, H, W)`, float, to the signal `(B, N, embed_dim)` and its grid of N patches."""
         self.config.check_images("encoders.ConvolutionalImage", inputs)
-        domain: Domain = Grid(*inputs.shape[2:]).to(inputs.device)
+        domain: Domain = Grid(*inputs.shape[2:], device=inputs.device)
         u = inputs.flatten(2).transpose(1, 2)
         for stage in self.stages:
             u, domain = stage(u, domain)

@@ -114,7 +114,7 @@ class Image(FieldEncoder):
         rows, columns = inputs.shape[2] // height, inputs.shape[3] // width
         patches = inputs.unflatten(3, (columns, width)).unflatten(2, (rows, height))
         patches = patches.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2)  # (B, N, channels·P_h·P_w)
-        grid = Grid(rows, columns).to(inputs.device)
+        grid = Grid(rows, columns, device=inputs.device)
         return self._embedded(patches, grid), grid
 
     def at(self, inputs: Tensor, places: Domain) -> Tensor:

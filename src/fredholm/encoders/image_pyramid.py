@@ -120,7 +120,8 @@ class ImagePyramid(FieldEncoder):
             for (v, grid), norm in zip(self._levels(inputs), self.norms, strict=True)
         ]
         patch = self.config.patch
-        grid = Grid(*(side // each for side, each in zip(inputs.shape[2:], patch, strict=True))).to(inputs.device)
+        shape = (side // each for side, each in zip(inputs.shape[2:], patch, strict=True))
+        grid = Grid(*shape, device=inputs.device)
         value = functools.partial(self._value, levels)
         return value(grid), grid, value
 
@@ -131,7 +132,7 @@ class ImagePyramid(FieldEncoder):
 
     def _levels(self, images: Tensor) -> list[tuple[Tensor, Grid]]:
         """v_i and the grid that it lives on, the finest first."""
-        domain: Domain = Grid(*images.shape[2:]).to(images.device)
+        domain: Domain = Grid(*images.shape[2:], device=images.device)
         u, found = images.flatten(2).mT, list[tuple[Tensor, Grid]]()
         for stage in self.stages:
             u, domain = stage(u, domain)

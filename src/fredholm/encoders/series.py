@@ -116,12 +116,12 @@ class Series(Encoder):
         if times is None:
             rate = rates[0] if rates else self.spacing
             if self.extent is not None:
-                return Sequence(num_samples, spacing=rate / self.extent, mask=mask).to(values.device)
+                return Sequence(num_samples, spacing=rate / self.extent, mask=mask, device=values.device)
             weights = None
             if not math.isclose(rate, self.spacing, rel_tol=_SAME):
                 share = rate / self.spacing
                 weights = torch.full((num_samples,), share, dtype=torch.float64, device=values.device)
-            return Sequence(num_samples, spacing=rate, weights=weights, mask=mask).to(values.device)
+            return Sequence(num_samples, spacing=rate, weights=weights, mask=mask, device=values.device)
         if self.extent is not None:
             return _on_the_unit_interval(times, mask, self.extent)
         weights = trapezoid_weights(times, mask, total=None) / self.spacing

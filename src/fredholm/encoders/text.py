@@ -113,9 +113,9 @@ class Text(Encoder):
                 raise ValueError(
                     f"encoders.Text: first={first} needs a context, the unit of length; give the encoder one"
                 )
-            return Sequence(length, mask=mask).to(inputs.device)
+            return Sequence(length, mask=mask, device=inputs.device)
         if first + length > self.context:
             after = f" after {first} others" if first else ""
             raise ValueError(f"encoders.Text: {length} tokens{after} exceed the context of {self.context}; pass fewer")
         spacing = 1 / self.context
-        return Sequence(length, spacing=spacing, start=first * spacing, mask=mask).to(inputs.device)
+        return Sequence(length, spacing=spacing, start=first * spacing, mask=mask, device=inputs.device)

@@ -14,7 +14,6 @@ second derivatives are the first ones of its plain form. A graph that is exporte
 import abc
 import contextlib
 import inspect
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar, final
 
@@ -23,6 +22,8 @@ from torch import Tensor
 from torch._functorch.utils import enable_single_level_autograd_function
 from torch.autograd.forward_ad import _set_fwd_grad_enabled, unpack_dual
 
+_LIBRARY = torch.library.Library("fredholm", "FRAGMENT")
+_DEVICES = (torch._C.DispatchKey.CPU, torch._C.DispatchKey.CUDA)
 _FORWARD = "forward-mode derivative (jvp, jacfwd, hessian, linearize, forward_ad)"
 _SECOND = "second derivative (create_graph=True, hessian, a gradient of a gradient)"
 
@@ -106,14 +107,14 @@ class _Opaque(abc.ABC):
         options = list(inspect.signature(operator.forward, eval_str=True).parameters.values())[1:]
         parameters = [_parameter("tensors", list[Tensor | None]), *own, *options]
         body.__signature__ = inspect.Signature(parameters, return_annotation=list[Tensor])
-        made = torch.library.custom_op(name, body, mutates_args=())
-        made.register_fake(self.fake)
-        made.register_vmap(self._one_by_one)
-        self.op = made._opoverload
-        with warnings.catch_warnings():
-            # PyTorch's own rule came with the operator, and it tells of the first one that is replaced
-            warnings.filterwarnings("ignore", message="Warning only once for all operators", category=UserWarning)
-            made._lib.impl(made._name, self._at_this_level, "Autograd", with_keyset=True, allow_override=True)
+        # not `torch.library.custom_op`, whose checks of every call take longer than a small kernel
+        short, schema = name.removeprefix("fredholm::"), torch.library.infer_schema(body, mutates_args=())
+        _LIBRARY.define(f"{short}{schema}", tags=(torch.Tag.pt2_compliant_tag,))
+        _LIBRARY.impl(short, body, "CompositeExplicitAutograd")
+        _LIBRARY.impl(short, self._at_this_level, "Autograd", with_keyset=True)
+        torch.library.register_fake(name, self.fake, lib=_LIBRARY)
+        torch.library.register_vmap(name, self._one_by_one, lib=_LIBRARY)
+        self.body, self.op = body, getattr(torch.ops.fredholm, short).default
 
     @abc.abstractmethod
     def run(self, tensors: Given, *options: Any) -> list[Tensor]:
@@ -146,8 +147,12 @@ class _Opaque(abc.ABC):
 
     def below(self, keyset: Any, tensors: Given, options: Sequence[Any]) -> list[Tensor]:
         """The results, without gradients at this level."""
+        lower = keyset & torch._C._after_ADInplaceOrView_keyset
         with torch._C._AutoDispatchBelowAutograd():
-            return self.op.redispatch(keyset & torch._C._after_autograd_keyset, tensors, *options)
+            # on a device itself, without transforms and tracers between, the dispatcher would only cost time
+            if lower.highestPriorityTypeId() in _DEVICES:
+                return self.body(tensors, *options)
+            return self.op.redispatch(lower, tensors, *options)
 
     def _at_this_level(self, keyset: Any, tensors: Given, *options: Any) -> list[Tensor]:
         if any(t is not None and unpack_dual(t).tangent is not None for t in tensors):

@@ -245,7 +245,8 @@ def at_least_float32(tensor: Tensor) -> Tensor:
 def without_autocast(like: Tensor) -> contextlib.AbstractContextManager[object]:
     """No autocast on the device of a tensor; nothing to do where there is none, as on the meta device."""
     kind = like.device.type
-    return torch.autocast(kind, enabled=False) if torch.amp.is_autocast_available(kind) else contextlib.nullcontext()
+    is_on = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
+    return torch.autocast(kind, enabled=False) if is_on else contextlib.nullcontext()
 
 
 def divided(numerator: Tensor | float, denominator: Tensor) -> Tensor:

@@ -9,9 +9,11 @@ from typing import Any, final
 
 from torch import Tensor
 
-from fredholm.blocks import FieldBlock
+from fredholm.blocks import FieldBlock, ResidualBlock
 from fredholm.domains import Domain
 from fredholm.encoders.encoder import Encoder, FieldEncoder
+from fredholm.kernels import FeatureFactorised
+from fredholm.kernels.perceptron.factorised import lift_together
 from fredholm.models.signal_model import SignalModel
 
 
@@ -56,6 +58,7 @@ class FieldModel(SignalModel, abc.ABC):
         if at is not None:
             return self.field(inputs)(at)
         u, domain = self._signal(inputs)
+        domain = self._remembering(domain)
         for block in self.layers():
             u = block(u, domain)
         return self._outputs(u, domain)
@@ -76,6 +79,7 @@ class FieldModel(SignalModel, abc.ABC):
         blocks = self.layers()
         first, points, function = self._field_encoder().field(inputs)
         u, domain = self._entering(first, points)
+        domain = self._remembering(domain)
         signals = [u]  # what enters each block; nobody reads what leaves the last one at its own points
         for block in blocks[:-1]:
             signals.append(block(signals[-1], domain))
@@ -88,6 +92,13 @@ class FieldModel(SignalModel, abc.ABC):
             return self._outputs(v, at)
 
         return answers
+
+    def _remembering(self, domain: Domain) -> Domain:
+        """The domain as all layers share it, with what their kernels read of its points, found for all at once."""
+        domain = domain.remembering()
+        kernels = (block.operator.kernel for block in self.layers() if isinstance(block, ResidualBlock))
+        lift_together([kernel.features for kernel in kernels if isinstance(kernel, FeatureFactorised)], domain)
+        return domain
 
     def _field_encoder(self) -> FieldEncoder:
         """The encoder, which has values at any points; raises a ValueError where answers there make no sense."""

@@ -13,7 +13,8 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from fredholm._settings import check_count, filled
 from fredholm.distributed import shard_points
-from fredholm.domains import Domain, Points, Union
+from fredholm.domains import Domain, Union
+from fredholm.domains.points import centre
 from fredholm.encoders.encoder import Encoder
 from fredholm.models.images.image_model import ImageModelConfig, ImageReading, Room
 from fredholm.models.saved_model import SavedModel
@@ -95,8 +96,7 @@ class SignalModel(SavedModel, abc.ABC):
     def _entering(self, u: Tensor, domain: Domain) -> tuple[Tensor, Domain]:
         """The same, of the encoder's signal."""
         if self.cls_token is not None:
-            centre = torch.full((1, domain.pos_dim), 0.5, dtype=domain.pos.dtype, device=domain.device)
-            domain = Union(Points(centre), domain)
+            domain = Union(centre(domain), domain)
             u = torch.cat([self.cls_token.to(u.dtype).expand(u.shape[0], 1, -1), u], dim=1)
         if self._is_shared:
             u, domain = shard_points(u, domain, self._mesh)

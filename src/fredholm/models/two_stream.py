@@ -20,7 +20,8 @@ from typing import Literal, final
 import torch
 from torch import Tensor, nn
 
-from fredholm.domains import Domain, Points, Union
+from fredholm.domains import Domain, Union
+from fredholm.domains.points import centre
 from fredholm.encoders.encoder import Encoder
 from fredholm.encoders.image_text import ImageText, ImageTextBatch
 from fredholm.models.itnet import ITNet
@@ -148,9 +149,8 @@ class TwoStream(SignalModel):
         """The images' signal behind its class token, which stands at the centre of the unit box."""
         if self.image_token is None:
             return v, domain
-        centre = torch.full((1, domain.pos_dim), 0.5, dtype=domain.pos.dtype, device=domain.device)
         token = self.image_token.to(v.dtype).expand(v.shape[0], 1, -1)
-        return torch.cat([token, v], dim=1), Union(Points(centre), domain)
+        return torch.cat([token, v], dim=1), Union(centre(domain), domain)
 
     def _pooled(self, u: Tensor, domain: Domain) -> Tensor:
         return u[:, 0] if self.pool == "cls" else (u * domain.weights.to(u.dtype)[..., None]).sum(-2)

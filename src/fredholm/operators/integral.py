@@ -280,7 +280,7 @@ class IntegralOperator(nn.Module):
         like = next(self.parameters(), None) if output_weight is None else output_weight
         _check_signal("u", u, kernel.in_dim, like)
         batch, length = u.shape[:2]
-        domain = _checked_domain("u", Sequence(length) if domain is None else domain, length, u, kernel)
+        domain = _checked_domain("u", Sequence(length, device=u.device) if domain is None else domain, length, u, kernel)
         if query is not None:
             _check_signal("query", query, kernel.query_dim, like)
             if query.shape[0] != batch or query.device != u.device or query.dtype != u.dtype:
@@ -382,7 +382,7 @@ def _natural_queries(kernel: Kernel, domain: Domain, query: Tensor | None) -> Do
         return domain
     # of a causal kernel the last query sees every point, so that it lies at the last one
     first = domain.num_points - count if kernel.is_causal else 0
-    return Sequence(count, first=first)
+    return Sequence(count, first=first, device=domain.device)
 
 
 def _check_signal(name: str, u: Tensor, channels: int, like: Tensor | None) -> None:

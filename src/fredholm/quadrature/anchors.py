@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from fredholm._settings import check_count
-from fredholm.domains import Domain, Points, farthest_points
+from fredholm.domains import Domain, Points
+from fredholm.domains.farthest import chosen_far_apart
 from fredholm.evaluation import Evaluation, Integral
 from fredholm.quadrature.pairs import batched
 from fredholm.quadrature.quadrature import Nodes, Quadrature, mass_of
@@ -56,10 +57,11 @@ class Anchors(Quadrature):
         if self.num_nodes >= domain.num_points:
             return None
         pos, mass = batched(domain.pos), mass_of(integral)
+        batch = max(pos.shape[0], mass.shape[0])
+        shared = (pos.expand(batch, -1, -1), mass.expand(batch, -1).to(pos.dtype))
+        sizes = self.num_nodes, self.iterations
         with torch.no_grad():
-            batch = max(pos.shape[0], mass.shape[0])
-            shared = (pos.expand(batch, -1, -1), mass.expand(batch, -1).to(pos.dtype))
-            owner = clusters(*shared, self.num_nodes, self.iterations, domain)
+            owner = domain.once((clusters, *sizes), lambda: clusters(*shared, *sizes, domain))
         return Means(owner, self.num_nodes)
 
     def describe(self, num_points: int) -> str:
@@ -115,7 +117,7 @@ def clusters(pos: Tensor, mass: Tensor, num_clusters: int, iterations: int, doma
     share = mass / mass.sum(-1, keepdim=True).clamp_min(torch.finfo(mass.dtype).tiny)
     off = (pos - (share[..., None] * pos).sum(1, keepdim=True)).square().sum(-1)
     first = torch.where(mass > 0, off, torch.inf).argmin(-1)
-    apart = farthest_points(pos, num_clusters, mass > 0, first, periodic=domain.is_periodic)
+    apart = chosen_far_apart(pos, num_clusters, mass > 0, first, pos.shape[:1], periodic=domain.is_periodic)
     centre = pos.gather(1, apart[..., None].expand(-1, -1, pos.shape[-1]))
     for _ in range(iterations):
         owner = _nearest(pos, centre, domain)

@@ -165,7 +165,8 @@ class MonteCarlo(Quadrature):
         """The points along the curve on which draws are spread, `(1 or B, N)`; None: as they come."""
         if self.draw == "independent" or integral.kernel.is_causal:
             return None
-        return curve_order(batched(integral.domain.pos))
+        domain = integral.domain
+        return domain.once(curve_order, lambda: curve_order(batched(domain.pos)))
 
     def _drawn(self, share: Tensor, mass: Tensor, order: Tensor | None) -> tuple[Tensor, Tensor]:
         """Nodes along the curve and their weights ω / (M p), `(B, R, M)`, from p `(B, R, N)` up to a factor."""

@@ -377,14 +377,17 @@ OPERATORS = [feature_sums, feature_tables, feature_maps]
 
 def _leaves(operator, shared) -> Any:
     h, n, w, d = 2, 4, 3, 2
-    value, table, matrices = (2, n, h, d), (2, h, w + 1, 5), (h, w + 1, 5, d)
     features = [(1 if shared else 2, n, 3), (2, n, h, d), (h, w, 3), (h, w, d), (h, w)]
     more = {
-        feature_sums: [value, (1, n)],
-        feature_tables: [table],
-        feature_maps: [value, matrices],
+        feature_sums: [(1, n)],
+        feature_tables: [(h, 2, w + 1, 5)],
+        feature_maps: [(2, n, h, d), (h, w + 1, 5, d)],
     }[operator]
     return [torch.randn(*s, dtype=torch.float64, requires_grad=True) for s in features + more]
+
+
+def _options(operator, activation: str = "gelu") -> tuple[Any, ...]:
+    return (activation, 30) if operator is feature_maps else (activation, torch.float64, 30)
 
 
 @pytest.mark.slow
@@ -394,9 +397,9 @@ def test_operator_registration(operator, shared):
     """`opcheck`: schema, fake tensors, autograd and the compiler's view of the operators."""
     leaves = _leaves(operator, shared)
     _, name = operator.name.split("::")
-    report = torch.library.opcheck(getattr(torch.ops.fredholm, name).default, (leaves, "gelu", 30))
+    report = torch.library.opcheck(getattr(torch.ops.fredholm, name).default, (leaves, *_options(operator)))
     assert set(report.values()) == {"SUCCESS"}
-    assert torch.autograd.gradcheck(lambda *t: operator(operator.inputs(*t), "gelu", 30)[0], leaves)
+    assert torch.autograd.gradcheck(lambda *t: operator(operator.inputs(*t), *_options(operator))[0], leaves)
 
 
 @pytest.mark.parametrize("activation", ["gelu", "gelu_tanh"])
@@ -405,7 +408,7 @@ def test_forward_mode_and_second_derivatives(operator, activation):
     leaves = _leaves(operator, shared=True)
 
     def apply(*tensors):
-        return operator(operator.inputs(*tensors), activation, 30)[0]
+        return operator(operator.inputs(*tensors), *_options(operator, activation))[0]
 
     assert torch.autograd.gradcheck(apply, leaves, check_forward_ad=True, fast_mode=True)
     assert torch.autograd.gradgradcheck(apply, leaves, check_fwd_over_rev=True, fast_mode=True)

@@ -11,7 +11,7 @@ import torch
 from fredholm.domains import Domain, Grid, Points, Sequence, Union
 from fredholm.evaluation import Integral, TritonFeatureSum, TritonTiled, TritonYat
 from fredholm.evaluation.triton import machine, tuning
-from fredholm.kernels import MLP, SeparableMLP, Softermax, YatAttention
+from fredholm.kernels import MLP, LowRankMLP, SeparableMLP, Softermax, YatAttention
 from tests.contracts.routes import results
 
 triton = pytest.importorskip("triton")
@@ -31,7 +31,7 @@ TOKEN = Points(torch.full((1, 2), 0.5))
 @pytest.fixture
 def launches(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, Any, dict[str, Any]]]:
     """Records what would be launched: the kernel, its tile, and its arguments."""
-    from fredholm.evaluation.triton import features, perceptron, yat
+    from fredholm.evaluation.triton import features, long_product, perceptron, yat
 
     recorded: list[tuple[Any, Any, dict[str, Any]]] = []
 
@@ -39,7 +39,7 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, Any, dict[str, 
         assert min(grid) > 0
         recorded.append((kernel, tile, {**arguments, "UNITS": tile.units, "N": tile.points}))
 
-    for module in (features, perceptron, yat):
+    for module in (features, long_product, perceptron, yat):
         monkeypatch.setattr(module, "launch", record)
     for route in (TritonTiled, TritonFeatureSum, TritonYat):
         monkeypatch.setattr(route, "refusals", lambda *_: [])  # of a machine without a GPU
@@ -146,10 +146,14 @@ def test_every_launch_compiles_and_fits(launches, tmp_path, domain, sizes, dtype
 @pytest.mark.parametrize(("sizes", "dtype"), [(PAPER, BF16), (PAPER, FP32), (ODD, BF16), (LARGE, BF16)])
 def test_every_launch_of_features_compiles_and_fits(launches, tmp_path, sizes, dtype):
     head_dim, options = sizes["head_dim"], {name: sizes[name] for name in ("width", "num_frequencies")}
-    kernel = SeparableMLP(head_dim, 1, 2, **options).to(dtype)
-    results(TritonFeatureSum(), Integral(kernel, torch.zeros(1, 3, head_dim, dtype=dtype), POINTS))
-    assert len(launches) == 2 + 2 * 3  # S and h T; backward, for each, two orders of gradients and the other sum
-    check_that_all_fit(launches, tmp_path, on_tensor_cores=sizes is PAPER and dtype == BF16)
+    for kernel in (SeparableMLP(head_dim, 1, 2, **options), LowRankMLP(head_dim, 1, 2, rank=3, **options)):
+        results(TritonFeatureSum(), Integral(kernel.to(dtype), torch.zeros(1, 3, head_dim, dtype=dtype), POINTS))
+    # S and h T; backward, for each, both orders of gradients, with the other sum; and a long product each way
+    assert len(launches) == 2 * (2 + 2 * 2) + 2
+    in_float32 = [launch for launch in launches if launch[0].fn.__name__ == "long_products_kernel"]
+    check_that_all_fit(in_float32, tmp_path, on_tensor_cores=False)
+    others = [launch for launch in launches if launch not in in_float32]
+    check_that_all_fit(others, tmp_path, on_tensor_cores=sizes is PAPER and dtype == BF16)
 
 
 @pytest.mark.parametrize(

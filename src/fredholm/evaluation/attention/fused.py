@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from fredholm.domains import Domain
-from fredholm.domains.checks import values_can_be_read
+from fredholm.domains.checks import values_are_at_hand, values_can_be_read
 from fredholm.evaluation.evaluation import Integral, StatefulRoute, cache_refusals
 from fredholm.kernels import State
 from fredholm.kernels.attention.attention import DotProduct, DotProductForm
@@ -107,7 +107,7 @@ def _mask(kernel: DotProduct, domain: Domain, query_domain: Domain, dtype: torch
     """
     visible = kernel.visible(domain, query_domain)
     some = visible.any(-1, keepdim=True)
-    if values_can_be_read(some) and bool(some.all()):
+    if values_are_at_hand(some) and bool(some.all()):
         some = None
     else:
         visible = visible | ~some

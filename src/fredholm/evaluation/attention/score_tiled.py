@@ -124,7 +124,7 @@ def continue_scores(integral: Integral[Scored], state: State | None, sums: Score
         out, state = kernel.step(u[:, 0], state, time)
         return out[:, None], state
     form = kernel.continued_form(u, domain, state)
-    here, so_far = (Sequence(n).to(u.device) for n in (u.shape[1], form.key.shape[2]))
+    here, so_far = (Sequence(n, device=u.device) for n in (u.shape[1], form.key.shape[2]))
     return _summed(kernel, form, so_far, here, sums), (form.key, form.value)
 
 

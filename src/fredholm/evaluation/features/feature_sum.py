@@ -25,7 +25,7 @@ from fredholm.evaluation.features.features import (
     stacked,
 )
 from fredholm.kernels import FeatureFactorised
-from fredholm.kernels.kernel import wide_dtype
+from fredholm.kernels.kernel import wide_dtype, without_autocast
 
 
 @final
@@ -51,23 +51,23 @@ class FeatureSum(Route[FeatureFactorised]):
     def compute(self, integral: Integral[FeatureFactorised]) -> Tensor:
         """See `Route.compute`."""
         elements = self.chunk_elements or chunk_elements(integral.u)
-        return integrate_features(
-            integral,
-            lambda inputs, activation: feature_sums(inputs, activation, elements).out,
-            lambda inputs, activation: feature_tables(inputs, activation, elements).out,
-        )
+
+        def read(queries: FeatureInputs, sums: Tensor, activation: str, dtype: torch.dtype) -> Tensor:
+            inputs = TableInputs(*queries, mixed(integral.kernel, sums))
+            return feature_tables(inputs, activation, dtype, elements).out
+
+        return integrate_features(integral, lambda *given: feature_sums(*given, elements).out, read)
 
 
 class SumInputs(NamedTuple):
-    """What S reads: `FeatureInputs`, v and ω."""
+    """What S reads: `FeatureInputs`, and ω. All of u is v, whether or not features read it."""
 
     lifted: Tensor
-    content: Tensor
+    content: Tensor  # u: (B, N, H, d)
     position_weight: Tensor
     content_weight: Tensor
     bias: Tensor
-    value: Tensor  # v: (B, N, H, d), in the dtype of the features
-    weights: Tensor  # ω: (B', N), in the dtype of S
+    weights: Tensor  # ω: (B', N)
 
 
 class TableInputs(NamedTuple):
@@ -78,29 +78,37 @@ class TableInputs(NamedTuple):
     position_weight: Tensor
     content_weight: Tensor
     bias: Tensor
-    table: Tensor  # T: (B, H, w + 1, n), which may be more precise than the features
+    table: Tensor  # T: (H, B, w + 1, n)
 
 
 def integrate_features(
     integral: Integral[FeatureFactorised],
-    sums_of: Callable[[SumInputs, str], Tensor],
-    tables_of: Callable[[TableInputs, str], Tensor],
+    sums_of: Callable[[SumInputs, str, torch.dtype], Tensor],
+    read: Callable[[FeatureInputs, Tensor, str, torch.dtype], Tensor],
 ) -> Tensor:
-    """The integral by S at the keys and h_i T at the queries, both from their tensors and the activation."""
+    """The integral.
+
+    Args:
+        integral: of a kernel that is not causal.
+        sums_of: S at the keys, `(H, B, w + 1, d)`, from its tensors, the activation and the dtype of features.
+        read: h_i T at the queries, `(B, Nq, H, d)`, from the tensors of their features, S, activation and dtype.
+    """
     kernel, u, domain = integral.kernel, integral.u, integral.domain
     own, dtype = kernel.features, integral.working_dtype
     lifted = own.lift(domain)
-    keys = SumInputs(
-        *feature_inputs(own, own.key, u, lifted, dtype),
-        value=u.unflatten(-1, (kernel.num_heads, -1)).to(dtype),
-        weights=torch.atleast_2d(kernel.measure(domain)).to(torch.promote_types(dtype, torch.float32)),
-    )
-    sums = domain.total(sums_of(keys, own.key.activation))
-    with torch.autocast(u.device.type, enabled=False):
-        table = kernel.mix(sums)
+    at, _, *weights = feature_inputs(own, own.key, u, lifted)
+    by_head = u.view(*u.shape[:2], kernel.num_heads, -1)
+    keys = SumInputs(at, by_head, *weights, weights=torch.atleast_2d(kernel.measure(domain)))
+    sums = domain.total(sums_of(keys, own.key.activation, dtype))
     lifted = lifted if integral.own_positions else own.lift(integral.query_domain)
-    queries = TableInputs(*feature_inputs(own, own.query, integral.query, lifted, dtype), table)
-    return tables_of(queries, own.key.activation).flatten(2)
+    queries = feature_inputs(own, own.query, integral.query, lifted)
+    return read(queries, sums, own.query.activation, dtype).flatten(2)
+
+
+def mixed(kernel: FeatureFactorised, sums: Tensor) -> Tensor:
+    """T, `(H, B, w + 1, d)`, from S."""
+    with without_autocast(sums):
+        return kernel.mix(sums.transpose(0, 1)).transpose(0, 1)
 
 
 @final
@@ -110,17 +118,19 @@ class Sums:
     Args:
         inputs: its tensors.
         activation: φ.
+        dtype: of the features; sums are kept in at least float32.
         elements: entries of p in a chunk.
     """
 
-    def __init__(self, inputs: SumInputs, activation: str, elements: int) -> None:
-        self.value, self.weights = inputs.value, inputs.weights
-        self.features = Features(FeatureInputs(*inputs[:5]), activation)
+    def __init__(self, inputs: SumInputs, activation: str, dtype: torch.dtype, elements: int) -> None:
+        own = FeatureInputs(*inputs[:5]).to(dtype)
+        self.value, self.dtype = own.content, wide_dtype(own.content)
+        self.weights = inputs.weights.to(self.dtype)
+        self.features = Features(own, activation)
         self.chunks = self.features.chunks(elements)
-        self.dtype = wide_dtype(self.value)
 
     def forward(self) -> Tensor:
-        """S, `(B, H, w + 1, d)`, in at least float32."""
+        """S, `(H, B, w + 1, d)`, in at least float32."""
         own, width = self.features, self.features.width
         sums = self.value.new_zeros(own.heads, own.batch, width + 1, self.value.shape[-1], dtype=self.dtype)
         for at in self.chunks:
@@ -130,14 +140,14 @@ class Sums:
             total = sums[:, at.batch]
             total[:, :, :width] += (stacked(h).mT @ stacked(value.to(h.dtype))).view(*h.shape[:2], width, -1)
             total[:, :, width] += value.sum(2)
-        return sums.transpose(0, 1).contiguous()
+        return sums
 
     def backward(self, grad: Tensor, wanted: frozenset[str]) -> dict[str, Tensor]:
         """Gradients of all inputs from that of S; those of points only where `wanted`."""
         own, width = self.features, self.features.width
         own.begin_gradients(wanted)
         to_value, to_weights = self.value.new_zeros(self.value.shape), self.weights.new_zeros(self.weights.shape)
-        grad = grad.transpose(0, 1).to(self.value.dtype)  # (H, B, w + 1, d)
+        grad = grad.to(self.value.dtype)
         for at in self.chunks:
             p = own.pre_activation(at)
             h = own.activated(p)
@@ -151,11 +161,12 @@ class Sums:
                 else:
                     to_weights[at.batch, at.points] = each
             weights = self._weights(at).to(h.dtype)
-            if "value" in wanted:
+            if "content" in wanted:
                 read = (stacked(h) @ learned).view(*h.shape[:3], -1).add_(constant).mul_(weights)
                 to_value[at.batch, at.points] = by_point(read)
             own.collect(at, p, to_h.mul_(weights))
-        return {**own.results(), "value": to_value, "weights": to_weights}
+        found = {**own.results(), "weights": to_weights}
+        return found | {"content": own.to_content.to(self.dtype) + to_value} if "content" in wanted else found
 
     def _weights(self, at: Chunk) -> Tensor:
         """ω, `(b or 1, c, 1)`."""
@@ -170,14 +181,15 @@ class Tables:
     Args:
         inputs: its tensors.
         activation: φ.
+        dtype: of the features and the result.
         elements: entries of p in a chunk.
     """
 
-    def __init__(self, inputs: TableInputs, activation: str, elements: int) -> None:
+    def __init__(self, inputs: TableInputs, activation: str, dtype: torch.dtype, elements: int) -> None:
         self.table = inputs.table
-        self.features = Features(FeatureInputs(*inputs[:5]), activation)
+        self.features = Features(FeatureInputs(*inputs[:5]).to(dtype), activation)
         self.chunks = self.features.chunks(elements)
-        self.rounded = self.table.transpose(0, 1).to(inputs.content.dtype)  # (H, B, w + 1, n)
+        self.rounded = self.table.to(dtype)
 
     def forward(self) -> Tensor:
         """h_i T, `(B, N, H, n)`, in the dtype of the features."""
@@ -195,7 +207,7 @@ class Tables:
         """Gradients of all inputs from that of the result; those of points only where `wanted`."""
         own, width = self.features, self.features.width
         own.begin_gradients(wanted)
-        to_table = self.table.new_zeros(self.rounded.shape)
+        to_table = self.table.new_zeros(self.table.shape)
         for at in self.chunks:
             p = own.pre_activation(at)
             h = own.activated(p)
@@ -204,39 +216,42 @@ class Tables:
             total[:, :, :width] += (stacked(h).mT @ stacked(received)).view(*h.shape[:2], width, -1)
             total[:, :, width] += received.sum(2, dtype=total.dtype)
             own.collect(at, p, (stacked(received) @ table[:, :width].mT).view(h.shape))
-        return {**own.results(), "table": to_table.transpose(0, 1)}
+        return {**own.results(), "table": to_table}
 
 
-def plain_sums(inputs: SumInputs, activation: str, *_: int) -> FeatureOutputs:
+def plain_sums(inputs: SumInputs, activation: str, dtype: torch.dtype, *_: int) -> FeatureOutputs:
     """S in differentiable operations, with the features of all points at one time."""
-    h = plain_features(FeatureInputs(*inputs[:5]), activation).to(wide_dtype(inputs.value))
-    value = inputs.value.to(h.dtype) * inputs.weights[..., None, None]
-    return FeatureOutputs(torch.einsum("bnhw,bnhd->bhwd", h, value))
+    own = FeatureInputs(*inputs[:5]).to(dtype)
+    h = plain_features(own, activation).to(wide_dtype(own.content))
+    value = own.content.to(h.dtype) * inputs.weights[..., None, None].to(h.dtype)
+    return FeatureOutputs(torch.einsum("bnhw,bnhd->hbwd", h, value))
 
 
-def plain_tables(inputs: TableInputs, activation: str, *_: int) -> FeatureOutputs:
+def plain_tables(inputs: TableInputs, activation: str, dtype: torch.dtype, *_: int) -> FeatureOutputs:
     """h_i T in differentiable operations, with the features of all points at one time."""
-    h = plain_features(FeatureInputs(*inputs[:5]), activation)
-    return FeatureOutputs(torch.einsum("bnhw,bhwd->bnhd", h, inputs.table.to(h.dtype)))
+    h = plain_features(FeatureInputs(*inputs[:5]).to(dtype), activation)
+    return FeatureOutputs(torch.einsum("bnhw,hbwd->bnhd", h, inputs.table.to(dtype)))
 
 
-def sums_like(inputs: SumInputs, *_: str | int) -> FeatureOutputs:
+def sums_like(inputs: SumInputs, activation: str, dtype: torch.dtype, *_: int) -> FeatureOutputs:
     """S with nothing in it."""
-    shape = inputs.content.shape[0], inputs.content.shape[2], inputs.bias.shape[1] + 1, inputs.value.shape[-1]
-    return FeatureOutputs(inputs.value.new_empty(shape, dtype=wide_dtype(inputs.value)))
+    batch, _, heads, dim = inputs.content.shape
+    shape, kept = (heads, batch, inputs.bias.shape[1] + 1, dim), torch.promote_types(dtype, torch.float32)
+    return FeatureOutputs(inputs.content.new_empty(shape, dtype=kept))
 
 
-def tables_like(inputs: TableInputs, *_: str | int) -> FeatureOutputs:
+def tables_like(inputs: TableInputs, activation: str, dtype: torch.dtype, *_: int) -> FeatureOutputs:
     """h_i T with nothing in it."""
-    return FeatureOutputs(inputs.content.new_empty(*inputs.content.shape[:3], inputs.table.shape[-1]))
+    shape = *inputs.content.shape[:3], inputs.table.shape[-1]
+    return FeatureOutputs(inputs.content.new_empty(shape, dtype=dtype))
 
 
-def _sums(inputs: SumInputs, activation: str, elements: int) -> FeatureOutputs:
-    return FeatureOutputs(Sums(inputs, activation, elements).forward())
+def _sums(inputs: SumInputs, activation: str, dtype: torch.dtype, elements: int) -> FeatureOutputs:
+    return FeatureOutputs(Sums(inputs, activation, dtype, elements).forward())
 
 
-def _tables(inputs: TableInputs, activation: str, elements: int) -> FeatureOutputs:
-    return FeatureOutputs(Tables(inputs, activation, elements).forward())
+def _tables(inputs: TableInputs, activation: str, dtype: torch.dtype, elements: int) -> FeatureOutputs:
+    return FeatureOutputs(Tables(inputs, activation, dtype, elements).forward())
 
 
 feature_sums = Operator(

@@ -23,7 +23,7 @@ from fredholm.kernels.perceptron.mlp import activate
 
 
 class FeatureInputs(NamedTuple):
-    """All tensors of the features of one side, in one dtype; one that is not read has no entries. B' is 1 or B.
+    """All tensors of the features of one side; of what is not read, the weight has no columns. B' is 1 or B.
 
     They come first among the inputs of every operator, which go on with what the features meet.
     """
@@ -34,6 +34,10 @@ class FeatureInputs(NamedTuple):
     content_weight: Tensor  # R: (G, w, e)
     bias: Tensor  # c: (G, w)
 
+    def to(self, dtype: torch.dtype) -> "FeatureInputs":
+        """The same in one dtype."""
+        return FeatureInputs(*(t.to(dtype) for t in self))
+
 
 class FeatureOutputs(NamedTuple):
     """What features give."""
@@ -41,14 +45,14 @@ class FeatureOutputs(NamedTuple):
     out: Tensor
 
 
-def feature_inputs(
-    pair: FeaturePair, side: PointFeatures, u: Tensor, lifted: Tensor, dtype: torch.dtype
-) -> FeatureInputs:
-    """The tensors of one side in one dtype; arguments as in `FeaturePair.inputs`."""
+def feature_inputs(pair: FeaturePair, side: PointFeatures, u: Tensor, lifted: Tensor) -> FeatureInputs:
+    """The tensors of one side, as they are; arguments as in `FeaturePair.inputs`."""
     at, content = pair.inputs(side, u, lifted)
-    nothing = side.bias.new_empty(*side.bias.shape, 0)
-    weights = (nothing if weight is None else weight for weight in (side.position_weight, side.content_weight))
-    return FeatureInputs(*(t.to(dtype) for t in (at, content.transpose(1, 2), *weights, side.bias)))
+    weights = (
+        side.bias.new_empty(*side.bias.shape, 0) if weight is None else weight
+        for weight in (side.position_weight, side.content_weight)
+    )
+    return FeatureInputs(at, content.transpose(1, 2), *weights, side.bias)
 
 
 def chunk_elements(u: Tensor) -> int:
@@ -80,7 +84,8 @@ def stacked(value: Tensor) -> Tensor:
 
 def plain_features(inputs: FeatureInputs, activation: str) -> Tensor:
     """h of all points, `(B, N, H, w + 1)`, in differentiable operations."""
-    content = inputs.content.unflatten(2, (len(inputs.bias), -1))  # (B, N, G, H / G, e)
+    read = inputs.content[..., : inputs.content_weight.shape[-1]]
+    content = read.unflatten(2, (len(inputs.bias), -1))  # (B, N, G, H / G, e)
     at_positions = torch.einsum("bnf,gwf->bngw", inputs.lifted, inputs.position_weight) + inputs.bias
     p = at_positions[:, :, :, None] + torch.einsum("bngke,gwe->bngkw", content, inputs.content_weight)
     return pad(activate(p, activation).flatten(2, 3), (0, 1), value=1.0)
@@ -91,12 +96,13 @@ class Features:
     """The perceptron of one side; after `begin_gradients`, also what its inputs receive.
 
     Args:
-        inputs: its tensors.
+        inputs: its tensors, in one dtype.
         activation: φ.
     """
 
     def __init__(self, inputs: FeatureInputs, activation: str) -> None:
         self.t = inputs
+        self.reads_content = inputs.content_weight.shape[-1] > 0
         self.activation = activation
         self.batch, self.num_points, self.heads = inputs.content.shape[:3]
         self.kernels, self.width = inputs.bias.shape
@@ -120,7 +126,7 @@ class Features:
         content, weight = self._content(at), self.t.content_weight.mT
         if self.batch == 1 and self.folds == 1:
             p = self._product(self._lifted(at))
-            return p.baddbmm_(content.flatten(1, 3), weight)[:, None] if content.shape[-1] else p[:, None]
+            return p.baddbmm_(content.flatten(1, 3), weight)[:, None] if self.reads_content else p[:, None]
         p = content.flatten(1, 3) @ weight
         p = p.view(self.kernels, self.folds, *content.shape[2:4], self.width)
         return p.add_(self._at_positions(at)[:, None]).flatten(0, 1)
@@ -140,7 +146,7 @@ class Features:
     def collect(self, at: Chunk, p: Tensor, grad: Tensor) -> None:
         """Adds what the gradient of φ(p), `(H, b, c, w)`, gives to all inputs; `grad` is overwritten."""
         grad = activation_gradient_into(grad, p, self.activation)
-        if self.t.content.shape[-1]:
+        if self.reads_content:
             flat = grad.view(self.kernels, -1, self.width)
             self.to_content_weight += flat.mT @ self._content(at).flatten(1, 3)
             if "content" in self.wanted:
@@ -173,8 +179,9 @@ class Features:
         return pad(self.t.lifted[self._entries(at), at.points], (0, 1), value=1.0)
 
     def _content(self, at: Chunk) -> Tensor:
-        """`(G, H / G, b, c, e)`."""
-        return by_head(self.t.content, at).unflatten(0, (self.kernels, self.folds))
+        """What is read of u, `(G, H / G, b, c, e)`."""
+        read = self.t.content[..., : self.t.content_weight.shape[-1]]
+        return by_head(read, at).unflatten(0, (self.kernels, self.folds))
 
     def _product(self, lifted: Tensor) -> Tensor:
         """P γ + c, `(G, b·c, w)`."""

@@ -108,7 +108,7 @@ class LowRankScan(StatefulRoute[LowRank]):
         own, form = kernel.features, kernel.low_rank_form()
         mass = torch.atleast_2d(kernel.measure(integral.domain)).to(torch.promote_types(dtype, torch.float32))
         value = u.unflatten(-1, (kernel.num_heads, -1)).to(mass.dtype) * mass[..., None, None]
-        side, matrices = feature_inputs(own, own.key, u, lifted, dtype), form.key.transpose(1, 2).to(dtype)
+        side, matrices = feature_inputs(own, own.key, u, lifted).to(dtype), form.key.transpose(1, 2).to(dtype)
         read = self._mapped(MapInputs(*side, value, matrices), own.key.activation)
         return read if form.constant is None else torch.cat([read, value], dim=-1), mass
 
@@ -117,7 +117,7 @@ class LowRankScan(StatefulRoute[LowRank]):
         lifted = lifted if integral.own_positions else integral.kernel.features.lift(integral.query_domain)
         own, form, query = integral.kernel.features, integral.kernel.low_rank_form(), integral.query
         rank, dtype = form.query.shape[1], integral.working_dtype
-        side, matrices = feature_inputs(own, own.query, query, lifted, dtype), form.query.permute(0, 2, 3, 1).to(dtype)
+        side, matrices = feature_inputs(own, own.query, query, lifted).to(dtype), form.query.permute(0, 2, 3, 1).to(dtype)
         out = self._mapped(MapInputs(*side, mean[..., :rank].contiguous(), matrices), own.query.activation)
         if form.constant is not None:
             with torch.autocast(query.device.type, enabled=False):

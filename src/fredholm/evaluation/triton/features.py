@@ -21,14 +21,22 @@ import triton.language as tl
 from torch import Tensor
 
 from fredholm.evaluation.features.features import FeatureInputs
-from fredholm.evaluation.triton.machine import activation_for, padded, precision, scale_for
-from fredholm.evaluation.triton.tile import activate, activate_with_slope, point_rows, unit_rows, write_unit_rows
+from fredholm.evaluation.triton.machine import activation_for, padded, precision
+from fredholm.evaluation.triton.tile import (
+    activate,
+    activate_with_slope,
+    point_rows,
+    scale_of,
+    unit_rows,
+    write_unit_rows,
+)
 from fredholm.evaluation.triton.tuning import Room, choose_tile, launch
 
-LAYER = ("position_weight", "content_weight", "bias")
-"""What p is made of beside the points."""
 PROGRAMS = 528
 """How many programs share the sum over points at least, if there are points enough: four for each of 132 processors."""
+_TYPES = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16}
+_WEIGHTS = {"position_weight": "grad_position", "content_weight": "grad_content", "bias": "grad_bias"}
+_SUMMED = ("sums", *_WEIGHTS.values())
 
 
 @triton.jit
@@ -45,17 +53,30 @@ def _pre_activation(
     return p
 
 
+@triton.jit
+def _values(
+    value, weights, points, exist, heads, WEIGHED: tl.constexpr, DTYPE: tl.constexpr, VALUE: tl.constexpr,
+    V: tl.constexpr,
+):  # fmt: skip
+    """v at some points, `(N, V)`, multiplied by ω with WEIGHED; rounded once."""
+    values = point_rows(value, points * heads, exist, VALUE, VALUE, V)
+    if WEIGHED:
+        values = values.to(tl.float32) * tl.load(weights + points, mask=exist, other=0.0).to(tl.float32)[:, None]
+    return values.to(DTYPE)
+
+
 @triton.jit(do_not_specialize=["num", "run"])
 def unit_sums_kernel(
-    lifted, content, position_weight, content_weight, bias, value, table, sums, grad_position, grad_content, grad_bias,
-    num, heads, kernels, geometry, run,
-    GRADIENT: tl.constexpr, ACTIVATION: tl.constexpr, PRECISION: tl.constexpr, WIDTH: tl.constexpr,
-    LIFTED: tl.constexpr, CONTENT: tl.constexpr, VALUE: tl.constexpr, F: tl.constexpr, C: tl.constexpr,
-    V: tl.constexpr, UNITS: tl.constexpr, N: tl.constexpr,
+    lifted, content, position_weight, content_weight, bias, value, weights, table, sums, grad_position, grad_content,
+    grad_bias, num, heads, kernels, geometry, measures, run,
+    SUMS: tl.constexpr, GRADIENT: tl.constexpr, WEIGHED: tl.constexpr, ACTIVATION: tl.constexpr,
+    PRECISION: tl.constexpr, DTYPE: tl.constexpr, WIDTH: tl.constexpr, LIFTED: tl.constexpr, CONTENT: tl.constexpr,
+    VALUE: tl.constexpr, F: tl.constexpr, C: tl.constexpr, V: tl.constexpr, UNITS: tl.constexpr, N: tl.constexpr,
 ):  # fmt: skip
-    """Σ_j φ(p_j) ⊗ v_j over a run of points, `(B·runs, H, w, n)`.
+    """Over a run of points, v multiplied by ω with WEIGHED.
 
-    With GRADIENT: those of P, R and c from the gradients v T of φ(p), `(B·runs, H, w, ...)` each.
+    With SUMS: Σ_j h_j ⊗ v_j, `(H, B·runs, w + 1, n)`. With GRADIENT: the gradients of P, R and c from those of φ(p),
+    v T, `(H, B·runs, w, ...)` each.
     """
     runs = tl.cdiv(num, run)
     part = tl.program_id(0).to(tl.int64)
@@ -63,110 +84,135 @@ def unit_sums_kernel(
     units = tl.program_id(1) * UNITS + tl.arange(0, UNITS)
     head = tl.program_id(2).to(tl.int64)
     g = tl.where(kernels > 1, head, 0)
-    dtype: tl.constexpr = value.dtype.element_ty
     lifted += b * geometry * num * LIFTED
     content += (b * num * heads + head) * CONTENT
     value += (b * num * heads + head) * VALUE
-    at_weight = unit_rows(position_weight + g * WIDTH * LIFTED, units, WIDTH, LIFTED, F)
-    of_weight = unit_rows(content_weight + g * WIDTH * CONTENT, units, WIDTH, CONTENT, C)
-    c = tl.load(bias + g * WIDTH + units, mask=units < WIDTH, other=0.0).to(tl.float32)
-    total = tl.zeros([UNITS, V], tl.float32)
-    on_position = tl.zeros([UNITS, F], tl.float32)
-    on_content = tl.zeros([UNITS, C], tl.float32)
-    on_bias = tl.zeros([UNITS], tl.float32)
+    weights += b * measures * num
+    SCALE: tl.constexpr = scale_of(ACTIVATION)
+    at_weight = unit_rows(position_weight + g * WIDTH * LIFTED, units, WIDTH, LIFTED, F).to(DTYPE) * SCALE
+    of_weight = unit_rows(content_weight + g * WIDTH * CONTENT, units, WIDTH, CONTENT, C).to(DTYPE) * SCALE
+    c = tl.load(bias + g * WIDTH + units, mask=units < WIDTH, other=0.0).to(DTYPE).to(tl.float32) * SCALE
+    if SUMS:
+        total = tl.zeros([UNITS, V], tl.float32)
+        constant = tl.zeros([V], tl.float32)
     if GRADIENT:
-        read = unit_rows(table + (b * heads + head) * (WIDTH + 1) * VALUE, units, WIDTH, VALUE, V)
+        on_position = tl.zeros([UNITS, F], tl.float32)
+        on_content = tl.zeros([UNITS, C], tl.float32)
+        on_bias = tl.zeros([UNITS], tl.float32)
+        entry = head * (tl.num_programs(0) // runs) + b
+        read = unit_rows(table + entry * (WIDTH + 1) * VALUE, units, WIDTH, VALUE, V).to(DTYPE)
     for first in range(begin, tl.minimum(begin + run, num), N):
         points = first + tl.arange(0, N).to(tl.int64)
         exist = points < num
-        at = point_rows(lifted, points, exist, LIFTED, LIFTED, F)
-        of = point_rows(content, points * heads, exist, CONTENT, CONTENT, C)
+        at = point_rows(lifted, points, exist, LIFTED, LIFTED, F).to(DTYPE)
+        of = point_rows(content, points * heads, exist, CONTENT, CONTENT, C).to(DTYPE)
         start = tl.zeros([UNITS, N], tl.float32) + c[:, None]
         p = _pre_activation(at_weight, at, of_weight, of, start, PRECISION, LIFTED > 0, CONTENT > 0)
-        values = point_rows(value, points * heads, exist, VALUE, VALUE, V)
+        values = _values(value, weights, points, exist, heads, WEIGHED, DTYPE, VALUE, V)
         if GRADIENT:
-            _, slope = activate_with_slope(p, ACTIVATION)
+            h, slope = activate_with_slope(p, ACTIVATION)
             grad_p = tl.dot(read, tl.trans(values), input_precision=PRECISION) * slope
             on_bias += tl.sum(grad_p, 1)
-            rounded = grad_p.to(dtype)
+            rounded = grad_p.to(DTYPE)
             if LIFTED > 0:
                 on_position = tl.dot(rounded, at, on_position, input_precision=PRECISION)
             if CONTENT > 0:
                 on_content = tl.dot(rounded, of, on_content, input_precision=PRECISION)
         else:
-            total = tl.dot(activate(p, ACTIVATION).to(dtype), values, total, input_precision=PRECISION)
-    out = part * heads + head
+            h = activate(p, ACTIVATION)
+        if SUMS:
+            total = tl.dot(h.to(DTYPE), values, total, input_precision=PRECISION)
+            constant += tl.sum(values.to(tl.float32), 0)
+    out = head * tl.num_programs(0) + part
     if GRADIENT:
-        tl.store(grad_bias + out * WIDTH + units, on_bias, mask=units < WIDTH)
+        tl.store(grad_bias + out * WIDTH + units, on_bias * SCALE, mask=units < WIDTH)
         if LIFTED > 0:
-            write_unit_rows(grad_position + out * WIDTH * LIFTED, on_position, units, WIDTH, LIFTED, F)
+            write_unit_rows(grad_position + out * WIDTH * LIFTED, on_position * SCALE, units, WIDTH, LIFTED, F)
         if CONTENT > 0:
-            write_unit_rows(grad_content + out * WIDTH * CONTENT, on_content, units, WIDTH, CONTENT, C)
-    else:
-        write_unit_rows(sums + out * WIDTH * VALUE, total, units, WIDTH, VALUE, V)
+            write_unit_rows(grad_content + out * WIDTH * CONTENT, on_content * SCALE, units, WIDTH, CONTENT, C)
+    if SUMS:
+        place = sums + out * (WIDTH + 1) * VALUE
+        write_unit_rows(place, total, units, WIDTH, VALUE, V)
+        columns = tl.arange(0, V)
+        is_first = tl.program_id(1) == 0
+        tl.store(place + WIDTH * VALUE + columns, constant, mask=is_first & (columns < VALUE))
 
 
 @triton.jit(do_not_specialize=["num", "width"])
 def point_sums_kernel(
-    lifted, content, position_weight, content_weight, bias, value, table, read, grad_lifted, grad_content,
-    num, heads, kernels, geometry, width,
-    GRADIENT: tl.constexpr, POSITIONS: tl.constexpr, ACTIVATION: tl.constexpr, PRECISION: tl.constexpr,
-    WIDTH: tl.constexpr, LIFTED: tl.constexpr, CONTENT: tl.constexpr, VALUE: tl.constexpr, F: tl.constexpr,
-    C: tl.constexpr, V: tl.constexpr, UNITS: tl.constexpr, N: tl.constexpr,
+    lifted, content, position_weight, content_weight, bias, value, weights, table, read, grad_lifted, grad_content,
+    num, heads, kernels, geometry, measures, width,
+    READ: tl.constexpr, GRADIENT: tl.constexpr, POSITIONS: tl.constexpr, WEIGHED: tl.constexpr,
+    ACTIVATION: tl.constexpr, PRECISION: tl.constexpr, DTYPE: tl.constexpr, WIDTH: tl.constexpr, LIFTED: tl.constexpr,
+    CONTENT: tl.constexpr, VALUE: tl.constexpr, F: tl.constexpr, C: tl.constexpr, V: tl.constexpr,
+    UNITS: tl.constexpr, N: tl.constexpr,
 ):  # fmt: skip
-    """[φ(p_i); 1] T at every point, `(B, N, H, n)`.
+    """At every point.
 
-    With GRADIENT: those of u, `(B, N, H, e)`, and, with POSITIONS, of γ, a head apart, `(B, N, H, f)`, from the
-    gradients v T of φ(p).
+    With READ: h_i T, `(B, N, H, n)`. With GRADIENT: those of u, `(B, N, H, e)`, and, with POSITIONS, of γ, a head
+    apart, `(B, N, H, f)`, from the gradients v T of φ(p), v multiplied by ω with WEIGHED. With both, v is u, and its
+    gradient ω_i h_i T is a part of that of u.
     """
+    SCALE: tl.constexpr = scale_of(ACTIVATION)
     tiles = tl.cdiv(num, N)
     place = tl.program_id(0).to(tl.int64)
     b = place // tiles
     head = tl.program_id(2).to(tl.int64)
     g = tl.where(kernels > 1, head, 0)
-    dtype: tl.constexpr = table.dtype.element_ty
     points = (place % tiles) * N + tl.arange(0, N)
     exist = points < num
     rows = (b * num + points) * heads + head
-    at = point_rows(lifted + b * geometry * num * LIFTED, points, exist, LIFTED, LIFTED, F)
-    of = point_rows(content, rows, exist, CONTENT, CONTENT, C)
-    table += (b * heads + head) * (WIDTH + 1) * VALUE
+    at = point_rows(lifted + b * geometry * num * LIFTED, points, exist, LIFTED, LIFTED, F).to(DTYPE)
+    of = point_rows(content, rows, exist, CONTENT, CONTENT, C).to(DTYPE)
+    table += (head * (tl.num_programs(0) // tiles) + b) * (WIDTH + 1) * VALUE
+    weights += b * measures * num
     columns, channels, waves = tl.arange(0, V), tl.arange(0, C), tl.arange(0, F)
-    total = tl.zeros([N, V], tl.float32)
-    on_content = tl.zeros([N, C], tl.float32)
-    on_lifted = tl.zeros([N, F], tl.float32)
-    if GRADIENT:
-        values = point_rows(value, rows, exist, VALUE, VALUE, V)
-    else:
+    if READ:
         last = tl.load(table + WIDTH * VALUE + columns, mask=columns < VALUE, other=0.0)
-        total += last.to(tl.float32)[None, :]
+        total = tl.zeros([N, V], tl.float32) + last.to(DTYPE).to(tl.float32)[None, :]
+    if GRADIENT:
+        on_content = tl.zeros([N, C], tl.float32)
+        on_lifted = tl.zeros([N, F], tl.float32)
+        value += (b * num * heads + head) * VALUE
+        values = _values(value, weights, points, exist, heads, WEIGHED, DTYPE, VALUE, V)
     for first in range(0, width, UNITS):
         units = first + tl.arange(0, UNITS)
-        at_weight = unit_rows(position_weight + g * WIDTH * LIFTED, units, WIDTH, LIFTED, F)
-        of_weight = unit_rows(content_weight + g * WIDTH * CONTENT, units, WIDTH, CONTENT, C)
-        c = tl.load(bias + g * WIDTH + units, mask=units < WIDTH, other=0.0).to(tl.float32)
+        at_weight = unit_rows(position_weight + g * WIDTH * LIFTED, units, WIDTH, LIFTED, F).to(DTYPE) * SCALE
+        of_weight = unit_rows(content_weight + g * WIDTH * CONTENT, units, WIDTH, CONTENT, C).to(DTYPE) * SCALE
+        c = tl.load(bias + g * WIDTH + units, mask=units < WIDTH, other=0.0).to(DTYPE).to(tl.float32) * SCALE
         start = tl.zeros([N, UNITS], tl.float32) + c[None, :]
         p = _pre_activation(at, at_weight, of, of_weight, start, PRECISION, LIFTED > 0, CONTENT > 0)
-        table_rows = unit_rows(table, units, WIDTH, VALUE, V)
+        table_rows = unit_rows(table, units, WIDTH, VALUE, V).to(DTYPE)
         if GRADIENT:
-            _, slope = activate_with_slope(p, ACTIVATION)
-            grad_p = (tl.dot(values, tl.trans(table_rows), input_precision=PRECISION) * slope).to(dtype)
+            h, slope = activate_with_slope(p, ACTIVATION)
+            grad_p = (tl.dot(values, tl.trans(table_rows), input_precision=PRECISION) * slope).to(DTYPE)
             if CONTENT > 0:
                 on_content = tl.dot(grad_p, of_weight, on_content, input_precision=PRECISION)
             if POSITIONS:
                 on_lifted = tl.dot(grad_p, at_weight, on_lifted, input_precision=PRECISION)
         else:
-            total = tl.dot(activate(p, ACTIVATION).to(dtype), table_rows, total, input_precision=PRECISION)
+            h = activate(p, ACTIVATION)
+        if READ:
+            total = tl.dot(h.to(DTYPE), table_rows, total, input_precision=PRECISION)
     if GRADIENT:
-        if CONTENT > 0:
+        if READ:
+            mass = tl.load(weights + points, mask=exist, other=0.0).to(tl.float32)
+            total = total * mass[:, None]
+            if CONTENT > 0:
+                total += on_content
+            place_of = grad_content + rows[:, None] * VALUE + columns[None, :]
+            mask = exist[:, None] & (columns[None, :] < VALUE)
+            tl.store(place_of, total.to(grad_content.dtype.element_ty), mask=mask)
+        elif CONTENT > 0:
             place_of = grad_content + rows[:, None] * CONTENT + channels[None, :]
-            tl.store(place_of, on_content.to(dtype), mask=exist[:, None] & (channels[None, :] < CONTENT))
+            mask = exist[:, None] & (channels[None, :] < CONTENT)
+            tl.store(place_of, on_content.to(grad_content.dtype.element_ty), mask=mask)
         if POSITIONS:
             place_at = grad_lifted + rows[:, None] * LIFTED + waves[None, :]
             tl.store(place_at, on_lifted, mask=exist[:, None] & (waves[None, :] < LIFTED))
     else:
         place_out = read + rows[:, None] * VALUE + columns[None, :]
-        tl.store(place_out, total.to(dtype), mask=exist[:, None] & (columns[None, :] < VALUE))
+        tl.store(place_out, total.to(DTYPE), mask=exist[:, None] & (columns[None, :] < VALUE))
 
 
 @final
@@ -174,27 +220,33 @@ class FusedFeatures:
     """The perceptron of one side.
 
     Args:
-        inputs: its tensors.
+        inputs: its tensors, each in its own dtype.
         activation: φ.
+        dtype: what its products are computed in, and its results are.
+        weights: ω, `(B', N)`, B' = 1 or B, where v is to be multiplied by it.
     """
 
-    def __init__(self, inputs: FeatureInputs, activation: str) -> None:
-        named = activation_for(activation, inputs.content.dtype)
-        self.scale = scale_for(named)
-        own = inputs._asdict() | {name: getattr(inputs, name) * self.scale for name in LAYER if self.scale != 1.0}
-        own = {name: tensor.contiguous() for name, tensor in own.items()}
-        self.t = t = FeatureInputs(**own)
-        self.batch, self.num_points, self.heads, self.content = t.content.shape
-        self.kernels, self.width = t.bias.shape
-        self.lifted = t.lifted.shape[-1]
+    def __init__(
+        self, inputs: FeatureInputs, activation: str, dtype: torch.dtype, weights: Tensor | None = None
+    ) -> None:
+        own = {name: tensor.contiguous() for name, tensor in zip(inputs._fields, inputs, strict=True)}
+        self.t, self.dtype = FeatureInputs(**own), dtype
+        self.batch, self.num_points, self.heads = inputs.content.shape[:3]
+        self.kernels, self.width = inputs.bias.shape
+        self.lifted, self.content = inputs.position_weight.shape[-1], inputs.content_weight.shape[-1]
+        self.unused = inputs.bias.new_empty(0)
         self.inputs: dict[str, Any] = {
             **own,
+            "weights": self.unused if weights is None else weights.contiguous(),
             "num": self.num_points,
             "heads": self.heads,
             "kernels": self.kernels,
-            "geometry": int(t.lifted.shape[0] > 1),
-            "ACTIVATION": named,
+            "geometry": int(inputs.lifted.shape[0] > 1),
+            "measures": int(weights is not None and weights.shape[0] > 1),
+            "WEIGHED": weights is not None,
+            "ACTIVATION": activation_for(activation, dtype),
             "PRECISION": precision(),
+            "DTYPE": _TYPES[dtype],
             "WIDTH": self.width,
             "LIFTED": self.lifted,
             "CONTENT": self.content,
@@ -203,71 +255,85 @@ class FusedFeatures:
         }
 
     def sums(self, value: Tensor) -> Tensor:
-        """S, `(B, H, w + 1, n)` in float32, from v, `(B, N, H, n)`."""
-        value = value.contiguous()
-        whole = value.new_empty(self.batch, self.heads, self.width + 1, value.shape[-1], dtype=torch.float32)
-        whole[:, :, :-1] = self._over_points(value, None)["sums"].sum(1)
-        whole[:, :, -1] = value.sum(1, dtype=torch.float32)
-        return whole
+        """S, `(H, B, w + 1, n)` in float32, from v, `(B, N, H, n)`."""
+        return self._over_points(value, None, sums=True)["sums"]
 
     def tables(self, table: Tensor) -> Tensor:
-        """h_i T, `(B, N, H, n)` in the dtype of the features, from T, `(B, H, w + 1, n)`."""
-        out = self.t.content.new_empty(self.batch, self.num_points, self.heads, table.shape[-1])
-        self._over_units(table, {"read": out}, gradient=False)
+        """h_i T, `(B, N, H, n)`, from T, `(H, B, w + 1, n)`."""
+        shape = self.batch, self.num_points, self.heads, table.shape[-1]
+        out = self.t.content.new_empty(shape, dtype=self.dtype)
+        self._over_units(table, {"read": out}, read=True, gradient=False)
         return out
 
-    def gradients(self, value: Tensor, table: Tensor, wanted: frozenset[str]) -> dict[str, Tensor]:
-        """Gradients of all inputs where φ(p) receives v Tᵀ; those of γ and u only where `wanted`."""
-        t, value = self.t, value.contiguous()
-        found = self._over_points(value, table)
-        by_kernel = [found[name].sum((0, 1)) * self.scale for name in ("grad_position", "grad_content", "grad_bias")]
-        if self.kernels == 1:
-            by_kernel = [grad.sum(0, keepdim=True) for grad in by_kernel]
-        grads: dict[str, Tensor] = dict(zip(LAYER, by_kernel, strict=True))
-        if wanted & {"lifted", "content"}:
-            at = torch.empty(*t.content.shape[:3], self.lifted if "lifted" in wanted else 0, device=value.device)
+    def gradients(
+        self, value: Tensor, table: Tensor, wanted: frozenset[str], *, sums: bool = False, read: bool = False
+    ) -> dict[str, Tensor]:
+        """Gradients of all inputs where φ(p) receives v Tᵀ; those of γ and u only where `wanted`.
+
+        Args:
+            value: v, `(B, N, H, n)`.
+            table: T, `(H, B, w + 1, n)`.
+            wanted: names of inputs.
+            sums: whether to find "sums" as well, as of `sums(value)`.
+            read: whether v is u, which then also receives ω_i h_i T.
+        """
+        t = self.t
+        grads = self._over_points(value, table, sums=sums)
+        positions, signal = "lifted" in wanted and self.lifted > 0, "content" in wanted and (read or self.content > 0)
+        if positions or signal:
+            at = self.unused.new_empty(*t.content.shape[:3], self.lifted if positions else 0, dtype=torch.float32)
             of = torch.empty_like(t.content)
-            self._over_units(table, {"value": value, "grad_lifted": at, "grad_content": of}, gradient=True)
-            grads["content"] = of
-            if "lifted" in wanted:
+            places = {"value": value.contiguous(), "grad_lifted": at, "grad_content": of}
+            self._over_units(table, places, read=read, gradient=True)
+            if signal:
+                grads["content"] = of
+            if positions:
                 grads["lifted"] = at.sum(2).sum_to_size(t.lifted.shape)
         return grads
 
-    def _over_points(self, value: Tensor, table: Tensor | None) -> dict[str, Tensor]:
-        """S of each run of points, or with a table the gradients of weights, `(B, runs, H, w, ...)`."""
+    def _over_points(self, value: Tensor, table: Tensor | None, *, sums: bool) -> dict[str, Tensor]:
+        """Sums over all points: S, `(H, B, w + 1, n)`, and with a table the gradients of weights, `(G, w, ...)`."""
         n, v = value.shape[-1], padded(value.shape[-1])
         both = self.inputs["F"] + self.inputs["C"]
-        room = Room(self.width, both + (0 if table is None else v), both + v, value.dtype)
-        tile = choose_tile(unit_sums_kernel, room)
+        summed = both + (0 if table is None else v * (1 + sums))  # what a program of S holds are its weights
+        tile = choose_tile(unit_sums_kernel, Room(self.width, summed, both + v, self.dtype))
         blocks = tile.blocks(self.width)
         tiles = -(-self.num_points // tile.points)
         runs = min(tiles, -(-PROGRAMS // max(1, self.batch * self.heads * blocks)))
         run = tile.points * -(-tiles // max(1, runs))
         runs = -(-self.num_points // max(1, run))
-        sizes = {"sums": n} if table is None else {"grad_position": self.lifted, "grad_content": self.content}
-        device, shape = value.device, (self.batch, runs, self.heads, self.width)
-        results = {name: torch.empty(*shape, size, device=device) for name, size in sizes.items()}
+        shape, places = (self.heads, self.batch, runs), dict.fromkeys(_SUMMED, self.unused)
+        if sums:
+            places["sums"] = self._empty(*shape, self.width + 1, n)
         if table is not None:
-            results["grad_bias"] = torch.empty(shape, device=device)
-        unused = torch.empty(0, device=device)
-        places = {"sums": unused, "grad_position": unused, "grad_content": unused, "grad_bias": unused, **results}
-        own = {"value": value, "table": self._rounded(table, unused), "run": run, "GRADIENT": table is not None}
+            places["grad_position"] = self._empty(*shape, self.width, self.lifted)
+            places["grad_content"] = self._empty(*shape, self.width, self.content)
+            places["grad_bias"] = self._empty(*shape, self.width)
+        own = {"value": value.contiguous(), "table": self._table(table), "run": run, "SUMS": sums}
+        own["GRADIENT"] = table is not None
         if self.batch * runs * self.heads:
             arguments = {**self.inputs, **places, **own, "VALUE": n, "V": v}
             launch(unit_sums_kernel, (self.batch * runs, blocks, self.heads), tile, arguments)
-        return results
+        found = {"sums": places["sums"][:, :, 0] if runs == 1 else places["sums"].sum(2)} if sums else {}
+        if table is not None:
+            shared = (0, 1, 2) if self.kernels == 1 else (1, 2)
+            found |= {name: places[place].sum(shared) for name, place in _WEIGHTS.items()}
+        return found
 
-    def _over_units(self, table: Tensor, results: dict[str, Tensor], *, gradient: bool) -> None:
+    def _over_units(self, table: Tensor, places: dict[str, Tensor], *, read: bool, gradient: bool) -> None:
+        """Fills the places with what is found at every point."""
         n, v = table.shape[-1], padded(table.shape[-1])
         both = self.inputs["F"] + self.inputs["C"]
-        tile = choose_tile(point_sums_kernel, Room(self.width, both + v, both + v, self.t.content.dtype, "points"))
-        unused = torch.empty(0, device=table.device)
-        places = {"value": unused, "read": unused, "grad_lifted": unused, "grad_content": unused, **results}
-        own = {"table": self._rounded(table, unused), "GRADIENT": gradient, "VALUE": n, "V": v}
-        own |= {"POSITIONS": places["grad_lifted"].numel() > 0, "width": self.width}
+        tile = choose_tile(point_sums_kernel, Room(self.width, both + v, both + v, self.dtype, "points"))
+        own = {**dict.fromkeys(("value", "read", "grad_lifted", "grad_content"), self.unused), **places}
+        own |= {"READ": read, "GRADIENT": gradient, "POSITIONS": own["grad_lifted"].numel() > 0}
+        own |= {"table": self._table(table), "width": self.width, "VALUE": n, "V": v}
         programs = self.batch * -(-self.num_points // tile.points)
         if programs * self.heads:
-            launch(point_sums_kernel, (programs, 1, self.heads), tile, {**self.inputs, **places, **own})
+            launch(point_sums_kernel, (programs, 1, self.heads), tile, {**self.inputs, **own})
 
-    def _rounded(self, table: Tensor | None, unused: Tensor) -> Tensor:
-        return unused if table is None else table.to(self.t.content.dtype).contiguous()
+    def _table(self, table: Tensor | None) -> Tensor:
+        return self.unused if table is None else table.contiguous()
+
+    def _empty(self, *shape: int) -> Tensor:
+        return self.unused.new_empty(shape, dtype=torch.float32)

@@ -14,7 +14,7 @@ layer is multiplied, exactly, before a kernel sees it, and so are the gradients 
 import triton
 import triton.language as tl
 
-from fredholm.evaluation.triton.machine import INTERPRETING
+from fredholm.evaluation.triton.machine import INTERPRETING, scale_for
 
 HAS_ASSEMBLY = tl.constexpr(not INTERPRETING)
 """The interpreter knows none."""
@@ -113,6 +113,12 @@ def steps_to(own_pos, pos, points, exist, DIMENSIONS: tl.constexpr, S: tl.conste
 def length_of(steps):
     """‖x_o - x_x‖, `(points,)`."""
     return tl.sqrt(tl.sum(steps * steps, 1))
+
+
+@triton.constexpr_function
+def scale_of(activation):
+    """By what the first layer is multiplied before its activation, so named, is taken."""
+    return scale_for(activation)
 
 
 @triton.jit

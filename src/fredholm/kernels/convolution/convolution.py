@@ -173,7 +173,8 @@ class Convolution(Stationary):
                 x + sign * h * a / f for x, h, a, f in zip(block.origin, block.spacing, ahead, finer, strict=True)
             ),
             periodic=block.periodic and all(m * r == n for m, r, n in zip(shape, coarser, block.shape, strict=True)),
-        ).to(domain.device)
+            device=domain.device,
+        )
 
     def _block(self, domain: Domain) -> GridBlock:
         block = whole_grid(domain)

@@ -18,7 +18,8 @@ measure of total mass 1 that is the value without `is_causal`, and a step needs 
 
 import abc
 import dataclasses
-from typing import NamedTuple, final
+from collections.abc import Sequence
+from typing import Any, NamedTuple, final
 
 import torch
 from torch import Tensor, nn
@@ -154,7 +155,9 @@ class FeaturePair(nn.Module):
         """γ at the points of a domain, `(B', N, 2L or s)`, in the parameters' dtype; `(1, N, 0)` if it is not read."""
         if not self.reads_position:
             return self.query.bias.new_empty(1, domain.num_points, 0)
-        return self.lift_positions(domain.pos if domain.pos.ndim == 3 else domain.pos[None])
+        pos = _batched(domain)
+        # what is differentiated is found where it is used, as checkpoints expect that run a layer twice
+        return self.lift_positions(pos) if pos.requires_grad else domain.once(self, lambda: self.lift_positions(pos))
 
     def lift_positions(self, pos: Tensor) -> Tensor:
         """γ(x) of positions `(B, N, s)`, in the parameters' dtype."""
@@ -180,6 +183,29 @@ class FeaturePair(nn.Module):
             else u.new_empty(u.shape[0], self.num_heads, at.shape[1], 0)
         )
         return at, content
+
+
+def lift_together(pairs: Sequence[FeaturePair], domain: Domain) -> None:
+    """Finds γ of several kernels at the points of a `remembering` domain by as many operations as that of one.
+
+    Where points are many, each kernel finds its own when it needs it, so that they are not all in memory.
+    """
+    alike: dict[Any, list[FeaturePair]] = {}
+    for pair in pairs:
+        if pair.reads_position and pair.num_frequencies:
+            alike.setdefault((pair.frequencies.shape, pair.frequencies.dtype, pair.query.bias.dtype), []).append(pair)
+    pos = _batched(domain)
+    if not domain.is_remembering or pos.requires_grad or pos.shape[0] * pos.shape[1] > _LIFTED_AT_ONCE:
+        return
+    for (_, _, dtype), group in alike.items():
+        waves = torch.stack([pair.frequencies for pair in group])[:, None, None]  # (K, 1, 1, L, s)
+        for pair, lifted in zip(group, fourier_features(pos, waves).to(dtype).unbind(), strict=True):
+            domain.once(pair, lambda lifted=lifted: lifted)
+
+
+def _batched(domain: Domain) -> Tensor:
+    """Positions `(B', N, s)`."""
+    return domain.pos if domain.pos.ndim == 3 else domain.pos[None]
 
 
 class FeatureFactorised(Stateful):
@@ -298,6 +324,24 @@ class LowRank(FeatureFactorised):
     @abc.abstractmethod
     def low_rank_form(self) -> LowRankForm:
         """Φ, Ψ and B."""
+
+    @final
+    def mix(self, sums: Tensor) -> Tensor:
+        """T = Φ (Ψ : S), and B S_w where the features are 1; see `FeatureFactorised.mix`."""
+        return low_rank_table(sums.transpose(0, 1), self.low_rank_form()).transpose(0, 1)
+
+
+def low_rank_table(sums: Tensor, form: LowRankForm) -> Tensor:
+    """T of a low-rank kernel, `(H, B, w + 1, d)`, from S of that shape and in its dtype."""
+    phi, psi = (weight.to(sums.dtype).flatten(2) for weight in (form.query, form.key))
+    # as one product for all entries of the batch, and so that neither weight is copied
+    flat = sums.flatten(2)  # (H, B, (w + 1)·d)
+    table = flat @ psi.mT @ phi
+    if form.constant is not None:
+        heads, d = sums.shape[0], sums.shape[-1]
+        constant = form.constant.mT.to(sums.dtype).expand(heads, -1, -1)
+        table = torch.cat([table[..., :-d], torch.baddbmm(table[..., -d:], flat[..., -d:], constant)], dim=-1)
+    return table.view(sums.shape)
 
 
 class SeparableForm(NamedTuple):

@@ -101,17 +101,6 @@ class LowRankMLP(LowRank):
         kappa = torch.einsum("bhqro,bhkri->bhqkoi", phi, psi)
         return kappa if self.constant is None else kappa + self.constant[:, None, None]
 
-    def mix(self, sums: Tensor) -> Tensor:
-        """T = Φ (Ψ : S), and B S_w where the features are 1; see `FeatureFactorised.mix`."""
-        phi, psi = (weight.to(sums.dtype).flatten(2) for weight in (self.query_weight, self.key_weight))
-        # as one product for all entries of the batch, and so that neither weight is copied
-        reading = sums.flatten(2).transpose(0, 1) @ psi.mT  # (H, B, r)
-        table = (reading @ phi).unflatten(-1, sums.shape[2:]).transpose(0, 1)
-        if self.constant is None:
-            return table
-        through = sums[:, :, -1:] @ self.constant.mT.to(sums.dtype)
-        return torch.cat([table[:, :, :-1], table[:, :, -1:] + through], dim=2)
-
     def initial_state(self, batch_size: int) -> State:
         """Zeros: Σ Ψ u `(B, H, r)`, with B also Σ u, `(B, H, r + d)`, and the number of points `(B,)`."""
         like = self.query_weight

@@ -132,7 +132,7 @@ class PairwiseMLP(Stateful):
         """Where all points of a state lie, and the last `count` of them."""
         if not self.reads_time:
             total, device = state[0].shape[1], state[0].device
-            return Sequence(total).to(device), Sequence(count).to(device)
+            return Sequence(total, device=device), Sequence(count, device=device)
         times = state[1][..., 0]
         return Sequence(times=times), Sequence(times=times[:, times.shape[1] - count :])
 

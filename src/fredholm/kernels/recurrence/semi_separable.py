@@ -142,7 +142,7 @@ class MatrixRecurrence(SemiSeparable):
     @final
     def step(self, u: Tensor, state: State, time: Tensor | None = None) -> tuple[Tensor, State]:
         """See `Stateful.step`."""
-        domain = Sequence(1) if time is None else Sequence(times=time[:, None])
+        domain = Sequence(1, device=u.device) if time is None else Sequence(times=time[:, None])
         form = self.matrix_form(domain.to(u.device), u.shape[0], state)
         with torch.autocast(u.device.type, enabled=False):
             value = self.multiplicand(u).to(form.output.dtype)

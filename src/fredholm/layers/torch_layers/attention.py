@@ -327,10 +327,10 @@ class AttentionLayer(TorchLayer[nn.MultiheadAttention]):
 
 def _domains(query: Tensor, u: Tensor, bias: Tensor | None) -> tuple[Domain, Domain]:
     """The keys, with what the masks hide or weigh, and the queries."""
-    domain = Sequence(u.shape[1]).to(u.device)
+    domain = Sequence(u.shape[1], device=u.device)
     domain = domain if bias is None else domain.weigh_pairs(bias)
     same_points = query.shape[1] == domain.num_points
-    return domain, domain if same_points else Sequence(query.shape[1]).to(query.device)
+    return domain, domain if same_points else Sequence(query.shape[1], device=query.device)
 
 
 def _attend(form: DotProductForm, bias: Tensor | None, drop: float, need_weights: bool) -> tuple[Tensor, Tensor | None]:

@@ -167,7 +167,7 @@ class ConvolutionLayer(TorchLayer[nn.Module]):
         if min(shape) < 1:
             raise ValueError(f"ConvolutionLayer: an image needs at least one cell along each axis; got {shape}")
         cells = self._cells(shape, output_size)
-        domain = Grid(*shape, periodic=kernel.padding_mode == "circular").to(x.device)
+        domain = Grid(*shape, periodic=kernel.padding_mode == "circular", device=x.device)
         query_domain = kernel.output_domain(domain, cells).to(x.device)
         u = (x if x.ndim == axes + 2 else x[None]).flatten(2).transpose(1, 2)
         operator.prepare(u, domain, query_domain=query_domain)

@@ -66,7 +66,7 @@ class LinearLayer(TorchLayer[nn.Linear]):
         check_format(self, "the input", input, kernel.weight)
         if is_direct(operator):
             return nn.functional.linear(input, kernel.weight, operator.bias)
-        out = operator(input.reshape(-1, 1, kernel.in_dim), Sequence(1))
+        out = operator(input.reshape(-1, 1, kernel.in_dim), Sequence(1, device=input.device))
         return lowered(out.view(*input.shape[:-1], kernel.out_dim))
 
     @classmethod

@@ -214,7 +214,7 @@ class RecurrentLayer(TorchLayer[NativeRecurrent]):
 
     def _run(self, u: Tensor, mask: Tensor | None, states: list[State | None]) -> tuple[Tensor, list[State]]:
         """Every layer and direction in turn on `(B, T, C)`."""
-        forwards = Sequence(u.shape[1], mask=mask).to(u.device)
+        forwards = Sequence(u.shape[1], mask=mask, device=u.device)
         backwards = forwards if mask is None else Sequence(u.shape[1], mask=mask.flip(1))
         operators, ended = self._operators(), []
         for layer in range(self.num_layers):

@@ -138,7 +138,7 @@ class InContextRegressor(SavedModel):
         self, layer: IntegralOperator, features: Tensor, residual: Tensor, query: Tensor, at: Domain
     ) -> Tensor:
         """Pᵀ q · g at every query, `(B·F, Nq, m)`; from softmax layers, up to O(1/τ)."""
-        signal, asked = torch.cat([features, residual], dim=-1), Sequence(query.shape[1])
+        signal, asked = torch.cat([features, residual], dim=-1), Sequence(query.shape[1], device=query.device)
         out = layer(signal, at, query=query, query_domain=asked)
         if self.temperature is None:
             return out

@@ -215,7 +215,7 @@ class FieldOperator(SavedModel):
         for block in self.blocks:
             signal = block(signal, samples.at)
         seeds = self.seeds.to(signal.dtype).expand(u.shape[0], -1, -1)
-        query_domain = Sequence(self.seeds.shape[0])
+        query_domain = Sequence(self.seeds.shape[0], device=u.device)
         read = seeds + self.read(self.norm(signal), samples.at, query=seeds, query_domain=query_domain)
         # weights of sines need their digits
         with torch.autocast(u.device.type, enabled=False):

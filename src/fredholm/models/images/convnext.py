@@ -175,7 +175,7 @@ class Stage(nn.Module):
             u = self.halving(self.halving_norm(u).mT.unflatten(2, shape))
             shape = (u.shape[2], u.shape[3])
             u = u.flatten(2).mT
-        domain = Grid(*shape).to(u.device)
+        domain = Grid(*shape, device=u.device)
         for block in self.blocks:
             u = block(u, domain)
         return u, shape

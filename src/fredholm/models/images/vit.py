@@ -13,7 +13,8 @@ from fredholm._settings import check_count, check_positive, check_rate, filled
 from fredholm.blocks.feed_forward import Activation, FeedForward, activation_module
 from fredholm.blocks.residual import ResidualBlock
 from fredholm.blocks.stochastic_depth import linear_schedule
-from fredholm.domains import Domain, Grid, Points, Union
+from fredholm.domains import Domain, Grid, Union
+from fredholm.domains.points import centre
 from fredholm.kernels import Attention
 from fredholm.kernels.heads import check_heads
 from fredholm.models.images.image_model import ImageModelConfig, ImageReading, Room, check_unset
@@ -221,7 +222,7 @@ class ViT(SavedModel):
     def signal(self, images: Tensor) -> tuple[Tensor, Domain]:
         """What enters the first block, `(B, N, embed_dim)`, and where it lives: leading tokens, then patches."""
         u = self.patches(images).flatten(2).mT
-        grid = Grid(*self.config.grid_shape).to(images.device)
+        grid = Grid(*self.config.grid_shape, device=images.device)
         leading, positions = self.leading, self.positions
         if leading is None:
             return self.first_norm(self.dropout(u + positions)), grid
@@ -230,8 +231,7 @@ class ViT(SavedModel):
             u = torch.cat([tokens, u], dim=1) + positions
         else:
             u = torch.cat([tokens, u + positions], dim=1)
-        centre = torch.full((len(leading), 2), 0.5, dtype=grid.pos.dtype, device=grid.device)
-        return self.first_norm(self.dropout(u)), Union(Points(centre), grid)
+        return self.first_norm(self.dropout(u)), Union(centre(grid, len(leading)), grid)
 
     def _result(self, u: Tensor) -> Tensor:
         config = self.config

@@ -147,7 +147,7 @@ class Bert(SavedModel):
         u = self.tokens(tokens) + self.positions(places)
         if self.segments is not None:
             u = u + self.segments(torch.zeros_like(tokens) if segments is None else segments)
-        u, domain = self.dropout(self.norm(u)), Sequence(tokens.shape[1]).to(tokens.device)
+        u, domain = self.dropout(self.norm(u)), Sequence(tokens.shape[1], device=tokens.device)
         for block in self.blocks:
             u = block(u, domain, key_padding_mask)
         if isinstance(self.head, TokenHead):

@@ -66,7 +66,7 @@ class CKCNNText(LanguageModel):
     def forward(self, tokens: Tensor) -> Tensor:
         """Logits `(B, T, V)`; see `LanguageModel.forward`."""
         self.check_tokens(tokens)
-        return self.head(self.stack(self._embed(tokens), Sequence(tokens.shape[1], spacing=1.0).to(tokens.device)))
+        return self.head(self.stack(self._embed(tokens), Sequence(tokens.shape[1], spacing=1.0, device=tokens.device)))
 
     def initial_state(self, batch_size: int) -> LanguageState:
         """What both convolutions of each block hold of the past: a signal and its times each."""
@@ -76,7 +76,7 @@ class CKCNNText(LanguageModel):
         """Signals of the tokens are appended to the state's; see `LanguageModel.read`."""
         num_read = _num_read(state)
         self.check_tokens(tokens, num_read)
-        domain = Sequence(tokens.shape[1], spacing=1.0, start=float(num_read)).to(tokens.device)
+        domain = Sequence(tokens.shape[1], spacing=1.0, start=float(num_read), device=tokens.device)
         u, reached = self.stack.scan(self._embed(tokens), domain, _paired(state))
         return u, _flat(reached)
 

@@ -119,7 +119,7 @@ class Decoder(LanguageModel):
                 )
             places = (key_padding_mask.cumsum(1) - 1).clamp_min(0)
         u = self._embedded(tokens, places)
-        domain = Sequence(tokens.shape[1]).to(tokens.device)
+        domain = Sequence(tokens.shape[1], device=tokens.device)
         for block in self.causal_blocks():
             u = block(u, domain, key_padding_mask)
         return self.logits(u)
@@ -138,7 +138,7 @@ class Decoder(LanguageModel):
         self.check_tokens(tokens, num_read)
         places = torch.arange(num_read, num_read + tokens.shape[1], device=tokens.device)
         u = self._embedded(tokens, places)
-        domain = Sequence(tokens.shape[1], first=num_read).to(tokens.device)
+        domain = Sequence(tokens.shape[1], first=num_read, device=tokens.device)
         reached: list[tuple[Tensor, ...]] = [(read + tokens.shape[1],)]
         for block, past in zip(self.causal_blocks(), layers, strict=True):
             u, seen = block.scan(u, domain, past if num_read else None)

@@ -6,7 +6,8 @@ import torch
 from fredholm import IntegralOperator
 from fredholm.domains import Domain, Grid, Points
 from fredholm.evaluation import AUTO, Integral, TritonFeatureSum
-from fredholm.evaluation.triton import feature_sum, features
+from fredholm.evaluation.triton import feature_sum, features, tuning
+from fredholm.evaluation.triton.long_product import long_products
 from fredholm.kernels import LowRankMLP, PointInputs, SeparableMLP
 from tests.contracts.routes import changed, check_route, randomise, results
 from tests.contracts.small_perceptron import small_perceptron
@@ -82,6 +83,19 @@ def test_every_form_and_size(options):
     check_route(TritonFeatureSum(), make(SEPARABLE, Points(torch.rand(3, 2)), **options))
 
 
+@pytest.mark.parametrize("options", [{"constant": False}, {"constant": False, "head_shared": True}], ids=str)
+def test_low_rank_without_the_constant(options):
+    check_route(TritonFeatureSum(), make(LOW_RANK, Points(torch.rand(3, 2)), **options))
+
+
+@pytest.mark.parametrize(("rows", "columns", "size"), [(3, 5, 7), (40, 33, 700), (1, 2, 16384)])
+@pytest.mark.parametrize("matrices", [1, 2])
+def test_long_products_are_shared_by_programs(monkeypatch, rows, columns, size, matrices):
+    monkeypatch.setattr(tuning, "multiprocessors", lambda _: 8)
+    a, b = torch.randn(2, rows, size), torch.randn(matrices, columns, size)
+    torch.testing.assert_close(long_products(a, b), a @ b.mT, atol=1e-4, rtol=1e-4)
+
+
 @pytest.mark.parametrize("programs", [pytest.param(1, marks=pytest.mark.long), 2, 528])
 def test_any_number_of_runs_over_more_points_than_one_tile(monkeypatch, programs):
     monkeypatch.setattr(features, "PROGRAMS", programs)
@@ -105,16 +119,23 @@ def test_a_signal_with_gaps():
     check_route(TritonFeatureSum(), problem)
 
 
-@pytest.mark.parametrize("name", [pytest.param("feature_sums_triton", marks=pytest.mark.long), "feature_tables_triton"])
-def test_operator_registration(monkeypatch, name):
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        pytest.param("feature_sums_triton", LOW_RANK, marks=pytest.mark.long),
+        ("feature_tables_triton", SEPARABLE),
+        ("low_rank_tables_triton", LOW_RANK),
+    ],
+)
+def test_operator_registration(monkeypatch, name, kind):
     """`opcheck`: schema, fake tensors, autograd and the compiler's view of the operators."""
     calls, original = [], getattr(feature_sum, name)
     monkeypatch.setattr(feature_sum, name, lambda *call: (calls.append(call), original(*call))[1])
-    problem = make(LOW_RANK, Points(torch.rand(2, 2, 2)))
+    problem = make(kind, Points(torch.rand(2, 2, 2)))
     TritonFeatureSum().integrate(problem)
-    tensors, activation = calls[0]
+    tensors, *options = calls[0]
     leaves = [t if t is None else t.detach().requires_grad_() for t in tensors]
-    report = torch.library.opcheck(getattr(torch.ops.fredholm, name).default, (leaves, activation))
+    report = torch.library.opcheck(getattr(torch.ops.fredholm, name).default, (leaves, *options))
     assert set(report.values()) == {"SUCCESS"}
 
 

@@ -1,0 +1,115 @@
+"""A model's pass in either direction neither waits for its device nor sends it anything, so that it can be captured.
+
+What would wait is seen among the operations: values that Python reads, and sizes that depend on values. What would be
+sent is seen because torch makes tensors elsewhere meanwhile: what names no device is not where the signal is.
+"""
+
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from fredholm import encoders, models
+from fredholm.evaluation import TritonFeatureSum, TritonTiled, TritonYat
+from fredholm.evaluation.triton import machine
+from fredholm.models.language.gpt2 import GPT2
+
+READS = {"_local_scalar_dense", "is_nonzero", "equal", "nonzero", "masked_select", "bincount", "_unique2", "unique_dim"}
+READS |= {"unique_consecutive", "lift_fresh"}  # the last one is `torch.tensor`, of numbers that Python holds
+BY_MASK = {"index", "index_put", "index_put_"}
+
+
+class Watch(TorchDispatchMode):
+    """Notes where operations read values, those inside of the library's own operators too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: set[str] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+        name, kwargs = func.overloadpacket.__name__, kwargs or {}
+        if func.namespace == "fredholm":
+            with self:
+                return func.redispatch(torch._C.DispatchKeySet(torch._C.DispatchKey.CPU), *args, **kwargs)
+        by_mask = name in BY_MASK and any(i is not None and i.dtype == torch.bool for i in args[1])
+        if name in READS or by_mask:
+            ours = [frame for frame in traceback.extract_stack() if "/fredholm/" in frame.filename]
+            self.found.add(f"{name} at {ours[-1].filename}:{ours[-1].lineno}" if ours else name)
+        return func(*args, **kwargs)
+
+
+PERCEPTRON: dict[str, Any] = {"width": 5, "num_frequencies": 3}
+KERNELS: dict[str, Any] = {
+    "exact": models.MLPConfig(**PERCEPTRON),
+    "low rank": models.LowRankConfig(rank=2, **PERCEPTRON),
+    "separable": models.SeparableConfig(**PERCEPTRON),
+    "attention": models.AttentionConfig(),
+    "Yat": models.YatConfig(),
+    "infinite attention": models.InfiniteConfig(),
+    "sum": models.SumConfig(first=models.MLPConfig(**PERCEPTRON), second=models.AttentionConfig()),
+}
+
+
+def itnet(kernel: str, **options: Any) -> nn.Module:
+    """On images of 4 x 4 patches, with a class token."""
+    images = encoders.Image.Config(image_size=(8, 8), patch_size=2, num_frequencies=2)
+    config = models.ITNet.Config(embed_dim=12, depth=2, num_heads=3, kernel=KERNELS[kernel], drop_path=0.1, **options)
+    return models.ITNet(encoders.Image(images, 12), 5, config)
+
+
+def images() -> Tensor:
+    """What it takes."""
+    return torch.randn(2, 3, 8, 8)
+
+
+MODELS: dict[str, tuple[Callable[[], nn.Module], Callable[[], Tensor]]] = {
+    **{name: (lambda name=name: itnet(name), images) for name in KERNELS},
+    "Monte Carlo": (lambda: itnet("exact", num_samples=5), images),
+    "GPT-2": (
+        lambda: GPT2.Config(embed_dim=12, depth=2, num_heads=3).build(7, 9),
+        lambda: torch.randint(7, (2, 9)),
+    ),
+}
+
+
+@pytest.fixture
+def fused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Decides as on a GPU, with kernels that do nothing."""
+    pytest.importorskip("triton")
+    from fredholm.evaluation.attention import fused
+    from fredholm.evaluation.triton import features, long_product, perceptron, yat
+
+    monkeypatch.setattr(fused, "_is_out_of_reach", lambda *_: False)
+    for module in (features, long_product, perceptron, yat):
+        monkeypatch.setattr(module, "launch", lambda *_: None)
+    monkeypatch.setattr(machine, "machine_refusals", lambda _: [])
+    for route in (TritonTiled, TritonFeatureSum, TritonYat):
+        monkeypatch.setattr(route, "devices", None)
+
+
+@pytest.mark.usefixtures("fused")
+@pytest.mark.parametrize("autocast", [False, True], ids=["fp32", "bf16"])
+@pytest.mark.parametrize("trains", [False, True], ids=["inference", "training"])
+@pytest.mark.parametrize("name", MODELS)
+def test_nothing_waits_for_the_device(name: str, trains: bool, autocast: bool) -> None:
+    build, draw = MODELS[name]
+    model, inputs = build().train(trains), draw()
+    leaves = [parameter for parameter in model.parameters() if parameter.numel()]
+    watch = Watch()
+    with torch.device("meta"), watch, torch.set_grad_enabled(trains), torch.autocast("cpu", enabled=autocast):
+        out = model(inputs)
+        if trains:
+            torch.autograd.grad(out.float().sum(), leaves, allow_unused=True)
+    assert not watch.found
+
+
+def test_what_reads_a_value_is_seen() -> None:
+    with Watch() as watch:
+        bool(torch.ones(1) > 0)
+        torch.arange(3)[torch.ones(3, dtype=torch.bool)]
+        torch.tensor([1.0])
+    assert {place.split()[0] for place in watch.found} == {"_local_scalar_dense", "index", "lift_fresh"}
