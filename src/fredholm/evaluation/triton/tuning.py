@@ -137,7 +137,7 @@ def choose_tile(kernel: Any, room: Room) -> Tile:
     if room.dtype == torch.float32:
         units, points, registers = 128, 32, 1 << 13
     else:
-        units, points, registers = 64, 64 if room.summed <= 64 or room.rows == "points" else 32, 19 << 10
+        units, points, registers = 64, 64 if room.summed <= 64 or room.rows == "points" else 32, 22 << 10
     while points > 16 and points * room.loaded * room.dtype.itemsize > 1 << 15:
         points //= 2
     while units > 16 and (units >= 2 * room.width or units * (room.summed + points) > registers):
