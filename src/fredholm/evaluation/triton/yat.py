@@ -461,7 +461,7 @@ def _pull_keys(
     QUERY_STEP: tl.constexpr, DIM: tl.constexpr, VALUE: tl.constexpr, D: tl.constexpr, V: tl.constexpr,
     N: tl.constexpr,
 ):  # fmt: skip
-    """Σ G r (1 + c r) q, Σ a g, Σ G r², Σ (g·v - δ) a over queries from `first` on, `shift` of them left out at `gap`."""
+    """Σ G r (1 + c r) q, Σ a g, Σ G r², Σ (g·v - δ) a over queries from `first` on; at `gap`, `shift` are left out."""
     keys, values = _settled(keys), _settled(values)
     if first < stop:
         for start in range(first, stop, N):
