@@ -46,12 +46,24 @@ SCANNED = tl.constexpr(2048)
 
 
 @triton.jit
+def _done(x, INSTRUCTION: tl.constexpr):
+    """One instruction of the processor on each number."""
+    text: tl.constexpr = INSTRUCTION + " $0, $1;"
+    return tl.inline_asm_elementwise(
+        text,  # pyright: ignore[reportArgumentType]
+        "=f,f",
+        [x],
+        dtype=tl.float32,
+        is_pure=True,
+        pack=1,
+    )
+
+
+@triton.jit
 def _reciprocal(x):
     """1 / x to an ulp; 0 from 2^126 on. A division would cost eight times as much."""
     if HAS_ASSEMBLY:
-        return tl.inline_asm_elementwise(
-            "rcp.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
-        )
+        return _done(x, "rcp.approx.ftz.f32")
     else:
         return 1.0 / x
 
@@ -60,31 +72,18 @@ def _reciprocal(x):
 def _exp2(x):
     """2^x to two ulps; 0 below 2^-126."""
     if HAS_ASSEMBLY:
-        return tl.inline_asm_elementwise(
-            "ex2.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
-        )
+        return _done(x, "ex2.approx.ftz.f32")
     else:
         return tl.exp2(x)
 
 
 @triton.jit
 def _log2(x):
-    """log2 x of a normal number, to a relative 2^-22, or as much absolute near 1: a thirtieth of the cost of all bits."""
+    """log2 x of a normal number to 2^-22, relative or, near 1, absolute; to the last bit it would cost 30 times."""
     if HAS_ASSEMBLY:
-        return tl.inline_asm_elementwise(
-            "lg2.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
-        )
+        return _done(x, "lg2.approx.ftz.f32")
     else:
         return tl.log2(x)
-
-
-@triton.jit
-def _product(x, y):
-    """x y, rounded: it is not fused with a sum that follows, whose other term is a product so rounded."""
-    if HAS_ASSEMBLY:
-        return tl.inline_asm_elementwise("mul.rn.f32 $0, $1, $2;", "=f,f,f", [x, y], dtype=tl.float32, is_pure=True, pack=1)
-    else:
-        return x * y
 
 
 @triton.jit
@@ -94,6 +93,17 @@ def _settled(sums):
         return tl.inline_asm_elementwise("mov.b32 $0, $1;", "=f,f", [sums], dtype=tl.float32, is_pure=False, pack=1)
     else:
         return sums
+
+
+@triton.jit
+def _product(x, y):
+    """x y, rounded: fused with a difference that follows, it would be another number than the one compared before."""
+    if HAS_ASSEMBLY:
+        return tl.inline_asm_elementwise(
+            "mul.rn.f32 $0, $1, $2;", "=f,f,f", [x, y], dtype=tl.float32, is_pure=True, pack=1
+        )
+    else:
+        return x * y
 
 
 @triton.jit
@@ -201,10 +211,8 @@ def _density(score, reference, level, MASS: tl.constexpr, POWER: tl.constexpr):
     """a, and its derivative by s, times c, for the row's own σ and Z held fixed; only softmax with MASS reads σ."""
     if POWER == 0.0:
         # rounding may put a score that is computed anew above those it is compared with, and a beyond any range
-        if MASS:
-            density = _exp2(_smaller(score - reference, 0.0) - level)
-        else:
-            density = _exp2(_smaller(score - level, 0.0))
+        most, less = (reference, level) if MASS else (level, 0.0)
+        density = _exp2(_smaller(score - most, 0.0) - less)
         slope = density
     elif POWER == 1.0:
         density = score * level
@@ -453,7 +461,7 @@ def _pull_keys(
     QUERY_STEP: tl.constexpr, DIM: tl.constexpr, VALUE: tl.constexpr, D: tl.constexpr, V: tl.constexpr,
     N: tl.constexpr,
 ):  # fmt: skip
-    """Σ G r (1 + c r) q, Σ a g, Σ G r² and Σ (g·v - δ) a with queries from `first` to `stop`, `shift` more from `gap` on."""
+    """Σ G r (1 + c r) q, Σ a g, Σ G r², Σ (g·v - δ) a over queries from `first` on; at `gap`, `shift` are left out."""
     keys, values = _settled(keys), _settled(values)
     if first < stop:
         for start in range(first, stop, N):

@@ -1,5 +1,7 @@
 """The fused sum over Yat scores equals the dense oracle, forward and in every gradient."""
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -108,7 +110,7 @@ def test_a_point_of_zeros_without_a_softening(side):
 
 def compare_sums(given: dict[str, torch.Tensor], seen: torch.Tensor | None, normaliser: Normaliser) -> None:
     """Compares the operator with its plain form in float64, in its result and all gradients."""
-    missing = dict.fromkeys({"key_bias", "softening", "numbers", "pairs", "mass"} - given.keys())
+    missing: dict[str, Any] = dict.fromkeys({"key_bias", "softening", "numbers", "pairs", "mass"} - given.keys())
     found = []
     for sums, dtype in ((yat_tiled.yat_sums_triton, torch.float32), (yat_tiled.yat_sums_triton.plain, torch.float64)):
         leaves = {name: t.to(dtype).requires_grad_() for name, t in given.items()}
