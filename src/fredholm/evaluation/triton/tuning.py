@@ -101,22 +101,34 @@ def choose_tile(kernel: Any, room: Room) -> Tile:
 
     Sizes are powers of two. float32 has no tensor cores at full precision, and its operands take twice the room.
     """
+    return tuned_tile(kernel, room, _rule(room))
+
+
+@functools.cache
+def _rule(room: Room) -> Tile:
     points, registers = (32, 1 << 13) if room.dtype == torch.float32 else (64, 1 << 15)
     while points > 16 and points * room.loaded * room.dtype.itemsize > 1 << 15:
         points //= 2
     units = 128
     while units > 16 and (units >= 2 * room.width or units * (room.summed + points) > registers):
         units //= 2
-    return tuned_tile(kernel, room, Tile(units, points, 8 if units * max(points, room.summed) > 4096 else 4, 2))
+    return Tile(units, points, 8 if units * max(points, room.summed) > 4096 else 4, 2)
 
 
 def tuned_tile(kernel: Any, room: Room, rule: Tile) -> Tile:
     """The tile that was measured for such a launch, or that of a rule."""
-    key = f"{kernel.fn.__name__} {room.width} {room.summed} {room.loaded} {str(room.dtype).removeprefix('torch.')}"
-    found = TileFile.read().of(_device_name()).get(key, rule)
+    gpu = torch.cuda.current_device() if torch.cuda.is_available() else None
+    key, found = _kept(kernel.fn.__name__, room, rule, gpu)
     if _Trial.running is not None:
-        found = _Trial.running.tile(key, room, found)
-    return found._replace(key=key)
+        found = _Trial.running.tile(key, room, found)._replace(key=key)
+    return found
+
+
+@functools.cache
+def _kept(kernel: str, room: Room, rule: Tile, gpu: int | None) -> tuple[str, Tile]:
+    """What the file calls such launches on a GPU, and the tile that it has for them, or that of the rule."""
+    key = f"{kernel} {room.width} {room.summed} {room.loaded} {str(room.dtype).removeprefix('torch.')}"
+    return key, TileFile.read().of(_device_name()).get(key, rule)._replace(key=key)
 
 
 def split(points: int, tile: Tile, programs: int, device: torch.device) -> tuple[int, int]:
@@ -412,7 +424,13 @@ class TileFile:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         content = json.dumps({"gpus": {**self._gpus, gpu: entry}}, indent=1) + "\n"
         write_file(self._path, content.encode())
-        TileFile.read.cache_clear()
+        forget_tiles()
+
+
+def forget_tiles() -> None:
+    """The file is read again when a tile is next wanted."""
+    TileFile.read.cache_clear()
+    _kept.cache_clear()
 
 
 def _tiles_of(entry: dict[str, Any]) -> dict[str, Tile]:
