@@ -225,7 +225,6 @@ def test_masks_that_do_not_fit_are_refused(data: st.DataObject, n: int) -> None:
             build(kind, n).restrict(mask)
 
 
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_only_a_remembering_domain_keeps_an_answer(kind: str) -> None:
     domain, asked = build(kind, 3), []

@@ -10,7 +10,6 @@ from torch import Tensor
 from fredholm.domains.checks import values_can_be_read
 from fredholm.domains.pair_list import PairList
 
-
 Answer = TypeVar("Answer")
 
 

@@ -20,7 +20,7 @@ from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar, fi
 import torch
 from torch import Tensor
 from torch._functorch.utils import enable_single_level_autograd_function
-from torch.autograd.forward_ad import _set_fwd_grad_enabled, unpack_dual
+from torch.autograd import forward_ad
 
 _LIBRARY = torch.library.Library("fredholm", "FRAGMENT")
 _DEVICES = (torch._C.DispatchKey.CPU, torch._C.DispatchKey.CUDA)
@@ -100,8 +100,15 @@ class _Opaque(abc.ABC):
 
     def __init__(self, operator: "Operator[Any, Any, ...]", name: str, *own: inspect.Parameter) -> None:
         def body(tensors: Given, *options: Any) -> list[Tensor]:
-            with _no_autocast(tensors):
+            kind = next(t.device.type for t in tensors if t is not None)
+            if not torch.is_autocast_enabled(kind):
                 return _apart(self.run(tensors, *options), tensors)
+            # not `torch.autocast`, which takes as long as a small kernel
+            torch.set_autocast_enabled(kind, False)
+            try:
+                return _apart(self.run(tensors, *options), tensors)
+            finally:
+                torch.set_autocast_enabled(kind, True)
 
         self.operator, self.node = operator, type(name.removeprefix("fredholm::"), (_Node,), {})
         options = list(inspect.signature(operator.forward, eval_str=True).parameters.values())[1:]
@@ -155,7 +162,8 @@ class _Opaque(abc.ABC):
             return self.op.redispatch(lower, tensors, *options)
 
     def _at_this_level(self, keyset: Any, tensors: Given, *options: Any) -> list[Tensor]:
-        if any(t is not None and unpack_dual(t).tangent is not None for t in tensors):
+        has_levels = forward_ad._current_level >= 0
+        if has_levels and any(t is not None and forward_ad.unpack_dual(t).tangent is not None for t in tensors):
             return self.plainly(_FORWARD, tensors, *options)
         if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors):
             with _this_level():
@@ -402,7 +410,7 @@ def _this_level() -> contextlib.AbstractContextManager[Any]:
 def _levels_below() -> Iterator[None]:
     """Under transforms, those further out still want their gradients, which a node's forward pass turns off."""
     if torch._C._are_functorch_transforms_active():
-        with torch.enable_grad(), _set_fwd_grad_enabled(True):
+        with torch.enable_grad(), forward_ad._set_fwd_grad_enabled(True):
             yield
     else:
         yield

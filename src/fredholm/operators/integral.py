@@ -280,7 +280,8 @@ class IntegralOperator(nn.Module):
         like = next(self.parameters(), None) if output_weight is None else output_weight
         _check_signal("u", u, kernel.in_dim, like)
         batch, length = u.shape[:2]
-        domain = _checked_domain("u", Sequence(length, device=u.device) if domain is None else domain, length, u, kernel)
+        domain = Sequence(length, device=u.device) if domain is None else domain
+        domain = _checked_domain("u", domain, length, u, kernel)
         if query is not None:
             _check_signal("query", query, kernel.query_dim, like)
             if query.shape[0] != batch or query.device != u.device or query.dtype != u.dtype:

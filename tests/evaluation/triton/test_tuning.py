@@ -27,11 +27,11 @@ BEST = (128, 32, 8, 3, 128)
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Where tiles are kept for one test."""
     monkeypatch.setenv("FREDHOLM_TILES", str(tmp_path / "caches" / "tiles.json"))
-    TileFile.read.cache_clear()
+    tuning.forget_tiles()
     CLOCK.now = 0.0
     monkeypatch.setattr(tuning, "time", SimpleNamespace(perf_counter=lambda: CLOCK.now))
     yield tile_path()
-    TileFile.read.cache_clear()
+    tuning.forget_tiles()
 
 
 CLOCK = SimpleNamespace(now=0.0)
@@ -192,7 +192,7 @@ def kept(path: Path, **changed: Any) -> None:
     content["gpus"]["cpu"]["tiles"][key] = BEST
     content["gpus"]["cpu"] |= changed
     path.write_text(json.dumps(content))
-    TileFile.read.cache_clear()
+    tuning.forget_tiles()
 
 
 def test_tiles_of_other_kernels_are_left_and_told_of(path: Path) -> None:
@@ -233,7 +233,7 @@ def test_a_damaged_file_is_told_of_and_changes_nothing(path: Path, content: str)
         warnings.simplefilter("error")
         choose_tile(Kernel("one"), ROOM)  # told once
     tune(step_of(Kernel("one")), budget_s=1e-9)  # which writes it anew
-    TileFile.read.cache_clear()
+    tuning.forget_tiles()
     assert TileFile.read().told_of("cpu").startswith("1 tiles measured 20")
 
 

@@ -17,6 +17,7 @@ from fredholm.evaluation.features.features import (
     FeatureInputs,
     FeatureOutputs,
     Features,
+    apart,
     by_head,
     by_point,
     chunk_elements,
@@ -97,8 +98,7 @@ def integrate_features(
     own, dtype = kernel.features, integral.working_dtype
     lifted = own.lift(domain)
     at, _, *weights = feature_inputs(own, own.key, u, lifted)
-    by_head = u.view(*u.shape[:2], kernel.num_heads, -1)
-    keys = SumInputs(at, by_head, *weights, weights=torch.atleast_2d(kernel.measure(domain)))
+    keys = SumInputs(at, apart(u, kernel.num_heads), *weights, weights=torch.atleast_2d(kernel.measure(domain)))
     sums = domain.total(sums_of(keys, own.key.activation, dtype))
     lifted = lifted if integral.own_positions else own.lift(integral.query_domain)
     queries = feature_inputs(own, own.query, integral.query, lifted)

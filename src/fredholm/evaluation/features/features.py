@@ -47,12 +47,18 @@ class FeatureOutputs(NamedTuple):
 
 def feature_inputs(pair: FeaturePair, side: PointFeatures, u: Tensor, lifted: Tensor) -> FeatureInputs:
     """The tensors of one side, as they are; arguments as in `FeaturePair.inputs`."""
-    at, content = pair.inputs(side, u, lifted)
+    at = lifted if side.reads_position else lifted[..., :0]
+    content = apart(u, pair.num_heads) if side.reads_content else u.new_empty(*u.shape[:2], pair.num_heads, 0)
     weights = (
         side.bias.new_empty(*side.bias.shape, 0) if weight is None else weight
         for weight in (side.position_weight, side.content_weight)
     )
-    return FeatureInputs(at, content.transpose(1, 2), *weights, side.bias)
+    return FeatureInputs(at, content, *weights, side.bias)
+
+
+def apart(u: Tensor, heads: int) -> Tensor:
+    """`(B, N, C)` as `(B, N, H, C / H)`."""
+    return u.view(*u.shape[:2], heads, u.shape[-1] // heads)
 
 
 def chunk_elements(u: Tensor) -> int:

@@ -117,7 +117,10 @@ class LowRankScan(StatefulRoute[LowRank]):
         lifted = lifted if integral.own_positions else integral.kernel.features.lift(integral.query_domain)
         own, form, query = integral.kernel.features, integral.kernel.low_rank_form(), integral.query
         rank, dtype = form.query.shape[1], integral.working_dtype
-        side, matrices = feature_inputs(own, own.query, query, lifted).to(dtype), form.query.permute(0, 2, 3, 1).to(dtype)
+        side, matrices = (
+            feature_inputs(own, own.query, query, lifted).to(dtype),
+            form.query.permute(0, 2, 3, 1).to(dtype),
+        )
         out = self._mapped(MapInputs(*side, mean[..., :rank].contiguous(), matrices), own.query.activation)
         if form.constant is not None:
             with torch.autocast(query.device.type, enabled=False):

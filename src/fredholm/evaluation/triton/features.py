@@ -234,7 +234,7 @@ class FusedFeatures:
         self.batch, self.num_points, self.heads = inputs.content.shape[:3]
         self.kernels, self.width = inputs.bias.shape
         self.lifted, self.content = inputs.position_weight.shape[-1], inputs.content_weight.shape[-1]
-        self.unused = inputs.bias.new_empty(0)
+        self.unused = self.t.bias  # what stands for tensors that a kernel is told not to touch
         self.inputs: dict[str, Any] = {
             **own,
             "weights": self.unused if weights is None else weights.contiguous(),
@@ -279,16 +279,16 @@ class FusedFeatures:
         """
         t = self.t
         grads = self._over_points(value, table, sums=sums)
-        positions, signal = "lifted" in wanted and self.lifted > 0, "content" in wanted and (read or self.content > 0)
-        if positions or signal:
-            at = self.unused.new_empty(*t.content.shape[:3], self.lifted if positions else 0, dtype=torch.float32)
-            of = torch.empty_like(t.content)
-            places = {"value": value.contiguous(), "grad_lifted": at, "grad_content": of}
-            self._over_units(table, places, read=read, gradient=True)
-            if signal:
-                grads["content"] = of
+        positions, signal = "lifted" in wanted and self.lifted > 0, read or self.content > 0
+        if positions or ("content" in wanted and signal):
+            places = {"value": value.contiguous()}
+            if signal:  # it is written wherever it is found
+                places["grad_content"] = grads["content"] = torch.empty_like(t.content)
             if positions:
-                grads["lifted"] = at.sum(2).sum_to_size(t.lifted.shape)
+                places["grad_lifted"] = self._empty(*t.content.shape[:3], self.lifted)
+            self._over_units(table, places, read=read, gradient=True)
+            if positions:
+                grads["lifted"] = places["grad_lifted"].sum(2).sum_to_size(t.lifted.shape)
         return grads
 
     def _over_points(self, value: Tensor, table: Tensor | None, *, sums: bool) -> dict[str, Tensor]:
@@ -326,7 +326,7 @@ class FusedFeatures:
         both = self.inputs["F"] + self.inputs["C"]
         tile = choose_tile(point_sums_kernel, Room(self.width, both + v, both + v, self.dtype, "points"))
         own = {**dict.fromkeys(("value", "read", "grad_lifted", "grad_content"), self.unused), **places}
-        own |= {"READ": read, "GRADIENT": gradient, "POSITIONS": own["grad_lifted"].numel() > 0}
+        own |= {"READ": read, "GRADIENT": gradient, "POSITIONS": "grad_lifted" in places}
         own |= {"table": self._table(table), "width": self.width, "VALUE": n, "V": v}
         programs = self.batch * -(-self.num_points // tile.points)
         if programs * self.heads:

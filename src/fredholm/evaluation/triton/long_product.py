@@ -33,8 +33,9 @@ def long_products_kernel(
     begin = part * run
     for first in range(begin, tl.minimum(begin + run, size), N):
         k = first + tl.arange(0, N)
-        left = tl.load(a + r[:, None] * size + k[None, :], mask=(r < rows)[:, None] & (k < size)[None, :], other=0.0)
-        right = tl.load(b + c[:, None] * size + k[None, :], mask=(c < columns)[:, None] & (k < size)[None, :], other=0.0)
+        exist = (k < size)[None, :]
+        left = tl.load(a + r[:, None] * size + k[None, :], mask=(r < rows)[:, None] & exist, other=0.0)
+        right = tl.load(b + c[:, None] * size + k[None, :], mask=(c < columns)[:, None] & exist, other=0.0)
         total = tl.dot(left.to(tl.float32), tl.trans(right.to(tl.float32)), total, input_precision=PRECISION)
     place = out + ((part * tl.num_programs(2) + head) * rows + r[:, None]) * columns + c[None, :]
     tl.store(place, total, mask=(r < rows)[:, None] & (c < columns)[None, :])

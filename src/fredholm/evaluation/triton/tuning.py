@@ -134,6 +134,11 @@ def choose_tile(kernel: Any, room: Room) -> Tile:
     bits two programs or more share a multiprocessor, so that one multiplies while another takes activations; on an H100
     that took a third of the time of one large program. The more a program sums, the fewer points it meets at once.
     """
+    return tuned_tile(kernel, room, _rule(room))
+
+
+@functools.cache
+def _rule(room: Room) -> Tile:
     if room.dtype == torch.float32:
         units, points, registers = 128, 32, 1 << 13
     else:
@@ -143,20 +148,25 @@ def choose_tile(kernel: Any, room: Room) -> Tile:
     while units > 16 and (units >= 2 * room.width or units * (room.summed + points) > registers):
         units //= 2
     if room.dtype == torch.float32:
-        rule = Tile(units, points, 8 if units * max(points, room.summed) > 4096 else 4, 2)
-    else:
-        held, cap = units * (room.summed + points) // 128, CAPS[1]
-        rule = Tile(units, points, 4, 2, cap if room.is_crowded and 2 * held <= cap else 0)
-    return tuned_tile(kernel, room, rule)
+        return Tile(units, points, 8 if units * max(points, room.summed) > 4096 else 4, 2)
+    held, cap = units * (room.summed + points) // 128, CAPS[1]
+    return Tile(units, points, 4, 2, cap if room.is_crowded and 2 * held <= cap else 0)
 
 
 def tuned_tile(kernel: Any, room: Room, rule: Tile) -> Tile:
     """The tile that was measured for such a launch, or that of a rule."""
-    key = f"{kernel.fn.__name__} {room.width} {room.summed} {room.loaded} {str(room.dtype).removeprefix('torch.')}"
-    found = TileFile.read().of(_device_name()).get(key, rule)
+    gpu = torch.cuda.current_device() if torch.cuda.is_available() else None
+    key, found = _kept(kernel.fn.__name__, room, rule, gpu)
     if _Trial.running is not None:
-        found = _Trial.running.tile(key, room, found)
-    return found._replace(key=key)
+        found = _Trial.running.tile(key, room, found)._replace(key=key)
+    return found
+
+
+@functools.cache
+def _kept(kernel: str, room: Room, rule: Tile, gpu: int | None) -> tuple[str, Tile]:
+    """What the file calls such launches on a GPU, and the tile that it has for them, or that of the rule."""
+    key = f"{kernel} {room.width} {room.summed} {room.loaded} {str(room.dtype).removeprefix('torch.')}"
+    return key, TileFile.read().of(_device_name()).get(key, rule)._replace(key=key)
 
 
 def split(points: int, tile: Tile, programs: int, device: torch.device) -> tuple[int, int]:
@@ -454,7 +464,13 @@ class TileFile:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         content = json.dumps({"gpus": {**self._gpus, gpu: entry}}, indent=1) + "\n"
         write_file(self._path, content.encode())
-        TileFile.read.cache_clear()
+        forget_tiles()
+
+
+def forget_tiles() -> None:
+    """The file is read again when a tile is next wanted."""
+    TileFile.read.cache_clear()
+    _kept.cache_clear()
 
 
 def _tiles_of(entry: dict[str, Any]) -> dict[str, Tile]:

@@ -13,7 +13,7 @@ from fredholm.evaluation import Evaluation, Integral, TritonFeatureSum, TritonTi
 from fredholm.evaluation.triton import perceptron as perceptron_module
 from fredholm.evaluation.triton import tuning
 from fredholm.evaluation.triton import yat as yat_module
-from fredholm.evaluation.triton.tuning import Room, Tile, TileFile, launch, tile_path
+from fredholm.evaluation.triton.tuning import Room, Tile, launch, tile_path
 from fredholm.kernels import SeparableMLP, YatAttention
 from tests.contracts.routes import check_route, randomise, results
 from tests.evaluation.triton.interpreted.problems import make, with_queries
@@ -89,24 +89,24 @@ def test_points_are_cut_between_tiles() -> None:
 
 def test_the_benchmark_of_tiles(monkeypatch, tmp_path):
     monkeypatch.setenv("FREDHOLM_TILES", str(tmp_path / "tiles.json"))
-    TileFile.read.cache_clear()
+    tuning.forget_tiles()
     config = tiles.Config(options=Options(quick=True), cases=("yat", "low rank bf16")).sized()
     rows = list(tiles.measure(config))
     assert {row.case.split()[0] for row in rows} == {"yat:", "low"}
     assert all(row.ratio is not None and row.ratio >= 1 for row in rows)
     assert len(list(tiles.notes(rows))) == 2
-    TileFile.read.cache_clear()
+    tuning.forget_tiles()
 
 
 def test_a_real_kernel_is_tuned_and_the_file_read(monkeypatch, tmp_path):
     monkeypatch.setenv("FREDHOLM_TILES", str(tmp_path / "tiles.json"))
-    TileFile.read.cache_clear()
+    tuning.forget_tiles()
     problem = make(Points(torch.rand(3, 2)), num_heads=1, head_dim=2, width=3, num_frequencies=2)
     before = results(TritonTiled(), problem)
     found = tune(lambda: list(results(TritonTiled(), problem).values()), budget_s=1.0)
     assert {each.key.split()[0] for each in found} == {"sums_kernel", "gradients_kernel"}
     assert tile_path().exists()
     after = results(TritonTiled(), problem)
-    TileFile.read.cache_clear()
+    tuning.forget_tiles()
     for what, value in before.items():
         torch.testing.assert_close(after[what], value, rtol=1e-4, atol=1e-5)
