@@ -61,11 +61,6 @@ def scale_for(activation: str) -> float:
     return 0.5 if activation.endswith("_short") else 1.0
 
 
-def turns(dtype: torch.dtype) -> bool:
-    """Whether tensor cores multiply by an identity faster than registers are turned."""
-    return dtype != torch.float32
-
-
 def precision() -> str:
     """How float32 matrices are multiplied: as torch does it."""
     return "ieee" if torch.get_float32_matmul_precision() == "highest" else "tf32"

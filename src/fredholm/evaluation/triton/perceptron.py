@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 
 from fredholm.evaluation.perceptron.tiles import Block, PerceptronInputs, length, split_at_block
-from fredholm.evaluation.triton.machine import activation_for, padded, precision, scale_for, turns
+from fredholm.evaluation.triton.machine import activation_for, padded, precision, scale_for
 from fredholm.evaluation.triton.perceptron_kernels import (
     Extent,
     Layer,
@@ -123,7 +123,6 @@ class Problem:
             # the other points' features meet the weights of the other points
             WEIGHT=f"{other}_weight" in self.has,
             PRODUCT="product_weight" in self.has,
-            TURN=turns(self.dtype),
             DISTANCE=self.reads_distance,
             PHASE=phase,
             POS=pos,

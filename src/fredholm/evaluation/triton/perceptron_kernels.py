@@ -20,7 +20,7 @@ import triton.language as tl
 from fredholm.evaluation.triton.tile import (
     activate,
     activate_with_slope,
-    add_by_unit,
+    by_unit,
     length_of,
     point_rows,
     steps_to,
@@ -83,8 +83,8 @@ class Plan(NamedTuple):
 
     SIGN is 1 where owners are queries, -1 where they are keys. TABLE: whether R comes from the table, and from nothing
     else. BIAS: whether the points that an owner meets add something of their own to p. WEIGHT: whether p reads their
-    features beside the product. TURN: see `add_by_unit`. PHASE, POS: whether the gradients of the owners' phases and
-    positions are wanted; ROTATION: or those of s and c.
+    features beside the product. PHASE, POS: whether the gradients of the owners' phases and positions are wanted;
+    ROTATION: or those of s and c.
     """
 
     ACTIVATION: str
@@ -95,7 +95,6 @@ class Plan(NamedTuple):
     CAUSAL: bool
     WEIGHT: bool
     PRODUCT: bool
-    TURN: bool
     DISTANCE: bool
     PHASE: bool
     POS: bool
@@ -235,9 +234,12 @@ def _pre_activation(owner, met, o, points, exist, units, extent, MASKED: tl.cons
     if PLAN.TABLE:
         entry = tl.load(met.entry + points, mask=exist, other=0) if MASKED else tl.load(met.entry + points)
         rows = _rows_of(owner.entry, o.to(tl.int32), entry, points, extent.displacements, PLAN.SIGN)
-        p = add_by_unit(p, met.table, rows, exist, units, PLAN.WIDTH, MASKED, PLAN.TURN)
-    if PLAN.BIAS:
-        p = add_by_unit(p, met.bias, points, exist, units, PLAN.WIDTH, MASKED, PLAN.TURN)
+        rest = by_unit(met.table, rows, exist, units, PLAN.WIDTH, MASKED)
+        if PLAN.BIAS:
+            rest += by_unit(met.bias, points, exist, units, PLAN.WIDTH, MASKED)
+        p += rest.to(tl.float32)
+    elif PLAN.BIAS:
+        p += by_unit(met.bias, points, exist, units, PLAN.WIDTH, MASKED).to(tl.float32)
     if PLAN.DISTANCE:
         steps = steps_to(owner.pos, met.pos, points, exist, PLAN.DIMENSIONS, PLAN.S)
         distance = length_of(steps)
@@ -461,8 +463,7 @@ def relative_gradient_kernel(
     ACTIVATION: tl.constexpr = PLAN.ACTIVATION
     entry = tl.load(other.entry + keys, mask=exist, other=0)
     rows = _rows_of(tl.load(own.entry + i), i.to(tl.int32), entry, keys, extent.displacements, PLAN.SIGN)
-    rest = tl.zeros([UNITS, N], tl.float32)
-    rest = add_by_unit(rest, layer.table + g * extent.entries * PLAN.WIDTH, rows, exist, units, PLAN.WIDTH, True, False)
+    rest = by_unit(layer.table + g * extent.entries * PLAN.WIDTH, rows, exist, units, PLAN.WIDTH, True)
     total = tl.zeros([UNITS, N], tl.float32)
     for step in range(batch):
         b = tl.zeros([], tl.int64) + step
@@ -471,9 +472,10 @@ def relative_gradient_kernel(
         visible = exist
         if PLAN.CAUSAL:
             visible = exist & (keys < tl.load(met.seen + i))
-        p = rest + part[:, None]
+        own_rest = rest
         if PLAN.BIAS:
-            p = add_by_unit(p, met.bias, keys, exist, units, PLAN.WIDTH, True, PLAN.TURN)
+            own_rest += by_unit(met.bias, keys, exist, units, PLAN.WIDTH, True)
+        p = own_rest.to(tl.float32) + part[:, None]
         if PLAN.WEIGHT or PLAN.PRODUCT:
             features = point_rows(met.u, keys, exist, PLAN.DIM, PLAN.DIM, PLAN.D, True)
             p = tl.dot(matrix, tl.trans(features), p, input_precision=PLAN.PRECISION)

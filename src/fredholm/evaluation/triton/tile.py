@@ -73,32 +73,14 @@ def point_rows(
 
 
 @triton.jit
-def add_by_unit(
-    p, base, points, exist, units, WIDTH: tl.constexpr, MASKED: tl.constexpr, TURN: tl.constexpr
-):
-    """p + what lies as `(points, WIDTH)`, turned, `(units, points)`; MASKED: + 0 where no point exists.
-
-    TURN: by a product with the identity, which is exact. Tensor cores read rows of points as they lie; turned in
-    registers, all warps wait for each other eight times.
-    """
-    UNITS: tl.constexpr = units.shape[0]
-    if TURN:
-        at = base + points.to(tl.int64)[:, None] * WIDTH + units[None, :]
-        if MASKED or not fills(WIDTH, UNITS):
-            rows = tl.load(at, mask=(units[None, :] < WIDTH) & exist[:, None], other=0.0)
-        else:
-            rows = tl.load(at)
-        place = tl.arange(0, UNITS)
-        identity = (place[:, None] == place[None, :]).to(rows.dtype)
-        p = tl.dot(identity, tl.trans(rows), p)
+def by_unit(base, points, exist, units, WIDTH: tl.constexpr, MASKED: tl.constexpr):
+    """What lies as `(points, WIDTH)`, turned, `(units, points)`; MASKED: 0 where no point exists."""
+    at = base + points.to(tl.int64)[None, :] * WIDTH + units[:, None]
+    if MASKED or not fills(WIDTH, units.shape[0]):
+        columns = tl.load(at, mask=(units[:, None] < WIDTH) & exist[None, :], other=0.0)
     else:
-        at = base + points.to(tl.int64)[None, :] * WIDTH + units[:, None]
-        if MASKED or not fills(WIDTH, UNITS):
-            columns = tl.load(at, mask=(units[:, None] < WIDTH) & exist[None, :], other=0.0)
-        else:
-            columns = tl.load(at)
-        p += columns.to(tl.float32)
-    return p
+        columns = tl.load(at)
+    return columns
 
 
 @triton.jit

@@ -5,7 +5,6 @@ import torch
 
 from fredholm.domains import Domain, Grid, Points, Sequence, Union
 from fredholm.evaluation import TritonTiled
-from fredholm.evaluation.triton import perceptron
 from fredholm.kernels import KernelInputs
 from tests.contracts.routes import changed, check_route, results
 from tests.evaluation.triton.interpreted.problems import make, with_queries
@@ -69,12 +68,6 @@ def test_every_domain(name, is_causal):
 @pytest.mark.parametrize("name", [pytest.param("plane", marks=pytest.mark.long), "grid between points"])
 def test_a_grid_by_parts(name):
     check_route(TritonTiled(table=False), make(GRIDS[name], is_causal=True))
-
-
-@pytest.mark.parametrize("name", ["plane", "grid between points", pytest.param("times", marks=pytest.mark.long)])
-def test_tiles_are_turned_by_products_as_in_16_bits(name, monkeypatch):
-    monkeypatch.setattr(perceptron, "turns", lambda dtype: True)
-    check_route(TritonTiled(), make(GRIDS.get(name) or SCATTERED[name], batch=2, is_causal=name == "plane"))
 
 
 @pytest.mark.parametrize("activation", ["gelu_tanh", "relu"])
