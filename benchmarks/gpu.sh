@@ -66,9 +66,10 @@ step tests 90 "$python" -m pytest -q -p no:cacheprovider -W default -k "cuda or 
   tests/operators/test_cost.py tests/tasks/images/test_augmentation.py
 [ "$device" = cpu ] || bench tiles 95 --case-budget-s 15
 bench itnet 90 --rounds 5 --budget-s 3
-bench roofline 30 --points 4096 --matrix 8192 --rounds 5 --budget-s 2
-bench large_domains 45 --rounds 3 --budget-s 2 --limit-s 2
-bench exact_mlp 45 --rounds 5 --budget-s 1 --peer-limit-s 2
+# the kernels that roofline compiles, half a minute, serve large_domains and exact_mlp too: sizes are multiples of 16
+bench roofline 75 --points 2304 --matrix 8192 --rounds 5 --budget-s 1
+bench exact_mlp 60 --peer-sizes 64 256 --own-sizes 1024 4096 --rounds 5 --budget-s 1 --peer-limit-s 1
+bench large_domains 75 --sides 32 64 128 --rounds 3 --budget-s 1 --limit-s 1
 bench scan 15 --rounds 3 --budget-s 2
 bench converted_layers 15 --rounds 10 --budget-s 1
 bench yat_attention 20 --rounds 10 --budget-s 1

@@ -1,8 +1,8 @@
 """How near each integral over pairs is to the least time of its work: ``python -m benchmarks roofline``.
 
 Of every case is counted what any computation of it needs: multiplications in matrix products, activations (GELU, exp),
-and bytes that it reads and writes once. The machine's best rates of all three are measured in the same run, before the
-cases and after them, by `torch.mm` of large matrices, by activations in cache or registers, and by a copy. The longest
+and bytes that it reads and writes once. The machine's best rates of all three are measured in the same run, before each
+case and after it, by `torch.mm` of large matrices, by activations in cache or registers, and by a copy. The longest
 of the three is the roof: no time below it is possible at these rates, whatever overlaps. A gradient is counted with one
 recomputation of the tile.
 """
@@ -20,13 +20,15 @@ from torch.nn import functional as F
 
 from benchmarks import problem as exact
 from benchmarks import yat_attention as yat
-from benchmarks.harness import Benchmark, Direction, Options, Row, Settings, both_ways, require_known, side_by_side
+from benchmarks.harness import Benchmark, Direction, Instance, Options, Row, Settings, both_ways, in_turn, require_known
 from fredholm.operators.cost import synchronize
 
 EXACT = ("exact, grid", "exact, grid bf16", "exact, points")
 SCORES = (yat.OURS, yat.SOFTMAX)
 CASES = (*EXACT, *SCORES)
 PARTS = ("products", "activations", "bytes")
+GATE_POINTS = 64
+"""A multiple of 16: on a GPU other sizes have kernels of their own, which would be compiled for the gate alone."""
 
 
 @final
@@ -78,6 +80,10 @@ class Rates(NamedTuple):
     def seconds(self, work: Work) -> tuple[float, float, float]:
         """For the products, the activations and the bytes, each by itself."""
         return work.flops / self.flops, work.activations / self.activations, work.num_bytes / self.num_bytes
+
+    def or_better(self, other: "Rates") -> "Rates":
+        """The better one of each."""
+        return Rates(*map(max, self, other))
 
 
 def work_of_exact(config: Config, case: str, direction: Direction) -> Work:
@@ -150,7 +156,7 @@ def compare(config: Config) -> None:
     """The gate before any timing: each case against a formula, at a small size, in output and every gradient."""
     for case in set(config.cases) & set(EXACT):
         name: str = case.removeprefix("exact, ")
-        instance = exact.Problem(config.problem, config.options, 36, rows=exact.ORACLE_ROWS)
+        instance = exact.Problem(config.problem, config.options, GATE_POINTS, rows=exact.ORACLE_ROWS)
         instance.error(name, "forward+backward", instance.step(name, "forward+backward")())
     if set(config.cases) & set(SCORES):
         yat.compare(yat.Config(options=config.options), config.score_heads)
@@ -159,40 +165,38 @@ def compare(config: Config) -> None:
 def measure(config: Config) -> Iterator[Row]:
     """Each case beside its roof."""
     compare(config)
-    dtypes = dict.fromkeys(torch.bfloat16 if case.endswith("bf16") else torch.float32 for case in config.cases)
-    before = {dtype: rates_of(config, dtype) for dtype in dtypes}
-    timed = list(_timed(config))
-    rates = {dtype: Rates(*map(max, found, rates_of(config, dtype))) for dtype, found in before.items()}
-    for case, n, direction, seconds in timed:
-        work = work_of_exact(config, case, direction) if case in EXACT else work_of_scores(config, direction)
-        parts = rates[torch.bfloat16 if case.endswith("bf16") else torch.float32].seconds(work)
-        for part, amount, roof in zip(PARTS, work, parts, strict=True):
-            yield Row(
-                case=case,
-                n=n,
-                direction=direction,
-                ours_s=seconds,
-                peer=part,
-                peer_s=roof,
-                ratio=roof / seconds,
-                per_second=amount / seconds,
-            )
+    best = {torch.float32: Rates(0, 0, 0), torch.bfloat16: Rates(0, 0, 0)}
+    for case in config.cases:
+        dtype = torch.bfloat16 if case.endswith("bf16") else torch.float32
+        name, n, build = _built(config, case)
+        best[dtype] = best[dtype].or_better(rates_of(config, dtype))
+        for sides in in_turn(build(n), n, both_ways([name]), config.options):
+            best[dtype] = best[dtype].or_better(rates_of(config, dtype))
+            direction, seconds = sides.direction, sides.timed[name].median
+            work = work_of_exact(config, case, direction) if case in EXACT else work_of_scores(config, direction)
+            for part, amount, roof in zip(PARTS, work, best[dtype].seconds(work), strict=True):
+                yield Row(
+                    case=case,
+                    n=n,
+                    direction=direction,
+                    ours_s=seconds,
+                    peer=part,
+                    peer_s=roof,
+                    ratio=roof / seconds,
+                    per_second=amount / seconds,
+                )
 
 
-def _timed(config: Config) -> Iterator[tuple[str, int, Direction, float]]:
-    chosen = [case for case in config.cases if case in EXACT]
-    if chosen:
+def _built(config: Config, case: str) -> tuple[str, int, Callable[[int], Instance]]:
+    """What a case is called where it comes from, its points, and its problem."""
+    if case in EXACT:
         build = functools.partial(exact.Problem, config.problem, config.options)
-        names = {case: case.removeprefix("exact, ") for case in chosen}
-        for sides in side_by_side(build, config.points, both_ways(names.values()), config.options):
-            for case, name in names.items():
-                yield case, config.points, sides.direction, sides.timed[name].median
-    chosen = [case for case in config.cases if case in SCORES]
-    if chosen:
-        build = functools.partial(yat.Problem, yat.Config(options=config.options), config.score_heads)
-        for sides in side_by_side(build, config.score_points, both_ways(chosen), config.options):
-            for case in chosen:
-                yield case, config.score_points, sides.direction, sides.timed[case].median
+        return case.removeprefix("exact, "), config.points, build
+    return (
+        case,
+        config.score_points,
+        functools.partial(yat.Problem, yat.Config(options=config.options), config.score_heads),
+    )
 
 
 def notes(rows: Sequence[Row]) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from benchmarks.harness.benchmark import Benchmark, Settings, require_known
 from benchmarks.harness.gate import GateError, relative_error, require_agreement
 from benchmarks.harness.growth import growth, growth_exponent
-from benchmarks.harness.instance import Alone, Instance, measure_alone
+from benchmarks.harness.instance import Alone, Instance, each_alone, measure_alone
 from benchmarks.harness.options import Flag, Options
 from benchmarks.harness.process import in_fresh_process
 from benchmarks.harness.report import Report, Row
@@ -28,6 +28,7 @@ __all__ = [
     "Timed",
     "both_ways",
     "directed",
+    "each_alone",
     "growth",
     "growth_exponent",
     "in_fresh_process",

@@ -3,7 +3,7 @@
 import abc
 import functools
 import gc
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import torch
@@ -36,59 +36,69 @@ class Alone(NamedTuple):
     error: float | None
 
 
+Steps = Mapping[str, Sequence[Direction]]
+"""Names of steps, and the directions to run each in."""
+
+
 def measure_alone(
-    build: Callable[[int], Instance],
-    n: int,
-    names: Mapping[str, Sequence[Direction]],
-    options: Options,
-    *,
-    rounds: int,
-    tiny: int = 4,
+    build: Callable[[int], Instance], n: int, names: Steps, options: Options, *, rounds: int, tiny: int = 4
 ) -> dict[str, dict[Direction, Alone]]:
+    """All that `each_alone` finds, by name and direction."""
+    measured: dict[str, dict[Direction, Alone]] = {name: {} for name in names}
+    for name, direction, alone in each_alone(build, n, names, options, rounds=rounds, tiny=tiny):
+        measured[name][direction] = alone
+    return measured
+
+
+def each_alone(
+    build: Callable[[int], Instance], n: int, names: Steps, options: Options, *, rounds: int, tiny: int = 4
+) -> Iterator[tuple[str, Direction, Alone]]:
     """Some steps at one size, one after the other, each by itself.
 
     Memory is the peak of a step's first run, time the median of that and ``rounds`` - 1 further ones. On a CPU all this
-    is in a fresh process, since the system tells only a process's peak; CUDA's allocator tells it in this one. A
-    problem of the size ``tiny`` goes first, so that the code's own pages are not counted as memory.
+    is in a fresh process, since the system tells only a process's peak, and a problem of the size ``tiny`` goes first,
+    so that the code's own pages are not counted as memory. CUDA's allocator tells the peak in this process, and each
+    step goes first itself, uncounted: kernels are compiled for this size and no other.
     """
-    measure = functools.partial(_alone, build, n, names, options, rounds, tiny)
+    measure = functools.partial(_each_alone, build, n, names, options, rounds)
     if options.torch_device.type == "cuda":
-        return measure(torch.get_num_threads())
-    return in_fresh_process(measure, torch.get_num_threads())
+        yield from measure()
+    else:
+        yield from in_fresh_process(_afresh, measure, functools.partial(build, tiny), names, torch.get_num_threads())
 
 
-def _alone(
-    build: Callable[[int], Instance],
-    n: int,
-    names: Mapping[str, Sequence[Direction]],
-    options: Options,
-    rounds: int,
-    tiny: int,
+def _afresh(
+    measure: Callable[[], Iterator[tuple[str, Direction, Alone]]],
+    build_tiny: Callable[[], Instance],
+    names: Steps,
     threads: int,
-) -> dict[str, dict[Direction, Alone]]:
+) -> list[tuple[str, Direction, Alone]]:
     torch.set_num_threads(threads)
-    steps: list[tuple[str, Direction]] = [
-        (name, direction) for name, directions in names.items() for direction in directions
-    ]
-    first = build(tiny)
-    for name, direction in steps:
-        first.step(name, direction)()
+    first = build_tiny()
+    for name, directions in names.items():
+        for direction in directions:
+            first.step(name, direction)()
     del first
     gc.collect()
+    return list(measure())
+
+
+def _each_alone(
+    build: Callable[[int], Instance], n: int, names: Steps, options: Options, rounds: int
+) -> Iterator[tuple[str, Direction, Alone]]:
     instance = build(n)
-    measured: dict[str, dict[Direction, Alone]] = {name: {} for name in names}
-    for name, direction in steps:
-        measured[name][direction] = _measured(instance, name, direction, options, rounds)
-    return measured
+    for name, directions in names.items():
+        for direction in directions:
+            yield name, direction, _measured(instance, name, direction, options, rounds)
 
 
 def _measured(instance: Instance, name: str, direction: Direction, options: Options, rounds: int) -> Alone:
     device = options.torch_device
     step, timed, peak = instance.step(name, direction), Timed(), PeakMemory(device)
+    if device.type == "cuda":
+        step()
     with peak:
         timed.clock(step, device)
-    if device.type == "cuda" and rounds > 1:
-        timed.seconds.clear()  # the first run compiled kernels
     while len(timed.seconds) < rounds and sum(timed.seconds) < options.budget_s:
         timed.clock(step, device)
     return Alone(timed.median, peak.megabytes, instance.error(name, direction, timed.result))

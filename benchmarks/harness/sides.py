@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import final
 
 from benchmarks.harness.gate import require_agreement
-from benchmarks.harness.instance import Alone, Instance, measure_alone
+from benchmarks.harness.instance import Alone, Instance, each_alone, measure_alone
 from benchmarks.harness.options import Options
 from benchmarks.harness.report import Row
 from benchmarks.harness.step import Direction, Step, both_ways
@@ -120,7 +120,5 @@ def rows_alone(
     build: Callable[[int], Instance], n: int, cases: Mapping[str, str], options: Options, *, tiny: int = 4
 ) -> Iterator[Row]:
     """A row a side and direction, each by itself; ``cases`` tells how the report calls each side."""
-    found = measure_alone(build, n, both_ways(cases), options, rounds=options.rounds, tiny=tiny)
-    for side, measured in found.items():
-        for direction, alone in measured.items():
-            yield Row.alone(cases[side], n, direction, alone)
+    for side, direction, alone in each_alone(build, n, both_ways(cases), options, rounds=options.rounds, tiny=tiny):
+        yield Row.alone(cases[side], n, direction, alone)

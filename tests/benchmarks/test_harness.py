@@ -24,6 +24,7 @@ from benchmarks.harness import (
     Sides,
     Step,
     directed,
+    each_alone,
     growth,
     growth_exponent,
     in_fresh_process,
@@ -34,6 +35,7 @@ from benchmarks.harness import (
     timing,
 )
 from benchmarks.harness.report import report_of
+from tests.pretended_device import pretending
 from tests.refusals import refused
 
 
@@ -162,6 +164,29 @@ def test_a_step_alone_has_times_memory_and_an_error_for_every_direction():
         assert alone.seconds > 0
         assert 38 <= alone.peak_mb <= 60
         assert alone.error == 0.0
+
+
+def test_on_a_gpu_a_step_goes_first_itself_and_nothing_is_built_at_another_size():
+    built, runs = [], []
+
+    @final
+    class Counted(Instance):
+        def __init__(self, n: int) -> None:
+            built.append(n)
+
+        def step(self, name: str, direction: Direction) -> Step:
+            return lambda: runs.append((name, direction)) or ()
+
+        def error(self, name: str, direction: Direction, result: Sequence[Tensor]) -> None:
+            return None
+
+    names: dict[str, list[Direction]] = {"a": ["forward", "forward+backward"], "b": ["forward"]}
+    with pretending():
+        found = each_alone(Counted, 100, names, Options(device="cuda"), rounds=2)
+        assert next(found)[:2] == ("a", "forward")
+        assert (built, runs) == ([100], 3 * [("a", "forward")])
+        assert [each[:2] for each in found] == [("a", "forward+backward"), ("b", "forward")]
+    assert (built, len(runs)) == ([100], 9)
 
 
 @pytest.mark.parametrize(

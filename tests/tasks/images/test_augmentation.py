@@ -26,6 +26,7 @@ EVERYTHING = Config(
     cutmix_alpha=1.0,
     label_smoothing=0.1,
 )
+WITHOUT_KORNIA = [Config(mixup_alpha=0.8), Config(cutmix_alpha=1.0), Config(label_smoothing=0.1)]
 EACH = [
     Config(shift=0.1),
     Config(rotation=15),
@@ -34,9 +35,7 @@ EACH = [
     Config(crop_padding=2),
     Config(rand_augment_ops=2),
     Config(random_erasing=0.5),
-    Config(mixup_alpha=0.8),
-    Config(cutmix_alpha=1.0),
-    Config(label_smoothing=0.1),
+    *WITHOUT_KORNIA,
 ]
 
 
@@ -350,7 +349,8 @@ def test_numbers_are_mixed_linearly_and_have_no_shares() -> None:
 def test_missing_kornia_matters_only_where_it_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "kornia", None)
     monkeypatch.setitem(sys.modules, "kornia.augmentation", None)
-    Augmentation(Config(mixup_alpha=1.0, cutmix_alpha=1.0, label_smoothing=0.1), classes(5))(*batch(), generator())
+    for config in WITHOUT_KORNIA:
+        Augmentation(config, classes(5))(*batch(), generator())
     with pytest.raises(ImportError, match=r'pip install "fredholm\[augment\]"'):
         Augmentation(Config(shift=0.1), classes(5))
 
@@ -372,6 +372,8 @@ def test_torchvision_is_never_imported() -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("config", [*EACH, EVERYTHING], ids=name_of)
 def test_cuda_draws_as_the_cpu_does_and_leaves_its_generator(config: Config) -> None:
+    if config not in WITHOUT_KORNIA:
+        pytest.importorskip("kornia")
     images, labels = batch(channels=3)
     before = torch.cuda.get_rng_state()
     on_cuda = Augmentation(config, classes(5))(images.cuda(), labels.cuda(), generator())
