@@ -71,7 +71,7 @@ bench large_domains 45 --rounds 3 --budget-s 2 --limit-s 2
 bench exact_mlp 45 --rounds 5 --budget-s 1 --peer-limit-s 2
 bench scan 15 --rounds 3 --budget-s 2
 bench converted_layers 15 --rounds 10 --budget-s 1
-bench yat_attention 20 --rounds 10 --budget-s 1
+bench yat_attention 30 --rounds 10 --budget-s 1
 bench yat_dense 10 --rounds 10 --budget-s 1
 bench infinite_attention 25 --rounds 5 --budget-s 1
 bench linear_infinite_attention 25 --rounds 5 --budget-s 1
