@@ -87,9 +87,14 @@ def test_yat_scores(normaliser, is_causal, autocast):
     check(TritonYat(), problem, TOLERANCE[torch.bfloat16 if autocast else torch.float32], autocast)
 
 
-@pytest.mark.parametrize("is_causal", [False, True])
-@pytest.mark.parametrize(("head_dim", "num_points"), [(64, 777), (64, 1024), (24, 99), (128, 300), (256, 130)])
-@pytest.mark.parametrize("normaliser", [Softmax(), Softermax()], ids=str)
+@pytest.mark.parametrize(
+    ("normaliser", "head_dim", "num_points", "is_causal"),
+    [
+        (Softmax(), 64, 777, True), (Softmax(), 64, 1024, False), (Softermax(), 64, 777, False),
+        (Softmax(), 128, 300, True), (Softmax(), 24, 99, False),
+    ],
+    ids=str,
+)  # fmt: skip
 def test_yat_scores_of_many_tiles(normaliser, head_dim, num_points, is_causal):
     """Where heads lie side by side in memory; by norm, against all pairs at once in float64."""
     generator = torch.Generator().manual_seed(0)
