@@ -72,7 +72,7 @@ bench exact_mlp 60 --peer-sizes 64 256 --own-sizes 1024 4096 --rounds 5 --budget
 bench large_domains 75 --sides 32 64 128 --rounds 3 --budget-s 1 --limit-s 1
 bench scan 15 --rounds 3 --budget-s 2
 bench converted_layers 15 --rounds 10 --budget-s 1
-bench yat_attention 20 --rounds 10 --budget-s 1
+bench yat_attention 30 --rounds 10 --budget-s 1
 bench yat_dense 10 --rounds 10 --budget-s 1
 bench infinite_attention 25 --rounds 5 --budget-s 1
 bench linear_infinite_attention 25 --rounds 5 --budget-s 1

@@ -5,7 +5,9 @@ import torch
 
 from fredholm.domains import Domain, Grid, Points, Sequence, Union
 from fredholm.evaluation import AUTO, Dense, Evaluation, Integral, TritonFeatureSum, TritonTiled, TritonYat
-from fredholm.kernels import MLP, SeparableMLP, Softermax, YatAttention
+from fredholm.evaluation.attention.score_tiled import ScoreInputs
+from fredholm.evaluation.triton.yat_tiled import yat_sums_triton
+from fredholm.kernels import MLP, SeparableMLP, Softermax, Softmax, YatAttention
 from tests.contracts.routes import TOLERANCE, compare, randomise, results
 from tests.contracts.small_perceptron import small_perceptron
 
@@ -83,6 +85,33 @@ def test_yat_scores(normaliser, is_causal, autocast):
     u = torch.where(where.mask[..., None], torch.randn(2, 150, 48).cuda(), 0.0)
     problem = Integral(kernel, u, where)
     check(TritonYat(), problem, TOLERANCE[torch.bfloat16 if autocast else torch.float32], autocast)
+
+
+@pytest.mark.parametrize(
+    ("normaliser", "head_dim", "num_points", "is_causal"),
+    [
+        (Softmax(), 64, 777, True), (Softmax(), 64, 1024, False), (Softermax(), 64, 777, False),
+        (Softmax(), 128, 300, True), (Softmax(), 24, 99, False),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_yat_scores_of_many_tiles(normaliser, head_dim, num_points, is_causal):
+    """Where heads lie side by side in memory; by norm, against all pairs at once in float64."""
+    generator = torch.Generator().manual_seed(0)
+    signal = torch.randn(2, num_points, 9 * head_dim, generator=generator).to("cuda", torch.bfloat16)
+    seen = torch.arange(1, num_points + 1, device="cuda")[None] if is_causal else None
+    cotangent, found = torch.randn(2, 3, num_points, head_dim, generator=generator).cuda().bfloat16(), []
+    for sums, dtype in ((yat_sums_triton, torch.bfloat16), (yat_sums_triton.plain, torch.float64)):
+        assert sums is not None
+        u = signal.to(dtype).requires_grad_()
+        query, key, value = u.unflatten(-1, (3, 3, -1)).permute(2, 0, 3, 1, 4)
+        softening = torch.full((), 0.5, dtype=torch.float64, device="cuda")
+        given = ScoreInputs(value, query, key, None, softening, None, None, None, seen)
+        out = sums(given, normaliser.encoded())[0].to(dtype)
+        (grad,) = torch.autograd.grad(out, u, cotangent.to(dtype))
+        found.append([out, *grad.unflatten(-1, (3, -1)).unbind(-2)])
+    for ours, expected in zip(*found, strict=True):
+        assert float((ours.double() - expected).norm() / expected.norm()) < 1e-2
 
 
 def test_it_is_the_first_choice():

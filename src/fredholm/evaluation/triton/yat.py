@@ -355,12 +355,13 @@ def yat_grads_kernel(
     MASS: tl.constexpr, POWER: tl.constexpr, VALUE: tl.constexpr, V: tl.constexpr, UNITS: tl.constexpr,
     N: tl.constexpr,
 ):  # fmt: skip
-    """∂L/∂O of UNITS queries in the dtype of values, and their L and δ."""
+    """∂L/∂O of UNITS queries in the dtype of values, and their L and, of what is left of ∂L/∂O there, δ."""
     first, head, batch, group = _program(heads, False, UNITS)
     rows = first + tl.arange(0, UNITS)
     exist = rows < num_queries
     at = group * num_queries + rows
     g = _points(grad + group * num_queries * VALUE, first, num_queries, VALUE, VALUE, V, UNITS, True)
+    g = g.to(rounded.dtype.element_ty)
     out += (batch * num_queries * heads + head) * VALUE
     channels = tl.arange(0, V)
     o = tl.load(
