@@ -75,6 +75,8 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], Callable[[], Tensor]]] = {
         lambda: torch.randint(7, (2, 9)),
     ),
 }
+# not what is drawn anew at each replay, nor what factorises matrices by a library of its own choice
+CAPTURED = [name for name in MODELS if name not in ("Monte Carlo", "infinite attention")]
 
 
 @pytest.fixture
@@ -110,7 +112,7 @@ def test_nothing_waits_for_the_device(name: str, trains: bool, autocast: bool) -
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("trains", [False, True], ids=["inference", "training"])
-@pytest.mark.parametrize("name", [name for name in MODELS if name != "Monte Carlo"])  # which draws anew at each replay
+@pytest.mark.parametrize("name", CAPTURED)
 def test_a_graph_on_cuda_gives_what_the_model_gives(name: str, trains: bool) -> None:
     build, draw = MODELS[name]
     model, given = build().cuda().eval(), draw().cuda()
