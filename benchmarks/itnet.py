@@ -1,18 +1,20 @@
 """ITNet-B on images, exact and approximate, beside a vision transformer: ``python -m benchmarks itnet``.
 
 Inference and a training step of the whole model, and how near the exact integral comes to the rate of a large matrix
-product. Every variant is first compared with its kernel in full.
+product. Every variant is first compared with its kernel in full. Both sides are called as they are; on a GPU also as
+CUDA graphs, by which no launch counts, and where asked under `torch.compile`.
 """
 
 import dataclasses
 import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import final
+from typing import Literal, final
 
 import torch
 from tqdm import tqdm
 
+from benchmarks.captured import captured
 from benchmarks.harness import (
     DIRECTIONS,
     Alone,
@@ -22,18 +24,21 @@ from benchmarks.harness import (
     Options,
     Row,
     Settings,
+    Sides,
     Step,
     directed,
     in_turn,
     measure_alone,
     relative_error,
+    require_agreement,
     require_known,
 )
-from benchmarks.itnet_problem import PEER, ModelConfig, ModelProblem, Variant, compare, variants
+from benchmarks.itnet_problem import PEER, TOLERANCE, ModelConfig, ModelProblem, Variant, compare, variants
 from fredholm import domains, kernels
 from fredholm.evaluation import AUTO, Integral
 
 EXACT, INTEGRAL, MATRIX_PRODUCT = "exact", "exact integral", "the same flops in torch.mm"
+Way = Literal["as it is", "graph", "compiled"]
 
 
 @final
@@ -47,6 +52,8 @@ class Config(Settings):
     """Variants to measure, such as exact, "low rank 8", "Monte Carlo 128", "anchors 128"; default: all."""
     directions: tuple[Direction, ...] = DIRECTIONS
     """Inference, a training step, or both."""
+    ways: tuple[Way, ...] = ()
+    """Models called as they are, as CUDA graphs, or compiled; default: the first, and on a GPU the second too."""
     integral_sizes: tuple[int, ...] = (14, 32)
     """Sides of the grids on which the exact integral alone is held against a matrix product."""
     matrix_size: int | None = None
@@ -70,10 +77,14 @@ class Config(Settings):
         return dataclasses.replace(self, model=tiny, integral_sizes=(4,), matrix_size=64)
 
     def checked(self) -> "Config":
-        """With all cases where none is named; raises `ValueError` on a case that is none."""
+        """With all cases where none is named; raises `ValueError` on a case that is none, or a graph without a GPU."""
         known = [variant.name for variant in variants(self.model)]
         require_known(self.cases, known)
-        return dataclasses.replace(self, cases=self.cases or tuple(known))
+        on_gpu = self.options.torch_device.type == "cuda"
+        ways: tuple[Way, ...] = self.ways or (("as it is", "graph") if on_gpu else ("as it is",))
+        if "graph" in ways and not on_gpu:
+            raise ValueError("CUDA graphs are a GPU's; leave graph out of --ways, or add --device cuda")
+        return dataclasses.replace(self, cases=self.cases or tuple(known), ways=ways)
 
 
 @final
@@ -120,18 +131,44 @@ class IntegralProblem(Instance):
         return None
 
 
+@final
+class OtherWay(Instance):
+    """The steps of a problem, each as a CUDA graph, or with its model compiled."""
+
+    def __init__(self, problem: ModelProblem, way: Way) -> None:
+        self.problem, self.way = problem, way
+
+    def step(self, name: str, direction: Direction) -> Step:
+        """See `Instance.step`."""
+        if self.way == "graph":
+            return captured(self.problem.step(name, direction))
+        torch.compiler.reset()
+        self.problem.model(name).compile(fullgraph=True)
+        return self.problem.step(name, direction)
+
+    def error(self, name: str, direction: Direction, result: Sequence[torch.Tensor]) -> float | None:
+        """None: see `in_another_way`."""
+        return None
+
+
 def measure(config: Config) -> Iterator[Row]:
-    """Compare every case, then time the models, then the integral."""
+    """Compare every case, then time the models, then the integral, then the models in other ways."""
     chosen = [index for index, variant in enumerate(variants(config.model)) if variant.name in config.cases]
     errors = {
         index: compare(config.model, config.options, index)
         for index in tqdm(chosen, desc="comparing", leave=False, disable=None)
     }
-    for index in tqdm(chosen, desc="models", disable=None):
-        variant = variants(config.model)[index]
-        yield from against_transformer(config, variant, errors[index], with_peer=index == chosen[0])
+    if "as it is" in config.ways:
+        for index in tqdm(chosen, desc="models", disable=None):
+            variant = variants(config.model)[index]
+            yield from against_transformer(config, variant, errors[index], with_peer=index == chosen[0])
     for side in tqdm(config.integral_sizes, desc="grids", disable=None):
         yield from against_matrix_product(config, side)
+    for way in (way for way in config.ways if way != "as it is"):
+        for index in tqdm(chosen, desc=way, disable=None):
+            for direction in config.directions:  # each by itself, so that one graph of a model at a time is in memory
+                sides = in_another_way(config, variants(config.model)[index], way, direction)
+                yield from sides if index == chosen[0] else sides[:1]
 
 
 def against_transformer(config: Config, variant: Variant, error: float, *, with_peer: bool) -> Iterator[Row]:
@@ -153,6 +190,27 @@ def against_transformer(config: Config, variant: Variant, error: float, *, with_
         rows = [sides.against(case, PEER, error=error), *([sides.own(PEER)] if with_peer else [])]
         for row in rows:
             yield dataclasses.replace(row, per_second=images / row.ours_s)
+
+
+def in_another_way(config: Config, variant: Variant, way: Way, direction: Direction) -> list[Row]:
+    """The rows of a variant and of the transformer, interleaved, both as CUDA graphs or both compiled.
+
+    Results are first held against those of the same model as it is, but for nodes that are drawn anew each time.
+    """
+    options, images = config.options, config.model.images_on(config.options.torch_device)
+    ours, peer = (f"{name}, {'as a CUDA graph' if way == 'graph' else way}" for name in (variant.name, PEER))
+    problem = ModelProblem(config.model, options, images)
+    expected = problem.step(variant.name, direction)()
+    steps = {name: OtherWay(problem, way).step(name, direction) for name in (variant.name, PEER)}
+    error = None
+    if variant.sampled != "draws":
+        tolerance = TOLERANCE[config.model.precision_on(options.torch_device)]
+        error = require_agreement(f"{ours} beside itself as it is", steps[variant.name](), expected, tolerance)
+    del expected
+    sides = Sides.of(steps, config.model.num_points, direction, options)
+    against = dataclasses.replace(sides.against(variant.name, PEER, case=ours, error=error), peer=peer)
+    alone = Row(case=peer, n=against.n, direction=direction, ours_s=sides.timed[PEER].median)
+    return [dataclasses.replace(row, per_second=images / row.ours_s) for row in (against, alone)]
 
 
 def against_matrix_product(config: Config, side: int) -> Iterator[Row]:

@@ -1,10 +1,12 @@
 """The benchmark of whole models at tiny sizes: its gate, its variants, its rows and its notes."""
 
+import contextlib
 import dataclasses
 
 import pytest
 import torch
 
+from benchmarks.captured import captured
 from benchmarks.harness import DIRECTIONS, GateError, Options, Row
 from benchmarks.itnet import BENCHMARK, INTEGRAL, MATRIX_PRODUCT, Config, IntegralProblem, notes
 from benchmarks.itnet_problem import PEER, ModelConfig, ModelProblem, blocks, compare, variants
@@ -100,6 +102,57 @@ def test_notes_tell_backward_over_forward_and_the_share_of_the_matrix_rate():
         "exact, n = 4: backward/forward 2.50",
         "exact integral, n = 4, forward: 50 % of the rate of torch.mm",
     ]
+
+
+def test_a_cuda_graph_needs_a_gpu():
+    with refused(ValueError, "CUDA graphs are a GPU's", "--device cuda"):
+        Config(ways=("as it is", "graph")).sized()
+    assert Config().sized().ways == ("as it is",)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("in_one_process")
+def test_both_sides_go_another_way():
+    config = dataclasses.replace(SHORT, cases=("exact", "low rank 2"), ways=("compiled",), integral_sizes=())
+    rows = BENCHMARK.run(config).rows
+    peer = f"{PEER}, compiled"
+    expected = {(f"{name}, compiled", direction, peer) for name in config.cases for direction in DIRECTIONS}
+    assert {(row.case, row.direction, row.peer) for row in rows} == expected | {(peer, d, None) for d in DIRECTIONS}
+    for row in rows:
+        assert row.per_second == 1 / row.ours_s
+        if row.peer is not None:
+            assert row.max_rel_error is not None
+            assert row.max_rel_error < 1e-4
+
+
+def test_a_graph_is_replayed_from_what_the_step_was_captured_in(monkeypatch):
+    """The order of what `captured` asks of CUDA, by a stand-in: there is no GPU here."""
+    told = []
+
+    class Graph:
+        def replay(self):
+            told.append("replay")
+
+    class Stream:
+        def wait_stream(self, other):
+            told.append("wait")
+
+    @contextlib.contextmanager
+    def entered(name):
+        told.append(name)
+        yield
+        told.append(f"end of {name}")
+
+    monkeypatch.setattr(torch.cuda, "Stream", Stream)
+    monkeypatch.setattr(torch.cuda, "current_stream", Stream)
+    monkeypatch.setattr(torch.cuda, "stream", lambda _: entered("beside"))
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
+    monkeypatch.setattr(torch.cuda, "graph", lambda _: entered("capture"))
+    results = (torch.ones(1),)
+    step = captured(lambda: told.append("step") or results)
+    assert told == ["wait", "beside", *["step"] * 3, "end of beside", "wait", "capture", "step", "end of capture"]
+    assert step() is results
+    assert told[-1] == "replay"
 
 
 def test_an_unknown_case_is_told():

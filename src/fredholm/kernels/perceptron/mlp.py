@@ -408,6 +408,12 @@ class MLP(PairwiseMLP, MultiHead, DisplacementFilter):
         columns, dtype = self._columns(), self.input_bias.dtype
         wraps = domain.is_periodic and self.reads_displacement(domain)
         query_pos, key_pos = (p.pos if p.pos.ndim == 3 else p.pos[None] for p in (query_domain, domain))
+        splits = "relative_position" in columns and not wraps and self.num_frequencies > 0
+        at_query = self._lift(query_pos) if splits or "query_position" in columns else None
+        if at_query is not None and query_domain.pos is domain.pos:
+            at_key = at_query
+        else:
+            at_key = self._lift(key_pos) if splits or "key_position" in columns else None
         query_bias = self.input_bias[None, :, None]
         key_bias = torch.zeros_like(query_bias)
         sin_weight = cos_weight = query_phase = key_phase = None
@@ -415,16 +421,14 @@ class MLP(PairwiseMLP, MultiHead, DisplacementFilter):
             if self.num_frequencies:
                 # the angle-sum identities split x - y
                 sin_weight, cos_weight = columns["relative_position"].chunk(2, dim=-1)
-                query_phase, key_phase = self._lift(query_pos), self._lift(key_pos)
+                query_phase, key_phase = at_query, at_key
             else:
                 query_bias = query_bias + _project(query_pos.to(dtype), columns["relative_position"])
                 key_bias = key_bias - _project(key_pos.to(dtype), columns["relative_position"])
-        if "query_position" in columns:
-            lifted = self._lift(query_pos) if query_phase is None else query_phase
-            query_bias = query_bias + _project(lifted, columns["query_position"])
-        if "key_position" in columns:
-            lifted = self._lift(key_pos) if key_phase is None else key_phase
-            key_bias = key_bias + _project(lifted, columns["key_position"])
+        if "query_position" in columns and at_query is not None:
+            query_bias = query_bias + _project(at_query, columns["query_position"])
+        if "key_position" in columns and at_key is not None:
+            key_bias = key_bias + _project(at_key, columns["key_position"])
         distance, told = columns.get("distance"), self._told_of_pairs(domain)
         if told is not None:
             key_bias = key_bias + told
