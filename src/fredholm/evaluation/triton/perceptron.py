@@ -40,13 +40,13 @@ from fredholm.evaluation.triton.perceptron_kernels import (
     relative_gradient_kernel,
     sums_kernel,
 )
-from fredholm.evaluation.triton.tuning import Room, Tile, choose_tile, launch, split, tuned_tile
+from fredholm.evaluation.triton.tuning import Room, Tile, choose_tile, launch, multiprocessors, split, tuned_tile
 
 WORKSPACE_BYTES = 1 << 28
 """What S, Y or T of the owners that are launched at once may fill: the more, the fewer launches, and the larger the
 matrix product that takes them."""
-OWNERS_PER_PROGRAM = 8
-"""Queries whose gradients of the first layer's weights one program sums in registers."""
+TOGETHER, PROGRAMS_LEFT = 8, 8
+"""Batch entries that one program goes through, unless a multiprocessor is left with fewer programs than that."""
 WEIGHTS = ("product_weight", "sin_weight", "cos_weight", "distance_weight")
 """Weights of the first layer that belong to neither side."""
 FIRST = ("first_batch", "first")
@@ -235,15 +235,25 @@ def integral(inputs: PerceptronInputs, block: Block, activation: str) -> Tensor:
     shared = problem.arguments("query", "key") | {"value": problem.values, "PLAN": problem.plan("query", "key", dim)}
     for first in range(0, total, step):
         count = min(step, total - first)
-        parts, run = split(problem.num_keys, tile, count * tile.blocks(width) * kernels, out.device)
+        blocks = tile.blocks(width) * kernels
+        parts, run = split(problem.num_keys, tile, count * blocks, out.device)
+        together, programs = grouped(count, problem.num_queries, blocks, out.device)
         dtype = torch.float32 if parts > 1 else problem.dtype
         sums = torch.empty(kernels, count, parts, width * dim, dtype=dtype, device=out.device)
         at = dict(zip(FIRST, divmod(first, problem.num_queries), strict=True))
         chunk = {"sums": sums, "others": problem.num_keys, **at, "count": count, "parts": parts, "run": run}
-        launch(sums_kernel, (count * parts, tile.blocks(width), kernels), tile, {**shared, **chunk})
+        chunk["together"] = together
+        launch(sums_kernel, (programs * parts, tile.blocks(width), kernels), tile, {**shared, **chunk})
         whole = sums.sum(2).to(problem.dtype) if parts > 1 else sums.squeeze(2)
         out[:, first : first + count] = torch.bmm(whole, last)
     return problem.by_batch(out, problem.num_queries)
+
+
+def grouped(count: int, points: int, blocks: int, device: torch.device) -> tuple[int, int]:
+    """How many owners, of `count` with so many `points` in a batch entry, a program has; and how many programs."""
+    entries = -(-count // points)
+    together = max(1, min(TOGETHER, entries, count * blocks // (PROGRAMS_LEFT * multiprocessors(device))))
+    return together, min(count, -(-entries // together) * points)
 
 
 @final
@@ -389,8 +399,8 @@ class Owned:
 
     def launch(self, first: int, count: int, grads: Tensor, sums: Tensor | None = None) -> dict[str, Tensor]:
         """Runs one chunk; queries leave the gradients of weights, `(G, programs, w, ...)`, keys leave T in `sums`."""
-        problem, owners = self.problem, OWNERS_PER_PROGRAM if self.own_queries else 1
-        programs = -(-count // owners)
+        problem = self.problem
+        together, programs = grouped(count, self.points, self.blocks * problem.kernels, grads.device)
         partial = {name: self._empty(programs, problem.width, size) for name, size in self.parameters.items()}
         chunk = {
             "grads": grads,
@@ -399,8 +409,8 @@ class Owned:
             "received": Received(self.bias, self.u, self.phase, self.pos, **partial),
             **dict(zip(FIRST, divmod(first, self.points), strict=True)),
             "count": count,
+            "together": together,
             "before": first,
-            "owners": owners,
         }
         launch(gradients_kernel, (programs, self.blocks, problem.kernels), self.tile, {**self.arguments, **chunk})
         return {name: value for name, value in partial.items() if value.numel()}

@@ -273,40 +273,51 @@ def _add_sums(
 
 
 @triton.jit
+def _first_place(program, together, own_num):
+    """Which of some owners is the first of a program: it has `together`, one point in so many batch entries.
+
+    What depends on the point alone is then read once from the second cache, and from the first one afterwards.
+    """
+    return program // own_num * (together * own_num) + program % own_num
+
+
+@triton.jit
 def _numbered(place, first_batch, first, own_num):
     """Batch entry and point of an owner, from those of the one at place 0."""
     number = tl.zeros([], tl.int32) + first + place
     return first_batch + (number // own_num).to(tl.int64), (number % own_num).to(tl.int64)
 
 
-@triton.jit(do_not_specialize=["others", "first_batch", "first", "count", "run"])
+@triton.jit(do_not_specialize=["others", "first_batch", "first", "count", "together", "run"])
 def sums_kernel(
-    own, other, layer, extent, value, seen, sums, others, first_batch, first, count, parts, run,
+    own, other, layer, extent, value, seen, sums, others, first_batch, first, count, together, parts, run,
     PLAN: tl.constexpr, UNITS: tl.constexpr, N: tl.constexpr,
 ):  # fmt: skip
     """S of `count` queries, `(G, count, parts, w, d)`, to be added: from the `first` of the `first_batch` entry on.
 
-    A program has UNITS units of one query in one kernel, and a part of `run` keys, of which there are `others`.
+    A program has UNITS units of `together` queries in one kernel, and a part of `run` keys, of which there are `others`.
     """
     D: tl.constexpr = PLAN.D
     TAIL: tl.constexpr = tail_of(N)
-    program = tl.program_id(0)
-    begin = (program % parts) * run
+    part = tl.program_id(0) % parts
+    begin = part * run
     units = tl.program_id(1) * UNITS + tl.arange(0, UNITS)
     g = tl.program_id(2).to(tl.int64)
-    b, i = _numbered(program // parts, first_batch, first, own.num)
     r = _distance_weights(layer, g, units, PLAN)
-    owner = _owner(own, layer, extent, r, b, i, g, units, PLAN)
-    met = _met(other, value, layer, seen, extent, own.num, b, g, PLAN)
-    last = tl.minimum(begin + run, others)
-    if PLAN.CAUSAL:
-        last = tl.minimum(last, tl.load(met.seen + i).to(tl.int32))
-    full = tl.maximum(begin, begin + (last - begin) // N * N)
-    total = tl.zeros([UNITS, D], tl.float32)
-    total = _add_sums(total, owner, met, i, units, begin, full, last, extent, False, PLAN, N)
-    total = _add_sums(total, owner, met, i, units, full, last, last, extent, True, PLAN, TAIL)
-    at = sums + (g * count * parts + program) * PLAN.WIDTH * PLAN.DIM
-    write_unit_rows(at, total, units, PLAN.WIDTH, PLAN.DIM, D)
+    first_place = _first_place(tl.program_id(0) // parts, together, own.num)
+    for place in range(first_place, tl.minimum(first_place + together * own.num, count), own.num):
+        b, i = _numbered(place, first_batch, first, own.num)
+        owner = _owner(own, layer, extent, r, b, i, g, units, PLAN)
+        met = _met(other, value, layer, seen, extent, own.num, b, g, PLAN)
+        last = tl.minimum(begin + run, others)
+        if PLAN.CAUSAL:
+            last = tl.minimum(last, tl.load(met.seen + i).to(tl.int32))
+        full = tl.maximum(begin, begin + (last - begin) // N * N)
+        total = tl.zeros([UNITS, D], tl.float32)
+        total = _add_sums(total, owner, met, i, units, begin, full, last, extent, False, PLAN, N)
+        total = _add_sums(total, owner, met, i, units, full, last, last, extent, True, PLAN, TAIL)
+        line = (g * count + place) * parts + part
+        write_unit_rows(sums + line * PLAN.WIDTH * PLAN.DIM, total, units, PLAN.WIDTH, PLAN.DIM, D)
 
 
 @triton.jit
@@ -358,16 +369,16 @@ def _write_phase(out, on_sin, on_cos, layer, g, units, PLAN: tl.constexpr):
     tl.store(out + PLAN.FREQUENCIES + waves, tl.sum(c * on_cos - PLAN.SIGN * s * on_sin, 0), mask=real)
 
 
-@triton.jit(do_not_specialize=["others", "first_batch", "first", "count", "before", "total", "owners"])
+@triton.jit(do_not_specialize=["others", "first_batch", "first", "count", "together", "before", "total"])
 def gradients_kernel(
-    own, other, layer, extent, value, seen, grads, sums, received, others, first_batch, first, count, before, total,
-    owners,
+    own, other, layer, extent, value, seen, grads, sums, received, others, first_batch, first, count, together,
+    before, total,
     PLAN: tl.constexpr, UNITS: tl.constexpr, N: tl.constexpr,
 ):  # fmt: skip
     """Gradients of what `count` owners contribute, numbered as in `sums_kernel`.
 
     For owners that are queries `grads` is the gradient of S_i, `value` is ω u. For owners that are keys `grads` is Y_j,
-    `value` the gradient of the integral, and `sums` becomes T_j. A program has UNITS units of `owners` owners in one
+    `value` the gradient of the integral, and `sums` becomes T_j. A program has UNITS units of `together` owners in one
     kernel. What owners receive is numbered from the first of all on: there are `total`, and `before` come before these.
     """
     D: tl.constexpr = PLAN.D
@@ -385,8 +396,8 @@ def gradients_kernel(
     total_sin = tl.zeros([UNITS, L], tl.float32)
     total_cos = tl.zeros([UNITS, L], tl.float32)
     total_r = tl.zeros([UNITS], tl.float32)
-    begin = tl.program_id(0) * owners
-    for place in range(begin, tl.minimum(begin + owners, count)):
+    first_place = _first_place(tl.program_id(0), together, own.num)
+    for place in range(first_place, tl.minimum(first_place + together * own.num, count), own.num):
         b, o = _numbered(place, first_batch, first, own.num)
         number = tl.zeros([], tl.int64) + before + place
         owner = _owner(own, layer, extent, r, b, o, g, units, PLAN)

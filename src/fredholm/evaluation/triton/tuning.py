@@ -141,8 +141,10 @@ def choose_tile(kernel: Any, room: Room) -> Tile:
 def _rule(room: Room) -> Tile:
     if room.dtype == torch.float32:
         units, points, registers = 128, 32, 1 << 13
+    elif room.rows == "points":
+        units, points, registers = 32, 64, 22 << 10
     else:
-        units, points, registers = 64, 64 if room.summed <= 64 or room.rows == "points" else 32, 22 << 10
+        units, points, registers = 64, 64 if room.summed <= 64 else 32, 22 << 10
     while points > 16 and points * room.loaded * room.dtype.itemsize > 1 << 15:
         points //= 2
     while units > 16 and (units >= 2 * room.width or units * (room.summed + points) > registers):

@@ -402,7 +402,9 @@ def _pull_queries(
             _, slope = _density(score, sigma[:, None], over[:, None], MASS, POWER)
             by_dot = (by_density - drop[:, None]) * slope * ratio
             if MASS:
-                by_dot *= _numbers(mass, columns, num_keys, 0.0, CHECKED)[None, :]
+                # a row that sees no mass has a density beyond any range
+                weight = _numbers(mass, columns, num_keys, 0.0, CHECKED)[None, :]
+                by_dot = tl.where(weight > 0, by_dot * weight, 0.0)
             by_distance = by_dot * ratio
             squares += tl.sum(by_distance, 1)
             by_product = by_dot + _unit(POWER) * by_distance

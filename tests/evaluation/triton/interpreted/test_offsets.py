@@ -35,7 +35,7 @@ def test_the_last_of_very_many_batch_entries(monkeypatch):
     assert len(calls) == 3
     batch = (1 << 27) + 1
     for kernel, grid, tile, arguments in calls:
-        of_entries = {"own": ("u", "bias", "phase", "pos"), "other": ("u", "bias", "phase", "pos")}
+        of_entries = {"own": ("u", "part", "phase", "pos"), "other": ("u", "bias", "phase", "pos")}
         try:
             far: dict[str, Any] = {
                 side: arguments[side]._replace(**{name: moved(getattr(arguments[side], name), batch) for name in names})
@@ -57,7 +57,9 @@ def test_the_last_of_very_many_batch_entries(monkeypatch):
         if received:
             far["received"] = arguments["received"]._replace(**{name: places[name] for name in received})
         far["extent"] = arguments["extent"]._replace(geometry=1)
-        chunk = {"first": batch - 1} | ({"total": batch} if "total" in arguments else {})
+        chunk = {"first_batch": batch - 1}
+        if received:
+            chunk |= {"before": batch - 1, "total": batch}
         really_launch(kernel, grid, tile, {**arguments, **far, **chunk})
         for name, value in outputs.items():
             assert torch.equal(places[name][len(places[name]) - len(value) :], value), name
