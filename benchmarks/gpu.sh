@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs the CUDA tests, tunes the fused kernels and runs every GPU benchmark, in under 9 minutes, and writes one table.
 #
-#   benchmarks/gpu.sh [--python PYTHON] [--out FOLDER] [--device cuda|cpu] [--quick]
+#   benchmarks/gpu.sh [--python PYTHON] [--out FOLDER] [--device cuda|cpu] [--quick] [--budget SECONDS] [--skip NAME]...
 #
 # PYTHON needs torch, numpy, safetensors, tqdm, tyro, pytest and hypothesis; torch-geometric is a peer of exact_mlp and of
 # graphs. Fredholm need not be installed. FOLDER (default: $OUT, else gpu-results) gets table.md, table.json and log.txt,
@@ -10,13 +10,15 @@
 # code is then 1.
 set -uo pipefail
 
-python=${PYTHON:-python3} out=${OUT:-gpu-results} device=cuda quick=() budget_s=530 failed=0
+python=${PYTHON:-python3} out=${OUT:-gpu-results} device=cuda quick=() budget_s=530 skipped= failed=0
 while [ $# -gt 0 ]; do
   case $1 in
     --python) python=${2:?--python needs a path}; shift 2 ;;
     --out) out=${2:?--out needs a folder}; shift 2 ;;
     --device) device=${2:?--device needs cuda or cpu}; shift 2 ;;
     --quick) quick=(--quick); shift ;;
+    --budget) budget_s=${2:?--budget needs seconds}; shift 2 ;;
+    --skip) skipped+=" ${2:?--skip needs the name of a step} "; shift 2 ;;
     *) echo "gpu.sh: no option $1; see the top of benchmarks/gpu.sh" >&2; exit 2 ;;
   esac
 done
@@ -43,6 +45,7 @@ trap 'rm -rf "$work"' EXIT
 step() {
   local name=$1 limit=$2 started=$SECONDS left=$((budget_s - SECONDS)) code=left_out
   shift 2
+  case $skipped in *" $name "*) return ;; esac
   [ "$left" -lt "$limit" ] && limit=$left
   if [ "$limit" -ge 5 ]; then
     echo "== $name, at most $limit s" | tee -a "$out/log.txt"
@@ -60,8 +63,10 @@ bench() {
   step "$name" "$limit" "$python" -m benchmarks "$name" --device "$device" --json "$work/$name.json" "${quick[@]}" "$@"
 }
 
-# warnings of another version of torch are no failures here
-step tests 90 "$python" -m pytest -q -p no:cacheprovider -W default -k "cuda or gpu or routes_on_devices" \
+# warnings of another version of torch are no failures here; what takes long is compiled side by side
+beside=()
+"$python" -c 'import xdist' 2>/dev/null && beside=(-n 8)
+step tests 90 "$python" -m pytest -q "${beside[@]}" -p no:cacheprovider -W default -k "cuda or gpu or routes_on_devices" \
   tests/evaluation/test_routes_on_devices.py tests/evaluation/triton/test_on_a_gpu.py \
   tests/operators/test_cost.py tests/tasks/images/test_augmentation.py
 [ "$device" = cpu ] || bench tiles 95 --case-budget-s 15
