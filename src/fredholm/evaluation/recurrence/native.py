@@ -188,8 +188,9 @@ class NativeRecurrence(StatefulRoute[CellRecurrence]):
     """Calls torch's fused RNN, LSTM or GRU: cuDNN, oneDNN or ATen's loop, as torch.nn does.
 
     Points that do not exist are left out, and at resets sequences are cut: what remains runs packed, as a
-    `PackedSequence` does. There the result is exactly 0. It runs in the parameters' dtype, outside autocast. cuDNN reads
-    all weights in one piece, to which each call copies them, as they are separate parameters. Under `torch.compile` it is one opaque operator with a backward pass of its own, since torch's would unroll.
+    `PackedSequence` does. There the result is exactly 0. It runs in the parameters' dtype, outside autocast. For cuDNN,
+    which reads all weights in one piece, each call copies them. Under `torch.compile` it is one opaque operator with a
+    backward pass of its own, since torch's would unroll.
     """
 
     marker = CellRecurrence
