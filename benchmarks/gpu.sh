@@ -68,6 +68,7 @@ beside=()
 "$python" -c 'import xdist' 2>/dev/null && beside=(-n 8)
 step tests 90 "$python" -m pytest -q "${beside[@]}" -p no:cacheprovider -W default -k "cuda or gpu or routes_on_devices" \
   tests/evaluation/test_routes_on_devices.py tests/evaluation/triton/test_on_a_gpu.py \
+  tests/evaluation/recurrence/test_native_recurrence.py \
   tests/operators/test_cost.py tests/tasks/images/test_augmentation.py
 [ "$device" = cpu ] || bench tiles 95 --case-budget-s 15
 bench itnet 90 --rounds 5 --budget-s 3

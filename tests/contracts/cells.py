@@ -46,7 +46,7 @@ def state_of(kernel: CellRecurrence, batch: int) -> tuple[Tensor, ...]:
 def gradients(results: Sequence[Tensor], leaves: Sequence[Tensor]) -> tuple[Tensor, ...]:
     """Gradients of a fixed functional of all results; zero where a leaf is not read."""
     generator = torch.Generator().manual_seed(5)
-    weights = [torch.randn(r.shape, generator=generator, dtype=torch.float64).to(r.dtype) for r in results]
+    weights = [torch.randn(r.shape, generator=generator, dtype=torch.float64).to(r) for r in results]
     return torch.autograd.grad(list(results), list(leaves), weights, allow_unused=True, materialize_grads=True)
 
 

@@ -7,12 +7,14 @@ from torch import Tensor
 from fredholm import IntegralOperator
 from fredholm.domains import Grid, Sequence, Union
 from fredholm.evaluation import AUTO, Dense, Evaluation, Integral, NativeRecurrence, StepLoop
+from fredholm.evaluation.recurrence import native
 from fredholm.evaluation.recurrence.cell_gradients import CellInputs
 from fredholm.evaluation.recurrence.native import fused_recurrence_op
 from fredholm.kernels import Pointwise
 from fredholm.kernels.recurrence.cell_recurrence import CellRecurrence
 from tests.contracts.cells import CELLS, assert_near, gradients, pair, state_of
 from tests.contracts.routes import check_route
+from tests.pretended_device import DEVICE, pretending
 
 pytestmark = pytest.mark.usefixtures("poisoned_memory")
 names = pytest.mark.parametrize("name", CELLS)
@@ -180,6 +182,44 @@ def test_gradients_in_float32(name):
         results = run(operator(kernel).scan, leaf, None, state, None)
         found.append(gradients(results, [leaf, *kernel.weights]))
     assert_near(found[1], found[0], 1e-5)
+
+
+@names
+@pytest.mark.parametrize("bias", [True, False])
+def test_on_a_gpu_weights_lie_in_one_piece(monkeypatch, name, bias):
+    kernel, _ = pair(name, bias=bias)
+    seen, called = [], native._FUNCTIONS[kernel.mode]
+    monkeypatch.setitem(native._FUNCTIONS, kernel.mode, lambda *given: seen.append(given[2]) or called(*given))
+    u, domain, found = torch.randn(2, 7, 3, dtype=torch.float64), Sequence(7), []
+    with pretending():
+        for device in ("cpu", DEVICE):
+            kernel.to(device)
+            out, *_ = operator(kernel).scan(u.to(device), domain.to(device))
+            found.append([t.cpu() for t in (out, *gradients([out], kernel.weights))])
+    assert_near(found[1], found[0], 1e-12)
+    apart, together = seen
+    assert len({w.untyped_storage().data_ptr() for w in apart}) == len(apart)
+    begin = together[0].untyped_storage().data_ptr()
+    before = [sum(w.numel() for w in together[:i]) for i in range(len(together))]
+    assert [w.data_ptr() - begin for w in together] == [8 * numbers for numbers in before]
+    # with room for two biases, which cuDNN counts on
+    rows = kernel.num_gates * kernel.state_dim
+    assert together[0].untyped_storage().nbytes() == 8 * rows * (kernel.in_dim + kernel.state_dim + 2)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@names
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.filterwarnings("error")
+def test_cuda_does_not_warn_of_weights(name, bias):
+    kernel, layer = pair(name, 5, 7, bias=bias)
+    kernel.float().cuda()
+    layer.float().cuda()
+    u, domain = torch.randn(2, 9, 5, device="cuda").requires_grad_(), Sequence(9).to("cuda")
+    out, *_ = operator(kernel).scan(u, domain)
+    expected, _ = layer(u)
+    assert_near([out], [expected], 1e-5)
+    assert_near(gradients([out], kernel.weights), gradients([expected], list(layer.parameters())), 1e-5)
 
 
 @names

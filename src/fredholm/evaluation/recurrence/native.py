@@ -130,8 +130,11 @@ def _call(
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
     """One layer, forwards, without dropout, of signals `(B, T, d)` or packed ones `(points, d)`."""
     biases = [bias for bias in (inputs.bias_ih, inputs.bias_hh) if bias is not None]
+    weights = [inputs.weight_ih, inputs.weight_hh, *biases]
+    if u.is_cuda:
+        weights = _in_one_piece(weights)
     # cuDNN and oneDNN keep what a backward pass reads only in training mode
-    settings = ([inputs.weight_ih, inputs.weight_hh, *biases], bool(biases), 1, 0.0, torch.is_grad_enabled(), False)
+    settings = (weights, bool(biases), 1, 0.0, torch.is_grad_enabled(), False)
     hidden = [part[None] for part in state]
     before = hidden if mode == "lstm" else hidden[0]
     if batch_sizes is None:
@@ -139,6 +142,16 @@ def _call(
     else:
         out, *ended = _FUNCTIONS[mode](u, batch_sizes, before, *settings)
     return out, tuple(part[0] for part in ended)
+
+
+def _in_one_piece(weights: list[Tensor]) -> list[Tensor]:
+    """W, R, b and b' one after the other in memory, where cuDNN reads them; else it copies them itself, and warns."""
+    sizes = [weight.numel() for weight in weights]
+    if len(weights) == 2:  # room for biases is there even without them
+        sizes.append(2 * weights[0].shape[0])
+    room = [weights[0].new_zeros(size) for size in sizes[len(weights) :]]
+    parts = torch.cat([*(weight.flatten() for weight in weights), *room]).split(sizes)
+    return [part.view_as(weight) for part, weight in zip(parts, weights, strict=False)]
 
 
 def _contiguous(inputs: CellInputs, mode: str) -> CellOutputs:
@@ -175,8 +188,9 @@ class NativeRecurrence(StatefulRoute[CellRecurrence]):
     """Calls torch's fused RNN, LSTM or GRU: cuDNN, oneDNN or ATen's loop, as torch.nn does.
 
     Points that do not exist are left out, and at resets sequences are cut: what remains runs packed, as a
-    `PackedSequence` does. There the result is exactly 0. It runs in the parameters' dtype, outside autocast. Under
-    `torch.compile` it is one opaque operator with a backward pass of its own, since torch's would unroll.
+    `PackedSequence` does. There the result is exactly 0. It runs in the parameters' dtype, outside autocast. For cuDNN,
+    which reads all weights in one piece, each call copies them. Under `torch.compile` it is one opaque operator with a
+    backward pass of its own, since torch's would unroll.
     """
 
     marker = CellRecurrence
