@@ -238,8 +238,8 @@ def plain_tables(inputs: TableInputs, activation: str, dtype: torch.dtype, *_: i
 
 def sums_like(inputs: SumInputs, activation: str, dtype: torch.dtype, *_: int) -> FeatureOutputs:
     """S with nothing in it."""
-    batch, _, heads, dim = inputs.content.shape
-    shape = heads, batch, inputs.bias.shape[1] + 1, dim
+    sizes = inputs.content.shape
+    shape = sizes[2], sizes[0], inputs.bias.shape[1] + 1, sizes[3]
     return FeatureOutputs(inputs.content.new_empty(shape, dtype=torch.promote_types(dtype, torch.float32)))
 
 
