@@ -164,7 +164,8 @@ def measure(config: Config) -> Iterator[Row]:
             yield from against_transformer(config, variant, errors[index], with_peer=index == chosen[0])
     for side in tqdm(config.integral_sizes, desc="grids", disable=None):
         yield from against_matrix_product(config, side)
-    for way in (way for way in config.ways if way != "as it is"):
+    others: list[Way] = [way for way in config.ways if way != "as it is"]
+    for way in others:
         for index in tqdm(chosen, desc=way, disable=None):
             for direction in config.directions:  # each by itself, so that one graph of a model at a time is in memory
                 sides = in_another_way(config, variants(config.model)[index], way, direction)

@@ -233,12 +233,12 @@ def test_only_a_remembering_domain_keeps_an_answer(kind: str) -> None:
         return of.once("how often", lambda: len(asked.append(None) or asked))
 
     assert [ask(domain), ask(domain)] == [1, 2]
-    for _ in range(2):  # each time one of its own
-        keeping = domain.remembering()
+    two = [domain.remembering() for _ in range(2)]
+    for keeping in two:  # each has answers of its own
         assert keeping.is_remembering
         assert ask(keeping) == ask(keeping) == len(asked)
         assert keeping.has_points_of(domain)
-    fewer = keeping.restrict(torch.tensor([True, True, False]))
+    fewer = two[0].restrict(torch.tensor([True, True, False]))
     assert not fewer.is_remembering
     assert ask(fewer) == 5
 

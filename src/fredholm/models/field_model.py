@@ -14,7 +14,7 @@ from fredholm.domains import Domain
 from fredholm.encoders.encoder import Encoder, FieldEncoder
 from fredholm.kernels import FeatureFactorised
 from fredholm.kernels.perceptron.factorised import lift_together
-from fredholm.models.signal_model import SignalModel
+from fredholm.models.signal_model import SignalModel, summed
 
 
 class FieldModel(SignalModel, abc.ABC):
@@ -86,7 +86,7 @@ class FieldModel(SignalModel, abc.ABC):
 
         def answers(at: Domain) -> Tensor:
             at = at.to(u.device)
-            v = self.dropout(function(at))
+            v = self.dropout(summed(function(at)))
             for block, signal in zip(blocks, signals, strict=True):
                 v = block.at(v, at, signal, domain)
             return self._outputs(v, at)

@@ -16,6 +16,7 @@ from fredholm.distributed import shard_points
 from fredholm.domains import Domain, Union
 from fredholm.domains.points import centre
 from fredholm.encoders.encoder import Encoder
+from fredholm.kernels.kernel import at_least_float32
 from fredholm.models.images.image_model import ImageModelConfig, ImageReading, Room
 from fredholm.models.saved_model import SavedModel
 
@@ -100,7 +101,7 @@ class SignalModel(SavedModel, abc.ABC):
             u = torch.cat([self.cls_token.to(u.dtype).expand(u.shape[0], 1, -1), u], dim=1)
         if self._is_shared:
             u, domain = shard_points(u, domain, self._mesh)
-        return self.dropout(u), domain
+        return self.dropout(summed(u)), domain
 
     def _outputs(self, u: Tensor, domain: Domain) -> Tensor:
         """What the head makes of the last signal: `(B, num_outputs)`, or `(B, N, num_outputs)` of all points."""
@@ -200,6 +201,11 @@ class SignalModel(SavedModel, abc.ABC):
     @abc.abstractmethod
     def forward(self, inputs: Tensor) -> Tensor:
         """One batch of what the encoder takes, to `(B, num_outputs)`; without pooling to `(B, N, num_outputs)`."""
+
+
+def summed(u: Tensor) -> Tensor:
+    """A signal that branches will be added to: under autocast sums stay in float32, and norms read them as they are."""
+    return at_least_float32(u) if torch.is_autocast_enabled(u.device.type) else u
 
 
 Settings = TypeVar("Settings")

@@ -169,8 +169,8 @@ def test_many_points_are_lifted_as_few_are():
 
 
 def test_positions_are_lifted_for_several_kernels_at_once() -> None:
-    sizes = ({"num_frequencies": 3}, {"num_frequencies": 5}, {"num_frequencies": 3}, {"num_frequencies": 0})
-    pairs = [LowRankMLP(4, 2, 2, rank=1, width=3, **some).features for some in sizes]
+    counts = (3, 5, 3, 0)
+    pairs = [LowRankMLP(4, 2, 2, rank=1, width=3, num_frequencies=n).features for n in counts]
     for domain in (Grid(2, 3), Points(torch.rand(2, 5, 2)), Points(torch.rand(5, 2).requires_grad_())):
         together = domain.remembering()
         lift_together(pairs, together)

@@ -57,7 +57,10 @@ class FeatureSum(Route[FeatureFactorised]):
             inputs = TableInputs(*queries, mixed(integral.kernel, sums))
             return feature_tables(inputs, activation, dtype, elements).out
 
-        return integrate_features(integral, lambda *given: feature_sums(*given, elements).out, read)
+        def sums_of(inputs: SumInputs, activation: str, dtype: torch.dtype) -> Tensor:
+            return feature_sums(inputs, activation, dtype, elements).out
+
+        return integrate_features(integral, sums_of, read)
 
 
 class SumInputs(NamedTuple):
@@ -235,14 +238,14 @@ def plain_tables(inputs: TableInputs, activation: str, dtype: torch.dtype, *_: i
 
 def sums_like(inputs: SumInputs, activation: str, dtype: torch.dtype, *_: int) -> FeatureOutputs:
     """S with nothing in it."""
-    batch, _, heads, dim = inputs.content.shape
-    shape, kept = (heads, batch, inputs.bias.shape[1] + 1, dim), torch.promote_types(dtype, torch.float32)
-    return FeatureOutputs(inputs.content.new_empty(shape, dtype=kept))
+    sizes = inputs.content.shape
+    shape = sizes[2], sizes[0], inputs.bias.shape[1] + 1, sizes[3]
+    return FeatureOutputs(inputs.content.new_empty(shape, dtype=torch.promote_types(dtype, torch.float32)))
 
 
 def tables_like(inputs: TableInputs, activation: str, dtype: torch.dtype, *_: int) -> FeatureOutputs:
     """h_i T with nothing in it."""
-    shape = *inputs.content.shape[:3], inputs.table.shape[-1]
+    shape = (*inputs.content.shape[:3], inputs.table.shape[-1])
     return FeatureOutputs(inputs.content.new_empty(shape, dtype=dtype))
 
 

@@ -49,11 +49,11 @@ def feature_inputs(pair: FeaturePair, side: PointFeatures, u: Tensor, lifted: Te
     """The tensors of one side, as they are; arguments as in `FeaturePair.inputs`."""
     at = lifted if side.reads_position else lifted[..., :0]
     content = apart(u, pair.num_heads) if side.reads_content else u.new_empty(*u.shape[:2], pair.num_heads, 0)
-    weights = (
+    position_weight, content_weight = (
         side.bias.new_empty(*side.bias.shape, 0) if weight is None else weight
         for weight in (side.position_weight, side.content_weight)
     )
-    return FeatureInputs(at, content, *weights, side.bias)
+    return FeatureInputs(at, content, position_weight, content_weight, side.bias)
 
 
 def apart(u: Tensor, heads: int) -> Tensor:

@@ -42,7 +42,8 @@ def long_products_kernel(
 
 
 def long_products(a: Tensor, b: Tensor) -> Tensor:
-    """a_h b_hᵀ, `(H, m, n)` in float32, from `(H, m, K)` and `(H, n, K)`, or `(1, n, K)` for all h; all contiguous."""
+    """a_h b_hᵀ, `(H, m, n)` in float32, from `(H, m, K)` and `(H, n, K)`, or `(1, n, K)` for all h."""
+    a, b = a.contiguous(), b.contiguous()
     (heads, rows, size), columns = a.shape, b.shape[1]
     tile = tuned_tile(long_products_kernel, Room(rows, COLUMNS, COLUMNS, torch.float32), _RULE)
     blocks = tile.blocks(rows) * -(-columns // COLUMNS)
