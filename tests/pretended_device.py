@@ -14,7 +14,6 @@ from unittest import mock
 
 import torch
 from torch import Tensor
-from torch._library.custom_ops import OPDEFS
 from torch.overrides import TorchFunctionMode
 from torch.utils import checkpoint
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -26,6 +25,7 @@ aten = torch.ops.aten
 _parse_to = torch._C._nn._parse_to  # pyright: ignore[reportAttributeAccessIssue]
 _DEVICE, _IS_CUDA, _IS_CPU = (getattr(Tensor, name).__get__ for name in ("device", "is_cuda", "is_cpu"))
 DEVICE, CPU = torch.device("cuda", 0), torch.device("cpu")
+_OWN_CODE = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
 _PLACES: dict[int, tuple[torch.UntypedStorage, torch.device | None]] = {}
 """Where memory is, by its address; held, so that none comes to lie where another was. None: PyTorch itself made it from
 no tensor, in C++, and its options, which are lost here, would have said where. What is not listed is on the CPU."""
@@ -36,6 +36,7 @@ _CUDA: dict[str, Callable[..., Any]] = {
     "device_count": lambda: 1,
     "get_device_name": lambda device=None: "pretended",
     "is_bf16_supported": lambda: True,
+    "is_current_stream_capturing": lambda: False,
     "synchronize": lambda device=None: None,
     "empty_cache": lambda: None,
     "reset_peak_memory_stats": lambda device=None: None,
@@ -123,7 +124,7 @@ class _Computing(TorchDispatchMode):
         kwargs = kwargs or {}
         if func.namespace == "fredholm":
             with self, _Asking():
-                return OPDEFS[func._schema.name]._init_fn(*args, **kwargs)
+                return func.redispatch(_OWN_CODE, *args, **kwargs)
         with torch._C.DisableTorchFunction():
             before = {_storage(t)._cdata for t in _tensors(args, kwargs)}
             there = _meeting_place(func, args, kwargs)

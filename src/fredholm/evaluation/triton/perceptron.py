@@ -193,7 +193,7 @@ class Places(NamedTuple):
 def places_of(block: Block, num_queries: int, num_keys: int, device: torch.device) -> Places:
     """Those of the points of an integral, of which a grid is the block."""
     # what is made while a graph is captured belongs to that graph
-    is_captured = device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+    is_captured = torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
     return (_places.__wrapped__ if is_captured else _places)(block, num_queries, num_keys, device)
 
 
