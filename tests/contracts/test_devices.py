@@ -63,7 +63,8 @@ def test_a_number_on_the_cpu_is_noticed() -> None:
     with pretending():
         u = torch.ones(3, device=DEVICE, requires_grad=True)
         assert u.is_cuda
-        assert (u * torch.tensor(2.0)).device == u.new_zeros(2).device == u.cpu().to("cuda").device == DEVICE
+        assert (u * torch.tensor(2.0)).device == u.new_zeros(2).device == u.cpu().cuda().device == DEVICE
+        assert u.cpu().to("cuda").to(torch.float64).device == DEVICE
         with pytest.raises(RuntimeError, match="tensors on cuda:0 and on the CPU"):
             u.mul(torch.ones(3))
         (3 * u.cpu()).sum().backward()
