@@ -192,6 +192,8 @@ class _Asking(TorchFunctionMode):
             return self._within(func, args, named)
         if func in (torch.device, _parse_to):
             return func(*args, **named)
+        if func == Tensor.cuda:
+            return args[0] if _place_of(args[0]) == DEVICE else _Moved.apply(args[0], DEVICE)
         wanted = _wanted(func, args, named)
         if wanted is not None:
             args, named = _on_the_cpu((args, named))
@@ -222,8 +224,6 @@ def _wanted(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.
     """Where the caller wants the result; None: where it is computed."""
     if func == Tensor.cpu:
         return CPU
-    if func == Tensor.cuda:
-        return DEVICE
     if func == Tensor.new_tensor and "device" not in kwargs:
         return _place_of(args[0])
     named = [leaf for leaf in _leaves((args, kwargs)) if _names_a_device(leaf)]

@@ -97,12 +97,19 @@ def check_autocast(route: Evaluation, kernel: Kernel) -> None:
 
 
 def compare(got: dict[str, Tensor], expected: dict[str, Tensor], tolerance: float) -> None:
-    """Asserts that every entry agrees to a tolerance relative to its largest value; absent gradients count as zero.
+    """Asserts that every entry agrees to a tolerance: see `relative_errors`."""
+    for name, error in relative_errors(got, expected).items():
+        assert error <= tolerance, f"{name}: relative error {error:.2e} above {tolerance:.0e}"
+
+
+def relative_errors(got: dict[str, Tensor], expected: dict[str, Tensor]) -> dict[str, float]:
+    """How far each entry is off, relative to its largest value; absent gradients count as zero.
 
     One that vanishes beside the others, as the gradient of a constant in all scores does, is measured against those;
     one that is 0 throughout may be the rounding of what cancels.
     """
     largest = max((side.abs().max().item() for side in expected.values() if side.numel()), default=0.0)
+    errors = {}
     for name in got.keys() | expected.keys():
         shape = (got if name in got else expected)[name].shape
         a, b = (side.get(name, torch.zeros(shape)).double() for side in (got, expected))
@@ -112,5 +119,5 @@ def compare(got: dict[str, Tensor], expected: dict[str, Tensor], tolerance: floa
         rounding = 100 * torch.finfo((got if name in got else expected)[name].dtype).eps * largest
         if not b.any() and a.abs().max() <= rounding:
             continue
-        error = (a - b).abs().max() / b.abs().max().clamp_min(1e-30 + 1e-4 * largest)
-        assert error <= tolerance, f"{name}: relative error {error:.2e} above {tolerance:.0e}"
+        errors[name] = ((a - b).abs().max() / b.abs().max().clamp_min(1e-30 + 1e-4 * largest)).item()
+    return errors

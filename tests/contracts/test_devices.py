@@ -1,14 +1,16 @@
-"""Every kernel by every route on a GPU that is pretended: all tensors are there, and the numbers are right.
+"""Every kernel by every route, and every model, on a GPU that is pretended: all is there, and the numbers are right.
 
 So runs, too, what a route does otherwise for `device.type == "cuda"`.
 """
 
+import dataclasses
 from collections.abc import Iterable
+from typing import Any
 
 import pytest
 import torch
 
-from fredholm.domains import Sequence
+from fredholm.domains import Domain, Sequence
 from fredholm.evaluation import HopSeries, Integral, Iteration
 from fredholm.kernels import InfiniteAttention
 from tests.contracts.instances import (
@@ -22,6 +24,8 @@ from tests.contracts.instances import (
     quick_cells,
     results,
 )
+from tests.contracts.test_saved_models import ROWS as MODELS
+from tests.contracts.test_saved_models import built, probed
 from tests.pretended_device import DEVICE, pretending
 
 
@@ -59,11 +63,44 @@ def test_every_route_stays_on_the_device_wherever_it_goes(name: str) -> None:
     assert wrong_in(quick_cells(name)[::4]) == []
 
 
+def moved(given: Any) -> Any:
+    """Tensors and domains on the device, and what holds them."""
+    if isinstance(given, torch.Tensor | Domain):
+        return given.to(DEVICE)
+    if isinstance(given, dict):
+        return {name: moved(value) for name, value in given.items()}
+    if isinstance(given, list | tuple):
+        make: Any = getattr(type(given), "_make", type(given))
+        return make(map(moved, given))
+    if dataclasses.is_dataclass(given) and not isinstance(given, type):
+        return dataclasses.replace(given, **moved({f.name: getattr(given, f.name) for f in dataclasses.fields(given)}))
+    return given
+
+
+GIVEN_DATA_ELSEWHERE = (
+    "FieldOperator", "InContextRegressor", "FilterBank", "NGramBank", "NeighbourhoodBank", "SummaryBank",
+)  # fmt: skip
+"""Of which other methods than `forward` are called, with tensors on the CPU."""
+
+
+@pytest.mark.parametrize("row", [row for row in MODELS if not row.startswith(GIVEN_DATA_ELSEWHERE)])
+def test_every_model_stays_on_the_device(row: str) -> None:
+    subject, start = MODELS[row]
+    expected, model = probed(subject, built(subject, start)), built(subject, start)
+    with pretending():
+        model.to(DEVICE).register_forward_pre_hook(lambda _, *given: moved(given), with_kwargs=True)
+        found = probed(subject, model)
+    for ours, other in zip(found, expected, strict=True):
+        if isinstance(ours, torch.Tensor) and isinstance(other, torch.Tensor):
+            torch.testing.assert_close(ours, other, atol=1e-4, rtol=1e-4)
+
+
 def test_a_number_on_the_cpu_is_noticed() -> None:
     with pretending():
         u = torch.ones(3, device=DEVICE, requires_grad=True)
         assert u.is_cuda
-        assert (u * torch.tensor(2.0)).device == u.new_zeros(2).device == u.cpu().to("cuda").device == DEVICE
+        assert (u * torch.tensor(2.0)).device == u.new_zeros(2).device == u.cpu().cuda().device == DEVICE
+        assert u.cpu().to("cuda").to(torch.float64).device == DEVICE
         with pytest.raises(RuntimeError, match="tensors on cuda:0 and on the CPU"):
             u.mul(torch.ones(3))
         (3 * u.cpu()).sum().backward()

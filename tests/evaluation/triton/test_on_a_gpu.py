@@ -4,11 +4,12 @@ import pytest
 import torch
 
 from fredholm.domains import Domain, Grid, Points, Sequence, Union
-from fredholm.evaluation import AUTO, Dense, Evaluation, Integral, TritonFeatureSum, TritonTiled, TritonYat
+from fredholm.evaluation import AUTO, ROUTES, Dense, Evaluation, Integral, TritonFeatureSum, TritonTiled, TritonYat
 from fredholm.evaluation.attention.score_tiled import ScoreInputs
+from fredholm.evaluation.triton.machine import FusedRoute
 from fredholm.evaluation.triton.yat_tiled import yat_sums_triton
 from fredholm.kernels import MLP, SeparableMLP, Softermax, Softmax, YatAttention
-from tests.contracts.routes import TOLERANCE, compare, randomise, results
+from tests.contracts.routes import TOLERANCE, randomise, relative_errors, results
 from tests.contracts.small_perceptron import small_perceptron
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
@@ -27,24 +28,36 @@ def make(domain: Domain, dtype: torch.dtype, **options) -> Integral:
     return Integral(kernel, torch.randn(2, domain.num_points, 48, dtype=dtype).cuda(), domain.to("cuda"))
 
 
-def check(route: Evaluation, problem: Integral, tolerance: float, autocast: bool = False) -> None:
-    """Compares with the oracle in float64, in what does not depend on how positions are rounded."""
+def check(route: Evaluation, problem: Integral, *, autocast: bool = False) -> None:
+    """Compares with the oracle in float64, in what does not depend on how positions are rounded.
+
+    Under autocast signals are rounded before any route sees them, and a steep kernel may make more of that than the
+    tolerance: then a route may be 1.5 times as far off as the one that would be taken without fused kernels.
+    """
     with torch.autocast("cuda", torch.bfloat16, enabled=autocast):
-        got = results(route, problem)
-    expected = results(Dense(), Integral(problem.kernel.double(), problem.u.detach().double(), problem.domain))
-    names = [name for name in got.keys() & expected.keys() if "pos" not in name or name.endswith("weight")]
-    compare({name: got[name].cpu() for name in names}, {name: expected[name].cpu() for name in names}, tolerance)
+        plain = next(
+            each for each in ROUTES if not isinstance(each, FusedRoute) and not each.unsupported_reasons(problem)
+        )
+        got, by_plain = ({n: t.cpu() for n, t in results(each, problem).items()} for each in (route, plain))
+    oracle = results(Dense(), Integral(problem.kernel.double(), problem.u.detach().double(), problem.domain))
+    names = [name for name in got.keys() & oracle.keys() if "pos" not in name or name.endswith("weight")]
+    expected = {name: oracle[name].cpu() for name in names}
+    errors, allowed = (relative_errors({n: by[n] for n in names}, expected) for by in (got, by_plain))
+    tolerance = TOLERANCE[torch.bfloat16 if autocast else torch.float32]
+    for name, error in errors.items():
+        most = max(tolerance, 1.5 * allowed.get(name, 0.0)) if autocast else tolerance
+        assert error <= most, f"{name}: relative error {error:.2e} above {most:.1e}"
 
 
 @pytest.mark.parametrize("is_causal", [False, True])
 @pytest.mark.parametrize("name", DOMAINS)
 def test_float32(name, is_causal):
-    check(TritonTiled(), make(DOMAINS[name], torch.float32, is_causal=is_causal), TOLERANCE[torch.float32])
+    check(TritonTiled(), make(DOMAINS[name], torch.float32, is_causal=is_causal))
 
 
 @pytest.mark.parametrize("name", DOMAINS)
 def test_bfloat16_stays_near_the_float64_oracle(name):
-    check(TritonTiled(), make(DOMAINS[name], torch.float32), TOLERANCE[torch.bfloat16], autocast=True)
+    check(TritonTiled(), make(DOMAINS[name], torch.float32), autocast=True)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
@@ -61,7 +74,7 @@ def test_two_runs_are_identical(name, dtype):
     ids=str,
 )
 def test_sizes_and_options(options):
-    check(TritonTiled(), make(Sequence(67), torch.float32, **options), TOLERANCE[torch.float32])
+    check(TritonTiled(), make(Sequence(67), torch.float32, **options))
 
 
 @pytest.mark.parametrize("autocast", [False, True], ids=["fp32", "bf16"])
@@ -70,8 +83,7 @@ def test_features(name, autocast):
     domain = DOMAINS[name].to("cuda")
     kernel = randomise(SeparableMLP(48, 2, 2, width=48, num_frequencies=20, sigma=1.0)).cuda()
     problem = Integral(kernel, torch.randn(2, domain.num_points, 48).cuda(), domain)
-    tolerance = TOLERANCE[torch.bfloat16 if autocast else torch.float32]
-    check(TritonFeatureSum(), problem, tolerance, autocast)
+    check(TritonFeatureSum(), problem, autocast=autocast)
 
 
 @pytest.mark.pairs
@@ -84,7 +96,7 @@ def test_yat_scores(normaliser, is_causal, autocast):
     assert where.mask is not None
     u = torch.where(where.mask[..., None], torch.randn(2, 150, 48).cuda(), 0.0)
     problem = Integral(kernel, u, where)
-    check(TritonYat(), problem, TOLERANCE[torch.bfloat16 if autocast else torch.float32], autocast)
+    check(TritonYat(), problem, autocast=autocast)
 
 
 @pytest.mark.parametrize(
