@@ -102,6 +102,15 @@ def test_what_features_are_not_fused_is_named(options, told):
     assert TritonFeatureSum().unsupported_reasons(Integral(kernel, u, domain)) == ([] if told is None else [told])
 
 
+def test_features_are_fused_in_float32_alone(monkeypatch):
+    monkeypatch.setattr(machine.FusedRoute, "devices", ("cpu",))
+    u = torch.zeros(1, 9, 4)
+    integral = Integral(SeparableMLP(4, 2, 2, width=3, num_frequencies=2), u, Grid(3, 3))
+    assert TritonFeatureSum().unsupported_reasons(integral) == []
+    with torch.autocast("cpu", torch.bfloat16):
+        assert TritonFeatureSum().unsupported_reasons(integral) == ["computes in float32, not in bfloat16"]
+
+
 def test_on_a_cpu_features_are_not_fused():
     kernel, u = SeparableMLP(4, 2, 2, width=3, num_frequencies=2), torch.zeros(1, 9, 4)
     choice = AUTO.choose(Integral(kernel, u, Grid(3, 3)))

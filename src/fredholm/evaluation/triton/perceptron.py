@@ -46,7 +46,7 @@ WORKSPACE_BYTES = 1 << 28
 """What S, Y or T of the owners that are launched at once may fill: the more, the fewer launches, and the larger the
 matrix product that takes them."""
 TOGETHER, PROGRAMS_LEFT = 8, 8
-"""Batch entries that one program goes through, unless a multiprocessor is left with fewer programs than that."""
+"""Batch entries that one program of the backward pass goes through, while a multiprocessor has so many programs left."""
 WEIGHTS = ("product_weight", "sin_weight", "cos_weight", "distance_weight")
 """Weights of the first layer that belong to neither side."""
 FIRST = ("first_batch", "first")
@@ -235,15 +235,12 @@ def integral(inputs: PerceptronInputs, block: Block, activation: str) -> Tensor:
     shared = problem.arguments("query", "key") | {"value": problem.values, "PLAN": problem.plan("query", "key", dim)}
     for first in range(0, total, step):
         count = min(step, total - first)
-        blocks = tile.blocks(width) * kernels
-        parts, run = split(problem.num_keys, tile, count * blocks, out.device)
-        together, programs = grouped(count, problem.num_queries, blocks, out.device)
+        parts, run = split(problem.num_keys, tile, count * tile.blocks(width) * kernels, out.device)
         dtype = torch.float32 if parts > 1 else problem.dtype
         sums = torch.empty(kernels, count, parts, width * dim, dtype=dtype, device=out.device)
         at = dict(zip(FIRST, divmod(first, problem.num_queries), strict=True))
         chunk = {"sums": sums, "others": problem.num_keys, **at, "count": count, "parts": parts, "run": run}
-        chunk["together"] = together
-        launch(sums_kernel, (programs * parts, tile.blocks(width), kernels), tile, {**shared, **chunk})
+        launch(sums_kernel, (count * parts, tile.blocks(width), kernels), tile, {**shared, **chunk})
         whole = sums.sum(2).to(problem.dtype) if parts > 1 else sums.squeeze(2)
         out[:, first : first + count] = torch.bmm(whole, last)
     return problem.by_batch(out, problem.num_queries)
@@ -350,7 +347,7 @@ class Gradients:
         if not inside:
             rows = of_queries[:, places.numbers_beside(queries)]
             rows.copy_(relative)
-            rows[:, :, beside] = 0.0
+            rows.index_fill_(2, beside, 0.0)
 
 
 @final

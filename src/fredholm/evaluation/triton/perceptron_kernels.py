@@ -288,36 +288,34 @@ def _numbered(place, first_batch, first, own_num):
     return first_batch + (number // own_num).to(tl.int64), (number % own_num).to(tl.int64)
 
 
-@triton.jit(do_not_specialize=["others", "first_batch", "first", "count", "together", "run"])
+@triton.jit(do_not_specialize=["others", "first_batch", "first", "count", "run"])
 def sums_kernel(
-    own, other, layer, extent, value, seen, sums, others, first_batch, first, count, together, parts, run,
+    own, other, layer, extent, value, seen, sums, others, first_batch, first, count, parts, run,
     PLAN: tl.constexpr, UNITS: tl.constexpr, N: tl.constexpr,
 ):  # fmt: skip
     """S of `count` queries, `(G, count, parts, w, d)`, to be added: from the `first` of the `first_batch` entry on.
 
-    A program has UNITS units of `together` queries in one kernel, and a part of `run` keys, of which there are `others`.
+    A program has UNITS units of one query in one kernel, and a part of `run` keys, of which there are `others`.
     """
     D: tl.constexpr = PLAN.D
     TAIL: tl.constexpr = tail_of(N)
-    part = tl.program_id(0) % parts
-    begin = part * run
+    program = tl.program_id(0)
+    begin = (program % parts) * run
     units = tl.program_id(1) * UNITS + tl.arange(0, UNITS)
     g = tl.program_id(2).to(tl.int64)
+    b, i = _numbered(program // parts, first_batch, first, own.num)
     r = _distance_weights(layer, g, units, PLAN)
-    first_place = _first_place(tl.program_id(0) // parts, together, own.num)
-    for place in range(first_place, tl.minimum(first_place + together * own.num, count), own.num):
-        b, i = _numbered(place, first_batch, first, own.num)
-        owner = _owner(own, layer, extent, r, b, i, g, units, PLAN)
-        met = _met(other, value, layer, seen, extent, own.num, b, g, PLAN)
-        last = tl.minimum(begin + run, others)
-        if PLAN.CAUSAL:
-            last = tl.minimum(last, tl.load(met.seen + i).to(tl.int32))
-        full = tl.maximum(begin, begin + (last - begin) // N * N)
-        total = tl.zeros([UNITS, D], tl.float32)
-        total = _add_sums(total, owner, met, i, units, begin, full, last, extent, False, PLAN, N)
-        total = _add_sums(total, owner, met, i, units, full, last, last, extent, True, PLAN, TAIL)
-        line = (g * count + place) * parts + part
-        write_unit_rows(sums + line * PLAN.WIDTH * PLAN.DIM, total, units, PLAN.WIDTH, PLAN.DIM, D)
+    owner = _owner(own, layer, extent, r, b, i, g, units, PLAN)
+    met = _met(other, value, layer, seen, extent, own.num, b, g, PLAN)
+    last = tl.minimum(begin + run, others)
+    if PLAN.CAUSAL:
+        last = tl.minimum(last, tl.load(met.seen + i).to(tl.int32))
+    full = tl.maximum(begin, begin + (last - begin) // N * N)
+    total = tl.zeros([UNITS, D], tl.float32)
+    total = _add_sums(total, owner, met, i, units, begin, full, last, extent, False, PLAN, N)
+    total = _add_sums(total, owner, met, i, units, full, last, last, extent, True, PLAN, TAIL)
+    at = sums + (g * count * parts + program) * PLAN.WIDTH * PLAN.DIM
+    write_unit_rows(at, total, units, PLAN.WIDTH, PLAN.DIM, D)
 
 
 @triton.jit
