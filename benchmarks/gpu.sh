@@ -60,7 +60,7 @@ bench() {
   step "$name" "$limit" "$python" -m benchmarks "$name" --device "$device" --json "$work/$name.json" "${quick[@]}" "$@"
 }
 
-# Limits are for what hangs: a step alone on the machine takes about half of its own, and all together their budget.
+# limits are for what hangs; the budget is for all steps together
 # warnings of another version of torch are no failures here
 step tests 90 "$python" -m pytest -q -p no:cacheprovider -W default -k "cuda or gpu or routes_on_devices" \
   tests/evaluation/test_routes_on_devices.py tests/evaluation/triton/test_on_a_gpu.py \
