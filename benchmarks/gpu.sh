@@ -63,6 +63,7 @@ bench() {
   step "$name" "$limit" "$python" -m benchmarks "$name" --device "$device" --json "$work/$name.json" "${quick[@]}" "$@"
 }
 
+# limits are for what hangs; the budget is for all steps together
 # warnings of another version of torch are no failures here; what takes long is compiled side by side
 beside=()
 "$python" -c 'import xdist' 2>/dev/null && beside=(-n 8)
@@ -76,17 +77,17 @@ bench itnet 90 --rounds 5 --budget-s 3
 bench roofline 75 --points 2304 --matrix 8192 --rounds 5 --budget-s 1
 bench exact_mlp 60 --peer-sizes 64 256 --own-sizes 1024 4096 --rounds 5 --budget-s 1 --peer-limit-s 1
 bench large_domains 75 --sides 32 64 128 --rounds 3 --budget-s 1 --limit-s 1
-bench scan 15 --rounds 3 --budget-s 2
-bench converted_layers 15 --rounds 10 --budget-s 1
-bench yat_attention 30 --rounds 10 --budget-s 1
-bench yat_dense 10 --rounds 10 --budget-s 1
-bench infinite_attention 25 --rounds 5 --budget-s 1
-bench linear_infinite_attention 25 --rounds 5 --budget-s 1
-bench neural_fields 20 --rounds 5 --budget-s 1
-bench infvit 40 --rounds 5 --budget-s 2 --limit-s 2
-bench graphs 20 --rounds 5 --budget-s 1
-bench one_kernel 15 --rounds 5 --budget-s 1
-bench continuous_convolution 20 --rounds 3 --budget-s 1
+bench scan 30 --rounds 3 --budget-s 2
+bench converted_layers 25 --rounds 10 --budget-s 1
+bench yat_attention 40 --rounds 10 --budget-s 1
+bench yat_dense 25 --rounds 10 --budget-s 1
+bench infinite_attention 40 --rounds 5 --budget-s 1
+bench linear_infinite_attention 40 --rounds 5 --budget-s 1
+bench neural_fields 40 --rounds 5 --budget-s 1
+bench infvit 45 --rounds 5 --budget-s 2 --limit-s 2
+bench graphs 45 --sizes 100000 --rounds 5 --budget-s 1
+bench one_kernel 30 --rounds 5 --budget-s 1
+bench continuous_convolution 40 --rounds 3 --budget-s 1
 
 "$python" -m benchmarks.gather "$work" "$out" || failed=1
 echo "$out/table.md, table.json and log.txt, after $SECONDS s"

@@ -19,8 +19,11 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(machine.INTERPRETING, reason=
 
 SHARED_BYTES = 227 * 1024  # of one program, on compute capability 9.0
 TYPES = {
-    **{torch.float32: "*fp32", torch.float64: "*fp64", torch.bfloat16: "*bf16"},
-    **{torch.int64: "*i64", torch.int32: "*i32"},
+    torch.float32: "*fp32",
+    torch.float64: "*fp64",
+    torch.bfloat16: "*bf16",
+    torch.int64: "*i64",
+    torch.int32: "*i32",
 }
 PAPER = {"width": 128, "num_frequencies": 64, "head_dim": 64}
 ODD = {"width": 5, "num_frequencies": 3, "head_dim": 3}

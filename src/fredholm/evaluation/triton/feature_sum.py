@@ -37,7 +37,7 @@ class TritonFeatureSum(FusedRoute[FeatureFactorised]):
     """
 
     marker = FeatureFactorised
-    served = (torch.float32,)
+    takes_bfloat16 = False
     spans_processes = True
 
     def unfused(self, integral: Integral[FeatureFactorised]) -> list[str]:

@@ -46,7 +46,7 @@ WORKSPACE_BYTES = 1 << 28
 """What S, Y or T of the owners that are launched at once may fill: the more, the fewer launches, and the larger the
 matrix product that takes them."""
 TOGETHER, PROGRAMS_LEFT = 8, 8
-"""Batch entries that one program of the backward pass goes through, while a multiprocessor has so many programs left."""
+"""Batch entries that a program of the backward pass goes through, while a multiprocessor has so many programs left."""
 WEIGHTS = ("product_weight", "sin_weight", "cos_weight", "distance_weight")
 """Weights of the first layer that belong to neither side."""
 FIRST = ("first_batch", "first")
@@ -66,7 +66,7 @@ class Problem:
         given = {name: x for name, x in inputs._asdict().items() if x is not None}
         if self.scale != 1.0:
             given |= {name: given[name] * self.scale for name in FIRST_LAYER if name in given}
-        self.t = t = {name: nothing for name in inputs._fields} | {name: x.contiguous() for name, x in given.items()}
+        self.t = t = dict.fromkeys(inputs._fields, nothing) | {name: x.contiguous() for name, x in given.items()}
         self.has = frozenset(given)
         self.block = block
         self.batch, self.kernels, self.num_queries, self.dim = inputs.query.shape
@@ -182,7 +182,8 @@ class Places(NamedTuple):
         queries, keys = len(self.query), len(self.key)
         of_keys = len(self.keys_beside) * queries
         rest = rows[:, self.displacements :]
-        return rest[:, :of_keys].unflatten(1, (-1, queries)), rest[:, of_keys:].unflatten(1, (queries - self.size, keys))
+        by_query = rest[:, :of_keys].unflatten(1, (-1, queries))
+        return by_query, rest[:, of_keys:].unflatten(1, (queries - self.size, keys))
 
     def numbers_beside(self, queries: slice) -> slice:
         """Of queries before the grid, or behind it, how many beside it come before them."""
@@ -336,9 +337,7 @@ class Gradients:
             self._add_beside(total, relative, places, queries, inside)
         self.sums["table"].copy_(total.mT)
 
-    def _add_beside(
-        self, total: Tensor, relative: Tensor, places: Places, queries: slice, inside: bool
-    ) -> None:
+    def _add_beside(self, total: Tensor, relative: Tensor, places: Places, queries: slice, inside: bool) -> None:
         """The rows of the table that belong to one pair each."""
         of_keys, of_queries = places.beside(total)
         beside = places.keys_beside

@@ -1,7 +1,7 @@
 """A tile in float32 registers: rows of units or points, and φ and φ' on them.
 
-All tensors are contiguous. Offsets that grow with the data are int64; numbers of points, and offsets within one kernel's
-parameters, are int32.
+All tensors are contiguous. Offsets that grow with the data are int64; numbers of points, and offsets within one
+kernel's parameters, are int32.
 
 "gelu_short" and "gelu_tanh_short" are GELUs for results that are rounded to 16 bits. By the count of instructions the
 arithmetic on p, not the matrix products, sets the pace there. They take the processor's own tanh: one instruction, to a
