@@ -58,7 +58,13 @@ def write_unit_rows(base, value, units, WIDTH: tl.constexpr, COLUMNS: tl.constex
 
 @triton.jit
 def point_rows(
-    base, points, exist, STRIDE: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr, MASKED: tl.constexpr = True
+    base,
+    points,
+    exist,
+    STRIDE: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    MASKED: tl.constexpr = tl.constexpr(True),
 ):
     """What is known of each point, `(points, BLOCK)`; 0 beyond its COLUMNS columns and, MASKED, where none exists."""
     columns = tl.arange(0, BLOCK)
