@@ -59,7 +59,7 @@ def _values(
     V: tl.constexpr,
 ):  # fmt: skip
     """v at some points, `(N, V)`, multiplied by ω with WEIGHED; rounded once."""
-    values = point_rows(value, points * heads, exist, VALUE, VALUE, V)
+    values = point_rows(value, points * heads, exist, VALUE, VALUE, V, True)
     if WEIGHED:
         values = values.to(tl.float32) * tl.load(weights + points, mask=exist, other=0.0).to(tl.float32)[:, None]
     return values.to(DTYPE)
@@ -104,8 +104,8 @@ def unit_sums_kernel(
     for first in range(begin, tl.minimum(begin + run, num), N):
         points = first + tl.arange(0, N).to(tl.int64)
         exist = points < num
-        at = point_rows(lifted, points, exist, LIFTED, LIFTED, F).to(DTYPE)
-        of = point_rows(content, points * heads, exist, CONTENT, CONTENT, C).to(DTYPE)
+        at = point_rows(lifted, points, exist, LIFTED, LIFTED, F, True).to(DTYPE)
+        of = point_rows(content, points * heads, exist, CONTENT, CONTENT, C, True).to(DTYPE)
         start = tl.zeros([UNITS, N], tl.float32) + c[:, None]
         p = _pre_activation(at_weight, at, of_weight, of, start, PRECISION, LIFTED > 0, CONTENT > 0)
         values = _values(value, weights, points, exist, heads, WEIGHED, DTYPE, VALUE, V)
@@ -162,8 +162,8 @@ def point_sums_kernel(
     points = (place % tiles) * N + tl.arange(0, N)
     exist = points < num
     rows = (b * num + points) * heads + head
-    at = point_rows(lifted + b * geometry * num * LIFTED, points, exist, LIFTED, LIFTED, F).to(DTYPE)
-    of = point_rows(content, rows, exist, CONTENT, CONTENT, C).to(DTYPE)
+    at = point_rows(lifted + b * geometry * num * LIFTED, points, exist, LIFTED, LIFTED, F, True).to(DTYPE)
+    of = point_rows(content, rows, exist, CONTENT, CONTENT, C, True).to(DTYPE)
     table += (head * (tl.num_programs(0) // tiles) + b) * (WIDTH + 1) * VALUE
     weights += b * measures * num
     columns, channels, waves = tl.arange(0, V), tl.arange(0, C), tl.arange(0, F)

@@ -64,7 +64,7 @@ def point_rows(
     STRIDE: tl.constexpr,
     COLUMNS: tl.constexpr,
     BLOCK: tl.constexpr,
-    MASKED: tl.constexpr = tl.constexpr(True),
+    MASKED: tl.constexpr,
 ):
     """What is known of each point, `(points, BLOCK)`; 0 beyond its COLUMNS columns and, MASKED, where none exists."""
     columns = tl.arange(0, BLOCK)
