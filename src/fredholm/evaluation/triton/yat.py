@@ -396,15 +396,19 @@ def _pull_queries(
             dot = tl.dot(q, tl.trans(k), input_precision=PRECISION)
             v = _points(value, start, num_keys, VALUE_STEP, VALUE, V, N, CHECKED)
             by_density = tl.dot(g, tl.trans(v), input_precision=PRECISION)
-            visible = columns[None, :] < limit[:, None]
+            visible = (columns < num_keys)[None, :]
+            if MASS:
+                # what has none may have a density beyond any range
+                weight = _numbers(mass, columns, num_keys, 0.0, CHECKED)[None, :]
+                visible = weight > 0
+            if CHECKED and SEEN:
+                visible = visible & (columns[None, :] < limit[:, None])
             # a key beyond the last is 0, and so is its r
-            score, ratio = _score(dot, both, softening, visible, CHECKED and SEEN, POWER)
+            score, ratio = _score(dot, both, softening, visible, (CHECKED and SEEN) or MASS, POWER)
             _, slope = _density(score, sigma[:, None], over[:, None], MASS, POWER)
             by_dot = (by_density - drop[:, None]) * slope * ratio
             if MASS:
-                # a row that sees no mass has a density beyond any range
-                weight = _numbers(mass, columns, num_keys, 0.0, CHECKED)[None, :]
-                by_dot = tl.where(weight > 0, by_dot * weight, 0.0)
+                by_dot *= weight
             by_distance = by_dot * ratio
             squares += tl.sum(by_distance, 1)
             by_product = by_dot + _unit(POWER) * by_distance

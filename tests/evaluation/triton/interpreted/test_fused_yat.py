@@ -52,6 +52,14 @@ def test_every_domain(name, normaliser, is_causal):
     check_route(TritonYat(), problem, tolerance=1e-4 if name == "one point" else None)
 
 
+@pytest.mark.filterwarnings("ignore:(overflow|invalid value) encountered:RuntimeWarning")
+@pytest.mark.parametrize("normaliser", NORMALISERS.values(), ids=NORMALISERS.keys())
+def test_a_query_that_sees_keys_without_mass_alone(normaliser):
+    """Its gradient is 0, though the densities of such keys, which no sum takes, are beyond any range."""
+    where = Points(torch.arange(5.0)[:, None], weights=torch.tensor([0.0, 0.0, 0.5, 0.3, 0.2]))
+    check_route(TritonYat(), make(where, is_causal=True, normaliser=normaliser))
+
+
 @pytest.mark.parametrize("normaliser", NORMALISERS.values(), ids=NORMALISERS.keys())
 def test_a_learned_epsilon(normaliser):
     # its gradient is a sum over all pairs in which most cancels
