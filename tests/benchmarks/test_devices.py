@@ -14,7 +14,7 @@ SHORT = (
 LONGER = ("itnet", "large_domains", "exact_mlp", "graphs", "one_kernel", "continuous_convolution")
 
 
-@pytest.mark.parametrize("name", [*SHORT, *(pytest.param(name, marks=pytest.mark.slow) for name in LONGER)])
+@pytest.mark.parametrize("name", [*SHORT, *(pytest.param(name, marks=pytest.mark.long) for name in LONGER)])
 def test_a_benchmark_runs_on_a_device(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(roofline, "_activations", lambda device: 1.0)  # measured by a kernel in Triton
     benchmark = {each.name: each for each in BENCHMARKS}[name]

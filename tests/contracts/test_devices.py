@@ -57,7 +57,7 @@ def test_every_route_stays_on_the_device(name: str) -> None:
     assert wrong_in(quick_cells(name)[1::12]) == []
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", ROWS)
 def test_every_route_stays_on_the_device_wherever_it_goes(name: str) -> None:
     assert wrong_in(quick_cells(name)[::4]) == []
