@@ -131,8 +131,8 @@ def choose_tile(kernel: Any, room: Room) -> Tile:
     """A tile that leaves registers for pre-activations beside the sums, and fits the loads into shared memory.
 
     Sizes are powers of two. float32 has no tensor cores at full precision, and its operands take twice the room. In 16
-    bits two programs or more share a multiprocessor, so that one multiplies while another takes activations; on an H100
-    that took a third of the time of one large program. The more a program sums, the fewer points it meets at once.
+    bits two programs or more share a multiprocessor, so that one multiplies while another takes activations; an H100
+    was measured. The more a program sums, the fewer points it meets at once.
     """
     return tuned_tile(kernel, room, _rule(room))
 
