@@ -89,7 +89,7 @@ def fused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fused, "_is_out_of_reach", lambda *_: False)
     for module in (features, long_product, perceptron, yat):
         monkeypatch.setattr(module, "launch", lambda *_: None)
-    monkeypatch.setattr(machine, "machine_refusals", lambda _: [])
+    monkeypatch.setattr(machine, "machine_refusals", lambda *_: [])
     for route in (TritonTiled, TritonFeatureSum, TritonYat):
         monkeypatch.setattr(route, "devices", None)
 

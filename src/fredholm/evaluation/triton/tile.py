@@ -94,7 +94,7 @@ def steps_to(own_pos, pos, points, exist, DIMENSIONS: tl.constexpr, S: tl.conste
     """x_o - x_x, `(points, S)`."""
     axes = tl.arange(0, S)
     own = tl.load(own_pos + axes, mask=axes < DIMENSIONS, other=0.0).to(tl.float32)
-    return own[None, :] - point_rows(pos, points, exist, DIMENSIONS, DIMENSIONS, S).to(tl.float32)
+    return own[None, :] - point_rows(pos, points, exist, DIMENSIONS, DIMENSIONS, S, True).to(tl.float32)
 
 
 @triton.jit
