@@ -8,8 +8,14 @@ import triton
 import triton.language as tl
 from torch.nn import functional as F
 
+from fredholm.domains import Grid, Points, Union
+from fredholm.evaluation import Integral, TritonFeatureSum, TritonTiled
+from fredholm.evaluation.triton import features, perceptron
 from fredholm.evaluation.triton.machine import scale_for
 from fredholm.evaluation.triton.tile import activate, activate_with_slope
+from fredholm.kernels import SeparableMLP
+from tests.contracts.routes import check_route, randomise
+from tests.evaluation.triton.interpreted.problems import make
 
 
 @triton.jit
@@ -44,3 +50,18 @@ def test_value_and_slope(activation, function, tolerance, of_slope):
     assert ((value - expected).abs() <= tolerance * size).all()
     assert ((same - expected).abs() <= tolerance * size).all()
     assert ((slope * scale - expected_slope).abs() <= of_slope * size).all()
+
+
+@pytest.mark.parametrize("activation", ["gelu", "gelu_tanh"])
+@pytest.mark.parametrize("name", ["points", "token and grid", "features"])
+def test_the_short_ones_take_half_a_pre_activation(name, activation, monkeypatch):
+    """What kernels in 16 bits are told, in float32: the first layer and its gradients are scaled alike."""
+    for module in (perceptron, features):
+        monkeypatch.setattr(module, "activation_for", lambda activation, dtype: f"{activation}_short")
+    if name == "features":
+        kernel = randomise(SeparableMLP(4, 2, 2, width=5, num_frequencies=3, sigma=1.0, activation=activation))
+        problem = Integral(kernel, torch.randn(1, 6, 4), Points(torch.rand(6, 2)))
+    else:
+        where = Points(torch.rand(4, 2)) if name == "points" else Union(Points(torch.full((1, 2), 0.5)), Grid(2, 2))
+        problem = make(where, batch=2, activation=activation)
+    check_route(TritonFeatureSum() if name == "features" else TritonTiled(), problem, tolerance=3e-3)
