@@ -20,7 +20,7 @@ from fredholm.evaluation.triton.machine import INTERPRETING
 from fredholm.evaluation.triton.tuning import tile_path
 from fredholm.kernels import MLP, Kernel, LowRankMLP, SeparableMLP, YatAttention
 
-CASES = ("exact bf16", "yat bf16", "exact", "low rank", "separable", "yat")
+CASES = ("exact bf16", "yat bf16", "low rank bf16", "separable bf16", "exact", "yat")
 _DIRECTION = "forward+backward"
 
 

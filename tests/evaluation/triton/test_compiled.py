@@ -65,14 +65,17 @@ def compiled(kernel: Any, tile: Any, arguments: dict[str, Any]) -> Any:
     assert set(arguments) == set(kernel.arg_names)
     signature, constants, aligned = {}, {}, {}
 
-    def described(value: Any, *path: int) -> Any:
+    def described(value: Any, is_special: bool, *path: int) -> Any:
         if isinstance(value, tuple):
-            return type(value)(*(described(part, *path, place) for place, part in enumerate(value)))
+            return type(value)(*(described(part, is_special, *path, place) for place, part in enumerate(value)))
         if isinstance(value, torch.Tensor):
             aligned[path] = [["tt.divisibility", 16]]
             return TYPES[value.dtype]
         assert isinstance(value, int), path
-        if value % 16 == 0:
+        if is_special and value == 1:
+            constants[path] = value
+            return "constexpr"
+        if is_special and value % 16 == 0:
             aligned[path] = [["tt.divisibility", 16]]
         return "i32"
 
@@ -81,7 +84,7 @@ def compiled(kernel: Any, tile: Any, arguments: dict[str, Any]) -> Any:
         if parameter.is_constexpr:
             signature[parameter.name], constants[parameter.name] = "constexpr", value
         else:
-            signature[parameter.name] = described(value, place)
+            signature[parameter.name] = described(value, not parameter.do_not_specialize, place)
     source = ASTSource(kernel, signature, constants, aligned)
     options = {"num_warps": tile.warps, "num_stages": tile.stages, **limits}
     return triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
@@ -93,6 +96,33 @@ def disassembled(code: bytes, folder: Path, option: str) -> str:
     path.write_bytes(code)
     command = [triton.knobs.nvidia.cuobjdump.path, option, str(path)]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def unset_registers(sass: str) -> list[str]:
+    """Instructions that read a uniform register which none before them has set.
+
+    The assembler of CUDA 12.8 leaves such, where two tiles that share a place in shared memory lie there differently.
+    """
+    unset, known = list[str](), set[int]()
+    for instruction in re.findall(r"^\s+/\*[0-9a-f]{4,5}\*/\s+(?:@!?U?P\w+\s+)?(.*?);", sass, re.M):
+        name, _, operands = instruction.partition(" ")
+        first, _, others = operands.partition(",")
+        target = re.fullmatch(r"UR(\d+)", first.strip())
+        pair = 2 if re.search(r"\.(64|WIDE)\b", name) else 1
+        read = set[int]()
+        for matrices in re.finditer(r"gdesc\[UR(\d+)\]", operands):
+            # the first half tells of a first matrix in shared memory; else it lies in registers, named before
+            in_registers = len(re.findall(r"\bR\d+", operands[: matrices.start()])) > 1
+            read |= {int(matrices[1]) + k for k in ((2, 3) if in_registers else (0, 1, 2, 3))}
+        rest = re.sub(r"gdesc\[UR\d+\]", "", others if target else operands)
+        read |= {int(base[1]) + k for base in re.finditer(r"desc\[UR(\d+)\]", rest) for k in (0, 1)}
+        is_pair = name.startswith("U") and name.endswith(".64")
+        rest = re.sub(r"desc\[UR\d+\]", "", rest)
+        read |= {int(number) + k for number in re.findall(r"\bUR(\d+)", rest) for k in range(1 + is_pair)}
+        if read - known:
+            unset.append(instruction)
+        known |= {int(target[1]) + k for k in range(pair)} if target else set()
+    return unset
 
 
 def stack_bytes(code: bytes, folder: Path) -> int:
@@ -124,6 +154,8 @@ def check_that_all_fit(launches: list[tuple[Any, Any, dict[str, Any]]], folder: 
         assert code.metadata.shared <= SHARED_BYTES
         assert stack <= 512
         check_products(code.asm["ttgir"])
+        if "wgmma" in code.asm["ptx"]:
+            assert unset_registers(disassembled(code.asm["cubin"], folder, "-sass")) == []
         if on_tensor_cores and set(kernel.arg_names) & {"PLAN", "PRECISION"}:
             assert "wgmma.mma_async" in code.asm["ptx"]
 
@@ -157,6 +189,19 @@ def test_every_launch_of_features_compiles_and_fits(launches, tmp_path, sizes, d
         in_float32 = launch[0].fn.__name__ == "long_products_kernel"
         on_tensor_cores = sizes is PAPER and dtype == BF16 and not in_float32
         check_that_all_fit([launch], tmp_path, on_tensor_cores=on_tensor_cores)
+
+
+@pytest.mark.parametrize(("num_frequencies", "units"), [(20, 32), (50, 64)])
+def test_tiles_of_features_that_share_a_place_lie_alike(launches, tmp_path, num_frequencies, units):
+    kernel = SeparableMLP(48, 2, 2, width=48, num_frequencies=num_frequencies)
+    with torch.autocast("cpu", BF16):
+        results(TritonFeatureSum(), Integral(kernel, torch.zeros(2, 91, 48), Grid(7, 13)))
+    by_points = [launch for launch in launches if launch[0].fn.__name__ == "point_sums_kernel"]
+    assert len(by_points) == 3
+    for kernel, tile, arguments in by_points:
+        sized = {"UNITS": units, "N": 64}
+        code = compiled(kernel, tile._replace(units=units, points=64), {**arguments, **sized})
+        assert unset_registers(disassembled(code.asm["cubin"], tmp_path, "-sass")) == []
 
 
 @pytest.mark.parametrize(

@@ -77,12 +77,13 @@ def test_sizes_and_options(options):
     check(TritonTiled(), make(Sequence(67), torch.float32, **options))
 
 
+@pytest.mark.parametrize("autocast", [False, True], ids=["fp32", "bf16"])
 @pytest.mark.parametrize("name", ["points", "grid"])
-def test_features(name):
+def test_features(name, autocast):
     domain = DOMAINS[name].to("cuda")
     kernel = randomise(SeparableMLP(48, 2, 2, width=48, num_frequencies=20, sigma=1.0)).cuda()
     problem = Integral(kernel, torch.randn(2, domain.num_points, 48).cuda(), domain)
-    check(TritonFeatureSum(), problem)
+    check(TritonFeatureSum(), problem, autocast=autocast)
 
 
 @pytest.mark.pairs

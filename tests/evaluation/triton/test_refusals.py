@@ -102,16 +102,6 @@ def test_what_features_are_not_fused_is_named(options, told):
     assert TritonFeatureSum().unsupported_reasons(Integral(kernel, u, domain)) == ([] if told is None else [told])
 
 
-def test_features_are_fused_in_float32_alone(monkeypatch):
-    monkeypatch.setattr(machine, "INSTALLED", True)
-    monkeypatch.setattr(machine.FusedRoute, "devices", ("cpu",))
-    u = torch.zeros(1, 9, 4)
-    integral = Integral(SeparableMLP(4, 2, 2, width=3, num_frequencies=2), u, Grid(3, 3))
-    assert TritonFeatureSum().unsupported_reasons(integral) == []
-    with torch.autocast("cpu", torch.bfloat16):
-        assert TritonFeatureSum().unsupported_reasons(integral) == ["computes in float32, not in bfloat16"]
-
-
 def test_on_a_cpu_features_are_not_fused():
     kernel, u = SeparableMLP(4, 2, 2, width=3, num_frequencies=2), torch.zeros(1, 9, 4)
     choice = AUTO.choose(Integral(kernel, u, Grid(3, 3)))
@@ -146,7 +136,7 @@ def test_gpus(monkeypatch, capability, cuda, dtype, told):
     found = SimpleNamespace(major=capability[0], minor=capability[1])
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: found)
     asked: Any = SimpleNamespace(u=SimpleNamespace(device=torch.device("cuda", 1)), working_dtype=dtype)
-    assert machine.machine_refusals(asked, takes_bfloat16=True) == told
+    assert machine.machine_refusals(asked) == told
 
 
 @pytest.mark.slow

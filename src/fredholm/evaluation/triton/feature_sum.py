@@ -32,12 +32,10 @@ if TYPE_CHECKING:
 class TritonFeatureSum(FusedRoute[FeatureFactorised]):
     """For `FeatureFactorised` kernels on a GPU: `FeatureSum` whose features are never in memory.
 
-    Machines, precision and determinism as in `TritonTiled`; float32 alone. In bfloat16 an H100 computed a gradient of
-    the signal wrongly, with Triton 3.6 and for a reason that is not known, so that `FeatureSum` is taken there.
+    Machines, dtypes, precision and determinism as in `TritonTiled`.
     """
 
     marker = FeatureFactorised
-    takes_bfloat16 = False
     spans_processes = True
 
     def unfused(self, integral: Integral[FeatureFactorised]) -> list[str]:

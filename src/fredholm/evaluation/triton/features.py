@@ -34,6 +34,13 @@ from fredholm.evaluation.triton.tuning import Room, choose_tile, launch
 
 PROGRAMS = 528
 """How many programs share the sum over points at least, if there are points enough: four for each of 132 processors."""
+ROW_COLUMNS = 64
+"""The least columns of a tile's rows in 16 bits.
+
+Tiles take each other's place in shared memory, and tensor cores are told by a descriptor how rows lie there. Where two
+that share a place have shorter rows of unlike length, the assembler of CUDA 12.8 makes the second descriptor from a
+register that nothing has set. Of this length and longer, all have the same descriptor.
+"""
 _TYPES = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16}
 _WEIGHTS = {"position_weight": "grad_position", "content_weight": "grad_content", "bias": "grad_bias"}
 _SUMMED = ("sums", *_WEIGHTS.values())
@@ -250,8 +257,8 @@ class FusedFeatures:
             "WIDTH": self.width,
             "LIFTED": self.lifted,
             "CONTENT": self.content,
-            "F": padded(self.lifted),
-            "C": padded(self.content),
+            "F": self._padded(self.lifted),
+            "C": self._padded(self.content),
         }
 
     def sums(self, value: Tensor) -> Tensor:
@@ -293,7 +300,7 @@ class FusedFeatures:
 
     def _over_points(self, value: Tensor, table: Tensor | None, *, sums: bool) -> dict[str, Tensor]:
         """Sums over all points: S, `(H, B, w + 1, n)`, and with a table the gradients of weights, `(G, w, ...)`."""
-        n, v = value.shape[-1], padded(value.shape[-1])
+        n, v = value.shape[-1], self._padded(value.shape[-1])
         both = self.inputs["F"] + self.inputs["C"]
         summed = both + (0 if table is None else v * (1 + sums))  # what a program of S holds are its weights
         tile = choose_tile(unit_sums_kernel, Room(self.width, summed, both + v, self.dtype))
@@ -322,7 +329,7 @@ class FusedFeatures:
 
     def _over_units(self, table: Tensor, places: dict[str, Tensor], *, read: bool, gradient: bool) -> None:
         """Fills the places with what is found at every point."""
-        n, v = table.shape[-1], padded(table.shape[-1])
+        n, v = table.shape[-1], self._padded(table.shape[-1])
         both = self.inputs["F"] + self.inputs["C"]
         tile = choose_tile(point_sums_kernel, Room(self.width, both + v, both + v, self.dtype, "points"))
         own = {**dict.fromkeys(("value", "read", "grad_lifted", "grad_content"), self.unused), **places}
@@ -331,6 +338,10 @@ class FusedFeatures:
         programs = self.batch * -(-self.num_points // tile.points)
         if programs * self.heads:
             launch(point_sums_kernel, (programs, 1, self.heads), tile, {**self.inputs, **own})
+
+    def _padded(self, columns: int) -> int:
+        """The columns of a tile that holds so many."""
+        return padded(columns, at_least=ROW_COLUMNS if columns and self.dtype != torch.float32 else 16)
 
     def _table(self, table: Tensor | None) -> Tensor:
         return self.unused if table is None else table.contiguous()

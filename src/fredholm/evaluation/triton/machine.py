@@ -3,7 +3,7 @@
 import abc
 import importlib.util
 import os
-from typing import ClassVar, final
+from typing import final
 
 import torch
 
@@ -21,23 +21,22 @@ class FusedRoute(Route[K]):
     """A route to fused kernels: where the machine has none, nothing else is asked."""
 
     devices = ("cuda", "cpu") if INTERPRETING else ("cuda",)
-    takes_bfloat16: ClassVar[bool] = True
 
     @final
     def refusals(self, integral: Integral[K]) -> list[str]:
         """Refuses machines and dtypes without such kernels, and what `unfused` names."""
-        return machine_refusals(integral, self.takes_bfloat16) or self.unfused(integral)
+        return machine_refusals(integral) or self.unfused(integral)
 
     @abc.abstractmethod
     def unfused(self, integral: Integral[K]) -> list[str]:
         """What speaks against fused kernels on a machine that has them."""
 
 
-def machine_refusals(integral: Integral[Kernel], takes_bfloat16: bool) -> list[str]:
+def machine_refusals(integral: Integral[Kernel]) -> list[str]:
     """What speaks against fused kernels on this GPU: the installation, the dtype, or its age."""
     if not INSTALLED:
         return ["triton is not installed (pip install fredholm[triton])"]
-    served = (torch.float32, torch.bfloat16) if takes_bfloat16 and not INTERPRETING else (torch.float32,)
+    served = (torch.float32,) if INTERPRETING else (torch.float32, torch.bfloat16)
     if integral.working_dtype not in served:
         named, *names = (str(dtype).removeprefix("torch.") for dtype in (integral.working_dtype, *served))
         return [f"computes in {' and '.join(names)}, not in {named}"]
