@@ -78,18 +78,20 @@ class Integral(Generic[K]):
             query = u
             if not at_points:
                 query = u.new_zeros(()).expand(u.shape[0], query_domain.num_points, kernel.query_dim)
-        vars(self).update(  # a frozen dataclass refuses the plain form
-            kernel=kernel,
-            u=u,
-            domain=domain,
-            query=query,
-            query_domain=query_domain,
-            has_query_signal=known,
-            at_points=at_points,
-            own_queries=own,
-            differentiable_twice=False,
-            _answers={},
-        )
+        found = {
+            "kernel": kernel,
+            "u": u,
+            "domain": domain,
+            "query": query,
+            "query_domain": query_domain,
+            "has_query_signal": known,
+            "at_points": at_points,
+            "own_queries": own,
+            "differentiable_twice": False,
+            "_answers": {},
+        }
+        for name, value in found.items():
+            object.__setattr__(self, name, value)  # a frozen dataclass refuses the plain form
 
     @property
     def arguments(self) -> tuple[Tensor, Domain, Tensor | None, Domain | None]:

@@ -121,7 +121,7 @@ def _memory(learner: Learner, batches: EpochBatches, step: int) -> int:
         before = torch.cuda.memory_allocated(learner.device)
         learner.update(batch, step)
         return torch.cuda.max_memory_allocated(learner.device) - before
-    with _quietly(), profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+    with _quietly(), profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True) as profiler:
         learner.update(batch, step)
     assert profiler.profiler is not None
     results = profiler.profiler.kineto_results

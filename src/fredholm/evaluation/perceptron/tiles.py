@@ -60,7 +60,7 @@ class PerceptronInputs(NamedTuple):
     @property
     def has_one_kernel(self) -> bool:
         """Whether all entries of the batch have the same κ, weighed by the same m."""
-        reads_content = (self.query_weight, self.key_weight, self.product_weight) != (None, None, None)
+        reads_content = any(weight is not None for weight in (self.query_weight, self.key_weight, self.product_weight))
         differ = (t for t in (self.key_bias, self.pairs, self.seen) if t is not None and t.shape[0] > 1)
         return not reads_content and next(differ, None) is None
 

@@ -134,7 +134,7 @@ def _call(
     if u.is_cuda:
         weights = _in_one_piece(weights)
     # cuDNN and oneDNN keep what a backward pass reads only in training mode
-    settings = (weights, bool(biases), 1, 0.0, torch.is_grad_enabled(), False)
+    settings = (weights, len(biases) > 0, 1, 0.0, torch.is_grad_enabled(), False)
     hidden = [part[None] for part in state]
     before = hidden if mode == "lstm" else hidden[0]
     if batch_sizes is None:

@@ -56,16 +56,20 @@ class Shards:
         assert isinstance(group, dist.ProcessGroup)
         self._group = group
         on_gpu = torch.cuda.is_available()
-        options = StagingOptions(
+        self._staging = StagingOptions(
             use_pinned_memory=on_gpu, use_shared_memory=False, use_async_staging=False, use_non_blocking_copy=on_gpu
         )
-        self._stager = DefaultStager(options)
         self.is_first = dist.get_rank() == 0
 
     def copied(self, tensors: Tensors) -> dict[str, dict[str, Tensor]]:
-        """Copies in the host's memory, pinned where there is a GPU; those of the copy before are overwritten."""
-        copies: Any = self._stager.stage({file: dict(named) for file, named in tensors.items()})
-        return copies
+        """Copies in the host's memory, pinned where there is a GPU."""
+        # PyTorch 2.11 closes one that has been used
+        stager = DefaultStager(self._staging)
+        try:
+            copies: Any = stager.stage({file: dict(named) for file, named in tensors.items()})
+            return copies
+        finally:
+            stager.close()
 
     def write(
         self, draft: Draft, tensors: Tensors, step: int, there: Listing, finish: Callable[[Listing], None]
