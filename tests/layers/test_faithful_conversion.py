@@ -346,6 +346,15 @@ def test_what_was_added_to_a_layer_is_carried_or_named():
             from_torch(changed)
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+def test_what_torch_jit_made_is_named():
+    made = torch.jit.script(nn.Linear(2, 2))
+    with refused(ValueError, "RecursiveScriptModule (is made by torch.jit", "module that it was made from"):
+        from_torch(made)
+    with refused(ValueError, "1 (is made by torch.jit"):
+        from_torch(nn.Sequential(nn.Linear(2, 2), made))
+
+
 def test_names_what_no_operator_here_does():
     model = nn.ModuleDict(
         {

@@ -45,7 +45,11 @@ def from_torch(module: nn.Module) -> nn.Module:
         return kind.from_torch(module)
     if isinstance(module, MIXING):
         raise TypeError(f"from_torch: cannot convert a {why_not(module)}")
-    refused = [f"{path} ({wrong})" for path, inner in module.named_modules() if (wrong := computed(inner))]
+    refused = [
+        f"{path or type(module).__name__} ({wrong})"
+        for path, inner in module.named_modules()
+        if (wrong := computed(inner))
+    ]
     if refused:
         raise ValueError(f"from_torch: cannot convert {'; '.join(refused)}")
     converted = duplicate(module)

@@ -137,6 +137,19 @@ def test_a_shifted_tap_is_noticed(axes):
             compare(layer, native, x, bound)
 
 
+def test_a_size_is_asked_for_where_the_least_one_is_nothing():
+    native = nn.ConvTranspose1d(1, 1, 1, stride=3, padding=2, dtype=torch.float64)
+    x, layer = torch.randn(1, 1, 2, dtype=torch.float64), ConvolutionLayer.from_torch(native)
+    for route, bound in ROUTES.items():
+        layer.operator.evaluation = route
+        compare(layer, native, x, bound, output_size=(1,))
+        compare(layer, native, x, bound, output_size=(2,))
+    with refused(ValueError, "between (0,) and (2,), and be at least 1", "got (0,)"):
+        layer(x, (0,))
+    with refused(ValueError, "leave no result", "enlarge the grid, or pad less"):
+        layer(x)
+
+
 @pytest.mark.parametrize("size", [(13,), (14,), (15,)])
 def test_the_size_of_a_transposed_result_can_be_asked_for(size):
     native = nn.ConvTranspose1d(4, 8, 3, stride=3, padding=1, dtype=torch.float64)

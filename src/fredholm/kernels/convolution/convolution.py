@@ -135,18 +135,21 @@ class Convolution(Stationary):
             ValueError: when the windows are larger than the padded grid, or a reflection or a period is too short.
         """
         _check_padding_fits(shape, self.padding, self.padding_mode)
-        out = []
-        for n, r, w, (lo, hi), extra in zip(
-            shape, self.stride, self.reach, self.padding, self.output_padding, strict=True
-        ):
-            cells = (n - 1) * r + w - lo - hi + extra if self.transposed else (n + lo + hi - w) // r + 1
-            if cells < 1:
-                raise ValueError(
-                    f"kernels.Convolution: windows of {self.reach} cells with padding {self.padding} leave no result "
-                    f"on a grid of {tuple(shape)}; enlarge the grid or the padding"
-                )
-            out.append(cells)
-        return tuple(out)
+        out = tuple(n + extra for n, extra in zip(self.least_shape(shape), self.output_padding, strict=True))
+        if min(out) < 1:
+            advice = "enlarge the grid, or pad less" if self.transposed else "enlarge the grid or the padding"
+            raise ValueError(
+                f"kernels.Convolution: windows of {self.reach} cells with padding {self.padding} leave no result "
+                f"on a grid of {tuple(shape)}; {advice}"
+            )
+        return out
+
+    def least_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """`output_shape` without output padding; below 1 where nothing is left."""
+        axes = zip(shape, self.stride, self.reach, self.padding, strict=True)
+        return tuple(
+            (n - 1) * r + w - lo - hi if self.transposed else (n + lo + hi - w) // r + 1 for n, r, w, (lo, hi) in axes
+        )
 
     def output_domain(self, domain: Domain, shape: tuple[int, ...] | None = None) -> Domain:
         """The grid of the windows' centres, every cell of which exists; `domain` itself if these are its own points.
@@ -159,8 +162,7 @@ class Convolution(Stationary):
             ValueError: when the domain is no such grid, or nothing is left of it.
         """
         block = self._block(domain)
-        natural = self.output_shape(block.shape)
-        shape = natural if shape is None else shape
+        shape = self.output_shape(block.shape) if shape is None else shape
         ahead = [(w - 1) / 2 - lo for w, (lo, _) in zip(self.reach, self.padding, strict=True)]
         ones = (1,) * len(shape)
         finer, coarser, sign = (self.stride, ones, -1) if self.transposed else (ones, self.stride, 1)

@@ -184,21 +184,20 @@ class ConvolutionLayer(TorchLayer[nn.Module]):
 
     def _cells(self, shape: tuple[int, ...], output_size: tuple[int, ...] | None) -> tuple[int, ...]:
         kernel = self.kernel
-        natural = kernel.output_shape(shape)
         if output_size is None:
-            return natural
+            return kernel.output_shape(shape)
         if not kernel.transposed:
             raise ValueError("ConvolutionLayer: output_size belongs to a transposed convolution; leave it out")
-        least = tuple(m - extra for m, extra in zip(natural, kernel.output_padding, strict=True))
+        least = kernel.least_shape(shape)
         asked = output_size[-len(shape) :]
         fits = len(output_size) in (len(shape), len(shape) + 1, len(shape) + 2) and all(
-            low <= m < low + r for m, low, r in zip(asked, least, kernel.stride, strict=True)
+            max(low, 1) <= m < low + r for m, low, r in zip(asked, least, kernel.stride, strict=True)
         )
         if not fits:
             most = tuple(low + r - 1 for low, r in zip(least, kernel.stride, strict=True))
             raise ValueError(
-                f"ConvolutionLayer: output_size must lie between {least} and {most} for an image of {shape}; "
-                f"got {output_size}"
+                f"ConvolutionLayer: output_size must lie between {least} and {most}, and be at least 1, for an image "
+                f"of {shape}; got {output_size}"
             )
         return asked
 

@@ -244,7 +244,9 @@ def why_not(module: nn.Module) -> str:
 
 
 def computed(module: nn.Module) -> str | None:
-    """What is wrong with a module of which a hook computes a tensor before each call, so that no copy can be made."""
+    """What is wrong with a module that torch.jit made, or of which a hook computes a tensor before each call."""
+    if isinstance(module, torch.jit.ScriptModule):
+        return "is made by torch.jit, whose code cannot be changed; convert the module that it was made from"
     for name, value in vars(module).items():
         made_of = {f"{name}_orig", f"{name}_g"} & module._parameters.keys()
         if isinstance(value, Tensor) and (made_of or not value.is_leaf):
