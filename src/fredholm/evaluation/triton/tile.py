@@ -14,10 +14,7 @@ layer is multiplied, exactly, before a kernel sees it, and so are the gradients 
 import triton
 import triton.language as tl
 
-from fredholm.evaluation.triton.machine import INTERPRETING
-
-HAS_ASSEMBLY = tl.constexpr(not INTERPRETING)
-"""The interpreter knows none."""
+from fredholm.evaluation.triton.processor import exp2, tanh
 
 
 @triton.constexpr_function
@@ -119,7 +116,7 @@ def activate(p, ACTIVATION: tl.constexpr):
     elif ACTIVATION == "gelu":
         return p * _normal_cdf(p)
     else:
-        return p * _tanh(p * (_linear(ACTIVATION) + _cubic(ACTIVATION) * p * p)) + p
+        return p * tanh(p * (_linear(ACTIVATION) + _cubic(ACTIVATION) * p * p)) + p
 
 
 @triton.jit
@@ -141,9 +138,9 @@ def activate_with_slope(p, ACTIVATION: tl.constexpr):
         return p * cdf, cdf + p * 0.3989422804014327 * tl.exp(-0.5 * p * p)
     else:
         square = p * p
-        twice_cdf = 1.0 + _tanh(p * (_linear(ACTIVATION) + _cubic(ACTIVATION) * square))
+        twice_cdf = 1.0 + tanh(p * (_linear(ACTIVATION) + _cubic(ACTIVATION) * square))
         # exp(-2p²)
-        return p * twice_cdf, twice_cdf + p * 1.5957691216057308 * _exp2(-2.8853900817779268 * square)
+        return p * twice_cdf, twice_cdf + p * 1.5957691216057308 * exp2(-2.8853900817779268 * square)
 
 
 @triton.jit
@@ -162,26 +159,6 @@ def _linear(activation):
 def _cubic(activation):
     """8b of it."""
     return 8 * (0.035677408136300125 if activation == "gelu_tanh_short" else 0.03514652427162717)
-
-
-@triton.jit
-def _tanh(z):
-    """tanh(z), by the processor."""
-    if HAS_ASSEMBLY:
-        return tl.inline_asm_elementwise("tanh.approx.f32 $0, $1;", "=f,f", [z], dtype=tl.float32, is_pure=True, pack=1)
-    else:
-        return 2.0 / (1.0 + tl.exp(tl.minimum(-2.0 * z, 80.0))) - 1.0
-
-
-@triton.jit
-def _exp2(z):
-    """2^z, by the processor; 0 below its normal numbers, which saves it two instructions."""
-    if HAS_ASSEMBLY:
-        return tl.inline_asm_elementwise(
-            "ex2.approx.ftz.f32 $0, $1;", "=f,f", [z], dtype=tl.float32, is_pure=True, pack=1
-        )
-    else:
-        return tl.exp2(z)
 
 
 @triton.jit

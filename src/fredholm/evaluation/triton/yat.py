@@ -28,7 +28,8 @@ import triton.language as tl
 from torch import Tensor
 
 from fredholm.evaluation.attention.score_tiled import ScoreInputs
-from fredholm.evaluation.triton.machine import INTERPRETING, padded, precision
+from fredholm.evaluation.triton.machine import padded, precision
+from fredholm.evaluation.triton.processor import exp2, larger, log2, product, reciprocal, settled, smaller
 from fredholm.evaluation.triton.tuning import PROGRAMS_EACH, UNITS, Room, Tile, launch, multiprocessors, tuned_tile
 from fredholm.evaluation.triton.yat_tiled import YatOutputs, empty_outputs
 from fredholm.kernels import Softermax
@@ -36,86 +37,11 @@ from fredholm.kernels.attention.scored import TINY
 
 ALIGNED = 16
 """Numbers between points, heads and entries of which a signal's memory is cut as the kernels need it."""
-HAS_ASSEMBLY = tl.constexpr(not INTERPRETING)
-"""Whether single instructions of the processor can be named: the interpreter knows no assembly."""
 LEAST = tl.constexpr(TINY)
 SMALLEST = tl.constexpr(1.2e-38)
 """Near the least normal float32: its logarithm and reciprocal are finite."""
 SCANNED = tl.constexpr(2048)
 """Queries whose order is read at once."""
-
-
-@triton.jit
-def _done(x, INSTRUCTION: tl.constexpr):
-    """One instruction of the processor on each number."""
-    text: tl.constexpr = INSTRUCTION + " $0, $1;"
-    return tl.inline_asm_elementwise(
-        text,  # pyright: ignore[reportArgumentType]
-        "=f,f",
-        [x],
-        dtype=tl.float32,
-        is_pure=True,
-        pack=1,
-    )
-
-
-@triton.jit
-def _reciprocal(x):
-    """1 / x to an ulp; 0 from 2^126 on. A division would cost eight times as much."""
-    if HAS_ASSEMBLY:
-        return _done(x, "rcp.approx.ftz.f32")
-    else:
-        return 1.0 / x
-
-
-@triton.jit
-def _exp2(x):
-    """2^x to two ulps; 0 below 2^-126."""
-    if HAS_ASSEMBLY:
-        return _done(x, "ex2.approx.ftz.f32")
-    else:
-        return tl.exp2(x)
-
-
-@triton.jit
-def _log2(x):
-    """log2 x of a normal number to 2^-22, relative or, near 1, absolute; to the last bit it would cost 30 times."""
-    if HAS_ASSEMBLY:
-        return _done(x, "lg2.approx.ftz.f32")
-    else:
-        return tl.log2(x)
-
-
-@triton.jit
-def _settled(sums):
-    """Sums between two loops, hidden from the assembler: across both it would let no products overlap."""
-    if HAS_ASSEMBLY:
-        return tl.inline_asm_elementwise("mov.b32 $0, $1;", "=f,f", [sums], dtype=tl.float32, is_pure=False, pack=1)
-    else:
-        return sums
-
-
-@triton.jit
-def _product(x, y):
-    """x y, rounded: fused with a difference that follows, it would be another number than the one compared before."""
-    if HAS_ASSEMBLY:
-        return tl.inline_asm_elementwise(
-            "mul.rn.f32 $0, $1, $2;", "=f,f,f", [x, y], dtype=tl.float32, is_pure=True, pack=1
-        )
-    else:
-        return x * y
-
-
-@triton.jit
-def _larger(x, y):
-    """The larger one; NaN stays NaN."""
-    return tl.maximum(x, y, propagate_nan=tl.PropagateNan.ALL)
-
-
-@triton.jit
-def _smaller(x, y):
-    """The smaller one; NaN stays NaN."""
-    return tl.minimum(x, y, propagate_nan=tl.PropagateNan.ALL)
 
 
 @triton.jit
@@ -161,8 +87,8 @@ def _unit(power):
 @triton.jit
 def _score(dot, squares, softening, visible, HIDES: tl.constexpr, POWER: tl.constexpr):
     """s and r of pairs whose A + B is given; HIDES: those that are not visible get a density, and a slope, of 0."""
-    ratio = dot * _reciprocal(_larger(squares - 2 * _unit(POWER) * dot, softening))
-    score = _product(dot, ratio)
+    ratio = dot * reciprocal(larger(squares - 2 * _unit(POWER) * dot, softening))
+    score = product(dot, ratio)
     if HIDES:
         if POWER == 0.0:
             score = tl.where(visible, score, float("-inf"))
@@ -174,18 +100,18 @@ def _score(dot, squares, softening, visible, HIDES: tl.constexpr, POWER: tl.cons
 @triton.jit
 def _power(score, POWER: tl.constexpr):
     """log2 of score^POWER, above 2^-126 POWER."""
-    return POWER * _log2(_larger(score, SMALLEST))
+    return POWER * log2(larger(score, SMALLEST))
 
 
 @triton.jit
 def _numerator(score, reference, POWER: tl.constexpr):
     """n(s) over n(σ); σ is at least s, and has one entry a row."""
     if POWER == 0.0:
-        share = _exp2(score - reference)
+        share = exp2(score - reference)
     elif POWER == 1.0:
         share = score * (1.0 / reference)
     else:
-        share = tl.where(score == 0, 0.0, _exp2(_power(score, POWER) - _power(reference, POWER)))
+        share = tl.where(score == 0, 0.0, exp2(_power(score, POWER) - _power(reference, POWER)))
     return share
 
 
@@ -212,14 +138,14 @@ def _density(score, reference, level, MASS: tl.constexpr, POWER: tl.constexpr):
     if POWER == 0.0:
         # rounding may put a score that is computed anew above those it is compared with, and a beyond any range
         most, less = (reference, level) if MASS else (level, 0.0)
-        density = _exp2(_smaller(score - most, 0.0) - less)
+        density = exp2(smaller(score - most, 0.0) - less)
         slope = density
     elif POWER == 1.0:
         density = score * level
         slope = level
     else:
-        density = tl.where(score == 0, 0.0, _exp2(_power(score, POWER) - level))
-        slope = POWER * density * _reciprocal(_larger(score, SMALLEST))
+        density = tl.where(score == 0, 0.0, exp2(_power(score, POWER) - level))
+        slope = POWER * density * reciprocal(larger(score, SMALLEST))
     return density, slope
 
 
@@ -268,7 +194,7 @@ def _add_keys(
     V: tl.constexpr, N: tl.constexpr,
 ):  # fmt: skip
     """σ, Z and Σ n v with the keys from `first` to `stop`."""
-    sums = _settled(sums)
+    sums = settled(sums)
     if first < stop:
         for start in range(first, stop, N):
             columns = start + tl.arange(0, N)
@@ -387,7 +313,7 @@ def _pull_queries(
     V: tl.constexpr, N: tl.constexpr,
 ):  # fmt: skip
     """Σ G r (1 + c r) k and Σ G r² with the keys from `first` to `stop`."""
-    sums = _settled(sums)
+    sums = settled(sums)
     if first < stop:
         for start in range(first, stop, N):
             columns = start + tl.arange(0, N)
@@ -469,7 +395,7 @@ def _pull_keys(
     N: tl.constexpr,
 ):  # fmt: skip
     """Σ G r (1 + c r) q, Σ a g, Σ G r², Σ (g·v - δ) a over queries from `first` on; at `gap`, `shift` are left out."""
-    keys, values = _settled(keys), _settled(values)
+    keys, values = settled(keys), settled(values)
     if first < stop:
         for start in range(first, stop, N):
             if CHECKED:

@@ -90,7 +90,7 @@ def test_points_are_cut_between_tiles() -> None:
 def test_the_benchmark_of_tiles(monkeypatch, tmp_path):
     monkeypatch.setenv("FREDHOLM_TILES", str(tmp_path / "tiles.json"))
     tuning.forget_tiles()
-    config = tiles.Config(options=Options(quick=True), cases=("yat bf16", "low rank")).sized()
+    config = tiles.Config(options=Options(quick=True), cases=("yat bf16", "low rank bf16")).sized()
     rows = list(tiles.measure(config))
     assert {row.case.split()[0] for row in rows} == {"yat", "low"}
     assert all(row.ratio is not None and row.ratio >= 1 for row in rows)
