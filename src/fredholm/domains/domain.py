@@ -117,6 +117,11 @@ class Domain(abc.ABC):
         return self.pos.shape[-1]
 
     @property
+    def is_ordered(self) -> bool:
+        """Whether its points have an order: that of times, or that of their indices."""
+        return self.times is not None or self.has_index_order
+
+    @property
     def batch_size(self) -> int | None:
         """Batch size when positions, weights or mask differ within the batch, else None."""
         return self._own_batch()

@@ -178,15 +178,26 @@ def share(signal: Tensor, head: int, num_heads: int) -> Tensor:
     return signal[..., head * size : (head + 1) * size]
 
 
+def order_read(kernel: Kernel, query_domain: Domain, domain: Domain) -> tuple[Tensor | None, Tensor | None]:
+    """Times by which a kernel reads the order, of the queries and of the points, `(1 or B, n)` each.
+
+    None where it reads none, and where there is none, of which the kernel then says that it needs one.
+    """
+    precedes = kernel.is_causal and not kernel.reads_past_by_position
+    if kernel.reads_order and not (query_domain.is_ordered and domain.is_ordered):
+        return None, None
+    return order_times(query_domain, domain) if precedes or kernel.reads_order else (None, None)
+
+
 def ordered_queries(integral: Integral[Any]) -> tuple[Domain, Tensor | None]:
     """The queries' domain and the points' times, `(1 or B, N)`, by which nodes keep their order; None: no order.
 
     Of a causal kernel the queries also keep the mass of their past, which nodes alone do not tell.
     """
     queries, kernel = integral.query_domain, integral.kernel
-    if not kernel.is_causal or kernel.reads_past_by_position:
+    asked, times = order_read(kernel, queries, integral.domain) if kernel.is_causal else (None, None)
+    if asked is None:
         return queries, None
-    asked, times = order_times(queries, integral.domain)
     past = past_mass(queries, integral.domain)
     pos = queries.pos if queries.pos.ndim == 3 else queries.pos[None]
     batch = max(pos.shape[0], asked.shape[0])
