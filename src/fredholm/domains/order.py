@@ -24,8 +24,8 @@ def preceding_counts(query_domain: Domain, domain: Domain) -> Tensor:
     query_times, times = query_domain.times, domain.times
     if query_times is not None and times is not None:
         dtype = torch.promote_types(query_times.dtype, times.dtype)
-        query_times, times = query_times.to(dtype), times.to(dtype)
-        batch = max(query_times.shape[0] if query_times.ndim == 2 else 1, times.shape[0] if times.ndim == 2 else 1)
+        query_times, times = torch.atleast_2d(query_times.to(dtype)), torch.atleast_2d(times.to(dtype))
+        (batch,) = torch.broadcast_shapes(query_times.shape[:1], times.shape[:1])
         times = times.expand(batch, num_points).contiguous()
         return torch.searchsorted(times, query_times.expand(batch, num_queries).contiguous(), right=True)
     _check_index_order(num_queries, domain)
@@ -41,7 +41,7 @@ def past_mass(query_domain: Domain, domain: Domain) -> Tensor:
     if query_domain.given_past_mass is not None:
         return query_domain.given_past_mass
     counts, weights = preceding_counts(query_domain, domain), torch.atleast_2d(domain.weights)
-    batch = max(counts.shape[0], weights.shape[0])
+    (batch,) = torch.broadcast_shapes(counts.shape[:1], weights.shape[:1])
     running = torch.nn.functional.pad(weights.cumsum(-1), (1, 0)).expand(batch, -1)
     return running.gather(-1, counts.expand(batch, -1))
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from fredholm.domains import Domain, Points, is_ordered_by_index, order_times, past_mass
 from fredholm.domains.checks import is_open
 from fredholm.kernels import Kernel, MultiHead, State, Stateful
+from fredholm.kernels.kernel import stateful
 
 K = TypeVar("K", bound=Kernel, covariant=True)
 Answer = TypeVar("Answer")
@@ -113,6 +114,24 @@ class Integral(Generic[K]):
     def is_empty(self) -> bool:
         """Whether there is no batch entry, no point or no query, so that the integral is `nothing`."""
         return 0 in (self.u.shape[0], self.domain.num_points, self.num_queries)
+
+    def state_after_nothing(self, state: State | None) -> State:
+        """The state at the end of an empty sequence that goes on from `state`: without a batch entry its sizes alone.
+
+        Raises:
+            TypeError: where the kernel carries no state.
+        """
+        kernel, (batch, length) = stateful(self.kernel), self.u.shape[:2]
+        before = kernel.initial_state(batch) if state is None else state
+        if not length or not kernel.has_growing_state:
+            return before
+        # every point adds as much as the first, and there are no times to tell
+        _, after = kernel.step(self.u[:, 0], before, self.u.new_zeros(0, dtype=torch.float64))
+        grown = [
+            [size + length * (larger - size) for size, larger in zip(old.shape, new.shape, strict=True)]
+            for old, new in zip(before, after, strict=True)
+        ]
+        return tuple(new.new_zeros(shape) for new, shape in zip(after, grown, strict=True))
 
     def nothing(self) -> Tensor:
         """0 at every query, `(B, Nq, d_out)`; its gradients are 0, whatever it would have been made of."""
@@ -419,7 +438,7 @@ class StatefulRoute(Route[K], StatefulEvaluation):
         kernel, domain = integral.kernel, integral.domain
         if not isinstance(kernel, Stateful) or not kernel.is_causal:
             reasons = [*reasons, f"{type(kernel).__name__} carries no state along a sequence"]
-        elif self.is_made_for(kernel):
+        elif self.is_made_for(kernel) and not integral.is_empty:
             if not integral.own_queries:
                 reasons = [*reasons, "a state is carried from point to point of the signal, and the queries are others"]
             if domain.pair_bias is not None or domain.pair_list is not None:
@@ -437,6 +456,8 @@ class StatefulRoute(Route[K], StatefulEvaluation):
     ) -> tuple[Tensor, State]:
         """See `StatefulEvaluation.run`."""
         self._raise(self.unsupported_run_reasons(integral, state, reset))
+        if integral.is_empty:
+            return integral.nothing(), integral.state_after_nothing(state)
         return self.advance(cast("Integral[K]", integral), state, reset)
 
 
@@ -496,6 +517,8 @@ class FirstOf(StatefulEvaluation):
         self, integral: Integral[Kernel], state: State | None = None, reset: Tensor | None = None
     ) -> tuple[Tensor, State]:
         """See `StatefulEvaluation.run`."""
+        if integral.is_empty:
+            return integral.nothing(), integral.state_after_nothing(state)
         integral = self._wanted(integral)
         routes = self._carrying(integral)
         route, _ = _first(routes, integral, lambda route: route.unsupported_run_reasons(integral, state, reset))
@@ -506,6 +529,8 @@ class FirstOf(StatefulEvaluation):
         self, integral: Integral[Kernel], state: State | None = None, reset: Tensor | None = None
     ) -> list[str]:
         """See `StatefulEvaluation.unsupported_run_reasons`."""
+        if integral.is_empty:
+            return []
         integral = self._wanted(integral)
         told = {each.name: each.unsupported_run_reasons(integral, state, reset) for each in self._carrying(integral)}
         return [] if [] in told.values() else [_refused(integral, told)]

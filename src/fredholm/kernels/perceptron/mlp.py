@@ -112,7 +112,7 @@ class PairwiseMLP(Stateful):
     @final
     def out_of_order(self, pos: Tensor, state: State) -> list[str]:
         """Why points at `(B', n, 1)` cannot follow those of a state, a sentence each; empty where nothing is read."""
-        if not self.reads_time or 0 in (pos.shape[1], state[1].shape[1]) or not values_can_be_read(pos, state[1]):
+        if not self.reads_time or 0 in (pos.numel(), state[1].numel()) or not values_can_be_read(pos, state[1]):
             return []
         since = (pos[:, 0] - state[1][:, -1]).min()
         if since > 0:
