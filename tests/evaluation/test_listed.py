@@ -5,7 +5,9 @@ import torch
 
 from fredholm import IntegralOperator, kernels
 from fredholm.domains import PairList, Points
-from fredholm.evaluation import EachQuery
+from fredholm.evaluation import ROUTES, Dense, EachQuery, Route
+from fredholm.kernels import Kernel
+from tests.contracts.routes import randomise
 
 
 @pytest.mark.parametrize("elements", [1 << 22, 1500, 40])
@@ -30,3 +32,44 @@ def test_weight_dropout_is_drawn_once_for_both_passes(monkeypatch: pytest.Monkey
     with torch.no_grad():
         slope = (value(u + step * along) - value(u - step * along)) / (2 * step)
     torch.testing.assert_close((grad * along).sum(), slope, rtol=1e-6, atol=1e-8)
+
+
+LINEAR_IN_WEIGHTS: dict[str, Kernel] = {
+    "perceptron": kernels.MLP(4, 2, 2, width=5, num_frequencies=2),
+    "low rank": kernels.LowRankMLP(4, 2, 2, rank=2, width=5, num_frequencies=2),
+    "separable": kernels.SeparableMLP(4, 2, 2, width=5, num_frequencies=2),
+    "continuous convolution": kernels.ContinuousConvolution(4, 4, 2, width=5, omega_0=3.0),
+    "constant": kernels.Constant(4, 4),
+}
+HIDING: dict[str, Kernel] = {
+    "attention": kernels.Attention(4, 2),
+    "linear attention": kernels.LinearAttention(4, 2),
+    "unnormalised": kernels.UnnormalisedAttention(4, 2),
+}
+
+
+def gradient_of_weights(kernel: Kernel, route: Route, weights: torch.Tensor) -> torch.Tensor:
+    torch.manual_seed(0)
+    op = IntegralOperator(kernel, evaluation=route, residual=False, bias=False, output_projection=False).double()
+    points, u = Points(torch.rand(4, 2, dtype=torch.float64)), torch.randn(1, 4, 4, dtype=torch.float64)
+    weights = weights.clone().requires_grad_()
+    index = torch.arange(4).expand(1, 4, 4)
+    out = op(u, points.list_pairs(PairList.of_index(index, weights, 4)))
+    return torch.autograd.grad((out * torch.linspace(-1, 2, out.numel()).view_as(out)).sum(), weights)[0]
+
+
+@pytest.mark.parametrize("name", [*LINEAR_IN_WEIGHTS, *HIDING])
+def test_a_listed_weight_of_zero_has_one_gradient_by_every_route(name: str) -> None:
+    kernel = randomise({**LINEAR_IN_WEIGHTS, **HIDING}[name].double())
+    weights = torch.rand(1, 4, 4, dtype=torch.float64) + 0.2
+    weights[0, 3, 1] = weights[0, 0, 0] = 0
+    expected = gradient_of_weights(kernel, Dense(), weights)
+    # without a row to divide by, all is linear in the weights, and has one slope
+    hides = name in HIDING
+    if not hides:
+        torch.testing.assert_close(expected, gradient_of_weights(kernel, Dense(), weights + 0.1))
+    assert bool(expected[0, 3, 1]) == (not hides)
+    listing = [route for route in ROUTES if route.needs_list and route.is_made_for(kernel)]
+    assert listing
+    for route in listing:
+        torch.testing.assert_close(gradient_of_weights(kernel, route, weights), expected)
