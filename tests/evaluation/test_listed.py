@@ -5,7 +5,7 @@ import torch
 
 from fredholm import IntegralOperator, kernels
 from fredholm.domains import PairList, Points
-from fredholm.evaluation import ROUTES, Dense, EachQuery, Route
+from fredholm.evaluation import AUTO, ROUTES, Dense, EachQuery, Route
 from fredholm.kernels import Kernel
 from tests.contracts.routes import randomise
 
@@ -46,6 +46,26 @@ HIDING: dict[str, Kernel] = {
     "linear attention": kernels.LinearAttention(4, 2),
     "unnormalised": kernels.UnnormalisedAttention(4, 2),
 }
+
+
+NO_PAIRS = {
+    "no groups": PairList((), 1, 4, 4),
+    "groups of no points": PairList.of_index(torch.zeros(1, 4, 0, dtype=torch.int64), torch.zeros(1, 4, 0), 4),
+}
+
+
+@pytest.mark.parametrize("pairs", NO_PAIRS.values(), ids=NO_PAIRS.keys())
+@pytest.mark.parametrize("name", [*LINEAR_IN_WEIGHTS, *HIDING])
+def test_without_pairs_the_integral_is_zero_and_so_are_its_gradients(name: str, pairs: PairList) -> None:
+    kernel = {**LINEAR_IN_WEIGHTS, **HIDING}[name].double()
+    where = Points(torch.rand(4, 2, dtype=torch.float64)).list_pairs(pairs)
+    for route in (AUTO, *(route for route in ROUTES if route.lists_pairs and route.is_made_for(kernel))):
+        u = torch.randn(2, 4, 4, dtype=torch.float64, requires_grad=True)
+        out = IntegralOperator(kernel, evaluation=route, residual=False, bias=False, output_projection=False)(u, where)
+        assert out.shape == (2, 4, 4)
+        assert not out.any()
+        found = torch.autograd.grad(out.sum(), [u, *kernel.parameters()])
+        assert not any(grad.any() for grad in found)
 
 
 def gradient_of_weights(kernel: Kernel, route: Route, weights: torch.Tensor) -> torch.Tensor:

@@ -18,7 +18,7 @@ from fredholm.kernels.kernel import stateful
 K = TypeVar("K", bound=Kernel, covariant=True)
 Answer = TypeVar("Answer")
 
-NOTHING = "no route: there is no batch entry, no point or no query, and the integral is 0 at every query"
+NOTHING = "no route: there is no batch entry, no point, no query or no pair, and the integral is 0 at every query"
 """What `explain` says of an empty integral."""
 
 
@@ -112,8 +112,16 @@ class Integral(Generic[K]):
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is no batch entry, no point or no query, so that the integral is `nothing`."""
-        return 0 in (self.u.shape[0], self.domain.num_points, self.num_queries)
+        """Whether there is no batch entry, no point, no query or no listed pair, so that the integral is `nothing`."""
+        if self.has_no_points or self.num_queries == 0:
+            return True
+        pairs = None if self.domain.pair_list is None else self.domain.pair_list.num_pairs
+        return pairs is not None and not is_open(pairs) and pairs == 0
+
+    @property
+    def has_no_points(self) -> bool:
+        """Whether no batch entry has a point, so that a state stays as it is."""
+        return 0 in (self.u.shape[0], self.domain.num_points)
 
     def state_after_nothing(self, state: State | None) -> State:
         """The state at the end of an empty sequence that goes on from `state`: without a batch entry its sizes alone.
@@ -438,7 +446,7 @@ class StatefulRoute(Route[K], StatefulEvaluation):
         kernel, domain = integral.kernel, integral.domain
         if not isinstance(kernel, Stateful) or not kernel.is_causal:
             reasons = [*reasons, f"{type(kernel).__name__} carries no state along a sequence"]
-        elif self.is_made_for(kernel) and not integral.is_empty:
+        elif self.is_made_for(kernel) and not integral.has_no_points:
             if not integral.own_queries:
                 reasons = [*reasons, "a state is carried from point to point of the signal, and the queries are others"]
             if domain.pair_bias is not None or domain.pair_list is not None:
@@ -456,7 +464,7 @@ class StatefulRoute(Route[K], StatefulEvaluation):
     ) -> tuple[Tensor, State]:
         """See `StatefulEvaluation.run`."""
         self._raise(self.unsupported_run_reasons(integral, state, reset))
-        if integral.is_empty:
+        if integral.has_no_points:
             return integral.nothing(), integral.state_after_nothing(state)
         return self.advance(cast("Integral[K]", integral), state, reset)
 
@@ -517,7 +525,7 @@ class FirstOf(StatefulEvaluation):
         self, integral: Integral[Kernel], state: State | None = None, reset: Tensor | None = None
     ) -> tuple[Tensor, State]:
         """See `StatefulEvaluation.run`."""
-        if integral.is_empty:
+        if integral.has_no_points:
             return integral.nothing(), integral.state_after_nothing(state)
         integral = self._wanted(integral)
         routes = self._carrying(integral)
@@ -529,7 +537,7 @@ class FirstOf(StatefulEvaluation):
         self, integral: Integral[Kernel], state: State | None = None, reset: Tensor | None = None
     ) -> list[str]:
         """See `StatefulEvaluation.unsupported_run_reasons`."""
-        if integral.is_empty:
+        if integral.has_no_points:
             return []
         integral = self._wanted(integral)
         told = {each.name: each.unsupported_run_reasons(integral, state, reset) for each in self._carrying(integral)}
