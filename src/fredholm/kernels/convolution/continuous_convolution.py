@@ -303,9 +303,9 @@ class ContinuousConvolution(BasisFilter, Stateful):
         training.
 
         Raises:
-            ValueError: on a time before the one before it, more samples within the horizon than a state holds, or, with
-                `smoothing`, steps finer than Δ. Where times cannot be read, as in a compiled graph, a step leaves these
-                checks out and refuses times with `smoothing`.
+            ValueError: on a time that is not after the one before it, more samples within the horizon than a state
+                holds, or, with `smoothing`, steps finer than Δ. Where times cannot be read, as in a compiled graph, a
+                step leaves these checks out and refuses times with `smoothing`.
         """
         signal, times = state
         if time is not None:
@@ -337,6 +337,11 @@ class ContinuousConvolution(BasisFilter, Stateful):
         since = now - (times[:, -1] if times.shape[1] else -math.inf)
         if not bool(((now.abs() < math.inf) & (since >= 0)).all()):
             raise ValueError(f"{name}: times must be finite and not decrease; got steps of {since.tolist()}")
+        if bool(self._reaches(-since[:, None]).any()):
+            raise ValueError(
+                f"{name}: points that share a time see each other, and the one before is answered already; got steps "
+                f"of {since.tolist()}; call the operator on the whole sequence"
+            )
         if self.smoothing and bool((since < self.spacing[0] * (1 - RATE_TOLERANCE)).any()):
             raise ValueError(
                 f"{name}: a step of {since.min().item():.4g} is finer than the spacing {self.spacing[0]:.4g} of "
