@@ -3,7 +3,7 @@ import pytest
 import torch
 from hypothesis import given
 
-from fredholm.domains import Domain, Grid, Points, Sequence, Union, order_times, preceding_counts
+from fredholm.domains import Domain, Grid, Points, Sequence, Union, preceding_counts
 from tests.refusals import refused
 
 
@@ -77,6 +77,5 @@ def test_padding_does_not_disturb_the_order() -> None:
 
 def test_padding_hides_which_points_other_queries_follow() -> None:
     padded = Sequence(4, mask=torch.tensor([True, False, True, True]))
-    for asked in (preceding_counts, order_times):
-        with refused(ValueError, "3 queries and 4 points", "some points do not exist", "give both times"):
-            asked(Sequence(3), padded)
+    with refused(ValueError, "3 queries and 4 points", "some points do not exist", "give both times"):
+        preceding_counts(Sequence(3), padded)

@@ -28,9 +28,21 @@ def preceding_counts(query_domain: Domain, domain: Domain) -> Tensor:
         (batch,) = torch.broadcast_shapes(query_times.shape[:1], times.shape[:1])
         times = times.expand(batch, num_points).contiguous()
         return torch.searchsorted(times, query_times.expand(batch, num_queries).contiguous(), right=True)
-    _check_index_order(num_queries, domain)
+    check_order(query_domain, domain)
     counts = torch.arange(num_queries, device=domain.device) + (1 + num_points - num_queries)
     return counts.clamp(0, num_points)[None]
+
+
+def check_order(query_domain: Domain, domain: Domain) -> None:
+    """Raises ValueError where nothing says which points come before a query; see `preceding_counts`."""
+    num_queries, num_points = query_domain.num_points, domain.num_points
+    by_times = query_domain.times is not None and domain.times is not None
+    if not by_times and 0 < num_queries != num_points and domain.mask is not None:
+        raise ValueError(
+            f"{num_queries} queries and {num_points} points are in the order of their indices, and where some points "
+            "do not exist nobody says which of the others a query follows; give both times (Sequence(times=...)), or "
+            "ask at the points themselves"
+        )
 
 
 def past_mass(query_domain: Domain, domain: Domain) -> Tensor:
@@ -63,25 +75,10 @@ def order_times(query_domain: Domain, domain: Domain) -> tuple[Tensor, Tensor]:
     """Times that say the same as `preceding_counts`: of the queries, and of the points, `(1 or B, n)` each.
 
     They are the domains' own where both have them, else places in the order of the indices.
-
-    Raises:
-        ValueError: as `preceding_counts`.
     """
     if query_domain.times is not None and domain.times is not None:
         return torch.atleast_2d(query_domain.times), torch.atleast_2d(domain.times)
-    asking, whole = query_domain.whole or query_domain, domain.whole or domain
-    num_queries, num_points = asking.num_points, whole.num_points
-    _check_index_order(num_queries, whole)
+    num_queries, num_points = (each.num_points for each in (query_domain.whole or query_domain, domain.whole or domain))
     places = torch.arange(num_points, dtype=torch.float64, device=domain.device)
     asked = torch.arange(num_queries, dtype=torch.float64, device=domain.device) + (num_points - num_queries)
     return asked[None, query_domain.held], places[None, domain.held]
-
-
-def _check_index_order(num_queries: int, domain: Domain) -> None:
-    """Raises ValueError where the order of indices does not say which points a query follows."""
-    if 0 < num_queries != domain.num_points and domain.mask is not None:
-        raise ValueError(
-            f"{num_queries} queries and {domain.num_points} points are in the order of their indices, and where some "
-            "points do not exist nobody says which of the others a query follows; give both times "
-            "(Sequence(times=...)), or ask at the points themselves"
-        )

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fredholm.domains import Domain, Points, is_ordered_by_index, order_times, past_mass
 from fredholm.domains.checks import is_open
+from fredholm.domains.order import check_order
 from fredholm.kernels import Kernel, MultiHead, State, Stateful
 from fredholm.kernels.kernel import stateful
 
@@ -209,10 +210,15 @@ def order_read(kernel: Kernel, query_domain: Domain, domain: Domain) -> tuple[Te
     """Times by which a kernel reads the order, of the queries and of the points, `(1 or B, n)` each.
 
     None where it reads none, and where there is none, of which the kernel then says that it needs one.
+
+    Raises:
+        ValueError: of a causal kernel; see `domains.preceding_counts`.
     """
     precedes = kernel.is_causal and not kernel.reads_past_by_position
     if kernel.reads_order and not (query_domain.is_ordered and domain.is_ordered):
         return None, None
+    if precedes:
+        check_order(query_domain, domain)
     return order_times(query_domain, domain) if precedes or kernel.reads_order else (None, None)
 
 
