@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fredholm.domains import Grid, Points, Sequence, Union, is_ordered_by_index
+from fredholm.domains import Grid, PairList, Points, Sequence, Union, is_ordered_by_index
 from tests.refusals import refused
 
 
@@ -48,6 +48,16 @@ def test_pair_weights_survive_a_restriction_and_a_move():
     for other in (domain.restrict(torch.tensor([True, False, True])), domain.to("meta")):
         assert other.pair_bias is not None
         assert other.pair_bias.device == other.device
+
+
+def test_listed_pairs_keep_their_digits_beside_coarser_masses():
+    index, m = torch.arange(3).expand(1, 3, 3), torch.rand(1, 3, 3, dtype=torch.float64)
+    points = Points(torch.rand(3, 2), weights=torch.rand(3))
+    dense = points.list_pairs(PairList.of_index(index, m, 3)).with_dense_pairs()
+    torch.testing.assert_close(dense.pair_weights, m[:, None], rtol=0, atol=0)
+    torch.testing.assert_close(dense.pair_bias, m.log()[:, None], rtol=1e-12, atol=0)
+    torch.testing.assert_close(dense.as_met_by(slice(1, 3), None).pair_weights, m[:, None, 1:], rtol=0, atol=0)
+    torch.testing.assert_close(dense.weigh_pairs(torch.zeros(3, 3)).pair_weights, torch.ones(1, 1, 3, 3))
 
 
 def test_refuses_pair_weights_that_do_not_fit():

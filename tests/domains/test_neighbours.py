@@ -178,6 +178,15 @@ def test_a_batch_without_entries_has_no_neighbours(asked: dict[str, Any]) -> Non
     assert nearest(torch.rand(5, 2), torch.zeros(0, 4, 2), **asked).squared.shape == shape
 
 
+@pytest.mark.parametrize("asked", [{"k": 3}, {"radius": 0.5}, {"k": 3, "radius": 0.5}])
+@pytest.mark.parametrize("batch", [(), (0,), (2,)])
+def test_nothing_to_find_and_nobody_to_find_it(batch: tuple[int, ...], asked: dict[str, Any]) -> None:
+    none, some = torch.zeros(*batch, 0, 2), torch.rand(*batch, 5, 2)
+    assert nearest(none, **asked).points.shape == (*batch, 0, 0)
+    assert nearest(none, some, **asked).points.shape == (*batch, 5, 0)
+    assert nearest(some, none, **asked).points.shape == (*batch, 0, 1 if "radius" in asked else 3)
+
+
 def test_no_gradient_and_no_change_of_what_is_given() -> None:
     pos = torch.rand(2000, 2, requires_grad=True)
     before = pos.detach().clone()

@@ -4,6 +4,7 @@ import torch
 from hypothesis import given
 
 from fredholm.domains import Domain, Grid, Points, Sequence, Union, preceding_counts
+from tests.refusals import refused
 
 
 @given(st.integers(0, 8), st.integers(0, 8))
@@ -72,3 +73,9 @@ def test_padding_does_not_disturb_the_order() -> None:
     pairs = mask[:, None, :] & mask[:, :, None]
     assert torch.equal(leading & pairs, earlier & pairs)
     assert (leading & pairs).sum() == 6
+
+
+def test_padding_hides_which_points_other_queries_follow() -> None:
+    padded = Sequence(4, mask=torch.tensor([True, False, True, True]))
+    with refused(ValueError, "3 queries and 4 points", "some points do not exist", "give both times"):
+        preceding_counts(Sequence(3), padded)

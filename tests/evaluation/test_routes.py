@@ -6,8 +6,9 @@ import hypothesis.strategies as st
 import pytest
 import torch
 
+from fredholm import kernels
 from fredholm.domains import Domain, Grid, Points, Sequence, Union
-from fredholm.evaluation import Dense, Evaluation, Integral, Tiled, Toeplitz
+from fredholm.evaluation import ROUTES, Dense, Evaluation, Integral, Tiled, Toeplitz
 from fredholm.kernels import MLP, KernelInputs
 from tests.contracts.routes import TOLERANCE, changed, check_route, compare, randomise, results
 from tests.contracts.small_perceptron import small_perceptron
@@ -237,3 +238,23 @@ def test_two_runs_are_identical(route, domain):
     problem = make(domain, dtype=torch.float32)
     first, second = results(route, problem), results(route, problem)
     assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+@pytest.mark.parametrize("is_periodic", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "options"), [(kernels.MLP, {}), (kernels.LowRankMLP, {"rank": 2}), (kernels.SeparableMLP, {})]
+)
+def test_positions_in_fewer_digits_than_the_parameters_lose_none_of_them(kind, options, is_periodic) -> None:
+    torch.manual_seed(0)
+    kernel = kind(4, 2, 2, width=6, num_frequencies=8, sigma=10.0, **options).double()
+    u = torch.randn(1, 7, 4, dtype=torch.float64)
+    pos, mass = torch.rand(7, 2), torch.rand(7, dtype=torch.float64)
+    wide, coarse = (Points(each, weights=mass, periodic=is_periodic) for each in (pos.double(), pos))
+    expected = Dense().integrate(Integral(kernel, u, wide))
+    answered = 0
+    for route in ROUTES:
+        integral = Integral(kernel, u, coarse)
+        if route.is_meant_for(integral) and not route.unsupported_reasons(integral):
+            answered += 1
+            torch.testing.assert_close(route.integrate(integral), expected, rtol=1e-10, atol=1e-12)
+    assert answered >= 2

@@ -186,3 +186,10 @@ def test_queries_elsewhere_are_refused() -> None:
         operator(kernels.OnEdges(kernels.Constant(4, 4)))(
             signal(), Graph(EDGES, N, pos=POS), query_domain=Points(POS[:2])
         )
+
+
+def test_a_graph_without_edges_has_gradients_that_are_zero() -> None:
+    inner, u = mlp(), signal().requires_grad_()
+    out = operator(kernels.OnEdges(inner, long_range=None))(u, Graph(torch.zeros(2, 0, dtype=torch.int64), N, pos=POS))
+    assert not out.any()
+    assert not any(grad.any() for grad in torch.autograd.grad(out.sum(), [u, *inner.parameters()]))

@@ -8,7 +8,18 @@ from torch import Tensor
 
 from fredholm import IntegralOperator, kernels
 from fredholm.domains import Grid, Points, Sequence
-from fredholm.evaluation import AUTO, Dense, Evaluation, FeatureMapSum, LowRankScan, SeparableScan, StepLoop
+from fredholm.evaluation import (
+    AUTO,
+    ROUTES,
+    Dense,
+    Evaluation,
+    FeatureMapSum,
+    LowRankScan,
+    Route,
+    SeparableScan,
+    StatefulEvaluation,
+    StepLoop,
+)
 from fredholm.kernels import Kernel
 from tests.contracts.routes import randomise
 from tests.refusals import refused
@@ -125,6 +136,29 @@ TIED = Sequence(times=torch.tensor([0.0, 0.5, 0.5, 1.0, 1.0], dtype=torch.float6
 def test_a_scan_refuses_points_that_share_a_time(name: str) -> None:
     with refused(ValueError, "points that share a time see each other"):
         alone(CAUSAL[name]).scan(signal(5), TIED)
+
+
+@pytest.mark.parametrize("evaluation", [AUTO, Dense()], ids=["auto", "dense"])
+@pytest.mark.parametrize("name", [name for name, kernel in CAUSAL.items() if not kernel.reads_past_by_position])
+def test_fewer_queries_than_points_of_which_some_do_not_exist_have_no_order(name: str, evaluation: Evaluation) -> None:
+    padded = Sequence(5, mask=torch.tensor([True, False, True, True, True]))
+    asked = Points(torch.rand(3, 1, dtype=torch.float64))
+    with refused(ValueError, "3 queries and 5 points", "nobody says which of the others a query follows"):
+        alone(CAUSAL[name], evaluation)(signal(5), padded, query=signal(3), query_domain=asked)
+
+
+@pytest.mark.parametrize("kind", [kernels.Attention, kernels.LinearAttention, kernels.YatAttention])
+def test_rotary_positions_need_an_order_by_every_route(kind: Any) -> None:
+    kernel, scattered = kind(4, 2, is_causal=True, rotary=kernels.Rotary()), Points(torch.rand(5, 1))
+    asked = 0
+    for route in (AUTO, *ROUTES):
+        if isinstance(route, Route) and (not route.is_made_for(kernel) or route.needs_processes or route.needs_list):
+            continue
+        op, asked = alone(kernel, route), asked + 1
+        for answer in (op, op.scan) if isinstance(route, StatefulEvaluation) else (op,):
+            with pytest.raises(ValueError, match=r"has neither|order of the points is lost|the signal is on cpu"):
+                answer(signal(5), scattered)
+    assert asked >= 5
 
 
 @pytest.mark.parametrize(

@@ -73,6 +73,36 @@ def test_chunks_carry_their_state_and_its_gradient(name):
         torch.testing.assert_close(torch.autograd.grad(joined.square().sum(), u)[0], expected, atol=1e-10, rtol=0)
 
 
+IN_TIME = {
+    "MLP": lambda: kernels.MLP(4, 2, width=5, num_frequencies=2, is_causal=True),
+    "low rank": lambda: kernels.LowRankMLP(4, 2, rank=3, width=5, num_frequencies=2, is_causal=True),
+    "Yat attention": lambda: kernels.YatAttention(4, 2, is_causal=True),
+    "infinite attention": lambda: kernels.InfiniteAttention(4, 2, is_causal=True),
+    "linear system": lambda: kernels.LinearSystem(4, 3, 4),
+    "continuous convolution": lambda: kernels.ContinuousConvolution(4, 4, width=5),
+    "continuous convolution with a horizon": lambda: kernels.ContinuousConvolution(4, 4, width=5, horizon=0.02),
+}
+
+
+@pytest.mark.parametrize("name", [*KERNELS, *(f"{name} in time" for name in IN_TIME)])
+def test_without_batch_entries_a_state_has_the_sizes_that_it_has_with_some(name):
+    torch.manual_seed(0)
+    make = KERNELS.get(name) or IN_TIME[name.removesuffix(" in time")]
+    op = IntegralOperator(make()).double()
+    times = torch.arange(5, dtype=torch.float64).expand(2, -1)
+    u = torch.randn(2, 5, 4, dtype=torch.float64, requires_grad=True)
+    found = []
+    for entries in (2, 0):
+        state, sizes = op.initial_state(entries), []
+        for part in (slice(0, 3), slice(3, 3), slice(3, 4)):
+            out, state = op.scan(u[:entries, part], Sequence(times=times[:entries, part]), state=state)
+            sizes.append((out.shape[1:], out.dtype, [(each.shape[1:], each.dtype) for each in state]))
+        row, state = op.step(u[:entries, 4], state, times[:entries, 4])
+        found.append([*sizes, (row.shape[1:], row.dtype, [(each.shape[1:], each.dtype) for each in state])])
+    assert found[0] == found[1]
+    assert torch.autograd.grad(out.sum(), u)[0].count_nonzero() == 0
+
+
 COUNTED = "linear attention with rotary positions"
 SUMS_OVER_THE_PAST = (
     "attention",

@@ -15,9 +15,9 @@ from torch import Tensor
 from fredholm.domains import Domain, Grid, Sequence
 from fredholm.domains.domain import GridBlock
 from fredholm.domains.grid import whole_grid
-from fredholm.domains.order import order_times
 from fredholm.domains.points import subset
 from fredholm.evaluation import Integral
+from fredholm.evaluation.evaluation import order_read
 from fredholm.kernels import Kernel, MultiHead, Stationary, ValueMixing
 from fredholm.operators import IntegralOperator
 
@@ -127,7 +127,7 @@ def _of_points(integral: Integral[Kernel], index: Tensor) -> Integral[Kernel]:
     weights = domain.weights[..., index]
     if not kernel.is_causal:
         weights = weights * (domain.weights.sum(-1, keepdim=True) / weights.sum(-1, keepdim=True).clamp(min=1e-30))
-    times = order_times(domain, domain)[0] if kernel.is_causal or kernel.reads_order else None
+    times = order_read(kernel, domain, domain)[0]
     if times is not None and len(times) == 1:
         times = times[0]
     rows = index if weights.ndim == 1 else index.expand(len(weights), -1)

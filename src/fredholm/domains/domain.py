@@ -1,6 +1,7 @@
 """The abstract domain: points that exist, and what they weigh."""
 
 import abc
+import functools
 from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple, Self, TypeVar
 
@@ -76,6 +77,8 @@ class Domain(abc.ABC):
     """`past_mass` at points that stand for another integral's queries, `(B', N)`; None: it follows from the measure."""
     pair_bias: Tensor | None = None
     """What `weigh_pairs` was given, `(B', H', Nq, N)`: bool, or the logarithm of a density."""
+    pair_density: Tensor | None = None
+    """m_ij as it was listed, since the gradient of its logarithm ends at 0; None: it follows from `pair_bias`."""
     pair_list: PairList | None = None
     """What `list_pairs` was given: the pairs of which a query meets no others."""
     features: Tensor | None = None
@@ -115,6 +118,11 @@ class Domain(abc.ABC):
     def pos_dim(self) -> int:
         """Number of coordinates s of a position."""
         return self.pos.shape[-1]
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether its points have an order: that of times, or that of their indices."""
+        return self.times is not None or self.has_index_order
 
     @property
     def batch_size(self) -> int | None:
@@ -190,6 +198,7 @@ class Domain(abc.ABC):
         if bias.dtype != torch.bool and values_can_be_read(bias) and not bool((bias < torch.inf).all()):
             raise ValueError(f"{name}: bias holds NaN or +inf; a log-density is below +inf, and -inf hides a pair")
         other = self._with(pos=self.pos, weights=self.weights, mask=self.mask)
+        other.pair_density = None
         other.pair_bias = bias[(None,) * (3 - bias.ndim)][:, None] if bias.ndim < 4 else bias
         return other
 
@@ -214,9 +223,10 @@ class Domain(abc.ABC):
         """The same measure with listed pairs as pair weights, `(B', 1, Nq, N)`: for small N."""
         if self.pair_list is None:
             return self
-        m = self.pair_list.dense(self.weights.dtype)
+        told = (group.weights.dtype for group in self.pair_list.groups)
+        m = self.pair_list.dense(functools.reduce(torch.promote_types, told, self.weights.dtype))
         other = self._with(pos=self.pos, weights=self.weights, mask=self.mask)
-        other.pair_list = None
+        other.pair_list, other.pair_density = None, m
         other.pair_bias = torch.where(m > 0, torch.where(m > 0, m, 1.0).log(), -torch.inf)
         return other
 
@@ -225,13 +235,14 @@ class Domain(abc.ABC):
         other = self._with(pos=self.pos, weights=self.weights, mask=self.mask)
         other.times = times
         other.pair_bias = None if self.pair_bias is None else self.pair_bias[:, :, queries]
+        other.pair_density = None if self.pair_density is None else self.pair_density[:, :, queries]
         return other
 
     @property
     def pair_weights(self) -> Tensor | None:
         """m_ij of `weigh_pairs`, `(B', H', Nq, N)`; None where all are 1."""
-        if self.pair_bias is None:
-            return None
+        if self.pair_bias is None or self.pair_density is not None:
+            return self.pair_density
         if self.pair_bias.dtype == torch.bool:
             return self.pair_bias.to(self.weights.dtype)
         return self.pair_bias.exp()
@@ -340,6 +351,7 @@ class Domain(abc.ABC):
         other = self._with(pos=self.pos.to(device), weights=self.weights.to(device), mask=mask)
         other.times = None if self.times is None else self.times.to(device)
         other.pair_bias = None if self.pair_bias is None else self.pair_bias.to(device)
+        other.pair_density = None if self.pair_density is None else self.pair_density.to(device)
         other.pair_list = None if self.pair_list is None else self.pair_list.to(device)
         other.features = None if self.features is None else self.features.to(device)
         return other

@@ -84,7 +84,8 @@ def nearest(
 
     Returns:
         `Neighbours` with a batch axis where any argument has one, without gradients. K is the smaller of k and N;
-        with a radius it is the largest number of neighbours of a query, at least 1, unless values cannot be read.
+        with a radius it is the largest number of neighbours of a query, at least 1 where there is a point to name,
+        unless values cannot be read.
 
     Raises:
         ValueError: on neither k nor radius, numbers out of range, shapes that do not fit, NaN or infinite positions.
@@ -96,7 +97,7 @@ def nearest(
     has_batch = max(pos.ndim, query_pos.ndim) == 3 or any(t is not None and t.ndim == 2 for t in (mask, visible))
     search = _Search(pos, query_pos, k, radius, mask, visible, periodic)
     if 0 in (search.pos.shape[0], search.query.shape[0]):  # a batch without entries
-        nothing = search.query.new_zeros(0, search.num_queries, 1 if k is None else search.most)
+        nothing = search.query.new_zeros(0, search.num_queries, search.most if radius is None else min(1, search.most))
         return Neighbours(nothing.long(), nothing)
     found = search.by_cells() if search.is_worth_cells() else search.of_all_pairs()
     return found if has_batch else Neighbours(found.points[0], found.squared[0])
@@ -215,8 +216,9 @@ class _Search:
         most = min(self.most, squared.shape[-1])
         if edge is not None:
             squared = torch.where(squared <= edge.square()[..., None], squared, torch.inf)
-            if values_can_be_read(squared) and squared.numel():
-                most = min(most, max(1, int((squared < torch.inf).sum(-1).max())))
+            if values_can_be_read(squared):
+                found = (squared < torch.inf).sum(-1)
+                most = min(most, max(1, int(found.max()) if found.numel() else 0))
         distance, place = squared.topk(most, -1, largest=False)
         return place, distance
 

@@ -24,18 +24,25 @@ def preceding_counts(query_domain: Domain, domain: Domain) -> Tensor:
     query_times, times = query_domain.times, domain.times
     if query_times is not None and times is not None:
         dtype = torch.promote_types(query_times.dtype, times.dtype)
-        query_times, times = query_times.to(dtype), times.to(dtype)
-        batch = max(query_times.shape[0] if query_times.ndim == 2 else 1, times.shape[0] if times.ndim == 2 else 1)
+        query_times, times = torch.atleast_2d(query_times.to(dtype)), torch.atleast_2d(times.to(dtype))
+        (batch,) = torch.broadcast_shapes(query_times.shape[:1], times.shape[:1])
         times = times.expand(batch, num_points).contiguous()
         return torch.searchsorted(times, query_times.expand(batch, num_queries).contiguous(), right=True)
-    if 0 < num_queries != num_points and domain.mask is not None:
+    check_order(query_domain, domain)
+    counts = torch.arange(num_queries, device=domain.device) + (1 + num_points - num_queries)
+    return counts.clamp(0, num_points)[None]
+
+
+def check_order(query_domain: Domain, domain: Domain) -> None:
+    """Raises ValueError where nothing says which points come before a query; see `preceding_counts`."""
+    num_queries, num_points = query_domain.num_points, domain.num_points
+    by_times = query_domain.times is not None and domain.times is not None
+    if not by_times and 0 < num_queries != num_points and domain.mask is not None:
         raise ValueError(
             f"{num_queries} queries and {num_points} points are in the order of their indices, and where some points "
             "do not exist nobody says which of the others a query follows; give both times (Sequence(times=...)), or "
             "ask at the points themselves"
         )
-    counts = torch.arange(num_queries, device=domain.device) + (1 + num_points - num_queries)
-    return counts.clamp(0, num_points)[None]
 
 
 def past_mass(query_domain: Domain, domain: Domain) -> Tensor:
@@ -46,7 +53,7 @@ def past_mass(query_domain: Domain, domain: Domain) -> Tensor:
     if query_domain.given_past_mass is not None:
         return query_domain.given_past_mass
     counts, weights = preceding_counts(query_domain, domain), torch.atleast_2d(domain.weights)
-    batch = max(counts.shape[0], weights.shape[0])
+    (batch,) = torch.broadcast_shapes(counts.shape[:1], weights.shape[:1])
     running = torch.nn.functional.pad(weights.cumsum(-1), (1, 0)).expand(batch, -1)
     return running.gather(-1, counts.expand(batch, -1))
 

@@ -12,12 +12,14 @@ from torch import Tensor
 
 from fredholm.domains import Domain, Points, is_ordered_by_index, order_times, past_mass
 from fredholm.domains.checks import is_open
+from fredholm.domains.order import check_order
 from fredholm.kernels import Kernel, MultiHead, State, Stateful
+from fredholm.kernels.kernel import stateful
 
 K = TypeVar("K", bound=Kernel, covariant=True)
 Answer = TypeVar("Answer")
 
-NOTHING = "no route: there is no batch entry, no point or no query, and the integral is 0 at every query"
+NOTHING = "no route: there is no batch entry, no point, no query or no pair, and the integral is 0 at every query"
 """What `explain` says of an empty integral."""
 
 
@@ -113,8 +115,34 @@ class Integral(Generic[K]):
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is no batch entry, no point or no query, so that the integral is `nothing`."""
-        return 0 in (self.u.shape[0], self.domain.num_points, self.num_queries)
+        """Whether there is no batch entry, no point, no query or no listed pair, so that the integral is `nothing`."""
+        if self.has_no_points or self.num_queries == 0:
+            return True
+        pairs = None if self.domain.pair_list is None else self.domain.pair_list.num_pairs
+        return pairs is not None and not is_open(pairs) and pairs == 0
+
+    @property
+    def has_no_points(self) -> bool:
+        """Whether no batch entry has a point, so that a state stays as it is."""
+        return 0 in (self.u.shape[0], self.domain.num_points)
+
+    def state_after_nothing(self, state: State | None) -> State:
+        """The state at the end of an empty sequence that goes on from `state`: without a batch entry its sizes alone.
+
+        Raises:
+            TypeError: where the kernel carries no state.
+        """
+        kernel, (batch, length) = stateful(self.kernel), self.u.shape[:2]
+        before = kernel.initial_state(batch) if state is None else state
+        if not length or not kernel.has_growing_state:
+            return before
+        # every point adds as much as the first, and there are no times to tell
+        _, after = kernel.step(self.u[:, 0], before, self.u.new_zeros(0, dtype=torch.float64))
+        grown = [
+            [size + length * (larger - size) for size, larger in zip(old.shape, new.shape, strict=True)]
+            for old, new in zip(before, after, strict=True)
+        ]
+        return tuple(new.new_zeros(shape) for new, shape in zip(after, grown, strict=True))
 
     def nothing(self) -> Tensor:
         """0 at every query, `(B, Nq, d_out)`; its gradients are 0, whatever it would have been made of."""
@@ -180,15 +208,31 @@ def share(signal: Tensor, head: int, num_heads: int) -> Tensor:
     return signal[..., head * size : (head + 1) * size]
 
 
+def order_read(kernel: Kernel, query_domain: Domain, domain: Domain) -> tuple[Tensor | None, Tensor | None]:
+    """Times by which a kernel reads the order, of the queries and of the points, `(1 or B, n)` each.
+
+    None where it reads none, and where there is none, of which the kernel then says that it needs one.
+
+    Raises:
+        ValueError: of a causal kernel; see `domains.preceding_counts`.
+    """
+    precedes = kernel.is_causal and not kernel.reads_past_by_position
+    if kernel.reads_order and not (query_domain.is_ordered and domain.is_ordered):
+        return None, None
+    if precedes:
+        check_order(query_domain, domain)
+    return order_times(query_domain, domain) if precedes or kernel.reads_order else (None, None)
+
+
 def ordered_queries(integral: Integral[Any]) -> tuple[Domain, Tensor | None]:
     """The queries' domain and the points' times, `(1 or B, N)`, by which nodes keep their order; None: no order.
 
     Of a causal kernel the queries also keep the mass of their past, which nodes alone do not tell.
     """
     queries, kernel = integral.query_domain, integral.kernel
-    if not kernel.is_causal or kernel.reads_past_by_position:
+    asked, times = order_read(kernel, queries, integral.domain) if kernel.is_causal else (None, None)
+    if asked is None:
         return queries, None
-    asked, times = order_times(queries, integral.domain)
     past = past_mass(queries, integral.domain)
     pos = queries.pos if queries.pos.ndim == 3 else queries.pos[None]
     batch = max(pos.shape[0], asked.shape[0])
@@ -410,7 +454,7 @@ class StatefulRoute(Route[K], StatefulEvaluation):
         kernel, domain = integral.kernel, integral.domain
         if not isinstance(kernel, Stateful) or not kernel.is_causal:
             reasons = [*reasons, f"{type(kernel).__name__} carries no state along a sequence"]
-        elif self.is_made_for(kernel):
+        elif self.is_made_for(kernel) and not integral.has_no_points:
             if not integral.own_queries:
                 reasons = [*reasons, "a state is carried from point to point of the signal, and the queries are others"]
             if domain.pair_bias is not None or domain.pair_list is not None:
@@ -428,6 +472,8 @@ class StatefulRoute(Route[K], StatefulEvaluation):
     ) -> tuple[Tensor, State]:
         """See `StatefulEvaluation.run`."""
         self._raise(self.unsupported_run_reasons(integral, state, reset))
+        if integral.has_no_points:
+            return integral.nothing(), integral.state_after_nothing(state)
         return self.advance(cast("Integral[K]", integral), state, reset)
 
 
@@ -487,6 +533,8 @@ class FirstOf(StatefulEvaluation):
         self, integral: Integral[Kernel], state: State | None = None, reset: Tensor | None = None
     ) -> tuple[Tensor, State]:
         """See `StatefulEvaluation.run`."""
+        if integral.has_no_points:
+            return integral.nothing(), integral.state_after_nothing(state)
         integral = self._wanted(integral)
         routes = self._carrying(integral)
         route, _ = _first(routes, integral, lambda route: route.unsupported_run_reasons(integral, state, reset))
@@ -497,6 +545,8 @@ class FirstOf(StatefulEvaluation):
         self, integral: Integral[Kernel], state: State | None = None, reset: Tensor | None = None
     ) -> list[str]:
         """See `StatefulEvaluation.unsupported_run_reasons`."""
+        if integral.has_no_points:
+            return []
         integral = self._wanted(integral)
         told = {each.name: each.unsupported_run_reasons(integral, state, reset) for each in self._carrying(integral)}
         return [] if [] in told.values() else [_refused(integral, told)]

@@ -117,7 +117,7 @@ class PairTiles:
         self.rows = max(1, min(self.ROWS, self.num_queries))
         self.columns = max(1, min(elements // self.rows, self.num_keys))
         self.group = max(1, min(self.query.shape[0], elements // (self.rows * self.columns)))
-        self._scratch: list[Tensor] = []
+        self._scratch: dict[int, Tensor] = {}
         self._shaped: dict[tuple[int, torch.Size], Tensor] = {}
         self._slices: dict[tuple[int, int, int, int], tuple[Tensor, Tensor]] = {}
 
@@ -136,8 +136,10 @@ class PairTiles:
     def scratch(self, place: int, shape: torch.Size) -> Tensor:
         """Memory of one tile, used again for the next: `place` 0 and 1 hold what a score is made of."""
         if (place, shape) not in self._shaped:
-            while len(self._scratch) <= place:
-                self._scratch.append(self.query.new_empty(self.group * self.rows * self.columns))
+            if place not in self._scratch or self._scratch[place].numel() < shape.numel():
+                # a solver's block may be larger than a tile
+                size = max(self.group * self.rows * self.columns, shape.numel())
+                self._scratch[place] = self.query.new_empty(size)
             self._shaped[place, shape] = self._scratch[place][: shape.numel()].view(shape)
         return self._shaped[place, shape]
 

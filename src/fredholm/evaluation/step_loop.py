@@ -31,6 +31,8 @@ class StepLoop(StatefulRoute[Stateful]):
             reasons.append("a state that grows cannot pass over points that do not exist")
         if kernel.sees_simultaneous and not is_ordered_by_index(domain):
             reasons.append("points that share a time see each other")
+        if kernel.reads_order and not domain.is_ordered:
+            reasons.append("the kernel reads times, or places in an order, and the domain has neither")
         if kernel.reads_time and domain.times is None:
             reasons.append("a step must be told when its point is, and the domain has no times")
         if domain.pos_dim != 1:

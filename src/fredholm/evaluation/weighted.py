@@ -6,8 +6,8 @@ from typing import final
 import torch
 from torch import Tensor
 
-from fredholm.domains import Points, order_times, past_mass
-from fredholm.evaluation.evaluation import Integral, Route
+from fredholm.domains import Points, past_mass
+from fredholm.evaluation.evaluation import Integral, Route, order_read
 from fredholm.evaluation.recomputed import recomputed
 from fredholm.evaluation.tiling import pair_refusals
 from fredholm.kernels import ValueMixing
@@ -51,8 +51,7 @@ class Weighted(Route[ValueMixing]):
     def _rows(self, integral: Integral[ValueMixing], value: Tensor, rows: slice) -> Tensor:
         """The integral at some queries, `(B, r, H·d)`."""
         domain, asked = integral.domain, integral.query_domain
-        ordered = all(d.times is not None or d.has_index_order for d in (domain, asked))
-        at, times = order_times(asked, domain) if ordered or integral.kernel.is_causal else (None, None)
+        at, times = order_read(integral.kernel, asked, domain)
         pos = (asked.pos if asked.pos.ndim == 3 else asked.pos[None])[:, rows]
         past = past_mass(asked, domain)[:, rows] if integral.kernel.averages_past else None
         asked = Points.derived(asked, pos, pos.new_ones(pos.shape[:2]), None if at is None else at[:, rows], past)

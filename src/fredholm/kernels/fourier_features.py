@@ -22,10 +22,10 @@ def sample_frequencies(num_frequencies: int, pos_dim: int, sigma: float) -> Tens
 def phases(pos: Tensor, frequencies: Tensor) -> Tensor:
     """θ = 2π B x for positions `(..., s)` and frequencies `(L, s)`: `(..., L)`.
 
-    Computed in the precision of the positions and never under autocast: a phase of hundreds of radians has no digits
-    left in bfloat16.
+    Computed in the precision of the positions or of the frequencies, the wider of the two, and never under autocast: a
+    phase of hundreds of radians has no digits left in bfloat16.
     """
-    dtype = wide_dtype(pos)
+    dtype = wide_dtype(pos, frequencies)
     coordinates, waves = pos.to(dtype)[..., None].unbind(-2), frequencies.to(dtype).unbind(-1)
     # products and sums, because autocast would take a matrix product to low precision
     theta = coordinates[0] * waves[0]

@@ -23,8 +23,8 @@ from fredholm.quadrature.quadrature import Nodes, Quadrature, mass_of
 class Neighbourhood(Quadrature):
     """Sums over the points near each query, all of them, however they are ordered.
 
-    Distances wrap round on a periodic domain. Points that do not exist, or that a causal kernel must not see, are no
-    neighbours. A query without neighbours gets 0. The search is that of `domains.nearest`.
+    Distances wrap round on a periodic domain. Points that do not exist or weigh 0, or that a causal kernel must not
+    see, are no neighbours. A query without neighbours gets 0. The search is that of `domains.nearest`.
 
     Args:
         radius: r > 0; a point at this distance, to rounding, is a neighbour.

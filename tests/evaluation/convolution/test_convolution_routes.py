@@ -14,6 +14,7 @@ from fredholm.kernels import Attention, ContinuousConvolution, Convolution, Stat
 from fredholm.kernels.convolution.stationary import FilterGeometry
 from tests.contracts.routes import changed, check_route, compare, randomise, results
 from tests.contracts.weighed_domains import keep, uniform
+from tests.refusals import refused
 
 pytestmark = pytest.mark.usefixtures("poisoned_memory")
 ROUTES = [NativeConvolution(), FFT()]
@@ -64,6 +65,16 @@ def test_the_torus(route, kernel_size, padding):
     grid = Grid(4, 6, periodic=True, mask=keep(24))
     if 4 + 2 * padding >= kernel_size:
         check_route(route, make(grid, kernel_size=kernel_size, padding=padding, padding_mode="circular"))
+
+
+@each_route
+def test_a_torus_is_never_left(route):
+    torus = Grid(5, periodic=True)
+    problem = changed(make(torus, natural=False, padding=1), query_domain=Grid(5, periodic=True))
+    (reason,) = route.unsupported_reasons(problem)
+    assert "on a periodic grid the signal goes on round the torus; got padding_mode 'zeros'" in reason
+    with refused(ValueError, "on a periodic grid the signal goes on round the torus"):
+        Dense().integrate(problem)
 
 
 def queries_of(n: int, step: int, first: float) -> Grid:

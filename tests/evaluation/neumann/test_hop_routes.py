@@ -100,6 +100,11 @@ def test_small_tiles_equal_dense(options, name):
         check_route(HopSeries(Substitution(), SMALL), problem(options, domain(name)))
 
 
+def test_tiles_smaller_than_a_block_of_substitution(monkeypatch):
+    monkeypatch.setattr("fredholm.evaluation.neumann.solvers.Substitution.BLOCK", 4)
+    check_route(HopSeries(Substitution(), SMALL), problem({"is_causal": True}, Sequence(10)))
+
+
 @pytest.mark.sampled
 @pytest.mark.parametrize("name", DOMAINS + PAIRS)
 @pytest.mark.parametrize("options", HOPS.values(), ids=HOPS.keys())

@@ -98,14 +98,15 @@ def test_a_state_that_grows_is_not_reset():
         op.scan(torch.randn(2, 3, 4).double(), Sequence(3, spacing=0.1), reset=torch.ones(2, 3, dtype=torch.bool))
 
 
-def test_a_point_at_the_time_of_the_one_before_sees_it():
-    op = operator(horizon=0.5, num_samples=9)
-    u, state = torch.randn(1, 2, 4, dtype=torch.float64), op.initial_state(1)
-    at = torch.ones(1)
-    _, state = op.step(u[:, 0], state, at)
-    row, _ = op.step(u[:, 1], state, at)
-    tied = op(u, Sequence(times=torch.ones(2)))
-    torch.testing.assert_close(row, tied[:, 1])
+@pytest.mark.parametrize("horizon", [0.5, None])
+def test_the_one_before_cannot_see_a_point_at_its_time_any_more(horizon):
+    op = operator(horizon=horizon, num_samples=9)
+    u, times = torch.randn(1, 4, 4, dtype=torch.float64), torch.tensor([0.0, 0.5, 0.5, 1.0], dtype=torch.float64)
+    _, state = op.scan(u[:, :2], Sequence(times=times[:2]))
+    with refused(ValueError, "points that share a time see each other", "got steps of [0.0]"):
+        op.scan(u[:, 2:], Sequence(times=times[2:]), state=state)
+    with refused(ValueError, "the one before is answered already", "call the operator on the whole sequence"):
+        op.step(u[:, 2], state, times[2:3])
 
 
 @pytest.mark.long
@@ -164,5 +165,6 @@ def test_a_step_finer_than_training_does_not_see_the_grid_that_smooths_the_kerne
     u = torch.randn(1, 5, 4, dtype=torch.float64)
     same = Sequence(5, spacing=0.1)
     torch.testing.assert_close(op.scan(u, same)[0], op(u, same), rtol=1e-10, atol=1e-12)
-    with refused(ValueError, "a step of 0.05 is finer than the spacing 0.1 of training", "smoothing=False"):
-        op.scan(u, Sequence(5, spacing=0.05))
+    for points in (5, 1):
+        with refused(ValueError, "a step of 0.05 is finer than the spacing 0.1 of training", "smoothing=False"):
+            op.scan(u[:, :points], Sequence(points, spacing=0.05))

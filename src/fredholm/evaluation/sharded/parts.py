@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from fredholm.distributed.shard import Shard
-from fredholm.domains import Domain, Points, order_times, past_mass
-from fredholm.evaluation.evaluation import Integral
+from fredholm.domains import Domain, Points, past_mass
+from fredholm.evaluation.evaluation import Integral, order_read
 from fredholm.kernels import Kernel
 
 
@@ -41,9 +41,7 @@ class Places(NamedTuple):
     def of(cls, integral: Integral[Kernel]) -> Self:
         """Those of a shared integral."""
         whole, asked, kernel = whole_of(integral.domain), whole_of(integral.query_domain), integral.kernel
-        ordered = all(domain.times is not None or domain.has_index_order for domain in (whole, asked))
-        ordered = kernel.is_causal or ordered
-        query_times, times = order_times(asked, whole) if ordered else (None, None)
+        query_times, times = order_read(kernel, asked, whole)
         past = past_mass(asked, whole) if kernel.averages_past else None
         here = integral.query_domain.held
         return cls(

@@ -169,7 +169,7 @@ class Attention(DotProduct):
     def continued_form(self, u: Tensor, domain: Domain, state: State | None) -> ScoreForm:
         """See `CachedScored.continued_form`."""
         own = self.projections
-        q, k = turned_after(self.rotary, own.queries(u), own.keys(u), domain, num_cached(state))
+        q, k = turned_after("kernels.Attention", self.rotary, own.queries(u), own.keys(u), domain, num_cached(state))
         return appended(state, DotProductForm(q, k, own.values(u), self.scale).scaled())
 
     def initial_state(self, batch_size: int) -> State:

@@ -210,7 +210,8 @@ class LinearAttention(FeatureMapped, Stateful):
         """See `FeatureMapped.continued_features`."""
         own, counted = self.projections, state[2:] if state else ()
         q, k = own.queries(query), own.keys(u)
-        return self._form(u, *turned_after(self.rotary, q, k, domain, counted[0] if counted else 0))
+        before = counted[0] if counted else 0
+        return self._form(u, *turned_after("kernels.LinearAttention", self.rotary, q, k, domain, before))
 
     def _form(self, u: Tensor, query: Tensor, key: Tensor) -> FeatureMapForm:
         phi, psi = self._features(query), self._features(key)

@@ -101,22 +101,31 @@ def turned(
     """
     if rotary is None:
         return query, key
-    for where in (domain, query_domain):
-        if where.times is None and not where.has_index_order:
-            raise ValueError(
-                f"{name}: rotary positions turn by times, or by places in an order; {where!r} has neither; give a "
-                "Sequence or a Grid, or build the kernel with rotary=None"
-            )
+    _check_order(name, domain)
+    _check_order(name, query_domain)
     asked, known = order_times(query_domain, domain)
     return rotary.rotate(query, asked), rotary.rotate(key, known)
 
 
+def _check_order(name: str, domain: Domain) -> None:
+    if not domain.is_ordered:
+        raise ValueError(
+            f"{name}: rotary positions turn by times, or by places in an order; {domain!r} has neither; give a "
+            "Sequence or a Grid, or build the kernel with rotary=None"
+        )
+
+
 def turned_after(
-    rotary: Rotary | None, query: Tensor, key: Tensor, domain: Domain, num_before: int | Tensor
+    name: str, rotary: Rotary | None, query: Tensor, key: Tensor, domain: Domain, num_before: int | Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Queries and keys of the next points of a sequence, after so many, a number or one a batch entry `(B,)`."""
+    """Queries and keys of the next points of a sequence, after so many, a number or one a batch entry `(B,)`.
+
+    Raises:
+        ValueError: as `turned`.
+    """
     if rotary is None:
         return query, key
+    _check_order(name, domain)
     place = order_times(domain, domain)[0]
     if domain.times is None:
         place = place + (num_before[:, None] if isinstance(num_before, Tensor) else num_before)

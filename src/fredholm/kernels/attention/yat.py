@@ -377,10 +377,9 @@ class YatAttention(YatScored, CachedScored):
     def continued_form(self, u: Tensor, domain: Domain, state: State | None) -> ScoreForm:
         """See `CachedScored.continued_form`."""
         check_range("kernels.YatAttention", u.dtype)
-        own = self.projections
-        return appended(
-            state, self._form(*turned_after(self.rotary, own.queries(u), own.keys(u), domain, num_cached(state)), u)
-        )
+        own, before = self.projections, num_cached(state)
+        q, k = turned_after("kernels.YatAttention", self.rotary, own.queries(u), own.keys(u), domain, before)
+        return appended(state, self._form(q, k, u))
 
     def _form(self, query: Tensor, key: Tensor, u: Tensor) -> ScoreForm:
         return ScoreForm(query, key, self.projections.values(u), None, self.softening())

@@ -31,7 +31,7 @@ import torch
 from torch import Tensor, nn
 
 from fredholm._settings import is_count
-from fredholm.domains import Domain, GridBlock
+from fredholm.domains import Domain, GridBlock, whole_grid
 from fredholm.domains.checks import values_can_be_read
 from fredholm.domains.sequence import SPACING
 from fredholm.kernels.convolution.basis_filter import BasisFilter
@@ -267,15 +267,24 @@ class ContinuousConvolution(BasisFilter, Stateful):
 
     def unsteppable(self, domain: Domain) -> list[str]:
         """See `Stateful.unsteppable`: with `smoothing`, times finer than Δ."""
-        if not self.smoothing or domain.times is None or not values_can_be_read(domain.times):
-            return []
-        since = domain.times.diff(dim=-1)
-        if since.numel() == 0 or not bool((least := since.min()) < self.spacing[0] * (1 - RATE_TOLERANCE)):
+        least = self._least_step(domain) if self.smoothing else math.inf
+        if not least < self.spacing[0] * (1 - RATE_TOLERANCE):
             return []
         return [
-            f"a step of {least.item():.4g} is finer than the spacing {self.spacing[0]:.4g} of training, where the "
+            f"a step of {least:.4g} is finer than the spacing {self.spacing[0]:.4g} of training, where the "
             "kernel is smoothed over a grid that a step does not see; build it with smoothing=False"
         ]
+
+    @staticmethod
+    def _least_step(domain: Domain) -> float:
+        """The least time from a point to the next, on a grid also where it has one point; ∞ where none can be read."""
+        grid = whole_grid(domain)
+        if grid is not None:
+            return grid.spacing[0]
+        if domain.times is None or not values_can_be_read(domain.times):
+            return math.inf
+        since = domain.times.diff(dim=-1)
+        return since.min().item() if since.numel() else math.inf
 
     def initial_state(self, batch_size: int) -> State:
         """See `Stateful.initial_state`: samples in reach, `(B, K, d_in)`, and when they were, `(B, K)` float64.
@@ -290,10 +299,13 @@ class ContinuousConvolution(BasisFilter, Stateful):
     def step(self, u: Tensor, state: State, time: Tensor | None = None) -> tuple[Tensor, State]:
         """See `Stateful.step`; without a `time` the point comes Δ after the one before it.
 
+        With `smoothing` the first step of a sequence, which has no spacing yet, is that of a sequence as coarse as in
+        training.
+
         Raises:
-            ValueError: on a time before the one before it, more samples within the horizon than a state holds, or, with
-                `smoothing`, steps finer than Δ. Where times cannot be read, as in a compiled graph, a step leaves these
-                checks out and refuses times with `smoothing`.
+            ValueError: on a time that is not after the one before it, more samples within the horizon than a state
+                holds, or, with `smoothing`, steps finer than Δ. Where times cannot be read, as in a compiled graph, a
+                step leaves these checks out and refuses times with `smoothing`.
         """
         signal, times = state
         if time is not None:
@@ -325,6 +337,11 @@ class ContinuousConvolution(BasisFilter, Stateful):
         since = now - (times[:, -1] if times.shape[1] else -math.inf)
         if not bool(((now.abs() < math.inf) & (since >= 0)).all()):
             raise ValueError(f"{name}: times must be finite and not decrease; got steps of {since.tolist()}")
+        if bool(self._reaches(-since[:, None]).any()):
+            raise ValueError(
+                f"{name}: points that share a time see each other, and the one before is answered already; got steps "
+                f"of {since.tolist()}; call the operator on the whole sequence"
+            )
         if self.smoothing and bool((since < self.spacing[0] * (1 - RATE_TOLERANCE)).any()):
             raise ValueError(
                 f"{name}: a step of {since.min().item():.4g} is finer than the spacing {self.spacing[0]:.4g} of "

@@ -185,12 +185,18 @@ class Convolution(Stationary):
                 f"kernels.Convolution: the signal must live on one whole regular grid with {self.pos_dim} axes, a Grid "
                 f"or (1 axis) a Sequence(n); got {domain!r}"
             )
-        if block.periodic and self.padding_mode != "circular":
-            raise ValueError(
-                f"kernels.Convolution: on a periodic grid the signal goes on round the torus; got padding_mode "
-                f"{self.padding_mode!r}; use 'circular' or a grid that is not periodic"
-            )
+        if reason := self._torn(block):
+            raise ValueError(f"kernels.Convolution: {reason}")
         return block
+
+    def _torn(self, keys: GridBlock) -> str | None:
+        """Why the signal cannot continue beyond its grid as the filter has it, in a sentence; None where it can."""
+        if not keys.periodic or self.padding_mode == "circular":
+            return None
+        return (
+            f"on a periodic grid the signal goes on round the torus; got padding_mode {self.padding_mode!r}; use "
+            "'circular' or a grid that is not periodic"
+        )
 
     def _taps(self, pos: Tensor, block: GridBlock, axis: int) -> Tensor:
         """1 where a tap of a query reads a key, `(..., Nq, k, n)`, along one axis; `pos` is `(..., Nq)`."""
@@ -236,6 +242,8 @@ class Convolution(Stationary):
 
     def filter_geometry(self, keys: GridBlock, queries: GridBlock) -> FilterGeometry | str:
         """See `Stationary.filter_geometry`: the queries must lie where windows can have their centres."""
+        if reason := self._torn(keys):
+            return reason
         ones = (1,) * len(keys.shape)
         lattice = relative_lattice(keys, queries, self.stride if self.transposed else ones)
         if lattice is None or (self.transposed and any(step != 1 for step, _ in lattice)):

@@ -112,7 +112,7 @@ class PairwiseMLP(Stateful):
     @final
     def out_of_order(self, pos: Tensor, state: State) -> list[str]:
         """Why points at `(B', n, 1)` cannot follow those of a state, a sentence each; empty where nothing is read."""
-        if not self.reads_time or 0 in (pos.shape[1], state[1].shape[1]) or not values_can_be_read(pos, state[1]):
+        if not self.reads_time or 0 in (pos.numel(), state[1].numel()) or not values_can_be_read(pos, state[1]):
             return []
         since = (pos[:, 0] - state[1][:, -1]).min()
         if since > 0:
@@ -313,7 +313,8 @@ class MLP(PairwiseMLP, MultiHead, DisplacementFilter):
         content_q = split_heads(query, self.num_heads)[:, :, :, None]
         content_k = split_heads(u, self.num_heads)[:, :, None]
         batch, heads, n_q, n_k = content_q.shape[0], self.num_heads, query_domain.num_points, domain.num_points
-        displacement = domain.displacement(query_domain.pos)
+        # a difference in fewer digits than those of the parameters is not what routes make of the two positions
+        displacement = domain.displacement(query_domain.pos.to(wide_dtype(query_domain.pos, self.input_bias)))
         parts = {
             "query_position": lambda: self._lift(query_domain.pos)[..., None, :, None, :],
             "key_position": lambda: self._lift(domain.pos)[..., None, None, :, :],

@@ -164,7 +164,7 @@ def _steps(
     length = domain.num_points
     if length == 0:
         return since.new_zeros(1, 1), since
-    rows = max(since.shape[0], domain.batch_size or 1, 1 if reset is None else reset.shape[0])
+    (rows,) = torch.broadcast_shapes(since.shape, (domain.batch_size or 1,), (1,) if reset is None else reset.shape[:1])
     index = torch.arange(length, device=since.device)
     exists = torch.ones_like(index, dtype=torch.bool) if domain.mask is None else domain.mask
     last = torch.where(exists, index, -1).expand(rows, length).cummax(-1).values
