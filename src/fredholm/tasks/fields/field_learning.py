@@ -392,18 +392,20 @@ class FieldLearning(SplitTask[FieldSet]):
             ImportError: torchmetrics is not installed.
         """
         try:
-            from torchmetrics import MeanMetric
+            from fredholm.tasks.means import Mean
         except ImportError as error:
             raise ImportError('metrics need torchmetrics; get it with: pip install "fredholm[train]"') from error
-        return {"relative_error": MeanMetric(), "loss": MeanMetric()}
+        return {"relative_error": Mean(), "loss": Mean()}
 
     def score(self, model: nn.Module, batch: Batch, metrics: "dict[str, Metric]") -> None:
         """Adds a batch of `held_out_batch` to the metrics."""
         found = self._refined(model, batch)(batch["wanted_pos"]).float()
         metrics["loss"].update(self._errors(found, batch))
+        # in float64, as the squares of numbers that float32 holds may be beyond it
+        found, truth = found.double(), batch["wanted_values"].double()
         exists, deviation = batch["wanted_mask"][..., None], self._target_scale.deviation.to(found)
-        wanted = torch.where(exists, self._target_scale.in_unit(batch["wanted_values"]), 0.0).flatten(1).norm(dim=1)
-        error = torch.where(exists, (found - batch["wanted_values"]) * deviation, 0.0).flatten(1).norm(dim=1)
+        wanted = torch.where(exists, self._target_scale.in_unit(truth), 0.0).flatten(1).norm(dim=1)
+        error = torch.where(exists, (found - truth) * deviation, 0.0).flatten(1).norm(dim=1)
         zero = (exists * deviation).flatten(1).norm(dim=1)
         metrics["relative_error"].update(error / torch.where(wanted > 0, wanted, zero))
 

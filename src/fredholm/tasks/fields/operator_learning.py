@@ -405,11 +405,11 @@ class OperatorLearning(DividedTask[FieldSet]):
             ImportError: torchmetrics is not installed.
         """
         try:
-            from torchmetrics import MeanMetric
+            from fredholm.tasks.means import Mean
         except ImportError as error:
             raise ImportError('metrics need torchmetrics; get it with: pip install "fredholm[train]"') from error
         names = ("relative_l2", *(("relative_h1",) if self.config.loss == "h1" else ()), "loss")
-        return {name: MeanMetric() for name in names}
+        return {name: Mean() for name in names}
 
     def score(self, model: nn.Module, batch: Batch, metrics: "dict[str, Metric]") -> None:
         """Adds a batch of `held_out_batch` to the metrics."""
