@@ -418,6 +418,8 @@ def test_numbers_far_from_0_are_told_and_measured_as_they_came() -> None:
     assert found["r2"] == pytest.approx(0.0, abs=1e-6)
     torch.testing.assert_close(target.told(target.targets(values)), values, atol=1e-5, rtol=0.0)
     assert target.answer(target.targets(values)[0]).cells["y"] == pytest.approx(1e9, abs=1e-5)
+    close = NumberAnswers(names=("y",), values=1e9 + 1e-4 * values.new_tensor([[0.0], [1.0]]))
+    assert close.learn(Wish(), "x").deviation[0] > 0  # they differ, and are not refused
 
 
 def test_a_number_that_is_alike_is_left_out_of_the_mean() -> None:

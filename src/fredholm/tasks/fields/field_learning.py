@@ -317,7 +317,7 @@ class FieldLearning(SplitTask[FieldSet]):
     def _shown(self, samples: Samples) -> Batch:
         batch = self._scale.batch(samples)
         if self.config.weigh_frame:
-            batch["frame_weights"] = torch.where(batch["mask"], samples.values.norm(dim=-1), 0.0)
+            batch["frame_weights"] = torch.where(batch["mask"], samples.values.float().norm(dim=-1), 0.0)
         return batch
 
     @torch.no_grad()
@@ -428,7 +428,7 @@ class FieldLearning(SplitTask[FieldSet]):
         def draw(sizes: Sizes, generator: torch.Generator) -> tuple[Tensor, ...]:
             batch, count, asked, axes = sizes["batch"], sizes["samples"], sizes["places"], len(facts.coordinates)
             pos = torch.randn(batch, count, axes, generator=generator, dtype=torch.float64)
-            values = self._scale.in_unit(torch.randn(batch, count, len(facts.channels), generator=generator))
+            values = self._scale.in_unit(torch.randn(batch, count, len(facts.channels), generator=generator)).float()
             places = torch.randn(batch, asked, axes, generator=generator, dtype=torch.float64) / 2
             exists = first_of_each(batch, count)
             return torch.where(exists[..., None], pos, 0.0), values, exists, places

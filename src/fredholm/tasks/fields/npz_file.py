@@ -12,6 +12,7 @@ from torch import Tensor
 from fredholm.domains import Grid
 from fredholm.tasks.files.array_names import no_array
 from fredholm.tasks.files.cache import LARGE
+from fredholm.tasks.files.cells import as_kept
 from fredholm.tasks.files.mapped import Rows, arrays_of_each_split, is_mapped
 from fredholm.tasks.files.npz_arrays import arrays_of_splits, load_arrays, refuse_unread, split_of_rows
 from fredholm.tasks.splits.split_files import Split
@@ -268,7 +269,7 @@ def _samples(arrays: Mapping[str, np.ndarray], prefix: str, rows: Mapping[str, R
             "or (n, N, s)"
         )
     shared = torch.from_numpy(pos).expand(len(values), -1, -1)
-    return _existing(shared, torch.from_numpy(values))
+    return _existing(shared, torch.from_numpy(as_kept(values)))
 
 
 def _on_grid(values: np.ndarray, name: str, *, has_channels: bool) -> Samples:
@@ -278,8 +279,8 @@ def _on_grid(values: np.ndarray, name: str, *, has_channels: bool) -> Samples:
             f"{name} is {values.shape} without positions; expected a grid, (n, H, W), and (n, H, W, m) with channels "
             "named"
         )
-    flat = torch.from_numpy(values).reshape(len(values), -1, values.shape[-1] if has_channels else 1)
-    return _existing(Grid(*shape).pos.expand(len(values), -1, -1), flat)
+    flat = values.reshape(len(values), -1, values.shape[-1] if has_channels else 1)
+    return _existing(Grid(*shape).pos.expand(len(values), -1, -1), torch.from_numpy(as_kept(flat)))
 
 
 def _joined(pos: np.ndarray, values: np.ndarray, offsets: np.ndarray, prefix: str) -> Samples:
@@ -307,7 +308,7 @@ def _existing(pos: torch.Tensor, values: torch.Tensor, mask: torch.Tensor | None
     if bool(missing.any()):
         mask = ~missing if mask is None else mask & ~missing
         values = torch.where(missing[..., None], 0.0, values)
-    return Samples(pos.double(), values.float(), mask)
+    return Samples(pos.double(), values, mask)
 
 
 def _numbers(arrays: Mapping[str, np.ndarray], name: str) -> np.ndarray:

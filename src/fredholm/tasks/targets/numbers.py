@@ -76,8 +76,9 @@ class NumberAnswers(Answers):
         levels = wish.quantiles
         check_quantiles(levels)
         mean, deviation = self.values.mean(0), self.values.std(0, correction=0)
-        for name, centre, spread in zip(self.names, mean.tolist(), deviation.tolist(), strict=True):
-            if spread <= 1e-12 * abs(centre):
+        are_alike = (self.values == self.values[:1]).all(0)
+        for name, centre, is_one in zip(self.names, mean.tolist(), are_alike.tolist(), strict=True):
+            if is_one:
                 raise ValueError(
                     f"all training values of {name!r} of {data} are {centre:g}; expected at least 2 of them"
                 )
