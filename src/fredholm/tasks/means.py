@@ -23,10 +23,11 @@ class Mean(Metric):
             self.add_state(name, default=torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
 
     @final
-    def update(self, values: Tensor, weight: float = 1.0) -> None:
-        """Adds values of any shape, each of which counts so much."""
-        self.total += weight * values.double().sum()
-        self.count += weight * values.numel()
+    def update(self, values: Tensor | float, weight: float = 1.0) -> None:
+        """Adds one value, or some of any shape, each of which counts so much."""
+        found = torch.as_tensor(values, dtype=torch.float64, device=self.total.device)
+        self.total += weight * found.sum()
+        self.count += weight * found.numel()
 
     def compute(self) -> Tensor:
         """A float64 scalar."""

@@ -1,4 +1,5 @@
 import dataclasses
+import sys
 import json
 from pathlib import Path
 from typing import Any
@@ -347,7 +348,8 @@ def test_facts_of_another_task_and_a_single_class_are_refused(tmp_path: Path) ->
 def test_without_torchmetrics_the_error_says_what_to_install(
     task: ImageLearning, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "torchmetrics", None)
+    monkeypatch.setitem(sys.modules, "torchmetrics", None)
+    monkeypatch.delitem(sys.modules, "fredholm.tasks.means", raising=False)
     with pytest.raises(ImportError, match=r'pip install "fredholm\[train\]"'):
         task.metrics()
 
