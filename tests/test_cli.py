@@ -5,6 +5,7 @@ import signal
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image as Picture
@@ -154,6 +155,26 @@ def test_a_task_trains_on_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture
     code, out, _ = call(capsys, "predict", tmp_path / "run", tmp_path / "data" / "dark" / "0.png")
     assert code == 0
     assert out.splitlines()[1].split("\t")[1] in ("dark", "light")
+
+
+def test_a_plain_resume_goes_on_to_the_end_that_the_run_was_given_last(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (20, 4, 4), dtype=np.uint8)
+    np.savez(tmp_path / "data.npz", x_train=pixels, y_train=np.arange(20) % 2)
+    at = TINY.index("--training.epochs")
+    sizes = [*TINY[:at], *TINY[at + 2 :]]
+    for words in (["train", "digits"], ["train", "images", tmp_path / "data.npz", "--task.valid-fraction", "0.2"]):
+        arguments = [*words, "--run-dir", tmp_path / str(words[1]), *sizes]
+        for more, epochs in (
+            (["--training.epochs", "1", "--training.patience", "7"], 1),
+            (["--resume", "--training.epochs", "2"], 2),
+            (["--resume"], 2),
+        ):
+            code, _, err = call(capsys, *arguments, *more)
+            assert code == 0, err
+            training = json.loads((tmp_path / str(words[1]) / "config.json").read_text())["run"]["training"]
+            assert (training["epochs"], training["patience"]) == (epochs, 7)
 
 
 @pytest.mark.parametrize(

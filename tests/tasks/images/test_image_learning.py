@@ -1,6 +1,6 @@
 import dataclasses
-import sys
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
