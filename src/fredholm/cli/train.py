@@ -160,7 +160,7 @@ def _train_as(
         for line in str(plan(arguments.run.task.build(), arguments.run.training, seeds[0], sharing)).splitlines():
             print_line(line)
     results = [] if arguments.dry_run else _run(arguments, recipe, paths, processes, resume=resume)
-    if results:
+    if results and results[0].split is not None:
         _print_results(results, with_spread=bool(arguments.seeds))
     return 1
 

@@ -222,7 +222,7 @@ def train(
             tokens) stays.
         tasks: the tasks that a run in the folder may be of; a task of one's own goes here.
         on_start: is called once the data were read, before the first step.
-        needs_measure: refuse data of which nothing is held out.
+        needs_measure: refuse data of which nothing is held out, unless the model is computed at once.
         reads_test: measure the end on the test split; else on the validation split, and the test split is not read.
         processes: that train together (`distributed.joined`), each of which calls this with the same arguments. All
             read the data, the folder and each other's words; the first one alone writes and prints.
@@ -344,7 +344,7 @@ def _begun(
         task = config.task.build()
         start = _start(config, task, tasks)
         _read_all(task, config)
-        if needs_measure and measured_split(task, reads_test=reads_test) is None:
+        if needs_measure and task.learns_by_steps and measured_split(task, reads_test=reads_test) is None:
             raise ValueError(
                 "nothing is held out to measure on; pass data with a test set, or a valid_fraction above 0"
             )
