@@ -237,6 +237,11 @@ def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
             ["train", "digits", "--trainign.epochs", "3"],
             "Unrecognized options: --trainign.epochs, 3 (perhaps --training.ep",
         ),
+        (
+            ["train", "digits", "--no-training.tensorboard"],
+            "Unrecognized options: --no-training.tensorboard (perhaps --training.tensorboard or "
+            "--training.no-tensorboard); see",
+        ),
         (["train", "digits", "stray"], "Unrecognized options: stray; see fredholm train digits --help"),
         (["train", "digits", "--seed", "-1", *TINY], "seed is -1; expected an integer from 0 to 4294967295"),
         (["train", "digits", *TINY, "--task.patch-size", "3"], "encoders.Image: patches of 3 x 3 do not divide images"),
@@ -290,6 +295,10 @@ def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
         (["predict", "RUN", "text.png", "--batch-size", "0"], "--batch-size is 0; expected at least 1"),
         (["train", "digits", "--run-dir", "RUN", *TINY], "RUN is not empty; choose another --run-dir"),
         (["train", "digits", "--run-dir", "RUN", "--resume"], "RUN is a run of another config: --task."),
+        (
+            ["train", "series", "long.csv", "--run-dir", "RUN", "--resume"],
+            "RUN is a run of the task images, not series; choose another",
+        ),
         (["train", "digits", "--run-dir", "text.png", *TINY], "text.png is a file; expected a run folder"),
         (["info", "--jsno"], "Unrecognized options: --jsno"),
         (
@@ -309,6 +318,8 @@ def test_bad_input_is_one_line_and_code_2(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()
     (tmp_path / "text.png").write_text("not an image")
+    samples = (f"{i},{t},{'ab'[i % 2]},{i + t}" for i in range(20) for t in range(3))
+    (tmp_path / "long.csv").write_text("\n".join(["series,time,label,v", *samples]))
     (tmp_path / "RUN").symlink_to(trained[0])
     check_refused(capsys, tmp_path, message, *arguments)
 

@@ -304,7 +304,10 @@ class Forecasting(SplitTask[WindowSet]):
         told = tuple(channels[c] for c in self._columns())
         train = self._windows("train")
         if not len(train):
-            raise ValueError(f"{config.data}: no training window of context={shape.context} is observed")
+            raise ValueError(
+                f"{config.data}: no training window has horizon={shape.horizon} observed samples; make the horizon "
+                "shorter, or fill the gaps"
+            )
         scaled = _scaled(train, self._columns(), deviation, config.scale)
         names = tuple(f"{name} + {h + 1}" for h in range(shape.horizon) for name in told)
         answers = scaled.answers.flatten(1)
