@@ -269,6 +269,10 @@ def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
             ["evaluate", "RUN", "--task", "augmentation.scale=1"],
             "Missing value for argument '--task augmentation.sc",
         ),
+        (
+            ["evaluate", "RUN", "--task", "patch-size=2"],
+            "--task patch-size=2 makes another model than the one that was trained; leave it out",
+        ),
         (["evaluate", "RUN", "--task", "image-size=9,9"], "encoders.Image: expected float images of shape"),
         (["train", "digits", "--seeds", "1", "2", "1", *TINY], "--seeds names a seed twice: 1 2 1"),
         (["train", "images", "nowhere", "--seeds", "-1"], "--seeds: seed is -1; expected an integer from 0"),
