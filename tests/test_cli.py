@@ -5,6 +5,7 @@ import signal
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image as Picture
@@ -156,6 +157,26 @@ def test_a_task_trains_on_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture
     assert out.splitlines()[1].split("\t")[1] in ("dark", "light")
 
 
+def test_a_plain_resume_goes_on_to_the_end_that_the_run_was_given_last(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (20, 4, 4), dtype=np.uint8)
+    np.savez(tmp_path / "data.npz", x_train=pixels, y_train=np.arange(20) % 2)
+    at = TINY.index("--training.epochs")
+    sizes = [*TINY[:at], *TINY[at + 2 :]]
+    for words in (["train", "digits"], ["train", "images", tmp_path / "data.npz", "--task.valid-fraction", "0.2"]):
+        arguments = [*words, "--run-dir", tmp_path / str(words[1]), *sizes]
+        for more, epochs in (
+            (["--training.epochs", "1", "--training.patience", "7"], 1),
+            (["--resume", "--training.epochs", "2"], 2),
+            (["--resume"], 2),
+        ):
+            code, _, err = call(capsys, *arguments, *more)
+            assert code == 0, err
+            training = json.loads((tmp_path / str(words[1]) / "config.json").read_text())["run"]["training"]
+            assert (training["epochs"], training["patience"]) == (epochs, 7)
+
+
 @pytest.mark.parametrize(
     "arguments", [["--help"], ["train", "--help"], ["train", "digits", "--help"], ["evaluate", "-h"]]
 )
@@ -216,6 +237,11 @@ def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
             ["train", "digits", "--trainign.epochs", "3"],
             "Unrecognized options: --trainign.epochs, 3 (perhaps --training.ep",
         ),
+        (
+            ["train", "digits", "--no-training.tensorboard"],
+            "Unrecognized options: --no-training.tensorboard (perhaps --training.tensorboard or "
+            "--training.no-tensorboard); see",
+        ),
         (["train", "digits", "stray"], "Unrecognized options: stray; see fredholm train digits --help"),
         (["train", "digits", "--seed", "-1", *TINY], "seed is -1; expected an integer from 0 to 4294967295"),
         (["train", "digits", *TINY, "--task.patch-size", "3"], "encoders.Image: patches of 3 x 3 do not divide images"),
@@ -243,6 +269,10 @@ def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
             ["evaluate", "RUN", "--task", "augmentation.scale=1"],
             "Missing value for argument '--task augmentation.sc",
         ),
+        (
+            ["evaluate", "RUN", "--task", "patch-size=2"],
+            "--task patch-size=2 makes another model than the one that was trained; leave it out",
+        ),
         (["evaluate", "RUN", "--task", "image-size=9,9"], "encoders.Image: expected float images of shape"),
         (["train", "digits", "--seeds", "1", "2", "1", *TINY], "--seeds names a seed twice: 1 2 1"),
         (["train", "images", "nowhere", "--seeds", "-1"], "--seeds: seed is -1; expected an integer from 0"),
@@ -269,6 +299,10 @@ def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
         (["predict", "RUN", "text.png", "--batch-size", "0"], "--batch-size is 0; expected at least 1"),
         (["train", "digits", "--run-dir", "RUN", *TINY], "RUN is not empty; choose another --run-dir"),
         (["train", "digits", "--run-dir", "RUN", "--resume"], "RUN is a run of another config: --task."),
+        (
+            ["train", "series", "long.csv", "--run-dir", "RUN", "--resume"],
+            "RUN is a run of the task images, not series; choose another",
+        ),
         (["train", "digits", "--run-dir", "text.png", *TINY], "text.png is a file; expected a run folder"),
         (["info", "--jsno"], "Unrecognized options: --jsno"),
         (
@@ -288,6 +322,8 @@ def test_bad_input_is_one_line_and_code_2(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()
     (tmp_path / "text.png").write_text("not an image")
+    samples = (f"{i},{t},{'ab'[i % 2]},{i + t}" for i in range(20) for t in range(3))
+    (tmp_path / "long.csv").write_text("\n".join(["series,time,label,v", *samples]))
     (tmp_path / "RUN").symlink_to(trained[0])
     check_refused(capsys, tmp_path, message, *arguments)
 

@@ -74,6 +74,10 @@ def test_functions_that_do_not_fit_are_one_line(
     [
         ({"values": np.zeros((5, 4))}, "says nothing of what is wanted"),
         ({"values": np.zeros((5, 4)), "wanted_values": np.zeros((4, 4))}, "wanted_values are of 4 functions"),
+        (
+            {"pos": np.zeros((4, 2)), "values": np.zeros((5, 4)), "wanted_values": np.zeros((5, 4))},
+            "has pos and wanted_values, and no wanted_pos; expected where the wanted values are, (N, 2)",
+        ),
         ({"trajectories": np.zeros((5, 1, 4))}, "at least two times"),
         ({"trajectories": np.zeros((5, 3, 4)), "values": np.zeros((5, 4))}, "both trajectories and values"),
     ],

@@ -132,6 +132,13 @@ def test_a_prompt_may_be_empty_or_come_from_a_file(folder: Path, capsys: pytest.
             "--task.vocab-size is 9; expected at least",
         ),
         (["predict", "run", "latin.txt"], "latin.txt: is no UTF-8 text"),
+        (
+            ["predict", "run", "rows.jsonl"],
+            "rows.jsonl: no column with a usual name (text, content, document); the columns are a, b: name one "
+            "(--task text-column)",
+        ),
+        (["evaluate", "run", "--task", "text-column=a"], "--task text-column=a chooses other data to learn from"),
+        (["evaluate", "run", "--task", "model.depth=2"], "--task model.depth=2 makes another model"),
     ],
 )
 def test_bad_input_is_one_line_and_code_2(
@@ -143,10 +150,18 @@ def test_bad_input_is_one_line_and_code_2(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     (tmp_path / "latin.txt").write_bytes(b"caf\xe9")
+    (tmp_path / "rows.jsonl").write_text('{"a": "the cat", "b": "the mat"}')
     for name in ("run", "images", "cats.txt"):
         (tmp_path / name).symlink_to(folder / name)
     monkeypatch.chdir(tmp_path)
     check_refused(capsys, tmp_path, message, *arguments)
+
+
+def test_predictions_of_rows_take_the_column_that_is_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "rows.jsonl").write_text('{"a": "the cat", "b": "the mat"}')
+    code, out, err = call(capsys, "predict", folder / "run", folder / "rows.jsonl", "--task", "text-column=a")
+    assert (code, err) == (0, "")
+    assert len(out.splitlines()) == 2
 
 
 def test_a_model_and_its_kernel_are_chosen_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -54,3 +54,19 @@ def test_weights_are_then_chosen_by_the_loss_and_kernels_are_not_compared(
     )
     words = ["compare", "images", str(folder / "images.npz"), "--folder", str(folder / "compared"), *options[:2]]
     check_refused(capsys, folder, told, *words, "--kernels", "mlp", "attention")
+
+
+def test_a_model_that_is_computed_at_once_needs_nothing_to_be_held_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    values, labels = np.random.default_rng(0).normal(size=(12, 6, 1)), np.arange(12) % 2
+    np.savez(tmp_path / "all.npz", values=values, labels=labels, split=["train"] * 12)
+    (tmp_path / "long.csv").write_text("\n".join(["time,v", *(f"{t},{t % 5}" for t in range(40))]))
+    series = ("train", "series", str(tmp_path / "all.npz"), "--run-dir", str(tmp_path / "series"))
+    network = ("--task.model", "ckcnn", "--task.valid-fraction", "0")
+    check_refused(capsys, tmp_path, "nothing is held out to measure on; pass data with a test set", *series, *network)
+    forecast = ("train", "forecast", str(tmp_path / "long.csv"), "--run-dir", str(tmp_path / "forecast"))
+    for words in (series, (*forecast, "--task.test-fraction", "0")):
+        code, out, err = call(capsys, *words, "--no-report")
+        assert (code, err) == (0, "")
+        assert out.splitlines()[-1] == "nothing is held out, so the model is not measured"

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from fredholm import encoders, kernels
 from fredholm.domains import Domain, Grid, Points, Union
 from fredholm.evaluation import Dense, Tiled, Toeplitz
-from fredholm.models import ITNet, LowRankConfig, MLPConfig
+from fredholm.models import ConvolutionConfig, ITNet, LowRankConfig, MLPConfig
 from fredholm.operators import collect_auxiliary_losses
 from tests.refusals import refused
 
@@ -74,6 +74,8 @@ def test_low_rank_and_sampled_models_are_those_of_their_operators() -> None:
     assert len(losses) == len(sampled.blocks)
     both = model(kernel=LOW_RANK, num_samples=2)
     both(x)
+    with refused(ValueError, "num_samples=2 draws points, which kernel=ConvolutionConfig is not made for"):
+        model(kernel=ConvolutionConfig(), num_heads=None, num_samples=2)
 
 
 def test_pooling_weighs_by_the_measure() -> None:

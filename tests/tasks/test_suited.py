@@ -10,12 +10,20 @@ import pytest
 import torch
 
 from fredholm.encoders import ImagePyramid
-from fredholm.models import ITNet, NGramBank, PointPooling, SentenceStackConfig
+from fredholm.models import ConvNeXt, ITNet, NGramBank, PointPooling, SentenceStackConfig
 from fredholm.models.language.itnet_text import ITNetMaskedModel
-from fredholm.tasks import ImageTextLearning, MaskedLanguageModelling, PointLearning, Segmentation, SentenceLearning
+from fredholm.tasks import (
+    ImageLearning,
+    ImageTextLearning,
+    MaskedLanguageModelling,
+    PointLearning,
+    Segmentation,
+    SentenceLearning,
+)
 from fredholm.tasks.points.augmentation import CloudAugmentation
 from fredholm.tasks.points.point_set import PointSet
 from fredholm.tasks.points.turns import turned
+from fredholm.tasks.task import Trained
 from fredholm.tasks.text import Tokens, context_for
 from tests.tasks.image_texts.build import write_folder as write_image_texts
 from tests.tasks.masks.build import squares, write_pairs
@@ -201,3 +209,17 @@ def test_images_with_text(tmp_path: Path) -> None:
     assert (config.tokens, config.context, config.patch_size) == (Tokens(), 64, 1)
     config = replace(asked, modalities="text", position_frequencies=0).suited("small")[0]
     assert (config.patch_size, config.context, config.position_sigma) == (16, 16, 10.0)
+
+
+@pytest.mark.parametrize(
+    "model", [ITNet.Config(), ConvNeXt.Config(channels=1, depths=(1, 1), dims=(4, 6), patch_size=2)]
+)
+def test_the_weights_of_another_task_say_nothing_about_the_size_of_images(tmp_path: Path, model: Any) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (20, 12, 12), dtype=np.uint8)
+    np.savez(tmp_path / "images.npz", x_train=pixels, y_train=np.arange(20) % 2)
+    config = ImageLearning.Config(data=str(tmp_path / "images.npz"), model=model)
+    other = SentenceLearning.Config(data=sentences(tmp_path))
+    found, alone = config.suited("small", Trained(other, other.build().facts)), config.suited("small")
+    assert found.config == alone.config
+    assert found.schedule.learning_rate == pytest.approx(0.3 * alone.schedule.learning_rate)
+    found.config.build().model()

@@ -8,6 +8,7 @@ from typing import get_args, get_origin, get_type_hints
 
 from fredholm.cli.option_names import with_option_names
 from fredholm.cli.parsing import parse
+from fredholm.storage.tensors import model_tensors
 from fredholm.tasks.task import Task
 from fredholm.training.run import Run
 
@@ -22,11 +23,18 @@ class _Changed:
     task: Task.Config
 
 
-def changed_task(run: Run, settings: Sequence[str], command: str) -> Task:
+def changed_task(run: Run, settings: Sequence[str], command: str, *, measures: bool) -> Task:
     """The run's task with other settings, each NAME=VALUE (a switch has no value), and the same facts.
 
+    Args:
+        run: whose task it is.
+        settings: as they are typed.
+        command: for messages.
+        measures: whether the command measures splits, which must then be those of the run.
+
     Raises:
-        ValueError: a setting that the task does not have or take, or that chooses other data to learn from.
+        ValueError: a setting that the task does not have or take, that chooses other data to learn from, or with which
+            the model is another one.
     """
     words: list[str] = []
     for setting in settings:
@@ -36,12 +44,32 @@ def changed_task(run: Run, settings: Sequence[str], command: str) -> Task:
     default = _Changed(task=run.config.task)
     try:
         config = parse(_Changed, command, words, default).task
-        config.check_not_divided_anew(run.config.task)
-        return config.build(run.task.facts)
+        if measures:
+            config.check_not_divided_anew(run.config.task)
+        task = config.build(run.task.facts)
     except ValueError as error:
-        told = with_option_names(str(error), default, is_pair=True)
+        told = pair_names(str(error), run)
         told = _SEVERAL.sub(lambda found: f"{found[1].replace(' ', ',')}; got {found[2].replace(' ', ',')}", told)
-        raise ValueError(told.replace("--task.", "--task ")) from error  # which the parser was given
+        raise ValueError(told) from error
+    _check_model(run, config, task, settings)
+    return task
+
+
+def pair_names(text: str, run: Run) -> str:
+    """A message on the run's task in which settings are told as they are typed here, `--task NAME=VALUE`."""
+    told = with_option_names(text, _Changed(task=run.config.task), is_pair=True)
+    return told.replace("--task.", "--task ")  # which the parser was given
+
+
+def _check_model(run: Run, config: Task.Config, task: Task, settings: Sequence[str]) -> None:
+    """Raises ValueError where the weights of a run do not fit the model of its task by other settings."""
+    names = {name for name in config.shaping if getattr(config, name) != getattr(run.config.task, name)}
+    if not names:
+        return
+    shapes = [{name: each.shape for name, each in model_tensors(own.model()).items()} for own in (run.task, task)]
+    if shapes[0] != shapes[1]:
+        shaping = [each for each in settings if re.split(r"[.=]", each)[0].replace("-", "_") in names]
+        raise ValueError(f"--task {' '.join(shaping)} makes another model than the one that was trained; leave it out")
 
 
 def _holds_several(config: Task.Config, name: str) -> bool:

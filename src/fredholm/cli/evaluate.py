@@ -51,7 +51,7 @@ def _evaluate(argv: list[str]) -> None:
         raise ValueError(f"--report has no folder to write into with {arguments.run}; leave it out")
     run = open_run(arguments.run, arguments.recipe, arguments.device)
     if arguments.task:
-        run.task = changed_task(run, arguments.task, "evaluate")
+        run.task = changed_task(run, arguments.task, "evaluate", measures=True)
     with noting() as read:
         split = arguments.split or measured_split(run.task) or "test"
         step, metrics = run.step(arguments.checkpoint), run.evaluate(split, arguments.checkpoint)

@@ -5,6 +5,7 @@ import functools
 import io
 import operator
 import os
+import re
 import shutil
 from collections.abc import Iterator, Sequence
 from types import NoneType
@@ -119,7 +120,7 @@ def _one_line(box: str) -> str:
     if "╭" not in box and len(sections) > 1:
         sections.pop(0)
     text = " ".join(sections[0]).partition(". Got errors:")[0]  # what follows is why each member of a union is not it
-    near = [
-        line.split()[0] for part in sections if part[:1] == ["Perhaps you meant:"] for line in part if line[0] == "-"
-    ]
+    suggested = (line for part in sections if part[:1] == ["Perhaps you meant:"] for line in part if line[0] == "-")
+    # a switch has two spellings, with a comma between them
+    near = [word for line in suggested for word in re.findall(r"--[^\s,]+", line)]
     return f"{text} (perhaps {' or '.join(near)})" if near else text

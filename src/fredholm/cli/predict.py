@@ -9,7 +9,7 @@ from typing import Annotated
 import tyro
 from tqdm import tqdm
 
-from fredholm.cli.changed_task import changed_task
+from fredholm.cli.changed_task import changed_task, pair_names
 from fredholm.cli.command import Command
 from fredholm.cli.error_reporting import FAILURE, USER_ERROR, error_line
 from fredholm.cli.open_run import RunPlace, open_run
@@ -81,8 +81,8 @@ def _predict(argv: list[str]) -> None:
         raise ValueError(f"--batch-size is {arguments.batch_size}; expected at least 1")
     run = open_run(arguments.run, arguments.recipe, arguments.device)
     if arguments.task:
-        run.task = changed_task(run, arguments.task, "predict")
-    failures = _Failures()
+        run.task = changed_task(run, arguments.task, "predict", measures=False)
+    failures = _Failures(run)
     outputs = Outputs(
         save=arguments.save,
         picture=arguments.picture,
@@ -135,16 +135,16 @@ def _predictions(
 
 
 class _Failures:
-    """What could not be predicted, each told on stderr when it is found."""
+    """What a run could not predict, each told on stderr when it is found."""
 
-    def __init__(self) -> None:
-        self.count, self.num_good = 0, 0
+    def __init__(self, run: Run) -> None:
+        self.count, self.num_good, self._run = 0, 0, run
         self._told: set[str] = set()
 
     def add(self, path: Path, error: Exception) -> None:
         """Tells of a file, unless the same was told of another."""
         self.count += 1
-        line = error_line(error)
+        line = pair_names(error_line(error), self._run)
         if line not in self._told:
             self._told.add(line)
             _tell(f"error: {line}")

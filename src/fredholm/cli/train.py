@@ -152,12 +152,15 @@ def _train_as(
         for note in () if resume else notes:
             print_line(with_option_names(note, config))
         arguments = parse(TrainArguments, command, options, TrainArguments(run=suited))
+    if resume and not arguments.accept_new_data:
+        same_end = _with_end(arguments.run, list(paths.values()), recipe.tasks)
+        arguments = parse(TrainArguments, command, options, TrainArguments(run=same_end))
     if (arguments.dry_run or not resume) and processes.is_first:
         sharing = max(processes.size, arguments.devices)
         for line in str(plan(arguments.run.task.build(), arguments.run.training, seeds[0], sharing)).splitlines():
             print_line(line)
     results = [] if arguments.dry_run else _run(arguments, recipe, paths, processes, resume=resume)
-    if results:
+    if results and results[0].split is not None:
         _print_results(results, with_spread=bool(arguments.seeds))
     return 1
 
@@ -206,6 +209,16 @@ def _recalled(run: Run.Config, paths: list[Path], tasks: Sequence[type[Task]]) -
         return run
     saved, facts = folder.read(Run.Config, tasks)
     return dataclasses.replace(run, task=run.task.recalled(folder.path, Trained(saved.task, facts)))
+
+
+def _with_end(run: Run.Config, paths: list[Path], tasks: Sequence[type[Task]]) -> Run.Config:
+    """The run with the end of the first run that there is in some folders, which may have been moved since it began."""
+    folder = _first_run(paths)
+    if folder is None:
+        return run
+    saved, _ = folder.read(Run.Config, tasks)
+    training = dataclasses.replace(run.training, epochs=saved.training.epochs, patience=saved.training.patience)
+    return dataclasses.replace(run, training=training)
 
 
 def _first_run(paths: list[Path]) -> RunFolder | None:

@@ -177,7 +177,7 @@ class _Given(NamedTuple):
             given = cls([one_series(each, i) for i, each in enumerate(listed)], False, np.ndim(listed[0]) == 2)
         else:
             # one series too, whose samples are no features
-            rules: dict[str, Any] = {"dtype": np.float32, "ensure_all_finite": "allow-nan"}
+            rules: dict[str, Any] = {"dtype": [np.float64, np.float32], "ensure_all_finite": "allow-nan"}
             values = np.asarray(check_array(X, ensure_2d=False, allow_nd=True, **rules))
             if values.ndim > 3 or 0 in values.shape:
                 raise ValueError(f"X has shape {values.shape}; expected (T,), (n, T) or (n, C, T), none of them 0")

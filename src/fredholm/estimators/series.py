@@ -60,7 +60,7 @@ class SeriesEstimator(TargetEstimator[list[np.ndarray]]):
             if not listed:
                 raise ValueError("X is empty; expected at least one series")
             return [one_series(each, i) for i, each in enumerate(listed)]
-        rules: dict[str, Any] = {"dtype": np.float32, "ensure_all_finite": "allow-nan"}
+        rules: dict[str, Any] = {"dtype": [np.float64, np.float32], "ensure_all_finite": "allow-nan"}
         if np.asarray(X).ndim == 3:
             values = check_array(X, allow_nd=True, **rules)
             if 0 in values.shape:
@@ -125,7 +125,8 @@ def of_own_lengths(X: Any) -> Sequence[Any] | None:
 def one_series(series: Any, number: int) -> np.ndarray:
     """A series `(T,)` or `(C, T)` as `(T, C)`."""
     try:
-        values = np.asarray(series, np.float32)
+        values = np.asarray(series)
+        values = values if values.dtype == np.float32 else values.astype(np.float64)
     except (TypeError, ValueError) as error:
         raise ValueError(f"series {number} of X is no array of numbers: {error}") from error
     if values.ndim not in (1, 2) or 0 in values.shape:

@@ -130,6 +130,12 @@ class ITNet(FieldModel):
         def _quadrature(self, kernel: Kernel, pos_dim: int) -> Quadrature | None:
             if self.num_samples is None:
                 return None
+            if not kernel.is_pairwise:
+                raise ValueError(
+                    f"models.ITNet: num_samples={self.num_samples} draws points, which kernel="
+                    f"{self.kernel.kinds} is not made for: it is no function of two points alone; leave "
+                    "num_samples out, or take kernel=MLPConfig or kernel=AttentionConfig"
+                )
             heads = kernel.num_heads if isinstance(kernel, MultiHead) else 1
             return MonteCarlo(self.num_samples, KeyProposal(self.embed_dim, pos_dim, heads))
 

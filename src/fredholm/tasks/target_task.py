@@ -202,10 +202,10 @@ class TargetTask(SplitTask[Part]):
             ImportError: torchmetrics is not installed.
         """
         try:
-            from torchmetrics import MeanMetric
+            from fredholm.tasks.means import Mean
         except ImportError as error:
             raise ImportError('metrics need torchmetrics; get it with: pip install "fredholm[train]"') from error
-        return {**self.target.metrics(), "loss": MeanMetric()}
+        return {**self.target.metrics(), "loss": Mean()}
 
     @final
     def score(self, model: nn.Module, batch: Batch, metrics: "dict[str, Metric]") -> None:

@@ -216,21 +216,26 @@ class Task(ABC):
             Args:
                 preset: small or base.
                 start: the run from whose weights this one starts: its settings stand where they decide whether weights
-                    fit, and the learning rate is FINE_TUNING times that of a new run. None: from new weights.
+                    fit, if it is of the same task, and the learning rate is FINE_TUNING times that of a new run. None:
+                    from new weights.
 
             Raises:
                 ValueError: what `build` refuses.
             """
             if start is None:
                 return self._suited(preset, None)
-            followed = self.following(start)
-            found = followed._suited(preset, start)
-            config = replace(found.config, **{name: getattr(followed, name) for name in self.shaping})
+            if type(start.config) is type(self):
+                followed = self.following(start)
+                found = followed._suited(preset, start)
+                config = replace(found.config, **{name: getattr(followed, name) for name in self.shaping})
+            else:
+                found = self._suited(preset, None)
+                config = found.config
             schedule = replace(found.schedule, learning_rate=FINE_TUNING * found.schedule.learning_rate)
             return found._replace(config=config, schedule=schedule)
 
         def _suited(self, preset: Preset, start: Trained | None) -> Suited:
-            """See `suited`; with a start, these settings follow it already."""
+            """See `suited`; with a start, which is of this task, these settings follow it already."""
             task = self.build()
             return Suited(self, schedule_for(task.num_train, preset, has_valid=task.num_held_out("valid") > 0))
 

@@ -222,7 +222,7 @@ def train(
             tokens) stays.
         tasks: the tasks that a run in the folder may be of; a task of one's own goes here.
         on_start: is called once the data were read, before the first step.
-        needs_measure: refuse data of which nothing is held out.
+        needs_measure: refuse data of which nothing is held out, unless the model is computed at once.
         reads_test: measure the end on the test split; else on the validation split, and the test split is not read.
         processes: that train together (`distributed.joined`), each of which calls this with the same arguments. All
             read the data, the folder and each other's words; the first one alone writes and prints.
@@ -344,7 +344,7 @@ def _begun(
         task = config.task.build()
         start = _start(config, task, tasks)
         _read_all(task, config)
-        if needs_measure and measured_split(task, reads_test=reads_test) is None:
+        if needs_measure and task.learns_by_steps and measured_split(task, reads_test=reads_test) is None:
             raise ValueError(
                 "nothing is held out to measure on; pass data with a test set, or a valid_fraction above 0"
             )
@@ -367,7 +367,8 @@ def _resumed(
     saved, facts = folder.read(Run.Config, tasks)
     other = first_difference(to_json(_with_free_settings(saved, config)), to_json(config))
     if type(saved.task) is not type(config.task):
-        raise _of_another_config(folder, other)
+        own, given = (_command(each.task, tasks) for each in (saved, config))
+        raise ValueError(f"{folder.path} is a run of the task {own}, not {given}; choose another run folder")
     # other data are told first: settings that follow from the data are then other too
     settings = dataclasses.replace(saved.task, data=config.task.data) if other else config.task
     before = None if accept_new_data and folder.text(FINGERPRINT) is None else _known_data(folder)
@@ -393,6 +394,11 @@ def _resumed(
     own_files = _own_files(now, _told_machine(folder, config, processes))
     is_same = to_json(saved) == to_json(config) and all(folder.text(name) == own_files[name] for name in own_files)
     return _Opened(task, start, own_files, is_changed=not is_same, has_new_data=bool(difference))
+
+
+def _command(config: Task.Config, tasks: Sequence[type[Task]]) -> str:
+    """The word of the task that settings are of."""
+    return next(task.command for task in tasks if isinstance(config, task.Config))
 
 
 def _read_all(task: Task, config: Run.Config) -> None:

@@ -364,6 +364,8 @@ class Trainer:
                 for each in {each.metric: each for each in (objective, *self._task.shown)}.values()
             )
             print_line(f"{split} {told}, averaged weights of step {step}")
+        else:
+            print_line("nothing is held out, so the model is not measured")
         self._save()
         self._wait()
 

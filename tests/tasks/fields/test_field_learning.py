@@ -112,6 +112,18 @@ def test_relative_errors_are_in_the_unit_of_the_data(tmp_path: Path) -> None:
     assert scored(task, model)["relative_error"] == pytest.approx(error.mean().item(), rel=1e-4)
 
 
+def test_relative_errors_are_the_same_in_a_unit_whose_squares_float32_does_not_hold(tmp_path: Path) -> None:
+    found = []
+    for unit in (1.0, 1e25):
+        settings = config(tmp_path)
+        with np.load(settings.data) as arrays:
+            np.savez(tmp_path / "other.npz", **{**arrays, "values": unit * arrays["values"]})
+        task = dataclasses.replace(settings, data=str(tmp_path / "other.npz")).build()
+        seed_everything(0)
+        found.append(scored(task, task.model())["relative_error"])
+    assert found[1] == pytest.approx(found[0], rel=1e-3)
+
+
 FRAMES = {
     "identity": fields.Identity(),
     "isotropic": fields.Isotropic(),

@@ -6,7 +6,16 @@ import numpy as np
 import pytest
 
 from fredholm.tasks.fields.csv_file import read_csv as read_fields
-from fredholm.tasks.files.cells import LARGEST, as_single, is_date, parse_number, parse_time, parse_value
+from fredholm.tasks.files.cells import (
+    LARGEST,
+    as_kept,
+    as_single,
+    is_date,
+    kept_type,
+    parse_number,
+    parse_time,
+    parse_value,
+)
 from fredholm.tasks.graphs import open_graphs
 from fredholm.tasks.points.cloud_file import read_cloud
 from fredholm.tasks.series import read_series
@@ -35,6 +44,20 @@ def test_numbers_beyond_float32(text: str) -> None:
         parse_value(text)
     assert parse_value("3.4028234663852886e38") == LARGEST
     assert as_single(np.array([1e39, 1.0])).tolist() == [math.inf, 1.0]
+
+
+def test_float64_is_kept_where_float32_would_round_a_column_noticeably() -> None:
+    near, far = np.arange(6.0)[:, None] / 7, np.array([[1e9], [1e9 + 1], [np.nan]])
+    assert kept_type(near, 300 + near) is np.float32
+    assert kept_type(far) is kept_type(1e9 + near) is np.float64
+    assert kept_type(np.array([[1e9]]), np.array([[2e9]])) is np.float32  # both are kept as they are
+    assert kept_type(np.concatenate([near, 1e9 + near], axis=1)) is np.float64  # each column for itself
+    assert kept_type((1e9 + near).astype(np.float32)) is kept_type(np.zeros((0, 2))) is np.float32
+    assert kept_type() is kept_type(np.zeros((3, 0))) is np.float32
+    assert kept_type(np.array([[16777217], [16777219]])) is np.float64  # whole numbers too
+    assert as_kept(near).dtype == np.float32
+    assert as_kept(np.concatenate([far, [[-1e39]]])).ravel().tolist()[:2] == [1e9, 1e9 + 1]
+    assert as_kept(np.concatenate([far, [[-1e39]]])).ravel().tolist()[3] == -math.inf
 
 
 GRAPH = {"edges.csv": "graph,source,target\n0,0,1\n", "graphs.csv": "graph,label\n0,a\n"}

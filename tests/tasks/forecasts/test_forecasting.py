@@ -215,6 +215,13 @@ def test_facts_travel_and_settings_that_are_not_theirs_are_refused(tmp_path: Pat
         dataclasses.replace(built.config, quantiles=(0.5,)).build(facts)
 
 
+def test_gaps_that_leave_no_answer_are_told(tmp_path: Path) -> None:
+    rows = (f"{t},{'' if t % 3 == 0 else t}" for t in range(60))
+    (tmp_path / "gaps.csv").write_text("\n".join(["time,x", *rows]))
+    with refused(ValueError, "no training window has horizon=4 observed samples; make the horizon shorter, or fill"):
+        task(tmp_path, data=str(tmp_path / "gaps.csv"))
+
+
 @pytest.mark.parametrize(
     ("settings", "told"),
     [

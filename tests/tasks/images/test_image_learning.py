@@ -1,5 +1,6 @@
 import dataclasses
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -308,6 +309,12 @@ def test_a_class_that_is_not_tested_is_told(tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match="set: no image of 'b' is in the test set; add images of it"):
         found = ImageLearning.Config(data=str(folder), valid_fraction=0.0).build().splits
     assert labels_of(found.train, torch.arange(len(found.train))).bincount().tolist() == [7, 1]
+    pixels = np.zeros((20, 4, 4), np.uint8)
+    np.savez(
+        tmp_path / "from_1.npz", x_train=pixels, y_train=np.arange(20) % 2 + 1, x_test=pixels[:4], y_test=[1, 2, 1, 2]
+    )
+    with pytest.warns(UserWarning, match=r"no image of '0' is in the test set \(labels count from 0\); add"):
+        _ = ImageLearning.Config(data=str(tmp_path / "from_1.npz"), valid_fraction=0.0).build().splits
 
 
 def test_settings_of_a_split_reach_it_or_are_refused(tmp_path: Path) -> None:
@@ -322,7 +329,7 @@ def test_settings_of_a_split_reach_it_or_are_refused(tmp_path: Path) -> None:
     assert tested() != tested(split_seed=1)
     write_folder(tmp_path / "few", {"a": 1, "b": 1}, np.random.default_rng(0))
     cases: list[tuple[object, dict[str, Any], str]] = [
-        (tmp_path / "few", {}, "few: 2 examples in 2 classes leave none to test on"),
+        (tmp_path / "few", {}, "few: 2 examples in 2 classes leave none to hold out"),
         ("digits", {"test_fraction": 0.3}, "test_fraction=0.3 has no effect with digits, which has its own split"),
         (folder, {"split_by": "time"}, "set: the data say nothing of times"),
     ]
@@ -347,7 +354,8 @@ def test_facts_of_another_task_and_a_single_class_are_refused(tmp_path: Path) ->
 def test_without_torchmetrics_the_error_says_what_to_install(
     task: ImageLearning, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "torchmetrics", None)
+    monkeypatch.setitem(sys.modules, "torchmetrics", None)
+    monkeypatch.delitem(sys.modules, "fredholm.tasks.means", raising=False)
     with pytest.raises(ImportError, match=r'pip install "fredholm\[train\]"'):
         task.metrics()
 

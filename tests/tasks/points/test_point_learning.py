@@ -160,8 +160,8 @@ def test_batches_are_standardised_padded_and_masked(tmp_path: Path) -> None:
         assert own.weights is not None
         assert torch.equal(batch["pos"][row, :n], own.pos)
         assert torch.equal(batch["weights"][row, :n], own.weights)
-        heat = (own.features - torch.tensor(task.facts.mean)) / torch.tensor(task.facts.deviation)
-        assert torch.equal(batch["features"][row, :n], heat)
+        mean, deviation = (torch.tensor(each, dtype=torch.float64) for each in (task.facts.mean, task.facts.deviation))
+        assert torch.equal(batch["features"][row, :n], ((own.features - mean) / deviation).float())
         for name in ("pos", "features", "weights"):
             assert not batch[name][row, n:].any()
     assert task.train_lengths is not None

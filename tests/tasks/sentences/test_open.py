@@ -63,7 +63,7 @@ def test_numbers_are_split_without_regard_to_them(tmp_path: Path) -> None:
     path.write_text("\n".join(["text,score", *(f"sentence {i},{i / 7}" for i in range(20))]))
     splits = opened(path)
     assert list(map(len, (splits.train, splits.valid or (), splits.test or ()))) == [14, 2, 4]
-    with refused(ValueError, f"{path}: 20 examples in 20 classes leave none to test on"):
+    with refused(ValueError, f"{path}: 20 examples in 20 classes leave none to hold out"):
         opened(path, kind="class")
 
 

@@ -46,7 +46,7 @@ def test_selected_series_keep_everything_and_are_padded_to_the_longest() -> None
 @pytest.mark.parametrize(
     ("changed", "told"),
     [
-        ({"values": torch.zeros(2, 2, 1, dtype=torch.float64)}, "values are torch.float64 (2, 2, 1); pass float32"),
+        ({"values": torch.zeros(2, 2, 1, dtype=torch.int64)}, "values are torch.int64 (2, 2, 1); pass float32 or"),
         ({"values": torch.zeros(2, 2)}, "values are torch.float32 (2, 2)"),
         ({"channels": ("a", "b")}, "2 channels; give one of each a series"),
         ({"names": ("a",)}, "for 1 names"),

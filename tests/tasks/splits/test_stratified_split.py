@@ -18,7 +18,7 @@ def names_for(labels: list[int]) -> list[str]:
 def test_shares(labels: list[int], fraction: float, seed: int) -> None:
     sizes = {label: labels.count(label) for label in set(labels)}
     if max(sizes.values()) == 1:
-        with pytest.raises(ValueError, match="leave none to test on"):
+        with pytest.raises(ValueError, match=r"leaves? none to hold out"):
             stratified_split(names_for(labels), labels, fraction, seed)
         return
     train, test = stratified_split(names_for(labels), labels, fraction, seed)
@@ -82,7 +82,7 @@ def test_groups_stay_whole_and_no_single_move_evens_the_shares(
     groups, labels = [f"g{group}" for group, _ in rows], [label for _, label in rows]
     own_labels = [{label for group, label in rows if group == own} for own in {group for group, _ in rows}]
     if all(any(sum(label in other for other in own_labels) == 1 for label in own) for own in own_labels):
-        with pytest.raises(ValueError, match="leave none to test on: give one class at least two groups"):
+        with pytest.raises(ValueError, match="leave none to hold out: give one class at least two groups"):
             grouped_split(groups, labels, fraction, seed)
         return
     left, off = grouped_split(groups, labels, fraction, seed)
@@ -147,8 +147,15 @@ def test_the_newest(times: list[float], fraction: float, groups: list[str] | Non
     assert (old, new) == ([i for i in range(len(times)) if i not in newest], newest)
 
 
+def test_one_example_cannot_be_divided_whether_it_has_a_class_or_not() -> None:
+    with pytest.raises(ValueError, match=r"^1 example leaves none to hold out: give at least two$"):
+        stratified_split(["a"], [0], 0.5, 0)
+    with pytest.raises(ValueError, match=r"^2 examples in 2 classes leave none to hold out: give one class at least"):
+        stratified_split(["a", "b"], [0, 1], 0.5, 0)
+
+
 def test_one_time_cannot_be_split() -> None:
-    with pytest.raises(ValueError, match="3 examples are all of one time, which leave none to test on"):
+    with pytest.raises(ValueError, match="3 examples are all of one time, which leave none to hold out"):
         newest_split(torch.ones(3), 0.3)
     for split in (lambda: newest_split(torch.arange(3.0), 1.0), lambda: grouped_split(["a", "b"], [0, 0], 0.0, 0)):
         with pytest.raises(ValueError, match="pass a number above 0 and below 1"):

@@ -44,7 +44,7 @@ def outputs_for(target: Target, n: int, seed: int = 1) -> Tensor:
 
 def scored(target: Target, outputs: Tensor, targets: Tensor, batch: int = 3) -> dict[str, float]:
     """Metrics over batches of uneven size, without one warning."""
-    metrics = target.metrics()
+    metrics = {name: metric.to("cpu") for name, metric in target.metrics().items()}  # as a split is scored
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for rows in torch.arange(len(outputs)).split(batch):
@@ -404,6 +404,22 @@ def test_errors_whose_squares_float32_does_not_hold_have_a_root() -> None:
     target = answers.learn(Wish(), "x")
     found = scored(target, torch.zeros(2, 1), target.targets(answers.values))
     assert found["root_mean_squared_error"] == pytest.approx(1e30)
+    answers = NumberAnswers(names=("y",), values=torch.tensor([[1e38], [3e38]], dtype=torch.float64).repeat(5, 1))
+    target = answers.learn(Wish(), "x")
+    found = scored(target, torch.zeros(10, 1), target.targets(answers.values))
+    assert found["mean_absolute_error"] == pytest.approx(1e38)  # their sum is beyond float32 too
+
+
+def test_numbers_far_from_0_are_told_and_measured_as_they_came() -> None:
+    values = 1e9 + 1.5 * torch.arange(8, dtype=torch.float64)[:, None]  # float32 holds every 64th number there
+    target = NumberAnswers(names=("y",), values=values).learn(Wish(), "x")
+    found = scored(target, torch.zeros(8, 1), target.targets(values))
+    assert found["mean_absolute_error"] == pytest.approx(3.0)
+    assert found["r2"] == pytest.approx(0.0, abs=1e-6)
+    torch.testing.assert_close(target.told(target.targets(values)), values, atol=1e-5, rtol=0.0)
+    assert target.answer(target.targets(values)[0]).cells["y"] == pytest.approx(1e9, abs=1e-5)
+    close = NumberAnswers(names=("y",), values=1e9 + 1e-4 * values.new_tensor([[0.0], [1.0]]))
+    assert close.learn(Wish(), "x").deviation[0] > 0  # they differ, and are not refused
 
 
 def test_a_number_that_is_alike_is_left_out_of_the_mean() -> None:

@@ -25,15 +25,15 @@ class Scale:
     """
 
     def __init__(self, mean: Sequence[float], deviation: Sequence[float]) -> None:
-        self.mean, self.deviation = torch.tensor(mean), torch.tensor(deviation)
+        self.mean, self.deviation = (torch.tensor(each, dtype=torch.float64) for each in (mean, deviation))
 
     def standardised(self, values: Tensor) -> Tensor:
-        """Values `(..., T·m)` in the data's unit, with mean 0 and deviation 1."""
+        """Values `(..., T·m)` in the data's unit, with mean 0 and deviation 1, in float32."""
         mean, deviation = self._like(values)
-        return (values - mean) / deviation
+        return ((values - mean) / deviation).float()
 
     def in_unit(self, values: Tensor) -> Tensor:
-        """Standardised values `(..., T·m)`, in the data's unit."""
+        """Standardised values `(..., T·m)`, in the data's unit, in float64."""
         mean, deviation = self._like(values)
         return values * deviation + mean
 

@@ -55,7 +55,10 @@ def read_csv(path: Path, *, coordinates: tuple[str, ...] = (), channels: tuple[s
     return FieldSet(
         given=pack(
             [torch.tensor(pos, dtype=torch.float64) for pos, _ in found.values()],
-            [torch.tensor(values).reshape(len(values), len(channels)) for _, values in found.values()],
+            [
+                torch.tensor(values, dtype=torch.float64).reshape(len(values), len(channels))
+                for _, values in found.values()
+            ],
             len(coordinates),
             len(channels),
         ),

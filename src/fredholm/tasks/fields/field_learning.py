@@ -317,7 +317,7 @@ class FieldLearning(SplitTask[FieldSet]):
     def _shown(self, samples: Samples) -> Batch:
         batch = self._scale.batch(samples)
         if self.config.weigh_frame:
-            batch["frame_weights"] = torch.where(batch["mask"], samples.values.norm(dim=-1), 0.0)
+            batch["frame_weights"] = torch.where(batch["mask"], samples.values.float().norm(dim=-1), 0.0)
         return batch
 
     @torch.no_grad()
@@ -392,18 +392,20 @@ class FieldLearning(SplitTask[FieldSet]):
             ImportError: torchmetrics is not installed.
         """
         try:
-            from torchmetrics import MeanMetric
+            from fredholm.tasks.means import Mean
         except ImportError as error:
             raise ImportError('metrics need torchmetrics; get it with: pip install "fredholm[train]"') from error
-        return {"relative_error": MeanMetric(), "loss": MeanMetric()}
+        return {"relative_error": Mean(), "loss": Mean()}
 
     def score(self, model: nn.Module, batch: Batch, metrics: "dict[str, Metric]") -> None:
         """Adds a batch of `held_out_batch` to the metrics."""
         found = self._refined(model, batch)(batch["wanted_pos"]).float()
         metrics["loss"].update(self._errors(found, batch))
+        # in float64, as the squares of numbers that float32 holds may be beyond it
+        found, truth = found.double(), batch["wanted_values"].double()
         exists, deviation = batch["wanted_mask"][..., None], self._target_scale.deviation.to(found)
-        wanted = torch.where(exists, self._target_scale.in_unit(batch["wanted_values"]), 0.0).flatten(1).norm(dim=1)
-        error = torch.where(exists, (found - batch["wanted_values"]) * deviation, 0.0).flatten(1).norm(dim=1)
+        wanted = torch.where(exists, self._target_scale.in_unit(truth), 0.0).flatten(1).norm(dim=1)
+        error = torch.where(exists, (found - truth) * deviation, 0.0).flatten(1).norm(dim=1)
         zero = (exists * deviation).flatten(1).norm(dim=1)
         metrics["relative_error"].update(error / torch.where(wanted > 0, wanted, zero))
 
@@ -426,7 +428,7 @@ class FieldLearning(SplitTask[FieldSet]):
         def draw(sizes: Sizes, generator: torch.Generator) -> tuple[Tensor, ...]:
             batch, count, asked, axes = sizes["batch"], sizes["samples"], sizes["places"], len(facts.coordinates)
             pos = torch.randn(batch, count, axes, generator=generator, dtype=torch.float64)
-            values = self._scale.in_unit(torch.randn(batch, count, len(facts.channels), generator=generator))
+            values = self._scale.in_unit(torch.randn(batch, count, len(facts.channels), generator=generator)).float()
             places = torch.randn(batch, asked, axes, generator=generator, dtype=torch.float64) / 2
             exists = first_of_each(batch, count)
             return torch.where(exists[..., None], pos, 0.0), values, exists, places

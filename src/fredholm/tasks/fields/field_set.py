@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fredholm.tasks.files.cells import LARGEST
+from fredholm.tasks.files.cells import LARGEST, as_kept, kept_type
 from fredholm.tasks.files.limits import check_expansion
 from fredholm.tasks.files.mapped import Rows, shards_of_some
 from fredholm.tasks.splits.split_marks import NO_MARKS, SplitMarks
@@ -49,8 +49,8 @@ class Stored:
         return Stored(self._rows, *self.shape[1:], self._values, self._indices[indices])
 
     def read(self) -> Tensor:
-        """All of them, float32 `(n, N, m)`."""
-        return torch.from_numpy(self._values(self._rows[self._indices.numpy()])).float()
+        """All of them, float32 or float64 `(n, N, m)`."""
+        return torch.from_numpy(as_kept(self._values(self._rows[self._indices.numpy()])))
 
     @property
     def shards(self) -> Tensor | None:
@@ -64,8 +64,8 @@ class Samples:
 
     Args:
         pos: float64 `(n, N, s)`, finite; the same memory n times where all functions have the same points.
-        values: float32 `(n, N, m)`, finite; 0 where no sample is. Those that are stored are read when they are asked
-            for, and then kept.
+        values: float32 or float64 `(n, N, m)`, finite; 0 where no sample is. Those that are stored are read when
+            they are asked for, and then kept.
         mask: bool `(n, N)`, True = this sample exists; None: all do.
     """
 
@@ -74,7 +74,7 @@ class Samples:
 
     @cached_property
     def values(self) -> Tensor:
-        """float32 `(n, N, m)`."""
+        """float32 or float64 `(n, N, m)`."""
         return self._values.read() if isinstance(self._values, Stored) else self._values
 
     @property
@@ -174,10 +174,10 @@ class FieldSet(Divisible):
             (samples.stored.shape, torch.float32) if samples.stored else (samples.values.shape, samples.values.dtype)
         )
         n, expected = len(self.names), (len(self.names), shape[1] if len(shape) == 3 else -1)
-        if dtype != torch.float32 or tuple(shape) != (*expected, len(channels)):
+        if dtype not in (torch.float32, torch.float64) or tuple(shape) != (*expected, len(channels)):
             raise ValueError(
-                f"the values of the {what} are {dtype} {tuple(shape)}; pass float32 ({n}, N, "
-                f"{len(channels)}) for {n} names and {len(channels)} channels"
+                f"the values of the {what} are {dtype} {tuple(shape)}; pass float32 or float64 "
+                f"({n}, N, {len(channels)}) for {n} names and {len(channels)} channels"
             )
         if pos.dtype != torch.float64 or pos.shape != (*expected, len(self.coordinates)):
             raise ValueError(
@@ -260,18 +260,20 @@ def pack(pos: list[Tensor], values: list[Tensor], coordinates: int, channels: in
         ValueError: padded they would become too large (`check_expansion`).
     """
     longest = max((len(own) for own in pos), default=0)
-    n = len(pos)
-    each = 8 * coordinates + 4 * channels + 1
+    n, kept = len(pos), kept_type(*(own.numpy() for own in values))
+    each = 8 * coordinates + np.dtype(kept).itemsize * channels + 1
     check_expansion(
         f"{n:,} functions, padded to the longest of {longest:,} samples,",
         n * longest * each,
         sum(map(len, pos)) * each,
         "thin out the longest ones, or leave them out",
     )
-    all_pos, all_values = torch.zeros(n, longest, coordinates, dtype=torch.float64), torch.zeros(n, longest, channels)
+    all_pos = torch.zeros(n, longest, coordinates, dtype=torch.float64)
+    all_values = torch.from_numpy(np.zeros((n, longest, channels), kept))
     mask = torch.zeros(n, longest, dtype=torch.bool)
     for i, (own_pos, own_values) in enumerate(zip(pos, values, strict=True)):
-        all_pos[i, : len(own_pos)], all_values[i, : len(own_pos)] = own_pos, own_values
+        all_pos[i, : len(own_pos)] = own_pos
+        all_values[i, : len(own_pos)] = torch.from_numpy(as_kept(own_values.numpy(), kept))
         mask[i, : len(own_pos)] = True
     return Samples(all_pos, all_values, None if bool(mask.all()) else mask)
 

@@ -12,6 +12,7 @@ from torch import Tensor
 from fredholm.domains import Grid
 from fredholm.tasks.files.array_names import no_array
 from fredholm.tasks.files.cache import LARGE
+from fredholm.tasks.files.cells import as_kept
 from fredholm.tasks.files.mapped import Rows, arrays_of_each_split, is_mapped
 from fredholm.tasks.files.npz_arrays import arrays_of_splits, load_arrays, refuse_unread, split_of_rows
 from fredholm.tasks.splits.split_files import Split
@@ -111,6 +112,11 @@ def functions_of_arrays(
     n, dim, channels = len(given.pos), given.pos.shape[-1], given.num_channels
     has_others = "wanted_values" in arrays or "wanted_values" in rows
     wanted = _samples(arrays, "wanted_", rows) if has_others else None
+    if wanted is not None and "pos" in arrays and "wanted_pos" not in arrays and wanted.pos.shape[-1] != dim:
+        raise ValueError(
+            "has pos and wanted_values, and no wanted_pos; expected where the wanted values are, "
+            f"(N, {dim}), be it pos again"
+        )
     if wanted is not None and (len(wanted.pos) != n or wanted.pos.shape[-1] != dim):
         raise ValueError(
             f"wanted_values are of {len(wanted.pos)} functions of {wanted.pos.shape[-1]} coordinates; values are of "
@@ -268,7 +274,7 @@ def _samples(arrays: Mapping[str, np.ndarray], prefix: str, rows: Mapping[str, R
             "or (n, N, s)"
         )
     shared = torch.from_numpy(pos).expand(len(values), -1, -1)
-    return _existing(shared, torch.from_numpy(values))
+    return _existing(shared, torch.from_numpy(as_kept(values)))
 
 
 def _on_grid(values: np.ndarray, name: str, *, has_channels: bool) -> Samples:
@@ -278,8 +284,8 @@ def _on_grid(values: np.ndarray, name: str, *, has_channels: bool) -> Samples:
             f"{name} is {values.shape} without positions; expected a grid, (n, H, W), and (n, H, W, m) with channels "
             "named"
         )
-    flat = torch.from_numpy(values).reshape(len(values), -1, values.shape[-1] if has_channels else 1)
-    return _existing(Grid(*shape).pos.expand(len(values), -1, -1), flat)
+    flat = values.reshape(len(values), -1, values.shape[-1] if has_channels else 1)
+    return _existing(Grid(*shape).pos.expand(len(values), -1, -1), torch.from_numpy(as_kept(flat)))
 
 
 def _joined(pos: np.ndarray, values: np.ndarray, offsets: np.ndarray, prefix: str) -> Samples:
@@ -307,7 +313,7 @@ def _existing(pos: torch.Tensor, values: torch.Tensor, mask: torch.Tensor | None
     if bool(missing.any()):
         mask = ~missing if mask is None else mask & ~missing
         values = torch.where(missing[..., None], 0.0, values)
-    return Samples(pos.double(), values.float(), mask)
+    return Samples(pos.double(), values, mask)
 
 
 def _numbers(arrays: Mapping[str, np.ndarray], name: str) -> np.ndarray:

@@ -405,11 +405,11 @@ class OperatorLearning(DividedTask[FieldSet]):
             ImportError: torchmetrics is not installed.
         """
         try:
-            from torchmetrics import MeanMetric
+            from fredholm.tasks.means import Mean
         except ImportError as error:
             raise ImportError('metrics need torchmetrics; get it with: pip install "fredholm[train]"') from error
         names = ("relative_l2", *(("relative_h1",) if self.config.loss == "h1" else ()), "loss")
-        return {name: MeanMetric() for name in names}
+        return {name: Mean() for name in names}
 
     def score(self, model: nn.Module, batch: Batch, metrics: "dict[str, Metric]") -> None:
         """Adds a batch of `held_out_batch` to the metrics."""
@@ -459,7 +459,9 @@ class OperatorLearning(DividedTask[FieldSet]):
 
         def draw(sizes: Sizes, generator: torch.Generator) -> tuple[Tensor, ...]:
             batch, count, axes = sizes["batch"], sizes["samples"], len(facts.coordinates)
-            values = preparation.scale.in_unit(torch.randn(batch, count, len(facts.channels), generator=generator))
+            values = preparation.scale.in_unit(
+                torch.randn(batch, count, len(facts.channels), generator=generator)
+            ).float()
             pos, places = (
                 preparation.box.in_data(torch.rand(batch, n, axes, generator=generator, dtype=torch.float64))
                 for n in (count, sizes["places"])

@@ -112,10 +112,10 @@ def seem_to_repeat(functions: FieldSet, box: UnitBox) -> bool:
         if grid is None or min(grid.shape) < LEAST_SIDE:
             return False
         values = samples.values.mT.unflatten(-1, grid.shape)
-        spread = values.std(0).square().mean()
+        spread = values.var(0, correction=0).mean()
         for axis in range(2, values.ndim):
             ends = values.index_select(axis, torch.tensor([0, grid.shape[axis - 2] - 1]))
             jump = ends.diff(dim=axis).square().mean()
-            if jump > 4 * values.diff(dim=axis).square().mean() or ends.std(0).square().mean() < 0.25 * spread:
+            if jump > 4 * values.diff(dim=axis).square().mean() or ends.var(0, correction=0).mean() < 0.25 * spread:
                 return False
     return True

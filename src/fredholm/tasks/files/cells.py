@@ -4,11 +4,14 @@ import datetime
 import math
 
 import numpy as np
+import torch
 
 LARGEST = float(np.finfo(np.float32).max)
 """The largest number of float32, in which models compute."""
 FINITE = f"a finite number of at most {LARGEST:.2g} in size, as float32 holds"
 """What is expected."""
+ROUNDED = 1e-4
+"""Of the deviation of a column, by which rounding to float32 is not noticed."""
 MISSING = frozenset({"", "?", "nan", "na", "n/a", "null", "none"})
 """What stands for a missing value, in lower case."""
 
@@ -59,10 +62,49 @@ def _held(value: float, word: str, instead: str) -> float:
     return value
 
 
+def kept_type(*parts: np.ndarray) -> type[np.float32 | np.float64]:
+    """In which numbers are kept until their mean is taken out: float64 where float32 would round a column noticeably.
+
+    Args:
+        parts: numbers `(..., C)`, NaN where one is missing, which are kept together.
+    """
+    if np.result_type(np.float32, *(part.dtype for part in parts)) == np.float32:
+        return np.float32
+    count, total, most = (np.zeros(()) for _ in range(3))
+    for part in parts:
+        rows, known = _finite_rows(part)
+        count, total = count + known.sum(0), total + rows.sum(0)
+        most = np.maximum(most, np.abs(rows - as_single(rows)).max(0, initial=0.0))
+    mean, squares = total / np.maximum(count, 1), np.zeros(())
+    for part in parts:
+        rows, known = _finite_rows(part)
+        squares = squares + (np.where(known, rows - mean, 0.0) ** 2).sum(0)
+    return np.float64 if (most > ROUNDED * np.sqrt(squares / np.maximum(count, 1))).any() else np.float32
+
+
+def _finite_rows(part: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of float64, 0 where float32 holds no such number, and where it does."""
+    rows = part.reshape(math.prod(part.shape[:-1]), part.shape[-1]).astype(np.float64)
+    known = np.abs(rows) <= LARGEST
+    return np.where(known, rows, 0.0), known
+
+
 def as_single(values: np.ndarray) -> np.ndarray:
     """Numbers in float32; what that does not hold is infinite, and is to be refused."""
     with np.errstate(over="ignore"):
         return values.astype(np.float32)
+
+
+def as_kept(values: np.ndarray, kept: type[np.float32 | np.float64] | None = None) -> np.ndarray:
+    """Numbers `(..., C)` in their `kept_type`; what float32 does not hold is infinite, and is to be refused."""
+    kept = kept or kept_type(values)
+    single = as_single(values)
+    return single if kept is np.float32 else np.where(np.isinf(single), single, values.astype(np.float64))
+
+
+def rounding_of(kept: torch.dtype) -> float:
+    """Of their mean, by which numbers of a type that are all alike may seem to deviate from it."""
+    return 1e-6 if kept == torch.float32 else 1e-12
 
 
 def parse_time(text: str) -> float:

@@ -304,7 +304,10 @@ class Forecasting(SplitTask[WindowSet]):
         told = tuple(channels[c] for c in self._columns())
         train = self._windows("train")
         if not len(train):
-            raise ValueError(f"{config.data}: no training window of context={shape.context} is observed")
+            raise ValueError(
+                f"{config.data}: no training window has horizon={shape.horizon} observed samples; make the horizon "
+                "shorter, or fill the gaps"
+            )
         scaled = _scaled(train, self._columns(), deviation, config.scale)
         names = tuple(f"{name} + {h + 1}" for h in range(shape.horizon) for name in told)
         answers = scaled.answers.flatten(1)
@@ -452,15 +455,13 @@ class Forecasting(SplitTask[WindowSet]):
             ImportError: torchmetrics is not installed.
         """
         try:
-            from torchmetrics import MeanMetric
-            from torchmetrics.metric import CompositionalMetric
+            from fredholm.tasks.means import Mean, RootMean
         except ImportError as error:
             raise ImportError('metrics need torchmetrics; get it with: pip install "fredholm[train]"') from error
         names = ["mase", "seasonal_naive_mase", "mean_absolute_error", "loss"]
         levels = self._facts.target.quantiles
         names += ["quantile_loss"] * bool(levels) + ["coverage"] * (len(levels) > 1)
-        root: Metric = CompositionalMetric(torch.sqrt, MeanMetric().set_dtype(torch.float64), None)
-        return {**{name: MeanMetric() for name in names}, "root_mean_squared_error": root}
+        return {**{name: Mean() for name in names}, "root_mean_squared_error": RootMean()}
 
     def score(self, model: nn.Module, batch: Batch, metrics: "dict[str, Metric]") -> None:
         """Adds a batch of `held_out_batch` to the metrics."""

@@ -14,7 +14,7 @@ from fredholm.tasks.files.cells import FINITE, LARGEST
 class Edges:
     """Edges without loops and duplicates, sorted by source and target.
 
-    `index` is int64 `(2, E)`, sources over targets; `weights` float32 `(E,)` and `features` float32 `(E, c)` are of the
+    `index` is int64 `(2, E)`, sources over targets; `weights` float32 `(E,)` and `features` `(E, c)` are of the
     same edges. `notes` say what became of the list that they come from.
     """
 
@@ -78,7 +78,7 @@ def tidy_edges(
     return Edges(
         np.ascontiguousarray(ends),
         None if weights is None else weights[chosen].astype(np.float32),
-        None if features is None else features[chosen].astype(np.float32),
+        None if features is None else features[chosen],
         tuple(f"{count} edge{'s' if count > 1 else ''} {what}" for count, what in told if count),
     )
 

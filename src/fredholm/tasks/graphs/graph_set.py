@@ -22,12 +22,12 @@ class GraphSet(Examples):
     """n graphs; the nodes of graph i are `node_offsets[i]` to `node_offsets[i + 1]`, its edges likewise.
 
     Args:
-        features: float32 `(nodes, F)`, finite; F may be 0.
+        features: float32 or float64 `(nodes, F)`, finite; F may be 0.
         node_offsets: int64 `(n + 1,)`, from 0 to the number of nodes; every graph has a node.
         edge_index: int64 `(2, edges)`, sources over targets, counted from the first node of their graph.
         edge_offsets: int64 `(n + 1,)`, from 0 to the number of edges.
         edge_weights: float32 `(edges,)`, >= 0.
-        edge_features: float32 `(edges, c)`, finite.
+        edge_features: float32 or float64 `(edges, c)`, finite.
         pos: float32 `(nodes, s)`, positions that came with the nodes.
         weights: float32 `(nodes,)`, >= 0 and not all 0 in a graph: what each node counts.
         kinds, edge_kinds: int64 `(nodes,)` and `(edges,)`, equal for what is alike, as `GraphInputs` finds them.

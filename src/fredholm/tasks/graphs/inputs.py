@@ -12,6 +12,7 @@ from torch import Tensor
 from fredholm._settings import check_count, check_rate, refuse_idle
 from fredholm.domains import laplacian_positions, undirected
 from fredholm.models.fitted.weisfeiler_lehman import kinds_of
+from fredholm.tasks.files.cells import rounding_of
 
 from .graph_set import GraphSet
 
@@ -95,12 +96,13 @@ class GraphInputs:
         Raises:
             ValueError: there is no feature, or there are no positions where the data's are wanted.
         """
-        features = self._features(train)
-        if features.shape[1] == 0:
+        given, further = self._features(train)
+        if given.shape[1] + further.shape[1] == 0:
             raise ValueError("nodes have no features; pass --task.inputs.num-walks or --task.inputs.degrees")
-        given, (mean, deviation) = len(train.feature_names), _moments(features)
+        mean, deviation = _moments(given)
         if self.scale != "standard":  # what structure tells is standardised in any case
-            mean[:given], deviation[:given] = [0.0] * given, [1.0] * given
+            mean, deviation = [0.0] * len(mean), [1.0] * len(mean)
+        mean, deviation = (own + more for own, more in zip((mean, deviation), _moments(further), strict=True))
         edge_mean, edge_deviation = ((), ()) if train.edge_features is None else _moments(train.edge_features)
         return Preparation(
             features=train.feature_names,
@@ -127,7 +129,7 @@ class GraphInputs:
         pos = self._positions(graphs)
         if pos.shape[1] != preparation.pos_dim:
             raise ValueError(f"positions have {pos.shape[1]} coordinates; the model knows {preparation.pos_dim}")
-        found = self._features(graphs)
+        found = torch.cat(self._features(graphs), dim=1)
         if found.shape[1] != preparation.num_inputs:
             raise ValueError(f"nodes have {found.shape[1]} inputs; the model knows {preparation.num_inputs}")
         features = _standardised(found, preparation.mean, preparation.deviation)
@@ -152,18 +154,18 @@ class GraphInputs:
         further = [name for name, is_there in (("degree", self.degrees), ("size", self.sizes)) if is_there]
         return (*preparation.features, *walks, *further)
 
-    def _features(self, graphs: GraphSet) -> Tensor:
-        """Features of nodes, before they are standardised, `(nodes, inputs)`."""
+    def _features(self, graphs: GraphSet) -> tuple[Tensor, Tensor]:
+        """Features of nodes and what structure tells of them, before they are standardised, `(nodes, ...)` both."""
         given = graphs.features
         if self.scale == "rows":
             size = given.abs().sum(1, keepdim=True)
             given = given / torch.where(size > 0, size, 1.0)
-        further = [walks_back(graphs, self.num_walks)] if self.num_walks else []
+        further = [walks_back(graphs, self.num_walks) if self.num_walks else torch.zeros(len(given), 0)]
         if self.degrees:
             further.append(torch.log1p(_joined(graphs)[1].bincount(minlength=len(given)).float())[:, None])
         if self.sizes:
             further.append(graphs.num_nodes.float().log().repeat_interleave(graphs.num_nodes)[:, None])
-        return torch.cat([given, *further], dim=1)
+        return given, torch.cat(further, dim=1)
 
     def _positions(self, graphs: GraphSet) -> Tensor:
         if self.placed == "none":
@@ -264,7 +266,7 @@ def _telling(values: Tensor, names: tuple[str, ...]) -> tuple[str, ...]:
 
 def _kinds(values: Tensor, names: tuple[str, ...], some: tuple[str, ...]) -> Tensor:
     chosen = set(some)
-    return kinds_of(values[:, [name in chosen for name in names]])
+    return kinds_of(values[:, [name in chosen for name in names]].float())
 
 
 def _joined(graphs: GraphSet) -> Tensor:
@@ -274,16 +276,18 @@ def _joined(graphs: GraphSet) -> Tensor:
 
 def _moments(values: Tensor) -> tuple[list[float], list[float]]:
     """Mean and deviation of each column; a constant one has deviation 1."""
-    values = values.double()
-    if len(values) == 0:
+    if values.numel() == 0:
         return [0.0] * values.shape[1], [1.0] * values.shape[1]
+    rounding, values = rounding_of(values.dtype), values.double()
     mean, deviation = values.mean(0), values.std(0, correction=0)
-    is_constant = deviation <= 1e-6 * mean.abs()
+    is_constant = deviation <= rounding * mean.abs()
     return mean.tolist(), torch.where(is_constant, 1.0, deviation).tolist()
 
 
 def _standardised(values: Tensor, mean: Sequence[float], deviation: Sequence[float]) -> Tensor:
-    return (values - torch.tensor(mean)) / torch.tensor(deviation)
+    """In float32, of which float64 may be needed until the mean is taken out."""
+    centre, size = (torch.tensor(each, dtype=torch.float64) for each in (mean, deviation))
+    return ((values - centre) / size).float()
 
 
 def _short(names: tuple[str, ...]) -> str:

@@ -343,11 +343,12 @@ class LinkLearning(OneGraphTask[PairSet]):
             ImportError: torchmetrics is not installed.
         """
         try:
-            from torchmetrics import MeanMetric
             from torchmetrics.classification import BinaryAUROC, BinaryAveragePrecision
+
+            from fredholm.tasks.means import Mean
         except ImportError as error:
             raise ImportError('metrics need torchmetrics; get it with: pip install "fredholm[train]"') from error
-        return {"auroc": BinaryAUROC(), "average_precision": BinaryAveragePrecision(), "loss": MeanMetric()}
+        return {"auroc": BinaryAUROC(), "average_precision": BinaryAveragePrecision(), "loss": Mean()}
 
     def score(self, model: nn.Module, batch: Batch, metrics: "dict[str, Metric]") -> None:
         """Adds a batch of `held_out_batch` to the metrics."""

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fredholm.tasks.files.cells import FINITE, LARGEST
+from fredholm.tasks.files.cells import FINITE, LARGEST, kept_type
 from fredholm.tasks.splits.split_marks import NO_MARKS, SplitMarks
 
 from .edges import tidy_edges
@@ -81,7 +81,7 @@ class Listed:
         ends, offsets = ends[:, along], _offsets(self.graph, len(self.names))
         of_edge = self.graph[order][ends[0]]
         marks = self.marks if self.node_labels is None else self.marks.select(torch.from_numpy(order))
-        features = _taken(self.features, order, np.float32)
+        features = _taken(self.features, order, kept_type(self.features))
         assert features is not None
         return GraphSet(
             features=features,
@@ -89,7 +89,7 @@ class Listed:
             edge_index=torch.from_numpy(ends - offsets[of_edge]),
             edge_offsets=torch.from_numpy(_offsets(of_edge, len(self.names))),
             edge_weights=_taken(found.weights, along, np.float32),
-            edge_features=_taken(found.features, along, np.float32),
+            edge_features=None if found.features is None else _taken(found.features, along, kept_type(found.features)),
             pos=_taken(self.pos, order, np.float32),
             weights=_taken(self.weights, order, np.float32),
             labels=_taken(self.labels, slice(None), np.int64),

@@ -349,8 +349,11 @@ class ImageLearning(TargetTask[ImageDataset]):
         """Warns of classes or labels without an image in a split."""
         if part is not None and part.answers is not None and (absent := part.answers.absent):
             told = f"{', '.join(map(repr, absent[:6]))}{', ...' if len(absent) > 6 else ''}"
+            # numbers of classes that nobody named
+            counts = "0" in absent and all(name == str(i) for i, name in enumerate(part.answers.names))
+            hint = " (labels count from 0)" if counts else ""
             warnings.warn(
-                f"{self.config.data}: no image of {told} is in the {split} set; add images of it", stacklevel=3
+                f"{self.config.data}: no image of {told} is in the {split} set{hint}; add images of it", stacklevel=3
             )
 
     def _check(self, splits: Splits[ImageDataset]) -> None:

@@ -22,6 +22,7 @@ from fredholm.models.pointnet import EdgeConvolution, PointPooling
 from fredholm.models.signal_model import SignalModel
 from fredholm.models.stack import Stack, stack_of
 from fredholm.tasks.baselines import Learnt, Plain, drawn_elements
+from fredholm.tasks.files.cells import rounding_of
 from fredholm.tasks.files.data_files import user_path
 from fredholm.tasks.files.npz_arrays import ARRAY_SUFFIXES
 from fredholm.tasks.inputs import Inputs, Kinds
@@ -230,7 +231,9 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
         x, y, z = (facts.channels.index(name) if name in facts.channels else -1 for name in NORMAL)
         self._normal = (x, y, z) if min(x, y, z) >= 0 else None
         self._augment = CloudAugmentation(config.augmentation, self._normal)
-        self._mean, self._deviation = torch.tensor(facts.mean), torch.tensor(facts.deviation)
+        self._mean, self._deviation = (
+            torch.tensor(each, dtype=torch.float64) for each in (facts.mean, facts.deviation)
+        )
 
     @property
     def facts(self) -> Facts:
@@ -514,7 +517,8 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
         )
 
     def _standardised(self, features: Tensor) -> Tensor:
-        return (features - self._mean.to(features.device)) / self._deviation.to(features.device)
+        """In float32, of which float64 may be needed until the mean is taken out."""
+        return ((features - self._mean.to(features.device)) / self._deviation.to(features.device)).float()
 
     def _predictions(self, model: nn.Module, inputs: Inputs, device: torch.device) -> list[Prediction]:
         """A row for each cloud of each file: `file`, `cloud`, and `class` and `probability` of the likeliest class.
@@ -631,13 +635,14 @@ def measure(train: PointSet, config: PointLearning.Config) -> PointLearning.Fact
     features = train.features.double()
     mean = features.mean(0)
     deviation = (features - mean).square().mean(0).sqrt()
+    is_constant = deviation <= rounding_of(train.features.dtype) * mean.abs()
     is_normal = torch.tensor([set(NORMAL) <= set(train.channels) and name in NORMAL for name in train.channels])
     is_normal = is_normal.bool()
     return PointLearning.Facts(
         target=known_of(train, told, config.data).learn(config.wish, config.data),
         channels=train.channels,
         mean=tuple(torch.where(is_normal, 0.0, mean).tolist()),
-        deviation=tuple(torch.where(is_normal | (deviation <= 1e-6 * mean.abs()), 1.0, deviation).tolist()),
+        deviation=tuple(torch.where(is_normal | is_constant, 1.0, deviation).tolist()),
     )
 
 

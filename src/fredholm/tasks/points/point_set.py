@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fredholm.tasks.files.cells import LARGEST, as_single
+from fredholm.tasks.files.cells import LARGEST, as_kept, as_single
 from fredholm.tasks.splits.split_marks import NO_MARKS, SplitMarks
 from fredholm.tasks.splits.splits import Examples
 from fredholm.tasks.targets import ClassAnswers
@@ -51,7 +51,7 @@ class PointSet(Examples):
 
     Args:
         pos: float64 `(total, 3)`.
-        features: float32 `(total, F)`.
+        features: float32 or float64 `(total, F)`.
         offsets: int64 `(n + 1,)`, rising from 0 to total: cloud i has the points `offsets[i]` to `offsets[i + 1]`.
         weights: mass of each point, float32 `(total,)`, at least 0 and not all 0 in a cloud; None: all weigh the same.
         labels: int64 `(n,)`, each in `0 .. len(classes) - 1`; None: clouds have none.
@@ -85,10 +85,11 @@ class PointSet(Examples):
         total = len(self.pos)
         if self.pos.dtype != torch.float64 or self.pos.shape != (total, 3):
             raise ValueError(f"pos is {self.pos.dtype} {tuple(self.pos.shape)}; pass float64 (total, 3)")
-        if self.features.dtype != torch.float32 or self.features.shape != (total, len(self.channels)):
+        is_float = self.features.dtype in (torch.float32, torch.float64)
+        if not is_float or self.features.shape != (total, len(self.channels)):
             raise ValueError(
                 f"features are {self.features.dtype} {tuple(self.features.shape)}; pass float32 "
-                f"({total}, {len(self.channels)}), a column a channel"
+                f"or float64 ({total}, {len(self.channels)}), a column a channel"
             )
         if self.offsets.shape != (len(self) + 1,) or int(self.offsets[0]) != 0 or int(self.offsets[-1]) != total:
             raise ValueError(f"offsets do not rise from 0 to the {total} points, one more than {len(self)} names")
@@ -220,7 +221,7 @@ class PointSet(Examples):
         weights = [cloud.weights for cloud in clouds if cloud.weights is not None]
         return PointSet(
             pos=torch.from_numpy(np.concatenate([cloud.pos for cloud in clouds]).astype(np.float64)),
-            features=torch.from_numpy(as_single(np.concatenate([cloud.features for cloud in clouds]))),
+            features=torch.from_numpy(as_kept(np.concatenate([cloud.features for cloud in clouds]))),
             offsets=torch.tensor([0, *np.cumsum(sizes).tolist()], dtype=torch.int64),
             weights=torch.from_numpy(as_single(np.concatenate(weights))) if weights else None,
             labels=None if numbers is None else torch.tensor(numbers, dtype=torch.int64),

@@ -186,13 +186,14 @@ class _Columns:
 @final
 @dataclass
 class _Series:
-    """The rows of one series so far; `line` is that of the first."""
+    """The rows of one series so far; `line` is that of the first, and `last` the text of the newest time."""
 
     line: int
     times: list[float] = field(default_factory=list)
     values: list[list[float]] = field(default_factory=list)
     told: dict[str, str] = field(default_factory=dict)
     is_dated: bool = False
+    last: str = ""
 
     def add(self, cells: Sequence[str], columns: _Columns, header: Sequence[str], *, has_answers: bool) -> None:
         at = columns.time
@@ -203,7 +204,9 @@ class _Series:
                     f"{cells[at].strip()!r} stands among {'dates' if self.is_dated else 'numbers'}; write one kind"
                 )
             if self.times and not time > self.times[-1]:
-                raise ValueError(f"{time:g} after {self.times[-1]:g}; sort the rows of a series by time, one a time")
+                raise ValueError(
+                    f"{cells[at].strip()!r} after {self.last!r}; sort the rows of a series by time, one a time"
+                )
             row = []
             for at in columns.values:
                 row.append(parse_value(cells[at]))
@@ -213,6 +216,6 @@ class _Series:
                     raise ValueError(f"{cell!r} after {self.told[word]!r}; expected one {word} a series")
         except ValueError as error:
             raise ValueError(f"column {header[at].strip()!r}: {error}") from error
-        self.is_dated = is_dated
+        self.is_dated, self.last = is_dated, cells[columns.time].strip()
         self.times.append(time)
         self.values.append(row)

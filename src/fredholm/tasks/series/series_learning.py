@@ -411,7 +411,7 @@ class SeriesLearning(TargetTask[Series]):
     def _plain_inputs(self, learnt: Learnt) -> np.ndarray:
         """Values at PLAIN_SAMPLES places of each series, from its first sample to its last, of each channel."""
         part = self._part_of(learnt).in_memory()
-        rows = np.empty((len(part), PLAIN_SAMPLES, len(part.channels)), dtype=np.float32)
+        rows = np.empty((len(part), PLAIN_SAMPLES, len(part.channels)), dtype=part.values.numpy().dtype)
         mean = np.array(self._facts.preparation.mean)
         for i, (values, length) in enumerate(zip(part.values.numpy(), part.lengths.tolist(), strict=True)):
             places = np.linspace(0, length - 1, PLAIN_SAMPLES)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fredholm.tasks.files.cells import LARGEST, as_single
+from fredholm.tasks.files.cells import LARGEST, as_kept, kept_type
 from fredholm.tasks.files.limits import check_expansion
 from fredholm.tasks.splits.split_marks import SplitMarks
 from fredholm.tasks.splits.splits import Divisible
@@ -87,7 +87,7 @@ class SeriesSet(Series):
     """n series of C channels, each with samples of its own number: what readers give and preparations take.
 
     Args:
-        values: float32 `(n, T, C)`; NaN where a value is missing, and after a series' end.
+        values: float32 or float64 `(n, T, C)`; NaN where a value is missing, and after a series' end.
         lengths: int64 `(n,)`, samples of each series, 1 to T.
         times: float64 `(n, T)`, increasing along a series, 0 after its end; None: sample k is at k times `spacing`.
         spacing: time between two samples where `times` is None; above 0.
@@ -135,8 +135,10 @@ class SeriesSet(Series):
             raise ValueError(f"there are {len(self.answers)} answers for {n} series; give one of each")
 
     def _checked_shape(self) -> tuple[int, int, int]:
-        if self.values.dtype != torch.float32 or self.values.ndim != 3:
-            raise ValueError(f"values are {self.values.dtype} {tuple(self.values.shape)}; pass float32 (n, T, C)")
+        if self.values.dtype not in (torch.float32, torch.float64) or self.values.ndim != 3:
+            raise ValueError(
+                f"values are {self.values.dtype} {tuple(self.values.shape)}; pass float32 or float64 (n, T, C)"
+            )
         n, num_samples, num_channels = self.values.shape
         if num_channels == 0:
             raise ValueError(f"values are {tuple(self.values.shape)}, without a channel; expected at least one")
@@ -221,7 +223,7 @@ class SeriesSet(Series):
         """Series of their own lengths as one set.
 
         Args:
-            values: `(samples, C)` a series.
+            values: `(samples, C)` a series; see `kept_type`.
             times: `(samples,)` a series. Where all series have one spacing, to a millionth, they become that spacing.
             spacing, is_dated, answers, channels, names: see `SeriesSet`.
             marks: likewise; without times of their own they get those of the first samples.
@@ -233,13 +235,18 @@ class SeriesSet(Series):
         longest = max(lengths, default=0)
         num_values = len(values) * longest * (len(channels) + (0 if times is None else 2))
         given = sum(lengths) * (len(channels) + 1)
+        kept = kept_type(*values)
+        size = np.dtype(kept).itemsize
         check_expansion(
-            f"{len(values):,} series, padded to the longest of {longest:,} samples,", 4 * num_values, 4 * given, _CUT
+            f"{len(values):,} series, padded to the longest of {longest:,} samples,",
+            size * num_values,
+            size * given,
+            _CUT,
         )
-        padded = np.full((len(values), longest, len(channels)), np.nan, np.float32)
+        padded = np.full((len(values), longest, len(channels)), np.nan, kept)
         stamps = np.zeros((len(values), 0 if times is None else longest))
         for i, each in enumerate(values):
-            padded[i, : len(each)] = as_single(each)
+            padded[i, : len(each)] = as_kept(each, kept)
             if times is not None:
                 stamps[i, : len(each)] = times[i]
         common, marks = None if times is None else _common_spacing(times), marks or SplitMarks()

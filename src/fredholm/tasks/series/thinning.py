@@ -96,7 +96,7 @@ def average_in_bins(series: SeriesSet, width: float) -> SeriesSet:
     index = place[..., None].expand_as(series.values)
     counts = torch.zeros(shape, dtype=torch.float64).scatter_add_(1, index, observed.double())
     sums = torch.zeros_like(counts).scatter_add_(1, index, series.values.double().where(observed, 0.0))
-    return replace(series, values=(sums / counts).float(), lengths=lengths, times=None, spacing=width)
+    return replace(series, values=(sums / counts).to(series.values.dtype), lengths=lengths, times=None, spacing=width)
 
 
 def _times(series: SeriesSet) -> Tensor:

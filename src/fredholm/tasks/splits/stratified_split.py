@@ -136,9 +136,11 @@ def stratified_split(
         if sum(counts.values()) < wanted and counts[label] < len(members[label]) - 1:
             counts[label] += 1
     if sum(counts.values()) == 0:
+        if len(members) < 2:  # those that have no classes too
+            raise ValueError(f"{len(names)} example leaves none to hold out: give at least two")
         raise ValueError(
-            f"{len(names)} examples in {len(members)} classes leave none to test on: give one class at least "
-            "two examples"
+            f"{len(names)} examples in {len(members)} classes leave none to hold out: give one class at least two "
+            "examples"
         )
 
     test: list[int] = []
@@ -198,7 +200,7 @@ def newest_split(times: Tensor, fraction: float, groups: Sequence[str] | None = 
     order = sorted(range(len(when)), key=lambda index: -when[index])
     cuts = [count for count in range(1, len(order)) if when[order[count - 1]] != when[order[count]]]
     if not cuts:
-        raise ValueError(f"{len(when)} examples are all of one time, which leave none to test on")
+        raise ValueError(f"{len(when)} examples are all of one time, which leave none to hold out")
     cut = min(cuts, key=lambda count: (abs(count - fraction * len(order)), count))
     return sorted(order[cut:]), sorted(order[:cut])
 
@@ -260,7 +262,7 @@ def grouped_split(
         large = [group for group in members if may_go(group)]
         if not large:
             raise ValueError(
-                f"{len(members)} groups of {len(sizes)} classes leave none to test on: give one class at least two "
+                f"{len(members)} groups of {len(sizes)} classes leave none to hold out: give one class at least two "
                 "groups"
             )
         move(min(large, key=lambda group: added(group, 1)))

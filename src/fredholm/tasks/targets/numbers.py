@@ -76,8 +76,9 @@ class NumberAnswers(Answers):
         levels = wish.quantiles
         check_quantiles(levels)
         mean, deviation = self.values.mean(0), self.values.std(0, correction=0)
-        for name, centre, spread in zip(self.names, mean.tolist(), deviation.tolist(), strict=True):
-            if spread <= 1e-12 * abs(centre):
+        are_alike = (self.values == self.values[:1]).all(0)
+        for name, centre, is_one in zip(self.names, mean.tolist(), are_alike.tolist(), strict=True):
+            if is_one:
                 raise ValueError(
                     f"all training values of {name!r} of {data} are {centre:g}; expected at least 2 of them"
                 )
@@ -170,19 +171,17 @@ class NumberTarget(Target):
         half stands for the number, and `coverage` is the share of numbers from the lowest quantile to the highest.
         """
         try:
-            from torchmetrics import MeanMetric
-            from torchmetrics.metric import CompositionalMetric
+            from fredholm.tasks.means import Mean, RootMean
 
             from .agreement import R2, Pearson, Spearman
         except ImportError as error:
             raise ImportError('metrics need torchmetrics; get it with: pip install "fredholm[train]"') from error
         return {
-            "mean_absolute_error": MeanMetric(),
-            # squares of numbers that float32 holds may be beyond it
-            "root_mean_squared_error": CompositionalMetric(torch.sqrt, MeanMetric().set_dtype(torch.float64), None),
+            "mean_absolute_error": Mean(),
+            "root_mean_squared_error": RootMean(),
             "r2": R2(len(self.names)),
             **({"pearson": Pearson(), "spearman": Spearman()} if len(self.names) == 1 else {}),
-            **({"coverage": MeanMetric()} if len(self.quantiles) > 1 else {}),
+            **({"coverage": Mean()} if len(self.quantiles) > 1 else {}),
         }
 
     def score(self, outputs: Tensor, targets: Tensor, metrics: "dict[str, Metric]") -> None:
@@ -190,7 +189,7 @@ class NumberTarget(Target):
         told, true = self.levels_of(outputs), self._unstandardised(targets)
         number = self.number_of(told)
         metrics["mean_absolute_error"].update((number - true).abs().mean(1))
-        metrics["root_mean_squared_error"].update((number - true).double().square().mean(1))
+        metrics["root_mean_squared_error"].update((number - true).square().mean(1))
         metrics["r2"].update(number, true)
         if len(self.names) == 1:
             metrics["pearson"].update(number[:, 0], true[:, 0])
@@ -223,10 +222,12 @@ class NumberTarget(Target):
         return Answer(dict(zip(self.answer_names, self.answers(outputs).tolist(), strict=True)), {})
 
     def levels_of(self, outputs: Tensor) -> Tensor:
-        """`(..., T, Q)` in the unit of the data, ascending; Q is 1 where the mean is told."""
+        """float64 `(..., T, Q)` in the unit of the data, ascending; Q is 1 where the mean is told."""
         return self._unstandardised(outputs.unflatten(-1, (len(self.names), -1)).sort(-1).values.mT).mT
 
     def _unstandardised(self, numbers: Tensor) -> Tensor:
+        """In float64, as float32 may not hold how numbers deviate from their mean."""
+        numbers = numbers.double()
         return numbers * numbers.new_tensor(self.deviation) + numbers.new_tensor(self.mean)
 
     def number_of(self, told: Tensor) -> Tensor:

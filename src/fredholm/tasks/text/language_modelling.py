@@ -290,12 +290,12 @@ class LanguageModelling(TextTask):
             ImportError: torchmetrics is not installed.
         """
         try:
-            from torchmetrics import MeanMetric
             from torchmetrics.metric import CompositionalMetric
+
+            from fredholm.tasks.means import Mean
         except ImportError as error:
             raise ImportError('metrics need torchmetrics; get it with: pip install "fredholm[train]"') from error
-        # NaN counts as NaN; "disable" would say so too, but leaves the weights out
-        loss, bits = (MeanMetric(nan_strategy=math.nan).set_dtype(torch.float64) for _ in range(2))
+        loss, bits = Mean(), Mean()
         return {"perplexity": CompositionalMetric(torch.exp, loss, None), "loss": loss, "bits_per_byte": bits}
 
     def score(self, model: nn.Module, batch: Batch, metrics: "dict[str, Metric]") -> None:

@@ -275,11 +275,12 @@ class MaskedLanguageModelling(TextTask):
             ImportError: torchmetrics is not installed.
         """
         try:
-            from torchmetrics import MeanMetric
             from torchmetrics.metric import CompositionalMetric
+
+            from fredholm.tasks.means import Mean
         except ImportError as error:
             raise ImportError('metrics need torchmetrics; get it with: pip install "fredholm[train]"') from error
-        loss, accuracy = (MeanMetric(nan_strategy=math.nan).set_dtype(torch.float64) for _ in range(2))
+        loss, accuracy = Mean(), Mean()
         return {"perplexity": CompositionalMetric(torch.exp, loss, None), "loss": loss, "accuracy": accuracy}
 
     def score(self, model: nn.Module, batch: Batch, metrics: "dict[str, Metric]") -> None:
