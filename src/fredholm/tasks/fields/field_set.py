@@ -28,7 +28,7 @@ class Stored:
         rows: numbers, a function each, of any shape.
         num_samples: N.
         num_channels: m.
-        values: from rows `(B, ...)` to float64 `(B, N, m)`.
+        values: from rows `(B, ...)` to numbers `(B, N, m)`.
         indices: which rows these are, int64 `(n,)`; None: all.
     """
 

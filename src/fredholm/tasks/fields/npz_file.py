@@ -184,10 +184,10 @@ def _stored_states(stored: Rows, arrays: Mapping[str, np.ndarray]) -> tuple[Samp
     steps = stored.shape[1] - 1
 
     def first(rows: np.ndarray) -> np.ndarray:
-        return rows[:, 0].astype(np.float64).reshape(len(rows), num_samples, num_channels)
+        return rows[:, 0].reshape(len(rows), num_samples, num_channels)
 
     def others(rows: np.ndarray) -> np.ndarray:
-        states = rows[:, 1:].astype(np.float64).reshape(len(rows), steps, num_samples, num_channels)
+        states = rows[:, 1:].reshape(len(rows), steps, num_samples, num_channels)
         return np.moveaxis(states, 1, 2).reshape(len(rows), num_samples, steps * num_channels)
 
     parts = Stored(stored, num_samples, num_channels, first), Stored(stored, num_samples, steps * num_channels, others)
@@ -205,7 +205,7 @@ def _stored_samples(stored: Rows, arrays: Mapping[str, np.ndarray], prefix: str)
     pos, num_samples, num_channels = found
 
     def values(rows: np.ndarray) -> np.ndarray:
-        return rows.astype(np.float64).reshape(len(rows), num_samples, num_channels)
+        return rows.reshape(len(rows), num_samples, num_channels)
 
     samples = Stored(stored, num_samples, num_channels, values)
     return Samples(pos.expand(len(stored), -1, -1), samples, None) if _is_finite(samples) else None
