@@ -86,10 +86,12 @@ def asked(
     """A task with a new model, which the command finds as a run, and a folder of two inputs, one of them deep."""
     subject = subjects[f"{request.param}.Config"]
     ask, tells_class = ROWS[request.param]
-    task: Task = subject.of(**subject.base).build()
+    config = subject.of(**subject.base)
+    task: Task = config.build()
     torch.manual_seed(0)
     model = task.model().eval()
-    run: Any = SimpleNamespace(task=task, model=lambda which: model, device=torch.device("cpu"))
+    asked = SimpleNamespace(task=config)
+    run: Any = SimpleNamespace(config=asked, task=task, model=lambda which: model, device=torch.device("cpu"))
     monkeypatch.setattr(predict, "open_run", lambda *_: run)
     for place in (tmp_path / "asked", tmp_path / "asked" / "deep"):
         place.mkdir()
