@@ -46,7 +46,7 @@ class Relay(Route[Stateful]):
         # asked of the whole, so that all processes say the same
         u = integral.u.new_zeros(()).expand(integral.u.shape[0], whole.num_points, kernel.in_dim)
         part = Integral(kernel, u, _run(whole, whole.pos, whole.weights, whole.times))
-        ordered = [] if whole.has_index_order or whole.times is not None else ["the points are in no order"]
+        ordered = [] if whole.is_ordered else ["the points are in no order"]
         return ordered or self.parts.unsupported_run_reasons(part, kernel.initial_state(u.shape[0]))
 
     def compute(self, integral: Integral[Stateful]) -> Tensor:

@@ -208,15 +208,15 @@ def _add_keys(
             if CHECKED and SEEN:
                 visible = visible & (columns[None, :] < limit[:, None])
             score, _ = _score(dot, squares, softening, visible, CHECKED or MASS, POWER)
-            larger = tl.maximum(largest, tl.max(score, 1))
-            share = _numerator(score, larger[:, None], POWER)
+            highest = tl.maximum(largest, tl.max(score, 1))
+            share = _numerator(score, highest[:, None], POWER)
             if MASS:
                 share *= weight
-            kept = _numerator(largest, larger, POWER)
+            kept = _numerator(largest, highest, POWER)
             z = z * kept + tl.sum(share, 1)
             v = _points(value, start, num_keys, VALUE_STEP, VALUE, V, N, CHECKED)
             sums = tl.dot(share.to(v.dtype), v, sums * kept[:, None], input_precision=PRECISION)
-            largest = larger
+            largest = highest
     return largest, z, sums
 
 
