@@ -18,6 +18,7 @@ from fredholm.tasks import OperatorLearning
 from fredholm.tasks.fields import operator_learning
 from fredholm.tasks.fields.answer import Answer
 from fredholm.tasks.fields.batches import row_major
+from fredholm.tasks.fields.unit_box import seem_to_repeat
 from fredholm.tasks.outputs import Outputs
 from fredholm.training import Run, TrainingConfig, train
 from fredholm.training.scoring import score_split
@@ -345,6 +346,13 @@ def test_places_enter_unless_functions_are_periodic(tmp_path: Path) -> None:
         assert isinstance(model, ITNet)
         assert isinstance(model.encoder, Function)
         assert model.encoder.lift.in_features == expected
+
+
+def test_one_function_is_no_spread_of_functions(tmp_path: Path) -> None:
+    task = config(write(tmp_path, (16, 12))).build()
+    one, box = task.splits.train.select(torch.tensor([0])), task.preparation.box
+    assert seem_to_repeat(task.splits.train, box)
+    assert seem_to_repeat(one, box)  # and nothing warns of a deviation of one number
 
 
 @pytest.mark.parametrize(
