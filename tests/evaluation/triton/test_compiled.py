@@ -3,6 +3,7 @@
 import re
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -259,6 +260,39 @@ def test_the_short_gelu_costs_a_fifth_of_the_exact_one(launches, tmp_path):
         lengths[activation] = len(re.findall(r"^\s+/\*[0-9a-f]{4,5}\*/", disassembled(code, tmp_path, "-sass"), re.M))
     print(kernel.fn.__name__, lengths)
     assert lengths["gelu_short"] - lengths["relu"] < (lengths["gelu"] - lengths["relu"]) / 5
+
+
+def test_tiles_on_trial_are_compiled_side_by_side(launches, monkeypatch, tmp_path):
+    """By Triton's own launcher, for a GPU that it takes for the current one."""
+    from triton.backends.compiler import GPUTarget
+
+    here = {"get_current_device": 99, "get_current_stream": 0, "get_current_target": GPUTarget("cuda", 90, 32)}
+    driver = SimpleNamespace(**{name: lambda *_, told=told: told for name, told in here.items()})
+    monkeypatch.setattr(triton.runtime.driver, "_active", driver)
+    monkeypatch.setattr(triton.knobs.cache, "dir", str(tmp_path))
+    record_all(GRID, BF16, **ODD)
+    kernel, rule, arguments = launches[0]
+    arguments = {name: value for name, value in arguments.items() if name not in ("UNITS", "N")}
+    tiles = [rule._replace(points=points, warps=4) for points in (16, 32)]
+    impossible = rule._replace(units=3)
+
+    def step():
+        tuning._Trial.running.start("one", lambda: None, warm_up)
+        return []
+
+    def warm_up(tile):
+        return kernel.warmup(grid=(1, 1, 1), **arguments, **tuning._options(tile))
+
+    with tuning._Trial(step, 0.0) as trial:
+        trial.compile("one", [*tiles, impossible])
+    kept = [*kernel.device_caches[99][0].values()]
+    with pytest.raises(triton.CompilationError):
+        _ = warm_up(impossible).asm
+    for tile in tiles:
+        found = warm_up(tile)
+        assert any(found is each for each in kept)
+        assert found.metadata.num_warps == 4
+        assert "sm_90" in found.asm["ptx"]
 
 
 @pytest.mark.parametrize("activation", ["relu", "gelu_tanh"])

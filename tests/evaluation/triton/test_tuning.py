@@ -48,7 +48,7 @@ class Kernel:
 
     def __init__(self, name: str, result: Callable[[Tile], float] = lambda _: 1.0) -> None:
         self.fn = SimpleNamespace(__name__=name)
-        self.result, self.tiles = result, list[Tile]()
+        self.result, self.tiles, self.compiled = result, list[Tile](), list[Tile]()
 
     def __getitem__(self, grid: tuple[int, int, int]) -> Callable[..., None]:
         assert grid == (1, 1, 1)
@@ -59,6 +59,14 @@ class Kernel:
         self.tiles.append(tile)
         out.fill_(self.result(tile))
         CLOCK.now += 0.001 * steps_between(tile.sizes, BEST) + 0.001
+
+    def warmup(
+        self, *, grid: tuple[int, int, int], out: Tensor, UNITS: int, N: int, num_warps: int, num_stages: int,
+        maxnreg: int = 0,
+    ) -> None:  # fmt: skip
+        assert grid == (1, 1, 1)
+        assert len(out) == 3
+        self.compiled.append(Tile(UNITS, N, num_warps, num_stages, maxnreg))
 
 
 def step_of(*kernels: Kernel) -> Callable[[], list[Tensor]]:
@@ -88,6 +96,24 @@ def test_the_search_ends_at_the_fastest_tile_and_later_launches_take_it(path: Pa
     other = Kernel("other")  # of which nothing is known
     assert choose_tile(other, ROOM).sizes == RULE.sizes
     assert choose_tile(kernel, ROOM._replace(dtype=torch.float32)).sizes != BEST
+
+
+@pytest.mark.parametrize("processors", [1, 3])
+def test_tiles_are_compiled_a_group_ahead_of_being_timed(processors: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuning, "_PROCESSORS", processors)
+    kernel, other = Kernel("one"), Kernel("other")
+    groups = list[tuple[int, int]]()
+
+    def step() -> list[Tensor]:
+        groups.append((len(kernel.compiled), len({*kernel.tiles})))
+        return step_of(kernel, kernel, other)()
+
+    (found, _) = tune(step)
+    assert len(kernel.compiled) == len({*kernel.compiled}) == found.num_tried - 1  # all but the rule's, each once
+    assert {*kernel.tiles} == {RULE, *kernel.compiled}
+    ahead = {compiled + 1 - timed for compiled, timed in groups}
+    assert max(ahead) == processors
+    assert min(ahead) == 0
 
 
 def test_a_tile_that_changes_the_results_does_not_count() -> None:

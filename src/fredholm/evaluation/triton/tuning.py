@@ -17,6 +17,7 @@ import statistics
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self, final
@@ -38,6 +39,7 @@ PROGRAMS_EACH, SHORTEST = 2, 4
 GAIN = 0.97
 """Of the time of another tile: what is no faster than that is left."""
 _ROUNDS, _HOPELESS = 5, 1.5
+_PROCESSORS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 _TOLERANCE = {torch.float32: 1e-2, torch.bfloat16: 5e-2}
 """By which the norm of a result may differ: in float32 products may be those of TensorFloat-32."""
 _NOTHING = 1e-2
@@ -190,14 +192,21 @@ def multiprocessors(device: torch.device) -> int:
 
 def launch(kernel: Any, grid: tuple[int, int, int], tile: Tile, arguments: dict[str, Any]) -> None:
     """Runs a Triton kernel in a grid of programs of this tile."""
-    start = kernel[grid]
-    options = {"UNITS": tile.units, "N": tile.points, "num_warps": tile.warps, "num_stages": tile.stages}
-    if tile.registers:
-        options["maxnreg"] = tile.registers
-    if _Trial.running is None:
-        start(**arguments, **options)
+    trial = _Trial.running
+    if trial is None:
+        kernel[grid](**arguments, **_options(tile))
     else:
-        _Trial.running.timed(tile.key, lambda: start(**arguments, **options))
+        trial.start(
+            tile.key,
+            lambda: kernel[grid](**arguments, **_options(tile)),
+            lambda other: kernel.warmup(grid=grid, **arguments, **_options(other)),
+        )
+
+
+def _options(tile: Tile) -> dict[str, int]:
+    """What a kernel is compiled with."""
+    limit = {"maxnreg": tile.registers} if tile.registers else {}
+    return {"UNITS": tile.units, "N": tile.points, "num_warps": tile.warps, "num_stages": tile.stages, **limit}
 
 
 @final
@@ -234,7 +243,7 @@ def tune(
 
     From the tile in use the search goes to the fastest of its neighbours, while one is faster by more than 3 %. The
     launches that take longest come first. A tile is tried on the step itself, and only counts if results stay what they
-    were.
+    were. As many tiles are compiled side by side as this process has processors, and then timed one by one.
 
     Args:
         step: computes the same results each time, such as outputs and gradients of a model.
@@ -275,9 +284,14 @@ def _climbed(trial: "_Trial", key: str, stop: float) -> Tuned:
     seconds = {before: trial.measured(key, before) if time.perf_counter() < stop else trial.spent[key]}
     best = before
     while True:
-        for tile in room.near(best):
-            if tile not in seconds and time.perf_counter() < stop:
-                seconds[tile] = trial.measured(key, tile, seconds[best])
+        new = [tile for tile in room.near(best) if tile not in seconds]
+        for first in range(0, len(new), _PROCESSORS):
+            together = new[first : first + _PROCESSORS]
+            if time.perf_counter() < stop:
+                trial.compile(key, together)
+            for tile in together:
+                if time.perf_counter() < stop:
+                    seconds[tile] = trial.measured(key, tile, seconds[best])
         fastest = min(seconds, key=lambda tile: seconds[tile])
         if seconds[fastest] >= GAIN * seconds[best]:
             break
@@ -304,6 +318,7 @@ class _Trial:
         self._expected = list[Tensor]()
         self._gpu: torch.device | None = None
         self._laps: list[tuple[str, Any, Any]] | None = None
+        self._compilers: dict[str, Callable[[Tile], object]] | None = None
         self.tiles = dict[str, Tile]()
         self.rooms = dict[str, Room]()
         self.spent = dict[str, float]()
@@ -328,19 +343,21 @@ class _Trial:
         self.rooms[key] = room
         return self.tiles.setdefault(key, rule)
 
-    def timed(self, key: str, start: Callable[[], None]) -> None:
-        """Starts one launch."""
+    def start(self, key: str, launched: Callable[[], None], compiler: Callable[[Tile], object]) -> None:
+        """Starts one launch, which a compiler would also compile with another tile."""
+        if self._compilers is not None:
+            self._compilers.setdefault(key, compiler)
         if self._laps is None:
-            start()
+            launched()
         elif self._gpu is not None:
             begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             begin.record()
-            start()
+            launched()
             end.record()
             self._laps.append((key, begin, end))
         else:
             begin = time.perf_counter()
-            start()
+            launched()
             self._laps.append((key, begin, time.perf_counter()))
 
     def begin(self) -> None:
@@ -354,6 +371,24 @@ class _Trial:
                 "tune: the step gives other results each time, or some that are not finite; draw nothing at random in "
                 "it, and give it inputs that make sense"
             )
+
+    def compile(self, key: str, tiles: Sequence[Tile]) -> None:
+        """Compiles the first launch of one kind with several tiles, side by side.
+
+        What does not compile is left to `measured`.
+        """
+        # the library can be imported without triton
+        from triton import AsyncCompileMode
+
+        self._compilers = {}
+        try:
+            self._step()
+            # not within the step, whose backward pass has a thread of its own
+            with ThreadPoolExecutor(len(tiles)) as pool, AsyncCompileMode(pool, ignore_errors=True):
+                for tile in tiles:
+                    self._compilers[key](tile)
+        finally:
+            self._compilers = None
 
     def measured(self, key: str, tile: Tile, at_least: float = math.inf) -> float:
         """Seconds of one kind of launch with a tile; infinite where it does not compile, fit, or keep the results."""
