@@ -318,6 +318,19 @@ def test_a_rule_of_ones_own_is_kept_where_nothing_is_known() -> None:
     assert tuned_tile(Kernel("one"), ROOM, rule).sizes == rule.sizes
 
 
+def test_a_tile_of_the_file_without_room_is_told_of(path: Path) -> None:
+    from triton import OutOfResources
+
+    def without_room(_: Tile) -> float:
+        raise OutOfResources(300_000, 232_448, "shared memory")
+
+    with pytest.raises(OutOfResources):  # of the rule
+        step_of(Kernel("one", without_room))()
+    kept(path)
+    with refused(RuntimeError, f"the tile 128x32x8x3 in 128 registers that {path} has", "300000", "fredholm tune"):
+        step_of(Kernel("one", without_room))()
+
+
 def test_info_names_gpus_that_were_tuned(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept(path)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)

@@ -191,16 +191,37 @@ def multiprocessors(device: torch.device) -> int:
 
 
 def launch(kernel: Any, grid: tuple[int, int, int], tile: Tile, arguments: dict[str, Any]) -> None:
-    """Runs a Triton kernel in a grid of programs of this tile."""
+    """Runs a Triton kernel in a grid of programs of this tile.
+
+    Raises:
+        RuntimeError: the tile is one of the file, and other inputs than those it was measured on leave no room for it.
+    """
     trial = _Trial.running
     if trial is None:
-        kernel[grid](**arguments, **_options(tile))
+        try:
+            kernel[grid](**arguments, **_options(tile))
+        except Exception as error:
+            _explain(tile, error)
+            raise
     else:
         trial.start(
             tile.key,
             lambda: kernel[grid](**arguments, **_options(tile)),
             lambda other: kernel.warmup(grid=grid, **arguments, **_options(other)),
         )
+
+
+def _explain(tile: Tile, error: Exception) -> None:
+    """Says what to do about a tile of the file that has no room."""
+    # the library can be imported without triton
+    from triton import OutOfResources
+
+    kept = TileFile.read().of(_device_name()).get(tile.key)
+    if isinstance(error, OutOfResources) and kept is not None and kept.sizes == tile.sizes:
+        raise RuntimeError(
+            f"the tile {tile.told} that {tile_path()} has for {tile.key} was measured on another model, and this one "
+            f"leaves no room for it ({error}); run fredholm tune on a run of this model, or remove the file"
+        ) from error
 
 
 def _options(tile: Tile) -> dict[str, int]:
