@@ -23,7 +23,7 @@ from fredholm.cli.parsing import Flag, check_seeds, parse, refuse_unknown_homes
 from fredholm.distributed.processes import Processes, is_restarted, joined, leave, num_started
 from fredholm.tasks import TASKS
 from fredholm.tasks.schedule import Preset
-from fredholm.tasks.task import Task, Trained
+from fredholm.tasks.task import Resumed, Task
 from fredholm.training.batches import LostWorkerError
 from fredholm.training.config import TrainingConfig
 from fredholm.training.plan import plan
@@ -147,8 +147,8 @@ def _train_as(
         arguments = parse(TrainArguments, command, options, TrainArguments(run=kept))
     elif is_task:
         with processes.first_ahead():
-            known = _recalled(arguments.run, list(paths.values()), recipe.tasks) if resume else arguments.run
-            suited, notes = _suited(known, arguments.preset or "small", recipe.tasks)
+            resumed = _resumed(list(paths.values()), recipe.tasks) if resume else None
+            suited, notes = _suited(arguments.run, arguments.preset or "small", resumed, recipe.tasks)
         for note in () if resume else notes:
             print_line(with_option_names(note, config))
         arguments = parse(TrainArguments, command, options, TrainArguments(run=suited))
@@ -202,13 +202,13 @@ def _kept(run: Run.Config, paths: list[Path], tasks: Sequence[type[Task]]) -> Ru
     return dataclasses.replace(saved, task=dataclasses.replace(saved.task, data=run.task.data))
 
 
-def _recalled(run: Run.Config, paths: list[Path], tasks: Sequence[type[Task]]) -> Run.Config:
-    """The run with what the first run that there is in some folders knows of what its settings name."""
+def _resumed(paths: list[Path], tasks: Sequence[type[Task]]) -> Resumed | None:
+    """The first run that there is in some folders; None where there is none."""
     folder = _first_run(paths)
     if folder is None:
-        return run
+        return None
     saved, facts = folder.read(Run.Config, tasks)
-    return dataclasses.replace(run, task=run.task.recalled(folder.path, Trained(saved.task, facts)))
+    return Resumed(folder.path, saved.task, facts)
 
 
 def _with_end(run: Run.Config, paths: list[Path], tasks: Sequence[type[Task]]) -> Run.Config:
@@ -225,10 +225,12 @@ def _first_run(paths: list[Path]) -> RunFolder | None:
     return next((folder for folder in map(RunFolder, paths) if not folder.is_new()), None)
 
 
-def _suited(run: Run.Config, preset: Preset, tasks: Sequence[type[Task]]) -> tuple[Run.Config, tuple[str, ...]]:
+def _suited(
+    run: Run.Config, preset: Preset, resumed: Resumed | None, tasks: Sequence[type[Task]]
+) -> tuple[Run.Config, tuple[str, ...]]:
     """The run with what suits its data and its start in place of defaults, and what is told of that."""
     start = None if run.init is None else read_trained(Path(run.init), tasks)
-    task, schedule, notes = run.task.suited(preset, start)
+    task, schedule, notes = run.task.suited(preset, start, resumed)
     training = filled(run.training, [TrainingConfig()], **schedule.settings)
     return dataclasses.replace(run, task=task, training=training), notes
 

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeVar, final
+from typing import ClassVar, Literal, NamedTuple, Self, final
 
 import torch
 from torch import Tensor, nn
@@ -34,14 +34,8 @@ class PretrainedSentences(SentenceModelConfig):
     revision: str | None = None
     """Of a repository of the hub: a branch, tag or commit."""
 
-    def recalled(self, brought: Brought[SentenceModelConfig]) -> Self:
-        """The same, of which `bring` gives what is known already, so that the checkpoint may be gone."""
-        return _knowing(dataclasses.replace(self), brought)
-
     def bring(self) -> Brought[SentenceModelConfig]:
         """See `SentenceModelConfig.bring`."""
-        if (known := _known(self)) is not None:
-            return known
         opened = _open(self.checkpoint, self.revision)
         bert = opened.model
         if not isinstance(bert, Bert):
@@ -91,14 +85,8 @@ class PretrainedImages(ImageModelConfig):
     revision: str | None = None
     """Of a repository of the hub: a branch, tag or commit."""
 
-    def recalled(self, brought: Brought[ImageModelConfig]) -> Self:
-        """The same, of which `bring` gives what is known already, so that the checkpoint may be gone."""
-        return _knowing(dataclasses.replace(self), brought)
-
     def bring(self) -> Brought[ImageModelConfig]:
         """See `ImageModelConfig.bring`."""
-        if (known := _known(self)) is not None:
-            return known
         opened = _open(self.checkpoint, self.revision)
         there = opened.model
         if isinstance(there, ViT):
@@ -139,19 +127,6 @@ class PretrainedImages(ImageModelConfig):
     def build_for(self, reading: ImageReading, num_outputs: int) -> nn.Module:
         """See `ImageModelConfig.build_for`: the checkpoint's model with new weights."""
         return self.bring().model.at_size(reading.image_size).build_for(reading, num_outputs)
-
-
-Settings = TypeVar("Settings")
-
-
-def _knowing(settings: Settings, brought: object) -> Settings:
-    """Frozen settings that remember what they name, which is no setting: equal ones stay equal."""
-    object.__setattr__(settings, "_known", brought)
-    return settings
-
-
-def _known(settings: object) -> Any:
-    return getattr(settings, "_known", None)
 
 
 _HEADS = ("head", "distillation_head")

@@ -87,6 +87,15 @@ class Trained(NamedTuple):
     facts: Task.Facts
 
 
+class Resumed(NamedTuple):
+    """A run that goes on, which knows what its settings name at places that may be gone."""
+
+    folder: Path
+    config: Task.Config
+    """As it was given."""
+    facts: Task.Facts
+
+
 class Task(ABC):
     """Data, loss and metric of one kind of problem.
 
@@ -187,15 +196,6 @@ class Task(ABC):
             """
             return self
 
-        def recalled(self, folder: Path, run: Trained) -> Self:
-            """These settings for `suited` where a run goes on, which knows what they name at places that may be gone.
-
-            Args:
-                folder: of the run.
-                run: that goes on.
-            """
-            return self
-
         @final
         def following(self, start: Trained) -> Self:
             """These settings with those of a run in place of defaults that decide whether its weights fit.
@@ -208,7 +208,7 @@ class Task(ABC):
             return _with_followed(self, default, start.config, self.shaping)
 
         @final
-        def suited(self, preset: Preset, start: Trained | None = None) -> Suited:
+        def suited(self, preset: Preset, start: Trained | None = None, resumed: Resumed | None = None) -> Suited:
             """These settings with what suits the data in place of defaults, and how to train on them.
 
             A setting that is not at its default was given, and stays.
@@ -218,21 +218,26 @@ class Task(ABC):
                 start: the run from whose weights this one starts: its settings stand where they decide whether weights
                     fit, if it is of the same task, and the learning rate is FINE_TUNING times that of a new run. None:
                     from new weights.
+                resumed: the run that goes on with these settings; None: a new one.
 
             Raises:
                 ValueError: what `build` refuses.
             """
             if start is None:
-                return self._suited(preset, None)
+                return self._suited_knowing(resumed, preset, None)
             if type(start.config) is type(self):
                 followed = self.following(start)
-                found = followed._suited(preset, start)
+                found = followed._suited_knowing(resumed, preset, start)
                 config = replace(found.config, **{name: getattr(followed, name) for name in self.shaping})
             else:
-                found = self._suited(preset, None)
+                found = self._suited_knowing(resumed, preset, None)
                 config = found.config
             schedule = replace(found.schedule, learning_rate=FINE_TUNING * found.schedule.learning_rate)
             return found._replace(config=config, schedule=schedule)
+
+        def _suited_knowing(self, resumed: Resumed | None, preset: Preset, start: Trained | None) -> Suited:
+            """`_suited`, for a task whose settings name what a run may know already."""
+            return self._suited(preset, start)
 
         def _suited(self, preset: Preset, start: Trained | None) -> Suited:
             """See `suited`; with a start, which is of this task, these settings follow it already."""

@@ -49,7 +49,7 @@ from fredholm.tasks.splits.splits import HeldOut, Splits
 from fredholm.tasks.splits.splitting import divided
 from fredholm.tasks.target_task import TargetTask
 from fredholm.tasks.targets import TARGETS, Answers, Kind, Target, Wish
-from fredholm.tasks.task import Batch, Meanings, Suited, Task, Trained, TrainedElsewhere, meanings_of_head
+from fredholm.tasks.task import Batch, Meanings, Resumed, Suited, Task, Trained, TrainedElsewhere, meanings_of_head
 from fredholm.tasks.tensor_form import ABOUT_PIXELS, BATCH, Slot, TensorForm, pixel_axes, random_pixels, sizes_of
 
 from .augmentation import Augmentation
@@ -93,6 +93,7 @@ class ImageLearning(TargetTask[ImageDataset]):
     Args:
         config: the settings.
         facts: from an earlier run; None reads them from the training split.
+        brought: the checkpoint that the settings name, where it is known; None: it is read where it lies.
 
     Raises:
         ValueError: the data cannot be opened, have nothing to tell apart, or are not those of ``facts``.
@@ -192,27 +193,32 @@ class ImageLearning(TargetTask[ImageDataset]):
                 return self
             return dataclasses.replace(self, model=facts.model, mean=facts.mean, deviation=facts.deviation)
 
-        def recalled(self, folder: Path, run: Trained) -> Self:
-            """See `Task.Config.recalled`: what a checkpoint told."""
-            config, facts, model = run.config, run.facts, self.model
-            if not isinstance(facts, ImageLearning.Facts) or not isinstance(config, ImageLearning.Config):
-                return self
-            if not isinstance(model, PretrainedImages) or model != config.model or facts.model is None:
-                return self
-            pixels = Pixels(facts.mean, facts.deviation, facts.image_size)
-            brought = Brought(model=facts.model, folder=folder, pixels=pixels, image_size=facts.image_size)
-            return dataclasses.replace(self, model=model.recalled(brought))
-
-        def _suited(self, preset: Preset, start: Trained | None) -> Suited:
+        def _suited_knowing(self, resumed: Resumed | None, preset: Preset, start: Trained | None) -> Suited:
             """See `Task.Config.suited`: the size and patches of images, the model, and how to augment."""
-            brought = self.model.bring() if self.image_size is None else None
-            if brought is not None and brought.image_size is not None:
+            brought = self._known(resumed) or self.model.bring()
+            sized = self
+            if brought is not None and brought.image_size is not None and self.image_size is None:
                 # before anything is built, since positions need not fit the size that images have
-                return dataclasses.replace(self, image_size=brought.image_size)._suited(preset, start)
-            task, default = self.build(), ImageLearning.Config()
-            has_valid = task.num_held_out("valid") > 0
-            if not self.model.reads_encoder:
-                return self._suited_pixels(task, preset, start)
+                sized = dataclasses.replace(self, image_size=brought.image_size)
+            task = ImageLearning(sized, brought=brought)
+            return (
+                sized._suited_patches(task, preset, start)
+                if self.model.reads_encoder
+                else sized._suited_pixels(task, preset, start)
+            )
+
+        def _known(self, resumed: Resumed | None) -> Brought[ImageModelConfig] | None:
+            """What a run knows of the checkpoint that these settings name; None: nothing."""
+            if resumed is None or not isinstance(facts := resumed.facts, ImageLearning.Facts) or facts.model is None:
+                return None
+            if not isinstance(resumed.config, ImageLearning.Config) or self.model != resumed.config.model:
+                return None
+            pixels = Pixels(facts.mean, facts.deviation, facts.image_size)
+            return Brought(model=facts.model, folder=resumed.folder, pixels=pixels, image_size=facts.image_size)
+
+        def _suited_patches(self, task: "ImageLearning", preset: Preset, start: Trained | None) -> Suited:
+            """What suits a model of patches."""
+            default, has_valid = ImageLearning.Config(), task.num_held_out("valid") > 0
             schedule = schedule_for(task.num_train, preset, has_valid=has_valid, least_steps=LEAST_STEPS)
             size, augmentation = task.facts.image_size, _augmentation(task.facts)
             if start is not None:
@@ -278,8 +284,10 @@ class ImageLearning(TargetTask[ImageDataset]):
                 raise ValueError(f"the facts are of {type(facts).__qualname__}, not of images")
             return ImageLearning(self, facts)
 
-    def __init__(self, config: Config, facts: Facts | None = None) -> None:
-        self.config = config
+    def __init__(
+        self, config: Config, facts: Facts | None = None, *, brought: Brought[ImageModelConfig] | None = None
+    ) -> None:
+        self.config, self._given = config, brought
         self._facts = facts or self._measure()
         for name in ("mean", "deviation"):
             if (given := getattr(config, name)) not in ((), found := getattr(self._facts, name)):
@@ -303,7 +311,7 @@ class ImageLearning(TargetTask[ImageDataset]):
     @cached_property
     def brought(self) -> Brought[ImageModelConfig] | None:
         """The checkpoint that the settings name."""
-        found = self.config.model.bring()
+        found = self._given or self.config.model.bring()
         for file in () if found is None else found.files:
             noted(file, is_start=True)
         return found

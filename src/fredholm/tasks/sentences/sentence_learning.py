@@ -42,7 +42,7 @@ from fredholm.tasks.splits.splits import HeldOut, Splits
 from fredholm.tasks.splits.splitting import divided
 from fredholm.tasks.target_task import TargetTask
 from fredholm.tasks.targets import TARGETS, Answers, Kind, Target
-from fredholm.tasks.task import Batch, Meanings, Suited, Task, Trained, TrainedElsewhere, meanings_of_head
+from fredholm.tasks.task import Batch, Meanings, Resumed, Suited, Task, Trained, TrainedElsewhere, meanings_of_head
 from fredholm.tasks.tensor_form import BATCH, TensorForm
 from fredholm.tasks.text import MarkedTokenizer, Tokens, checkpoint_tokenizer, context_for, tokens_axis
 from fredholm.tasks.text.checkpoint_tokenizer import FILES
@@ -68,6 +68,7 @@ class SentenceLearning(TargetTask[SentenceSet]):
     Args:
         config: the settings.
         facts: from an earlier run; None reads them from the training split.
+        brought: the checkpoint that the settings name, where it is known; None: it is read where it lies.
 
     Raises:
         ValueError: the data cannot be opened, have nothing to tell apart, or are not those of `facts`.
@@ -156,18 +157,18 @@ class SentenceLearning(TargetTask[SentenceSet]):
             tokens = Tokens(file=str(folder / "tokenizer.json"))
             return replace(self, tokens=tokens, model=facts.model or self.model)
 
-        def recalled(self, folder: Path, run: Trained) -> Self:
-            """See `Task.Config.recalled`: what a checkpoint told, and its tokenizer."""
-            config, facts, model = run.config, run.facts, self.model
-            if not isinstance(facts, SentenceLearning.Facts) or not isinstance(config, SentenceLearning.Config):
-                return self
-            if not isinstance(model, PretrainedSentences) or model != config.model or facts.model is None:
-                return self
-            return replace(self, model=model.recalled(Brought(model=facts.model, folder=folder)))
+        def _known(self, resumed: Resumed | None) -> Brought[SentenceModelConfig] | None:
+            """What a run knows of the checkpoint that these settings name; None: nothing."""
+            if resumed is None or not isinstance(facts := resumed.facts, SentenceLearning.Facts) or facts.model is None:
+                return None
+            if not isinstance(resumed.config, SentenceLearning.Config) or self.model != resumed.config.model:
+                return None
+            return Brought(model=facts.model, folder=resumed.folder)
 
-        def _suited(self, preset: Preset, start: Trained | None) -> Suited:
+        def _suited_knowing(self, resumed: Resumed | None, preset: Preset, start: Trained | None) -> Suited:
             """See `Task.Config.suited`: the tokens, the context that holds all of them, and the size of the model."""
-            default, task = SentenceLearning.Config(), self.build()
+            brought = self._known(resumed) or self.model.bring()
+            default, task = SentenceLearning.Config(), SentenceLearning(self, brought=brought)
             train, model, tokens, tokenizer = task.splits.train, self.model, self.tokens, task.tokenizer
             if not model.is_brought:
                 tokens = tokens.suited(train.sentences.texts)
@@ -178,7 +179,7 @@ class SentenceLearning(TargetTask[SentenceSet]):
             context = context_for(tokenizer, texts, min(most, task.chosen.most_tokens or most))
             config = filled(replace(self, tokens=tokens), [default], context=context)
             width = width_for(len(train), preset, least=64, up_to=1000)
-            whole = config.build()
+            whole = SentenceLearning(config, brought=brought)
             sized = model.suited(whole.train_rows(), whole.token_reading, width, 1 if preset == "small" else 4)
             if not model.learns_by_steps:
                 schedule = schedule_for(len(train), preset, has_valid=False)
@@ -212,8 +213,10 @@ class SentenceLearning(TargetTask[SentenceSet]):
                 raise ValueError(f"the facts are of {type(facts).__qualname__}, not of sentences")
             return SentenceLearning(self, facts)
 
-    def __init__(self, config: Config, facts: Facts | None = None) -> None:
-        self.config = config
+    def __init__(
+        self, config: Config, facts: Facts | None = None, *, brought: Brought[SentenceModelConfig] | None = None
+    ) -> None:
+        self.config, self._given = config, brought
         self._facts = facts or self._measure()
         self._tell(self._facts.target, config.wish)
         if config.context != self._facts.context:
@@ -233,7 +236,7 @@ class SentenceLearning(TargetTask[SentenceSet]):
     @cached_property
     def _brought(self) -> Brought[SentenceModelConfig] | None:
         """The checkpoint that the settings name."""
-        found = self.config.model.bring()
+        found = self._given or self.config.model.bring()
         for file in () if found is None else found.files:
             noted(file, is_start=True)
         return found
