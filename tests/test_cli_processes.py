@@ -68,6 +68,7 @@ def test_a_second_run_in_the_folder_is_one_line_and_readers_may_read(
     process = begin(tmp_path, "--training.checkpoint-every", "5")
     path = tmp_path / "run"
     while not any((path / "checkpoints").glob("step-*")):
+        assert process.poll() is None
         time.sleep(0.05)
     code, _, err = call(capsys, "train", "digits", "--run-dir", path, *LONG, "--resume")
     assert code == 2

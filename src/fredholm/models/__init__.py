@@ -39,6 +39,7 @@ from fredholm.models.kernel_configs import (
 )
 from fredholm.models.language.aether import Aether
 from fredholm.models.language.bert import Bert
+from fredholm.models.language.bert_masked import BertMasked
 from fredholm.models.language.bert_sentences import BertSentences
 from fredholm.models.language.ckcnn_text import CKCNNText
 from fredholm.models.language.generation import Sampling, generate
@@ -63,6 +64,7 @@ __all__ = [
     "Aether",
     "AttentionConfig",
     "Bert",
+    "BertMasked",
     "BertSentences",
     "CKCNNText",
     "ConstantConfig",

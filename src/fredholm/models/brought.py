@@ -1,9 +1,10 @@
 """A model that was trained elsewhere, as a run starts from it."""
 
+import abc
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path
-from typing import Generic, NamedTuple, TypeVar, final
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar, final
 
 from torch import Tensor
 
@@ -34,6 +35,8 @@ class Brought(Generic[Settings]):
         weights: the files with its tensors.
         pixels: of a model of images; None: nothing tells them.
         image_size: height and width of the images that such a model was trained on; None: nothing tells it.
+        vocab_size: rows of a table of tokens, those included that no token has; None: there is no such table.
+        most_tokens: the longest sequence of tokens that it reads; None: nothing bounds it.
         tensors: given settings of the model, of which those may be other that its tensors can be brought to, such as
             the size of images: the tensors of it that the checkpoint has, float32, by name. None is of the head. None:
             a run knows the rest, and has the weights.
@@ -46,3 +49,25 @@ class Brought(Generic[Settings]):
     tensors: Callable[[Settings], dict[str, Tensor]] | None = None
     pixels: Pixels | None = None
     image_size: tuple[int, int] | None = None
+    vocab_size: int | None = None
+    most_tokens: int | None = None
+
+
+class Bringing(abc.ABC):  # noqa: B024 - most say all by themselves
+    """Settings of a model, or of where one lies that was trained elsewhere."""
+
+    is_brought: ClassVar[bool] = False
+    """Whether it was trained elsewhere; see `bring`."""
+
+    @property
+    def rated_width(self) -> int | None:
+        """The channels to which the learning rate of a transformer is inverse; None: the task's rate suits."""
+        return None
+
+    def bring(self) -> Brought[Any] | None:
+        """What these settings name that was trained elsewhere; None: they say all by themselves.
+
+        Raises:
+            ValueError, OSError: it is missing, damaged or of another kind.
+        """
+        return None

@@ -1,7 +1,7 @@
 """Checkpoints, of other libraries too, as models and as the start of a run; other kernels in models; 8 bits."""
 
 from fredholm.pretrained.add_kernel import add_kernel
-from fredholm.pretrained.fine_tune import PretrainedImages, PretrainedSentences
+from fredholm.pretrained.fine_tune import PretrainedImages, PretrainedMasked, PretrainedSentences, PretrainedText
 from fredholm.pretrained.linearise import LayerFit, Linearised, linearise
 from fredholm.pretrained.quantise import Quantised, quantise
 
@@ -9,7 +9,9 @@ __all__ = [
     "LayerFit",
     "Linearised",
     "PretrainedImages",
+    "PretrainedMasked",
     "PretrainedSentences",
+    "PretrainedText",
     "Quantised",
     "add_kernel",
     "linearise",

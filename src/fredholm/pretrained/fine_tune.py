@@ -8,9 +8,10 @@ from typing import ClassVar, Literal, NamedTuple, Self, final
 import torch
 from torch import Tensor, nn
 
-from fredholm.models import Bert, BertSentences, ConvNeXt, ImageModelConfig, TokenReading, ViT
+from fredholm.models import Bert, BertMasked, BertSentences, ConvNeXt, ImageModelConfig, TokenReading, ViT
 from fredholm.models.brought import Brought
 from fredholm.models.images.image_model import ImageReading, Room
+from fredholm.models.language.language_model import LanguageModel, MaskedModel
 from fredholm.models.language.sentence_model import SentenceModelConfig
 from fredholm.models.saved_model import unfilled_model
 from fredholm.pretrained.checkpoint import Converted, find_folder, read_config
@@ -35,7 +36,7 @@ class PretrainedSentences(SentenceModelConfig):
     """Of a repository of the hub: a branch, tag or commit."""
 
     def bring(self) -> Brought[SentenceModelConfig]:
-        """See `SentenceModelConfig.bring`."""
+        """See `Bringing.bring`."""
         opened = _open(self.checkpoint, self.revision)
         bert = opened.model
         if not isinstance(bert, Bert):
@@ -86,7 +87,7 @@ class PretrainedImages(ImageModelConfig):
     """Of a repository of the hub: a branch, tag or commit."""
 
     def bring(self) -> Brought[ImageModelConfig]:
-        """See `ImageModelConfig.bring`."""
+        """See `Bringing.bring`."""
         opened = _open(self.checkpoint, self.revision)
         there = opened.model
         if isinstance(there, ViT):
@@ -127,6 +128,87 @@ class PretrainedImages(ImageModelConfig):
     def build_for(self, reading: ImageReading, num_outputs: int) -> nn.Module:
         """See `ImageModelConfig.build_for`: the checkpoint's model with new weights."""
         return self.bring().model.at_size(reading.image_size).build_for(reading, num_outputs)
+
+
+@final
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PretrainedText(LanguageModel.Config):
+    """GPT-2, Llama, Mistral, Qwen2 or Mamba with its trained weights."""
+
+    is_brought: ClassVar[bool] = True
+
+    checkpoint: str = ""
+    """A folder that `transformers` or `save_pretrained` of this library wrote, or hf://owner/name."""
+    revision: str | None = None
+    """Of a repository of the hub: a branch, tag or commit."""
+
+    def bring(self) -> Brought[LanguageModel.Config]:
+        """See `Bringing.bring`."""
+        opened = _open(self.checkpoint, self.revision)
+        there = opened.model
+        config = getattr(there, "config", None)
+        if not isinstance(there, LanguageModel) or not isinstance(config, LanguageModel.Config):
+            raise _of_another_kind(self.checkpoint, there, "the next tokens", "GPT-2, Llama, Mistral, Qwen2 or Mamba")
+        return Brought(
+            model=config,
+            folder=opened.folder,
+            files=opened.files,
+            weights=opened.weights,
+            vocab_size=there.vocab_size,
+            most_tokens=there.context,
+            tensors=lambda _: open_model(opened.folder, torch.float32).state_dict(),
+        )
+
+    def build(self, vocab_size: int, context: int) -> LanguageModel:
+        """See `LanguageModel.Config.build`: the checkpoint's model with new weights."""
+        return self.bring().model.build(vocab_size, context)
+
+
+@final
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PretrainedMasked(MaskedModel.Config):
+    """BERT, RoBERTa or DistilBERT with its trained weights, and a new head of tokens where it has none."""
+
+    is_brought: ClassVar[bool] = True
+
+    checkpoint: str = ""
+    """A folder that `transformers` or `save_pretrained` of this library wrote, or hf://owner/name."""
+    revision: str | None = None
+    """Of a repository of the hub: a branch, tag or commit."""
+
+    def bring(self) -> Brought[MaskedModel.Config]:
+        """See `Bringing.bring`."""
+        opened = _open(self.checkpoint, self.revision)
+        there = opened.model
+        bert = there.bert if isinstance(there, BertMasked) else there
+        if not isinstance(bert, Bert):
+            raise _of_another_kind(self.checkpoint, there, "hidden tokens", "BERT, RoBERTa or DistilBERT")
+        stack = dataclasses.replace(bert.config, head="tokens", num_classes=0, pooling="tanh")
+        has_head = bert.config.head == "tokens"
+
+        def tensors(_: MaskedModel.Config) -> dict[str, Tensor]:
+            read = open_model(opened.folder, torch.float32)
+            found = (read.bert if isinstance(read, BertMasked) else read).state_dict()
+            kept = (name for name in found if has_head or not name.startswith("head."))
+            return {f"bert.{name}": found[name] for name in kept}
+
+        return Brought(
+            model=BertMasked.Config(stack=stack),
+            folder=opened.folder,
+            files=opened.files,
+            weights=opened.weights,
+            vocab_size=bert.vocab_size,
+            most_tokens=bert.context,
+            tensors=tensors,
+        )
+
+    def resized(self, width: int, depth: int, default: MaskedModel.Config) -> Self:
+        """See `MaskedModel.Config.resized`: the checkpoint has sizes already."""
+        return self
+
+    def build(self, vocab_size: int, context: int, *, pad: int, separator: int) -> MaskedModel:
+        """See `MaskedModel.Config.build`: the checkpoint's model with new weights."""
+        return self.bring().model.build(vocab_size, context, pad=pad, separator=separator)
 
 
 _HEADS = ("head", "distillation_head")

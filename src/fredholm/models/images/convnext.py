@@ -88,7 +88,7 @@ class ConvNeXt(SavedModel):
 
         @property
         def rated_width(self) -> int:
-            """See `ImageModelConfig.rated_width`."""
+            """See `Bringing.rated_width`."""
             return self.dims[-1]
 
         def sized_for(self, room: Room, default: ImageModelConfig) -> Self:

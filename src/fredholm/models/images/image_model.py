@@ -10,7 +10,7 @@ from typing import ClassVar, Self, final
 from torch import nn
 
 from fredholm.encoders.encoder import Encoder
-from fredholm.models.brought import Brought
+from fredholm.models.brought import Bringing
 
 
 @final
@@ -58,29 +58,13 @@ class Room:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ImageModelConfig(abc.ABC):
+class ImageModelConfig(Bringing, abc.ABC):
     """A model that gives one vector for each image."""
 
     reads_encoder: ClassVar[bool] = False
     """Whether it reads the signal of an encoder, and not pixels."""
 
-    is_brought: ClassVar[bool] = False
-    """Whether it was trained elsewhere; see `bring`."""
-
-    @property
-    def rated_width(self) -> int | None:
-        """The channels to which the learning rate of a transformer is inverse; None: the task's rate suits."""
-        return None
-
-    def bring(self) -> Brought[ImageModelConfig] | None:
-        """What these settings name that was trained elsewhere; None: they say all by themselves.
-
-        Raises:
-            ValueError, OSError: it is missing, damaged or of another kind.
-        """
-        return None
-
-    def check_pools(self, whole: str) -> None:  # noqa: B027 - most give one answer in any case
+    def check_pools(self, whole: str) -> None:
         """Raises a ValueError where the model answers at every point, and one answer is wanted of a whole input."""
 
     def at_size(self, image_size: tuple[int, int]) -> Self:

@@ -127,7 +127,7 @@ class ViT(SavedModel):
 
         @property
         def rated_width(self) -> int:
-            """See `ImageModelConfig.rated_width`."""
+            """See `Bringing.rated_width`."""
             return self.embed_dim
 
         def at_size(self, image_size: tuple[int, int]) -> Self:

@@ -74,7 +74,7 @@ class BertSentences(SavedModel):
 
         @property
         def rated_width(self) -> int:
-            """See `SentenceModelConfig.rated_width`."""
+            """See `Bringing.rated_width`."""
             return self.stack.embed_dim
 
         @property

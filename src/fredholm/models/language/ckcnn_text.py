@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from typing import ClassVar, final
+from typing import final
 
 from torch import Tensor, nn
 
@@ -52,8 +52,6 @@ class CKCNNText(LanguageModel):
             """The model; see `CKCNNText`."""
             return CKCNNText(vocab_size, context, self)
 
-    token_rows: ClassVar[tuple[str, ...]] = ("tokens.weight", "head.weight", "head.bias")
-
     def __init__(self, vocab_size: int, context: int, config: Config) -> None:
         super().__init__()
         check_count("models.CKCNNText", "context", context)
@@ -62,6 +60,7 @@ class CKCNNText(LanguageModel):
         self.tokens = Text(vocab_size, dim, std=1.0)
         self.stack = ContinuousStack(dim, config.stack, extent=float(max(context - 1, 1)), spacing=1.0)
         self.head = nn.Linear(dim, vocab_size)
+        self.token_rows = ("tokens.weight", "head.weight", "head.bias")
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Logits `(B, T, V)`; see `LanguageModel.forward`."""

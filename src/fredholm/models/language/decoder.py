@@ -58,6 +58,11 @@ class Decoder(LanguageModel):
         embed_dim: int
         depth: int
 
+        @property
+        def rated_width(self) -> int | None:
+            """See `Bringing.rated_width`."""
+            return self.embed_dim
+
         @abc.abstractmethod
         def block(self, layer: int) -> nn.Module:
             """A new `CausalBlock`, that of layer 1 … depth."""
@@ -66,7 +71,6 @@ class Decoder(LanguageModel):
         def last_norm(self) -> nn.Module:
             """What comes before the head."""
 
-    token_rows: ClassVar[tuple[str, ...]] = ("tokens.weight",)
     place_rows: ClassVar[tuple[str, ...]] = ("positions.weight",)
 
     def __init__(
@@ -91,6 +95,7 @@ class Decoder(LanguageModel):
         self.blocks = nn.ModuleList(config.block(layer) for layer in range(1, config.depth + 1))
         self.norm = config.last_norm()
         self.head = None if tied_head else nn.Linear(config.embed_dim, vocab_size, bias=False)
+        self.token_rows = ("tokens.weight",) if tied_head else ("tokens.weight", "head.weight")
         nn.init.normal_(self.tokens.weight, std=token_std)
         if self.positions is not None and position_std is not None:
             nn.init.normal_(self.positions.weight, std=position_std)

@@ -7,7 +7,7 @@ weights of the embedding, as in BERT and GPT-2.
 """
 
 import dataclasses
-from typing import Any, ClassVar, Self, final
+from typing import Any, Self, final
 
 import torch
 from torch import Tensor, nn
@@ -79,8 +79,6 @@ class ITNetLanguageModel(LanguageModel):
             """See `LanguageModel.Config.build`."""
             return ITNetLanguageModel(vocab_size, context, self)
 
-    token_rows: ClassVar[tuple[str, ...]] = ("encoder.weight",)
-
     def __init__(self, vocab_size: int, context: int, config: Config) -> None:
         super().__init__()
         self.vocab_size, self.context, self.config = vocab_size, context, config
@@ -88,6 +86,7 @@ class ITNetLanguageModel(LanguageModel):
         self.dropout = nn.Dropout(config.stack.dropout)
         self.blocks = config.stack.blocks(pos_dim=1, is_causal=True)
         self.norm = nn.LayerNorm(config.stack.embed_dim)
+        self.token_rows = ("encoder.weight",)
         for block in self._blocks():
             kernel = block.operator.kernel
             reasons = ["it carries no state along a sequence"]
@@ -156,8 +155,6 @@ class ITNetMaskedModel(MaskedModel):
             """See `MaskedModel.Config.build`."""
             return ITNetMaskedModel(vocab_size, context, self, pad=pad, separator=separator)
 
-    token_rows: ClassVar[tuple[str, ...]] = ("encoder.weight", "bias")
-
     def __init__(self, vocab_size: int, context: int, config: Config, *, pad: int, separator: int) -> None:
         super().__init__()
         self.vocab_size, self.context, self.config = vocab_size, context, config
@@ -166,6 +163,7 @@ class ITNetMaskedModel(MaskedModel):
         self.blocks = config.stack.blocks(pos_dim=1)
         self.norm = nn.LayerNorm(config.stack.embed_dim)
         self.bias = nn.Parameter(torch.zeros(vocab_size))
+        self.token_rows = ("encoder.weight", "bias")
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Logits `(B, T, V)` of what stands at each place."""

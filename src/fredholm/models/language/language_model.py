@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from fredholm._settings import filled
+from fredholm.models.brought import Bringing
 from fredholm.models.saved_model import SavedModel
 
 Positions = Literal["learned", "rotary"]
@@ -32,7 +33,7 @@ class TokenModel(SavedModel, abc.ABC):
     vocab_size: int
     context: int
 
-    token_rows: ClassVar[tuple[str, ...]]
+    token_rows: tuple[str, ...]
     """The tensors with a row a token."""
     place_rows: ClassVar[tuple[str, ...]] = ()
     """The tensors with a row a place of the context, where there are any."""
@@ -69,7 +70,7 @@ class LanguageModel(TokenModel):
     """
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
-    class Config(abc.ABC):
+    class Config(Bringing, abc.ABC):
         """The sizes of a model that its text does not decide."""
 
         def resized(self, width: int, depth: int, default: LanguageModel.Config) -> Self:
@@ -134,7 +135,7 @@ class MaskedModel(TokenModel):
     """What stands at each place of a sequence, read from both sides; tokens that fill sequences up change nothing."""
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
-    class Config(abc.ABC):
+    class Config(Bringing, abc.ABC):
         """The sizes of a model that its text does not decide."""
 
         @abc.abstractmethod

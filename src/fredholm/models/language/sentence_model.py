@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from fredholm._settings import check_count, refuse_idle
 from fredholm.encoders.text import Text
-from fredholm.models.brought import Brought
+from fredholm.models.brought import Bringing
 from fredholm.models.itnet import ITNet
 from fredholm.models.kernel_configs import AttentionConfig, ConvolutionConfig, SumConfig
 from fredholm.models.signal_model import SignalModel
@@ -46,31 +46,15 @@ class TokenReading:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SentenceModelConfig(abc.ABC):
+class SentenceModelConfig(Bringing, abc.ABC):
     """A model that takes rows of tokens, int64 `(B, N)`, and gives one vector a row."""
 
     learns_by_steps: ClassVar[bool] = True
     """Whether training goes on in steps, so that something is chosen by a validation split."""
 
-    is_brought: ClassVar[bool] = False
-    """Whether it was trained elsewhere, with tokens of its own; see `bring`."""
-
-    @property
-    def rated_width(self) -> int | None:
-        """The channels to which the learning rate of a transformer is inverse; None: the task's rate suits."""
-        return None
-
     @property
     def most_tokens(self) -> int | None:
         """That the model can read; None: as many as it is built for."""
-        return None
-
-    def bring(self) -> Brought[SentenceModelConfig] | None:
-        """What these settings name that was trained elsewhere; None: they say all by themselves.
-
-        Raises:
-            ValueError, OSError: it is missing, damaged or of another kind.
-        """
         return None
 
     @abc.abstractmethod

@@ -2,7 +2,7 @@
 
 from .blocks import IGNORED, TokenStream
 from .byte_pairs import BytePairs
-from .checkpoint_tokenizer import checkpoint_tokenizer
+from .checkpoint_tokenizer import CheckpointTokens, checkpoint_tokenizer, checkpoint_tokens
 from .continuation import Piece, continue_text
 from .documents import Documents, Separator
 from .joined import SHORT, joined
@@ -21,6 +21,7 @@ __all__ = [
     "BytePairs",
     "ByteTokenizer",
     "Bytes",
+    "CheckpointTokens",
     "Documents",
     "JsonLine",
     "Layout",
@@ -33,6 +34,7 @@ __all__ = [
     "Tokenizer",
     "Tokens",
     "checkpoint_tokenizer",
+    "checkpoint_tokens",
     "context_for",
     "continue_text",
     "joined",

@@ -2,13 +2,21 @@
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, final
+
+import torch
+from torch import Tensor
 
 from fredholm.tasks.files.noted import noted
 
-from .library import tokenizers_library
+from .byte_pairs import byte_letters
+from .library import library_tokenizer, library_version, made_of, tokenizers_library
 from .marked_tokenizer import MARKS, MarkedTokenizer
 from .read import read_text
+from .tokenizer import ByteTokenizer, utf8
+
+if TYPE_CHECKING:
+    import tokenizers
 
 FILES = ("tokenizer.json", "vocab.txt", "vocab.json and merges.txt")
 """What is looked for, in this order."""
@@ -31,8 +39,177 @@ def checkpoint_tokenizer(folder: Path) -> MarkedTokenizer | None:
     if (folder / "vocab.txt").is_file():
         return _word_pieces(folder / "vocab.txt", settings)
     if (folder / "vocab.json").is_file() and (folder / "merges.txt").is_file():
-        return _byte_pairs(folder, settings)
+        try:
+            return MarkedTokenizer(_byte_pairs(folder, settings).to_str())
+        except ValueError as error:
+            raise ValueError(f"{folder / 'vocab.json'}: {error}") from error
     return None
+
+
+@final
+class CheckpointTokens(ByteTokenizer):
+    """The tokens of a checkpoint's language model, over bytes or with bytes for what is no other token.
+
+    A text has the tokens that the peer's own tokenizer gives it, but for marks that are spelt in the text, which are
+    text here. One that begins every text with a space counts that space as a byte of the text.
+
+    Args:
+        state: the library's JSON, whose template lays out a document: `start $A end`, or `$A end` where documents
+            begin with no mark.
+
+    Raises:
+        ValueError: something else, or tokens that some text does not have.
+        ImportError: the library is not installed.
+    """
+
+    def __init__(self, state: str) -> None:
+        self._library = library_tokenizer(state)
+        self._library.no_truncation()
+        self._library.no_padding()
+        self._library.encode_special_tokens = True  # that is, as the text that they are
+        self.state = json.dumps(json.loads(self._library.to_str()))
+        """All there is to know, as JSON."""
+        marks = self._library.encode("", add_special_tokens=True).ids
+        if len(marks) not in (1, 2):
+            raise ValueError(
+                "this tokenizer does not lay out a document as a start, a text and an end, or a text and an end; "
+                "expected the tokenizer.json of a run that began with a checkpoint"
+            )
+        self._end, self._start = marks[-1], marks[0] if len(marks) == 2 else None
+        self._bytes = _bytes_of_tokens(self._library)
+        added = self._library.get_added_tokens_decoder()
+        special = {number for number, token in added.items() if token.special} | {*marks}
+        each = {stands_for: number for number, stands_for in enumerate(self._bytes) if len(stands_for) == 1}
+        names = {mark: self._library.id_to_token(mark) or "" for mark in special}
+        self._spelt = {mark: [each[bytes([byte])] for byte in name.encode()] for mark, name in names.items()}
+        """The bytes of the names of marks, which a text may spell."""
+        for mark in special:
+            self._bytes[mark] = b""
+
+    @property
+    def vocab_size(self) -> int:
+        return len(self._bytes)
+
+    @property
+    def identity(self) -> str:
+        return f"{library_version()} {self.state}"
+
+    @property
+    def reads_pieces(self) -> bool:
+        """Where nothing says that it may read across lines."""
+        parts = json.loads(self.state)
+        words = parts["pre_tokenizer"] or {}
+        is_plain = words.get("type") == "ByteLevel" and not words["add_prefix_space"] and words["use_regex"]
+        return is_plain and not parts["normalizer"]
+
+    @property
+    def end_of_text(self) -> int:
+        return self._end
+
+    @property
+    def start_of_text(self) -> int | None:
+        return self._start
+
+    def encode(self, text: str) -> Tensor:
+        utf8(text)
+        found = self._library.encode(text, add_special_tokens=False).ids
+        if not self._spelt.keys().isdisjoint(found):
+            found = [token for each in found for token in self._spelt.get(each, [each])]
+        return torch.tensor(found, dtype=torch.int32)
+
+    def token_bytes(self, token: int) -> bytes:
+        if not 0 <= token < self.vocab_size:
+            raise ValueError(f"there is no token {token}; expected 0 to {self.vocab_size - 1}")
+        return self._bytes[token]
+
+
+def checkpoint_tokens(folder: Path) -> CheckpointTokens | None:
+    """The tokenizer of a checkpoint's language model; None where there is no tokenizer.json, and no vocab.json with its
+    merges.txt.
+
+    The end of a text is `eos_token` of tokenizer_config.json, or `eos_token_id` of config.json. Documents begin with
+    what the tokenizer itself begins a text with, such as Llama's `<s>`.
+
+    Raises:
+        ValueError: a file cannot be read or is no such tokenizer, or nothing says how a text ends.
+        ImportError: the library is not installed.
+    """
+    settings, file = _settings(folder), folder / "tokenizer.json"
+    if file.is_file():
+        library = made_of(file, library_tokenizer)
+    elif (folder / "vocab.json").is_file() and (folder / "merges.txt").is_file():
+        library = _byte_pairs(folder, settings)
+        from tokenizers import decoders
+
+        library.decoder = decoders.ByteLevel()
+    else:
+        return None
+    end = _end_of_text(folder, settings, library)
+    begun = library.encode("", add_special_tokens=True).tokens
+    start = begun[:1] if begun[:1] != [end] else []
+    from tokenizers.processors import TemplateProcessing
+
+    marks = [*start, end]
+    library.add_special_tokens(marks)
+    library.post_processor = TemplateProcessing(
+        single=" ".join([*start, "$A", end]), special_tokens=[(mark, library.token_to_id(mark)) for mark in marks]
+    )
+    try:
+        return CheckpointTokens(library.to_str())
+    except ValueError as error:
+        raise ValueError(f"{folder}: {error}") from error
+
+
+def _end_of_text(folder: Path, settings: dict[str, Any], library: "tokenizers.Tokenizer") -> str:
+    """The token that ends a text, by its name."""
+    named = settings.get("eos_token")
+    named = named.get("content") if isinstance(named, dict) else named
+    if isinstance(named, str) and library.token_to_id(named) is not None:
+        return named
+    told = _object(folder / "config.json").get("eos_token_id")
+    told = told[0] if isinstance(told, list) and told else told
+    if type(told) is int and told >= 0 and (token := library.id_to_token(told)) is not None:
+        return token
+    raise ValueError(
+        f"{folder}: nothing says which token ends a text; give tokenizer_config.json an eos_token that is one of the "
+        "tokens"
+    )
+
+
+def _bytes_of_tokens(library: "tokenizers.Tokenizer") -> list[bytes]:
+    """What each token stands for; nothing for numbers without a token.
+
+    Raises:
+        ValueError: some text has no tokens.
+    """
+    added, parts = library.get_added_tokens_decoder(), json.loads(library.to_str())
+    decoder = json.dumps(parts["decoder"])
+    letters = {letter: bytes([byte]) for byte, letter in enumerate(byte_letters())}
+    vocabulary = library.get_vocab()
+    if '"ByteLevel"' in decoder:
+        singles = letters.keys()
+    elif parts["model"].get("byte_fallback"):
+        letters = {f"<0x{byte:02X}>": bytes([byte]) for byte in range(256)}
+        singles = letters.keys()
+    else:
+        raise ValueError(
+            "the tokens of tokenizer.json stand for no bytes; expected byte pairs over bytes, as GPT-2's, or bytes for "
+            "what is no other token, as Llama's"
+        )
+    if absent := sorted(singles - vocabulary.keys()):
+        raise ValueError(f"{len(absent)} bytes have no token in tokenizer.json, such as {absent[0]}; expected all 256")
+
+    def stands_for(number: int) -> bytes:
+        if (mark := added.get(number)) is not None:
+            return mark.content.encode()
+        token = library.id_to_token(number)
+        if token is None:
+            return b""
+        if '"ByteLevel"' in decoder:
+            return b"".join(letters.get(letter, letter.encode()) for letter in token)
+        return letters[token] if token in singles else token.replace("▁", " ").encode()
+
+    return [stands_for(number) for number in range(max(vocabulary.values()) + 1)]
 
 
 def _settings(folder: Path) -> dict[str, Any]:
@@ -78,8 +255,8 @@ def _word_pieces(file: Path, settings: dict[str, Any]) -> MarkedTokenizer:
     return MarkedTokenizer(tokenizer.to_str())
 
 
-def _byte_pairs(folder: Path, settings: dict[str, Any]) -> MarkedTokenizer:
-    """RoBERTa's, of numbers of tokens and the pairs that are joined, the first to be joined first."""
+def _byte_pairs(folder: Path, settings: dict[str, Any]) -> "tokenizers.Tokenizer":
+    """RoBERTa's and GPT-2's, of numbers of tokens and the pairs that are joined, the first to be joined first."""
     library = tokenizers_library()
     from tokenizers import models, pre_tokenizers
 
@@ -96,7 +273,4 @@ def _byte_pairs(folder: Path, settings: dict[str, Any]) -> MarkedTokenizer:
         raise ValueError(f"{folder}: vocab.json and merges.txt are no tokens ({error}); fetch them again") from error
     prefix = _flag(settings, "add_prefix_space") is True
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=prefix)
-    try:
-        return MarkedTokenizer(tokenizer.to_str())
-    except ValueError as error:
-        raise ValueError(f"{folder / 'vocab.json'}: {error}") from error
+    return tokenizer

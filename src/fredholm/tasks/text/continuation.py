@@ -36,8 +36,9 @@ def continue_text(
     It also ends before the first of the texts in `stop` that appears; what may be the start of one is held back until
     the next token tells.
 
-    An empty prompt starts a document. What is no UTF-8 in the model's bytes becomes U+FFFD. For `generator`, `cache`
-    and what happens when the context is full, see `fredholm.models.generate`.
+    An empty prompt starts a document, and so does every prompt where documents have a start of their own. What is no
+    UTF-8 in the model's bytes becomes U+FFFD. For `generator`, `cache` and what happens when the context is full, see
+    `fredholm.models.generate`.
 
     Raises:
         ValueError: the prompt has more tokens than the model's context, or is no UTF-8.
@@ -46,7 +47,8 @@ def continue_text(
         raise ValueError(f"max_tokens is {max_tokens}; expected at least 1")
     if "" in stop:
         raise ValueError("stop has an empty text, which stands everywhere; leave it out")
-    tokens = tokenizer.encode(prompt).tolist() or [tokenizer.end_of_text]
+    start = tokenizer.start_of_text
+    tokens = [*([] if start is None else [start]), *tokenizer.encode(prompt).tolist()] or [tokenizer.end_of_text]
     if len(tokens) > model.context:
         raise ValueError(
             f"the prompt has {len(tokens)} tokens, more than the model's context of {model.context}; shorten it"

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fredholm._settings import filled
+from fredholm._settings import filled, refuse_idle
 from fredholm.models.itnet import ITNet
 from fredholm.models.kernel_configs import KERNELS, AttentionConfig
 from fredholm.models.language.aether import Aether
@@ -25,30 +25,34 @@ from fredholm.models.language.language_model import LanguageModel
 from fredholm.models.language.llama import Llama
 from fredholm.models.language.mamba import Mamba
 from fredholm.models.stack import Stack, stack_of
+from fredholm.pretrained import PretrainedText
 from fredholm.tasks.baselines import Baseline
 from fredholm.tasks.files.cache import Kept
+from fredholm.tasks.files.data_files import user_path
 from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.prediction import Prediction
-from fredholm.tasks.schedule import DEPTH, Preset, schedule_for, width_for
+from fredholm.tasks.schedule import DEPTH, Preset, fine_tuning_for, schedule_for, width_for
 from fredholm.tasks.shown import Shown, TextPart, TextView, device_of
 from fredholm.tasks.splits.splits import HeldOut
-from fredholm.tasks.task import Batch, Meanings, Objective, Suited, Task, Trained
+from fredholm.tasks.task import Batch, Meanings, Objective, Resumed, Suited, Task, Trained
 from fredholm.tasks.tensor_form import BATCH, Axis, Sizes, Slot, TensorForm
 from fredholm.tasks.text import (
     IGNORED,
     BytePairs,
     Bytes,
     ByteTokenizer,
+    CheckpointTokens,
     Documents,
     Piece,
     TokenStream,
+    checkpoint_tokens,
     continue_text,
     joined,
 )
 
 from .counts import MOST_TOKENS, NGrams
 from .documents import DOCUMENT_SUFFIXES
-from .library import library_version
+from .library import library_version, made_of
 from .text_task import TextTask
 
 if TYPE_CHECKING:
@@ -95,54 +99,90 @@ class LanguageModelling(TextTask):
         ITNetLanguageModel.Config,
         Llama.Config,
         Mamba.Config,
+        PretrainedText,
         *KERNELS,
     )
 
     @dataclass(frozen=True, kw_only=True)
-    class Facts(Task.Facts):
-        """``tokenizer`` is what `BytePairs` learnt, None for bytes."""
+    class Facts(TextTask.Facts):
+        """``tokenizer`` is the library's JSON, None for bytes."""
 
         tokenizer: str | None
+        has_marks: bool = False
+        """Whether it says where documents begin and end, as a checkpoint's does; else `BytePairs` learnt it."""
+        model: LanguageModel.Config | None = None
+
+        @property
+        def files(self) -> dict[str, str]:
+            """The tokenizer of a checkpoint, as its library reads it."""
+            return {"tokenizer.json": self.tokenizer} if self.has_marks and self.tokenizer is not None else {}
 
     @dataclass(frozen=True, kw_only=True)
     class Config(TextTask.Config):
         """A text, its tokens, and the model; see `TextTask.Config` for the text.
 
         Args:
-            vocab_size: byte-pair tokens to learn from the training split, at least 257; None: a token a byte.
+            vocab_size: byte-pair tokens to learn from the training split, at least 257; None: a token a byte, or those
+                of a checkpoint.
+            tokenizer: the tokenizer.json of a run that began with a checkpoint, in place of all these; None: none.
             stride: tokens that each window of a held-out split scores; fewer than the context give each more to be
                 predicted from, and take longer. None: the context.
-            model: the language model; a recipe chooses its kind.
+            model: the language model, with new weights or those of a checkpoint, whose tokens these are then; a recipe
+                chooses its kind.
         """
 
         vocab_size: int | None = None
+        tokenizer: str | None = None
         stride: int | None = None
         model: LanguageModel.Config = field(default_factory=_small)
 
-        shaping: ClassVar[tuple[str, ...]] = ("vocab_size", "context", "model")
+        shaping: ClassVar[tuple[str, ...]] = ("vocab_size", "tokenizer", "context", "model")
 
         def __post_init__(self) -> None:
             super().__post_init__()
             if self.stride is not None and not 1 <= self.stride <= self.context:
                 raise ValueError(f"stride is {self.stride}; expected 1 to the context of {self.context}")
+            if self.tokenizer is not None:
+                because = f"tokenizer={self.tokenizer!r}"
+                refuse_idle("", type(self), because, "leave the tokenizer out", vocab_size=self.vocab_size)
+            if self.model.is_brought:
+                because = f"model={type(self.model).__qualname__}, which has tokens of its own"
+                refuse_idle("", type(self), because, "take another model", vocab_size=self.vocab_size)
 
-        def _suited(self, preset: Preset, start: Trained | None) -> Suited:
+        def in_folder(self, folder: Path, facts: Task.Facts) -> Self:
+            """See `Task.Config.in_folder`: what a checkpoint told, and its tokenizer, are those of the folder."""
+            assert isinstance(facts, LanguageModelling.Facts)
+            tokenizer = str(folder / "tokenizer.json") if facts.has_marks else None
+            return dataclasses.replace(self, tokenizer=tokenizer, model=facts.model or self.model)
+
+        def _suited_knowing(self, resumed: Resumed | None, preset: Preset, start: Trained | None) -> Suited:
             """See `Task.Config.suited`: the context and the size of the model.
 
             A width of 96 channels for up to 300,000 tokens grows by half with each factor of 10.
             """
-            default = LanguageModelling.Config()
+            default, facts = LanguageModelling.Config(), None
             context = 128 if preset == "small" else 512
+            if (known := self._known_to(resumed)) is not None:
+                facts, most = known
+                context = min(context, most)
+            elif self.model.is_brought:
+                task = self.build()
+                assert task.brought is not None
+                facts, context = task.facts, min(context, task.brought.most_tokens or context)
             config = self if start is not None else filled(self, [default], context=context)
             config = filled(config, [default], stride=max(1, config.context // 2))
-            task = config.build()
+            task = config.build(facts)
+            has_valid = task.num_held_out("valid") > 0
+            if self.model.is_brought:
+                width = task.chosen.rated_width
+                return Suited(config, fine_tuning_for(task.num_train, preset, has_valid=has_valid, width=width))
             if start is None:
                 width = width_for(task.train_stream.num_targets, preset, least=96, up_to=300_000)
                 config = dataclasses.replace(config, model=config.model.resized(width, DEPTH[preset], default.model))
             schedule = schedule_for(
                 task.num_train,
                 preset,
-                has_valid=task.num_held_out("valid") > 0,
+                has_valid=has_valid,
                 learning_rate=6e-3,
                 weight_decay=0.1,
                 batch_size=8 if preset == "small" else 32,
@@ -171,18 +211,35 @@ class LanguageModelling(TextTask):
     def __init__(self, config: Config, facts: Facts | None = None) -> None:
         super().__init__(config)
         self.config = config
-        if facts is not None:
-            self._facts = facts
-            self.tokenizer = Bytes() if facts.tokenizer is None else BytePairs(facts.tokenizer)
-            return
-        train = self.splits.train
+        self._facts = facts or self._measure()
+        state = self._facts.tokenizer
         self.tokenizer: ByteTokenizer
-        if config.vocab_size is None:
-            self.tokenizer, learnt = Bytes(), None
+        if state is None:
+            self.tokenizer = Bytes()
         else:
-            learnt = _learnt(train, config.vocab_size)
-            self.tokenizer = BytePairs(learnt)
-        self._facts = LanguageModelling.Facts(tokenizer=learnt)
+            self.tokenizer = CheckpointTokens(state) if self._facts.has_marks else BytePairs(state)
+
+    def _measure(self) -> Facts:
+        """The tokens, of a checkpoint or learnt, and what else a checkpoint tells."""
+        named, size, brought = self.config.tokenizer, self.config.vocab_size, self.brought
+        model = None if brought is None else brought.model
+        if named is not None:
+            state = made_of(user_path(named), CheckpointTokens).state
+        elif brought is not None:
+            if (found := checkpoint_tokens(brought.folder)) is None:
+                raise ValueError(
+                    f"{brought.folder} has no tokenizer: expected tokenizer.json, or vocab.json and merges.txt; save "
+                    "that of the model there"
+                )
+            state = found.state
+        else:
+            return LanguageModelling.Facts(tokenizer=None if size is None else _learnt(self.splits.train, size))
+        return LanguageModelling.Facts(tokenizer=state, has_marks=True, model=model)
+
+    @property
+    def chosen(self) -> LanguageModel.Config:
+        """The model, all of whose settings are known."""
+        return self._facts.model or self.config.model
 
     @property
     def facts(self) -> Facts:
@@ -223,14 +280,12 @@ class LanguageModelling(TextTask):
 
     def model(self) -> nn.Module:
         """A language model over the tokens."""
-        return self.config.model.build(self.tokenizer.vocab_size, self.config.context)
+        return self.chosen.build(self.tokenizer.vocab_size, self.config.context)
 
     def meanings(self, model: nn.Module) -> Meanings:
         """See `Task.meanings`: of vectors of tokens their bytes, and of places which place it is."""
         assert isinstance(model, LanguageModel)
-        tokenizer = self.tokenizer
-        tokens = (*(repr(tokenizer.token_bytes(n)) for n in range(tokenizer.end_of_text)), "end of text")
-        return model.meanings_of_rows(tokens)
+        return model.meanings_of_rows(self.tokenizer.meanings)
 
     @property
     def baselines(self) -> tuple[Baseline, ...]:
@@ -312,7 +367,9 @@ class LanguageModelling(TextTask):
         def draw(sizes: Sizes, generator: torch.Generator) -> tuple[Tensor, ...]:
             return (torch.randint(size, (sizes["batch"], sizes["tokens"]), generator=generator),)
 
-        slot = Slot("tokens", (BATCH, Axis("tokens")), f"{tokens}; {end} stands before each document")
+        start = self.tokenizer.start_of_text
+        marks = f"{end} stands before each document" if start is None else f"documents stand between {start} and {end}"
+        slot = Slot("tokens", (BATCH, Axis("tokens")), f"{tokens}; {marks}")
         return self._logits_form(model, slot, size, draw, self._facts.tokenizer)
 
     @property
@@ -339,7 +396,9 @@ class LanguageModelling(TextTask):
         return self._stream(Documents([file], self.config.documents, self.config.text_column))
 
     def _stream(self, documents: Documents) -> TokenStream:
-        return TokenStream(joined(documents, self.tokenizer, before=self.tokenizer.end_of_text))
+        start, end = self.tokenizer.start_of_text, self.tokenizer.end_of_text
+        marks = {"before": end} if start is None else {"before": start, "after": end}
+        return TokenStream(joined(documents, self.tokenizer, **marks))
 
     def generate(
         self,

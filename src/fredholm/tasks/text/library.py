@@ -1,13 +1,20 @@
 """The package `tokenizers`, which learns and applies tokens, imported where it is needed."""
 
 import json
+from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from fredholm.tasks.files.limits import check_counted
+from fredholm.tasks.files.noted import noted
+
+from .read import read_text
 
 if TYPE_CHECKING:
     import tokenizers
+
+Made = TypeVar("Made")
 
 
 def tokenizers_library() -> ModuleType:
@@ -41,6 +48,18 @@ def library_tokenizer(state: str) -> "tokenizers.Tokenizer":
         return library.Tokenizer.from_str(state)
     except Exception as error:  # the library raises a bare Exception
         raise ValueError(f"this is no tokenizer of the tokenizers library: {error}") from error
+
+
+def made_of(file: Path, make: Callable[[str], Made]) -> Made:
+    """What is made of the JSON in a `tokenizer.json`; a mistake names the file.
+
+    Raises:
+        ValueError: the file cannot be read, or what `make` refuses.
+    """
+    try:
+        return make(read_text(noted(file, is_start=True)))
+    except ValueError as error:
+        raise ValueError(str(error) if str(file) in str(error) else f"{file}: {error}") from error
 
 
 def _check_numbers(state: str) -> None:

@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING, NamedTuple, Self, final
 import torch
 from torch import Tensor
 
-from fredholm.tasks.files.noted import noted
 from fredholm.tasks.tensor_form import BATCH, Axis, OpenAxis, Slot, first_of_each
 
 from .byte_pairs import byte_letters
 from .documents import pieces
-from .library import library_tokenizer, library_version, tokenizers_library
-from .read import read_text
+from .library import library_tokenizer, library_version, made_of, tokenizers_library
 from .tokenizer import Tokenizer, utf8
 
 if TYPE_CHECKING:
@@ -159,10 +157,7 @@ class MarkedTokenizer(Tokenizer):
         Raises:
             ValueError: the file cannot be read, is none, or lacks marks.
         """
-        try:
-            return cls(read_text(noted(path, is_start=True)))
-        except ValueError as error:
-            raise ValueError(str(error) if str(path) in str(error) else f"{path}: {error}") from error
+        return made_of(path, cls)
 
     @classmethod
     def byte_pairs(cls, texts: Iterable[str], vocab_size: int) -> Self:

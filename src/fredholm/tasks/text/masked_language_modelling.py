@@ -12,24 +12,28 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fredholm._settings import filled
+from fredholm._settings import filled, refuse_idle
 from fredholm.models.itnet import ITNet
 from fredholm.models.kernel_configs import KERNELS, AttentionConfig, ConvolutionConfig, SumConfig
+from fredholm.models.language.bert_masked import BertMasked
 from fredholm.models.language.itnet_text import ITNetMaskedModel
 from fredholm.models.language.language_model import MaskedModel
 from fredholm.models.stack import Stack, stack_of
+from fredholm.pretrained import PretrainedMasked
 from fredholm.tasks.baselines import Baseline
 from fredholm.tasks.files.cache import Kept
+from fredholm.tasks.files.data_files import user_path
 from fredholm.tasks.files.mapped import is_mapped, shards_of
 from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.prediction import Prediction
-from fredholm.tasks.schedule import DEPTH, Preset, schedule_for, width_for
+from fredholm.tasks.schedule import DEPTH, Preset, fine_tuning_for, schedule_for, width_for
 from fredholm.tasks.shown import Shown, TextPart, TextView, device_of
 from fredholm.tasks.splits.splits import HeldOut
-from fredholm.tasks.task import Batch, Objective, Suited, Task, Trained
+from fredholm.tasks.task import Batch, Objective, Resumed, Suited, Task, Trained
 from fredholm.tasks.tensor_form import TensorForm
-from fredholm.tasks.text import IGNORED, Documents, MarkedTokenizer, Tokens, joined
+from fredholm.tasks.text import IGNORED, Documents, MarkedTokenizer, Tokens, checkpoint_tokenizer, joined
 
+from .checkpoint_tokenizer import FILES
 from .counts import MOST_TOKENS, BetweenNeighbours
 from .documents import DOCUMENT_SUFFIXES
 from .library import library_version
@@ -74,13 +78,14 @@ class MaskedLanguageModelling(TextTask):
     command: ClassVar[str] = "masked"
     predicts = Kinds(suffixes=DOCUMENT_SUFFIXES)
     objective = Objective(metric="perplexity", maximise=False)
-    parts: ClassVar[tuple[type, ...]] = (ITNetMaskedModel.Config, *KERNELS)
+    parts: ClassVar[tuple[type, ...]] = (ITNetMaskedModel.Config, BertMasked.Config, PretrainedMasked, *KERNELS)
 
     @dataclass(frozen=True, kw_only=True)
-    class Facts(Task.Facts):
+    class Facts(TextTask.Facts):
         """``tokenizer`` is the library's JSON."""
 
         tokenizer: str
+        model: MaskedModel.Config | None = None
 
         @property
         def files(self) -> dict[str, str]:
@@ -92,11 +97,11 @@ class MaskedLanguageModelling(TextTask):
         """A text, its tokens, and the model; see `TextTask.Config` for the text.
 
         Args:
-            tokens: what the text is made of.
+            tokens: what the text is made of; refused for a checkpoint, which has its own, but for a file.
             packed: whether blocks are filled with document after document; off: every document by itself, cut into
                 blocks.
             mask_fraction: share of a block's tokens that are to be predicted, above 0 and below 1.
-            model: the model on the tokens; a recipe chooses its kind.
+            model: the model on the tokens, with new weights or those of a checkpoint; a recipe chooses its kind.
         """
 
         context: int = 128
@@ -112,16 +117,29 @@ class MaskedLanguageModelling(TextTask):
                 raise ValueError(f"context is {self.context}; expected at least 2, the class token and one more")
             if not 0 < self.mask_fraction < 1:
                 raise ValueError(f"mask_fraction is {self.mask_fraction}; expected a number above 0 and below 1")
+            if self.model.is_brought:
+                given = {name: getattr(self.tokens, name) for name in ("kind", "vocab_size", "lowercase")}
+                because = f"model={type(self.model).__qualname__}, which has tokens of its own"
+                refuse_idle("", Tokens, because, "take another model", **given)
 
         def in_folder(self, folder: Path, facts: Task.Facts) -> Self:
-            """See `Task.Config.in_folder`: the tokens are those of the folder."""
-            return replace(self, tokens=Tokens(file=str(folder / "tokenizer.json")))
+            """See `Task.Config.in_folder`: the tokens are those of the folder, and so is what a checkpoint told."""
+            assert isinstance(facts, MaskedLanguageModelling.Facts)
+            tokens = Tokens(file=str(folder / "tokenizer.json"))
+            return replace(self, tokens=tokens, model=facts.model or self.model)
 
-        def _suited(self, preset: Preset, start: Trained | None) -> Suited:
+        def _suited_knowing(self, resumed: Resumed | None, preset: Preset, start: Trained | None) -> Suited:
             """See `Task.Config.suited`: the tokens, the context and the size of the model."""
-            default, texts = MaskedLanguageModelling.Config(), self.build().splits.train
-            config = replace(self, tokens=self.tokens.suited(texts))
-            config = filled(config, [default], context=128 if preset == "small" else 512)
+            default, context = MaskedLanguageModelling.Config(), 128 if preset == "small" else 512
+            if (known := self._known_to(resumed)) is not None or self.model.is_brought:
+                task = self.build(None if known is None else known[0])
+                most = known[1] if known is not None else None if task.brought is None else task.brought.most_tokens
+                config = filled(self, [default], context=min(context, most or context))
+                task, width = config.build(task.facts), task.chosen.rated_width
+                has_valid = task.num_held_out("valid") > 0
+                return Suited(config, fine_tuning_for(task.num_train, preset, has_valid=has_valid, width=width))
+            config = replace(self, tokens=self.tokens.suited(self.build().splits.train))
+            config = filled(config, [default], context=context)
             task = config.build()
             width = width_for(task.num_train_tokens, preset, least=96, up_to=300_000)
             model = config.model.resized(width, DEPTH[preset], default.model)
@@ -153,12 +171,28 @@ class MaskedLanguageModelling(TextTask):
     def __init__(self, config: Config, facts: Facts | None = None) -> None:
         super().__init__(config)
         self.config = config
-        if facts is None:
-            facts = MaskedLanguageModelling.Facts(tokenizer=self._learnt())
-        self._facts = facts
-        self.tokenizer = MarkedTokenizer(facts.tokenizer)
+        self._facts = facts or self._measure()
+        self.tokenizer = MarkedTokenizer(self._facts.tokenizer)
         marks = self.tokenizer.marks
         self._others = torch.tensor([marks.pad, marks.unknown, marks.class_token, marks.separator, marks.mask])
+
+    def _measure(self) -> Facts:
+        """The tokens, and what else a checkpoint tells."""
+        if (brought := self.brought) is None:
+            return MaskedLanguageModelling.Facts(tokenizer=self._learnt())
+        named = self.config.tokens.file
+        found = checkpoint_tokenizer(brought.folder) if named is None else MarkedTokenizer.load(user_path(named))
+        if found is None:
+            raise ValueError(
+                f"{brought.folder} has no tokenizer: expected {' or '.join(FILES)}; save that of the model there, or "
+                "pass tokens.file"
+            )
+        return MaskedLanguageModelling.Facts(tokenizer=found.state, model=brought.model)
+
+    @property
+    def chosen(self) -> MaskedModel.Config:
+        """The model, all of whose settings are known."""
+        return self._facts.model or self.config.model
 
     def _learnt(self) -> str:
         """The tokenizer; what was learnt from a large text is kept for other runs."""
@@ -228,7 +262,7 @@ class MaskedLanguageModelling(TextTask):
     def model(self) -> nn.Module:
         """A masked model over the tokens."""
         marks = self.tokenizer.marks
-        return self.config.model.build(
+        return self.chosen.build(
             self.tokenizer.vocab_size, self.config.context, pad=marks.pad, separator=marks.separator
         )
 

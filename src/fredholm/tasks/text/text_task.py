@@ -4,14 +4,17 @@ import copy
 from abc import abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, Self, final
+from typing import Any, ClassVar, Self, final
 
 import torch
 from torch import nn
 
+from fredholm.models.brought import Bringing, Brought
+from fredholm.models.language.language_model import TokenModel
+from fredholm.tasks.files.noted import noted
 from fredholm.tasks.splits.splits import HeldOut
 from fredholm.tasks.splits.stratified_split import DEFAULT_VALID_FRACTION
-from fredholm.tasks.task import EpochTask, Task
+from fredholm.tasks.task import EpochTask, Resumed, Task, TrainedElsewhere
 from fredholm.tasks.tensor_form import Axis, Draw, Slot, TensorForm
 from fredholm.tasks.text import Documents, Separator, TextSplits, open_text, tokens_axis
 
@@ -22,6 +25,13 @@ class TextTask(EpochTask):
     Args:
         config: the settings.
     """
+
+    @dataclass(frozen=True, kw_only=True)
+    class Facts(Task.Facts):
+        """Of the training split, and of the checkpoint that settings name."""
+
+        model: Bringing | None = None
+        """What a model that was trained elsewhere says of itself; None: the settings say all."""
 
     @dataclass(frozen=True, kw_only=True)
     class Config(Task.Config):
@@ -35,6 +45,7 @@ class TextTask(EpochTask):
             test_fraction: share of the test split, the end of the text, where the files bring none.
             valid_fraction: share of the validation split before it, likewise; 0: there is none, and nothing is chosen.
             context: tokens that the model sees.
+            model: the model.
         """
 
         data: str = ""
@@ -43,6 +54,7 @@ class TextTask(EpochTask):
         test_fraction: float = 0.1
         valid_fraction: float = DEFAULT_VALID_FRACTION
         context: int = 256
+        model: Bringing
 
         kernel_sigma: ClassVar[float] = 10.0
         dividing: ClassVar[tuple[str, ...]] = ("documents", "text_column", "test_fraction", "valid_fraction")
@@ -51,9 +63,47 @@ class TextTask(EpochTask):
             if self.context < 1:
                 raise ValueError(f"context is {self.context}; expected at least 1")
 
+        @final
+        def _known_to(self, resumed: Resumed | None) -> "tuple[TextTask.Facts, int] | None":
+            """What a run knows of the checkpoint that these settings name, and its context; None: nothing."""
+            if resumed is None or not isinstance(facts := resumed.facts, TextTask.Facts) or facts.model is None:
+                return None
+            if not isinstance(resumed.config, type(self)) or self.model != resumed.config.model:
+                return None
+            return facts, resumed.config.context
+
     def __init__(self, config: Config) -> None:
         self._text = config
         self._offset = 0
+
+    @final
+    @cached_property
+    def brought(self) -> Brought[Any] | None:
+        """The checkpoint that the settings name, read where it lies; None: they name none."""
+        found = self._text.model.bring()
+        for file in () if found is None else found.files:
+            noted(file, is_start=True)
+        return found
+
+    @final
+    def trained_elsewhere(self) -> TrainedElsewhere | None:
+        """See `Task.trained_elsewhere`: a checkpoint, but for rows that no token or place has."""
+        if (brought := self.brought) is None or brought.tensors is None:
+            return None
+        with torch.device("meta"):
+            here = self.model()
+        assert isinstance(here, TokenModel)
+        for name, wanted, there, remedy in (
+            ("context", here.context, brought.most_tokens, "pass a smaller one"),
+            ("number of tokens", here.vocab_size, brought.vocab_size, "take the tokenizer that it was trained with"),
+        ):
+            if there is not None and wanted > there:
+                raise ValueError(f"the {name} is {wanted}, and the model of {brought.folder} has {there}; {remedy}")
+        for file in brought.weights:
+            noted(file, is_start=True)
+        rows = dict.fromkeys(here.token_rows, here.vocab_size) | dict.fromkeys(here.place_rows, here.context)
+        tensors = brought.tensors(brought.model)
+        return TrainedElsewhere(str(brought.folder), {name: each[: rows.get(name)] for name, each in tensors.items()})
 
     @final
     def _logits_form(

@@ -1,6 +1,7 @@
 """Tokens of text: the contract, that of tokens which stand for bytes, and the plainest ones, a token a byte."""
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterable
 from functools import cached_property
 from typing import final
@@ -38,16 +39,21 @@ class Tokenizer(ABC):
 
 
 class ByteTokenizer(Tokenizer):
-    """Text as numbers and back: every token but the last, end-of-text, stands for some bytes of UTF-8."""
+    """Text as numbers and back: every token stands for some bytes of UTF-8, but for marks such as end-of-text."""
 
     @property
     def end_of_text(self) -> int:
         """The token between documents; no text encodes to it."""
         return self.vocab_size - 1
 
+    @property
+    def start_of_text(self) -> int | None:
+        """The token that every document begins with, after the end of the one before; None: the end does for both."""
+        return None
+
     @abstractmethod
     def token_bytes(self, token: int) -> bytes:
-        """What a token stands for; nothing for end-of-text. A character may be spread over several tokens.
+        """What a token stands for; nothing for a mark. A character may be spread over several tokens.
 
         Raises:
             ValueError: there is no such token.
@@ -60,8 +66,19 @@ class ByteTokenizer(Tokenizer):
     @cached_property
     def num_bytes(self) -> Tensor:
         """How many bytes each token stands for, int64 `(V,)`; end-of-text counts as the one that it replaces."""
-        sizes = [len(self.token_bytes(token)) for token in range(self.vocab_size)]
-        return torch.tensor([*sizes[:-1], 1])
+        sizes = torch.tensor([len(self.token_bytes(token)) for token in range(self.vocab_size)])
+        sizes[self.end_of_text] = 1
+        return sizes
+
+    @final
+    @property
+    def meanings(self) -> tuple[str, ...]:
+        """What each token stands for, in words, no two alike."""
+        told = [repr(self.token_bytes(token)) for token in range(self.vocab_size)]
+        seen = Counter(told)
+        told = [name if seen[name] == 1 else f"{name}, token {number}" for number, name in enumerate(told)]
+        told[self.end_of_text] = "end of text"
+        return tuple(told)
 
 
 @final

@@ -1,0 +1,70 @@
+"""BERT as a model of hidden tokens."""
+
+import dataclasses
+import math
+from typing import ClassVar, Self, final
+
+from torch import Tensor
+
+from fredholm._settings import filled
+from fredholm.models.language.bert import Bert
+from fredholm.models.language.language_model import MaskedModel
+
+
+def _stack() -> Bert.Config:
+    return Bert.Config(num_segments=0)
+
+
+@final
+class BertMasked(MaskedModel):
+    """A BERT whose head tells what stands at every place; padding changes nothing.
+
+    J. Devlin et al., "BERT" (arXiv 1810.04805), section 3.1, task 1. All of a text is of the first segment.
+
+    Args:
+        vocab_size: number of tokens V.
+        context: longest sequence; there are so many learned positions.
+        config: the stack.
+        pad: the token that fills sequences up.
+    """
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Config(MaskedModel.Config):
+        """The network, with the head of tokens."""
+
+        stack: Bert.Config = dataclasses.field(default_factory=_stack)
+
+        def __post_init__(self) -> None:
+            if self.stack.head != "tokens":
+                raise ValueError(
+                    f"models.BertMasked: stack.head={self.stack.head!r} tells no hidden tokens; pass 'tokens'"
+                )
+
+        @property
+        def rated_width(self) -> int | None:
+            """See `Bringing.rated_width`."""
+            return self.stack.embed_dim
+
+        def resized(self, width: int, depth: int, default: MaskedModel.Config) -> Self:
+            """See `SignalModel.Config.resized`: the channels, the blocks and the heads."""
+            own, usual = self.stack, _stack()
+            channels = width if own.embed_dim == usual.embed_dim else own.embed_dim
+            heads = math.gcd(channels, 2 ** round(math.log2(width / 16)))
+            return dataclasses.replace(self, stack=filled(own, [usual], embed_dim=width, depth=depth, num_heads=heads))
+
+        def build(self, vocab_size: int, context: int, *, pad: int, separator: int) -> "BertMasked":
+            """See `MaskedModel.Config.build`."""
+            return BertMasked(vocab_size, context, self, pad=pad)
+
+    place_rows: ClassVar[tuple[str, ...]] = ("bert.positions.weight",)
+
+    def __init__(self, vocab_size: int, context: int, config: Config, *, pad: int) -> None:
+        super().__init__()
+        self.vocab_size, self.context, self.config, self.pad = vocab_size, context, config, pad
+        self.bert = config.stack.build(vocab_size, context)
+        self.token_rows = ("bert.tokens.weight", "bert.head.bias")
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Logits `(B, T, V)` of what stands at each place; at padding they mean nothing."""
+        self.check_tokens(tokens)
+        return self.bert(tokens, tokens != self.pad)
