@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from fredholm.models import Bert, BertMasked, BertSentences, ConvNeXt, ImageModelConfig, TokenReading, ViT
-from fredholm.models.brought import Brought
+from fredholm.models.brought import Bringing, Brought
 from fredholm.models.images.image_model import ImageReading, Room
 from fredholm.models.language.language_model import LanguageModel, MaskedModel
 from fredholm.models.language.sentence_model import SentenceModelConfig
@@ -18,198 +18,6 @@ from fredholm.pretrained.checkpoint import Converted, find_folder, read_config
 from fredholm.pretrained.open_model import convert, open_model
 from fredholm.pretrained.pixels import PREPROCESSOR, read_pixels
 from fredholm.storage.model_folder import ModelFolder
-
-
-@final
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PretrainedSentences(SentenceModelConfig):
-    """BERT, RoBERTa or DistilBERT with its trained weights, on sentences: `models.BertSentences` with a new head.
-
-    What the checkpoint has before its classes, BERT's pooler, is kept; else it is new too.
-    """
-
-    is_brought: ClassVar[bool] = True
-
-    checkpoint: str = ""
-    """A folder that `transformers` or `save_pretrained` of this library wrote, or hf://owner/name."""
-    revision: str | None = None
-    """Of a repository of the hub: a branch, tag or commit."""
-
-    def bring(self) -> Brought[SentenceModelConfig]:
-        """See `Bringing.bring`."""
-        opened = _open(self.checkpoint, self.revision)
-        bert = opened.model
-        if not isinstance(bert, Bert):
-            raise _of_another_kind(self.checkpoint, bert, "sentences", "BERT, RoBERTa or DistilBERT")
-        stack = dataclasses.replace(bert.config, head="none", num_classes=0, pooling="tanh")
-        marks_second = opened.converted is None or opened.converted.marks_second
-        model = BertSentences.Config(
-            stack=stack,
-            pooling=opened.pooling,
-            marks_second=marks_second or stack.num_segments < 2,
-            vocab_size=bert.vocab_size,
-            positions=bert.context,
-        )
-
-        def tensors(_: SentenceModelConfig) -> dict[str, Tensor]:
-            read = open_model(opened.folder, torch.float32).state_dict()
-            found = {f"bert.{name}": tensor for name, tensor in read.items() if not name.startswith("head.")}
-            return found | {f"pooler.{name}": tensor for name, tensor in opened.pooler(read).items()}
-
-        return Brought(model=model, folder=opened.folder, files=opened.files, weights=opened.weights, tensors=tensors)
-
-    def check(self) -> None:
-        """See `SentenceModelConfig.check`: it gives one answer in any case."""
-
-    def suited(self, rows: Iterable[Tensor], reading: TokenReading, width: int, depth: int) -> Self:
-        """See `SentenceModelConfig.suited`: the checkpoint has sizes already."""
-        return self
-
-    def build(self, reading: TokenReading, num_outputs: int) -> nn.Module:
-        """See `SentenceModelConfig.build`: the checkpoint's model with new weights."""
-        return self.bring().model.build(reading, num_outputs)
-
-
-@final
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PretrainedImages(ImageModelConfig):
-    """ViT, DeiT or ConvNeXt with its trained weights and a new head.
-
-    Positions of a ViT are interpolated where images are of another size than the checkpoint's
-    (`models.ViT.positions_from`). Of a head for a teacher nothing is left, and the new head reads what the other did.
-    """
-
-    is_brought: ClassVar[bool] = True
-
-    checkpoint: str = ""
-    """A folder that `transformers`, `timm` or `save_pretrained` of this library wrote, or hf://owner/name."""
-    revision: str | None = None
-    """Of a repository of the hub: a branch, tag or commit."""
-
-    def bring(self) -> Brought[ImageModelConfig]:
-        """See `Bringing.bring`."""
-        opened = _open(self.checkpoint, self.revision)
-        there = opened.model
-        if isinstance(there, ViT):
-            config, shape = there.config, there.config.grid_shape
-            model: ImageModelConfig = dataclasses.replace(
-                config, num_classes=ViT.Config().num_classes, distillation_head=False
-            )
-        elif isinstance(there, ConvNeXt):
-            model, shape = dataclasses.replace(there.config, num_classes=ConvNeXt.Config().num_classes), None
-        else:
-            raise _of_another_kind(self.checkpoint, there, "images", "ViT, DeiT or ConvNeXt")
-
-        def tensors(settings: ImageModelConfig) -> dict[str, Tensor]:
-            read = open_model(opened.folder, torch.float32).state_dict()
-            found = {name: each for name, each in read.items() if name.split(".")[0] not in _HEADS}
-            if shape is not None and isinstance(settings, ViT.Config):
-                with torch.device("meta"):
-                    here = settings.build()
-                found["positions"] = here.positions_from(found["positions"], shape)
-            return found
-
-        pixels = read_pixels(opened.folder)
-        size = None if pixels is None else pixels.image_size
-        return Brought(
-            model=model,
-            folder=opened.folder,
-            files=(*opened.files, opened.folder / PREPROCESSOR),
-            weights=opened.weights,
-            tensors=tensors,
-            pixels=pixels,
-            image_size=there.config.image_size if isinstance(there, ViT) else size,
-        )
-
-    def sized_for(self, room: Room, default: ImageModelConfig) -> Self:
-        """See `ImageModelConfig.sized_for`: the checkpoint has sizes already."""
-        return self
-
-    def build_for(self, reading: ImageReading, num_outputs: int) -> nn.Module:
-        """See `ImageModelConfig.build_for`: the checkpoint's model with new weights."""
-        return self.bring().model.at_size(reading.image_size).build_for(reading, num_outputs)
-
-
-@final
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PretrainedText(LanguageModel.Config):
-    """GPT-2, Llama, Mistral, Qwen2 or Mamba with its trained weights."""
-
-    is_brought: ClassVar[bool] = True
-
-    checkpoint: str = ""
-    """A folder that `transformers` or `save_pretrained` of this library wrote, or hf://owner/name."""
-    revision: str | None = None
-    """Of a repository of the hub: a branch, tag or commit."""
-
-    def bring(self) -> Brought[LanguageModel.Config]:
-        """See `Bringing.bring`."""
-        opened = _open(self.checkpoint, self.revision)
-        there = opened.model
-        config = getattr(there, "config", None)
-        if not isinstance(there, LanguageModel) or not isinstance(config, LanguageModel.Config):
-            raise _of_another_kind(self.checkpoint, there, "the next tokens", "GPT-2, Llama, Mistral, Qwen2 or Mamba")
-        return Brought(
-            model=config,
-            folder=opened.folder,
-            files=opened.files,
-            weights=opened.weights,
-            vocab_size=there.vocab_size,
-            most_tokens=there.context,
-            tensors=lambda _: open_model(opened.folder, torch.float32).state_dict(),
-        )
-
-    def build(self, vocab_size: int, context: int) -> LanguageModel:
-        """See `LanguageModel.Config.build`: the checkpoint's model with new weights."""
-        return self.bring().model.build(vocab_size, context)
-
-
-@final
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PretrainedMasked(MaskedModel.Config):
-    """BERT, RoBERTa or DistilBERT with its trained weights, and a new head of tokens where it has none."""
-
-    is_brought: ClassVar[bool] = True
-
-    checkpoint: str = ""
-    """A folder that `transformers` or `save_pretrained` of this library wrote, or hf://owner/name."""
-    revision: str | None = None
-    """Of a repository of the hub: a branch, tag or commit."""
-
-    def bring(self) -> Brought[MaskedModel.Config]:
-        """See `Bringing.bring`."""
-        opened = _open(self.checkpoint, self.revision)
-        there = opened.model
-        bert = there.bert if isinstance(there, BertMasked) else there
-        if not isinstance(bert, Bert):
-            raise _of_another_kind(self.checkpoint, there, "hidden tokens", "BERT, RoBERTa or DistilBERT")
-        stack = dataclasses.replace(bert.config, head="tokens", num_classes=0, pooling="tanh")
-        has_head = bert.config.head == "tokens"
-
-        def tensors(_: MaskedModel.Config) -> dict[str, Tensor]:
-            read = open_model(opened.folder, torch.float32)
-            found = (read.bert if isinstance(read, BertMasked) else read).state_dict()
-            kept = (name for name in found if has_head or not name.startswith("head."))
-            return {f"bert.{name}": found[name] for name in kept}
-
-        return Brought(
-            model=BertMasked.Config(stack=stack),
-            folder=opened.folder,
-            files=opened.files,
-            weights=opened.weights,
-            vocab_size=bert.vocab_size,
-            most_tokens=bert.context,
-            tensors=tensors,
-        )
-
-    def resized(self, width: int, depth: int, default: MaskedModel.Config) -> Self:
-        """See `MaskedModel.Config.resized`: the checkpoint has sizes already."""
-        return self
-
-    def build(self, vocab_size: int, context: int, *, pad: int, separator: int) -> MaskedModel:
-        """See `MaskedModel.Config.build`: the checkpoint's model with new weights."""
-        return self.bring().model.build(vocab_size, context, pad=pad, separator=separator)
-
 
 _HEADS = ("head", "distillation_head")
 
@@ -248,30 +56,208 @@ class _Opened(NamedTuple):
         return {kind: tensors[source].to(torch.float32) for kind, source in named.items()}
 
 
-def _open(checkpoint: str, revision: str | None) -> _Opened:
-    """The checkpoint of a setting.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Pretrained(Bringing):
+    """The name of a checkpoint, and what is there."""
 
-    Raises:
-        ValueError, OSError: there is none, it is a run, or what `from_pretrained` refuses.
-    """
-    if not checkpoint:
-        raise ValueError(
-            "model.checkpoint is empty; pass a folder with config.json and model.safetensors, or hf://owner/name"
+    is_brought: ClassVar[bool] = True
+
+    checkpoint: str = ""
+    """A folder that `transformers`, `timm` (of images) or this library's `save_pretrained` wrote, or hf://owner/name."""
+    revision: str | None = None
+    """Of a repository of the hub: a branch, tag or commit."""
+
+    @final
+    def open(self) -> _Opened:
+        """The checkpoint.
+
+        Raises:
+            ValueError, OSError: there is none, it is a run, or what `from_pretrained` refuses.
+        """
+        if not self.checkpoint:
+            raise ValueError(
+                "model.checkpoint is empty; pass a folder with config.json and model.safetensors, or hf://owner/name"
+            )
+        folder = find_folder(self.checkpoint, self.revision)
+        if "run" in read_config(folder):
+            raise ValueError(
+                f"model.checkpoint is {self.checkpoint}, which holds a run; start from it with --init {self.checkpoint}"
+            )
+        if ModelFolder.is_one(folder):
+            weights = tuple(sorted(folder.glob("*.safetensors")))
+            return _Opened(unfilled_model(folder), folder, weights, None)
+        converted = convert(folder)
+        with torch.device("meta"):
+            model = converted.build()
+        return _Opened(model, folder, converted.tensors.files, converted)
+
+    @final
+    def of_another_kind(self, model: nn.Module, data: str, kinds: str) -> ValueError:
+        """An error that tells that these data are read by other kinds of model."""
+        return ValueError(
+            f"model.checkpoint is {self.checkpoint}, which holds a {type(model).__name__}; {data} are read by {kinds}: "
+            "pass a checkpoint of one of these"
         )
-    folder = find_folder(checkpoint, revision)
-    if "run" in read_config(folder):
-        raise ValueError(f"model.checkpoint is {checkpoint}, which holds a run; start from it with --init {checkpoint}")
-    if ModelFolder.is_one(folder):
-        weights = tuple(sorted(folder.glob("*.safetensors")))
-        return _Opened(unfilled_model(folder), folder, weights, None)
-    converted = convert(folder)
-    with torch.device("meta"):
-        model = converted.build()
-    return _Opened(model, folder, converted.tensors.files, converted)
 
 
-def _of_another_kind(checkpoint: str, model: nn.Module, data: str, kinds: str) -> ValueError:
-    return ValueError(
-        f"model.checkpoint is {checkpoint}, which holds a {type(model).__name__}; {data} are read by {kinds}: pass a "
-        "checkpoint of one of these"
-    )
+@final
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PretrainedSentences(_Pretrained, SentenceModelConfig):
+    """BERT, RoBERTa or DistilBERT with its trained weights, on sentences: `models.BertSentences` with a new head.
+
+    What the checkpoint has before its classes, BERT's pooler, is kept; else it is new too.
+    """
+
+    def bring(self) -> Brought[SentenceModelConfig]:
+        """See `Bringing.bring`."""
+        opened = self.open()
+        bert = opened.model
+        if not isinstance(bert, Bert):
+            raise self.of_another_kind(bert, "sentences", "BERT, RoBERTa or DistilBERT")
+        stack = dataclasses.replace(bert.config, head="none", num_classes=0, pooling="tanh")
+        marks_second = opened.converted is None or opened.converted.marks_second
+        model = BertSentences.Config(
+            stack=stack,
+            pooling=opened.pooling,
+            marks_second=marks_second or stack.num_segments < 2,
+            vocab_size=bert.vocab_size,
+            positions=bert.context,
+        )
+
+        def tensors(_: SentenceModelConfig) -> dict[str, Tensor]:
+            read = open_model(opened.folder, torch.float32).state_dict()
+            found = {f"bert.{name}": tensor for name, tensor in read.items() if not name.startswith("head.")}
+            return found | {f"pooler.{name}": tensor for name, tensor in opened.pooler(read).items()}
+
+        return Brought(model=model, folder=opened.folder, files=opened.files, weights=opened.weights, tensors=tensors)
+
+    def check(self) -> None:
+        """See `SentenceModelConfig.check`: it gives one answer in any case."""
+
+    def suited(self, rows: Iterable[Tensor], reading: TokenReading, width: int, depth: int) -> Self:
+        """See `SentenceModelConfig.suited`: the checkpoint has sizes already."""
+        return self
+
+    def build(self, reading: TokenReading, num_outputs: int) -> nn.Module:
+        """See `SentenceModelConfig.build`: the checkpoint's model with new weights."""
+        return self.bring().model.build(reading, num_outputs)
+
+
+@final
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PretrainedImages(_Pretrained, ImageModelConfig):
+    """ViT, DeiT or ConvNeXt with its trained weights and a new head.
+
+    Positions of a ViT are interpolated where images are of another size than the checkpoint's
+    (`models.ViT.positions_from`). Of a head for a teacher nothing is left, and the new head reads what the other did.
+    """
+
+    def bring(self) -> Brought[ImageModelConfig]:
+        """See `Bringing.bring`."""
+        opened = self.open()
+        there = opened.model
+        if isinstance(there, ViT):
+            config, shape = there.config, there.config.grid_shape
+            model: ImageModelConfig = dataclasses.replace(
+                config, num_classes=ViT.Config().num_classes, distillation_head=False
+            )
+        elif isinstance(there, ConvNeXt):
+            model, shape = dataclasses.replace(there.config, num_classes=ConvNeXt.Config().num_classes), None
+        else:
+            raise self.of_another_kind(there, "images", "ViT, DeiT or ConvNeXt")
+
+        def tensors(settings: ImageModelConfig) -> dict[str, Tensor]:
+            read = open_model(opened.folder, torch.float32).state_dict()
+            found = {name: each for name, each in read.items() if name.split(".")[0] not in _HEADS}
+            if shape is not None and isinstance(settings, ViT.Config):
+                with torch.device("meta"):
+                    here = settings.build()
+                found["positions"] = here.positions_from(found["positions"], shape)
+            return found
+
+        pixels = read_pixels(opened.folder)
+        size = None if pixels is None else pixels.image_size
+        return Brought(
+            model=model,
+            folder=opened.folder,
+            files=(*opened.files, opened.folder / PREPROCESSOR),
+            weights=opened.weights,
+            tensors=tensors,
+            pixels=pixels,
+            image_size=there.config.image_size if isinstance(there, ViT) else size,
+        )
+
+    def sized_for(self, room: Room, default: ImageModelConfig) -> Self:
+        """See `ImageModelConfig.sized_for`: the checkpoint has sizes already."""
+        return self
+
+    def build_for(self, reading: ImageReading, num_outputs: int) -> nn.Module:
+        """See `ImageModelConfig.build_for`: the checkpoint's model with new weights."""
+        return self.bring().model.at_size(reading.image_size).build_for(reading, num_outputs)
+
+
+@final
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PretrainedText(_Pretrained, LanguageModel.Config):
+    """GPT-2, Llama, Mistral, Qwen2 or Mamba with its trained weights."""
+
+    def bring(self) -> Brought[LanguageModel.Config]:
+        """See `Bringing.bring`."""
+        opened = self.open()
+        there = opened.model
+        config = getattr(there, "config", None)
+        if not isinstance(there, LanguageModel) or not isinstance(config, LanguageModel.Config):
+            raise self.of_another_kind(there, "the next tokens", "GPT-2, Llama, Mistral, Qwen2 or Mamba")
+        return Brought(
+            model=config,
+            folder=opened.folder,
+            files=opened.files,
+            weights=opened.weights,
+            vocab_size=there.vocab_size,
+            most_tokens=there.context,
+            tensors=lambda _: open_model(opened.folder, torch.float32).state_dict(),
+        )
+
+    def build(self, vocab_size: int, context: int) -> LanguageModel:
+        """See `LanguageModel.Config.build`: the checkpoint's model with new weights."""
+        return self.bring().model.build(vocab_size, context)
+
+
+@final
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PretrainedMasked(_Pretrained, MaskedModel.Config):
+    """BERT, RoBERTa or DistilBERT with its trained weights, and a new head of tokens where it has none."""
+
+    def bring(self) -> Brought[MaskedModel.Config]:
+        """See `Bringing.bring`."""
+        opened = self.open()
+        there = opened.model
+        bert = there.bert if isinstance(there, BertMasked) else there
+        if not isinstance(bert, Bert):
+            raise self.of_another_kind(there, "hidden tokens", "BERT, RoBERTa or DistilBERT")
+        stack = dataclasses.replace(bert.config, head="tokens", num_classes=0, pooling="tanh")
+        has_head = bert.config.head == "tokens"
+
+        def tensors(_: MaskedModel.Config) -> dict[str, Tensor]:
+            read = open_model(opened.folder, torch.float32)
+            found = (read.bert if isinstance(read, BertMasked) else read).state_dict()
+            kept = (name for name in found if has_head or not name.startswith("head."))
+            return {f"bert.{name}": found[name] for name in kept}
+
+        return Brought(
+            model=BertMasked.Config(stack=stack),
+            folder=opened.folder,
+            files=opened.files,
+            weights=opened.weights,
+            vocab_size=bert.vocab_size,
+            most_tokens=bert.context,
+            tensors=tensors,
+        )
+
+    def resized(self, width: int, depth: int, default: MaskedModel.Config) -> Self:
+        """See `MaskedModel.Config.resized`: the checkpoint has sizes already."""
+        return self
+
+    def build(self, vocab_size: int, context: int, *, pad: int, separator: int) -> MaskedModel:
+        """See `MaskedModel.Config.build`: the checkpoint's model with new weights."""
+        return self.bring().model.build(vocab_size, context, pad=pad, separator=separator)
