@@ -2,10 +2,11 @@
 
 import dataclasses
 import json
+import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 from unittest.mock import patch
 
 import numpy as np
@@ -34,7 +35,7 @@ from fredholm.models import (
 from fredholm.models.fields.neural_field import FieldOperator
 from fredholm.models.language.gpt2 import GPT2
 from fredholm.models.series.ckcnn import CKCNN
-from fredholm.pretrained import PretrainedImages, PretrainedSentences
+from fredholm.pretrained import PretrainedImages, PretrainedMasked, PretrainedSentences, PretrainedText
 from fredholm.tasks import (
     FieldLearning,
     Forecasting,
@@ -63,10 +64,11 @@ from fredholm.tasks.points.augmentation import CloudAugmentation, Clouds
 from fredholm.tasks.series.thinning import Dropped
 from fredholm.tasks.splits.splits import HeldOut
 from fredholm.tasks.targets import ClassTarget
-from fredholm.tasks.text import MarkedTokenizer, Tokens
+from fredholm.tasks.text import MarkedTokenizer, Tokens, checkpoint_tokens
 from fredholm.training import Run, TrainingConfig, train
 from fredholm.training.storage.checkpoint import Checkpoints
 from tests.contracts.settings import Subject
+from tests.pretrained.peers import write_text_tokens
 from tests.tasks.graphs.build import rings, two_groups
 from tests.tasks.image_texts.build import write_folder, write_npz
 from tests.tasks.masks.build import squares
@@ -97,7 +99,9 @@ CONFIGS_OF_TASKS: tuple[type, ...] = (
     OperatorLearning.Config,
     PointLearning.Config,
     PretrainedImages,
+    PretrainedMasked,
     PretrainedSentences,
+    PretrainedText,
     Run.Config,
     Segmentation.Config,
     SentenceLearning.Config,
@@ -127,7 +131,9 @@ def _of_tasks(folder: Path) -> list[Subject]:
         _image_checkpoints(folder / "image checkpoints"),
         _image_texts(folder / "image texts"),
         _text(folder / "text"),
+        _text_checkpoints(folder / "text checkpoints"),
         _masked(folder / "masked"),
+        _masked_checkpoints(folder / "masked checkpoints"),
         _sentences(folder / "sentences"),
         _sentence_checkpoints(folder / "sentence checkpoints"),
         _tokens(folder / "tokens"),
@@ -258,7 +264,7 @@ def _image_checkpoints(folder: Path) -> Subject:
     )
 
 
-def _of_checkpoint(built: ImageLearning | SentenceLearning) -> Iterator[object]:
+def _of_checkpoint(built: Task) -> Iterator[object]:
     yield from _task(built)
     elsewhere = built.trained_elsewhere()
     assert elsewhere is not None
@@ -332,6 +338,7 @@ def _masked(folder: Path) -> Subject:
     kernel = MLPConfig(width=3, num_frequencies=2, sigma=1.0)
     stack = ITNet.Config(embed_dim=4, depth=1, num_heads=1, kernel=kernel, dropout=0.0)
     model, tokens = ITNetMaskedModel.Config(stack=stack), Tokens(vocab_size=80)
+    checkpoint = PretrainedMasked(checkpoint=str(_bert(folder / "checkpoint", head="tokens")))
 
     def task(built: MaskedLanguageModelling) -> Iterator[object]:
         yield from _task(built)
@@ -358,13 +365,30 @@ def _masked(folder: Path) -> Subject:
         modes={
             "splits of its own": {"data": str(folder / "own"), "valid_fraction": 0.1},
             "rows": {"data": str(folder / "rows.jsonl")},
+            "a checkpoint": {"model": checkpoint, "tokens": Tokens()},
         },
+    )
+
+
+def _masked_checkpoints(folder: Path) -> Subject:
+    _texts(folder)
+
+    def make(**settings: Any) -> MaskedLanguageModelling:
+        model = PretrainedMasked(**settings)
+        return MaskedLanguageModelling.Config(data=str(folder / "one.txt"), model=model, context=12).build()
+
+    return Subject(
+        PretrainedMasked,
+        {"checkpoint": str(_bert(folder / "first", head="tokens"))},
+        {"checkpoint": (str(_bert(folder / "second", 2)), ""), "revision": ("main",)},
+        _of_checkpoint,
+        make=make,
     )
 
 
 def _text(folder: Path) -> Subject:
     _texts(folder)
-    own = folder / "own"
+    own, brought = folder / "own", _gpt2(folder / "checkpoint")
     model = GPT2.Config(embed_dim=4, depth=1, num_heads=1, dropout=0.0)
 
     def task(built: LanguageModelling) -> Iterator[object]:
@@ -380,13 +404,44 @@ def _text(folder: Path) -> Subject:
         {"data": (str(folder / "two.txt"),), "documents": ("line", "blank line"), "test_fraction": (0.3,)}
         | {"text_column": ("other",)}
         | {"valid_fraction": (0.3,), "vocab_size": (270,), "context": (6,), "stride": (4,)}
-        | {"model": (dataclasses.replace(model, depth=2),)},
+        | {"tokenizer": (str(brought / "other.json"),), "model": (dataclasses.replace(model, depth=2),)},
         task,
         make=lambda **settings: LanguageModelling.Config(**settings).build(),
         modes={
             "splits of its own": {"data": str(own), "valid_fraction": 0.1},
             "rows": {"data": str(folder / "rows.jsonl")},
+            "a checkpoint": {"model": PretrainedText(checkpoint=str(brought))},
         },
+    )
+
+
+def _gpt2(folder: Path, depth: int = 1) -> Path:
+    """A checkpoint, whose weights are random, with its tokenizer, and another one as a run keeps it."""
+    size = write_text_tokens(folder / "tokens", "Llama 3")
+    torch.manual_seed(depth)
+    GPT2.Config(embed_dim=4, depth=depth, num_heads=1).build(size, 24).save_pretrained(folder / "model")
+    for file in (folder / "tokens").iterdir():
+        shutil.copy(file, folder / "model")
+    write_text_tokens(folder / "other", "GPT-2")
+    other = checkpoint_tokens(folder / "other")
+    assert other is not None
+    (folder / "model" / "other.json").write_text(other.state)
+    return folder / "model"
+
+
+def _text_checkpoints(folder: Path) -> Subject:
+    _texts(folder)
+
+    def make(**settings: Any) -> LanguageModelling:
+        model = PretrainedText(**settings)
+        return LanguageModelling.Config(data=str(folder / "one.txt"), model=model, context=8).build()
+
+    return Subject(
+        PretrainedText,
+        {"checkpoint": str(_gpt2(folder / "first"))},
+        {"checkpoint": (str(_gpt2(folder / "second", 2)), ""), "revision": ("main",)},
+        _of_checkpoint,
+        make=make,
     )
 
 
@@ -441,11 +496,11 @@ STACK = Bert.Config(embed_dim=4, depth=1, num_heads=1, head="none")
 BERT = BertSentences.Config(stack=STACK)
 
 
-def _bert(folder: Path, depth: int = 1) -> Path:
+def _bert(folder: Path, depth: int = 1, head: Literal["none", "tokens"] = "none") -> Path:
     """A checkpoint, whose weights are random, with a tokenizer."""
     torch.manual_seed(depth)
     tokenizer = MarkedTokenizer.word_pieces(["the cat sat on a mat and very good"], 50)
-    dataclasses.replace(STACK, depth=depth).build(tokenizer.vocab_size, 20).save_pretrained(folder)
+    dataclasses.replace(STACK, depth=depth, head=head).build(tokenizer.vocab_size, 20).save_pretrained(folder)
     (folder / "tokenizer.json").write_text(tokenizer.state)
     return folder
 

@@ -87,7 +87,7 @@ def on_edges_of(config: models.OnEdgesConfig) -> Iterator[object]:
     yield from graph_kernel(built)
 
 
-def tokens(built: models.ITNetLanguageModel | models.ITNetMaskedModel) -> Iterator[object]:
+def tokens(built: models.ITNetLanguageModel | models.ITNetMaskedModel | models.BertMasked) -> Iterator[object]:
     yield built(torch.tensor([[3, 1, 4, 1, 5], [2, 6, 5, 3, 5]]))
 
 
@@ -1124,6 +1124,7 @@ GRAPH_READING = models.GraphReading(features=3, pos_dim=2)
 SERIES = models.SeriesSampling(channels=2, spacing=0.01, extent=0.05)
 SOME_ITNET = models.ITNet.Config(embed_dim=4, depth=1, num_heads=2, kernel=models.AttentionConfig(), pool="mean")
 SOME_BERT = models.Bert.Config(embed_dim=8, depth=1, num_heads=2, head="none")
+SOME_MASKED_BERT = dataclasses.replace(SOME_BERT, head="tokens")
 SOME_STACK = models.ContinuousStack.Config(embed_dim=3, depth=1, kernel_width=3, pool="none")
 MODELS = [
     Subject(
@@ -1267,6 +1268,13 @@ MODELS = [
         language,
         make=lambda **settings: models.Bert.Config(**settings).build(7, 6),
         modes={"classes": {"head": "classes", "num_classes": 3}},
+    ),
+    Subject(
+        models.BertMasked.Config,
+        {"stack": SOME_MASKED_BERT},
+        {"stack": (dataclasses.replace(SOME_MASKED_BERT, depth=2), dataclasses.replace(SOME_MASKED_BERT, head="none"))},
+        tokens,
+        make=lambda **settings: models.BertMasked.Config(**settings).build(7, 8, pad=0, separator=1),
     ),
     Subject(
         models.ViT.Config,
@@ -1491,6 +1499,7 @@ NO_SETTINGS = {
     "models.Mamba": "takes the size of a text and its Config",
     "models.Bert": "takes the size of a text and its Config",
     "models.ViT": "takes its Config",
+    "models.BertMasked": "takes the size of a text and its Config",
     "models.BertSentences": "takes a reading, the number of outputs and its Config",
     "models.ConvNeXt": "takes its Config",
     "models.ITNet": "takes an encoder and its Config",

@@ -219,3 +219,58 @@ def saved_by_timm(architecture: str, settings: dict[str, Any], folder: Path) -> 
 
 
 HEADS = {192: 3, 384: 6, 768: 12}
+
+
+TEXT_MARKS = {"GPT-2": (None, "<|endoftext|>"), "Llama 3": ("<|begin_of_text|>", "<|end_of_text|>")}
+TEXT_MARKS |= {"GPT-NeoX": (None, "<|endoftext|>"), "Llama 2": ("<s>", "</s>")}
+"""The start and the end of a text, by kind of tokenizer."""
+
+
+def write_text_tokens(folder: Path, kind: str, files: str = "tokenizer.json") -> int:
+    """The tokenizer of a language model; how many tokens it has.
+
+    Llama 2's is over characters, with a space before every text and bytes for what is no token; the others are over
+    bytes. GPT-NeoX's has runs of spaces as added tokens and composes letters.
+    """
+    library = pytest.importorskip("tokenizers")
+    from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
+
+    (start, end), pairs = TEXT_MARKS[kind], [(pair.split(" ")[0], pair.split(" ")[1]) for pair in JOINED]
+    marks = [mark for mark in (start, end) if mark is not None]
+    if kind == "Llama 2":
+        pairs = [(first.replace("Ġ", "▁"), second) for first, second in pairs[:-1]]
+        pairs += [("s", ">"), ("<", "/"), ("</", "s>")]
+        letters = ["▁", *"abcdefghijklmnopqrstuvwxyz<>/é"]
+        alphabet = [*(f"<0x{byte:02X}>" for byte in range(256)), *letters]
+    else:
+        alphabet = sorted(byte_letters())
+    joined = ["".join(pair) for pair in pairs]
+    vocabulary = {token: n for n, token in enumerate(dict.fromkeys(["<unk>", *marks, *alphabet, *joined]))}
+    made = library.Tokenizer(models.BPE(vocabulary, pairs, unk_token="<unk>", byte_fallback=kind == "Llama 2"))
+    made.add_special_tokens(["<unk>", *marks])
+    if kind == "Llama 2":
+        made.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+        spaces, strip = decoders.Replace("▁", " "), decoders.Strip(" ", 1, 0)
+        made.decoder = decoders.Sequence([spaces, decoders.ByteFallback(), decoders.Fuse(), strip])
+    else:
+        made.pre_tokenizer, made.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    if kind == "Llama 3":
+        words = pre_tokenizers.Split(library.Regex(r" ?\w+|\s+|[^\w\s]+"), "isolated")
+        level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+        made.pre_tokenizer = pre_tokenizers.Sequence([words, level])
+    if kind == "GPT-NeoX":
+        made.normalizer = normalizers.NFC()
+        made.add_tokens([library.AddedToken(" " * size, normalized=True) for size in (4, 2)])
+    if start is not None:
+        made.post_processor = processors.TemplateProcessing(
+            single=f"{start} $A", special_tokens=[(start, made.token_to_id(start))]
+        )
+    folder.mkdir(exist_ok=True, parents=True)
+    named = end if files != "tokenizer.json" else {"__type": "AddedToken", "content": end, "special": True}
+    (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": named}), encoding="utf-8")
+    if files == "tokenizer.json":
+        made.save(str(folder / "tokenizer.json"))
+    else:
+        (folder / "vocab.json").write_text(json.dumps(vocabulary), encoding="utf-8")
+        (folder / "merges.txt").write_text("\n".join(["#version: 0.2", *JOINED]) + "\n", encoding="utf-8")
+    return max(made.get_vocab().values()) + 1

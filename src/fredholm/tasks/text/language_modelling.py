@@ -221,6 +221,7 @@ class LanguageModelling(TextTask):
 
     def _measure(self) -> Facts:
         """The tokens, of a checkpoint or learnt, and what else a checkpoint tells."""
+        train = self.splits.train  # before a checkpoint is fetched
         named, size, brought = self.config.tokenizer, self.config.vocab_size, self.brought
         model = None if brought is None else brought.model
         if named is not None:
@@ -233,7 +234,7 @@ class LanguageModelling(TextTask):
                 )
             state = found.state
         else:
-            return LanguageModelling.Facts(tokenizer=None if size is None else _learnt(self.splits.train, size))
+            return LanguageModelling.Facts(tokenizer=None if size is None else _learnt(train, size))
         return LanguageModelling.Facts(tokenizer=state, has_marks=True, model=model)
 
     @property

@@ -178,6 +178,7 @@ class MaskedLanguageModelling(TextTask):
 
     def _measure(self) -> Facts:
         """The tokens, and what else a checkpoint tells."""
+        _ = self.splits  # before a checkpoint is fetched
         if (brought := self.brought) is None:
             return MaskedLanguageModelling.Facts(tokenizer=self._learnt())
         named = self.config.tokens.file

@@ -1,0 +1,342 @@
+"""Checkpoints as the start of a run on text: tokens, logits, gradients and what is drawn are the peer's."""
+
+import dataclasses
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from fredholm.models import Bert, BertMasked, Llama, Sampling
+from fredholm.pretrained import PretrainedMasked, PretrainedText
+from fredholm.storage.tensors import fill
+from fredholm.tasks import LanguageModelling, MaskedLanguageModelling
+from fredholm.tasks.task import Task
+from fredholm.tasks.text import IGNORED, CheckpointTokens, Tokens, checkpoint_tokens
+from fredholm.training import Run, TrainingConfig, train
+from fredholm.training.start import OtherRun, starting_tensors
+from tests.pretrained.peers import (
+    BOTH_SIDES,
+    CAUSAL,
+    TEXT_MARKS,
+    Made,
+    noisy,
+    saved,
+    transformers,
+    write_byte_pairs,
+    write_text_tokens,
+    write_word_pieces,
+)
+from tests.refusals import refused
+
+pytest.importorskip("tokenizers")
+TRAINING = TrainingConfig(epochs=2, batch_size=4, tensorboard=False, log_every=1, device="cpu")
+DOCUMENTS = ("the cat sat on the good cat", "goodness, a cat café", "the  end\nof   it", "12 cats 🙂 ä ok")
+KINDS = {
+    "GPT-2": ("GPT-2", "tokenizer.json"),
+    "GPT-2, older files": ("GPT-2", "vocab.json"),
+    "GPT-NeoX": ("GPT-NeoX", "tokenizer.json"),
+    "Llama 2": ("Llama 2", "tokenizer.json"),
+    "Llama 3": ("Llama 3", "tokenizer.json"),
+}
+
+
+def no_run(place: str) -> OtherRun:
+    raise AssertionError(place)
+
+
+def started(task: Task) -> Any:
+    """The model of a task as a new run has it before its first step, in evaluation mode."""
+    tensors = starting_tensors(task, 0, None, no_run)
+    torch.manual_seed(1)
+    model = task.model().eval()
+    fill(model, tensors)
+    return model
+
+
+def brought(kind: str, folder: Path) -> CheckpointTokens:
+    found = checkpoint_tokens(folder)
+    assert found is not None, kind
+    return found
+
+
+def write_text(folder: Path) -> str:
+    path = folder / "text.txt"
+    path.write_text("\n\n".join(DOCUMENTS * 6), encoding="utf-8")
+    return str(path)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_texts_have_the_peers_tokens_and_are_their_bytes(name: str, tmp_path: Path) -> None:
+    kind, files = KINDS[name]
+    write_text_tokens(tmp_path, kind, files)
+    (tmp_path / "config.json").write_text("{}")
+    tokenizer, (start, end) = brought(kind, tmp_path), TEXT_MARKS[kind]
+    if files == "tokenizer.json":
+        peer: Any = transformers().PreTrainedTokenizerFast(tokenizer_file=str(tmp_path / files))
+    else:
+        peer = transformers().GPT2Tokenizer.from_pretrained(tmp_path)
+    for text in (*DOCUMENTS, "", " ", "\n\n", "a" * 300, "\x00\x7f é x", "数学 straße"):
+        found = tokenizer.encode(text)
+        assert found.tolist() == peer(text, add_special_tokens=False)["input_ids"], text
+        told = tokenizer.decode(found.tolist())
+        assert told.decode() == (f" {text}" if text and kind == "Llama 2" else text)
+        assert int(tokenizer.num_bytes[found.long()].sum()) == len(told)
+    assert tokenizer.end_of_text == peer.convert_tokens_to_ids(end)
+    assert tokenizer.start_of_text == (None if start is None else peer.convert_tokens_to_ids(start))
+    assert tokenizer.num_bytes[tokenizer.end_of_text] == 1
+    assert tokenizer.vocab_size == len(peer)
+    for mark in filter(None, (start, end)):  # a mark that is spelt is text
+        spelt = tokenizer.encode(f"the {mark} cat").tolist()
+        assert not {tokenizer.end_of_text, tokenizer.start_of_text} & {*spelt}
+        assert tokenizer.decode(spelt).decode().strip() == f"the {mark} cat"
+    assert len({*tokenizer.meanings}) == tokenizer.vocab_size
+    again = CheckpointTokens(tokenizer.state)
+    assert (again.state, again.end_of_text, again.start_of_text) == (
+        tokenizer.state, tokenizer.end_of_text, tokenizer.start_of_text,
+    )  # fmt: skip
+
+
+def text_peer(name: str, folder: Path, kind: str, more: int = 3) -> Any:
+    """A peer's language model with random weights and a tokenizer, and rows that no token has."""
+    size = write_text_tokens(folder, kind)
+    model, config, settings = CAUSAL[name]
+    # without padding, whose rows have no gradient in some peers
+    return saved((model, config, {**settings, "vocab_size": size + more, "pad_token_id": None}), folder)
+
+
+def text_task(checkpoint: Path, **settings: Any) -> LanguageModelling:
+    given = {"data": write_text(checkpoint.parent), "documents": "blank line", "context": 16, **settings}
+    return LanguageModelling.Config(**given, model=PretrainedText(checkpoint=str(checkpoint))).build()
+
+
+def as_gradients(peer: Any) -> Any:
+    """The peer, whose parameters are now their gradients, so that a checkpoint of it is one of these."""
+    with torch.no_grad():
+        for parameter in peer.parameters():
+            parameter.copy_(torch.zeros_like(parameter) if parameter.grad is None else parameter.grad)
+    return peer
+
+
+def check_gradients(task: Task, model: nn.Module, expected: dict[str, Tensor]) -> None:
+    parameters = dict(model.named_parameters())
+    assert parameters.keys() == expected.keys()
+    assert max(float(gradient.abs().max()) for gradient in expected.values()) > 1e-3
+    for name, gradient in expected.items():
+        found = parameters[name].grad
+        torch.testing.assert_close(found, gradient, rtol=1e-4, atol=5e-5, msg=lambda told, name=name: f"{name}: {told}")
+
+
+PEERS = {"GPT-2": "GPT-2", "GPT-2, scaled by layer, wider, untied": "GPT-2", "Llama": "Llama 2", "Llama 3.1": "Llama 3"}
+PEERS |= {"Qwen2": "GPT-2", "Mamba": "GPT-NeoX"}
+
+
+@pytest.mark.parametrize("name", PEERS)
+def test_the_loss_of_a_batch_and_its_gradients_are_the_peers(name: str, tmp_path: Path) -> None:
+    peer = text_peer(name, tmp_path / "peer", PEERS[name])
+    task = text_task(tmp_path / "peer")
+    model = started(task)
+    batch = task.train_batch(torch.arange(3), torch.Generator())
+    assert batch["inputs"].shape == (3, 16)
+    size = task.tokenizer.vocab_size
+    loss = task.loss(model, batch)
+    logits = peer(batch["inputs"]).logits[..., :size]  # rows without a token are cut
+    expected = nn.functional.cross_entropy(logits.flatten(0, 1), batch["targets"].flatten(), reduction="sum")
+    torch.testing.assert_close(loss, expected, rtol=1e-5, atol=1e-5)
+    loss.backward()
+    expected.backward()
+    as_gradients(peer).save_pretrained(tmp_path / "gradients")
+    for file in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(tmp_path / "peer" / file, tmp_path / "gradients")
+    elsewhere = text_task(tmp_path / "gradients").trained_elsewhere()
+    assert elsewhere is not None
+    check_gradients(task, model, elsewhere.tensors)
+
+
+@pytest.mark.parametrize("kind", TEXT_MARKS)
+def test_documents_stand_between_the_peers_marks(kind: str, tmp_path: Path) -> None:
+    text_peer("GPT-2", tmp_path / "peer", kind)
+    task = text_task(tmp_path / "peer")
+    tokenizer = task.tokenizer
+    start, end = tokenizer.start_of_text, tokenizer.end_of_text
+    expected = list[int]()
+    texts = [*task.splits.train]
+    assert len(texts) > len(DOCUMENTS)
+    for text in texts:
+        own = tokenizer.encode(text).tolist()
+        expected += [end, *own] if start is None else [start, *own, end]
+    assert task.train_stream.tokens.tolist() == expected
+
+
+@pytest.mark.parametrize("name", ["GPT-2", "Llama"])
+def test_what_is_drawn_is_what_the_peer_draws(name: str, tmp_path: Path) -> None:
+    peer = text_peer(name, tmp_path / "peer", PEERS[name], more=0)
+    task = text_task(tmp_path / "peer")
+    model, tokenizer = started(task), task.tokenizer
+    start = [] if tokenizer.start_of_text is None else [tokenizer.start_of_text]
+    given = torch.tensor([[*start, *tokenizer.encode("the cat").tolist()]])
+    expected = peer.generate(given, do_sample=False, max_new_tokens=6, eos_token_id=None, pad_token_id=0)[
+        0, given.shape[1] :
+    ]
+    options = {"max_tokens": 6, "sampling": Sampling(temperature=0), "device": torch.device("cpu")}
+    drawn = task.generate(model, "the cat", generator=torch.Generator(), **options)
+    found = [piece.token for piece in drawn]
+    assert found == expected.tolist()[: len(found)]
+    assert len(found) == 6 or found[-1] == tokenizer.end_of_text
+
+
+@pytest.mark.parametrize("kind", ["BERT", "RoBERTa", "DistilBERT"])
+def test_hidden_tokens_are_told_as_the_peer_tells_them(kind: str, tmp_path: Path) -> None:
+    folder = tmp_path / "peer"
+    folder.mkdir()
+    size = write_byte_pairs(folder) if kind == "RoBERTa" else write_word_pieces(folder)
+    model, config, settings = BOTH_SIDES[f"{kind}, tokens"]
+    pad = {"pad_token_id": 1 if kind == "RoBERTa" else 0}
+    peer: Any = saved((model, config, {**settings, "vocab_size": size + 2, **pad}), folder)
+    task = masked_task(folder, packed=False)
+    ours = started(task)
+    assert isinstance(ours, BertMasked)
+    batch = task.train_batch(torch.arange(5), torch.Generator().manual_seed(0))
+    exists = batch["inputs"] != task.tokenizer.marks.pad
+    assert not exists.all()
+    logits = peer(batch["inputs"], attention_mask=exists.long()).logits[..., :size]
+    torch.testing.assert_close(ours(batch["inputs"])[exists], logits[exists], rtol=1e-5, atol=1e-5)
+    hidden = batch["targets"] != IGNORED
+    expected = nn.functional.cross_entropy(logits[hidden], batch["targets"][hidden], reduction="sum")
+    task.loss(ours, batch).backward()
+    expected.backward()
+    as_gradients(peer).save_pretrained(tmp_path / "gradients")
+    for file in folder.glob("*[!s]"):
+        if file.suffix != ".safetensors" and file.name != "config.json":
+            shutil.copy(file, tmp_path / "gradients")
+    elsewhere = masked_task(tmp_path / "gradients", packed=False).trained_elsewhere()
+    assert elsewhere is not None
+    check_gradients(task, ours, elsewhere.tensors)
+
+
+def masked_task(checkpoint: Path, **settings: Any) -> MaskedLanguageModelling:
+    given = {"data": write_text(checkpoint.parent), "documents": "blank line", "context": 16, **settings}
+    return MaskedLanguageModelling.Config(**given, model=PretrainedMasked(checkpoint=str(checkpoint))).build()
+
+
+def test_a_head_of_tokens_is_new_where_there_is_none(tmp_path: Path) -> None:
+    folder = tmp_path / "peer"
+    folder.mkdir()
+    size = write_word_pieces(folder)
+    for number, head in enumerate(("signal", "classes")):
+        model, config, settings = BOTH_SIDES[f"BERT, {head}"]
+        saved((model, config, {**settings, "vocab_size": size, "pad_token_id": 0}), folder)
+        elsewhere, task = masked_task(folder).trained_elsewhere(), masked_task(folder)
+        assert elsewhere is not None
+        new = dict(task.model().named_parameters()).keys() - elsewhere.tensors.keys()
+        assert new == {f"bert.head.{name}" for name in ("map.weight", "map.bias", "norm.weight", "norm.bias", "bias")}
+        assert torch.isfinite(task.loss(started(task), task.train_batch(torch.arange(2), torch.Generator()))), number
+
+
+@pytest.mark.parametrize("command", ["text", "masked"])
+def test_the_run_is_whole_without_the_checkpoint(command: str, tmp_path: Path) -> None:
+    peer = tmp_path / "peer"
+    if command == "text":
+        text_peer("Llama", peer, "Llama 2")
+        task: Any = text_task(peer).config
+    else:
+        peer.mkdir()
+        size = write_word_pieces(peer)
+        model, config, settings = BOTH_SIDES["BERT, tokens"]
+        saved((model, config, {**settings, "vocab_size": size, "pad_token_id": 0}), peer)
+        task = masked_task(peer).config
+    whole = Run.Config(task=task, training=TRAINING)
+    first = train(whole, tmp_path / "run")
+    shutil.rmtree(peer)
+    run, steps = Run(tmp_path / "run"), Run(tmp_path / "run").step("last")
+    assert run.evaluate("test") == pytest.approx(first.metrics)
+    run.save_pretrained(tmp_path / "given", "a card")
+    files = [Path(task.data)]
+    assert Run(tmp_path / "given").predict(files) == run.predict(files)
+    longer = dataclasses.replace(whole, training=dataclasses.replace(TRAINING, epochs=3))
+    train(longer, tmp_path / "run", resume=True)
+    after: Any = Run(tmp_path / "run")
+    assert after.step("last") == steps * 3 // 2
+    started_from = dataclasses.replace(whole, init=str(tmp_path / "run"), task=dataclasses.replace(
+        after.task.config.in_folder(tmp_path / "run", after.task.facts), data=task.data
+    ))  # fmt: skip
+    train(started_from, tmp_path / "next")
+    next_run: Any = Run(tmp_path / "next")
+    assert next_run.task.tokenizer.state == after.task.tokenizer.state
+
+
+def test_a_model_of_this_library_needs_a_tokenizer_beside_it(tmp_path: Path) -> None:
+    torch.manual_seed(5)
+    size = write_text_tokens(tmp_path / "tokens", "Llama 3")
+    own: Any = noisy(Llama.Config(embed_dim=8, depth=1, num_heads=2, num_kv_heads=1).build(size, 24))
+    own.save_pretrained(tmp_path / "own")
+    with refused(ValueError, "has no tokenizer: expected tokenizer.json, or vocab.json and merges.txt"):
+        text_task(tmp_path / "own")
+    shutil.copy(tmp_path / "tokens" / "tokenizer.json", tmp_path / "own")
+    with refused(ValueError, "nothing says which token ends a text", "eos_token"):
+        text_task(tmp_path / "own")
+    shutil.copy(tmp_path / "tokens" / "tokenizer_config.json", tmp_path / "own")
+    model = started(text_task(tmp_path / "own"))
+    given = torch.randint(size, (2, 9))
+    torch.testing.assert_close(model(given), own(given))
+
+
+def test_a_shorter_context_has_the_first_places(tmp_path: Path) -> None:
+    peer = text_peer("GPT-2", tmp_path / "peer", "GPT-2", more=0)
+    given = torch.randint(20, (2, 7))
+    for context in (7, 24):
+        model = started(text_task(tmp_path / "peer", context=context))
+        assert model.context == context
+        torch.testing.assert_close(model(given), peer(given).logits, rtol=1e-5, atol=1e-5)
+    with refused(ValueError, "the context is 25, and the model of", "has 24; pass a smaller one"):
+        text_task(tmp_path / "peer", context=25).trained_elsewhere()
+
+
+REFUSED: dict[str, tuple[Made | None, dict[str, Any], tuple[str, ...]]] = {
+    "an encoder": (BOTH_SIDES["BERT, tokens"], {}, ("holds a Bert; the next tokens are read by GPT-2, Llama",)),
+    "tokens that are learnt": (None, {"vocab_size": 300}, ("vocab_size=300 has no effect with", "tokens of its own")),
+    "more tokens than rows": (CAUSAL["GPT-2"], {}, ("the number of tokens is", "has 19; take the tokenizer that")),
+    "somebody's tokenizer": (
+        None,
+        {"tokenizer": "peer/tokenizer.json"},
+        ("tokenizer.json: this tokenizer does not lay out a document", "of a run that began with a checkpoint"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_does_not_fit_is_refused(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, settings, told = REFUSED[name]
+    monkeypatch.chdir(tmp_path)
+    text_peer("GPT-2", tmp_path / "peer", "GPT-2")
+    if made is not None:
+        shutil.rmtree(tmp_path / "peer")
+        write_text_tokens(tmp_path / "peer", "GPT-2")
+        saved(made, tmp_path / "peer")
+    with refused(ValueError, *told):
+        text_task(tmp_path / "peer", **settings).trained_elsewhere()
+
+
+def test_tokens_that_stand_for_no_bytes_are_refused(tmp_path: Path) -> None:
+    write_text_tokens(tmp_path, "GPT-2")
+    (tmp_path / "config.json").write_text("{}")
+    told = json.loads((tmp_path / "tokenizer.json").read_text())
+    (tmp_path / "tokenizer.json").write_text(json.dumps({**told, "decoder": None}))
+    with refused(ValueError, str(tmp_path), "stand for no bytes; expected byte pairs over bytes"):
+        checkpoint_tokens(tmp_path)
+    vocabulary = {token: number for token, number in told["model"]["vocab"].items() if token != "Ĳ"}
+    assert len(vocabulary) < len(told["model"]["vocab"])
+    (tmp_path / "tokenizer.json").write_text(json.dumps({**told, "model": {**told["model"], "vocab": vocabulary}}))
+    with refused(ValueError, "1 bytes have no token in tokenizer.json, such as Ĳ; expected all 256"):
+        checkpoint_tokens(tmp_path)
+
+
+def test_settings_of_hidden_tokens_that_contradict_a_checkpoint(tmp_path: Path) -> None:
+    model = PretrainedMasked(checkpoint="nowhere")
+    with refused(ValueError, "vocab_size=300 has no effect with", "tokens of its own"):
+        MaskedLanguageModelling.Config(data="text.txt", tokens=Tokens(vocab_size=300), model=model)
+    with refused(ValueError, "models.BertMasked: stack.head='none' tells no hidden tokens"):
+        BertMasked.Config(stack=Bert.Config(head="none"))
