@@ -6,6 +6,7 @@ import itertools
 import re
 import shlex
 import subprocess
+import traceback
 from pathlib import Path
 
 import pytest
@@ -43,15 +44,32 @@ SLOW = (
 )
 
 
-@pytest.mark.parametrize("page", pages_with("python", SLOW))
-def test_python_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Top to bottom in one namespace, as a reader would type them."""
-    monkeypatch.chdir(tmp_path)
-    torch.manual_seed(0)
+def first_error(page: Path) -> str | None:
+    """The traceback of the first error of a page's Python, run top to bottom in one namespace, as a reader types it."""
     namespace: dict[str, object] = {"__name__": "__main__"}
     for line, source in blocks(page, "python"):
         padded = "\n" * (line - 1) + source  # a traceback then names the line of the page
-        exec(compile(padded, str(page), "exec"), namespace)
+        try:
+            exec(compile(padded, str(page), "exec"), namespace)
+        except Exception:
+            return traceback.format_exc()
+    return None
+
+
+@pytest.mark.parametrize("page", pages_with("python", SLOW))
+def test_python_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    torch.manual_seed(0)
+    assert (error := first_error(page)) is None, error
+
+
+def test_an_error_of_a_page_is_told_with_its_line(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("# Page\n\n```python\nx = 1\n```\n\n```python\nx += 1\nassert x == 1\n```\n")
+    error = first_error(page)
+    assert error is not None
+    assert f'File "{page}", line 9' in error
+    assert "AssertionError" in error
 
 
 @pytest.mark.parametrize("page", [pytest.param(page, id=str(page.relative_to(ROOT))) for page in PAGES])

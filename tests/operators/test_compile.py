@@ -8,7 +8,7 @@ import torch._inductor.config as inductor
 from torch import Tensor
 
 from fredholm import IntegralOperator, kernels
-from fredholm.domains import Domain, Grid, Points, Sequence, Union
+from fredholm.domains import Domain, Grid, PairList, Points, Sequence, Union
 from tests.operators.build import gradients, operator, signal
 
 pytestmark = pytest.mark.usefixtures("fresh_compiler")
@@ -133,6 +133,26 @@ class OnDomain(torch.nn.Module):
 
     def forward(self, u: Tensor) -> Tensor:
         return self.op(u, self.domain)
+
+
+FILTERS: dict[str, tuple[kernels.Kernel, Domain]] = {
+    "waves": (kernels.SpectralConvolution(6, 6, 2, num_waves_per_axis=1), Grid(2, 3)),
+    "smoothed": (kernels.ContinuousConvolution(6, 6, width=4, spacing=0.5, smoothing=True), Sequence(6, spacing=0.4)),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FILTERS)
+def test_filters_on_a_grid_of_a_size_that_is_known(name: str) -> None:
+    kernel, domain = FILTERS[name]
+    compare(IntegralOperator(kernel).double(), signal(domain.num_points), domain)
+
+
+def test_open_sizes_with_listed_pairs_that_a_model_keeps() -> None:
+    pairs = PairList.of_index(torch.arange(5).expand(1, 5, 5), torch.rand(1, 5, 5), 5)
+    model = OnDomain(operator(), Points(POS[:, :5]).list_pairs(pairs))
+    compiled = torch.compile(model, fullgraph=True, backend="eager", dynamic=True)
+    torch.testing.assert_close(compiled(signal(5)), model(signal(5)))
 
 
 @pytest.mark.long

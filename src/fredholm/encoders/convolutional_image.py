@@ -19,7 +19,7 @@ norm in place of batch norm (Qiao et al., arXiv 1903.10520), so that no image ch
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import final
 
 import torch
@@ -58,13 +58,8 @@ class ConvolutionalImage(Encoder):
         check_count("encoders.ConvolutionalImage", "depth", depth, 0)
         self.config, self.embed_dim, self.pos_dim = config, embed_dim, 2
         strides = strides_of(config.patch)
-        widths = [max(LEAST_CHANNELS, embed_dim >> later) for later in reversed(range(1, len(strides)))] + [embed_dim]
-        self.stages = nn.ModuleList(
-            Stage(before, after, stride, depth, nn.LayerNorm, bias=True, reads_pixels=stage == 0)
-            for stage, ((before, after), stride) in enumerate(
-                zip(itertools.pairwise([config.channels, *widths]), strides, strict=True)
-            )
-        )
+        widths = [config.channels, *widths_of(len(strides), embed_dim, LEAST_CHANNELS)]
+        self.stages = stages_of(widths, strides, depth, nn.LayerNorm, bias=True)
         self.register_buffer("frequencies", sample_frequencies(config.num_frequencies, 2, config.sigma))
         self.frequencies: Tensor
         self.position_weight = nn.Parameter(0.02 * torch.randn(embed_dim, 2 * config.num_frequencies))
@@ -77,10 +72,7 @@ class ConvolutionalImage(Encoder):
     def forward(self, inputs: Tensor) -> tuple[Tensor, Domain]:
         """Images `(B, channels, H, W)`, float, to the signal `(B, N, embed_dim)` and its grid of N patches."""
         self.config.check_images("encoders.ConvolutionalImage", inputs)
-        domain: Domain = Grid(*inputs.shape[2:], device=inputs.device)
-        u = inputs.flatten(2).transpose(1, 2)
-        for stage in self.stages:
-            u, domain = stage(u, domain)
+        *_, (u, domain) = grids(self.stages, inputs)
         places = fourier_features(domain.pos, self.frequencies).to(u.dtype)
         return u + F.linear(places, self.position_weight), domain
 
@@ -152,6 +144,42 @@ class Stage(nn.Module):
         for norm, each in zip(self.norms, self.stencils, strict=True):
             u = u + each(F.gelu(norm(u)), domain)
         return u, domain
+
+
+def stages_of(
+    widths: list[int],
+    strides: list[tuple[int, int]],
+    depth: int,
+    norm: Callable[[int], nn.Module],
+    *,
+    bias: bool,
+) -> nn.ModuleList:
+    """From the pixels down to the patches.
+
+    Args:
+        widths: channels of the pixels, and of the signal of each stage.
+        strides: of each stage.
+        depth: as for `Stage`, and so are norm and bias.
+    """
+    return nn.ModuleList(
+        Stage(before, after, stride, depth, norm, bias=bias, reads_pixels=stage == 0)
+        for stage, ((before, after), stride) in enumerate(zip(itertools.pairwise(widths), strides, strict=True))
+    )
+
+
+def widths_of(count: int, embed_dim: int, least: int) -> list[int]:
+    """Channels of so many stages: of the last `embed_dim`, of each one before half as many, at least the least."""
+    return [max(least, embed_dim >> later) for later in reversed(range(1, count))] + [embed_dim]
+
+
+def grids(stages: nn.ModuleList, images: Tensor) -> Iterator[tuple[Tensor, Grid]]:
+    """The signal of each stage `(B, N, C)` and the grid that it lives on, of images `(B, C, H, W)`."""
+    domain: Domain = Grid(*images.shape[2:], device=images.device)
+    u = images.flatten(2).mT
+    for stage in stages:
+        u, domain = stage(u, domain)
+        assert isinstance(domain, Grid)
+        yield u, domain
 
 
 def stencil(

@@ -32,7 +32,7 @@ from torch.nn import functional as F
 
 from fredholm._settings import check_count
 from fredholm.domains import Domain, Grid
-from fredholm.encoders.convolutional_image import Stage, recoloured, stencil, strides_of
+from fredholm.encoders.convolutional_image import grids, recoloured, stages_of, stencil, strides_of, widths_of
 from fredholm.encoders.encoder import FieldEncoder, check_places
 from fredholm.encoders.image import Image, windows
 from fredholm.kernels.fourier_features import fourier_features, sample_frequencies
@@ -83,13 +83,8 @@ class ImagePyramid(FieldEncoder):
         check_count("encoders.ImagePyramid", "depth", depth, 0)
         self.config, self.embed_dim, self.pos_dim = config, embed_dim, 2
         strides = [(1, 1), *(stride for stride in strides_of(config.patch) if stride != (1, 1))]
-        widths = [max(LEAST_CHANNELS, embed_dim >> later) for later in reversed(range(1, len(strides)))] + [embed_dim]
-        self.stages = nn.ModuleList(
-            Stage(before, after, stride, depth, ImageNorm, bias=False, reads_pixels=stage == 0)
-            for stage, ((before, after), stride) in enumerate(
-                zip(itertools.pairwise([config.channels, *widths]), strides, strict=True)
-            )
-        )
+        widths = widths_of(len(strides), embed_dim, LEAST_CHANNELS)
+        self.stages = stages_of([config.channels, *widths], strides, depth, ImageNorm, bias=False)
         self.joints = nn.ModuleList(_Joint(below, above) for above, below in itertools.pairwise(widths))
         self.norms = nn.ModuleList(map(ImageNorm, widths))
         self.maps = nn.ModuleList(nn.Linear(width, embed_dim, bias=False) for width in widths)
@@ -132,12 +127,7 @@ class ImagePyramid(FieldEncoder):
 
     def _levels(self, images: Tensor) -> list[tuple[Tensor, Grid]]:
         """v_i and the grid that it lives on, the finest first."""
-        domain: Domain = Grid(*images.shape[2:], device=images.device)
-        u, found = images.flatten(2).mT, list[tuple[Tensor, Grid]]()
-        for stage in self.stages:
-            u, domain = stage(u, domain)
-            assert isinstance(domain, Grid)
-            found.append((u, domain))
+        found = list(grids(self.stages, images))
         for finer in reversed(range(len(self.joints))):
             (u, grid), (coarse, coarse_grid) = found[finer], found[finer + 1]
             found[finer] = self.joints[finer](u, grid, coarse, coarse_grid), grid

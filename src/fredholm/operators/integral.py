@@ -311,7 +311,7 @@ class IntegralOperator(nn.Module):
             query = u  # the mask is of the keys, not of these queries
         weighed = None if domain.pair_bias is None else domain.pair_bias.shape[-2]
         weighed = weighed if domain.pair_list is None else domain.pair_list.num_queries
-        if weighed not in (None, query_domain.num_points):
+        if weighed is not None and weighed != query_domain.num_points:  # not `in`, whose sizes the compiler mistakes
             raise ValueError(
                 f"IntegralOperator: the domain weighs pairs with {weighed} queries; there are {query_domain.num_points}"
             )

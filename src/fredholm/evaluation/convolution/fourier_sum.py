@@ -102,7 +102,7 @@ class _OnGrid(_Waves):
             self.angles.append((2 * math.pi * (turns - turns.round())).to(dtype))
             place = place * waves.shape[0] + (vectors[:, axis].to(torch.int64) - reach[0])
         self.place = place
-        self.num_products = math.prod(angle.shape[0] for angle in self.angles)
+        self.num_products = math.prod([angle.shape[0] for angle in self.angles])
 
     def moments(self, values: Tensor) -> Tensor:
         first, *others = self.angles

@@ -53,7 +53,7 @@ def smoothing_taps(trained: Sequence[float], spacing: Sequence[float]) -> list[t
     """
     axes = [_axis_taps(*pair) for pair in zip(trained, spacing, strict=True)]
     return [
-        (tuple(offset for offset, _ in taps), math.prod(weight for _, weight in taps))
+        (tuple(offset for offset, _ in taps), math.prod([weight for _, weight in taps]))
         for taps in itertools.product(*axes)
     ]
 

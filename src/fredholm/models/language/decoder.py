@@ -116,6 +116,7 @@ class Decoder(LanguageModel):
         """
         self.check_tokens(tokens)
         places = torch.arange(tokens.shape[1], device=tokens.device)
+        domain = Sequence(tokens.shape[1], device=tokens.device)
         if key_padding_mask is not None:
             if key_padding_mask.shape != tokens.shape or key_padding_mask.dtype != torch.bool:
                 raise ValueError(
@@ -123,8 +124,8 @@ class Decoder(LanguageModel):
                     f"got {tuple(key_padding_mask.shape)} {key_padding_mask.dtype}"
                 )
             places = (key_padding_mask.cumsum(1) - 1).clamp_min(0)
+            domain = Sequence(times=places.double())  # kernels with rotary positions read places too
         u = self._embedded(tokens, places)
-        domain = Sequence(tokens.shape[1], device=tokens.device)
         for block in self.causal_blocks():
             u = block(u, domain, key_padding_mask)
         return self.logits(u)
