@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.command_line import call, check_refused
-from tests.pretrained.peers import IMAGES, SIZES, saved, write_word_pieces
+from tests.pretrained.peers import CAUSAL, IMAGES, SIZES, saved, write_text_tokens, write_word_pieces
 
 pytest.importorskip("tokenizers")
 PRETRAINED = ("--task.model", "pretrained", "--task.model.checkpoint")
@@ -109,6 +109,74 @@ def test_images(vit: Path, images: Path, tmp_path: Path, capsys: pytest.CaptureF
     assert config(more)["run"]["task"]["model"]["image_size"] == [12, 12]
     told = run_of(capsys, *command[:3], "--task.model", "vit", "--dry-run")  # one with new weights, of this data's size
     assert told[1].startswith("model: ViT with ")
+
+
+def test_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    gpt2, run, more, text = (tmp_path / name for name in ("gpt2", "run", "more", "text.txt"))
+    model, kind, settings = CAUSAL["Llama"]
+    size = write_text_tokens(gpt2, "Llama 2")
+    saved((model, kind, {**settings, "vocab_size": size + 1, "pad_token_id": None}), gpt2)
+    text.write_text("\n\n".join(f"the cat number {n} sat on the good cat" for n in range(40)))
+    command = ("train", "text", text, "--task.documents", "blank line", *PRETRAINED, gpt2, "--run-dir", run)
+    told = run_of(capsys, *command, "--training.epochs", 1)
+    assert f"from {gpt2}: 21 tensors" in told
+    assert not [line for line in told if "new here" in line]
+    found = config(run)
+    training, task = found["run"]["training"], found["run"]["task"]
+    assert (training["learning_rate"], training["final_learning_rate"]) == (pytest.approx(6e-4), 0.0)
+    assert (task["context"], task["stride"], found["facts"]["has_marks"]) == (24, 12, True)
+    assert (run / "tokenizer.json").read_text() == found["facts"]["tokenizer"]
+    check_refused(
+        capsys, tmp_path, f"--init {run} has no effect with --task.model.checkpoint {gpt2}", *map(str, command[:-2]),
+        "--init", str(run), "--run-dir", str(tmp_path / "both"),
+    )  # fmt: skip
+    shutil.rmtree(gpt2)
+    run_of(capsys, *command, "--training.epochs", 2, "--resume")
+    assert call(capsys, "evaluate", run)[0] == 0
+    for place in (run, tmp_path / "given"):
+        code, out, _ = call(capsys, "generate", place, "--prompt", "the cat", "--max-tokens", 5, "--temperature", 0)
+        assert code == 0
+        assert out.startswith("the cat")
+        if place == run:
+            assert call(capsys, "push", run, tmp_path / "given")[0] == 0
+    told = run_of(capsys, "train", "text", text, "--init", run, "--run-dir", more, "--training.epochs", 1)
+    assert f"from {run}: 21 tensors" in told
+    assert config(more)["facts"]["tokenizer"] == found["facts"]["tokenizer"]
+
+
+def test_hidden_tokens(bert: Path, sentences: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run, more, text = tmp_path / "run", tmp_path / "more", tmp_path / "text.txt"
+    text.write_text("\n".join(f"the cat number {n} sat on the good cat" for n in range(60)))
+    command = ("train", "masked", text, "--task.documents", "line", *PRETRAINED, bert, "--run-dir", run)
+    told = run_of(capsys, *command, "--training.epochs", 1)
+    assert f"from {bert}: 42 tensors" in told
+    found = config(run)
+    assert (found["run"]["task"]["context"], found["facts"]["model"]["type"]) == (24, "BertMasked.Config")
+    shutil.rmtree(bert)
+    run_of(capsys, *command, "--training.epochs", 2, "--resume")
+    assert call(capsys, "predict", run, text)[0] == 0
+    stack = found["facts"]["model"]["stack"]
+    sizes = [
+        word
+        for name in ("embed_dim", "depth", "num_heads", "expansion")
+        for word in (f"--task.model.stack.{name.replace('_', '-')}", stack[name])
+    ]
+    learnt = ("--task.tokens.file", run / "tokenizer.json", "--task.context", 24, "--training.epochs", 1)
+    told = run_of(
+        capsys,
+        "train",
+        "sentences",
+        sentences,
+        "--task.model",
+        "bert",
+        *sizes,
+        *learnt,
+        "--init",
+        run,
+        "--run-dir",
+        more,
+    )
+    assert any(line.startswith(f"from {run}: 37 tensors") for line in told), told
 
 
 def test_mistakes_are_told(vit: Path, bert: Path, images: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -91,7 +91,7 @@ def rate_for(width: int | None) -> float:
 
 
 def fine_tuning_for(num_train: int, preset: Preset, *, has_valid: bool, width: int | None) -> Schedule:
-    """A schedule for so many examples, of a run that starts from a checkpoint and has a new head alone.
+    """A schedule for so many examples, of a run that starts from a checkpoint, of which a head at most is new.
 
     There are at least 3 epochs, and as many more, up to 20, as make FINE_TUNING_STEPS: J. Devlin et al., "BERT" (arXiv
     1810.04805), appendix A.3, take 2 to 4, and M. Mosbach et al. (arXiv 2006.04884) 20 where there are few examples.
