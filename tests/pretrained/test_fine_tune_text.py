@@ -89,6 +89,9 @@ def test_texts_have_the_peers_tokens_and_are_their_bytes(name: str, tmp_path: Pa
     assert tokenizer.start_of_text == (None if start is None else peer.convert_tokens_to_ids(start))
     assert tokenizer.num_bytes[tokenizer.end_of_text] == 1
     assert tokenizer.vocab_size == len(peer)
+    for mark in filter(None, ("<unk>" if files == "tokenizer.json" else None, start, end)):
+        assert tokenizer.token_bytes(peer.convert_tokens_to_ids(mark)) == b""
+    assert tokenizer.reads_pieces == (kind == "GPT-2")  # the others may read across lines
     for mark in filter(None, (start, end)):  # a mark that is spelt is text
         spelt = tokenizer.encode(f"the {mark} cat").tolist()
         assert not {tokenizer.end_of_text, tokenizer.start_of_text} & {*spelt}
