@@ -95,6 +95,11 @@ class Given(YatScored):
         self.in_dim, self.out_dim, self.num_heads = 3 * channels, channels, heads
         self.normaliser = Softmax()
 
+    @property
+    def product_dim(self) -> int:
+        """Those of a head's share of a third."""
+        return self.out_dim // self.num_heads
+
     def value_matrices(self) -> Tensor:
         """The last third of the signal, head by head."""
         return torch.eye(self.in_dim)[-self.out_dim :].unflatten(0, (self.num_heads, -1))

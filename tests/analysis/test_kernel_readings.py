@@ -1,5 +1,6 @@
 """Profiles, spectra, receptive fields, symmetry and costs of kernels against literal sums and what is known of them."""
 
+import itertools
 import math
 
 import pytest
@@ -11,6 +12,7 @@ from fredholm import analysis, domains, kernels
 from fredholm.analysis.kernel_values import values_at
 from fredholm.domains.points import subset
 from fredholm.evaluation import Integral
+from tests.contracts.instances import ROWS, Cell, case_of, fits, table_kernel
 
 DOUBLE = torch.float64
 
@@ -99,6 +101,39 @@ def test_a_causal_kernel_is_read_among_its_first_points() -> None:
         u, points = signal(12), domains.Sequence(12)
         found = values_at("test", Integral(kernel, u, points), 5)
         torch.testing.assert_close(found.kappa, kernel.matrix(u, points)[:, :5, :5][..., :4])
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_a_part_of_a_kernel_is_read_as_it_is_in_the_whole(name: str) -> None:
+    domains_of = ("sequence", "spaced sequence", "line of cells", "tied times", "points", "grid")
+    for variant, kind, mask in itertools.product(ROWS[name].variants, domains_of, ("all", "mask per entry")):
+        cell = Cell(name, variant, kind, mask)
+        if not fits(cell):
+            continue
+        u, domain = case_of(cell).asked()[1:3]
+        kernel = table_kernel(name, variant, domain.pos_dim)
+        integral = Integral(kernel, u, domain, None, kernel.output_domain(domain))
+        with torch.no_grad():
+            whole = kernel.matrix(*integral.arguments)[..., : kernel.in_dim]
+        found = values_at("test", integral, 3).kappa
+        rows, columns = found.shape[1:3]
+        queries = torch.arange(rows) if kernel.is_causal else (torch.arange(rows) + 0.5) * whole.shape[1] / rows
+        torch.testing.assert_close(
+            found, whole[:, queries.long(), :columns], msg=lambda text, cell=cell: f"{cell}: {text}"
+        )
+
+
+def test_what_does_not_exist_is_never_read() -> None:
+    for name in ("Attention", "InfiniteAttention", "LowRankMLP"):
+        kernel, u, mask = table_kernel(name, "plain", 1), signal(), torch.tensor([True] * 4 + [False] * 2)
+        points = domains.Points(domains.Sequence(6).pos, mask=mask)
+        junk = torch.where(mask[:, None], u, torch.nan)
+        expected, found = (analysis.kernel_profile(kernel, each, points) for each in (u, junk))
+        torch.testing.assert_close(found.mean, expected.mean)
+        expected, found = (analysis.kernel_spectrum(kernel, each, points) for each in (u, junk))
+        torch.testing.assert_close(found.values, expected.values)
+    weights = analysis.attention_weights(table_kernel("InfiniteAttention", "plain", 1), junk, points)
+    assert weights.isfinite().all()
 
 
 def test_a_filter_is_read_in_a_window(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,8 @@ Legend
     κ_ij    (d_out, d_in) matrix at a query x_i and a point x_j
 
 A kernel of pairs alone is read at some of the queries. A causal one is read among the first points, which nothing after
-them changes, and a filter on a grid among the cells of a window in its middle. Any other is read whole, or refused.
+them changes; points of one time stay together. A filter on a grid is read among the cells of a window in its middle,
+and any other whole, or it is refused.
 """
 
 from typing import NamedTuple
@@ -12,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fredholm.domains import Domain, Grid, Sequence
+from fredholm.domains import Domain, Grid, Points
 from fredholm.domains.domain import GridBlock
 from fredholm.domains.grid import whole_grid
 from fredholm.domains.points import subset
@@ -46,10 +47,10 @@ def integral_of(
         )
     if u is None:
         raise ValueError(f"analysis.{name}: needs u, the signal (batch, points, channels) at which κ is read")
-    if isinstance(operator, IntegralOperator):
-        with torch.no_grad():
-            return operator.prepare(u, domain)
-    return Integral(operator, u, Sequence(u.shape[1], device=u.device) if domain is None else domain)
+    if isinstance(operator, Kernel):
+        operator = IntegralOperator(operator, residual=False, bias=False, output_projection=False)
+    with torch.no_grad():
+        return operator.prepare(u, domain)
 
 
 def num_heads(kernel: Kernel) -> int:
@@ -95,7 +96,8 @@ def values_at(name: str, integral: Integral[Kernel], queries: int, points: int |
         return _values(_at_queries(integral, _spaced(integral.domain.num_points, min(queries, room))))
     if kernel.is_causal and integral.own_queries and domain.pair_bias is None and domain.pair_list is None:
         room = max(1, int((MOST_ENTRIES / per_pair) ** 0.5))
-        return _values(_of_points(integral, torch.arange(min(wanted_points, max(queries, 1), room))))
+        if count := _whole_past(domain, min(wanted_points, max(queries, 1), room)):
+            return _values(Integral(kernel, integral.u[:, :count], _first(domain, count)))
     if per_pair * n * n_q <= MOST_ENTRIES:
         return _values(integral)
     grid = whole_grid(domain)
@@ -120,13 +122,46 @@ def _values(integral: Integral[Kernel]) -> Values:
     return Values(kappa[..., : kernel.in_dim], integral.domain, integral.query_domain)
 
 
+def _whole_past(domain: Domain, count: int) -> int:
+    """The most points, up to so many, after which none with mass has the time of the last; 0: no number is so."""
+    if domain.times is None or count >= domain.num_points:
+        return count
+    times = torch.atleast_2d(domain.times)
+    with_mass = torch.where(torch.atleast_2d(domain.weights) > 0, times, torch.inf)
+    next_times = with_mass.flip(-1).cummin(-1).values.flip(-1)[:, 1:]
+    is_whole = (times[:, :-1] < next_times).all(0)[:count]
+    return int(is_whole.nonzero().amax()) + 1 if bool(is_whole.any()) else 0
+
+
+def _first(domain: Domain, count: int) -> Domain:
+    """The first points, with the mass that they have, as what is causal finds them among the others."""
+    part = slice(count)
+    times = None if domain.times is None else domain.times[..., part]
+    features = None if domain.features is None else domain.features[:, part]
+    first = Points.derived(
+        domain,
+        domain.pos[..., part, :],
+        domain.weights[..., part],
+        times,
+        counts_per_mass=domain.counts_per_mass,
+        features=features,
+    )
+    first.mask = None if domain.mask is None else domain.mask[..., part]
+    first.has_index_order = domain.has_index_order
+    if domain.is_uniform:
+        first.uniform_parts = ((count, 1.0),)
+    grid = whole_grid(domain)
+    if grid is not None and len(grid.shape) == 1:
+        first.grid_blocks = (grid._replace(shape=(count,)),)
+    return first
+
+
 def _of_points(integral: Integral[Kernel], index: Tensor) -> Integral[Kernel]:
-    """The integral over some of the points, at them; where κ is of pairs alone their mass is that of all."""
+    """The integral over some of the points, at them, of a κ of pairs alone; their mass is that of all."""
     kernel, u, domain = integral.kernel, integral.u, integral.domain
     index = index.to(u.device)
     weights = domain.weights[..., index]
-    if not kernel.is_causal:
-        weights = weights * (domain.weights.sum(-1, keepdim=True) / weights.sum(-1, keepdim=True).clamp(min=1e-30))
+    weights = weights * (domain.weights.sum(-1, keepdim=True) / weights.sum(-1, keepdim=True).clamp(min=1e-30))
     times = order_read(kernel, domain, domain)[0]
     if times is not None and len(times) == 1:
         times = times[0]
@@ -151,12 +186,14 @@ def _of_window(integral: Integral[Kernel], grid: GridBlock, side: int) -> Integr
 
 def _at_queries(integral: Integral[Kernel], index: Tensor) -> Integral[Kernel]:
     """The same at some of its points."""
-    u, domain = integral.u, integral.domain
+    kernel, u, domain = integral.kernel, integral.u, integral.domain
     index = index.to(u.device)
     weights = domain.weights[..., index]
+    times = order_read(kernel, domain, domain)[0]
     rows = index if weights.ndim == 1 else index.expand(len(weights), -1)
-    asked = subset(domain, rows, weights)
-    return Integral(integral.kernel, u, domain, u[:, index], asked)
+    if times is not None:
+        domain = domain.as_met_by(slice(None), times)  # so that places in the order are those among all points
+    return Integral(kernel, u, domain, u[:, index], subset(domain, rows, weights, times))
 
 
 def by_head(kernel: Kernel, kappa: Tensor) -> Tensor:

@@ -38,7 +38,7 @@ def attention_weights(
 
     Args:
         kernel: any kernel that gives each pair a number and mixes values by it (`kernels.ValueMixing`).
-        u: the signal at the keys, `(B, N, d_in)`.
+        u: the signal at the keys, `(B, N, d_in)`; its values at points that do not exist are never read.
         domain: where it lives; None: `Sequence(N)`.
         query: the signal at the queries, `(B, Nq, query_dim)`; None: `u`.
         query_domain: where the queries lie; None: `domain`.
@@ -65,11 +65,17 @@ def attention_weights(
                 f"analysis.attention_weights: {name} has {signal.shape[1]} points but its domain {where!r} has "
                 f"{where.num_points}"
             )
-    weights = kernel.coefficients(u, domain, query, query_domain)
+    query = None if query is None else _present(query, asked)
+    weights = kernel.coefficients(_present(u, domain), domain, query, query_domain)
     if asked.mask is None:
         return weights
     exists = asked.mask if asked.mask.ndim == 2 else asked.mask[None]
     return torch.where(exists[:, None, :, None], weights, 0.0)
+
+
+def _present(signal: Tensor, domain: Domain) -> Tensor:
+    """The signal, 0 at points that do not exist, whose values nobody reads."""
+    return signal if domain.mask is None else torch.where(domain.mask[..., None], signal, 0.0)
 
 
 @contextlib.contextmanager

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from benchmarks.yat_attention import Given
 from fredholm.domains import Domain, Grid, Points, Sequence
 from fredholm.evaluation import (
     AUTO,
@@ -157,9 +158,12 @@ def test_neither_importing_nor_refusing_imports_triton():
         (YatAttention(4, 2), None),
         (YatAttention(4, 2, normaliser=SoftSigmoid()), "softmax and softermax are fused, not SoftSigmoid"),
         (YatAttention(514, 2), "a head has 257 channels, above 256"),
+        (Yat(3, 257), "a head has 257 channels, above 256"),
         (Yat(3, 2, reads_bias=True), "keys have constants, which are not fused"),
+        (Given(384, 3), None),
+        (Given(384, 1), "a head has 384 channels, above 256"),
     ],
-    ids=["fused", "normaliser", "channels", "constants"],
+    ids=["fused", "normaliser", "channels", "channels of values", "constants", "three signals in one", "likewise"],
 )
 @pytest.mark.usefixtures("interpreting")
 def test_what_is_not_fused_of_yat_scores_is_named(kernel, told):

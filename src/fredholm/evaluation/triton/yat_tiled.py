@@ -39,7 +39,7 @@ class TritonYat(FusedRoute[YatScored], StatefulRoute[YatScored]):
             reasons.append(f"softmax and softermax are fused, not {type(kernel.normaliser).__name__}")
         if kernel.reads_bias:
             reasons.append("keys have constants, which are not fused")
-        dim = max(kernel.query_dim, kernel.out_dim) // kernel.num_heads
+        dim = max(kernel.product_dim, kernel.out_dim // kernel.num_heads)
         if dim > LARGEST_DIM:
             reasons.append(f"a head has {dim} channels, above {LARGEST_DIM}")
         return reasons

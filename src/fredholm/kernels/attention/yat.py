@@ -21,6 +21,7 @@ normalisers other than softmax, biases, heads that share keys and values, rotary
 that enter the numerator and the sum below it.
 """
 
+import abc
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
@@ -226,6 +227,11 @@ class YatScored(Scored):
 
     score = YatScore()
 
+    @property
+    @abc.abstractmethod
+    def product_dim(self) -> int:
+        """Channels of the queries and keys of a head, of whatever the signals have."""
+
 
 @final
 class Yat(YatScored):
@@ -275,6 +281,11 @@ class Yat(YatScored):
     @property
     def query_dim(self) -> int:
         """Channels of u(x): those of a prototype."""
+        return self.dim
+
+    @property
+    def product_dim(self) -> int:
+        """Those of a prototype."""
         return self.dim
 
     def value_matrices(self) -> Tensor:
@@ -362,6 +373,11 @@ class YatAttention(YatScored, CachedScored):
         self.pos_dim = None if rotary is None else 1
         self.in_dim = self.out_dim = embed_dim
         self.num_heads, self.is_causal, self.is_affine = num_heads, is_causal, bias
+
+    @property
+    def product_dim(self) -> int:
+        """See `YatScored.product_dim`."""
+        return self.projections.head_dim
 
     def value_matrices(self) -> Tensor:
         """See `ValueMixing.value_matrices`."""

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 import torch
 
+from benchmarks.yat_attention import Given
 from fredholm import IntegralOperator
 from fredholm.domains import Domain, Points, Sequence
 from fredholm.evaluation import AUTO, Integral, TritonYat
@@ -85,6 +86,13 @@ def test_queries_on_another_domain(num_queries, num_keys):
 )
 def test_more_points_than_one_tile(options):
     check_route(TritonYat(), make(Sequence(67), is_causal=True, **options), tolerance=1e-4)
+
+
+def test_signals_of_more_channels_than_a_head_may_have():
+    """Queries, keys and values lie side by side; what a head may have is a matter of its products."""
+    kernel = Given(100, 1)
+    assert kernel.query_dim == 300
+    check_route(TritonYat(), Integral(kernel, torch.randn(2, 5, kernel.in_dim), Sequence(5)), tolerance=1e-4)
 
 
 @pytest.mark.parametrize("is_causal", [False, True])
