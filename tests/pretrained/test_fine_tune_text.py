@@ -11,11 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from fredholm.models import Bert, BertMasked, Llama, Sampling
-from fredholm.pretrained import PretrainedMasked, PretrainedText
+from fredholm.pretrained import PretrainedMasked, PretrainedSentences, PretrainedText
 from fredholm.storage.tensors import fill
-from fredholm.tasks import LanguageModelling, MaskedLanguageModelling
+from fredholm.tasks import LanguageModelling, MaskedLanguageModelling, SentenceLearning
 from fredholm.tasks.task import Task
-from fredholm.tasks.text import IGNORED, CheckpointTokens, Tokens, checkpoint_tokens
+from fredholm.tasks.text import IGNORED, CheckpointTokens, MarkedTokenizer, Tokens, checkpoint_tokens
 from fredholm.training import Run, TrainingConfig, train
 from fredholm.training.start import OtherRun, starting_tensors
 from tests.pretrained.peers import (
@@ -269,6 +269,27 @@ def test_the_run_is_whole_without_the_checkpoint(command: str, tmp_path: Path) -
     train(started_from, tmp_path / "next")
     next_run: Any = Run(tmp_path / "next")
     assert next_run.task.tokenizer.state == after.task.tokenizer.state
+
+
+def test_what_hidden_tokens_taught_a_bert_is_where_sentences_start(tmp_path: Path) -> None:
+    tokenizer = MarkedTokenizer.word_pieces([*DOCUMENTS, "good bad"] * 3, 60)
+    torch.manual_seed(5)
+    stack = Bert.Config(embed_dim=8, depth=1, num_heads=2, num_segments=0)
+    adapted: Any = noisy(BertMasked.Config(stack=stack).build(tokenizer.vocab_size, 24, pad=0, separator=3))
+    adapted.save_pretrained(tmp_path / "adapted")
+    (tmp_path / "adapted" / "tokenizer.json").write_text(tokenizer.state)
+    data = tmp_path / "data.csv"
+    data.write_text("\n".join(["text,label", *(f"the cat {n} is {w},{w}" for n in range(9) for w in ("good", "bad"))]))
+    model = PretrainedSentences(checkpoint=str(tmp_path / "adapted"))
+    sentences = started(SentenceLearning.Config(data=str(data), context=20, model=model).build())
+    given = torch.tensor([[2, 6, 7, 8, 3, 0, 0]])
+    assert isinstance(sentences.bert, Bert)
+    exists = given != 0
+    signal = sentences.signal(given)
+    told = adapted.bert.head(signal, adapted.bert.tokens.weight)
+    torch.testing.assert_close(told[exists], adapted(given)[exists])
+    again = started(masked_task(tmp_path / "adapted"))
+    torch.testing.assert_close(again(given)[exists], adapted(given)[exists])
 
 
 def test_a_model_of_this_library_needs_a_tokenizer_beside_it(tmp_path: Path) -> None:

@@ -42,8 +42,9 @@ class _Opened(NamedTuple):
         """What bends the channels of the map before the classes of a BERT."""
         if self.converted is not None:
             return self.converted.pooling
-        assert isinstance(self.model, Bert)
-        return self.model.config.pooling
+        bert = _bert_of(self.model)
+        assert isinstance(bert, Bert)
+        return bert.config.pooling
 
     def pooler(self, read: dict[str, Tensor]) -> dict[str, Tensor]:
         """The weight and constant of that map, where the checkpoint has one, given the tensors of its BERT."""
@@ -54,6 +55,11 @@ class _Opened(NamedTuple):
         tensors = self.converted.tensors
         named = {kind: source for kind, source in self.converted.pooler.items() if isinstance(source, str)}
         return {kind: tensors[source].to(torch.float32) for kind, source in named.items()}
+
+
+def _bert_of(model: nn.Module) -> nn.Module:
+    """The BERT within a model of hidden tokens; any other model itself."""
+    return model.bert if isinstance(model, BertMasked) else model
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -111,7 +117,7 @@ class PretrainedSentences(_Pretrained, SentenceModelConfig):
     def bring(self) -> Brought[SentenceModelConfig]:
         """See `Bringing.bring`."""
         opened = self.open()
-        bert = opened.model
+        bert = _bert_of(opened.model)
         if not isinstance(bert, Bert):
             raise self.of_another_kind(bert, "sentences", "BERT, RoBERTa or DistilBERT")
         stack = dataclasses.replace(bert.config, head="none", num_classes=0, pooling="tanh")
@@ -125,7 +131,7 @@ class PretrainedSentences(_Pretrained, SentenceModelConfig):
         )
 
         def tensors(_: SentenceModelConfig) -> dict[str, Tensor]:
-            read = open_model(opened.folder, torch.float32).state_dict()
+            read = _bert_of(open_model(opened.folder, torch.float32)).state_dict()
             found = {f"bert.{name}": tensor for name, tensor in read.items() if not name.startswith("head.")}
             return found | {f"pooler.{name}": tensor for name, tensor in opened.pooler(read).items()}
 
@@ -231,16 +237,14 @@ class PretrainedMasked(_Pretrained, MaskedModel.Config):
     def bring(self) -> Brought[MaskedModel.Config]:
         """See `Bringing.bring`."""
         opened = self.open()
-        there = opened.model
-        bert = there.bert if isinstance(there, BertMasked) else there
+        bert = _bert_of(opened.model)
         if not isinstance(bert, Bert):
-            raise self.of_another_kind(there, "hidden tokens", "BERT, RoBERTa or DistilBERT")
+            raise self.of_another_kind(bert, "hidden tokens", "BERT, RoBERTa or DistilBERT")
         stack = dataclasses.replace(bert.config, head="tokens", num_classes=0, pooling="tanh")
         has_head = bert.config.head == "tokens"
 
         def tensors(_: MaskedModel.Config) -> dict[str, Tensor]:
-            read = open_model(opened.folder, torch.float32)
-            found = (read.bert if isinstance(read, BertMasked) else read).state_dict()
+            found = _bert_of(open_model(opened.folder, torch.float32)).state_dict()
             kept = (name for name in found if has_head or not name.startswith("head."))
             return {f"bert.{name}": found[name] for name in kept}
 
