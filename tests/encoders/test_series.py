@@ -56,6 +56,17 @@ def test_rates_that_differ_within_a_batch() -> None:
     assert domain.counts.tolist() == [[1.0] * 4, [4.0, 4.0, 4.0, 0.0]]
 
 
+@pytest.mark.parametrize("extent", [None, 3.0])
+def test_a_series_is_the_same_alone_and_beside_others_of_another_rate(extent: float | None) -> None:
+    mask = torch.tensor([[True] * 4, [False, True, True, False]])
+    encoder, values, rates = Series(1, extent=extent), torch.randn(2, 4, 1), torch.tensor([1.0, 2.0])
+    together = encoder(SeriesBatch(values, mask, spacing=rates))[1]
+    for i, exists in enumerate(mask):
+        alone = encoder(SeriesBatch(values[i, None], exists[None], spacing=rates[i, None]))[1]
+        torch.testing.assert_close(together.pos[i, exists, 0], alone.pos[exists, 0])
+        torch.testing.assert_close(together.counts[i], alone.counts[0])
+
+
 def test_a_linear_map_of_the_channels() -> None:
     encoder, values = Series(3, 7), torch.randn(2, 5, 3)
     signal, _ = encoder(SeriesBatch(torch.where(MASK[..., None], values, torch.nan), MASK))

@@ -40,10 +40,10 @@ class Series(Encoder):
     - others weigh half the distance of their neighbours over Δ, the trapezoid rule. In a series whose samples all lie
       at one time each weighs 1.
 
-    Where the rates within a batch differ, the samples are placed by their times.
+    Where the rates within a batch differ, the samples are placed by their times, and weigh what they weigh alone.
 
     With an extent, positions are times from a series' first sample on in units of it, and a series' samples weigh 1 in
-    all: the unit interval, on which the other kernels are made.
+    all, each alike at one rate: the unit interval, on which the other kernels are made.
 
     Args:
         channels: C, those of the series.
@@ -110,7 +110,7 @@ class Series(Encoder):
             steps = torch.arange(num_samples, dtype=torch.float64, device=values.device)
             apart = spacing.double()[:, None]
             if self.extent is not None:
-                return _on_the_unit_interval(steps * apart, mask, self.extent)
+                return Sequence(times=steps * apart / self.extent, mask=mask)
             weights = (apart / self.spacing).expand(batch, num_samples)
             return Sequence(times=steps * apart, weights=weights, mask=mask)
         if times is None:
