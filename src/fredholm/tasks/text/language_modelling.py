@@ -49,7 +49,7 @@ from fredholm.tasks.text import (
 from .counts import MOST_TOKENS, NGrams
 from .documents import DOCUMENT_SUFFIXES
 from .library import library_version
-from .text_task import TextTask
+from .text_task import CONTEXTS, TextTask
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
@@ -132,8 +132,7 @@ class LanguageModelling(TextTask):
             A width of 96 channels for up to 300,000 tokens grows by half with each factor of 10.
             """
             default = LanguageModelling.Config()
-            context = 128 if preset == "small" else 512
-            config = self if start is not None else filled(self, [default], context=context)
+            config = self if start is not None else filled(self, [default], context=CONTEXTS[preset])
             config = filled(config, [default], stride=max(1, config.context // 2))
             task = config.build()
             if start is None:
@@ -147,7 +146,7 @@ class LanguageModelling(TextTask):
                 weight_decay=0.1,
                 batch_size=8 if preset == "small" else 32,
             )
-            return Suited(config, schedule)
+            return Suited(config, schedule, config._notes(CONTEXTS[preset]))
 
         @property
         def stack(self) -> Stack:

@@ -33,7 +33,7 @@ from fredholm.tasks.text import IGNORED, Documents, MarkedTokenizer, Tokens, joi
 from .counts import MOST_TOKENS, BetweenNeighbours
 from .documents import DOCUMENT_SUFFIXES
 from .library import library_version
-from .text_task import TextTask
+from .text_task import CONTEXTS, TextTask
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
@@ -121,7 +121,7 @@ class MaskedLanguageModelling(TextTask):
             """See `Task.Config.suited`: the tokens, the context and the size of the model."""
             default, texts = MaskedLanguageModelling.Config(), self.build().splits.train
             config = replace(self, tokens=self.tokens.suited(texts))
-            config = filled(config, [default], context=128 if preset == "small" else 512)
+            config = filled(config, [default], context=CONTEXTS[preset])
             task = config.build()
             width = width_for(task.num_train_tokens, preset, least=96, up_to=300_000)
             model = config.model.resized(width, DEPTH[preset], default.model)
@@ -131,7 +131,7 @@ class MaskedLanguageModelling(TextTask):
                 has_valid=task.num_held_out("valid") > 0,
                 batch_size=16 if preset == "small" else 64,
             )
-            return Suited(replace(config, model=model), schedule)
+            return Suited(replace(config, model=model), schedule, config._notes(CONTEXTS[preset]))
 
         @property
         def stack(self) -> Stack:
