@@ -1,6 +1,8 @@
 """`fredholm compare`."""
 
+import dataclasses
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -8,7 +10,7 @@ import pytest
 from fredholm.comparison import Request
 from fredholm.training import Run
 from tests.command_line import call, check_refused
-from tests.comparison.build import stripes
+from tests.comparison.build import ROW, found, runs, stripes
 
 TINY = [
     *("--task.patch-size", "4", "--task.position-frequencies", "2", "--task.stem-depth", "0"),
@@ -64,6 +66,21 @@ def test_a_table_and_where_the_best_run_is(data: Path, tmp_path: Path, capsys: p
     assert json.loads(again) == json.loads((folder / "comparison.json").read_text())["comparison"]
     code, out, err = call(capsys, *asked, *TINY, "--resume", "--format", "markdown")
     assert out.splitlines()[0] == "|  | valid | test | parameters | ms/step | MB/step | ex/s | differs |"
+
+
+def test_what_is_undefined_is_null_in_json(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (run,) = runs(0.9)
+    row = ROW.with_runs((dataclasses.replace(run, test=math.nan, metrics={"auroc": math.nan, "accuracy": 0.9}),))
+    compared = dataclasses.replace(found(), rows=(row,))
+    monkeypatch.setattr("fredholm.cli.compare.compare", lambda *given, **settings: compared)
+    command = ("compare", "images", data, "--folder", tmp_path / "found", "--format", "json", "--no-report")
+    code, out, err = call(capsys, *command)
+    assert (code, err) == (0, "")
+    (told,) = json.loads(out)["rows"]
+    assert (told["test_mean"], told["runs"][0]["test"]) == (None, None)
+    assert told["runs"][0]["metrics"] == {"auroc": None, "accuracy": 0.9}
 
 
 @pytest.mark.parametrize(

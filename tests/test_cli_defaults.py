@@ -49,6 +49,15 @@ def test_a_dry_run_says_what_would_be_and_makes_nothing(
     assert cli.main(["train", "images", str(shapes), "--dry-run", "--run-dir", str(tmp_path / "run")]) == 0
 
 
+def test_built_in_data_that_nobody_named_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    told = "no DATA is given: these are digits, built in, to try; pass your own"
+    for data, is_told in (((), True), (("digits",), False), (("--task.data", "digits"), False)):
+        code, out, err = call(capsys, "train", "images", *data, "--dry-run", "--run-dir", tmp_path / "run")
+        assert (code, err) == (0, "")
+        assert (out.splitlines()[0] == told) == is_told
+        assert (told in out) == is_told
+
+
 def test_images_of_several_sizes_are_brought_to_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for number, size in enumerate([(37, 41), (74, 82), (150, 160), (37, 41), (20, 22), (74, 82)] * 2):
         folder = tmp_path / "pictures" / "ab"[number % 2]

@@ -1,5 +1,6 @@
-"""Small data on which kernels are compared in seconds."""
+"""Small data on which kernels are compared in seconds, and a comparison that nobody ran."""
 
+import dataclasses
 import multiprocessing
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -7,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from fredholm.comparison import Request, workers
-from fredholm.models import ITNet
+from fredholm.comparison import BaselineRow, Budget, Comparison, LeftOut, Request, Row, SeedResult, workers
+from fredholm.models import AttentionConfig, ITNet
 from fredholm.tasks import ImageLearning
 from fredholm.tasks.images.augmentation import Augmentation
+from fredholm.tasks.objective import Objective
 from fredholm.training import Run, TrainingConfig
 
 
@@ -48,3 +50,50 @@ def keep_a_worker(log: Path, told: Connection) -> None:
     told.send(worker.pid)
     worker.join()
     here.close()
+
+
+ROW = Row(
+    name="infinite-factorised",
+    title="",
+    kernel=AttentionConfig(),
+    embed_dim=64,
+    expansion=4.0,
+    parameters=12_345_678,
+    seconds_per_step=1.234,
+    examples_per_second=51.2,
+    memory_bytes=1_234_000_000,
+)
+
+
+def runs(*values: float) -> tuple[SeedResult, ...]:
+    """One a value, on the validation split; on the test split there is 0.01 less."""
+    return tuple(
+        SeedResult(seed=seed, folder=f"run/seed-{seed}", valid=value, test=value - 0.01, metrics={})
+        for seed, value in enumerate(values)
+    )
+
+
+def found(*baselines: BaselineRow, objective: Objective = Objective("accuracy", percent=True)) -> Comparison:  # noqa: B008
+    """Three kernels, of which the first is the best and the last has no result, and one left out."""
+    empty = Comparison(
+        task="images",
+        data="pictures",
+        request="",
+        command_line=(),
+        created="",
+        version="",
+        machine={},
+        objective=objective,
+        seeds=(0, 1),
+        budget=Budget(minutes=None, epochs=4, rungs=(1, 2), rates=(1.0,)),
+        num_train=10,
+        num_valid=10,
+        num_test=10,
+        target_parameters=12_000_000,
+        rows=(ROW, dataclasses.replace(ROW, name="mlp"), dataclasses.replace(ROW, name="lstm", reason="diverged")),
+        left_out=(LeftOut(name="mamba", reason="needs an order"),),
+        baselines=baselines,
+    )
+    return empty.with_row(ROW.with_runs(runs(0.90, 0.92))).with_row(
+        dataclasses.replace(ROW, name="mlp").with_runs(runs(0.5, 0.52))
+    )

@@ -3,54 +3,10 @@
 import dataclasses
 from pathlib import Path
 
-from fredholm.comparison import BaselineRow, Budget, Comparison, LeftOut, Row, SeedResult
+from fredholm.comparison import BaselineRow
 from fredholm.comparison.table import conclusion, markdown_table, text_table
-from fredholm.models import AttentionConfig
 from fredholm.tasks.objective import Objective
-
-ROW = Row(
-    name="infinite-factorised",
-    title="",
-    kernel=AttentionConfig(),
-    embed_dim=64,
-    expansion=4.0,
-    parameters=12_345_678,
-    seconds_per_step=1.234,
-    examples_per_second=51.2,
-    memory_bytes=1_234_000_000,
-)
-
-
-def runs(*values: float) -> tuple[SeedResult, ...]:
-    return tuple(
-        SeedResult(seed=seed, folder=f"run/seed-{seed}", valid=value, test=value - 0.01, metrics={})
-        for seed, value in enumerate(values)
-    )
-
-
-def found(*baselines: BaselineRow, objective: Objective = Objective("accuracy", percent=True)) -> Comparison:  # noqa: B008
-    empty = Comparison(
-        task="images",
-        data="pictures",
-        request="",
-        command_line=(),
-        created="",
-        version="",
-        machine={},
-        objective=objective,
-        seeds=(0, 1),
-        budget=Budget(minutes=None, epochs=4, rungs=(1, 2), rates=(1.0,)),
-        num_train=10,
-        num_valid=10,
-        num_test=10,
-        target_parameters=12_000_000,
-        rows=(ROW, dataclasses.replace(ROW, name="mlp"), dataclasses.replace(ROW, name="lstm", reason="diverged")),
-        left_out=(LeftOut(name="mamba", reason="needs an order"),),
-        baselines=baselines,
-    )
-    return empty.with_row(ROW.with_runs(runs(0.90, 0.92))).with_row(
-        dataclasses.replace(ROW, name="mlp").with_runs(runs(0.5, 0.52))
-    )
+from tests.comparison.build import found
 
 
 def test_the_best_comes_first_and_lines_fit_a_terminal() -> None:

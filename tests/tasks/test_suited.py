@@ -15,6 +15,7 @@ from fredholm.models.language.itnet_text import ITNetMaskedModel
 from fredholm.tasks import (
     ImageLearning,
     ImageTextLearning,
+    LanguageModelling,
     MaskedLanguageModelling,
     PointLearning,
     Segmentation,
@@ -223,3 +224,13 @@ def test_the_weights_of_another_task_say_nothing_about_the_size_of_images(tmp_pa
     assert found.config == alone.config
     assert found.schedule.learning_rate == pytest.approx(0.3 * alone.schedule.learning_rate)
     found.config.build().model()
+
+
+@pytest.mark.parametrize("kind", [LanguageModelling, MaskedLanguageModelling])
+def test_a_context_far_above_the_usual_one_is_told_before_a_step_is_measured(kind: Any, tmp_path: Path) -> None:
+    (tmp_path / "book.txt").write_text("it was the best of times " * 2000)
+    told = {context: kind.Config(data=str(tmp_path), context=context).suited("small").notes for context in (2040, 4096)}
+    assert told[2040] == ()
+    (note,) = told[4096]
+    assert note.startswith("context=4096 is 32 times the usual 128: a step takes so many times as long")
+    assert "up to 1,024 times with attention" in note

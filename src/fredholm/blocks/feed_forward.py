@@ -99,8 +99,8 @@ class GatedFeedForward(nn.Module):
         self.activation = activation_module(activation)
         self.dropout = nn.Dropout(dropout)
         self.contract = nn.Linear(width, embed_dim, bias=bias)
-        for layer in (self.gate, self.expand, self.contract):
-            nn.init.xavier_uniform_(layer.weight, gain=output_gain if layer is self.contract else 1.0)
+        for layer, gain in ((self.gate, 1.0), (self.expand, 1.0), (self.contract, output_gain)):
+            nn.init.xavier_uniform_(layer.weight, gain=gain)
             if bias:
                 nn.init.zeros_(layer.bias)
 

@@ -160,7 +160,7 @@ def _run(arguments: CompareArguments, request: Request, task: type[Task], words:
 
 def _print(found: Comparison, folder: Path, form: Format) -> None:
     if form == "json":
-        print(json_text(to_json(found), indent=2))
+        print(json_text(to_json(found, with_words=False), indent=2))
         return
     for line in text_table(found) if form == "text" else markdown_table(found):
         print_line(line)

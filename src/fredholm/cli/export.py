@@ -75,12 +75,12 @@ def _tell(written: Exported, form: TensorForm) -> None:
     """Says what was written, what it takes and gives, and how near it is."""
     size = sum(file.stat().st_size for file in written.files) / 1e6
     print_line(f"{written.files[0]}: {size:,.1f} MB; how to run it: {written.files[1]}")
-    for slot in (*form.inputs, form.output):
+    for word, slot in (*(("takes", slot) for slot in form.inputs), ("gives", form.output)):
         axes = ", ".join(
             f"{axis.name} {size}" if (size := axis.size or written.fixed.get(axis.name)) else axis.name
             for axis in slot.axes
         )
-        print_line(f"  {'gives' if slot is form.output else 'takes'} {slot.name} ({axes}): {slot.about}")
+        print_line(f"  {word} {slot.name} ({axes}): {slot.about}")
     for name, count in written.fixed.items():
         print_line(f"  {name}: {count}, and no other number ({written.reason})")
     for note in form.notes:

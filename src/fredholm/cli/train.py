@@ -93,14 +93,16 @@ def _train_here(argv: list[str], processes: Processes) -> int:
     recipe = open_recipe(argv[0])
     config, options = recipe.config, argv[1:]
     is_task = recipe.name in {task.command for task in TASKS}
+    has_data = any(option.partition("=")[0] == "--task.data" for option in options)
     if is_task and options and not options[0].startswith("-"):
-        config = dataclasses.replace(config, task=dataclasses.replace(config.task, data=options.pop(0)))
+        config, has_data = _on(config, options.pop(0)), True
     if is_task:
         config = dataclasses.replace(config, task=_started(config.task, options, recipe.tasks))
     known = [part for task in recipe.tasks if isinstance(config.task, task.Config) for part in task.parts]
     try:
         config, options = with_kinds(config, options, known)
-        return _train_as(recipe, config, options, f"train {argv[0]}", processes, is_task=is_task)
+        is_to_try = is_task and bool(config.task.data) and not has_data
+        return _train_as(recipe, config, options, f"train {argv[0]}", processes, is_task=is_task, is_to_try=is_to_try)
     except SystemExit:  # help was printed
         list_kinds(config, known)
         raise
@@ -110,10 +112,25 @@ def _train_here(argv: list[str], processes: Processes) -> int:
         raise
 
 
+def _on(config: Run.Config, data: str) -> Run.Config:
+    """The run on other data."""
+    return dataclasses.replace(config, task=dataclasses.replace(config.task, data=data))
+
+
 def _train_as(
-    recipe: Recipe, config: Run.Config, options: list[str], command: str, processes: Processes, *, is_task: bool
+    recipe: Recipe,
+    config: Run.Config,
+    options: list[str],
+    command: str,
+    processes: Processes,
+    *,
+    is_task: bool,
+    is_to_try: bool,
 ) -> int:
-    """Trains by the options, which change the recipe's config, and prints the result; see `_train_here`."""
+    """Trains by the options, which change the recipe's config, and prints the result; see `_train_here`.
+
+    With `is_to_try` nobody has named the data, and it is told what they are.
+    """
     arguments = parse(TrainArguments, command, options, TrainArguments(run=config))
     if not is_task and arguments.preset is not None:
         raise ValueError(f"--preset has no effect with the recipe {recipe.name}, which says everything itself")
@@ -149,6 +166,8 @@ def _train_as(
         with processes.first_ahead():
             resumed = _resumed(list(paths.values()), recipe.tasks) if resume else None
             suited, notes = _suited(arguments.run, arguments.preset or "small", resumed, recipe.tasks)
+        if is_to_try and not resume:
+            notes = (f"no DATA is given: these are {config.task.data}, built in, to try; pass your own", *notes)
         for note in () if resume else notes:
             print_line(with_option_names(note, config))
         arguments = parse(TrainArguments, command, options, TrainArguments(run=suited))
@@ -199,7 +218,7 @@ def _kept(run: Run.Config, paths: list[Path], tasks: Sequence[type[Task]]) -> Ru
     if folder is None:
         return None
     saved, _ = folder.read(Run.Config, tasks)
-    return dataclasses.replace(saved, task=dataclasses.replace(saved.task, data=run.task.data))
+    return _on(saved, run.task.data)
 
 
 def _resumed(paths: list[Path], tasks: Sequence[type[Task]]) -> Resumed | None:

@@ -227,7 +227,7 @@ class Comparison:
             dataclasses.replace(
                 row,
                 differs_from_best=None
-                if row is best or row.name not in values
+                if row.name == best.name or row.name not in values
                 else differ(values[row.name], values[best.name]),
             )
             for row in self.rows

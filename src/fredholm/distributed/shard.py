@@ -108,7 +108,7 @@ class Shard(Domain):
     def mapped(self, where: Callable[[Domain], Domain]) -> Domain:
         """See `Domain.mapped`; another number of points is shared out anew, evenly."""
         found = where(self.whole)
-        if found is self.whole:
+        if found.has_points_of(self.whole):
             return self
         other = self._with(pos=self.pos, weights=self.weights, mask=self.mask)
         if found.num_points < len(self.sizes):

@@ -293,13 +293,14 @@ class IntegralOperator(nn.Module):
         if query is not None:
             query = u if query is given else _in_16_bits_of_autocast(query)
         keys = domain.restrict(key_padding_mask)
-        if keys is not domain and keys.batch_size is not None and keys.batch_size != batch:
+        if key_padding_mask is not None and keys.batch_size is not None and keys.batch_size != batch:
             raise ValueError(f"IntegralOperator: key_padding_mask has batch size {keys.batch_size} but u has {batch}")
+        is_natural = query_domain is None
         if query_domain is None:
             query_domain = _natural_queries(kernel, domain, query)
-            if query is None and query_domain.has_points_of(domain):
-                query_domain = keys  # nothing is wanted where a key is hidden
-        if query is not None or query_domain is not keys:
+        if is_natural and query is None and query_domain.has_points_of(domain):
+            query_domain = keys  # nothing is wanted where a key is hidden
+        else:
             query_domain = _checked_domain("query", query_domain, None if query is None else query.shape[1], u, kernel)
         needs_query = kernel.reads_query or self.residual_weight is not None
         if needs_query and query is None and not query_domain.has_points_of(keys):
@@ -368,7 +369,7 @@ def _natural_queries(kernel: Kernel, domain: Domain, query: Tensor | None) -> Do
     if (
         domain.whole is not None
         and query is not None
-        and (natural is not domain or query.shape[1] != domain.num_points)
+        and (not natural.has_points_of(domain) or query.shape[1] != domain.num_points)
     ):
         # by numbers of points each process would see something else
         raise ValueError(

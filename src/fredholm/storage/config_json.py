@@ -15,29 +15,31 @@ NOT_FINITE = ("inf", "-inf", "nan")
 """How floats are written that JSON lacks."""
 
 
-def to_json(value: Any) -> Any:
+def to_json(value: Any, *, with_words: bool = True) -> Any:
     """A config as JSON values; every dataclass carries its qualified name, so that unions can be told apart.
 
     Of what is `Rebuildable`, such as an encoder, its class and arguments are written, and no weights.
 
-    Floats that JSON lacks become the words inf, -inf and nan.
+    Args:
+        value: the config.
+        with_words: whether floats that JSON lacks become the words inf, -inf and nan, which `from_json` reads; else
+            they stay floats.
 
     Raises:
         TypeError: a value that is no plain value, tuple, list, dictionary by text, path, dataclass or Rebuildable.
     """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = {field.name: to_json(getattr(value, field.name)) for field in dataclasses.fields(value)}
-        return {TYPE_KEY: type(value).__qualname__, **fields}
+        fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        return {TYPE_KEY: type(value).__qualname__, **to_json(fields, with_words=with_words)}
     if isinstance(value, Rebuildable):
-        arguments = {name: to_json(argument) for name, argument in value.arguments.items()}
-        return {TYPE_KEY: type(value).__qualname__, **arguments}
+        return {TYPE_KEY: type(value).__qualname__, **to_json(dict(value.arguments), with_words=with_words)}
     if isinstance(value, tuple | list):
-        return [to_json(item) for item in value]
+        return [to_json(item, with_words=with_words) for item in value]
     if isinstance(value, Path):
         return str(value)
     if isinstance(value, dict) and all(isinstance(key, str) for key in value):
-        return {key: to_json(item) for key, item in value.items()}
-    if isinstance(value, float) and not math.isfinite(value):
+        return {key: to_json(item, with_words=with_words) for key, item in value.items()}
+    if with_words and isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if value is None or isinstance(value, bool | int | float | str):
         return value

@@ -75,3 +75,21 @@ def test_positions_of_periodic_points_keep_their_digits() -> None:
     kernel = make(sigma=3.0).float()
     pos = torch.rand(7, 2, dtype=torch.float64) + 1000
     check_route(Tiled(), Integral(kernel, signal(7).float(), Points(pos, periodic=True)))
+
+
+def test_equal_queries_are_lifted_once_and_positions_that_learn_apart_have_gradients_of_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kernel, u, lifted = make(), signal(6), []
+    lift = type(kernel)._lift
+    monkeypatch.setattr(MLP, "_lift", lambda self, pos: (lifted.append(pos), lift(self, pos))[1])
+    Tiled().integrate(Integral(kernel, u, Grid(2, 3), None, Grid(2, 3)))
+    assert len(lifted) == 1
+    pos = [torch.rand(6, 2, dtype=torch.float64).requires_grad_()]
+    pos.append(pos[0].detach().clone().requires_grad_())
+    gradients = []
+    for route in (Dense(), Tiled()):
+        out = route.integrate(Integral(kernel, u, *(Points(pos[0]), None, Points(pos[1]))))
+        gradients.append(torch.autograd.grad(out.sin().sum(), pos))
+    for ours, expected in zip(gradients[1], gradients[0], strict=True):
+        torch.testing.assert_close(ours, expected)

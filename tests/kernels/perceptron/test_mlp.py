@@ -128,3 +128,11 @@ def test_distance_has_no_nan_gradient_where_points_coincide():
 def test_bad_sizes_are_told(arguments, told):
     with pytest.raises(ValueError, match=told.replace("(", r"\(").replace(")", r"\)")):
         MLP(**arguments)
+
+
+@pytest.mark.parametrize("num_frequencies", [0, 3])
+def test_pieces_on_the_points_themselves_are_those_of_equal_queries(num_frequencies: int) -> None:
+    kernel = randomise(MLP(4, pos_dim=2, num_frequencies=num_frequencies, width=5))
+    own, asked = kernel.pairwise_form(Grid(2, 3)), kernel.pairwise_form(Grid(2, 3), Grid(2, 3))
+    for name, ours, theirs in zip(own._fields, own, asked, strict=True):
+        torch.testing.assert_close(ours, theirs, msg=name)

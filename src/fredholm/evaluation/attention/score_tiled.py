@@ -267,7 +267,7 @@ def score_backward(
                 if sums.pairs is not None:
                     by_pair = by_mass if tiles.mass is None else by_mass * tiles.mass_of(rows, columns)
                     sums.add_pairs(tiles, rows, columns, by_pair)
-            if slope is numerator:
+            if rho.is_its_slope:
                 weighed = _weighed(numerator, mass)
                 by_score = pulled.mul_(weighed)
             else:

@@ -170,7 +170,7 @@ class BasisFFT(FilterRoute[BasisFilter]):
 def filtered(image: Tensor, basis: Tensor, weight: Tensor, plan: Plan, elements: int) -> Tensor:
     """v at the wanted places, `(B, d_out, *results)`; tensors and `elements` as in `basis_convolution`."""
     for place, (axis, block) in enumerate(zip(plan.axes, plan.blocks, strict=True), start=2):
-        if block is not axis:
+        if block != axis:
             image = _cut(image, place, block.signal)
     (out,) = basis_convolution(
         FilterInputs(image, basis, weight),
@@ -181,7 +181,7 @@ def filtered(image: Tensor, basis: Tensor, weight: Tensor, plan: Plan, elements:
     )
     # what was cut last is the innermost of the batch
     for place, (axis, block) in reversed(list(enumerate(zip(plan.axes, plan.blocks, strict=True), start=2))):
-        if block is not axis:
+        if block != axis:
             out = _joined(out, place, axis, block)
     return out
 

@@ -43,7 +43,7 @@ class ListedPerceptron(Route[PairwiseMLP]):
         kernel, u, domain, asked = integral.kernel, integral.u, integral.domain, integral.query_domain
         assert domain.pair_list is not None
         pairs, dtype = domain.pair_list.repeated(u.shape[0]), integral.working_dtype
-        form = kernel.pairwise_form(domain, asked)
+        form = kernel.pairwise_form(domain, None if integral.own_positions else asked)
         n, n_q, rows = domain.num_points, asked.num_points, []
         tables = _tables(form, integral, dtype)
         shared = _shared(form, dtype)

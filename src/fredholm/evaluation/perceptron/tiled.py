@@ -93,7 +93,8 @@ def integrate_pairwise(
 ) -> Tensor:
     """What `by` makes of it; with `blocks`, one grid among queries and again among keys, R comes from a table."""
     kernel, u, domain, query_domain = integral.kernel, integral.u, integral.domain, integral.query_domain
-    form, pairs = kernel.pairwise_form(domain, query_domain), domain.pair_weights
+    form = kernel.pairwise_form(domain, None if integral.own_positions else query_domain)
+    pairs = domain.pair_weights
     dtype = integral.working_dtype
     folds = kernel.num_heads if kernel.head_shared else 1
     block, order = Block(), None

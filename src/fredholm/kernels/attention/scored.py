@@ -171,12 +171,14 @@ class Normaliser(Numbered, abc.ABC):
     Attributes:
         is_competitive: whether the scores of a row compete.
         slope_reads_score: whether `slope` reads the score.
+        is_its_slope: whether `slope` gives the numerator itself.
         takes_negative: whether scores may be below 0.
         hidden: the score of a pair that is hidden.
     """
 
     is_competitive: ClassVar[bool]
     slope_reads_score: ClassVar[bool] = True
+    is_its_slope: ClassVar[bool] = False
     takes_negative: ClassVar[bool] = False
     hidden: ClassVar[float] = 0.0
 
@@ -254,7 +256,7 @@ class Softmax(Competitive):
     """a = exp(s) / Σ exp(s), with the masses in the sum (Yat, section 2.2)."""
 
     slope_reads_score = False
-    takes_negative = True
+    is_its_slope = takes_negative = True
     neutral = 0.0
     hidden = least = -1e30
 

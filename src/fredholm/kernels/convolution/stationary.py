@@ -94,7 +94,7 @@ class DisplacementFilter(Stationary):
         reason = self.unfiltered(keys, queries)
         if reason is not None:
             return reason
-        if keys.periodic is not queries.periodic:
+        if keys.periodic != queries.periodic:
             return "of the grids of signal and queries, one is periodic"
         lattice = relative_lattice(keys, queries, (1,) * len(keys.shape))
         if lattice is None:

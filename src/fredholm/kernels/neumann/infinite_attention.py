@@ -71,7 +71,7 @@ class Discount(nn.Module):
         listed = gamma if isinstance(gamma, Sequence) and not isinstance(gamma, str) else [gamma]
         if not all(isinstance(g, Real) for g in listed):
             raise TypeError(f"kernels.Discount: gamma must be a number, or one for each head; got {gamma!r}")
-        numbers = [float(g) for g in listed] * (1 if listed is gamma else num_heads)
+        numbers = [float(g) for g in listed] * (1 if isinstance(gamma, Sequence) else num_heads)
         if len(numbers) != num_heads:
             raise ValueError(
                 f"kernels.Discount: gamma must be a number, or one for each of {num_heads} heads; got {len(numbers)}"

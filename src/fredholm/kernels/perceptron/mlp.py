@@ -137,8 +137,8 @@ class PairwiseMLP(Stateful):
         return Sequence(times=times), Sequence(times=times[:, times.shape[1] - count :])
 
     @abc.abstractmethod
-    def pairwise_form(self, domain: Domain, query_domain: Domain) -> PairwiseForm:
-        """The pieces of the kernel on these points, in the parameters' dtype."""
+    def pairwise_form(self, domain: Domain, query_domain: Domain | None = None) -> PairwiseForm:
+        """The pieces of the kernel on these points, in the parameters' dtype; without queries they are the points."""
 
     @abc.abstractmethod
     def relative_table(self, block: GridBlock) -> Tensor:
@@ -404,14 +404,15 @@ class MLP(PairwiseMLP, MultiHead, DisplacementFilter):
         splits = self.num_frequencies == 0 and not domain.is_periodic
         return self.inputs.distance or (self.inputs.relative_position and not splits)
 
-    def pairwise_form(self, domain: Domain, query_domain: Domain) -> PairwiseForm:
+    def pairwise_form(self, domain: Domain, query_domain: Domain | None = None) -> PairwiseForm:
         """See `PairwiseMLP.pairwise_form`."""
         columns, dtype = self._columns(), self.input_bias.dtype
         wraps = domain.is_periodic and self.reads_displacement(domain)
-        query_pos, key_pos = (p.pos if p.pos.ndim == 3 else p.pos[None] for p in (query_domain, domain))
+        asked = domain if query_domain is None else query_domain
+        query_pos, key_pos = (p.pos if p.pos.ndim == 3 else p.pos[None] for p in (asked, domain))
         splits = "relative_position" in columns and not wraps and self.num_frequencies > 0
         at_query = self._lift(query_pos) if splits or "query_position" in columns else None
-        if at_query is not None and query_domain.pos is domain.pos:
+        if at_query is not None and query_domain is None:
             at_key = at_query
         else:
             at_key = self._lift(key_pos) if splits or "key_position" in columns else None

@@ -34,7 +34,6 @@ from fredholm.tasks.series import (
     average_in_bins,
     drop_samples,
     open_series,
-    permute_samples,
     read_series,
     take_every,
 )
@@ -263,11 +262,10 @@ class SeriesLearning(TargetTask[Series]):
         config = self.config
         if config.permute_seed is None and every == 1 and drop == 0 and config.bin is None:
             return series
-        return self._thinned(self._permuted(series.in_memory(), longest), every, drop)
-
-    def _permuted(self, series: SeriesSet, longest: int) -> SeriesSet:
-        seed = self.config.permute_seed
-        return series if seed is None else permute_samples(series, seed, longest)
+        whole = series.in_memory()
+        if config.permute_seed is not None:
+            whole = whole.permuted(config.permute_seed, longest)
+        return self._thinned(whole, every, drop)
 
     def _thinned(self, series: SeriesSet, every: int, drop: float) -> SeriesSet:
         config = self.config

@@ -53,7 +53,7 @@ from fredholm.tasks.text import (
 from .counts import MOST_TOKENS, NGrams
 from .documents import DOCUMENT_SUFFIXES
 from .library import library_version, made_of
-from .text_task import TextTask
+from .text_task import CONTEXTS, TextTask
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
@@ -160,8 +160,7 @@ class LanguageModelling(TextTask):
 
             A width of 96 channels for up to 300,000 tokens grows by half with each factor of 10.
             """
-            default, facts = LanguageModelling.Config(), None
-            context = 128 if preset == "small" else 512
+            default, facts, context = LanguageModelling.Config(), None, CONTEXTS[preset]
             if (known := self._known_to(resumed)) is not None:
                 facts, most = known
                 context = min(context, most)
@@ -175,7 +174,8 @@ class LanguageModelling(TextTask):
             has_valid = task.num_held_out("valid") > 0
             if self.model.is_brought:
                 width = task.chosen.rated_width
-                return Suited(config, fine_tuning_for(task.num_train, preset, has_valid=has_valid, width=width))
+                schedule = fine_tuning_for(task.num_train, preset, has_valid=has_valid, width=width)
+                return Suited(config, schedule, config._notes(CONTEXTS[preset]))
             if start is None:
                 width = width_for(task.train_stream.num_targets, preset, least=96, up_to=300_000)
                 config = dataclasses.replace(config, model=config.model.resized(width, DEPTH[preset], default.model))
@@ -187,7 +187,7 @@ class LanguageModelling(TextTask):
                 weight_decay=0.1,
                 batch_size=8 if preset == "small" else 32,
             )
-            return Suited(config, schedule)
+            return Suited(config, schedule, config._notes(CONTEXTS[preset]))
 
         @property
         def stack(self) -> Stack:

@@ -37,7 +37,7 @@ from .checkpoint_tokenizer import FILES
 from .counts import MOST_TOKENS, BetweenNeighbours
 from .documents import DOCUMENT_SUFFIXES
 from .library import library_version
-from .text_task import TextTask
+from .text_task import CONTEXTS, TextTask
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
@@ -130,14 +130,15 @@ class MaskedLanguageModelling(TextTask):
 
         def _suited_knowing(self, resumed: Resumed | None, preset: Preset, start: Trained | None) -> Suited:
             """See `Task.Config.suited`: the tokens, the context and the size of the model."""
-            default, context = MaskedLanguageModelling.Config(), 128 if preset == "small" else 512
+            default, context = MaskedLanguageModelling.Config(), CONTEXTS[preset]
             if (known := self._known_to(resumed)) is not None or self.model.is_brought:
                 task = self.build(None if known is None else known[0])
                 most = known[1] if known is not None else None if task.brought is None else task.brought.most_tokens
                 config = filled(self, [default], context=min(context, most or context))
                 task, width = config.build(task.facts), task.chosen.rated_width
                 has_valid = task.num_held_out("valid") > 0
-                return Suited(config, fine_tuning_for(task.num_train, preset, has_valid=has_valid, width=width))
+                schedule = fine_tuning_for(task.num_train, preset, has_valid=has_valid, width=width)
+                return Suited(config, schedule, config._notes(CONTEXTS[preset]))
             config = replace(self, tokens=self.tokens.suited(self.build().splits.train))
             config = filled(config, [default], context=context)
             task = config.build()
@@ -149,7 +150,7 @@ class MaskedLanguageModelling(TextTask):
                 has_valid=task.num_held_out("valid") > 0,
                 batch_size=16 if preset == "small" else 64,
             )
-            return Suited(replace(config, model=model), schedule)
+            return Suited(replace(config, model=model), schedule, config._notes(CONTEXTS[preset]))
 
         @property
         def stack(self) -> Stack:

@@ -12,11 +12,17 @@ from torch import nn
 from fredholm.models.brought import Bringing, Brought
 from fredholm.models.language.language_model import TokenModel
 from fredholm.tasks.files.noted import noted
+from fredholm.tasks.schedule import Preset
 from fredholm.tasks.splits.splits import HeldOut
 from fredholm.tasks.splits.stratified_split import DEFAULT_VALID_FRACTION
 from fredholm.tasks.task import EpochTask, Resumed, Task, TrainedElsewhere
 from fredholm.tasks.tensor_form import Axis, Draw, Slot, TensorForm
 from fredholm.tasks.text import Documents, Separator, TextSplits, open_text, tokens_axis
+
+CONTEXTS: dict[Preset, int] = {"small": 128, "base": 512}
+"""Tokens that a model sees where nothing is said."""
+LONG = 16
+"""Contexts of so many times these are slow enough to be told."""
 
 
 class TextTask(EpochTask):
@@ -71,6 +77,19 @@ class TextTask(EpochTask):
             if not isinstance(resumed.config, type(self)) or self.model != resumed.config.model:
                 return None
             return facts, resumed.config.context
+
+        @final
+        def _notes(self, usual: int) -> tuple[str, ...]:
+            """That steps are slow, where blocks are far longer than the context that suits a preset."""
+            times = self.context / usual
+            if times < LONG:
+                return ()
+            return (
+                f"context={self.context} is {times:,.0f} times the usual {usual}: a step takes so many times as long "
+                f"where its cost is linear in the context (mamba), and up to {times**2:,.0f} times with attention; "
+                "one is measured before the run, which alone may take minutes; a smaller context or "
+                "training.batch_size is faster",
+            )
 
     def __init__(self, config: Config) -> None:
         self._text = config
