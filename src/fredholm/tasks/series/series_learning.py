@@ -399,7 +399,9 @@ class SeriesLearning(TargetTask[Series]):
     def _read(self, file: Path, part: Split | None) -> SeriesSet:
         facts = self._facts
         found = read_series(file, channels=facts.channels, part=part)
-        return self._thinned(self._permuted(found, round(facts.extent / facts.spacing) + 1), every=1, drop=0.0)
+        if self.config.permute_seed is not None:
+            found = found.permuted(self.config.permute_seed, round(facts.extent / facts.spacing) + 1)
+        return self._thinned(found, every=1, drop=0.0)
 
     def _batch(self, series: Series, indices: Tensor) -> Batch:
         part = series.read(indices)
