@@ -89,3 +89,25 @@ def test_splits_fit_together_and_have_labels() -> None:
         Splits(whole, dataclasses.replace(whole, answers=None))
     with refused(ValueError, "the training set is empty"):
         Splits(whole.select(torch.tensor([], dtype=torch.int64)), whole)
+
+
+def test_all_series_get_one_order() -> None:
+    whole = regular(*[[[100.0 * i + k] for k in range(9)] for i in range(3)], spacing=0.5)
+    mixed, again, other = (whole.permuted(seed, 9) for seed in (4, 4, 5))
+    order = mixed.values[0, :, 0].long()
+    assert sorted(order.tolist()) == list(range(9))
+    assert order.tolist() != list(range(9))
+    for i in range(3):
+        assert torch.equal(mixed.values[i], whole.values[i, order])
+    assert torch.equal(mixed.values, again.values)
+    assert not torch.equal(mixed.values, other.values)
+    assert mixed.spacing == 0.5
+
+
+def test_series_without_a_common_order_are_refused() -> None:
+    with refused(ValueError, "s1: has 1 samples", "needs 2"):
+        regular([[1.0], [2.0]], [[3.0]]).permuted(0, 2)
+    with refused(ValueError, "s0: has 2 samples", "needs 3"):
+        regular([[1.0], [2.0]]).permuted(0, 3)
+    with refused(ValueError, "irregular times"):
+        timed([(0, 0), (1, 1), (5, 2)]).permuted(0, 3)

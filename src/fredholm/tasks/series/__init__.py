@@ -3,7 +3,6 @@
 from .csv_file import read_csv
 from .npz_file import read_npz
 from .open import idx_pixels, open_series, read_series
-from .permutation import permute_samples
 from .physionet_2012 import physionet_2012
 from .preparation import Fill, Preparation
 from .reading import Reading
@@ -25,7 +24,6 @@ __all__ = [
     "drop_samples",
     "idx_pixels",
     "open_series",
-    "permute_samples",
     "physionet_2012",
     "read_csv",
     "read_npz",

@@ -34,7 +34,6 @@ from fredholm.tasks.series import (
     average_in_bins,
     drop_samples,
     open_series,
-    permute_samples,
     read_series,
     take_every,
 )
@@ -267,7 +266,7 @@ class SeriesLearning(TargetTask[Series]):
 
     def _permuted(self, series: SeriesSet, longest: int) -> SeriesSet:
         seed = self.config.permute_seed
-        return series if seed is None else permute_samples(series, seed, longest)
+        return series if seed is None else series.permuted(seed, longest)
 
     def _thinned(self, series: SeriesSet, every: int, drop: float) -> SeriesSet:
         config = self.config

@@ -208,6 +208,21 @@ class SeriesSet(Series):
             marks=self.marks.select(indices),
         )
 
+    def permuted(self, seed: int, length: int) -> Self:
+        """The values of every series in one order of `length` samples, drawn from `seed`: permuted MNIST; times stay.
+
+        Raises:
+            ValueError: a series has another length or irregular times: the order of the others is none of it.
+        """
+        if self.times is not None:
+            raise ValueError("permute_seed needs regular series; these have irregular times")
+        for i in (self.lengths != length).nonzero()[:1, 0].tolist():
+            raise ValueError(
+                f"{self.names[i]}: has {int(self.lengths[i])} samples; permute_seed needs {length}, as in training"
+            )
+        order = torch.randperm(length, generator=torch.Generator().manual_seed(seed))
+        return replace(self, values=self.values[:, order])
+
     @staticmethod
     def pack(
         values: Sequence[np.ndarray],
