@@ -262,10 +262,11 @@ class SeriesLearning(TargetTask[Series]):
         config = self.config
         if config.permute_seed is None and every == 1 and drop == 0 and config.bin is None:
             return series
-        whole = series.in_memory()
-        if config.permute_seed is not None:
-            whole = whole.permuted(config.permute_seed, longest)
-        return self._thinned(whole, every, drop)
+        return self._thinned(self._permuted(series.in_memory(), longest), every, drop)
+
+    def _permuted(self, series: SeriesSet, longest: int) -> SeriesSet:
+        seed = self.config.permute_seed
+        return series if seed is None else series.permuted(seed, longest)
 
     def _thinned(self, series: SeriesSet, every: int, drop: float) -> SeriesSet:
         config = self.config
@@ -399,9 +400,7 @@ class SeriesLearning(TargetTask[Series]):
     def _read(self, file: Path, part: Split | None) -> SeriesSet:
         facts = self._facts
         found = read_series(file, channels=facts.channels, part=part)
-        if self.config.permute_seed is not None:
-            found = found.permuted(self.config.permute_seed, round(facts.extent / facts.spacing) + 1)
-        return self._thinned(found, every=1, drop=0.0)
+        return self._thinned(self._permuted(found, round(facts.extent / facts.spacing) + 1), every=1, drop=0.0)
 
     def _batch(self, series: Series, indices: Tensor) -> Batch:
         part = series.read(indices)
