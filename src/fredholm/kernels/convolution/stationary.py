@@ -166,7 +166,8 @@ def relative_lattice(keys: GridBlock, queries: GridBlock, refine: tuple[int, ...
 
 def nearest(x: float) -> int:
     """The nearest whole number."""
-    return int(x + 0.5) if x >= 0 else -int(0.5 - x)
+    # asks for no sign, which a compiler's guard finds to be another than its graph did where x is next to 0
+    return math.floor(x + 0.5)
 
 
 def boundary_map(index: Tensor, n: int, mode: BoundaryMode) -> Tensor:
