@@ -170,6 +170,24 @@ def test_refuses_states_that_do_not_fit():
         op.scan(u, reset=torch.zeros(5, dtype=torch.bool))
 
 
+@pytest.mark.parametrize(
+    ("time", "told"),
+    [
+        (1.5, "1.5"),
+        (torch.tensor(1.5), "() torch.float32"),
+        (torch.tensor([1.0, 2.0, 3.0]), "(3,) torch.float32"),
+        (torch.tensor([[1.0], [2.0]]), "(2, 1) torch.float32"),
+        (torch.tensor([1, 2]), "(2,) torch.int64"),
+    ],
+)
+def test_refuses_times_that_are_no_time_for_each_entry(time, told):
+    op, u = IntegralOperator(kernels.LinearRNN(4, 4)), torch.randn(2, 4)
+    with refused(ValueError, "time must be a float tensor (2,)", f"got {told}"):
+        op.step(u, op.initial_state(2), time)
+    with refused(ValueError, "time is on meta but u is on cpu"):
+        op.step(u, op.initial_state(2), torch.zeros(2, device="meta"))
+
+
 def test_refuses_kernels_that_carry_no_state():
     u = torch.randn(2, 5, 4)
     op = IntegralOperator(kernels.Pointwise(4, 4))

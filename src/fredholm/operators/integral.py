@@ -159,7 +159,7 @@ class IntegralOperator(nn.Module):
         Args:
             u: signal at the next point, `(B, C)`.
             state: what `initial_state` or the step before returned.
-            time: when, `(B,)`, for kernels in continuous time; None: a unit step after the point before.
+            time: when, `(B,)` float, for kernels in continuous time; None: a unit step after the point before.
 
         Returns:
             `(B, d_out)`, and the new state.
@@ -172,6 +172,8 @@ class IntegralOperator(nn.Module):
             )
         self.prepare(u[:, None])
         _check_state(kernel, state, u.shape[0])
+        if time is not None:
+            _check_time(time, u)
         out, state = kernel.step(u, state, time)
         return self.around(out, u), state
 
@@ -408,6 +410,16 @@ def _check_signal(name: str, u: Tensor, channels: int, like: Tensor | None) -> N
             )
     elif u.dtype != like.dtype:
         raise TypeError(f"IntegralOperator: {name} is {u.dtype} but the operator is {like.dtype}; convert one of them")
+
+
+def _check_time(time: object, u: Tensor) -> None:
+    if not isinstance(time, Tensor) or time.shape != u.shape[:1] or not time.dtype.is_floating_point:
+        came = f"{tuple(time.shape)} {time.dtype}" if isinstance(time, Tensor) else repr(time)
+        raise ValueError(
+            f"IntegralOperator.step: time must be a float tensor ({u.shape[0]},), a time for each entry; got {came}"
+        )
+    if time.device != u.device:
+        raise ValueError(f"IntegralOperator.step: time is on {time.device} but u is on {u.device}; move one of them")
 
 
 def _in_16_bits_of_autocast(signal: Tensor) -> Tensor:

@@ -181,5 +181,7 @@ def test_bad_lengths() -> None:
     prompt = torch.zeros(2, 3, dtype=torch.int64)
     with refused(ValueError, "lengths are [0, 3]", "expected 1 to 3"):
         generate(gpt2(), prompt, lengths=torch.tensor([0, 3]))
+    with refused(ValueError, "lengths are [3, 2]", "expected an int64 tensor"):
+        generate(gpt2(), prompt, lengths=[3, 2])  # pyright: ignore[reportArgumentType]
     with refused(ValueError, "lengths are (1,) torch.int64", "one for each of 2 prompts"):
         generate(gpt2(), prompt, lengths=torch.tensor([3]))
