@@ -123,7 +123,7 @@ def test_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert not [line for line in told if "new here" in line]
     found = config(run)
     training, task = found["run"]["training"], found["run"]["task"]
-    assert (training["learning_rate"], training["final_learning_rate"]) == (pytest.approx(6e-4), 0.0)
+    assert (training["learning_rate"], training["final_learning_rate"]) == (pytest.approx(2e-3), 0.0)
     assert (task["context"], task["stride"], found["facts"]["has_marks"]) == (24, 12, True)
     assert (run / "tokenizer.json").read_text() == found["facts"]["tokenizer"]
     check_refused(
@@ -152,6 +152,7 @@ def test_hidden_tokens(bert: Path, sentences: Path, tmp_path: Path, capsys: pyte
     assert f"from {bert}: 42 tensors" in told
     found = config(run)
     assert (found["run"]["task"]["context"], found["facts"]["model"]["type"]) == (24, "BertMasked.Config")
+    assert found["run"]["training"]["learning_rate"] == pytest.approx(2e-3)
     shutil.rmtree(bert)
     run_of(capsys, *command, "--training.epochs", 2, "--resume")
     assert call(capsys, "predict", run, text)[0] == 0

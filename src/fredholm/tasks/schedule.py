@@ -90,18 +90,21 @@ def rate_for(width: int | None) -> float:
     return MOST_RATE if width is None else min(MOST_RATE, RATED_WIDTH / width)
 
 
-def fine_tuning_for(num_train: int, preset: Preset, *, has_valid: bool, width: int | None) -> Schedule:
+def fine_tuning_for(
+    num_train: int, preset: Preset, *, has_valid: bool, width: int | None, share: float = FINE_TUNING
+) -> Schedule:
     """A schedule for so many examples, of a run that starts from a checkpoint, of which a head at most is new.
 
     There are at least 3 epochs, and as many more, up to 20, as make FINE_TUNING_STEPS: J. Devlin et al., "BERT" (arXiv
     1810.04805), appendix A.3, take 2 to 4, and M. Mosbach et al. (arXiv 2006.04884) 20 where there are few examples.
-    The rate falls to 0 from FINE_TUNING times that of a new model, which for 768 channels is 5e-5.
+    The rate falls to 0 from a share of that of a new model, which for 768 channels is 1.7e-4, and 5e-5 by FINE_TUNING.
 
     Args:
         num_train: examples in the training split, at least 1.
         preset: how much to spend.
         has_valid: whether there is a validation split.
         width: channels of the model; None: it is no transformer.
+        share: of the rate; a model that goes on telling tokens bears all of it.
     """
     size = int(2 ** round(math.log2(min(max(num_train / 20, 8), 32))))
     steps_per_epoch = math.ceil(num_train / size)
@@ -110,7 +113,7 @@ def fine_tuning_for(num_train: int, preset: Preset, *, has_valid: bool, width: i
     return Schedule(
         epochs=epochs,
         batch_size=size,
-        learning_rate=FINE_TUNING * rate_for(width),
+        learning_rate=share * rate_for(width),
         warmup_fraction=0.1,
         weight_decay=0.01,
         ema_decay=_ema_decay(epochs * steps_per_epoch),

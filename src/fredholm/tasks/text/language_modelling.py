@@ -174,7 +174,7 @@ class LanguageModelling(TextTask):
             has_valid = task.num_held_out("valid") > 0
             if self.model.is_brought:
                 width = task.chosen.rated_width
-                schedule = fine_tuning_for(task.num_train, preset, has_valid=has_valid, width=width)
+                schedule = fine_tuning_for(task.num_train, preset, has_valid=has_valid, width=width, share=1.0)
                 return Suited(config, schedule, config._notes(CONTEXTS[preset]))
             if start is None:
                 width = width_for(task.train_stream.num_targets, preset, least=96, up_to=300_000)

@@ -137,7 +137,7 @@ class MaskedLanguageModelling(TextTask):
                 config = filled(self, [default], context=min(context, most or context))
                 task, width = config.build(task.facts), task.chosen.rated_width
                 has_valid = task.num_held_out("valid") > 0
-                schedule = fine_tuning_for(task.num_train, preset, has_valid=has_valid, width=width)
+                schedule = fine_tuning_for(task.num_train, preset, has_valid=has_valid, width=width, share=1.0)
                 return Suited(config, schedule, config._notes(CONTEXTS[preset]))
             config = replace(self, tokens=self.tokens.suited(self.build().splits.train))
             config = filled(config, [default], context=context)
