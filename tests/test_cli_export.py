@@ -15,12 +15,12 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from fredholm import cli
 from fredholm.cli import export
 from fredholm.export import OnnxFile, exported
 from fredholm.tasks import ImageLearning, Task
 from fredholm.tasks.tensor_form import BATCH, Axis, OpenAxis, Slot, TensorForm
-from tests.command_line import TINY, call, check_refused
+from tests.command_line import call, check_refused
+from tests.trained_pictures import train_on_pictures
 
 pytest.importorskip("onnxscript")
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -29,13 +29,8 @@ onnxruntime = pytest.importorskip("onnxruntime")
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a run on pictures, bright ones and dark ones."""
-    folder, draw = tmp_path_factory.mktemp("export"), np.random.default_rng(0)
-    for number in range(40):
-        (folder / "shapes" / "ab"[number % 2]).mkdir(parents=True, exist_ok=True)
-        pixels = draw.integers(0, 60, (8, 8), dtype=np.uint8) + np.uint8(150 * (number % 2))
-        Image.fromarray(pixels).save(folder / "shapes" / "ab"[number % 2] / f"{number}.png")
-    given = ["train", "images", str(folder / "shapes"), "--run-dir", str(folder / "run"), *TINY, "--no-report"]
-    assert cli.main(given) == 0
+    folder = tmp_path_factory.mktemp("export")
+    train_on_pictures(folder)
     return folder
 
 

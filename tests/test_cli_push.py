@@ -7,10 +7,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 import fredholm
 from fredholm import cli
@@ -18,18 +16,14 @@ from fredholm.storage.integrity import seal
 from fredholm.training import Run, TaskModel
 from tests.command_line import TINY, call, check_refused
 from tests.refusals import refused
+from tests.trained_pictures import train_on_pictures
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run on pictures that lie at a path of this machine alone."""
-    folder, draw = tmp_path_factory.mktemp("push"), np.random.default_rng(0)
-    for number in range(40):
-        (folder / "shapes" / "ab"[number % 2]).mkdir(parents=True, exist_ok=True)
-        pixels = draw.integers(0, 60, (8, 8), dtype=np.uint8) + np.uint8(150 * (number % 2))
-        Image.fromarray(pixels).save(folder / "shapes" / "ab"[number % 2] / f"{number}.png")
-    given = ["train", "images", str(folder / "shapes"), "--run-dir", str(folder / "run"), *TINY, "--no-report"]
-    assert cli.main(given) == 0
+    folder = tmp_path_factory.mktemp("push")
+    train_on_pictures(folder)
     assert cli.main(["push", str(folder / "run"), str(folder / "saved")]) == 0
     return folder
 

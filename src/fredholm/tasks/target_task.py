@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, final
 import torch
 from torch import Tensor, nn
 
+from fredholm.tasks.metrics_import import importing_metrics
 from fredholm.tasks.splits.splits import HeldOut, Part
 
 from .baselines import Baseline, Learnt, Plain, PlainData, plain_baselines
@@ -201,10 +202,8 @@ class TargetTask(SplitTask[Part]):
         Raises:
             ImportError: torchmetrics is not installed.
         """
-        try:
+        with importing_metrics():
             from fredholm.tasks.means import Mean
-        except ImportError as error:
-            raise ImportError('metrics need torchmetrics; get it with: pip install "fredholm[train]"') from error
         return {**self.target.metrics(), "loss": Mean()}
 
     @final

@@ -7,6 +7,7 @@ from fredholm.encoders.series import Series
 from fredholm.models.itnet import ITNet
 from fredholm.models.kernel_configs import MLPConfig
 from fredholm.models.series.series_model import SeriesModelConfig, SeriesSampling
+from fredholm.models.stack import Stack, stack_of
 
 
 def _stack() -> ITNet.Config:
@@ -35,3 +36,21 @@ class ITNetSeriesConfig(SeriesModelConfig):
         """See `SeriesModelConfig.build`."""
         encoder = Series(sampling.channels, self.stack.embed_dim, spacing=sampling.spacing, extent=sampling.extent)
         return ITNet(encoder, num_outputs, self.stack)
+
+
+def series_stack(model: SeriesModelConfig) -> Stack:
+    """That of an ITNet of series, where the model is one, or is computed at once and has none.
+
+    Raises:
+        ValueError: it is another model.
+    """
+    if isinstance(model, ITNetSeriesConfig):
+        return model.stack
+    return stack_of(model) if model.learns_by_steps else ITNetSeriesConfig().stack
+
+
+def with_series_stack(model: SeriesModelConfig, stack: Stack) -> ITNetSeriesConfig:
+    """That ITNet with another stack."""
+    assert isinstance(stack, ITNet.Config)
+    whole = model if isinstance(model, ITNetSeriesConfig) else ITNetSeriesConfig()
+    return dataclasses.replace(whole, stack=stack)

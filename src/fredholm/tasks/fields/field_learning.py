@@ -30,6 +30,7 @@ from fredholm.models.stack import Stack
 from fredholm.tasks.fields import FieldSet, Samples, open_fields, read_fields
 from fredholm.tasks.files.npz_arrays import ARRAY_SUFFIXES
 from fredholm.tasks.inputs import Inputs, Kinds
+from fredholm.tasks.metrics_import import importing_metrics
 from fredholm.tasks.outputs import PICTURES
 from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.schedule import DEPTH, Preset, schedule_for, width_for
@@ -391,10 +392,8 @@ class FieldLearning(SplitTask[FieldSet]):
         Raises:
             ImportError: torchmetrics is not installed.
         """
-        try:
+        with importing_metrics():
             from fredholm.tasks.means import Mean
-        except ImportError as error:
-            raise ImportError('metrics need torchmetrics; get it with: pip install "fredholm[train]"') from error
         return {"relative_error": Mean(), "loss": Mean()}
 
     def score(self, model: nn.Module, batch: Batch, metrics: "dict[str, Metric]") -> None:

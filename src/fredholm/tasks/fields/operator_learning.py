@@ -21,6 +21,7 @@ from fredholm.tasks.baselines import Baseline, Learnt, Plain, PlainData, plain_b
 from fredholm.tasks.fields import FieldSet, Problem, Samples, open_functions, read_functions
 from fredholm.tasks.files.npz_arrays import ARRAY_SUFFIXES
 from fredholm.tasks.inputs import Inputs, Kinds
+from fredholm.tasks.metrics_import import importing_metrics
 from fredholm.tasks.outputs import PICTURES
 from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.schedule import Preset, schedule_for, width_for
@@ -404,10 +405,8 @@ class OperatorLearning(DividedTask[FieldSet]):
         Raises:
             ImportError: torchmetrics is not installed.
         """
-        try:
+        with importing_metrics():
             from fredholm.tasks.means import Mean
-        except ImportError as error:
-            raise ImportError('metrics need torchmetrics; get it with: pip install "fredholm[train]"') from error
         names = ("relative_l2", *(("relative_h1",) if self.config.loss == "h1" else ()), "loss")
         return {name: Mean() for name in names}
 

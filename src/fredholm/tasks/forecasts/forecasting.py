@@ -30,13 +30,14 @@ from fredholm.models.fitted.fitted_model import FittedModel
 from fredholm.models.itnet import ITNet
 from fredholm.models.kernel_configs import KERNELS
 from fredholm.models.series.ckcnn import CKCNN
-from fredholm.models.series.itnet_series import ITNetSeriesConfig
+from fredholm.models.series.itnet_series import ITNetSeriesConfig, series_stack, with_series_stack
 from fredholm.models.series.series_model import SeriesModelConfig, SeriesSampling
-from fredholm.models.stack import Stack, stack_of
+from fredholm.models.stack import Stack
 from fredholm.tasks.baselines import Baseline, Learnt, Plain, PlainData, plain_baselines
 from fredholm.tasks.files.data_files import user_path
 from fredholm.tasks.forecasts import Clock, LongSeries, WindowSet, open_long, season_of
 from fredholm.tasks.inputs import Inputs, Kinds
+from fredholm.tasks.metrics_import import importing_metrics
 from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.schedule import Preset
 from fredholm.tasks.series.open import KINDS as SERIES_SUFFIXES
@@ -176,16 +177,12 @@ class Forecasting(SplitTask[WindowSet]):
 
         @property
         def stack(self) -> Stack:
-            """See `Task.Config.stack`: that of an ITNet of series, where the model is one or is computed at once."""
-            if isinstance(self.model, ITNetSeriesConfig):
-                return self.model.stack
-            return stack_of(self.model) if self.model.learns_by_steps else ITNetSeriesConfig().stack
+            """See `Task.Config.stack`, and `series_stack`."""
+            return series_stack(self.model)
 
         def with_stack(self, stack: Stack) -> Self:
             """See `Task.Config.with_stack`; of an ITNet."""
-            assert isinstance(stack, ITNet.Config)
-            whole = self.model if isinstance(self.model, ITNetSeriesConfig) else ITNetSeriesConfig()
-            return replace(self, model=replace(whole, stack=stack))
+            return replace(self, model=with_series_stack(self.model, stack))
 
         def build(self, facts: Task.Facts | None = None) -> "Forecasting":
             """The task; see `Forecasting`."""
@@ -454,10 +451,8 @@ class Forecasting(SplitTask[WindowSet]):
         Raises:
             ImportError: torchmetrics is not installed.
         """
-        try:
+        with importing_metrics():
             from fredholm.tasks.means import Mean, RootMean
-        except ImportError as error:
-            raise ImportError('metrics need torchmetrics; get it with: pip install "fredholm[train]"') from error
         names = ["mase", "seasonal_naive_mase", "mean_absolute_error", "loss"]
         levels = self._facts.target.quantiles
         names += ["quantile_loss"] * bool(levels) + ["coverage"] * (len(levels) > 1)

@@ -21,6 +21,7 @@ from fredholm.models.kernel_configs import ConstantConfig, OnEdgesConfig
 from fredholm.tasks.baselines import Baseline, Learnt, Plain, PlainData, plain_baselines
 from fredholm.tasks.graphs import GraphSet
 from fredholm.tasks.inputs import Inputs, Kinds
+from fredholm.tasks.metrics_import import importing_metrics
 from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.schedule import DEPTH, Preset, schedule_for, width_for
 from fredholm.tasks.sentences.table import TABLE_SUFFIXES, read_table
@@ -342,12 +343,10 @@ class LinkLearning(OneGraphTask[PairSet]):
         Raises:
             ImportError: torchmetrics is not installed.
         """
-        try:
+        with importing_metrics():
             from torchmetrics.classification import BinaryAUROC, BinaryAveragePrecision
 
             from fredholm.tasks.means import Mean
-        except ImportError as error:
-            raise ImportError('metrics need torchmetrics; get it with: pip install "fredholm[train]"') from error
         return {"auroc": BinaryAUROC(), "average_precision": BinaryAveragePrecision(), "loss": Mean()}
 
     def score(self, model: nn.Module, batch: Batch, metrics: "dict[str, Metric]") -> None:

@@ -18,9 +18,9 @@ from fredholm.models.fitted.summary_bank import SummaryBank
 from fredholm.models.itnet import ITNet
 from fredholm.models.kernel_configs import KERNELS
 from fredholm.models.series.ckcnn import CKCNN
-from fredholm.models.series.itnet_series import ITNetSeriesConfig
+from fredholm.models.series.itnet_series import ITNetSeriesConfig, series_stack, with_series_stack
 from fredholm.models.series.series_model import SeriesModelConfig, SeriesSampling
-from fredholm.models.stack import Stack, stack_of
+from fredholm.models.stack import Stack
 from fredholm.tasks.baselines import Learnt
 from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.prediction import Prediction
@@ -193,16 +193,12 @@ class SeriesLearning(TargetTask[Series]):
 
         @property
         def stack(self) -> Stack:
-            """See `Task.Config.stack`: that of an ITNet of series, where the model is one or is computed at once."""
-            if isinstance(self.model, ITNetSeriesConfig):
-                return self.model.stack
-            return stack_of(self.model) if self.model.learns_by_steps else ITNetSeriesConfig().stack
+            """See `Task.Config.stack`, and `series_stack`."""
+            return series_stack(self.model)
 
         def with_stack(self, stack: Stack) -> Self:
             """See `Task.Config.with_stack`; of an ITNet."""
-            assert isinstance(stack, ITNet.Config)
-            whole = self.model if isinstance(self.model, ITNetSeriesConfig) else ITNetSeriesConfig()
-            return replace(self, model=replace(whole, stack=stack))
+            return replace(self, model=with_series_stack(self.model, stack))
 
         def build(self, facts: Task.Facts | None = None) -> "SeriesLearning":
             """The task; see `SeriesLearning`."""

@@ -25,6 +25,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fredholm.models.fitted.ridge_head import Readout
+from fredholm.tasks.metrics_import import importing_metrics
 from fredholm.tasks.objective import Objective
 
 from .calibration import best_factor
@@ -195,7 +196,7 @@ class ClassTarget(LogitsOfClasses):
 
         Where all examples are of one class the last two are not defined, and are NaN.
         """
-        try:
+        with importing_metrics():
             from torchmetrics.classification import (
                 MulticlassAccuracy,
                 MulticlassConfusionMatrix,
@@ -204,8 +205,6 @@ class ClassTarget(LogitsOfClasses):
             from torchmetrics.metric import CompositionalMetric
 
             from .ranking import AreaUnderROC
-        except ImportError as error:
-            raise ImportError('metrics need torchmetrics; get it with: pip install "fredholm[train]"') from error
         num_classes = len(self.names)
         found: dict[str, Metric] = {
             "accuracy": MulticlassAccuracy(num_classes, average="micro"),

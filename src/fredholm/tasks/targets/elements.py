@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, final
 import torch
 from torch import Tensor
 
+from fredholm.tasks.metrics_import import importing_metrics
 from fredholm.tasks.objective import Objective
 
 from .classes import LogitsOfClasses, mean_recall, weights_of
@@ -76,7 +77,7 @@ class ElementTarget(LogitsOfClasses):
 
     def metrics(self) -> "dict[str, Metric]":
         """`mean_iou`, `accuracy`, `balanced_accuracy` and `macro_f1`, all elements counted together."""
-        try:
+        with importing_metrics():
             from torchmetrics.classification import (
                 MulticlassAccuracy,
                 MulticlassConfusionMatrix,
@@ -84,8 +85,6 @@ class ElementTarget(LogitsOfClasses):
                 MulticlassJaccardIndex,
             )
             from torchmetrics.metric import CompositionalMetric
-        except ImportError as error:
-            raise ImportError('metrics need torchmetrics; get it with: pip install "fredholm[train]"') from error
         num_classes = len(self.names)
         return {
             "mean_iou": MulticlassJaccardIndex(num_classes),

@@ -21,6 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fredholm.models.fitted.ridge_head import Readout
+from fredholm.tasks.metrics_import import importing_metrics
 from fredholm.tasks.objective import Objective
 
 from .calibration import best_factor
@@ -164,13 +165,11 @@ class LabelTarget(Target):
         and of none is told. What is then a mean of nothing, and both F1 where no example has a label, is NaN.
         `exact_match` is the share of examples all of whose labels are told right.
         """
-        try:
+        with importing_metrics():
             from torchmetrics.classification import MultilabelExactMatch, MultilabelStatScores
             from torchmetrics.metric import CompositionalMetric
 
             from .ranking import AreaUnderROC, AveragePrecision
-        except ImportError as error:
-            raise ImportError('metrics need torchmetrics; get it with: pip install "fredholm[train]"') from error
         num_labels = len(self.names)
         return {
             "average_precision": AveragePrecision(),

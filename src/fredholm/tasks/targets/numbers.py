@@ -23,6 +23,7 @@ from torch import Tensor
 
 from fredholm.models.fitted.ridge_head import Readout
 from fredholm.tasks.files.cells import FINITE, LARGEST
+from fredholm.tasks.metrics_import import importing_metrics
 from fredholm.tasks.objective import Objective
 
 from .target import Answer, Answers, Kind, Known, Target, Wish
@@ -170,12 +171,10 @@ class NumberTarget(Target):
         All are means over numbers. Of a single one also `pearson` and `spearman`. Of quantiles the one nearest to one
         half stands for the number, and `coverage` is the share of numbers from the lowest quantile to the highest.
         """
-        try:
+        with importing_metrics():
             from fredholm.tasks.means import Mean, RootMean
 
             from .agreement import R2, Pearson, Spearman
-        except ImportError as error:
-            raise ImportError('metrics need torchmetrics; get it with: pip install "fredholm[train]"') from error
         return {
             "mean_absolute_error": Mean(),
             "root_mean_squared_error": RootMean(),

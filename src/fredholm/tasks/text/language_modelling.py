@@ -30,6 +30,7 @@ from fredholm.tasks.baselines import Baseline
 from fredholm.tasks.files.cache import Kept
 from fredholm.tasks.files.data_files import user_path
 from fredholm.tasks.inputs import Inputs, Kinds
+from fredholm.tasks.metrics_import import importing_metrics
 from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.schedule import DEPTH, Preset, fine_tuning_for, schedule_for, width_for
 from fredholm.tasks.shown import Shown, TextPart, TextView, device_of
@@ -345,12 +346,10 @@ class LanguageModelling(TextTask):
         Raises:
             ImportError: torchmetrics is not installed.
         """
-        try:
+        with importing_metrics():
             from torchmetrics.metric import CompositionalMetric
 
             from fredholm.tasks.means import Mean
-        except ImportError as error:
-            raise ImportError('metrics need torchmetrics; get it with: pip install "fredholm[train]"') from error
         loss, bits = Mean(), Mean()
         return {"perplexity": CompositionalMetric(torch.exp, loss, None), "loss": loss, "bits_per_byte": bits}
 

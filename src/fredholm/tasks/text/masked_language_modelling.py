@@ -25,6 +25,7 @@ from fredholm.tasks.files.cache import Kept
 from fredholm.tasks.files.data_files import user_path
 from fredholm.tasks.files.mapped import is_mapped, shards_of
 from fredholm.tasks.inputs import Inputs, Kinds
+from fredholm.tasks.metrics_import import importing_metrics
 from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.schedule import DEPTH, Preset, fine_tuning_for, schedule_for, width_for
 from fredholm.tasks.shown import Shown, TextPart, TextView, device_of
@@ -310,12 +311,10 @@ class MaskedLanguageModelling(TextTask):
         Raises:
             ImportError: torchmetrics is not installed.
         """
-        try:
+        with importing_metrics():
             from torchmetrics.metric import CompositionalMetric
 
             from fredholm.tasks.means import Mean
-        except ImportError as error:
-            raise ImportError('metrics need torchmetrics; get it with: pip install "fredholm[train]"') from error
         loss, accuracy = Mean(), Mean()
         return {"perplexity": CompositionalMetric(torch.exp, loss, None), "loss": loss, "accuracy": accuracy}
 
