@@ -73,6 +73,7 @@ def test_sentences(bert: Path, sentences: Path, tmp_path: Path, capsys: pytest.C
     assert {Path(name).name for name in read} == {"config.json", "model.safetensors", "vocab.txt"}
     shutil.rmtree(bert)
     # goes on, is measured and predicts, and starts another run, without the checkpoint
+    assert run_of(capsys, *command, "--training.epochs", 3, "--resume", "--dry-run")[0].startswith("data: ")
     told = run_of(capsys, *command, "--training.epochs", 3, "--resume")
     assert any("going on at step 8 of 12" in line for line in told), told
     assert call(capsys, "evaluate", run)[0] == 0
@@ -131,6 +132,7 @@ def test_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         "--init", str(run), "--run-dir", str(tmp_path / "both"),
     )  # fmt: skip
     shutil.rmtree(gpt2)
+    run_of(capsys, *command, "--training.epochs", 2, "--resume", "--dry-run")
     run_of(capsys, *command, "--training.epochs", 2, "--resume")
     assert call(capsys, "evaluate", run)[0] == 0
     for place in (run, tmp_path / "given"):

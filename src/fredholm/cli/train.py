@@ -160,11 +160,11 @@ def _train_as(
     recipe.refuse_absent_data(arguments.run)
     if arguments.devices > 1 and not arguments.dry_run:
         return arguments.devices
+    resumed = _resumed(list(paths.values()), recipe.tasks) if resume else None
     if arguments.accept_new_data and (kept := _kept(arguments.run, list(paths.values()), recipe.tasks)):
         arguments = parse(TrainArguments, command, options, TrainArguments(run=kept))
     elif is_task:
         with processes.first_ahead():
-            resumed = _resumed(list(paths.values()), recipe.tasks) if resume else None
             suited, notes = _suited(arguments.run, arguments.preset or "small", resumed, recipe.tasks)
         if is_to_try and not resume:
             notes = (f"no DATA is given: these are {config.task.data}, built in, to try; pass your own", *notes)
@@ -176,7 +176,8 @@ def _train_as(
         arguments = parse(TrainArguments, command, options, TrainArguments(run=same_end))
     if (arguments.dry_run or not resume) and processes.is_first:
         sharing = max(processes.size, arguments.devices)
-        for line in str(plan(arguments.run.task.build(), arguments.run.training, seeds[0], sharing)).splitlines():
+        known = None if resumed is None else resumed.facts
+        for line in str(plan(arguments.run.task.build(known), arguments.run.training, seeds[0], sharing)).splitlines():
             print_line(line)
     results = [] if arguments.dry_run else _run(arguments, recipe, paths, processes, resume=resume)
     if results and results[0].split is not None:
