@@ -11,10 +11,15 @@ from pathlib import Path
 from typing import Any, final
 
 import numpy as np
+import torch
+from torch import Tensor, nn
 
 from fredholm import cli
+from fredholm.tasks.schedule import schedule_for
 from fredholm.tasks.splits.splits import HeldOut
+from fredholm.tasks.task import Batch
 from fredholm.training import Run
+from fredholm.training.batches import EpochBatches
 
 Peer = Callable[[Any, HeldOut], float]
 """What a user would try otherwise: from the task, with its data and splits, and the split to measure on, to the task's
@@ -168,3 +173,26 @@ def accuracy(model: Any, features: Callable[[Any], tuple[Any, np.ndarray]]) -> P
         return float((truth == told).mean())
 
     return peer
+
+
+def taught(network: nn.Module, task: Any, loss: Callable[[Batch], Tensor]) -> None:
+    """Trains a peer in plain PyTorch, with the task's changes and batches, in the steps of every task.
+
+    Args:
+        network: what learns.
+        task: gives the examples.
+        loss: the mean of a batch.
+    """
+    schedule = schedule_for(task.num_train, "small", has_valid=True)
+    steps = schedule.epochs * len(EpochBatches(task, schedule.batch_size, 0, 0))
+    optimiser = torch.optim.AdamW(network.parameters(), lr=2e-3, weight_decay=schedule.weight_decay)
+    rate = torch.optim.lr_scheduler.OneCycleLR(optimiser, 2e-3, steps)
+    for epoch in range(schedule.epochs):
+        batches = EpochBatches(task, schedule.batch_size, 0, epoch)
+        for number in range(len(batches)):
+            found = loss(batches.whole(number))
+            optimiser.zero_grad()
+            found.backward()
+            optimiser.step()
+            rate.step()
+    network.eval()

@@ -1,4 +1,4 @@
-"""Letters in many fonts."""
+"""Letters in many fonts, and a convolutional network beside what is learnt of them."""
 
 from pathlib import Path
 from typing import Any
@@ -6,12 +6,15 @@ from typing import Any
 import matplotlib
 import numpy as np
 import torch
+import torch.nn.functional as F
 from PIL import Image, ImageDraw, ImageFont
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
+from torch import nn
 
-from benchmarks.first_runs.first_run import FirstRun, accuracy
+from benchmarks.first_runs.first_run import FirstRun, accuracy, taught
+from fredholm.tasks.splits.splits import HeldOut
 
 LETTERS = "abdegkmnpqABDGHKMNRQ"
 EACH = 50
@@ -61,6 +64,26 @@ def gradients(part: Any) -> tuple[np.ndarray, np.ndarray]:
     return (blocks / (np.linalg.norm(blocks, axis=-1, keepdims=True) + 0.1)).reshape(n, -1), labels
 
 
+def convolutions(channels: int, classes: int, width: int = 32) -> nn.Module:
+    """Three convolutions with batch norm, each halved by the largest of four cells, their mean, and a linear map."""
+    layers: list[nn.Module] = []
+    for before, after in ((channels, width), (width, 2 * width), (2 * width, 4 * width)):
+        layers += [nn.Conv2d(before, after, 3, padding=1, bias=False), nn.BatchNorm2d(after), nn.ReLU()]
+        layers.append(nn.MaxPool2d(2))
+    net = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4 * width, classes))
+    return net.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
+
+
+def network(task: Any, split: HeldOut) -> float:
+    """The accuracy of `convolutions` in plain PyTorch, with the task's changes of images and its batches."""
+    torch.manual_seed(0)
+    net = convolutions(task.facts.channels, len(task.target.names))
+    taught(net, task, lambda batch: F.cross_entropy(net(batch["images"]), batch["targets"]))
+    batch = task.held_out_batch(split, torch.arange(task.num_held_out(split)))
+    with torch.no_grad():
+        return float((net(batch["images"]).argmax(1) == batch["targets"]).double().mean())
+
+
 FIRST_RUNS = (
     FirstRun(
         name="letters",
@@ -70,6 +93,7 @@ FIRST_RUNS = (
         peers={
             "SVM on pixels": accuracy(make_pipeline(StandardScaler(), SVC(C=10.0)), pixels),
             "SVM on histograms of gradients": accuracy(SVC(C=10.0), gradients),
+            "a small ConvNet": network,
         },
     ),
 )

@@ -16,11 +16,9 @@ from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassif
 from torch import nn
 from torchmetrics.functional.classification import multiclass_jaccard_index
 
-from benchmarks.first_runs.first_run import FirstRun, Peer, learnable
-from fredholm.tasks.schedule import schedule_for
+from benchmarks.first_runs.first_run import FirstRun, Peer, learnable, taught
 from fredholm.tasks.splits.splits import HeldOut
 from fredholm.tasks.targets import UNKNOWN
-from fredholm.training.batches import EpochBatches
 
 SIDE, NUM_SCENES = 64, 160
 CLASSES = {"scenes": ("ground", "disc", "square", "ring"), "fields": ("water", "meadow", "furrows", "town")}
@@ -151,20 +149,11 @@ def u_net(task: Any, split: HeldOut) -> float:
     task = dataclasses.replace(task.config, num_pixels=None).build(task.facts)
     torch.manual_seed(0)
     network = UNet(task.facts.channels, len(task.target.names))
-    schedule = schedule_for(task.num_train, "small", has_valid=True)
-    steps = schedule.epochs * len(EpochBatches(task, schedule.batch_size, 0, 0))
-    optimiser = torch.optim.AdamW(network.parameters(), lr=2e-3, weight_decay=schedule.weight_decay)
-    rate = torch.optim.lr_scheduler.OneCycleLR(optimiser, 2e-3, steps)
-    for epoch in range(schedule.epochs):
-        batches = EpochBatches(task, schedule.batch_size, 0, epoch)
-        for number in range(len(batches)):
-            batch = batches.whole(number)
-            loss = F.cross_entropy(network(batch["images"]).flatten(2), batch["targets"], ignore_index=UNKNOWN)
-            optimiser.zero_grad()
-            loss.backward()
-            optimiser.step()
-            rate.step()
-    network.eval()
+    taught(
+        network,
+        task,
+        lambda batch: F.cross_entropy(network(batch["images"]).flatten(2), batch["targets"], ignore_index=UNKNOWN),
+    )
     batch = task.held_out_batch(split, torch.arange(task.num_held_out(split)))
     with torch.no_grad():
         told = network(batch["images"]).argmax(1)

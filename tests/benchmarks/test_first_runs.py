@@ -13,11 +13,11 @@ import torch
 from sklearn.dummy import DummyClassifier
 from sklearn.linear_model import LinearRegression
 
-from benchmarks.first_runs import FirstRun, Row, forecasts, measure, points, table
+from benchmarks.first_runs import FirstRun, Row, forecasts, images, measure, points, table
 from benchmarks.first_runs.__main__ import FIRST_RUNS, main
 from benchmarks.first_runs.first_run import accuracy, learnable, write_json
 from benchmarks.first_runs.sentences import texts
-from fredholm.tasks import TASKS, Forecasting, PointLearning
+from fredholm.tasks import TASKS, Forecasting, ImageLearning, PointLearning
 
 
 def test_the_list_names_every_run_with_its_task(capsys: pytest.CaptureFixture[str]) -> None:
@@ -63,6 +63,17 @@ def test_peers_learn_from_validation_too_where_the_test_split_is_measured() -> N
     task = SimpleNamespace(splits=SimpleNamespace(train=1, valid=2, test=3))
     assert learnable(task, "valid") == [1]
     assert learnable(task, "test") == [1, 2]
+
+
+@pytest.mark.slow
+def test_a_network_beside_learns_what_is_told_of_images(tmp_path: Path) -> None:
+    draw, sides = np.random.default_rng(0), np.arange(24) % 2
+    shown = draw.integers(0, 100, (24, 8, 8), dtype=np.uint8)
+    shown[sides == 0, :, :4] += 100
+    shown[sides == 1, :, 4:] += 100
+    np.savez(tmp_path / "sides.npz", x=shown, y=sides)
+    task = ImageLearning.Config(data=str(tmp_path / "sides.npz")).build()
+    assert images.network(task, "test") == 1.0
 
 
 @pytest.mark.parametrize("make", [points.turned_solids, points.parts_of_things])
