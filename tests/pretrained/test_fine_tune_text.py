@@ -11,6 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from fredholm.models import Bert, BertMasked, Llama, Sampling
+from fredholm.models.itnet import ITNet
+from fredholm.models.language.ckcnn_text import CKCNNText
+from fredholm.models.language.itnet_text import ITNetLanguageModel
 from fredholm.pretrained import PretrainedMasked, PretrainedSentences, PretrainedText
 from fredholm.storage.tensors import fill
 from fredholm.tasks import LanguageModelling, MaskedLanguageModelling, SentenceLearning
@@ -317,6 +320,30 @@ def test_a_shorter_context_has_the_first_places(tmp_path: Path) -> None:
         torch.testing.assert_close(model(given), peer(given).logits, rtol=1e-5, atol=1e-5)
     with refused(ValueError, "the context is 25, and the model of", "has 24; pass a smaller one"):
         text_task(tmp_path / "peer", context=25).trained_elsewhere()
+
+
+def test_numbers_without_rows_are_whole(tmp_path: Path) -> None:
+    torch.manual_seed(5)
+    size = write_text_tokens(tmp_path / "tokens", "GPT-2")
+    own: Any = noisy(CKCNNText.Config().build(size, 24))
+    assert any(tensor.ndim == 0 for tensor in own.state_dict().values())
+    own.save_pretrained(tmp_path / "own")
+    write_text_tokens(tmp_path / "own", "GPT-2")
+    given = torch.randint(size, (2, 9))
+    torch.testing.assert_close(started(text_task(tmp_path / "own"))(given), own(given))
+
+
+def test_an_itnet_keeps_the_context_that_is_its_unit_of_length(tmp_path: Path) -> None:
+    torch.manual_seed(5)
+    size = write_text_tokens(tmp_path / "tokens", "GPT-2")
+    config = ITNetLanguageModel.Config(position_frequencies=2, stack=ITNet.Config(embed_dim=8, depth=1))
+    own: Any = noisy(config.build(size, 24))
+    own.save_pretrained(tmp_path / "own")
+    write_text_tokens(tmp_path / "own", "GPT-2")
+    given = torch.randint(size, (2, 9))
+    torch.testing.assert_close(started(text_task(tmp_path / "own", context=24))(given), own(given))
+    with refused(ValueError, "the context is 16", "whose unit of length it is, has 24; pass context=24"):
+        text_task(tmp_path / "own").trained_elsewhere()
 
 
 REFUSED: dict[str, tuple[Made | None, dict[str, Any], tuple[str, ...]]] = {
