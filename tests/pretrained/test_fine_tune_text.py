@@ -385,6 +385,25 @@ def test_tokens_that_stand_for_no_bytes_are_refused(tmp_path: Path) -> None:
         checkpoint_tokens(tmp_path)
 
 
+@pytest.mark.parametrize("mark", ["!", "Ċ"])
+def test_a_mark_that_is_the_token_of_a_byte_is_refused(mark: str, tmp_path: Path) -> None:
+    write_text_tokens(tmp_path, "GPT-2")
+    number = json.loads((tmp_path / "tokenizer.json").read_text())["model"]["vocab"][mark]
+    (tmp_path / "tokenizer_config.json").unlink()
+    (tmp_path / "config.json").write_text(json.dumps({"eos_token_id": number}))
+    byte = {"!": "0x21", "Ċ": "0x0a"}[mark]
+    with refused(ValueError, "with the marks ", f"no token is left for the byte {byte}"):
+        checkpoint_tokens(tmp_path)
+
+
+def test_an_end_of_text_that_is_no_token_is_refused(tmp_path: Path) -> None:
+    write_text_tokens(tmp_path, "GPT-2")
+    (tmp_path / "config.json").write_text('{"eos_token_id": 1}')
+    (tmp_path / "tokenizer_config.json").write_text('{"eos_token": "<end>"}')
+    with refused(ValueError, "tokenizer_config.json: eos_token is '<end>', which is none of the tokens"):
+        checkpoint_tokens(tmp_path)
+
+
 def test_settings_of_hidden_tokens_that_contradict_a_checkpoint(tmp_path: Path) -> None:
     model = PretrainedMasked(checkpoint="nowhere")
     with refused(ValueError, "vocab_size=300 has no effect with", "tokens of its own"):
