@@ -11,6 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from fredholm.models import Bert, BertMasked, Llama, Sampling
+from fredholm.models.itnet import ITNet
+from fredholm.models.language.ckcnn_text import CKCNNText
+from fredholm.models.language.itnet_text import ITNetLanguageModel
 from fredholm.pretrained import PretrainedMasked, PretrainedSentences, PretrainedText
 from fredholm.storage.tensors import fill
 from fredholm.tasks import LanguageModelling, MaskedLanguageModelling, SentenceLearning
@@ -319,6 +322,30 @@ def test_a_shorter_context_has_the_first_places(tmp_path: Path) -> None:
         text_task(tmp_path / "peer", context=25).trained_elsewhere()
 
 
+def test_numbers_without_rows_are_whole(tmp_path: Path) -> None:
+    torch.manual_seed(5)
+    size = write_text_tokens(tmp_path / "tokens", "GPT-2")
+    own: Any = noisy(CKCNNText.Config().build(size, 24))
+    assert any(tensor.ndim == 0 for tensor in own.state_dict().values())
+    own.save_pretrained(tmp_path / "own")
+    write_text_tokens(tmp_path / "own", "GPT-2")
+    given = torch.randint(size, (2, 9))
+    torch.testing.assert_close(started(text_task(tmp_path / "own"))(given), own(given))
+
+
+def test_an_itnet_keeps_the_context_that_is_its_unit_of_length(tmp_path: Path) -> None:
+    torch.manual_seed(5)
+    size = write_text_tokens(tmp_path / "tokens", "GPT-2")
+    config = ITNetLanguageModel.Config(position_frequencies=2, stack=ITNet.Config(embed_dim=8, depth=1))
+    own: Any = noisy(config.build(size, 24))
+    own.save_pretrained(tmp_path / "own")
+    write_text_tokens(tmp_path / "own", "GPT-2")
+    given = torch.randint(size, (2, 9))
+    torch.testing.assert_close(started(text_task(tmp_path / "own", context=24))(given), own(given))
+    with refused(ValueError, "the context is 16", "whose unit of length it is, has 24; pass context=24"):
+        text_task(tmp_path / "own").trained_elsewhere()
+
+
 REFUSED: dict[str, tuple[Made | None, dict[str, Any], tuple[str, ...]]] = {
     "an encoder": (BOTH_SIDES["BERT, tokens"], {}, ("holds a Bert; the next tokens are read by GPT-2, Llama",)),
     "tokens that are learnt": (None, {"vocab_size": 300}, ("vocab_size=300 has no effect with", "tokens of its own")),
@@ -355,6 +382,25 @@ def test_tokens_that_stand_for_no_bytes_are_refused(tmp_path: Path) -> None:
     assert len(vocabulary) < len(told["model"]["vocab"])
     (tmp_path / "tokenizer.json").write_text(json.dumps({**told, "model": {**told["model"], "vocab": vocabulary}}))
     with refused(ValueError, "1 bytes have no token in tokenizer.json, such as Ĳ; expected all 256"):
+        checkpoint_tokens(tmp_path)
+
+
+@pytest.mark.parametrize("mark", ["!", "Ċ"])
+def test_a_mark_that_is_the_token_of_a_byte_is_refused(mark: str, tmp_path: Path) -> None:
+    write_text_tokens(tmp_path, "GPT-2")
+    number = json.loads((tmp_path / "tokenizer.json").read_text())["model"]["vocab"][mark]
+    (tmp_path / "tokenizer_config.json").unlink()
+    (tmp_path / "config.json").write_text(json.dumps({"eos_token_id": number}))
+    byte = {"!": "0x21", "Ċ": "0x0a"}[mark]
+    with refused(ValueError, "with the marks ", f"no token is left for the byte {byte}"):
+        checkpoint_tokens(tmp_path)
+
+
+def test_an_end_of_text_that_is_no_token_is_refused(tmp_path: Path) -> None:
+    write_text_tokens(tmp_path, "GPT-2")
+    (tmp_path / "config.json").write_text('{"eos_token_id": 1}')
+    (tmp_path / "tokenizer_config.json").write_text('{"eos_token": "<end>"}')
+    with refused(ValueError, "tokenizer_config.json: eos_token is '<end>', which is none of the tokens"):
         checkpoint_tokens(tmp_path)
 
 

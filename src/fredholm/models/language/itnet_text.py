@@ -7,7 +7,7 @@ weights of the embedding, as in BERT and GPT-2.
 """
 
 import dataclasses
-from typing import Any, Self, final
+from typing import Any, ClassVar, Self, final
 
 import torch
 from torch import Tensor, nn
@@ -78,6 +78,8 @@ class ITNetLanguageModel(LanguageModel):
         def build(self, vocab_size: int, context: int) -> "ITNetLanguageModel":
             """See `LanguageModel.Config.build`."""
             return ITNetLanguageModel(vocab_size, context, self)
+
+    has_context_as_unit: ClassVar[bool] = True
 
     def __init__(self, vocab_size: int, context: int, config: Config) -> None:
         super().__init__()
@@ -154,6 +156,8 @@ class ITNetMaskedModel(MaskedModel):
         def build(self, vocab_size: int, context: int, *, pad: int, separator: int) -> "ITNetMaskedModel":
             """See `MaskedModel.Config.build`."""
             return ITNetMaskedModel(vocab_size, context, self, pad=pad, separator=separator)
+
+    has_context_as_unit: ClassVar[bool] = True
 
     def __init__(self, vocab_size: int, context: int, config: Config, *, pad: int, separator: int) -> None:
         super().__init__()

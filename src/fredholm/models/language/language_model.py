@@ -37,6 +37,8 @@ class TokenModel(SavedModel, abc.ABC):
     """The tensors with a row a token."""
     place_rows: ClassVar[tuple[str, ...]] = ()
     """The tensors with a row a place of the context, where there are any."""
+    has_context_as_unit: ClassVar[bool] = False
+    """Whether the context is the unit of length, so that with another one the same weights are another model."""
 
     @final
     def meanings_of_rows(self, tokens: Sequence[str]) -> dict[str, dict[int, tuple[str, ...]]]:

@@ -79,8 +79,13 @@ class CheckpointTokens(ByteTokenizer):
         self._bytes = _bytes_of_tokens(self._library)
         added = self._library.get_added_tokens_decoder()
         special = {number for number, token in added.items() if token.special} | {*marks}
-        each = {stands_for: number for number, stands_for in enumerate(self._bytes) if len(stands_for) == 1}
+        each = {self._bytes[number]: number for number in range(len(self._bytes)) if number not in special}
         names = {mark: self._library.id_to_token(mark) or "" for mark in special}
+        if absent := [byte for byte in range(256) if bytes([byte]) not in each]:
+            raise ValueError(
+                f"with the marks {', '.join(sorted(names.values()))} no token is left for the byte {absent[0]:#04x}; "
+                "expected marks that are no bytes of a text"
+            )
         self._spelt = {mark: [each[bytes([byte])] for byte in name.encode()] for mark, name in names.items()}
         """The bytes of the names of marks, which a text may spell."""
         for mark in special:
@@ -164,7 +169,12 @@ def _end_of_text(folder: Path, settings: dict[str, Any], library: "tokenizers.To
     """The token that ends a text, by its name."""
     named = settings.get("eos_token")
     named = named.get("content") if isinstance(named, dict) else named
-    if isinstance(named, str) and library.token_to_id(named) is not None:
+    if isinstance(named, str):
+        if library.token_to_id(named) is None:
+            raise ValueError(
+                f"{folder / 'tokenizer_config.json'}: eos_token is {named!r:.80}, which is none of the tokens; "
+                "expected the one that ends a text"
+            )
         return named
     told = _object(folder / "config.json").get("eos_token_id")
     told = told[0] if isinstance(told, list) and told else told

@@ -118,11 +118,17 @@ class TextTask(EpochTask):
         ):
             if there is not None and wanted > there:
                 raise ValueError(f"the {name} is {wanted}, and the model of {brought.folder} has {there}; {remedy}")
+        if here.has_context_as_unit and here.context != brought.most_tokens:
+            raise ValueError(
+                f"the context is {here.context}, and the model of {brought.folder}, whose unit of length it is, has "
+                f"{brought.most_tokens}; pass context={brought.most_tokens}"
+            )
         for file in brought.weights:
             noted(file, is_start=True)
         rows = dict.fromkeys(here.token_rows, here.vocab_size) | dict.fromkeys(here.place_rows, here.context)
         tensors = brought.tensors(brought.model)
-        return TrainedElsewhere(str(brought.folder), {name: each[: rows.get(name)] for name, each in tensors.items()})
+        kept = {name: each[: rows[name]] if name in rows else each for name, each in tensors.items()}
+        return TrainedElsewhere(str(brought.folder), kept)
 
     @final
     def _logits_form(
