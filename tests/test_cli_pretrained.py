@@ -141,6 +141,8 @@ def test_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert out.startswith("the cat")
         if place == run:
             assert call(capsys, "push", run, tmp_path / "given")[0] == 0
+    assert call(capsys, "report", run)[0] == 0
+    assert "started from" in (run / "report.html").read_text()
     told = run_of(capsys, "train", "text", text, "--init", run, "--run-dir", more, "--training.epochs", 1)
     assert f"from {run}: 21 tensors" in told
     assert config(more)["facts"]["tokenizer"] == found["facts"]["tokenizer"]

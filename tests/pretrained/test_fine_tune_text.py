@@ -14,9 +14,9 @@ from fredholm.models import Bert, BertMasked, Llama, Sampling
 from fredholm.models.itnet import ITNet
 from fredholm.models.language.ckcnn_text import CKCNNText
 from fredholm.models.language.itnet_text import ITNetLanguageModel
-from fredholm.pretrained import PretrainedMasked, PretrainedSentences, PretrainedText
+from fredholm.pretrained import PretrainedImages, PretrainedMasked, PretrainedSentences, PretrainedText
 from fredholm.storage.tensors import fill
-from fredholm.tasks import LanguageModelling, MaskedLanguageModelling, SentenceLearning
+from fredholm.tasks import ImageLearning, LanguageModelling, MaskedLanguageModelling, SentenceLearning
 from fredholm.tasks.task import Task
 from fredholm.tasks.text import IGNORED, CheckpointTokens, MarkedTokenizer, Tokens, checkpoint_tokens
 from fredholm.training import Run, TrainingConfig, train
@@ -402,6 +402,19 @@ def test_an_end_of_text_that_is_no_token_is_refused(tmp_path: Path) -> None:
     (tmp_path / "tokenizer_config.json").write_text('{"eos_token": "<end>"}')
     with refused(ValueError, "tokenizer_config.json: eos_token is '<end>', which is none of the tokens"):
         checkpoint_tokens(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("task", "model"),
+    [
+        (LanguageModelling, PretrainedText), (MaskedLanguageModelling, PretrainedMasked),
+        (SentenceLearning, PretrainedSentences), (ImageLearning, PretrainedImages),
+    ],
+)  # fmt: skip
+def test_settings_tell_where_a_run_begins(task: Any, model: Any) -> None:
+    assert task.Config(data="here").begins_with is None
+    assert task.Config(data="here", model=model(checkpoint="bert")).begins_with == "bert"
+    assert task.Config(data="here", model=model(checkpoint="bert", revision="main")).begins_with == "bert (main)"
 
 
 def test_settings_of_hidden_tokens_that_contradict_a_checkpoint(tmp_path: Path) -> None:

@@ -60,6 +60,11 @@ class Bringing(abc.ABC):  # noqa: B024 - most say all by themselves
     """Whether it was trained elsewhere; see `bring`."""
 
     @property
+    def place(self) -> str | None:
+        """Where that lies, as these settings name it; None: they name nothing."""
+        return None
+
+    @property
     def rated_width(self) -> int | None:
         """The channels to which the learning rate of a transformer is inverse; None: the task's rate suits."""
         return None

@@ -73,6 +73,11 @@ class _Pretrained(Bringing):
     revision: str | None = None
     """Of a repository of the hub: a branch, tag or commit."""
 
+    @property
+    def place(self) -> str | None:
+        """See `Bringing.place`."""
+        return self.checkpoint if self.revision is None else f"{self.checkpoint} ({self.revision})"
+
     @final
     def open(self) -> _Opened:
         """The checkpoint.

@@ -52,8 +52,8 @@ def _facts(record: RunRecord, model: nn.Module | None) -> dict[str, str]:
         found["command"] = f"fredholm train {task.command} {config.task.data}".strip()
         found |= _sizes(task)
         found["seed"] = str(config.seed)
-        if config.init is not None:
-            found["started from"] = config.init
+        if (start := config.init or config.task.begins_with) is not None:
+            found["started from"] = start
         numbers = config.training
         steps = (
             f"up to {numbers.epochs} epochs, batches of {numbers.batch_size}" if numbers.epochs else "computed at once"

@@ -196,6 +196,11 @@ class Task(ABC):
             """
             return self
 
+        @property
+        def begins_with(self) -> str | None:
+            """The checkpoint that the weights are from at first, as the settings name it; None: they name none."""
+            return None
+
         @final
         def following(self, start: Trained) -> Self:
             """These settings with those of a run in place of defaults that decide whether its weights fit.

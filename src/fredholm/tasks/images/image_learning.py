@@ -207,6 +207,11 @@ class ImageLearning(TargetTask[ImageDataset]):
                 else sized._suited_pixels(task, preset, start)
             )
 
+        @property
+        def begins_with(self) -> str | None:
+            """See `Task.Config.begins_with`."""
+            return self.model.place
+
         def _known(self, resumed: Resumed | None) -> Brought[ImageModelConfig] | None:
             """What a run knows of the checkpoint that these settings name; None: nothing."""
             if resumed is None or not isinstance(facts := resumed.facts, ImageLearning.Facts) or facts.model is None:

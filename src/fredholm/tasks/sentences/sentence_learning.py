@@ -157,6 +157,11 @@ class SentenceLearning(TargetTask[SentenceSet]):
             tokens = Tokens(file=str(folder / "tokenizer.json"))
             return replace(self, tokens=tokens, model=facts.model or self.model)
 
+        @property
+        def begins_with(self) -> str | None:
+            """See `Task.Config.begins_with`."""
+            return self.model.place
+
         def _known(self, resumed: Resumed | None) -> Brought[SentenceModelConfig] | None:
             """What a run knows of the checkpoint that these settings name; None: nothing."""
             if resumed is None or not isinstance(facts := resumed.facts, SentenceLearning.Facts) or facts.model is None:

@@ -69,6 +69,11 @@ class TextTask(EpochTask):
             if self.context < 1:
                 raise ValueError(f"context is {self.context}; expected at least 1")
 
+        @property
+        def begins_with(self) -> str | None:
+            """See `Task.Config.begins_with`."""
+            return self.model.place
+
         @final
         def _known_to(self, resumed: Resumed | None) -> "tuple[TextTask.Facts, int] | None":
             """What a run knows of the checkpoint that these settings name, and its context; None: nothing."""
