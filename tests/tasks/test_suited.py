@@ -243,5 +243,6 @@ def test_a_new_bert_of_hidden_tokens_has_the_rate_and_the_heads_of_its_width(tmp
         model = BertMasked.Config(stack=stack)
         found = MaskedLanguageModelling.Config(data=str(tmp_path), model=model).suited("small")
         assert found.schedule.learning_rate == pytest.approx(min(0.002, 0.128 / width))
-        assert found.config.model.stack.num_heads == heads
-        found.config.build().model()
+        config: Any = found.config
+        assert config.model.stack.num_heads == heads
+        config.build().model()
