@@ -18,7 +18,14 @@ from fredholm.pretrained import PretrainedMasked, PretrainedSentences, Pretraine
 from fredholm.storage.tensors import fill
 from fredholm.tasks import LanguageModelling, MaskedLanguageModelling, SentenceLearning
 from fredholm.tasks.task import Resumed, Task
-from fredholm.tasks.text import IGNORED, CheckpointTokens, MarkedTokenizer, Tokens, checkpoint_tokens
+from fredholm.tasks.text import (
+    IGNORED,
+    CheckpointTokens,
+    MarkedTokenizer,
+    Tokens,
+    checkpoint_tokenizer,
+    checkpoint_tokens,
+)
 from fredholm.training import Run, TrainingConfig, train
 from fredholm.training.start import OtherRun, starting_tensors
 from tests.pretrained.peers import (
@@ -461,6 +468,15 @@ def test_an_end_of_text_that_is_no_token_is_refused(tmp_path: Path) -> None:
     (tmp_path / "tokenizer_config.json").write_text('{"eos_token": "<end>"}')
     with refused(ValueError, "tokenizer_config.json: eos_token is '<end>', which is none of the tokens"):
         checkpoint_tokens(tmp_path)
+
+
+def test_a_damaged_file_is_named_once(tmp_path: Path) -> None:
+    write_byte_pairs(tmp_path)
+    file = tmp_path / "vocab.json"
+    file.write_text("{")
+    with pytest.raises(ValueError, match="is not JSON") as found:
+        checkpoint_tokenizer(tmp_path)
+    assert str(found.value).count(str(file)) == 1
 
 
 def test_settings_of_hidden_tokens_that_contradict_a_checkpoint(tmp_path: Path) -> None:

@@ -39,8 +39,9 @@ def checkpoint_tokenizer(folder: Path) -> MarkedTokenizer | None:
     if (folder / "vocab.txt").is_file():
         return _word_pieces(folder / "vocab.txt", settings)
     if (folder / "vocab.json").is_file() and (folder / "merges.txt").is_file():
+        state = _byte_pairs(folder, settings).to_str()
         try:
-            return MarkedTokenizer(_byte_pairs(folder, settings).to_str())
+            return MarkedTokenizer(state)
         except ValueError as error:
             raise ValueError(f"{folder / 'vocab.json'}: {error}") from error
     return None
