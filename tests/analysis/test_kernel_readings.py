@@ -123,6 +123,13 @@ def test_a_part_of_a_kernel_is_read_as_it_is_in_the_whole(name: str) -> None:
         )
 
 
+def test_points_of_one_time_stay_together_where_they_exist() -> None:
+    times, mask = torch.tensor([0.0, 1.0, 1.0, 1.0, 2.0], dtype=DOUBLE), torch.tensor([True, True, False, False, True])
+    for exists, count in ((mask, 2), (torch.ones_like(mask), 1)):
+        integral = Integral(attention(is_causal=True), signal(5), domains.Sequence(times=times, mask=exists))
+        assert values_at("test", integral, 2).kappa.shape[1:3] == (count, count)
+
+
 def test_what_does_not_exist_is_never_read() -> None:
     for name in ("Attention", "InfiniteAttention", "LowRankMLP"):
         kernel, u, mask = table_kernel(name, "plain", 1), signal(), torch.tensor([True] * 4 + [False] * 2)

@@ -17,8 +17,15 @@ from fredholm.models.language.itnet_text import ITNetLanguageModel
 from fredholm.pretrained import PretrainedImages, PretrainedMasked, PretrainedSentences, PretrainedText
 from fredholm.storage.tensors import fill
 from fredholm.tasks import ImageLearning, LanguageModelling, MaskedLanguageModelling, SentenceLearning
-from fredholm.tasks.task import Task
-from fredholm.tasks.text import IGNORED, CheckpointTokens, MarkedTokenizer, Tokens, checkpoint_tokens
+from fredholm.tasks.task import Resumed, Task
+from fredholm.tasks.text import (
+    IGNORED,
+    CheckpointTokens,
+    MarkedTokenizer,
+    Tokens,
+    checkpoint_tokenizer,
+    checkpoint_tokens,
+)
 from fredholm.training import Run, TrainingConfig, train
 from fredholm.training.start import OtherRun, starting_tensors
 from tests.pretrained.peers import (
@@ -274,6 +281,23 @@ def test_the_run_is_whole_without_the_checkpoint(command: str, tmp_path: Path) -
     assert next_run.task.tokenizer.state == after.task.tokenizer.state
 
 
+def test_a_run_that_goes_on_knows_its_own_checkpoint_alone(tmp_path: Path) -> None:
+    text_peer("GPT-2", tmp_path / "peer", "GPT-2")
+    peer = tmp_path / "hidden"
+    peer.mkdir()
+    size = write_word_pieces(peer)
+    model, config, settings = BOTH_SIDES["BERT, tokens"]
+    saved((model, config, {**settings, "vocab_size": size, "pad_token_id": 0}), peer)
+    for made, folder in ((text_task, tmp_path / "peer"), (masked_task, peer)):
+        task: Any = made(folder, context=7)
+        asked = dataclasses.replace(task.config, context=type(task.config)().context)
+        resumed = Resumed(tmp_path / "run", task.config, task.facts)
+        assert asked.suited("small", resumed=resumed).config.context == 7
+        assert asked.suited("small").config.context == 24
+        other = dataclasses.replace(task.config, model=dataclasses.replace(task.config.model, revision="other"))
+        assert asked.suited("small", resumed=resumed._replace(config=other)).config.context == 24
+
+
 def test_what_hidden_tokens_taught_a_bert_is_where_sentences_start(tmp_path: Path) -> None:
     tokenizer = MarkedTokenizer.word_pieces([*DOCUMENTS, "good bad"] * 3, 60)
     torch.manual_seed(5)
@@ -396,6 +420,48 @@ def test_a_mark_that_is_the_token_of_a_byte_is_refused(mark: str, tmp_path: Path
         checkpoint_tokens(tmp_path)
 
 
+def rewritten(folder: Path, **parts: Any) -> CheckpointTokens:
+    """The tokens of a folder, some parts of whose tokenizer.json are now others."""
+    file = folder / "tokenizer.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **parts}))
+    return brought("of a checkpoint", folder)
+
+
+def test_a_text_is_whole_whatever_length_the_peer_cuts_or_fills_it_to(tmp_path: Path) -> None:
+    write_text_tokens(tmp_path, "GPT-2")
+    expected = brought("GPT-2", tmp_path).encode(DOCUMENTS[0]).tolist()
+    assert 2 < len(expected) < 90
+    cut = {"direction": "Right", "max_length": 2, "strategy": "LongestFirst", "stride": 0}
+    fill_up = {"strategy": {"Fixed": 90}, "direction": "Right", "pad_to_multiple_of": None}
+    fill_up |= {"pad_id": 0, "pad_type_id": 0, "pad_token": "<unk>"}
+    for parts in ({"truncation": cut}, {"truncation": None, "padding": fill_up}):
+        assert rewritten(tmp_path, **parts).encode(DOCUMENTS[0]).tolist() == expected
+
+
+def test_a_start_that_is_the_end_stands_once(tmp_path: Path) -> None:
+    write_text_tokens(tmp_path, "Llama 3")
+    start = brought("Llama 3", tmp_path).start_of_text
+    (tmp_path / "tokenizer_config.json").write_text('{"eos_token": "<|begin_of_text|>"}')
+    tokenizer = brought("Llama 3", tmp_path)
+    assert (tokenizer.start_of_text, tokenizer.end_of_text) == (None, start)
+
+
+def test_of_several_ends_the_first_ends_a_text(tmp_path: Path) -> None:
+    write_text_tokens(tmp_path, "Llama 3")
+    end = brought("Llama 3", tmp_path).end_of_text
+    (tmp_path / "tokenizer_config.json").unlink()
+    (tmp_path / "config.json").write_text(json.dumps({"eos_token_id": [end, 0]}))
+    assert brought("Llama 3", tmp_path).end_of_text == end
+
+
+def test_texts_with_a_space_before_them_are_read_whole(tmp_path: Path) -> None:
+    write_text_tokens(tmp_path, "GPT-2")
+    level = {"type": "ByteLevel", "trim_offsets": True}
+    for prefix, regex in ((False, True), (True, True), (False, False)):
+        found = rewritten(tmp_path, pre_tokenizer={**level, "add_prefix_space": prefix, "use_regex": regex})
+        assert found.reads_pieces == (not prefix and regex)
+
+
 def test_an_end_of_text_that_is_no_token_is_refused(tmp_path: Path) -> None:
     write_text_tokens(tmp_path, "GPT-2")
     (tmp_path / "config.json").write_text('{"eos_token_id": 1}')
@@ -415,6 +481,15 @@ def test_settings_tell_where_a_run_begins(task: Any, model: Any) -> None:
     assert task.Config(data="here").begins_with is None
     assert task.Config(data="here", model=model(checkpoint="bert")).begins_with == "bert"
     assert task.Config(data="here", model=model(checkpoint="bert", revision="main")).begins_with == "bert (main)"
+
+
+def test_a_damaged_file_is_named_once(tmp_path: Path) -> None:
+    write_byte_pairs(tmp_path)
+    file = tmp_path / "vocab.json"
+    file.write_text("{")
+    with pytest.raises(ValueError, match="is not JSON") as found:
+        checkpoint_tokenizer(tmp_path)
+    assert str(found.value).count(str(file)) == 1
 
 
 def test_settings_of_hidden_tokens_that_contradict_a_checkpoint(tmp_path: Path) -> None:

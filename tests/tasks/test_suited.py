@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from fredholm.encoders import ImagePyramid
-from fredholm.models import ConvNeXt, ITNet, NGramBank, PointPooling, SentenceStackConfig
+from fredholm.models import Bert, BertMasked, ConvNeXt, ITNet, NGramBank, PointPooling, SentenceStackConfig
 from fredholm.models.language.itnet_text import ITNetMaskedModel
 from fredholm.tasks import (
     ImageLearning,
@@ -234,3 +234,15 @@ def test_a_context_far_above_the_usual_one_is_told_before_a_step_is_measured(kin
     (note,) = told[4096]
     assert note.startswith("context=4096 is 32 times the usual 128: a step takes so many times as long")
     assert "up to 1,024 times with attention" in note
+
+
+def test_a_new_bert_of_hidden_tokens_has_the_rate_and_the_heads_of_its_width(tmp_path: Path) -> None:
+    (tmp_path / "book.txt").write_text("it was the best of times " * 400)
+    for width, heads in ((240, 8), (36, 4)):
+        stack = Bert.Config(num_segments=0, embed_dim=width)
+        model = BertMasked.Config(stack=stack)
+        found = MaskedLanguageModelling.Config(data=str(tmp_path), model=model).suited("small")
+        assert found.schedule.learning_rate == pytest.approx(min(0.002, 0.128 / width))
+        config: Any = found.config
+        assert config.model.stack.num_heads == heads
+        config.build().model()

@@ -138,7 +138,9 @@ def test_the_longest_launches_come_first_and_a_spent_budget_leaves_the_rest() ->
     kernels = Kernel("brief"), Kernel("long")
     step = step_of(kernels[0], kernels[1], kernels[1])
     assert [each.key.split()[0] for each in tune(step)] == ["long", "brief"]
+    compiled = [[*kernel.compiled] for kernel in kernels]
     found = tune(step, budget_s=0.005)  # the first steps take it
+    assert [kernel.compiled for kernel in kernels] == compiled
     assert [each.num_tried for each in found] == [1, 1]
     assert all(each.tile.sizes == BEST for each in found)  # as found before
 
@@ -327,6 +329,9 @@ def test_a_tile_of_the_file_without_room_is_told_of(path: Path) -> None:
     with pytest.raises(OutOfResources):  # of the rule
         step_of(Kernel("one", without_room))()
     kept(path)
+    here = choose_tile(Kernel("one"), ROOM)
+    with pytest.raises(OutOfResources):  # of another tile than that of the file
+        launch(Kernel("one", without_room), (1, 1, 1), RULE._replace(key=here.key), {"out": torch.zeros(3)})
     with refused(RuntimeError, f"the tile 128x32x8x3 in 128 registers that {path} has", "300000", "fredholm tune"):
         step_of(Kernel("one", without_room))()
 

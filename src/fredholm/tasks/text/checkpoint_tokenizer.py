@@ -10,7 +10,7 @@ from torch import Tensor
 from fredholm.tasks.files.noted import noted
 
 from .byte_pairs import byte_letters
-from .library import library_tokenizer, library_version, made_of, tokenizers_library
+from .library import cuts_bytes_at_words, library_tokenizer, library_version, made_of, tokenizers_library
 from .marked_tokenizer import MARKS, MarkedTokenizer
 from .read import read_text
 from .tokenizer import ByteTokenizer, utf8
@@ -39,8 +39,9 @@ def checkpoint_tokenizer(folder: Path) -> MarkedTokenizer | None:
     if (folder / "vocab.txt").is_file():
         return _word_pieces(folder / "vocab.txt", settings)
     if (folder / "vocab.json").is_file() and (folder / "merges.txt").is_file():
+        state = _byte_pairs(folder, settings).to_str()
         try:
-            return MarkedTokenizer(_byte_pairs(folder, settings).to_str())
+            return MarkedTokenizer(state)
         except ValueError as error:
             raise ValueError(f"{folder / 'vocab.json'}: {error}") from error
     return None
@@ -102,10 +103,7 @@ class CheckpointTokens(ByteTokenizer):
     @property
     def reads_pieces(self) -> bool:
         """Where nothing says that it may read across lines."""
-        parts = json.loads(self.state)
-        words = parts["pre_tokenizer"] or {}
-        is_plain = words.get("type") == "ByteLevel" and not words["add_prefix_space"] and words["use_regex"]
-        return is_plain and not parts["normalizer"]
+        return cuts_bytes_at_words(json.loads(self.state))
 
     @property
     def end_of_text(self) -> int:

@@ -16,7 +16,7 @@ SHORT = 1 << 16
 def joined(
     documents: Documents, tokenizer: Tokenizer, *, before: int | None = None, after: int | None = None
 ) -> np.ndarray:
-    """All tokens, uint16 or int32 `(n,)`, with one token before or after each document.
+    """All tokens, uint16 or int32 `(n,)`, with one token before each document, after it, or both.
 
     From `cache.LARGE` bytes on they are mapped from a file of the cache, where another run finds them.
 

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fredholm.tasks.files.limits import check_counted
 from fredholm.tasks.files.noted import noted
@@ -48,6 +48,13 @@ def library_tokenizer(state: str) -> "tokenizers.Tokenizer":
         return library.Tokenizer.from_str(state)
     except Exception as error:  # the library raises a bare Exception
         raise ValueError(f"this is no tokenizer of the tokenizers library: {error}") from error
+
+
+def cuts_bytes_at_words(parts: dict[str, Any]) -> bool:
+    """Whether the JSON of a tokenizer cuts bytes as they are into words, none of which reads across lines."""
+    words = parts["pre_tokenizer"] or {}
+    is_plain = words.get("type") == "ByteLevel" and not words["add_prefix_space"] and words["use_regex"]
+    return is_plain and not parts["normalizer"]
 
 
 def made_of(file: Path, make: Callable[[str], Made]) -> Made:

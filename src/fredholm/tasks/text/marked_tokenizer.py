@@ -13,7 +13,7 @@ from fredholm.tasks.tensor_form import BATCH, Axis, OpenAxis, Slot, first_of_eac
 
 from .byte_pairs import byte_letters
 from .documents import pieces
-from .library import library_tokenizer, library_version, made_of, tokenizers_library
+from .library import cuts_bytes_at_words, library_tokenizer, library_version, made_of, tokenizers_library
 from .tokenizer import Tokenizer, utf8
 
 if TYPE_CHECKING:
@@ -230,8 +230,8 @@ class MarkedTokenizer(Tokenizer):
         """Of word pieces and byte pairs; one from elsewhere may read across lines."""
         parts = json.loads(self.state)
         normalizer, words = parts["normalizer"] or {}, parts["pre_tokenizer"] or {}
-        if words.get("type") == "ByteLevel":
-            return not normalizer and not words["add_prefix_space"] and words["use_regex"]
+        if cuts_bytes_at_words(parts):
+            return True
         return words.get("type") == "BertPreTokenizer" and normalizer.get("type") in (None, "BertNormalizer")
 
     @property

@@ -27,7 +27,7 @@ from fredholm.tasks.files.mapped import is_mapped, shards_of
 from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.metrics_import import importing_metrics
 from fredholm.tasks.prediction import Prediction
-from fredholm.tasks.schedule import DEPTH, Preset, fine_tuning_for, schedule_for, width_for
+from fredholm.tasks.schedule import DEPTH, Preset, fine_tuning_for, rate_for, schedule_for, width_for
 from fredholm.tasks.shown import Shown, TextPart, TextView, device_of
 from fredholm.tasks.splits.splits import HeldOut
 from fredholm.tasks.task import Batch, Objective, Resumed, Suited, Task, Trained
@@ -149,6 +149,7 @@ class MaskedLanguageModelling(TextTask):
                 task.num_train,
                 preset,
                 has_valid=task.num_held_out("valid") > 0,
+                learning_rate=rate_for(model.rated_width),
                 batch_size=16 if preset == "small" else 64,
             )
             return Suited(replace(config, model=model), schedule, config._notes(CONTEXTS[preset]))
