@@ -277,6 +277,7 @@ def test_tiles_on_trial_are_compiled_side_by_side(launches, monkeypatch, tmp_pat
     impossible = rule._replace(units=3)
 
     def step():
+        assert tuning._Trial.running is not None
         tuning._Trial.running.start("one", lambda: None, warm_up)
         return []
 
