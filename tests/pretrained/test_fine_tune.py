@@ -427,7 +427,7 @@ def test_what_is_said_of_pixels_is_checked(changed: dict[str, Any], told: str, t
 def test_a_start_beside_a_checkpoint_is_refused(tmp_path: Path) -> None:
     bert_folder("BERT", tmp_path / "peer")
     with refused(ValueError, "init='there' has no effect with model.checkpoint=", "leave one out"):
-        starting_tensors(sentence_task(tmp_path / "peer"), 0, "there", no_run)
+        Run.Config(task=sentence_task(tmp_path / "peer").config, training=TRAINING, init="there")
 
 
 def test_a_wide_model_learns_slowly(tmp_path: Path) -> None:

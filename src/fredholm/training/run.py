@@ -76,6 +76,11 @@ class Run:
 
         def __post_init__(self) -> None:
             check_seed(self.seed)
+            if self.init is not None and (place := self.task.begins_with) is not None:
+                raise ValueError(
+                    f"init={self.init!r} has no effect with model.checkpoint={place!r}, whose weights the run starts "
+                    "from; leave one out"
+                )
 
     def __init__(self, path: Path, *, tasks: Sequence[type[Task]] = TASKS, device: str = "auto") -> None:
         self._folder = TrainedFolder.at(path)

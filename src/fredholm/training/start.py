@@ -74,11 +74,6 @@ def starting_tensors(task: Task, seed: int, init: str | None, open_run: Callable
     elsewhere = task.trained_elsewhere()
     found = {} if elsewhere is None else _of_checkpoint(elsewhere, model)
     if init is not None:
-        if elsewhere is not None:
-            raise ValueError(
-                f"init={init!r} has no effect with model.checkpoint={elsewhere.place!r}, whose weights the run starts "
-                "from; leave one out"
-            )
         other = open_run(init)
         if not task.learns_by_steps:
             raise ValueError(

@@ -161,19 +161,22 @@ class LanguageModelling(TextTask):
 
             A width of 96 channels for up to 300,000 tokens grows by half with each factor of 10.
             """
-            default, facts, context = LanguageModelling.Config(), None, CONTEXTS[preset]
+            default, facts, brought, context = LanguageModelling.Config(), None, None, CONTEXTS[preset]
             if (known := self._known_to(resumed)) is not None:
                 facts, most = known
                 context = min(context, most)
             elif self.model.is_brought:
                 task = self.build()
-                assert task.brought is not None
-                facts, context = task.facts, min(context, task.brought.most_tokens or context)
+                facts, brought = task.facts, task.brought
+                assert brought is not None
+                context = min(context, brought.most_tokens or context)
             config = self if start is not None else filled(self, [default], context=context)
             config = filled(config, [default], stride=max(1, config.context // 2))
             task = config.build(facts)
             has_valid = task.num_held_out("valid") > 0
             if self.model.is_brought:
+                if brought is not None:
+                    task.check_checkpoint(brought)
                 width = task.chosen.rated_width
                 schedule = fine_tuning_for(task.num_train, preset, has_valid=has_valid, width=width, share=1.0)
                 return Suited(config, schedule, config._notes(CONTEXTS[preset]))

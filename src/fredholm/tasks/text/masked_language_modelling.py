@@ -134,9 +134,12 @@ class MaskedLanguageModelling(TextTask):
             default, context = MaskedLanguageModelling.Config(), CONTEXTS[preset]
             if (known := self._known_to(resumed)) is not None or self.model.is_brought:
                 task = self.build(None if known is None else known[0])
-                most = known[1] if known is not None else None if task.brought is None else task.brought.most_tokens
+                brought = None if known is not None else task.brought
+                most = known[1] if known is not None else None if brought is None else brought.most_tokens
                 config = filled(self, [default], context=min(context, most or context))
                 task, width = config.build(task.facts), task.chosen.rated_width
+                if brought is not None:
+                    task.check_checkpoint(brought)
                 has_valid = task.num_held_out("valid") > 0
                 schedule = fine_tuning_for(task.num_train, preset, has_valid=has_valid, width=width, share=1.0)
                 return Suited(config, schedule, config._notes(CONTEXTS[preset]))

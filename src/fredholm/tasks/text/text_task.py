@@ -114,6 +114,21 @@ class TextTask(EpochTask):
         """See `Task.trained_elsewhere`: a checkpoint, but for rows that no token or place has."""
         if (brought := self.brought) is None or brought.tensors is None:
             return None
+        here = self.check_checkpoint(brought)
+        for file in brought.weights:
+            noted(file, is_start=True)
+        rows = dict.fromkeys(here.token_rows, here.vocab_size) | dict.fromkeys(here.place_rows, here.context)
+        tensors = brought.tensors(brought.model)
+        kept = {name: each[: rows[name]] if name in rows else each for name, each in tensors.items()}
+        return TrainedElsewhere(str(brought.folder), kept)
+
+    @final
+    def check_checkpoint(self, brought: Brought[Any]) -> TokenModel:
+        """The model as it will be, without weights.
+
+        Raises:
+            ValueError: the checkpoint knows fewer tokens or places, or is another model at this context.
+        """
         with torch.device("meta"):
             here = self.model()
         assert isinstance(here, TokenModel)
@@ -128,12 +143,7 @@ class TextTask(EpochTask):
                 f"the context is {here.context}, and the model of {brought.folder}, whose unit of length it is, has "
                 f"{brought.most_tokens}; pass context={brought.most_tokens}"
             )
-        for file in brought.weights:
-            noted(file, is_start=True)
-        rows = dict.fromkeys(here.token_rows, here.vocab_size) | dict.fromkeys(here.place_rows, here.context)
-        tensors = brought.tensors(brought.model)
-        kept = {name: each[: rows[name]] if name in rows else each for name, each in tensors.items()}
-        return TrainedElsewhere(str(brought.folder), kept)
+        return here
 
     @final
     def _logits_form(
