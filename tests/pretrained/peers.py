@@ -14,8 +14,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from fredholm.storage.tensors import fill
+from fredholm.tasks.task import Task
 from fredholm.tasks.text import MARKS
 from fredholm.tasks.text.byte_pairs import byte_letters
+from fredholm.training.start import OtherRun, starting_tensors
 
 VOCABULARY = 19
 SIZES: dict[str, Any] = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 24}
@@ -274,3 +277,24 @@ def write_text_tokens(folder: Path, kind: str, files: str = "tokenizer.json") ->
         (folder / "vocab.json").write_text(json.dumps(vocabulary), encoding="utf-8")
         (folder / "merges.txt").write_text("\n".join(["#version: 0.2", *JOINED]) + "\n", encoding="utf-8")
     return max(made.get_vocab().values()) + 1
+
+
+def no_run(place: str) -> OtherRun:
+    raise AssertionError(place)
+
+
+def started(task: Task) -> Any:
+    """The model of a task as a new run has it before its first step, in evaluation mode."""
+    tensors = starting_tensors(task, 0, None, no_run)
+    torch.manual_seed(1)
+    model = task.model().eval()
+    fill(model, tensors)
+    return model
+
+
+def as_gradients(peer: Any) -> Any:
+    """The peer, whose parameters are now their gradients, so that a checkpoint of it is one of these."""
+    with torch.no_grad():
+        for parameter in peer.parameters():
+            parameter.copy_(torch.zeros_like(parameter) if parameter.grad is None else parameter.grad)
+    return peer

@@ -16,21 +16,20 @@ from torch import Tensor, nn
 from fredholm import kernels
 from fredholm.models import Bert, BertSentences, ConvNeXt, ViT
 from fredholm.pretrained import PretrainedImages, PretrainedSentences, add_kernel
-from fredholm.storage.tensors import fill
 from fredholm.tasks import ImageLearning, SentenceLearning
-from fredholm.tasks.task import Task
 from fredholm.tasks.text import MarkedTokenizer, Tokens
 from fredholm.training import Run, TrainingConfig, train
-from fredholm.training.start import OtherRun, starting_tensors
 from tests.pretrained.peers import (
     BOTH_SIDES,
     CAUSAL,
     IMAGES,
     SIZES,
     TIMM,
+    as_gradients,
     noisy,
     saved,
     saved_by_timm,
+    started,
     transformers,
     write_byte_pairs,
     write_word_pieces,
@@ -45,19 +44,6 @@ PAIRS = [
 ]
 CUT = pytest.mark.filterwarnings("ignore:.*and are cut")
 TRAINING = TrainingConfig(epochs=2, batch_size=8, tensorboard=False, log_every=1, device="cpu")
-
-
-def no_run(place: str) -> OtherRun:
-    raise AssertionError(place)
-
-
-def started(task: Task) -> Any:
-    """The model of a task as a new run has it before its first step, in evaluation mode."""
-    tensors = starting_tensors(task, 0, None, no_run)
-    torch.manual_seed(1)
-    model = task.model().eval()
-    fill(model, tensors)
-    return model
 
 
 def write_sentences(folder: Path, pairs: bool) -> str:
@@ -81,14 +67,6 @@ def bert_folder(kind: str, folder: Path) -> nn.Module:
 def sentence_task(checkpoint: Path, *, pairs: bool = False, **settings: Any) -> SentenceLearning:
     given = {"data": write_sentences(checkpoint.parent, pairs), "context": 20, **settings}
     return SentenceLearning.Config(**given, model=PretrainedSentences(checkpoint=str(checkpoint))).build()
-
-
-def as_gradients(peer: Any) -> Any:
-    """The peer, whose parameters are now their gradients, so that a checkpoint of it is one of these."""
-    with torch.no_grad():
-        for parameter in peer.parameters():
-            parameter.copy_(torch.zeros_like(parameter) if parameter.grad is None else parameter.grad)
-    return peer
 
 
 def check_close(got: Tensor, expected: Tensor, name: str = "") -> None:

@@ -15,7 +15,6 @@ from fredholm.models.itnet import ITNet
 from fredholm.models.language.ckcnn_text import CKCNNText
 from fredholm.models.language.itnet_text import ITNetLanguageModel
 from fredholm.pretrained import PretrainedImages, PretrainedMasked, PretrainedSentences, PretrainedText
-from fredholm.storage.tensors import fill
 from fredholm.tasks import ImageLearning, LanguageModelling, MaskedLanguageModelling, SentenceLearning
 from fredholm.tasks.task import Resumed, Task
 from fredholm.tasks.text import (
@@ -27,14 +26,15 @@ from fredholm.tasks.text import (
     checkpoint_tokens,
 )
 from fredholm.training import Run, TrainingConfig, train
-from fredholm.training.start import OtherRun, starting_tensors
 from tests.pretrained.peers import (
     BOTH_SIDES,
     CAUSAL,
     TEXT_MARKS,
     Made,
+    as_gradients,
     noisy,
     saved,
+    started,
     transformers,
     write_byte_pairs,
     write_text_tokens,
@@ -52,19 +52,6 @@ KINDS = {
     "Llama 2": ("Llama 2", "tokenizer.json"),
     "Llama 3": ("Llama 3", "tokenizer.json"),
 }
-
-
-def no_run(place: str) -> OtherRun:
-    raise AssertionError(place)
-
-
-def started(task: Task) -> Any:
-    """The model of a task as a new run has it before its first step, in evaluation mode."""
-    tensors = starting_tensors(task, 0, None, no_run)
-    torch.manual_seed(1)
-    model = task.model().eval()
-    fill(model, tensors)
-    return model
 
 
 def brought(kind: str, folder: Path) -> CheckpointTokens:
@@ -124,14 +111,6 @@ def text_peer(name: str, folder: Path, kind: str, more: int = 3) -> Any:
 def text_task(checkpoint: Path, **settings: Any) -> LanguageModelling:
     given = {"data": write_text(checkpoint.parent), "documents": "blank line", "context": 16, **settings}
     return LanguageModelling.Config(**given, model=PretrainedText(checkpoint=str(checkpoint))).build()
-
-
-def as_gradients(peer: Any) -> Any:
-    """The peer, whose parameters are now their gradients, so that a checkpoint of it is one of these."""
-    with torch.no_grad():
-        for parameter in peer.parameters():
-            parameter.copy_(torch.zeros_like(parameter) if parameter.grad is None else parameter.grad)
-    return peer
 
 
 def check_gradients(task: Task, model: nn.Module, expected: dict[str, Tensor]) -> None:
