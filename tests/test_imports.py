@@ -111,6 +111,38 @@ def test_imports_point_one_way(path: Path) -> None:
     assert not found, "\n".join(found)
 
 
+def circle(imports: dict[str, set[str]]) -> list[str]:
+    """Modules of which each imports the next and the last the first; empty where there are none."""
+    done: set[str] = set()
+
+    def follow(path: list[str]) -> list[str]:
+        for target in sorted(imports.get(path[-1], set()) - done):
+            if target in path:
+                return path[path.index(target) :]
+            if found := follow([*path, target]):
+                return found
+        done.add(path[-1])
+        return []
+
+    return next((found for module in sorted(imports) if (found := follow([module]))), [])
+
+
+def test_no_files_import_each_other() -> None:
+    """A package's face, which hands names on, is not counted: its files import each other past it."""
+    paths = {module_name(path): path for path in SOURCE.rglob("*.py") if path.name != "__init__.py"}
+    imports: dict[str, set[str]] = {}
+    for module, path in paths.items():
+        names = {name for _, name in imported_names(path.read_text(), module, is_package=False)}
+        imports[module] = {name for name in names | {name.rpartition(".")[0] for name in names} if name in paths}
+    found = circle(imports)
+    assert not found, " -> ".join([*found, *found[:1]])
+
+
+def test_the_circle_is_found() -> None:
+    assert not circle({"a": {"b", "c"}, "b": {"c"}, "c": set()})
+    assert circle({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == ["b", "c"]
+
+
 @pytest.mark.parametrize(
     ("module", "source"),
     [

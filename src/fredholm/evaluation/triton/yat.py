@@ -19,7 +19,7 @@ sees every column are met in a loop of their own, without comparisons. Signals h
 STEP numbers apart; all other tensors are contiguous, with batch and heads in one dimension.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -34,23 +34,10 @@ from fredholm.evaluation.triton.yat_kernels import (
     yat_query_kernel,
     yat_squares_kernel,
 )
-from fredholm.evaluation.triton.yat_tiled import YatOutputs, empty_outputs
-from fredholm.kernels import Softermax
+from fredholm.evaluation.triton.yat_sums import Settings, YatOutputs, empty_outputs
 
 ALIGNED = 16
 """Numbers between points, heads and entries of which a signal's memory is cut as the kernels need it."""
-
-
-class Settings(NamedTuple):
-    """A competitive normaliser as the kernels take it: power 0 is softmax."""
-
-    power: float
-    floor: float
-
-
-def settings_of(normaliser: object) -> Settings:
-    """Those of softmax or softermax."""
-    return Settings(normaliser.power, normaliser.epsilon) if isinstance(normaliser, Softermax) else Settings(0.0, 0.0)
 
 
 def _readable(t: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
 """The fused sum over Yat scores: the route, and the operator with its gradient."""
 
 import dataclasses
-from typing import NamedTuple, final
+from typing import final
 
 import torch
 from torch import Tensor
@@ -16,6 +16,7 @@ from fredholm.evaluation.attention.score_tiled import (
 from fredholm.evaluation.custom_op import Operator
 from fredholm.evaluation.evaluation import Integral, StatefulRoute
 from fredholm.evaluation.triton.machine import LARGEST_DIM, FusedRoute
+from fredholm.evaluation.triton.yat_sums import YatOutputs, empty_outputs, settings_of
 from fredholm.kernels import Normaliser, Softermax, Softmax, State
 from fredholm.kernels.attention.scored import Score
 from fredholm.kernels.attention.yat import YatScore, YatScored
@@ -63,27 +64,9 @@ def _fused(inputs: ScoreInputs, score: Score, normaliser: Normaliser) -> Tensor:
     return yat_sums_triton(inputs, normaliser.encoded()).out
 
 
-class YatOutputs(NamedTuple):
-    """The sums, and what the backward pass needs beside them; all in float32."""
-
-    out: Tensor  # (B, H, Nq, d_v), a point's heads side by side in memory
-    reference: Tensor  # σ: (B, H, Nq)
-    total: Tensor  # Z: (B, H, Nq)
-    query_square: Tensor  # ‖q‖² + ε: (B, H, Nq)
-    key_square: Tensor  # ‖k‖²: (B, H, N)
-
-
-def empty_outputs(inputs: ScoreInputs) -> YatOutputs:
-    """Memory for the results of these inputs."""
-    batch, heads, num_queries, _ = inputs.query.shape
-    rows, columns = (x.new_empty(x.shape[:3], dtype=torch.float32) for x in (inputs.query, inputs.key))
-    out = rows.new_empty(batch, num_queries, heads, inputs.value.shape[-1]).transpose(1, 2)
-    return YatOutputs(out, rows, torch.empty_like(rows), torch.empty_like(rows), columns)
-
-
 def _forward(inputs: ScoreInputs, normaliser: list[float]) -> YatOutputs:
     # the library can be imported without triton
-    from fredholm.evaluation.triton.yat import settings_of, yat_forward
+    from fredholm.evaluation.triton.yat import yat_forward
 
     with torch.cuda.device_of(inputs.query):
         return yat_forward(inputs, settings_of(Normaliser.decoded(normaliser)))
@@ -97,7 +80,7 @@ def _backward(
     inputs: ScoreInputs, outputs: YatOutputs, grads: YatOutputs, wanted: frozenset[str], normaliser: list[float]
 ) -> dict[str, Tensor]:
     # the library can be imported without triton
-    from fredholm.evaluation.triton.yat import settings_of, yat_backward
+    from fredholm.evaluation.triton.yat import yat_backward
 
     with torch.cuda.device_of(inputs.query):
         return yat_backward(grads.out, outputs, inputs, wanted, settings_of(Normaliser.decoded(normaliser)))
