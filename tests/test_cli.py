@@ -309,6 +309,25 @@ def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
             ["train", "digits", "--preset", "base"],
             "--preset has no effect with the recipe digits, which says everything",
         ),
+        (
+            ["train", "digits", "--minutes", "3"],
+            "--minutes has no effect with the recipe digits, which says everything",
+        ),
+        (["train", "images", "--minutes", "0"], "--minutes is 0.0; expected a finite number above 0"),
+        (["train", "images", "--minutes", "nan"], "--minutes is nan; expected a finite number above 0"),
+        (
+            ["train", "images", "--minutes", "3", "--training.epochs", "2"],
+            "--training.epochs 2 and --minutes both say when to end; pass one of them",
+        ),
+        (["train", "images", "--minutes", "0.00001"], "1e-05 minutes a run are too few: one epoch takes about"),
+        (
+            ["train", "series", "long.csv", "--minutes", "3"],
+            "--minutes has no effect with a model that is computed at once; leave it out",
+        ),
+        (
+            ["train", "images", "--minutes", "3", "--resume", "--accept-new-data"],
+            "--minutes 3.0 has no effect with --accept-new-data: the run keeps its settings",
+        ),
     ],
 )
 def test_bad_input_is_one_line_and_code_2(

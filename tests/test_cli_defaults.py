@@ -11,8 +11,10 @@ import pytest
 from PIL import Image
 
 from fredholm import cli
+from fredholm.cli import train
 from fredholm.tasks import TASKS, ImageLearning, LanguageModelling
 from fredholm.tasks.images.patches import divided_into_patches
+from fredholm.training.step_cost import StepCost
 from tests.command_line import call
 
 
@@ -56,6 +58,51 @@ def test_built_in_data_that_nobody_named_are_told(tmp_path: Path, capsys: pytest
         assert (code, err) == (0, "")
         assert (out.splitlines()[0] == told) == is_told
         assert (told in out) == is_told
+
+
+def test_a_run_of_so_many_minutes_has_a_schedule_of_its_own(
+    shapes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def first_steps(*_: object) -> StepCost:
+        return StepCost("ITNet", 1, 4, steps_per_epoch=3, seconds=1.0, evaluation_seconds=0.5, memory_bytes=None)
+
+    monkeypatch.setattr(train, "first_steps", first_steps)
+    run, command = tmp_path / "run", ("train", "images", shapes)
+    code, out, err = call(capsys, *command, "--dry-run")
+    assert (code, err) == (0, "")
+    assert out.splitlines()[-1] == "--minutes 30, or another number, trains by fewer epochs in about so long"
+    # 3 epochs and as many evaluations in 10.5 of 12 seconds, half of them for each seed
+    limited = ("--minutes", "0.4", "--seeds", "5", "6", "--training.ema-decay", "0.7")
+    code, out, err = call(capsys, *command, *limited, "--run-dir", run)
+    assert (code, err) == (0, "")
+    first, *rest = out.splitlines()
+    assert re.fullmatch(r"3 of the \d{4} epochs that suit the data, for 0\.2 minutes", first)
+    assert rest[2].startswith("training: 3 epochs of 3 steps on batches of 8; at most 10 s;")
+    training = json.loads((run / "seed-5" / "config.json").read_text())["run"]["training"]
+    assert (training["epochs"], training["evaluate_every"], training["patience"]) == (3, 1, 5)
+    assert training["ema_decay"] == 0.7  # given
+    code, out, err = call(capsys, *command, *limited, "--run-dir", run, "--resume")
+    assert (code, err) == (0, "")
+    assert out.splitlines()[0] == "the run keeps its end: --minutes chooses that of a new one"
+
+
+def test_what_follows_from_the_epochs_follows_from_those_that_are_given(
+    shapes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, command = tmp_path / "run", ("train", "images", shapes, "--no-report")
+    small = ("--task.model", "itnet", "--task.model.embed-dim", "8")
+
+    def training() -> tuple[float, ...]:
+        kept = json.loads((run / "config.json").read_text())["run"]["training"]
+        return kept["epochs"], kept["evaluate_every"], kept["patience"], kept["ema_decay"]
+
+    code, _, err = call(capsys, *command, *small, "--training.epochs", "5", "--run-dir", run)
+    assert (code, err) == (0, "")
+    assert training() == (5, 1, 5, 0.5)
+    # a run that goes on has its own, whatever its new end
+    code, _, err = call(capsys, *command, *small, "--training.epochs", "82", "--run-dir", run, "--resume")
+    assert (code, err) == (0, "")
+    assert training() == (82, 1, 5, 0.5)
 
 
 def test_images_of_several_sizes_are_brought_to_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -43,6 +43,18 @@ def test_two_processes_train_as_one_does_and_one_of_them_prints(
     assert json.loads((tmp_path / "two" / "machine.json").read_text())["processes"] == "2 processes"
 
 
+@pytest.mark.slow
+def test_the_first_process_says_how_many_epochs_take_so_long(tmp_path: Path) -> None:
+    command = ("train", "images", "--devices", "2", "--training.batch-size", "128", "--no-report", "--run-dir", "run")
+    code, out, err = finish(start(*command, "--minutes", "0.0001", folder=tmp_path))
+    assert (code, out.count("training")) == (2, 0)
+    assert err.startswith("error: 0.0001 minutes a run are too few: one epoch takes about 0.")
+    process = elastic(tmp_path, 2, "train", "images", "--dry-run", "--minutes", "3")
+    out, _ = process.communicate(timeout=300)
+    assert process.returncode == 0, out
+    assert out.count("training: ") == 1
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -108,10 +120,10 @@ def test_a_killed_process_ends_the_run_with_its_name(tmp_path: Path) -> None:
     assert err == (f"error: rank 1 of 2 was lost (process {pid}: Killed); --resume goes on from the last checkpoint\n")
 
 
-def elastic(folder: Path, size: int) -> subprocess.Popen[str]:
-    """A run on processes that torchrun starts again when one is lost."""
+def elastic(folder: Path, size: int, *words: str) -> subprocess.Popen[str]:
+    """A run on processes that torchrun starts again when one is lost, or another command."""
     start_them = ("--standalone", "--local-addr", "localhost", "--nproc-per-node", str(size), "--max-restarts", "2")
-    words = ("train", "digits", *RESTARTED, "--run-dir", "run", "--no-report")
+    words = words or ("train", "digits", *RESTARTED, "--run-dir", "run", "--no-report")
     return subprocess.Popen(
         [sys.executable, "-m", "torch.distributed.run", *start_them, "-m", "fredholm", *words],
         cwd=folder,

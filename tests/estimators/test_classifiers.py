@@ -273,7 +273,8 @@ def test_what_is_not_set_is_as_on_the_command_line(case: Case, preset: Preset, t
     columns = {"target": read.target, "label_columns": read.label_columns} if hasattr(read, "label_columns") else {}
     task, schedule, _ = type(read)(data=read.data, **columns).suited(preset)
     assert run.config.task == task
-    assert run.config.training == TrainingConfig(**schedule.settings | brief | {"tensorboard": False})
+    expected = schedule.in_epochs(1).settings if brief["epochs"] else schedule.settings
+    assert run.config.training == TrainingConfig(**expected, tensorboard=False)
     assert estimator.predict(case.X).shape == (NUM,)
 
 

@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -36,6 +37,18 @@ def test_a_task_may_ask_for_some_steps_at_least() -> None:
     few, many = (schedule_for(n, "small", has_valid=True, batch_size=10, least_steps=3000) for n in (100, 20_000))
     assert few.epochs == 300
     assert many.epochs == schedule_for(20_000, "small", has_valid=True, batch_size=10).epochs
+
+
+def test_averages_evaluations_and_patience_follow_other_epochs() -> None:
+    usual = schedule_for(1000, "small", has_valid=True, least_steps=5000)
+    assert usual.in_epochs(usual.epochs) == usual
+    few = usual.in_epochs(8)
+    assert (few.epochs, few.evaluate_every, few.patience) == (8, 1, 5)
+    assert few.ema_decay == pytest.approx(1 - 50 / (8 * 16), abs=1e-4)
+    assert (few.batch_size, few.learning_rate) == (usual.batch_size, usual.learning_rate)
+    assert schedule_for(1000, "small", has_valid=False).in_epochs(90).patience is None
+    at_once = replace(usual, epochs=0)
+    assert at_once.in_epochs(8).settings == at_once.settings == {"epochs": 0}
 
 
 def test_models_grow_by_half_with_each_factor_of_ten() -> None:

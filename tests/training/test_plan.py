@@ -3,8 +3,9 @@ from typing import Any
 
 import pytest
 
-from fredholm.training import DivergedError
-from fredholm.training.plan import Plan, plan
+from fredholm.training import DivergedError, TrainingConfig
+from fredholm.training.plan import Plan, epochs_within, first_steps, plan
+from fredholm.training.step_cost import StepCost
 from tests.refusals import refused
 from tests.training.toy_task import ToyTask, toy_run
 
@@ -14,7 +15,8 @@ def planned(held_out: tuple[str, ...] = ("valid", "test"), learns_by_steps: bool
     changed: Any = {"held_out": held_out, "learns_by_steps": learns_by_steps}
     task = dataclasses.replace(config.task, **changed).build()
     numbers = dataclasses.replace(config.training, **training)
-    return plan(task, numbers if learns_by_steps else numbers.without_steps(), seed=1)
+    numbers = numbers if learns_by_steps else numbers.without_steps()
+    return plan(task, numbers, first_steps(task, numbers, seed=1))
 
 
 def test_it_counts_what_the_run_will_have() -> None:
@@ -46,3 +48,30 @@ def test_a_loss_that_is_not_finite_is_told_before_the_run() -> None:
 @pytest.mark.parametrize(("seconds", "told"), [(0.2, "1 s"), (42.4, "42 s"), (1250, "21 min"), (9000, "2.5 h")])
 def test_durations_are_for_people(seconds: float, told: str) -> None:
     assert f"at most {told};" in str(planned()._replace(seconds=seconds))
+
+
+COST = StepCost(
+    model="Linear",
+    num_parameters=2,
+    num_parameter_bytes=8,
+    steps_per_epoch=10,
+    seconds=0.1,
+    evaluation_seconds=0.5,
+    memory_bytes=None,
+)
+"""An epoch takes a second, and an evaluation half of one."""
+
+
+@pytest.mark.parametrize(
+    ("minutes", "evaluate_every", "epochs"), [(1.0, 1, 40), (1.0, 4, 53), (100.0, 1, 90), (0.025, 1, 1)]
+)
+def test_as_many_epochs_as_fit(minutes: float, evaluate_every: int, epochs: int) -> None:
+    def with_epochs(epochs: int) -> TrainingConfig:
+        return TrainingConfig(epochs=epochs, evaluate_every=evaluate_every)
+
+    assert epochs_within(minutes, 90, with_epochs, COST) == epochs
+
+
+def test_no_epoch_fits() -> None:
+    with refused(ValueError, "0.01 minutes a run are too few: one epoch takes about 0.1 here; pass more"):
+        epochs_within(0.01, 90, lambda epochs: TrainingConfig(epochs=epochs), COST)

@@ -22,16 +22,20 @@ from fredholm.cli.page import leave_page
 from fredholm.cli.parsing import Flag, check_seeds, parse, refuse_unknown_homes
 from fredholm.distributed.processes import Processes, is_restarted, joined, leave, num_started
 from fredholm.tasks import TASKS
-from fredholm.tasks.schedule import Preset
+from fredholm.tasks.schedule import Preset, Schedule
 from fredholm.tasks.task import Resumed, Task
 from fredholm.training.batches import LostWorkerError
 from fredholm.training.config import TrainingConfig
-from fredholm.training.plan import plan
+from fredholm.training.plan import epochs_within, first_steps, plan
 from fredholm.training.progress import muted, print_line
 from fredholm.training.recipes import Recipe, open_recipe, recipes_by_modality
 from fredholm.training.run import Result, Run, read_trained, refuse_occupied, train
+from fredholm.training.step_cost import StepCost
 from fredholm.training.storage.run_folder import RunFolder
 from fredholm.training.trainer import DivergedError
+
+LONG = 3600.0
+"""Seconds of a planned run above which it is told how to have a shorter one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,8 +46,11 @@ class TrainArguments:
     run_dir: Path | None = None
     """The run folder; with --seeds their common parent. Default: runs/RECIPE/seed-SEED."""
     preset: Preset | None = None
-    """How much to spend on a task: small, which two cores train in minutes, or base, for a GPU; default: small. What is
-    not set follows from it and from the data. Refused with a recipe, which says everything itself."""
+    """How much to spend on a task: small, for a processor, or base, for a GPU; default: small. What is not set follows
+    from it and from the data. Refused with a recipe, which says everything itself."""
+    minutes: float | None = None
+    """Of all training together, about and at most: fewer epochs than suit the data where these would take longer here,
+    by two measured steps, with a schedule that ends with them. Default: no limit. A run that goes on keeps its end."""
     dry_run: Flag = False
     """Print what would be trained, and how long it would take by two measured steps, and do nothing else."""
     resume: Flag = False
@@ -134,12 +141,18 @@ def _train_as(
     arguments = parse(TrainArguments, command, options, TrainArguments(run=config))
     if not is_task and arguments.preset is not None:
         raise ValueError(f"--preset has no effect with the recipe {recipe.name}, which says everything itself")
+    if not is_task and arguments.minutes is not None:
+        raise ValueError(
+            f"--minutes has no effect with the recipe {recipe.name}, which says everything itself; pass "
+            "--training.epochs"
+        )
+    if arguments.minutes is not None:
+        _check_minutes(arguments.minutes, arguments.run.training)
     if arguments.accept_new_data and not arguments.resume:
         raise ValueError("--accept-new-data has no effect without --resume; pass both, or leave it out")
-    if arguments.accept_new_data and arguments.preset is not None:
-        raise ValueError(
-            f"--preset {arguments.preset} has no effect with --accept-new-data: the run keeps its settings"
-        )
+    for name, given in (("preset", arguments.preset), ("minutes", arguments.minutes)):
+        if arguments.accept_new_data and given is not None:
+            raise ValueError(f"--{name} {given} has no effect with --accept-new-data: the run keeps its settings")
     if arguments.seeds is not None:
         check_seeds(arguments.seeds)
     if arguments.seeds and arguments.run.seed != config.seed:
@@ -161,24 +174,34 @@ def _train_as(
     if arguments.devices > 1 and not arguments.dry_run:
         return arguments.devices
     resumed = _resumed(list(paths.values()), recipe.tasks) if resume else None
+    sharing, cost = max(processes.size, arguments.devices), None
     if arguments.accept_new_data and (kept := _kept(arguments.run, list(paths.values()), recipe.tasks)):
         arguments = parse(TrainArguments, command, options, TrainArguments(run=kept))
     elif is_task:
         with processes.first_ahead():
-            suited, notes = _suited(arguments.run, arguments.preset or "small", resumed, recipe.tasks)
+            suited, schedule, notes = _suited(arguments.run, arguments.preset or "small", resumed, recipe.tasks)
         if is_to_try and not resume:
             notes = (f"no DATA is given: these are {config.task.data}, built in, to try; pass your own", *notes)
         for note in () if resume else notes:
             print_line(with_option_names(note, config))
+        if arguments.minutes is not None and resumed is not None:
+            print_line("the run keeps its end: --minutes chooses that of a new one")
+        elif arguments.minutes is not None:
+            share = arguments.minutes / len(seeds)
+            suited, cost = _within(share, arguments.run, suited, schedule, seeds[0], sharing, processes)
         arguments = parse(TrainArguments, command, options, TrainArguments(run=suited))
     if resume and not arguments.accept_new_data:
         same_end = _with_end(arguments.run, list(paths.values()), recipe.tasks)
         arguments = parse(TrainArguments, command, options, TrainArguments(run=same_end))
     if (arguments.dry_run or not resume) and processes.is_first:
-        sharing = max(processes.size, arguments.devices)
-        known = None if resumed is None else resumed.facts
-        for line in str(plan(arguments.run.task.build(known), arguments.run.training, seeds[0], sharing)).splitlines():
+        task = arguments.run.task.build(None if resumed is None else resumed.facts)
+        planned = plan(
+            task, arguments.run.training, cost or first_steps(task, arguments.run.training, seeds[0], sharing)
+        )
+        for line in str(planned).splitlines():
             print_line(line)
+        if is_task and resumed is None and planned.seconds * len(seeds) > LONG and arguments.minutes is None:
+            print_line("--minutes 30, or another number, trains by fewer epochs in about so long")
     results = [] if arguments.dry_run else _run(arguments, recipe, paths, processes, resume=resume)
     if results and results[0].split is not None:
         _print_results(results, with_spread=bool(arguments.seeds))
@@ -232,13 +255,16 @@ def _resumed(paths: list[Path], tasks: Sequence[type[Task]]) -> Resumed | None:
 
 
 def _with_end(run: Run.Config, paths: list[Path], tasks: Sequence[type[Task]]) -> Run.Config:
-    """The run with the end of the first run that there is in some folders, which may have been moved since it began."""
+    """The run with the end of the first run that there is in some folders, and what follows from it.
+
+    That end may have been moved since it began.
+    """
     folder = _first_run(paths)
     if folder is None:
         return run
     saved, _ = folder.read(Run.Config, tasks)
-    training = dataclasses.replace(run.training, epochs=saved.training.epochs, patience=saved.training.patience)
-    return dataclasses.replace(run, training=training)
+    kept = {name: getattr(saved.training, name) for name in ("epochs", "patience", "ema_decay", "evaluate_every")}
+    return dataclasses.replace(run, training=dataclasses.replace(run.training, **kept))
 
 
 def _first_run(paths: list[Path]) -> RunFolder | None:
@@ -247,12 +273,51 @@ def _first_run(paths: list[Path]) -> RunFolder | None:
 
 def _suited(
     run: Run.Config, preset: Preset, resumed: Resumed | None, tasks: Sequence[type[Task]]
-) -> tuple[Run.Config, tuple[str, ...]]:
-    """The run with what suits its data and its start in place of defaults, and what is told of that."""
+) -> tuple[Run.Config, Schedule, tuple[str, ...]]:
+    """The run with what suits its data and its start in place of defaults, how long suits them, and what is told."""
     start = None if run.init is None else read_trained(Path(run.init), tasks)
     task, schedule, notes = run.task.suited(preset, start, resumed)
+    if run.training.epochs not in (0, TrainingConfig().epochs):
+        schedule = schedule.in_epochs(run.training.epochs)
     training = filled(run.training, [TrainingConfig()], **schedule.settings)
-    return dataclasses.replace(run, task=task, training=training), notes
+    return dataclasses.replace(run, task=task, training=training), schedule, notes
+
+
+def _check_minutes(minutes: float, training: TrainingConfig) -> None:
+    """Raises ValueError for minutes that cannot be meant, or epochs beside them."""
+    if not 0 < minutes < math.inf:
+        raise ValueError(f"--minutes is {minutes}; expected a finite number above 0")
+    if training.epochs != TrainingConfig().epochs:
+        raise ValueError(f"--training.epochs {training.epochs} and --minutes both say when to end; pass one of them")
+
+
+def _within(
+    minutes: float,
+    given: Run.Config,
+    suited: Run.Config,
+    schedule: Schedule,
+    seed: int,
+    sharing: int,
+    processes: Processes,
+) -> tuple[Run.Config, StepCost | None]:
+    """The suited run in no more epochs than take so many minutes; and, on the first process, what its steps cost."""
+    if schedule.epochs == 0:
+        raise ValueError("--minutes has no effect with a model that is computed at once; leave it out")
+    task = suited.task.build()
+
+    def with_epochs(epochs: int) -> TrainingConfig:
+        return filled(given.training, [TrainingConfig()], **schedule.in_epochs(epochs).settings)
+
+    def measured() -> tuple[StepCost, int]:
+        cost = first_steps(task, suited.training, seed, sharing)
+        return cost, epochs_within(minutes, schedule.epochs, with_epochs, cost)
+
+    found = processes.on_first(measured)
+    epochs = processes.from_first(0 if found is None else found[1])
+    if epochs < schedule.epochs:
+        print_line(f"{epochs} of the {schedule.epochs} epochs that suit the data, for {minutes:.2g} minutes")
+        suited = dataclasses.replace(suited, training=with_epochs(epochs))
+    return suited, None if found is None else found[0]
 
 
 def _started(config: Task.Config, options: list[str], tasks: Sequence[type[Task]]) -> Task.Config:

@@ -14,7 +14,7 @@ from fredholm._settings import filled
 from fredholm.models.kernel_configs import KernelConfig
 from fredholm.models.signal_model import replaced
 from fredholm.models.stack import Stack
-from fredholm.tasks.schedule import Preset, Schedule, schedule_of
+from fredholm.tasks.schedule import Preset, Schedule
 from fredholm.tasks.task import Task
 from fredholm.training.config import TrainingConfig
 from fredholm.training.learner import NonFiniteError
@@ -130,9 +130,11 @@ class Protocol:
 
     def training(self, epochs: int) -> TrainingConfig:
         """How a kernel is trained for so many epochs, with the usual learning rate; there is no patience."""
-        schedule = dataclasses.replace(schedule_of(epochs, self._schedule, self.task.num_train), patience=None)
+        schedule = dataclasses.replace(self._schedule.in_epochs(epochs), patience=None)
         steps_per_epoch = -(-self.task.num_train // schedule.batch_size)
-        return filled(self.request.run.training, [TrainingConfig()], **vars(schedule), checkpoint_every=steps_per_epoch)
+        return filled(
+            self.request.run.training, [TrainingConfig()], **schedule.settings, checkpoint_every=steps_per_epoch
+        )
 
     @cached_property
     def default(self) -> Run.Config | str:

@@ -129,9 +129,12 @@ class Estimator(BaseEstimator, ABC):
         """The run: what the user set and, for the rest, what suits the data. The one place that chooses sizes."""
         given = written | self._task_settings()
         training = _named("training", self.training, TrainingConfig)
+        asked = TrainingConfig(**training)
         if self.preset not in get_args(Preset):
             raise ValueError(f"preset is {self.preset!r}; expected one of {', '.join(get_args(Preset))}")
         task, schedule, _ = cast(Callable[..., Task.Config], self._task.Config)(**given).suited(self.preset)
+        if "epochs" in training and asked.epochs:
+            schedule = schedule.in_epochs(asked.epochs)
         return Run.Config(
             task=dataclasses.replace(task, **given),
             training=TrainingConfig(**{**schedule.settings, "tensorboard": False, **training}),

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, final
 
 Preset = Literal["small", "base"]
-"""How much to spend: what two cores train in minutes, or what a GPU trains in as long."""
+"""How much to spend: what a processor of two cores can train, or what a GPU trains in as long."""
 
 STEPS: dict[Preset, int] = {"small": 150, "base": 600}
 """Optimiser steps of a run on n examples, in units of n^0.4."""
@@ -27,8 +27,9 @@ MOST_RATE, RATED_WIDTH = 2e-3, 0.128
 @final
 @dataclass(frozen=True, kw_only=True)
 class Schedule:
-    """Numbers of `TrainingConfig` by name; see there."""
+    """Numbers of `TrainingConfig` by name, see there, for so many training examples."""
 
+    num_train: int
     epochs: int
     batch_size: int
     learning_rate: float
@@ -42,19 +43,27 @@ class Schedule:
     @property
     def settings(self) -> dict[str, Any]:
         """These by name; of a model that is computed at once, in 0 epochs, there are no others."""
-        return {"epochs": 0} if self.epochs == 0 else dict(vars(self))
+        numbers = {name: value for name, value in vars(self).items() if name != "num_train"}
+        return {"epochs": 0} if self.epochs == 0 else numbers
 
+    def in_epochs(self, epochs: int) -> "Schedule":
+        """These with other epochs, and what follows from their number: averaging, evaluations, patience.
 
-def schedule_of(epochs: int, schedule: Schedule, num_train: int) -> Schedule:
-    """A schedule with other epochs, and what follows from their number: averaging, evaluations, patience."""
-    evaluate_every = math.ceil(epochs / EVALUATIONS)
-    return replace(
-        schedule,
-        epochs=epochs,
-        ema_decay=_ema_decay(epochs * math.ceil(num_train / schedule.batch_size)),
-        evaluate_every=evaluate_every,
-        patience=None if schedule.patience is None else _patience(epochs, evaluate_every),
-    )
+        None are asked of a model that is computed at once, whose settings stay.
+
+        Args:
+            epochs: at least 1.
+        """
+        if self.epochs == 0:
+            return self
+        evaluate_every = math.ceil(epochs / EVALUATIONS)
+        return replace(
+            self,
+            epochs=epochs,
+            ema_decay=_ema_decay(epochs * math.ceil(self.num_train / self.batch_size)),
+            evaluate_every=evaluate_every,
+            patience=None if self.patience is None else _patience(epochs, evaluate_every),
+        )
 
 
 def _ema_decay(steps: int) -> float:
@@ -111,6 +120,7 @@ def fine_tuning_for(
     fewest, most = FINE_TUNING_EPOCHS
     epochs = min(max(math.ceil(FINE_TUNING_STEPS[preset] / steps_per_epoch), fewest), most)
     return Schedule(
+        num_train=num_train,
         epochs=epochs,
         batch_size=size,
         learning_rate=share * rate_for(width),
@@ -156,6 +166,7 @@ def schedule_for(
     epochs = max(1, round(steps / steps_per_epoch))
     evaluate_every = math.ceil(epochs / EVALUATIONS)
     return Schedule(
+        num_train=num_train,
         epochs=epochs,
         batch_size=size,
         learning_rate=learning_rate,

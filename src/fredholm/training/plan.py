@@ -1,12 +1,14 @@
 """What a run will be: its sizes, and how long it takes by two measured steps."""
 
+import math
+from collections.abc import Callable
 from typing import NamedTuple, final
 
 from fredholm.tasks.task import Task
 
 from .config import TrainingConfig
 from .learner import NonFiniteError
-from .step_cost import step_cost
+from .step_cost import StepCost, step_cost
 from .trainer import DivergedError
 
 COPIES = 4
@@ -50,7 +52,7 @@ class Plan(NamedTuple):
         )
 
 
-def plan(task: Task, config: TrainingConfig, seed: int, num_processes: int = 1) -> Plan:
+def first_steps(task: Task, config: TrainingConfig, seed: int, num_processes: int = 1) -> StepCost:
     """Measures the second of two optimiser steps, and the evaluation of one batch; nothing is kept.
 
     Args:
@@ -64,27 +66,58 @@ def plan(task: Task, config: TrainingConfig, seed: int, num_processes: int = 1) 
         DivergedError: the loss of the first steps is not finite.
     """
     try:
-        cost = step_cost(task, config, seed, num_processes=num_processes)
+        return step_cost(task, config, seed, num_processes=num_processes)
     except NonFiniteError as error:
         raise DivergedError(
             f"{error} in the first steps, which were measured; try a lower learning_rate, a longer warm-up or "
             "precision float32"
         ) from error
-    num_steps = config.epochs * cost.steps_per_epoch
-    num_evaluations = -(-config.epochs // config.evaluate_every)
+
+
+def plan(task: Task, config: TrainingConfig, cost: StepCost) -> Plan:
+    """What a run will be, of which `first_steps` have been measured."""
     return Plan(
         model=cost.model,
         num_parameters=cost.num_parameters,
         num_train=task.num_train,
         num_valid=task.num_held_out("valid"),
         num_test=task.num_held_out("test"),
-        num_steps=num_steps,
+        num_steps=config.epochs * cost.steps_per_epoch,
         epochs=config.epochs,
         batch_size=config.batch_size,
-        seconds=num_steps * cost.seconds + num_evaluations * cost.evaluation_seconds,
+        seconds=_seconds(config, cost),
         num_bytes=CHECKPOINTS * COPIES * cost.num_parameter_bytes,
         advice=task.advice,
     )
+
+
+def epochs_within(minutes: float, most: int, with_epochs: Callable[[int], TrainingConfig], cost: StepCost) -> int:
+    """The most epochs that take no longer.
+
+    Args:
+        minutes: of steps and evaluations, as they were measured; reading the data and the end on the test split come on
+            top.
+        most: epochs that suit the data, at least 1.
+        with_epochs: how a run of so many epochs is trained.
+        cost: of `first_steps`.
+
+    Raises:
+        ValueError: not even one epoch fits.
+    """
+    for epochs in range(most, 0, -1):
+        if _seconds(with_epochs(epochs), cost) <= 60 * minutes:
+            return epochs
+    one = math.ceil(_seconds(with_epochs(1), cost) / 6) / 10
+    raise ValueError(
+        f"{minutes:.2g} minutes a run are too few: one epoch takes about {one:g} here; pass more, a smaller model, or "
+        "fewer examples"
+    )
+
+
+def _seconds(config: TrainingConfig, cost: StepCost) -> float:
+    """Of all steps and evaluations, if no patience ends them."""
+    num_evaluations = math.ceil(config.epochs / config.evaluate_every)
+    return config.epochs * cost.steps_per_epoch * cost.seconds + num_evaluations * cost.evaluation_seconds
 
 
 def duration(seconds: float) -> str:
