@@ -40,7 +40,7 @@ class Estimator(BaseEstimator, ABC):
     What is not set follows from the data, by the rules of `fredholm train TASK DATA`.
 
     Args:
-        preset: how much to spend: "small", which two cores train in minutes, or "base", for a GPU.
+        preset: how much to spend: "small", for a processor, or "base", for a GPU.
         model: a configuration of a model of the task, which is taken as it is; None: the task's own, at a size that
             suits the data.
         task: further settings of the task by name, as a mapping; see the task's `Config`.
