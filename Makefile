@@ -76,7 +76,7 @@ install = \
 	@$(call install,train$(comma)data$(comma)augment$(comma)report)
 
 .venv/.stamp-dev: .venv/.stamp-venv pyproject.toml constraints-cpu.txt
-	@$(call install,train$(comma)data$(comma)arrow$(comma)augment$(comma)peers$(comma)hub$(comma)quantise$(comma)viz$(comma)report$(comma)export$(comma)triton$(comma)test$(comma)lint$(comma)docs)
+	@$(call install,train$(comma)data$(comma)arrow$(comma)audio$(comma)augment$(comma)peers$(comma)hub$(comma)quantise$(comma)viz$(comma)report$(comma)export$(comma)triton$(comma)test$(comma)lint$(comma)docs)
 	@# timm asks for torchvision, of which there is no build for CPUs everywhere
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps timm==1.0.31 \
 	  || echo 'timm cannot be installed; tests that compare with it are skipped'

@@ -48,6 +48,7 @@ OPTIONAL = (
     "torch_geometric",
     "torchvision",
     "tokenizers",
+    "soundfile",
     "trimesh",
     "triton",
     "jinja2",

@@ -396,7 +396,9 @@ def test_bad_settings(settings: dict[str, Any], told: str) -> None:
 
 
 def test_no_data() -> None:
-    with refused(ValueError, "no series are given; pass a .ts, .tsv, .csv or .npz file or a folder of them"):
+    with refused(
+        ValueError, "no series are given; pass a .ts, .tsv, .csv or .npz file, or a folder of"
+    ):
         SeriesLearning.Config().build()
 
 

@@ -1,5 +1,6 @@
-"""A folder of image files, one subfolder a class."""
+"""A folder of image files, with one subfolder a class or with a table, labels.csv, of what is known of each."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -7,7 +8,8 @@ import torch
 from fredholm.tasks.files.class_folders import class_folders
 from fredholm.tasks.files.read_errors import reads_data
 from fredholm.tasks.splits.splits import Splits
-from fredholm.tasks.targets import ClassAnswers
+from fredholm.tasks.targets import ClassAnswers, Kind
+from fredholm.tasks.targets.labels_table import TABLE, labelled_files, warn_of_unnamed
 
 from .dataset import ImageDataset
 from .encoded_images import image_files, inspect
@@ -47,3 +49,31 @@ def image_folder(folder: str | Path, image_size: tuple[int, int] | None = None) 
         for split, (files, labels) in parts.items()
     }
     return Splits(found["train"], found.get("test"), found.get("valid"), is_given=len(parts) > 1, sizes=sizes)
+
+
+@reads_data
+def labelled_folder(
+    folder: str | Path, image_size: tuple[int, int] | None = None, kind: Kind | None = None
+) -> Splits[ImageDataset]:
+    """Open the images that `labels.csv` names, with what it says of them; see `labelled_files`. Warns of others.
+
+    Args:
+        folder: with the table.
+        image_size: height and width to deliver; default: the size all images share, or `common_size`
+            of them, with `Splits.sizes`.
+        kind: what the answers are; None: as the cells say.
+
+    Raises:
+        ValueError: what `labelled_files` and `inspect` refuse, or a split without images to train on.
+        ImportError: pillow is not installed.
+    """
+    root = Path(folder)
+    files, answers, marks = labelled_files(root, "image", kind)
+    channels, size, sizes = inspect(files, image_size, len(files))
+    found = image_files(root, files, answers, channels=channels, image_size=size, marks=marks)
+    try:
+        splits: Splits[ImageDataset] = marks.divided(found)
+    except ValueError as error:
+        raise ValueError(f"{root / TABLE}: {error}") from error
+    warn_of_unnamed(root, files, IMAGE_SUFFIXES, "image")
+    return replace(splits, sizes=sizes)

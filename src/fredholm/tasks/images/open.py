@@ -9,13 +9,13 @@ from fredholm.tasks.files.read_errors import reads_data
 from fredholm.tasks.splits.split_files import is_saved
 from fredholm.tasks.splits.splits import Splits
 from fredholm.tasks.targets import Kind
+from fredholm.tasks.targets.labels_table import TABLE
 
 from .dataset import ImageDataset
 from .digits import digits
 from .idx import idx_folder, is_idx_folder
-from .image_folder import image_folder
+from .image_folder import image_folder, labelled_folder
 from .image_table import image_table
-from .labels_table import TABLE, labelled_folder
 from .npz_file import npz_images, npz_shards
 
 

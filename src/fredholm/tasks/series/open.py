@@ -21,6 +21,7 @@ from .csv_file import read_class_folders, read_csv
 from .npz_file import read_npz, read_npz_part, read_npz_shards
 from .physionet_2012 import is_physionet_2012, physionet_2012
 from .reading import Reading
+from .recordings import SOUND_SUFFIXES, has_recordings, read_recording, read_recordings
 from .series_set import Series, SeriesSet
 from .ts_file import read_ts
 from .ucr_file import UCR, read_ucr
@@ -43,7 +44,8 @@ def open_series(data: str | Path, *, kind: Kind | None = None) -> Splits[Series]
         data: a .ts (`read_ts`), .tsv or .txt (`read_ucr`), .csv (`read_csv`) or .npz file (`read_npz`), where text may
             be gzipped; a folder with one such file or pair; or the start of a pair's names (`folder/Gun`). One of a
             pair stands for both. Or a folder with one subfolder of tables a class (`read_class_folders`), one of
-            several .npz files (`read_npz_shards`), that of `physionet_2012`, or of `idx_pixels`.
+            several .npz files (`read_npz_shards`), one below which there are recordings (`read_recordings`), that of
+            `physionet_2012`, or of `idx_pixels`.
         kind: what labels are, where files of this kind can say several things; None: see each reader.
 
     Raises:
@@ -54,6 +56,8 @@ def open_series(data: str | Path, *, kind: Kind | None = None) -> Splits[Series]
         if kind not in (None, "class"):
             raise ValueError(f"target is {kind!r}, but {path} has classes; leave it out")
         return _anywhere(physionet_2012(path) if is_physionet_2012(path) else idx_pixels(path))
+    if path.is_dir() and has_recordings(path):
+        return read_recordings(path, kind)
     if path.is_dir() and not _listed(path) and any(each.is_dir() for each in path.iterdir()):
         if kind not in (None, "class"):
             raise ValueError(f"target is {kind!r}, but the folders of {path} are classes; leave it out")
@@ -130,6 +134,8 @@ def _read(
 ) -> Series | Splits[Series]:
     """What one file holds."""
     name = path.name.removesuffix(".gz")
+    if path.name.lower().endswith(SOUND_SUFFIXES):
+        return read_recording(path, channels)
     if name.endswith((".csv", PARQUET)):
         return read_csv(path, channels=channels, reading=reading)
     if name.endswith(".ts"):
@@ -137,7 +143,7 @@ def _read(
     if name.endswith(UCR):
         return read_ucr(path, channels=channels, reading=reading)
     if not name.endswith(ARRAY_SUFFIXES):
-        raise ValueError(f"{path}: is of no known kind; expected {', '.join((*KINDS, '.npy'))}")
+        raise ValueError(f"{path}: is of no known kind; expected {', '.join((*KINDS, '.npy', *SOUND_SUFFIXES))}")
     return read_npz(path, channels=channels, reading=reading)
 
 

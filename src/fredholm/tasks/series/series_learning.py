@@ -227,7 +227,9 @@ class SeriesLearning(TargetTask[Series]):
     def _open(self) -> Splits[Series]:
         config = self.config
         if not config.data:
-            raise ValueError("no series are given; pass a .ts, .tsv, .csv or .npz file or a folder of them")
+            raise ValueError(
+                "no series are given; pass a .ts, .tsv, .csv or .npz file, or a folder of them or of recordings"
+            )
         found = open_series(config.data, kind=config.target)
         longest = int(found.train.lengths.max())  # that of all, whatever is split off
         needs_none = not config.model.learns_by_steps and found.valid is None

@@ -168,7 +168,7 @@ class SeriesSet(Series):
     def extents(self) -> Tensor:
         """Time between the first and the last sample of each series, float64 `(n,)`."""
         if self.times is None:
-            return (self.lengths - 1) * self.spacing
+            return (self.lengths - 1).double() * self.spacing
         last = self.times.gather(1, self.lengths[:, None] - 1)
         return last[:, 0] - self.times[:, 0]
 

@@ -45,7 +45,7 @@ class StoredSeries(Series):
     @property
     def extents(self) -> Tensor:
         """See `Series.extents`."""
-        return (self.lengths - 1) * self.spacing
+        return (self.lengths - 1).double() * self.spacing
 
     @property
     def shards(self) -> Tensor | None:

@@ -1,62 +1,60 @@
-"""A folder of image files with a table, labels.csv, of what is known of each."""
+"""A table, labels.csv, of what is known of each file of a folder."""
 
 import warnings
-from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple, final
 
 from fredholm.tasks.files.class_folders import files_of_kinds
-from fredholm.tasks.files.read_errors import reads_data
 from fredholm.tasks.sentences.table import Table, read_table
 from fredholm.tasks.splits.split_marks import MARKS, SplitMarks, marks_of_cells
-from fredholm.tasks.splits.splits import Splits
-from fredholm.tasks.targets import Answers, Kind, answers_of_cells
 
-from .dataset import ImageDataset
-from .encoded_images import image_files, inspect
-from .read import IMAGE_SUFFIXES
+from .reading import answers_of_cells
+from .target import Answers, Kind
 
 TABLE = "labels.csv"
 _FILE, _LABEL = "file", "label"
 
 
-@reads_data
-def labelled_folder(
-    folder: str | Path, image_size: tuple[int, int] | None = None, kind: Kind | None = None
-) -> Splits[ImageDataset]:
-    """Read the images that `labels.csv` names; columns in small or capital letters.
+@final
+class LabelledFiles(NamedTuple):
+    """What the table says."""
 
-    `file` is the path of an image below the folder. `label` is its class, a number, or its labels with | between them;
+    files: list[Path]
+    answers: Answers
+    """One of each file."""
+    marks: SplitMarks
+
+
+def labelled_files(root: Path, what: str, kind: Kind | None = None) -> LabelledFiles:
+    """Read the table of a folder; columns in small or capital letters.
+
+    `file` is the path of a file below the folder. `label` is its class, a number, or its labels with | between them;
     or else all other columns are numbers, or labels of 0 and 1 (see `answers_of_cells`). The columns `split`, `group`
-    and `time` may be there (see `marks_of_cells`). Warns of images below the folder that the table does not name.
+    and `time` may be there (see `marks_of_cells`).
 
     Args:
-        folder: with the table.
-        image_size: height and width to deliver; default: the size all images share, or `common_size`
-            of them, with `Splits.sizes`.
+        root: the folder.
+        what: a file is, for messages, such as image.
         kind: what the answers are; None: as the cells say.
 
     Raises:
-        ValueError: a column or a cell is missing, a file is not there, is there twice or cannot be read, there are
-            other columns beside `label`, or what `answers_of_cells`, `marks_of_cells` and `inspect` refuse. The message
-            names file and line.
-        ImportError: pillow is not installed.
+        ValueError: a column or a cell is missing, a file is not there or is there twice, there are other columns beside
+            `label`, or what `answers_of_cells` and `marks_of_cells` refuse. The message names table and line.
     """
-    root = Path(folder)
     table = read_table(root / TABLE)
     try:
-        files = _files(root, table)
+        files = _files(root, table, what)
         answers, marks = _known(table, kind)
     except ValueError as error:
         raise ValueError(f"{table.path}: {error}") from error
-    channels, size, sizes = inspect(files, image_size, len(files))
-    found = image_files(root, files, answers, channels=channels, image_size=size, marks=marks)
-    try:
-        splits: Splits[ImageDataset] = marks.divided(found)
-    except ValueError as error:
-        raise ValueError(f"{table.path}: {error}") from error
-    if unnamed := len(set(files_of_kinds(root, IMAGE_SUFFIXES)) - set(files)):
-        warnings.warn(f"{root}: left out {unnamed} image{'s' * (unnamed > 1)} that {TABLE} does not name", stacklevel=3)
-    return replace(splits, sizes=sizes)
+    return LabelledFiles(files, answers, marks)
+
+
+def warn_of_unnamed(root: Path, named: list[Path], suffixes: tuple[str, ...], what: str) -> None:
+    """Warns of files with these endings below a folder that its table does not name."""
+    if unnamed := len(set(files_of_kinds(root, suffixes)) - set(named)):
+        left_out = f"{unnamed} {what}{'s' * (unnamed > 1)}"
+        warnings.warn(f"{root}: left out {left_out} that {TABLE} does not name", stacklevel=4)
 
 
 def _columns(table: Table) -> dict[str, str]:
@@ -71,7 +69,7 @@ def _columns(table: Table) -> dict[str, str]:
 
 
 def _known(table: Table, kind: Kind | None) -> tuple[Answers, SplitMarks]:
-    """What the table says of each image."""
+    """What the table says of each file."""
     columns = _columns(table)
     others = [word for word in columns if word not in (_FILE, _LABEL, *MARKS)]
     if _LABEL in columns and others:
@@ -93,7 +91,7 @@ def _known(table: Table, kind: Kind | None) -> tuple[Answers, SplitMarks]:
     return answers_of_cells(told, kind, place), marks
 
 
-def _files(root: Path, table: Table) -> list[Path]:
+def _files(root: Path, table: Table, what: str) -> list[Path]:
     columns = _columns(table)
     if _FILE not in columns:
         raise ValueError(f"line 1: no column 'file'; the columns are {', '.join(table.names)}")
@@ -101,9 +99,9 @@ def _files(root: Path, table: Table) -> list[Path]:
     for row in table.rows:
         name = row.cells[columns[_FILE]].strip()
         if not name:
-            raise ValueError(f"line {row.line}: column 'file': is empty; expected the path of an image below {root}")
+            raise ValueError(f"line {row.line}: column 'file': is empty; expected where below {root} the {what} lies")
         if not (root / name).is_file():
-            raise ValueError(f"line {row.line}: there is no image {name!r} below {root}")
+            raise ValueError(f"line {row.line}: there is no {what} {name!r} below {root}")
         if root / name in found:
             raise ValueError(f"line {row.line}: {name!r} is also in line {found[root / name]}; keep one of them")
         found[root / name] = row.line
