@@ -596,7 +596,7 @@ def test_a_checkpoint_that_stays_damaged_is_not_read_again(tmp_path: Path) -> No
 
 def test_a_run_of_an_unknown_task_is_refused(tmp_path: Path) -> None:
     run(tmp_path / "a", toy_run(epochs=1))
-    with pytest.raises(ValueError, match=r"run.task is of type 'ToyTask.Config'; expected one of"):
+    with refused(ValueError, "run.task is of type 'ToyTask.Config'; expected one of", "--recipe", "Run(path, tasks=["):
         Run(tmp_path / "a")
 
 

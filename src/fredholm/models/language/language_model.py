@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from fredholm._settings import filled
+from fredholm.encoders.text import check_vocabulary
 from fredholm.models.brought import Bringing
 from fredholm.models.saved_model import SavedModel
 
@@ -63,6 +64,7 @@ class TokenModel(SavedModel, abc.ABC):
             raise ValueError(
                 f"models.{name}: {tokens.shape[1]} tokens{after} exceed the context of {self.context}; pass fewer"
             )
+        check_vocabulary(f"models.{name}", tokens, self.vocab_size)
 
 
 class LanguageModel(TokenModel):

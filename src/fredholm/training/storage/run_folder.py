@@ -213,5 +213,8 @@ def config_and_facts(
         config = from_json(content.get("run"), expected, known, "run")
         facts = from_json(content.get("facts"), Task.Facts, known, "facts")
     except ValueError as error:
-        raise ValueError(f"{file}: {error}") from error
+        own = ""
+        if str(error).startswith("run.task is of type"):
+            own = "; a task of one's own is told by --recipe FILE.py:FUNCTION, from Python by Run(path, tasks=[...])"
+        raise ValueError(f"{file}: {error}{own}") from error
     return config, facts
