@@ -1,9 +1,9 @@
 """Objects that remember what they were built from."""
 
-import dataclasses
 import inspect
 from collections.abc import Mapping
-from typing import Any, Self, get_type_hints
+from types import UnionType
+from typing import Any, Self, Union, get_args, get_origin, get_type_hints
 
 
 class Rebuildable:
@@ -40,12 +40,15 @@ def _check_objects(cls: type[Rebuildable], args: tuple[Any, ...], kwargs: Mappin
     except (TypeError, NameError):
         return  # the call says itself what is missing, and a class of one's own may be annotated with anything
     for name, value in given.items():
-        kind = expected.get(name)
-        if not isinstance(kind, type) or isinstance(value, kind):
+        hint = expected.get(name)
+        kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+        ours = tuple(kind for kind in kinds if isinstance(kind, type) and kind.__module__.startswith("fredholm."))
+        if not ours or not set(kinds) <= {*ours, type(None)} or isinstance(value, ours):
+            continue  # it fits, or may be something else, which the class itself checks
+        if value is None and type(None) in kinds:
             continue
-        if dataclasses.is_dataclass(kind) or issubclass(kind, Rebuildable):
-            came = f"the class {value.__qualname__}" if isinstance(value, type) else type(value).__name__
-            raise TypeError(f"{_public(cls)}: {name} must be of type {_public(kind)}; got {came}")
+        came = f"the class {value.__qualname__}" if isinstance(value, type) else type(value).__name__
+        raise TypeError(f"{_public(cls)}: {name} must be of type {' or '.join(map(_public, ours))}; got {came}")
 
 
 def _public(kind: type) -> str:
