@@ -42,8 +42,8 @@ class RunFolder:
         path: the folder; it need not exist.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
 
     @property
     def config_file(self) -> Path:
