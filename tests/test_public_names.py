@@ -3,7 +3,10 @@
 import importlib
 import inspect
 import pkgutil
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -39,6 +42,15 @@ def undocumented(name: str, value: object) -> list[str]:
 @pytest.mark.parametrize(("name", "value"), [pytest.param(name, value, id=name) for name, value in public_objects()])
 def test_every_public_name_is_documented(name: str, value: object) -> None:
     assert undocumented(name, value) == []
+
+
+def test_every_package_of_the_reference_is_there_without_an_import_of_its_own() -> None:
+    pages = (Path(__file__).parents[1] / "docs" / "reference").glob("*.md")
+    named = {page.stem for page in pages} - {"index"}
+    asked = f"import fredholm; print(*(getattr(fredholm, name).__name__ for name in {sorted(named)}))"
+    found = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=False)
+    assert found.stdout.split() == [f"fredholm.{name}" for name in sorted(named)], found.stderr
+    assert named <= set(dir(fredholm))
 
 
 def test_the_documentation_check_catches() -> None:

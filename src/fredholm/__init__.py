@@ -20,6 +20,13 @@ if TYPE_CHECKING:
         pretrained,
         quadrature,
     )
+    from fredholm import comparison as comparison
+    from fredholm import distributed as distributed
+    from fredholm import estimators as estimators
+    from fredholm import export as export
+    from fredholm import tasks as tasks
+    from fredholm import training as training
+    from fredholm import verification as verification
     from fredholm.domains import Domain, Grid, Points, Sequence, Union, trapezoid_weights
     from fredholm.estimators import GraphClassifier as GraphClassifier
     from fredholm.estimators import GraphRegressor as GraphRegressor
@@ -67,9 +74,13 @@ __all__ = [
 _PACKAGES = (
     "analysis",
     "blocks",
+    "comparison",
+    "distributed",
     "domains",
     "encoders",
+    "estimators",
     "evaluation",
+    "export",
     "fields",
     "kernels",
     "layers",
@@ -77,6 +88,9 @@ _PACKAGES = (
     "operators",
     "pretrained",
     "quadrature",
+    "tasks",
+    "training",
+    "verification",
 )
 _MEMBERS = {
     "domains": ("Domain", "Grid", "Points", "Sequence", "Union", "trapezoid_weights"),

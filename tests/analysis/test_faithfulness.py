@@ -229,6 +229,8 @@ def test_overlays_that_cannot_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         analysis.save_overlays(tmp_path / "x.png", image[None], {"map": relevance})
     with refused(ValueError, "an image and a map"):
         analysis.save_overlays(tmp_path / "x.png", image[None], {})
+    with refused(TypeError, "relevance must be maps by name, {name: (B, rows, columns)}; got Tensor"):
+        analysis.save_overlays(tmp_path / "x.png", image[None], relevance[None])  # pyright: ignore[reportArgumentType]
     monkeypatch.setitem(__import__("sys").modules, "matplotlib", None)
     with refused(ImportError, 'pip install "fredholm[viz]"'):
         analysis.overlay(image, relevance)

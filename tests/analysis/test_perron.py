@@ -156,6 +156,8 @@ def test_rollout_is_the_sum_over_chains_of_layers() -> None:
                 )
                 assert rolled[b, i, j].item() == pytest.approx(float(paths))
     torch.testing.assert_close(rolled.sum(-1), torch.ones(2, 4, dtype=torch.float64))
+    named = {f"blocks.{n}": layer for n, layer in enumerate(layers)}
+    assert torch.equal(analysis.attention_rollout(named), rolled)
 
 
 def test_rollout_scales_rows_and_keeps_points_that_take_nothing() -> None:

@@ -155,3 +155,10 @@ def test_a_vision_model_gives_maps_over_its_patches() -> None:
     torch.testing.assert_close(maps.sum((1, 2)), torch.ones(2))
     shares = weights["blocks.0.operator"].mean(1)[:, 0, 1:]
     torch.testing.assert_close(maps.flatten(1), shares / shares.sum(1, keepdim=True))
+
+
+def test_an_operator_has_the_weights_of_its_kernel() -> None:
+    op, u = IntegralOperator(Attention(8, 4)), torch.randn(2, 5, 8)
+    assert torch.equal(analysis.attention_weights(op, u), analysis.attention_weights(op.kernel, u))
+    with refused(TypeError, "analysis.attention_weights: MLP is not"):
+        analysis.attention_weights(IntegralOperator(kernels.MLP(8, 2, 1)), u)

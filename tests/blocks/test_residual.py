@@ -4,7 +4,7 @@ import torch
 
 from fredholm import IntegralOperator, kernels
 from fredholm.blocks import FeedForward, ResidualBlock
-from fredholm.domains import Grid, Points
+from fredholm.domains import Grid, Points, Sequence
 from tests.refusals import refused
 
 
@@ -98,3 +98,9 @@ def test_bad_settings() -> None:
         block(norm=None, norm_first=False)
     with refused(ValueError, "ResidualBlock", "feed_forward_dropout must be in [0, 1)", "got 1.0"):
         block(feed_forward_dropout=1.0)
+
+
+def test_without_a_domain_points_are_those_of_a_sequence() -> None:
+    block = ResidualBlock(IntegralOperator(kernels.MLP(4, 2, 1, width=3)), FeedForward(4))
+    u = torch.randn(2, 5, 4)
+    assert torch.equal(block(u), block(u, Sequence(5)))

@@ -293,3 +293,8 @@ class TestBadInput:
             build(kind, 3, weights=torch.ones(4))
         with refused(ValueError, "weights", "(3,)", "()"):
             build(kind, 3, weights=torch.ones(()))
+
+
+def test_a_domain_has_no_other_dtype() -> None:
+    with refused(TypeError, "Grid.to: a domain goes to a device, not to torch.float32"):
+        Grid(2).to(torch.float32)  # pyright: ignore[reportArgumentType]

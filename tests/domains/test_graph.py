@@ -4,7 +4,8 @@ from typing import Any
 import pytest
 import torch
 
-from fredholm.domains import Graph, PairGroup, PairList, Points, Union
+from fredholm.domains import Graph, PairGroup, PairList, Points, Union, undirected
+from tests.refusals import refused
 
 EDGES = torch.tensor([[1, 2, 0, 2, 2, 3, 3, 3], [0, 0, 2, 3, 3, 3, 1, 2]])
 POS = torch.rand(5, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
@@ -150,3 +151,12 @@ def test_a_graph_made_inside_of_a_traced_one_is_refused() -> None:
 
     with pytest.raises(ValueError, match=r"which torch\.compile, torch\.export and vmap do not know"):
         torch.export.export(Inside(), (torch.tensor([[0, 1, 2], [1, 2, 0]]),))
+
+
+def test_a_list_of_edges() -> None:
+    edges = [(0, 1), (1, 2), (2, 0)]
+    with refused(TypeError, "edge_index must be a tensor; got list; torch.as_tensor makes one"):
+        Graph(edges, 3)  # pyright: ignore[reportArgumentType]
+    with refused(ValueError, "got (3, 2), torch.int64; edge_index.T is that of a list of edges"):
+        Graph(torch.as_tensor(edges), 3)
+    assert Graph(undirected(torch.as_tensor(edges).T), 3).num_edges == 6

@@ -132,3 +132,12 @@ def test_positions_are_made_on_the_device_asked_for() -> None:
         assert (domain.device.type, domain.weights.device.type) == ("meta", "meta")
         assert domain.is_generated
     assert Grid(2, mask=torch.ones(2, dtype=torch.bool, device="meta")).device.type == "meta"
+
+
+def test_axes_and_spacings_that_are_given_otherwise() -> None:
+    with refused(ValueError, "as in Grid(14, 14); got ((2, 3),)"):
+        Grid((2, 3))  # pyright: ignore[reportArgumentType]
+    with refused(TypeError, "spacing is a number for each axis, spacing=(0.1, 0.1); got 0.1"):
+        Grid(2, 3, spacing=0.1)  # pyright: ignore[reportArgumentType]
+    with refused(TypeError, "origin is a number for each axis, origin=(0, 0); got 0"):
+        Grid(2, 3, origin=0)  # pyright: ignore[reportArgumentType]

@@ -155,7 +155,7 @@ def test_undirected_adds_what_is_missing_once() -> None:
 MISTAKES: list[tuple[type[Exception], str, Callable[[], Tensor]]] = [
     (
         ValueError,
-        "has the edge (1, 3) without its reverse; undirected(edge_index)",
+        "has the edge (1, 3) without its reverse; domains.undirected(edge_index)",
         lambda: laplacian_positions(torch.tensor([[0, 1, 1], [1, 0, 3]]), 4),
     ),
     (ValueError, "edge_index names node 4 of 4", lambda: laplacian_positions(torch.tensor([[0, 4], [4, 0]]), 4)),

@@ -223,3 +223,8 @@ def test_a_spacing_without_a_length() -> None:
 def test_samples_that_float64_cannot_tell_apart(spacing: float, start: float) -> None:
     with refused(ValueError, "float64 cannot tell 3 samples", "another unit of time"):
         Sequence(3, spacing=spacing, start=start)
+
+
+def test_times_in_place_of_a_length() -> None:
+    with refused(TypeError, "length must be an integer >= 0; got a tensor", "Sequence(times=t)"):
+        Sequence(torch.rand(5))  # pyright: ignore[reportArgumentType]

@@ -156,3 +156,8 @@ def test_parts_of_different_batch_sizes() -> None:
         for mass in (None, MASS):
             with refused(ValueError, "batch sizes", "2", "4"):
                 Union(two, other, mass)
+
+
+def test_three_parts() -> None:
+    with refused(TypeError, "joins two domains", "Union(Union(a, b), c)"):
+        Union(Grid(2), Grid(2), Grid(2))  # pyright: ignore[reportArgumentType]

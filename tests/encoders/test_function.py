@@ -133,3 +133,9 @@ def test_answers_bend_as_their_second_derivatives_say() -> None:
         aside = torch.eye(2, dtype=torch.float64)[axis] * step
         before, at, after = (net(batch, at=Points(pos.detach() + n * aside))[0, :, 0] for n in (-1, 0, 1))
         torch.testing.assert_close(bend, (before - 2 * at + after) / step**2, rtol=1e-4, atol=1e-4)
+
+
+def test_values_without_their_domain() -> None:
+    for values in (noise(2, 4, 3), noise(3, 4, 3)):  # two entries could be taken for values and a domain
+        with refused(TypeError, "expected a FunctionBatch(values, domain)", "got Tensor"):
+            encoder()(values)  # pyright: ignore[reportArgumentType]

@@ -263,3 +263,16 @@ def test_grey_pictures_look_alike_to_an_embedding_of_other_channels() -> None:
         new.load_state_dict(new.resampled(old), strict=False)
         torch.testing.assert_close(embedded(new, images.expand(-1, new.config.channels, -1, -1)), before)
     assert grey.resampled(grey) == {}
+
+
+def test_what_images_of_another_kind_need() -> None:
+    image = Image(Image.Config(image_size=(4, 6), patch_size=2, channels=1), 8)
+    with refused(ValueError, "got (2, 1, 4, 6), torch.uint8; bytes become floats from 0 to 1 by images / 255"):
+        image(torch.zeros(2, 1, 4, 6, dtype=torch.uint8))
+    with refused(ValueError, "got (2, 1, 8, 6), torch.float32; any_size=True takes other sizes too"):
+        image(torch.zeros(2, 1, 8, 6))
+    with refused(ValueError, "(batch, 1, 4, 6); got (4, 6), torch.float32"):
+        image(torch.zeros(4, 6))
+    for size in (28, [4, 6]):
+        with refused(TypeError, f"image_size is (height, width); got {size}"):
+            Image.Config(image_size=size)  # pyright: ignore[reportArgumentType]

@@ -251,3 +251,8 @@ def test_a_cloud_of_fewer_points_than_neighbours_is_its_own_whatever_the_padding
     padded = torch.cat([pos, torch.zeros(1, 4, 3, dtype=torch.float64)], dim=1)
     signal, _ = built(PointBatch(padded, mask=torch.tensor([[True] * 2 + [False] * 4])))
     torch.testing.assert_close(signal[:, :2], built(pos)[0])
+
+
+def test_a_list_of_clouds() -> None:
+    with refused(TypeError, "got list; pad clouds", "PointBatch(pos, mask=mask)"):
+        PointCloud(PointCloud.Config(), 8)([torch.rand(5, 3), torch.rand(4, 3)])  # pyright: ignore[reportArgumentType]

@@ -41,3 +41,10 @@ def test_bad_input() -> None:
         Text(3, 3, std=0.0)
     with refused(ValueError, "int64 tokens of shape (batch, length)", "(2, 3), torch.float32"):
         Text(3, 3)(torch.zeros(2, 3))
+
+
+@pytest.mark.parametrize("token", [-1, 7])
+def test_tokens_that_are_none(token: int) -> None:
+    with refused(ValueError, f"encoders.Text: there are tokens 0 to 6; got {token}"):
+        Text(7, 5)(torch.tensor([[0, 6, token]]))
+    assert Text(7, 5)(torch.tensor([[0, 6]]))[0].shape == (1, 2, 5)

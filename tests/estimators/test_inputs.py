@@ -5,6 +5,7 @@ import pytest
 import torch
 from sklearn.exceptions import NotFittedError
 
+from fredholm import SeriesClassifier
 from tests.estimators.cases import CASES, NUM
 from tests.refusals import refused
 
@@ -313,3 +314,10 @@ def test_a_fit_that_fails_leaves_nothing_fitted() -> None:
         estimator.fit(np.zeros((42, 2, 7)), 0 * LABELS)
     with pytest.raises(NotFittedError):
         estimator.predict(X)
+
+
+def test_values_with_times_are_not_two_channels() -> None:
+    times = np.linspace(0, 1, 12)
+    for X in ([(np.sin(times), times)] * NUM, [(np.sin(times[: 5 + i % 4]), times[: 5 + i % 4]) for i in range(NUM)]):
+        with refused(ValueError, "series 0 of X is a tuple of 2; expected an array (T,) or (C, T)", "read from files"):
+            SeriesClassifier().fit(X, LABELS)

@@ -127,3 +127,10 @@ def test_the_state_of_a_sum_is_that_of_its_terms_in_a_row():
     for term, part in zip(kernel.kernels, parts, strict=True):
         assert isinstance(term, Stateful)
         assert [t.shape for t in part] == [t.shape for t in term.initial_state(3)]
+
+
+def test_a_number_may_stand_on_either_side() -> None:
+    kernel = Attention(4, 2)
+    for scaled in (kernel * 0.5, 0.5 * kernel):
+        assert isinstance(scaled, Scaled)
+        assert torch.equal(scaled.gate, torch.tensor([0.5]))

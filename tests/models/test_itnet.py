@@ -378,3 +378,34 @@ def test_the_token_stands_at_the_centre_and_weighs_as_one_patch() -> None:
     assert domain.pos[0].tolist() == [0.5, 0.5]
     assert torch.equal(domain.pos[1:], Grid(2, 3).pos)
     assert domain.weights.tolist() == pytest.approx([1 / 7] * 7)
+
+
+def test_encoders_that_tell_too_little() -> None:
+    class Unsaid(encoders.Encoder):
+        def forward(self, inputs: Tensor) -> tuple[Tensor, Domain]:
+            return inputs, Points(inputs)
+
+    config = ITNet.Config(**SMALL)
+    with refused(TypeError, "models.ITNet: Unsaid does not set embed_dim and pos_dim", "encoders.Encoder"):
+        ITNet(Unsaid(), 3, config)
+
+    class Alone(CloudEncoder):
+        def forward(self, inputs: Tensor) -> Any:
+            return self.projection(inputs)
+
+    with refused(TypeError, "models.ITNet: an encoder gives a signal and its domain; Alone gave a Tensor"):
+        ITNet(Alone(8), 3, config)(torch.rand(2, 5, 3))
+
+
+@pytest.mark.parametrize(
+    ("encoder", "config", "told"),
+    [
+        (4, None, "encoder must be of type encoders.Encoder; got int"),
+        (None, {"embed_dim": 8}, "config must be of type models.ITNet.Config; got dict"),
+        (None, ITNet.Config, "config must be of type models.ITNet.Config; got the class ITNet.Config"),
+    ],
+)
+def test_arguments_of_another_kind(encoder: Any, config: Any, told: str) -> None:
+    settings = ITNet.Config(**SMALL)
+    with refused(TypeError, f"models.ITNet: {told}"):
+        ITNet(CloudEncoder(8) if encoder is None else encoder, 3, settings if config is None else config)

@@ -121,3 +121,18 @@ def test_scales_of_perceptrons_are_numbers_that_can_be_meant(kind: Any, name: st
     with refused(ValueError, "kernels.", f"MLP: {name} {expected}; got {value}"):
         PERCEPTRONS[kind](4, 1, **{name: value})
     assert kind(epsilon=0.0).epsilon == 0
+
+
+@pytest.mark.parametrize(
+    ("owner", "what"),
+    [
+        (ITNet.Config, "kernel"),
+        (NeuralOperator.Config, "kernel"),
+        (TwoStream.Config, "cross_kernel"),
+        (SumConfig, "second"),
+        (OnEdgesConfig, "kernel"),
+    ],
+)
+def test_a_kernel_in_place_of_its_configuration(owner: Any, what: str) -> None:
+    with refused(TypeError, f"{what} must be the configuration of a kernel, such as {what}=MLPConfig(); got Attention"):
+        owner(**{what: kernels.Attention(8, 2)})

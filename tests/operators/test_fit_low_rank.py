@@ -236,3 +236,10 @@ def test_a_draw_takes_different_points_with_what_lies_there():
         assert len(set(entry.tolist())) == 4
         torch.testing.assert_close(pos.float(), entry / 256)
     assert draw(signals, 20, 9, None)[0].shape == (20, 4, 2)  # as many points as the smaller has
+
+
+def test_one_signal_that_is_in_no_list() -> None:
+    op, u = IntegralOperator(kernels.MLP(4, 2, 2, width=3)), torch.randn(2, 6, 4)
+    for data in (u, (u, Grid(2, 3))):
+        with refused(TypeError, "fit_low_rank: data is a list of signals, or of pairs (signal, domain)"):
+            fit_low_rank(op, data, 2)  # pyright: ignore[reportArgumentType]

@@ -1,11 +1,15 @@
 """Every mistake in a call is answered in one line: what came, what was expected."""
 
+import inspect
+from collections.abc import Callable
+
 import pytest
 import torch
+from torch import Tensor
 
 import fredholm
 from fredholm import evaluation, kernels
-from fredholm.domains import Grid, Points, Sequence
+from fredholm.domains import Domain, Grid, Points, Sequence
 from tests.operators.build import CONTENT_FREE, operator, signal
 from tests.refusals import refused
 
@@ -28,6 +32,31 @@ def test_signals_that_are_no_tensors() -> None:
         operator()(signal(6).numpy(), GRID)
     with refused(TypeError, "query must be a tensor", "list"):
         operator()(signal(6), GRID, query=[[0.0]])
+
+
+def test_signals_of_several_lengths() -> None:
+    rows = [torch.zeros(3, 6), torch.zeros(5, 6)]
+    nested = torch.nested.nested_tensor(rows, layout=torch.jagged)
+    packed = torch.nn.utils.rnn.pack_sequence(rows, enforce_sorted=False)
+    for given, name in ((rows, "list"), (packed, "PackedSequence"), (nested, "a nested tensor")):
+        with refused(TypeError, f"got {name}; pad entries", "Sequence(n, mask=mask)"):
+            operator()(given)
+
+
+@pytest.mark.parametrize(
+    ("shape", "instead"),
+    [
+        ((4, 6), "u[None] is a batch of one"),
+        ((2, 6, 4, 4), "u.flatten(2).mT"),
+        ((2, 6, 4), "u.mT has the channels last"),
+    ],
+)
+def test_what_makes_a_signal_of_another_layout(shape: tuple[int, ...], instead: str) -> None:
+    u = torch.zeros(shape, dtype=torch.float64)
+    with refused(ValueError, f"got {shape}; ", instead):
+        operator()(u, GRID)
+    made = {2: lambda: u[None], 4: lambda: u.flatten(2).mT}.get(len(shape), lambda: u.mT)()
+    assert made.shape[2] == 6
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.int64])
@@ -128,7 +157,7 @@ def test_no_query_where_something_reads_it() -> None:
 
 def test_domains_that_are_none() -> None:
     op = operator()
-    with refused(TypeError, "domain", "got Tensor"):
+    with refused(TypeError, "domain, such as Grid(14, 14) or Points(positions)", "got Tensor"):
         op(signal(6), GRID.pos)
     with refused(TypeError, "domain", "got Tensor"):
         op(signal(6), GRID, query=signal(6), query_domain=GRID.pos)
@@ -139,6 +168,8 @@ def test_domains_that_are_none() -> None:
 def test_bad_construction() -> None:
     with refused(TypeError, "kernel must be a fredholm kernel", "Linear"):
         fredholm.IntegralOperator(torch.nn.Linear(6, 6))  # pyright: ignore[reportArgumentType]
+    with refused(TypeError, "kernel must be a fredholm kernel; got the class MLP: make one, MLP()"):
+        fredholm.IntegralOperator(kernels.MLP)  # pyright: ignore[reportArgumentType]
     with refused(TypeError, "evaluation must be an Evaluation, such as Auto() or one route", "'tiled'"):
         fredholm.IntegralOperator(kernels.MLP(6, 2, 2), evaluation="tiled")  # pyright: ignore[reportArgumentType]
     with refused(TypeError, "evaluation must be an Evaluation, such as Auto() or one route"):
@@ -158,3 +189,56 @@ def test_a_residual_between_different_numbers_of_channels() -> None:
 def test_a_route_that_cannot() -> None:
     with refused(ValueError, "Toeplitz refuses this integral", "same regular grid"):
         operator(1, evaluation=evaluation.Toeplitz())(signal(3), Sequence(times=torch.arange(3.0)))
+
+
+class Distance(kernels.Kernel):
+    """exp(-|x - y|²) I; the shape of its matrix is what a test makes it."""
+
+    in_dim = out_dim = 2
+    pos_dim, is_causal, reads_query = 2, False, False
+
+    def __init__(self, cut: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.cut = cut
+
+    def matrix(
+        self, u: Tensor, domain: Domain, query: Tensor | None = None, query_domain: Domain | None = None
+    ) -> Tensor:
+        at = domain if query_domain is None else query_domain
+        kappa = torch.exp(-domain.displacement(at.pos).square().sum(-1))[..., None, None] * torch.eye(2).double()
+        return self.cut(kappa.expand(len(u), *kappa.shape[-4:]))
+
+
+def test_matrices_of_another_shape() -> None:
+    u = torch.randn(3, 6, 2, dtype=torch.float64)
+
+    def call(cut: Callable[[Tensor], Tensor]) -> Tensor:
+        return fredholm.IntegralOperator(Distance(cut)).double()(u, GRID)
+
+    whole = call(lambda kappa: kappa)
+    for cut in (lambda k: k[0], lambda k: k[..., :1], lambda k: k[..., 0, 0], lambda k: k[:2], lambda k: k[:, :1]):
+        with refused(
+            ValueError, "Distance.matrix must be (batch, queries, points, out_dim, in_dim)", "(3, 6, 6, 2, 2)"
+        ):
+            call(cut)
+    assert call(lambda kappa: kappa[:1]).shape == whole.shape  # one for the whole batch
+
+
+def test_kernels_that_do_not_say_what_they_are() -> None:
+    class Unsaid(kernels.Kernel):
+        in_dim = 2
+
+        def matrix(self, *args: object) -> Tensor:
+            raise AssertionError
+
+    with refused(TypeError, "Unsaid does not set out_dim, pos_dim, is_causal, reads_query", "kernels.Kernel"):
+        fredholm.IntegralOperator(Unsaid())
+
+
+def test_the_signature_is_short_and_tells_the_default() -> None:
+    stated = str(inspect.signature(fredholm.IntegralOperator))
+    assert "= Auto()," in stated
+    assert len(stated) < 600
+    assert repr(evaluation.Auto((evaluation.Dense(),), differentiable_twice=True)) == (
+        "Auto(routes=(Dense(max_bytes=4294967296),), differentiable_twice=True)"
+    )

@@ -1,6 +1,7 @@
 import pytest
 
-from fredholm.training import learning_rate
+from fredholm.training import TrainingConfig, learning_rate
+from tests.refusals import refused
 
 
 def rate(step: int, warmup_steps: int = 4) -> float:
@@ -34,3 +35,9 @@ def test_a_line_ends_at_the_final_rate() -> None:
 def test_the_decay_never_rises() -> None:
     rates = [rate(step) for step in range(4, 30)]
     assert rates == sorted(rates, reverse=True)
+
+
+@pytest.mark.parametrize(("name", "value"), [("learning_rate", "1e-3"), ("epochs", None), ("batch_size", True)])
+def test_numbers_that_are_none(name: str, value: object) -> None:
+    with refused(TypeError, f"training.TrainingConfig: {name} must be a number; got {value!r}"):
+        TrainingConfig(**{name: value})  # pyright: ignore[reportArgumentType]

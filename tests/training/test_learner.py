@@ -11,6 +11,7 @@ from fredholm.quadrature.proposal import KeyProposal
 from fredholm.quadrature.shared_nodes import SharedNodes
 from fredholm.training import ExponentialMovingAverage, Learner, NonFiniteError, TrainingConfig, warmed_decay
 from fredholm.training.batches import Share
+from tests.refusals import refused
 from tests.training.toy_task import ToyTask
 
 CONFIG = TrainingConfig(epochs=1, batch_size=10, learning_rate=1e-2, device="cpu", warmup_fraction=0.0)
@@ -250,3 +251,9 @@ def test_buffers_are_copied_and_the_trained_model_is_left_alone() -> None:
     assert not average.model.training
     assert model.training
     assert not any(parameter.requires_grad for parameter in average.model.parameters())
+
+
+@pytest.mark.parametrize("decay", [1.0, -0.1])
+def test_an_average_of_a_decay_that_is_none(decay: float) -> None:
+    with refused(ValueError, f"ExponentialMovingAverage: decay must be in [0, 1); got {decay}"):
+        ExponentialMovingAverage(nn.Linear(2, 2), decay)

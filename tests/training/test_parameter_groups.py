@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 from fredholm import encoders, kernels, models
 from fredholm.training import parameter_groups
+from tests.refusals import refused
 
 
 def names(model: nn.Module) -> tuple[set[str], set[str]]:
@@ -99,3 +100,9 @@ def test_every_kernel_finds_its_groups_whatever_its_options_leave_out(kernel):
     decayed, exempt = parameter_groups(kernel, 0.1)
     assert len(decayed["params"]) + len(exempt["params"]) == len(list(kernel.parameters()))
     assert all(parameter.ndim > 1 for _, parameter in decayed["params"])
+
+
+@pytest.mark.parametrize("decay", [-0.1, float("inf"), float("nan")])
+def test_a_decay_that_is_none(decay: float) -> None:
+    with refused(ValueError, f"weight_decay must be >= 0 and finite; got {decay}"):
+        parameter_groups(nn.Linear(2, 2), decay)

@@ -6,7 +6,7 @@ import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -14,6 +14,7 @@ from safetensors import safe_open
 from torch import Tensor, nn
 
 from fredholm.estimators import SeriesClassifier
+from fredholm.models import ITNet
 from fredholm.storage.atomic import Draft
 from fredholm.tasks import Batch
 from fredholm.tasks.splits.splits import HeldOut
@@ -25,6 +26,7 @@ from fredholm.training import (
     Run,
     RunFolder,
     TrainingConfig,
+    kept_result,
     seed_everything,
     train,
 )
@@ -596,7 +598,7 @@ def test_a_checkpoint_that_stays_damaged_is_not_read_again(tmp_path: Path) -> No
 
 def test_a_run_of_an_unknown_task_is_refused(tmp_path: Path) -> None:
     run(tmp_path / "a", toy_run(epochs=1))
-    with pytest.raises(ValueError, match=r"run.task is of type 'ToyTask.Config'; expected one of"):
+    with refused(ValueError, "run.task is of type 'ToyTask.Config'; expected one of", "--recipe", "Run(path, tasks=["):
         Run(tmp_path / "a")
 
 
@@ -783,3 +785,29 @@ def test_the_home_folder_of_nobody_is_one_line(tmp_path: Path, opens: Callable[[
     with refused(ValueError, f"{NOBODY}: there is no home folder of that user; write the path in full"):
         opens(tmp_path / "run")
     assert not list(tmp_path.iterdir())
+
+
+def test_folders_and_files_may_be_given_as_text(tmp_path: Path) -> None:
+    place = str(tmp_path / "a")
+    result = train(toy_run(epochs=1), place, tasks=[ToyTask])
+    assert Run(place, tasks=[ToyTask]).evaluate()["loss"] == result.metrics["loss"]
+    kept = kept_result(toy_run(epochs=1), place, lambda done: {"step": done.step()}, tasks=[ToyTask])
+    assert kept == {"step": STEPS_PER_EPOCH}
+    assert RunFolder(place).checkpoints.steps() == Checkpoints(f"{place}/checkpoints").steps()
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        (
+            {"task": ITNet.Config()},
+            "task must be settings of a task, such as tasks.ImageLearning.Config(...); got",
+        ),
+        ({"task": ToyTask}, "task must be settings of a task"),
+        ({"training": {"epochs": 1}}, "training must be a TrainingConfig; got dict"),
+        ({"task": ToyTask.Config(data=cast(str, [1.0]))}, "data of a task must be a path or a built-in name; got list"),
+    ],
+)
+def test_parts_of_a_config_of_another_kind(changes: dict[str, Any], told: str) -> None:
+    with refused(TypeError, f"training.Run.Config: {told}"):
+        dataclasses.replace(toy_run(epochs=1), **changes)

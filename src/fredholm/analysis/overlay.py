@@ -65,7 +65,13 @@ def save_overlays(
     Raises:
         ImportError: matplotlib is not installed.
         ValueError: on shapes that do not fit.
+        TypeError: on maps without names.
     """
+    if not isinstance(relevance, Mapping):
+        raise TypeError(
+            "analysis.save_overlays: relevance must be maps by name, {name: (B, rows, columns)}; got "
+            f"{type(relevance).__name__}"
+        )
     for name, maps in relevance.items():
         if images.ndim != 4 or maps.ndim != 3 or len(maps) != len(images):
             raise ValueError(

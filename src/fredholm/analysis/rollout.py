@@ -9,7 +9,7 @@ Source: Abnar and Zuidema 2020, section 3. The half is for the residual connecti
 which softmax's do already; a row of zeros leaves its point to the residual connection alone.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -17,11 +17,11 @@ from torch import Tensor
 from fredholm.analysis.checks import checked_matrix
 
 
-def attention_rollout(weights: Sequence[Tensor]) -> Tensor:
+def attention_rollout(weights: Sequence[Tensor] | Mapping[str, Tensor]) -> Tensor:
     """How much of every point's input is in every point's output, as far as the weights tell.
 
     Args:
-        weights: of the layers, first to last, `(B, H, N, N)` each and >= 0, as `record_weights` gives them.
+        weights: of the layers, first to last, `(B, H, N, N)` each and >= 0: what `record_weights` yields, or a list.
 
     Returns:
         R, `(B, N, N)`; rows sum to 1.
@@ -29,6 +29,8 @@ def attention_rollout(weights: Sequence[Tensor]) -> Tensor:
     Raises:
         TypeError, ValueError: without layers, or on weights that are none or do not fit each other.
     """
+    if isinstance(weights, Mapping):
+        weights = list(weights.values())
     if not weights:
         raise ValueError("analysis.attention_rollout: needs the weights of at least one layer; got none")
     rolled = None

@@ -23,7 +23,7 @@ from fredholm.operators import IntegralOperator
 
 
 def attention_weights(
-    kernel: Kernel,
+    kernel: Kernel | IntegralOperator,
     u: Tensor,
     domain: Domain | None = None,
     *,
@@ -37,7 +37,8 @@ def attention_weights(
     attention, and `kernels.SoftTanh`.
 
     Args:
-        kernel: any kernel that gives each pair a number and mixes values by it (`kernels.ValueMixing`).
+        kernel: any kernel that gives each pair a number and mixes values by it (`kernels.ValueMixing`), or an operator
+            with one, whose quadrature is not asked: these are the weights of all points.
         u: the signal at the keys, `(B, N, d_in)`; its values at points that do not exist are never read.
         domain: where it lives; None: `Sequence(N)`.
         query: the signal at the queries, `(B, Nq, query_dim)`; None: `u`.
@@ -50,6 +51,7 @@ def attention_weights(
         TypeError: for a kernel without such weights.
         ValueError: on signals and domains of different sizes.
     """
+    kernel = kernel.kernel if isinstance(kernel, IntegralOperator) else kernel
     if not isinstance(kernel, ValueMixing):
         raise TypeError(
             f"analysis.attention_weights: {type(kernel).__name__} is not one number a pair and head times a value "

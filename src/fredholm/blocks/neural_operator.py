@@ -25,7 +25,7 @@ class NeuralOperatorBlock(FieldBlock):
         self.operator = operator
         self.activation = nn.Identity() if is_last else nn.GELU()
 
-    def forward(self, u: Tensor, domain: Domain) -> Tensor:
+    def forward(self, u: Tensor, domain: Domain | None = None) -> Tensor:
         """See `FieldBlock.forward`."""
         return self.activation(self.operator(u, domain))
 

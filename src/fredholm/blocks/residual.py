@@ -71,8 +71,8 @@ class ResidualBlock(FieldBlock):
         self.dropout, self.feed_forward_dropout = nn.Dropout(dropout), nn.Dropout(feed_forward_dropout)
         self.drop_path = StochasticDepth(drop_path)
 
-    def forward(self, u: Tensor, domain: Domain, key_padding_mask: Tensor | None = None) -> Tensor:
-        """`(B, N, C)` on `domain` to the same shape; `key_padding_mask` as in `IntegralOperator`."""
+    def forward(self, u: Tensor, domain: Domain | None = None, key_padding_mask: Tensor | None = None) -> Tensor:
+        """`(B, N, C)` on `domain` to the same shape; `domain` and `key_padding_mask` as in `IntegralOperator`."""
         return self._join(u, self.operator(self._entering(u), domain, key_padding_mask=key_padding_mask))
 
     def at(self, query: Tensor, query_domain: Domain, u: Tensor, domain: Domain) -> Tensor:

@@ -48,7 +48,7 @@ SEARCH = "search"
 
 def compare(
     request: Request,
-    folder: Path,
+    folder: str | Path,
     *,
     resume: bool = False,
     processes: int | None = None,
@@ -74,6 +74,7 @@ def compare(
         InterruptedRunError: on SIGINT, SIGTERM or SIGHUP, after all runs were saved.
         OSError: a full disk; what was written before is intact.
     """
+    folder = Path(folder)
     is_new = _check_folder(folder, resume=resume)
     device = choose_device(request.run.training.device)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -244,14 +244,14 @@ def write_comparison(folder: Path, comparison: Comparison) -> None:
     write_file(folder / COMPARISON, seal({"schema": SCHEMA, "comparison": to_json(comparison)}))
 
 
-def read_comparison(folder: Path) -> Comparison:
+def read_comparison(folder: str | Path) -> Comparison:
     """The comparison in a folder.
 
     Raises:
         ValueError: there is none, or its file is damaged or of another version.
         OSError: it cannot be read.
     """
-    file = folder / COMPARISON
+    file = Path(folder) / COMPARISON
     content = unseal(file)
     if content.get("schema") != SCHEMA:
         raise ValueError(f"{file} has schema {content.get('schema')!r:.80}; this version reads {SCHEMA}")

@@ -53,7 +53,8 @@ class Domain(abc.ABC):
             The default measure is uniform with total mass 1 over the points that exist.
         mask: `(N,)` or `(B, N)` bool, True = this point exists; None = all exist.
 
-    A domain is a value: never change one in place.
+    A domain is a value: never change one in place. Points on a surface, on a mesh or on a grid of your own are no new
+    class, but `Points(pos, weights)`, with the weights of their quadrature rule.
     """
 
     pos: Tensor
@@ -344,7 +345,16 @@ class Domain(abc.ABC):
         return self.pos.device
 
     def to(self, device: torch.device | str) -> Self:
-        """The same domain on another device."""
+        """The same domain on another device; its dtype stays, since an operator rounds positions to its signal's.
+
+        Raises:
+            TypeError: for a dtype.
+        """
+        if isinstance(device, torch.dtype):
+            raise TypeError(
+                f"{type(self).__name__}.to: a domain goes to a device, not to {device}; operators round its positions "
+                "to the dtype of their signal"
+            )
         if self.device == torch.device(device):
             return self
         mask = None if self.mask is None else self.mask.to(device)
@@ -430,7 +440,7 @@ def _are_equal(one: Tensor | None, other: Tensor | None) -> bool:
 def check_tensor(name: str, what: str, value: object) -> None:
     """Raises TypeError, in the name of `name`, unless `value` is a tensor."""
     if not isinstance(value, Tensor):
-        raise TypeError(f"{name}: {what} must be a tensor; got {type(value).__name__}")
+        raise TypeError(f"{name}: {what} must be a tensor; got {type(value).__name__}; torch.as_tensor makes one")
 
 
 def device_of(*given: Tensor | None) -> torch.device | None:

@@ -141,9 +141,10 @@ class Graph(Domain):
 def _check_edges(edge_index: Tensor, num_nodes: int) -> None:
     check_tensor("Graph", "edge_index", edge_index)
     if edge_index.ndim not in (2, 3) or edge_index.shape[-2] != 2 or edge_index.dtype != torch.int64:
+        is_list = edge_index.ndim == 2 and edge_index.shape[0] != 2 == edge_index.shape[1]
         raise ValueError(
             f"Graph: edge_index must be int64 (2, E) or (B, 2, E), sources and targets; got {tuple(edge_index.shape)}, "
-            f"{edge_index.dtype}"
+            f"{edge_index.dtype}{'; edge_index.T is that of a list of edges' if is_list else ''}"
         )
     if not values_can_be_read(edge_index):
         raise ValueError(

@@ -47,7 +47,12 @@ class Grid(Domain):
         device: torch.device | str | None = None,
     ) -> None:
         if not shape or not all(is_count(n) for n in shape):
-            raise ValueError(f"Grid: needs at least one axis and every axis at least one cell; got {shape}")
+            raise ValueError(
+                f"Grid: needs at least one axis and every axis at least one cell, as in Grid(14, 14); got {shape}"
+            )
+        for what, given in (("spacing", spacing), ("origin", origin)):
+            if isinstance(given, int | float):
+                raise TypeError(f"Grid: {what} is a number for each axis, {what}={(given,) * len(shape)}; got {given}")
         self.shape = shape
         self.spacing = tuple(1.0 / n for n in shape) if spacing is None else tuple(spacing)
         self.origin = tuple(0.5 * h for h in self.spacing) if origin is None else tuple(origin)

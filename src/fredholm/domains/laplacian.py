@@ -153,7 +153,7 @@ def _check_undirected(name: str, source: Tensor, target: Tensor, num_nodes: int)
         at = int(missing.nonzero()[0])
         raise ValueError(
             f"{name}: edge_index has the edge ({int(source[at])}, {int(target[at])}) without its reverse; "
-            "undirected(edge_index) makes an undirected graph of a directed one"
+            "domains.undirected(edge_index) makes an undirected graph of it; a Graph of directed edges needs its pos"
         )
 
 

@@ -94,6 +94,8 @@ class Sequence(Domain):
 
 
 def _checked_length(length: int | None) -> int:
+    if isinstance(length, Tensor):
+        raise TypeError("Sequence: length must be an integer >= 0; got a tensor; times are given as Sequence(times=t)")
     if length is None or not is_count(length, 0):
         raise ValueError(f"Sequence: length must be an integer >= 0; got {length!r}")
     return length

@@ -57,7 +57,10 @@ def _check(first: Domain, second: Domain, mass: Ordered[float] | None) -> None:
         if not isinstance(part, Domain):
             raise TypeError(f"Union: both parts must be domains; got {type(part).__name__}")
     if first.pos_dim != second.pos_dim:
-        raise ValueError(f"Union: both parts need positions of one dimension; got {first.pos_dim} and {second.pos_dim}")
+        raise ValueError(
+            f"Union: both parts need positions of one dimension; got {first.pos_dim} and {second.pos_dim}; make Points "
+            "with further coordinates of the part that has fewer"
+        )
     if first.device != second.device:
         raise ValueError(f"Union: both parts must be on one device; got {first.device} and {second.device}")
     if None not in (first.batch_size, second.batch_size) and first.batch_size != second.batch_size:
@@ -68,6 +71,8 @@ def _check(first: Domain, second: Domain, mass: Ordered[float] | None) -> None:
         raise ValueError("Union: weigh or list the pairs of the union itself, not of its parts (Domain.weigh_pairs)")
     if mass is None:
         return
+    if isinstance(mass, Domain):
+        raise TypeError("Union: joins two domains; got three; join the first two, Union(Union(a, b), c)")
     expected = "Union: mass is one finite number >= 0 for each of the two parts"
     if not isinstance(mass, Ordered):
         raise TypeError(f"{expected}; got {mass!r}")

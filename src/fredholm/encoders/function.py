@@ -92,7 +92,11 @@ class Function(FieldEncoder):
         return {"lift.weight": (*channels, *(f"feature {n} of {features} of the place" for n in range(features)))}
 
     def forward(self, inputs: FunctionBatch) -> tuple[Tensor, Domain]:
-        """Values at the points of a domain to the signal `(B, N, embed_dim)` there, and the domain."""
+        """Values at the points of a domain to the signal `(B, N, embed_dim)` there, and the domain.
+
+        Raises:
+            ValueError, TypeError: something else than a batch, values of another shape or dtype, or another domain.
+        """
         self._check(inputs)
         return self._signal(inputs.values, inputs.domain), inputs.domain
 
@@ -108,6 +112,11 @@ class Function(FieldEncoder):
         return self.projection(nn.functional.gelu(self.lift(joined)))
 
     def _check(self, inputs: FunctionBatch) -> None:
+        if not isinstance(inputs, tuple) or len(inputs) != 2:
+            raise TypeError(
+                f"encoders.Function: expected a FunctionBatch(values, domain), as the values alone do not tell where "
+                f"they are; got {type(inputs).__name__}"
+            )
         values, domain = inputs
         expected = f"(batch, points, {self.config.num_channels})"
         if values.ndim != 3 or values.shape[-1] != self.config.num_channels or not values.dtype.is_floating_point:

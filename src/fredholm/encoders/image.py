@@ -45,6 +45,8 @@ class Image(FieldEncoder):
         """Standard deviation of the frequencies, in cycles per image side; refused where there are none."""
 
         def __post_init__(self) -> None:
+            if not isinstance(self.image_size, tuple) or len(self.image_size) != 2:
+                raise TypeError(f"encoders.Image: image_size is (height, width); got {self.image_size!r}")
             for name, size in (("image height", self.image_size[0]), ("image width", self.image_size[1])):
                 if size < 1:
                     raise ValueError(f"encoders.Image: {name} must be at least 1 pixel; got {size}")
@@ -84,10 +86,15 @@ class Image(FieldEncoder):
             elif fits:
                 fits = tuple(images.shape[2:]) == self.image_size
             if not fits:
-                raise ValueError(
+                told = (
                     f"{name}: expected float images of shape (batch, {self.channels}, {sides[0]}, {sides[1]}); "
                     f"got {tuple(images.shape)}, {images.dtype}"
                 )
+                if not images.dtype.is_floating_point:
+                    told += "; bytes become floats from 0 to 1 by images / 255"
+                elif images.ndim == 4 and images.shape[1] == self.channels and not self.any_size:
+                    told += "; any_size=True takes other sizes too"
+                raise ValueError(told)
 
     def __init__(self, config: Config, embed_dim: int) -> None:
         super().__init__()

@@ -117,7 +117,14 @@ class PointCloud(Encoder):
         Raises:
             ValueError: another shape or dtype; coordinates or features that are NaN or infinite at points that exist;
                 and what `Points` refuses.
+            TypeError: neither a tensor nor a batch.
         """
+        if not isinstance(inputs, Tensor | PointBatch):
+            raise TypeError(
+                f"encoders.PointCloud: expected coordinates (batch, points, 3) or a PointBatch; got "
+                f"{type(inputs).__name__}; pad clouds of several sizes to one, and mask the filler: PointBatch(pos, "
+                "mask=mask)"
+            )
         batch = self._checked(inputs if isinstance(inputs, PointBatch) else PointBatch(inputs))
         order = _canonical_order(batch)
         pos, features, mask, weights = (None if part is None else _take(part, order) for part in batch)

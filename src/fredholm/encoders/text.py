@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from fredholm._settings import check_count, check_positive, refuse_idle
 from fredholm.domains import Domain, Sequence
+from fredholm.domains.checks import values_are_at_hand
 from fredholm.encoders.encoder import Encoder
 from fredholm.kernels.fourier_features import fourier_features, sample_frequencies
 
@@ -88,13 +89,14 @@ class Text(Encoder):
             first: place of the first token, where these go on after others; only with a context.
 
         Raises:
-            ValueError: on another shape or type, or more tokens than the context.
+            ValueError: on another shape or type, more tokens than the context, or on a CPU a token that is none.
         """
         if inputs.ndim != 2 or inputs.dtype != torch.int64:
             raise ValueError(
                 f"encoders.Text: expected int64 tokens of shape (batch, length); got {tuple(inputs.shape)}, "
                 f"{inputs.dtype}"
             )
+        check_vocabulary("encoders.Text", inputs, self.weight.shape[0])
         domain = self._domain(inputs, first)
         u = nn.functional.embedding(inputs, self.weight)
         if self.position_weight is not None and self.frequencies is not None:
@@ -119,3 +121,13 @@ class Text(Encoder):
             raise ValueError(f"encoders.Text: {length} tokens{after} exceed the context of {self.context}; pass fewer")
         spacing = 1 / self.context
         return Sequence(length, spacing=spacing, start=first * spacing, mask=mask, device=inputs.device)
+
+
+def check_vocabulary(name: str, tokens: Tensor, vocab_size: int) -> None:
+    """Raises ValueError, in the name of `name`, on a token that is none; only where that costs no wait for a device."""
+    if not tokens.numel() or not values_are_at_hand(tokens):
+        return
+    lowest, highest = (int(end) for end in tokens.aminmax())
+    if lowest < 0 or highest >= vocab_size:
+        outside = lowest if lowest < 0 else highest
+        raise ValueError(f"{name}: there are tokens 0 to {vocab_size - 1}; got {outside}")

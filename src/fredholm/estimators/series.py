@@ -119,6 +119,13 @@ def of_own_lengths(X: Any) -> Sequence[Any] | None:
     is_listed = isinstance(X, list | tuple) or (isinstance(X, np.ndarray) and X.dtype == object and X.ndim == 1)
     if not is_listed or (len(X) and np.ndim(X[0]) == 0):
         return None
+    for i, each in enumerate(X):
+        # values with their times would be read as two channels
+        if isinstance(each, tuple) and each and np.ndim(each[0]):
+            raise ValueError(
+                f"series {i} of X is a tuple of {len(each)}; expected an array (T,) or (C, T), whose samples are one "
+                "unit apart; samples at times of their own are read from files, by the task series"
+            )
     return None if len({np.shape(each) for each in X}) == 1 else list(X)
 
 

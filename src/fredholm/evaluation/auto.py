@@ -338,6 +338,11 @@ class Auto(FirstOf):
     routes: tuple[Route[Any], ...] = dataclasses.field(default_factory=lambda: ROUTES)
     differentiable_twice: bool = False
 
+    def __repr__(self) -> str:
+        # without the default, which is long and in every signature that has this one
+        stated = [] if self.routes == ROUTES else [f"routes={self.routes!r}"]
+        return f"Auto({', '.join([*stated, *(['differentiable_twice=True'] if self.differentiable_twice else [])])})"
+
 
 LOCAL = Auto(ON_ONE_PROCESS)
 """The choice for what a process computes by itself of a signal of which others hold a part."""

@@ -41,7 +41,21 @@ class Dense(Route[Kernel]):
         """See `Route.compute`."""
         kernel, u, domain = integral.kernel, integral.u, integral.domain.with_dense_pairs()
         kappa = kernel.matrix(u, domain, *integral.arguments[2:])
+        if not integral.has_open_sizes:
+            _check_matrix(kappa, integral)
         mass = kernel.measure(domain).to(u.dtype).expand(u.shape[0], domain.num_points)
         if domain.pair_weights is not None and not kernel.holds_pair_weights:
             kappa = weigh_by_head(kappa, domain.pair_weights)
         return torch.einsum("bqkoi,bki->bqo", kappa, (kernel.multiplicand(u) * mass[..., None]).to(kappa.dtype))
+
+
+def _check_matrix(kappa: Tensor, integral: Integral[Kernel]) -> None:
+    """Raises ValueError for a κ of another shape, which the sum would stretch to the one that it must have."""
+    kernel, batch = integral.kernel, integral.u.shape[0]
+    columns = kernel.in_dim + kernel.is_affine
+    expected = (batch, integral.num_queries, integral.domain.num_points, kernel.out_dim, columns)
+    if tuple(kappa.shape) not in (expected, (1, *expected[1:])):
+        raise ValueError(
+            f"{type(kernel).__name__}.matrix must be (batch, queries, points, out_dim, in_dim), here {expected}; "
+            f"got {tuple(kappa.shape)}"
+        )

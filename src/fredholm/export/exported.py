@@ -50,7 +50,7 @@ class Exported(NamedTuple):
 
 @torch.no_grad()
 def export_form(
-    form: TensorForm, kind: Format, path: Path, told: Mapping[str, Any], *, overwrite: bool = False
+    form: TensorForm, kind: Format, path: str | Path, told: Mapping[str, Any], *, overwrite: bool = False
 ) -> Exported:
     """Writes a form as a file, with its description NAME.json beside it, and tries the file.
 
@@ -68,6 +68,7 @@ def export_form(
         ValueError: the model cannot be written so, the file computes other numbers, or a file exists already.
         OSError: a file cannot be written.
     """
+    path = Path(path)
     names = [path.name, f"{path.stem}.json", *(f"{path.stem}.{name}" for name in form.files)]
     _refuse_existing([path.with_name(name) for name in names], overwrite=overwrite)
     partial = path.with_name(f"{PARTIAL_PREFIX}{path.name}")

@@ -146,6 +146,8 @@ class Kernel(nn.Module, Rebuildable, abc.ABC):
             return NotImplemented
         return Scaled(self, gate)
 
+    __mul__ = __rmul__
+
     def output_domain(self, domain: Domain) -> Domain:
         """Where the result lives when nobody asks for other queries: the points of u itself, unless overridden."""
         return domain

@@ -15,7 +15,7 @@ from fredholm.domains import Domain
 from fredholm.encoders.encoder import Encoder, FieldEncoder
 from fredholm.kernels import Diffusion, Kernel, MultiHead
 from fredholm.models.field_model import FieldModel
-from fredholm.models.kernel_configs import KernelConfig, MLPConfig, usual_heads
+from fredholm.models.kernel_configs import KernelConfig, MLPConfig, check_kernel_config, usual_heads
 from fredholm.operators import IntegralOperator
 from fredholm.quadrature.monte_carlo import MonteCarlo
 from fredholm.quadrature.proposal import KeyProposal
@@ -65,6 +65,7 @@ class ITNet(FieldModel):
         graphs whose neighbours are mostly alike. 0: none. Needs pool='none'."""
 
         def __post_init__(self) -> None:
+            check_kernel_config("models.ITNet", "kernel", self.kernel)
             for name in ("embed_dim", "depth"):
                 check_count("models.ITNet", name, getattr(self, name))
             check_positive("models.ITNet", "expansion", self.expansion)

@@ -367,6 +367,16 @@ class RecurrenceConfig(KernelConfig):
         return (LSTM if self.kind == "lstm" else GRU)(embed_dim, embed_dim)
 
 
+def check_kernel_config(name: str, what: str, kernel: object) -> None:
+    """Raises TypeError, in the name of `name`, unless its setting `what` is the configuration of a kernel."""
+    if not isinstance(kernel, KernelConfig):
+        came = kernel.__name__ if isinstance(kernel, type) else type(kernel).__name__
+        raise TypeError(
+            f"{name}: {what} must be the configuration of a kernel, such as {what}=MLPConfig(); got {came}; the model "
+            "builds a kernel from it for every layer"
+        )
+
+
 @final
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SumConfig(KernelConfig):
@@ -374,6 +384,10 @@ class SumConfig(KernelConfig):
 
     first: KernelConfig = dataclasses.field(default_factory=MLPConfig)
     second: KernelConfig = dataclasses.field(default_factory=AttentionConfig)
+
+    def __post_init__(self) -> None:
+        for what in ("first", "second"):
+            check_kernel_config("models.SumConfig", what, getattr(self, what))
 
     @property
     def has_heads(self) -> bool:
@@ -400,6 +414,9 @@ class OnEdgesConfig(KernelConfig):
     """λ at the start, above 0; None: edges alone."""
     edge_mass: EdgeMass = "mean"
     """What an edge weighs: neighbours share mass 1, count, are normalised by both degrees, or have their measure."""
+
+    def __post_init__(self) -> None:
+        check_kernel_config("models.OnEdgesConfig", "kernel", self.kernel)
 
     @property
     def has_heads(self) -> bool:

@@ -37,6 +37,7 @@ class SignalModel(SavedModel, abc.ABC):
 
     Raises:
         ValueError: on an encoder of other channels, or no outputs.
+        TypeError: on an encoder that does not tell its sizes, or gives no domain.
     """
 
     shares_points: ClassVar[bool] = False
@@ -47,6 +48,11 @@ class SignalModel(SavedModel, abc.ABC):
     def __init__(self, encoder: Encoder, num_outputs: int, *, embed_dim: int, pool: Pool, dropout: float) -> None:
         super().__init__()
         name = f"models.{type(self).__name__}"
+        unsaid = [what for what in ("embed_dim", "pos_dim") if not hasattr(encoder, what)]
+        if unsaid:
+            raise TypeError(
+                f"{name}: {type(encoder).__name__} does not set {' and '.join(unsaid)}; see encoders.Encoder"
+            )
         if encoder.embed_dim != embed_dim:
             raise ValueError(
                 f"{name}: the encoder gives {encoder.embed_dim} channels, the model has embed_dim {embed_dim}"
@@ -92,7 +98,13 @@ class SignalModel(SavedModel, abc.ABC):
     @final
     def _signal(self, inputs: Tensor) -> tuple[Tensor, Domain]:
         """What enters the first block, and where it lives; a token comes first."""
-        return self._entering(*self.encoder(inputs))
+        signal = self.encoder(inputs)
+        if not isinstance(signal, tuple) or len(signal) != 2:
+            raise TypeError(
+                f"models.{type(self).__name__}: an encoder gives a signal and its domain; "
+                f"{type(self.encoder).__name__} gave a {type(signal).__name__}"
+            )
+        return self._entering(*signal)
 
     def _entering(self, u: Tensor, domain: Domain) -> tuple[Tensor, Domain]:
         """The same, of the encoder's signal."""

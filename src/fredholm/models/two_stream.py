@@ -25,7 +25,13 @@ from fredholm.domains.points import centre
 from fredholm.encoders.encoder import Encoder
 from fredholm.encoders.image_text import ImageText, ImageTextBatch
 from fredholm.models.itnet import ITNet
-from fredholm.models.kernel_configs import AttentionConfig, KernelConfig, MLPConfig, usual_heads
+from fredholm.models.kernel_configs import (
+    AttentionConfig,
+    KernelConfig,
+    MLPConfig,
+    check_kernel_config,
+    usual_heads,
+)
 from fredholm.models.signal_model import SignalModel
 from fredholm.operators import IntegralOperator
 
@@ -73,6 +79,8 @@ class TwoStream(SignalModel):
 
         def __post_init__(self) -> None:
             name = "models.TwoStream"
+            for what in ("kernel", "cross_kernel"):
+                check_kernel_config(name, what, getattr(self, what))
             for what, allowed in (("fusion", ("cross-attention", "concatenation")), ("pool", ("cls", "mean"))):
                 if getattr(self, what) not in allowed:
                     raise ValueError(f"{name}: {what} is one of {', '.join(allowed)}; got {getattr(self, what)!r}")

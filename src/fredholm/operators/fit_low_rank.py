@@ -272,6 +272,8 @@ def signals_of(name: str, operator: IntegralOperator, data: Iterable[Sample]) ->
     Raises:
         ValueError, TypeError: in the name of a function, on no data, or samples that the operator refuses.
     """
+    if isinstance(data, Tensor) or (isinstance(data, tuple) and any(isinstance(part, Domain) for part in data)):
+        raise TypeError(f"{name}: data is a list of signals, or of pairs (signal, domain); got one; put it in a list")
     found = []
     for item in data:
         u, domain = item if isinstance(item, tuple) else (item, None)

@@ -48,8 +48,7 @@ class IntegralOperator(nn.Module):
         output_gain: float = 1.0,
     ) -> None:
         super().__init__()
-        if not isinstance(kernel, Kernel):
-            raise TypeError(f"IntegralOperator: kernel must be a fredholm kernel; got {type(kernel).__name__}")
+        _check_kernel(kernel)
         if not isinstance(evaluation, Evaluation):
             raise TypeError(
                 f"IntegralOperator: evaluation must be an Evaluation, such as Auto() or one route; got {evaluation!r}"
@@ -389,13 +388,39 @@ def _natural_queries(kernel: Kernel, domain: Domain, query: Tensor | None) -> Do
     return Sequence(count, first=first, device=domain.device)
 
 
-def _check_signal(name: str, u: Tensor, channels: int, like: Tensor | None) -> None:
-    if not isinstance(u, Tensor):
-        raise TypeError(f"IntegralOperator: {name} must be a tensor; got {type(u).__name__}")
-    if u.ndim != 3 or u.shape[-1] != channels:
-        raise ValueError(
-            f"IntegralOperator: {name} must be (batch, points, channels) with {channels} channels; got {tuple(u.shape)}"
+def _check_kernel(kernel: object) -> None:
+    """Raises unless this is a kernel that says what every kernel says of itself."""
+    if isinstance(kernel, type) and issubclass(kernel, Kernel):
+        name = kernel.__name__
+        raise TypeError(f"IntegralOperator: kernel must be a fredholm kernel; got the class {name}: make one, {name}()")
+    if not isinstance(kernel, Kernel):
+        raise TypeError(f"IntegralOperator: kernel must be a fredholm kernel; got {type(kernel).__name__}")
+    unsaid = [
+        what for what in ("in_dim", "out_dim", "pos_dim", "is_causal", "reads_query") if not hasattr(kernel, what)
+    ]
+    if unsaid:
+        raise TypeError(
+            f"IntegralOperator: {type(kernel).__name__} does not set {', '.join(unsaid)}; see the attributes of "
+            "kernels.Kernel"
         )
+
+
+def _check_signal(name: str, u: Tensor, channels: int, like: Tensor | None) -> None:
+    if not isinstance(u, Tensor) or u.is_nested:
+        came = "a nested tensor" if isinstance(u, Tensor) else type(u).__name__
+        instead = "torch.as_tensor makes one"
+        if isinstance(u, Tensor | list | tuple):
+            instead = "pad entries of several lengths to one, and mask the filler: Sequence(n, mask=mask)"
+        raise TypeError(f"IntegralOperator: {name} must be a tensor, (batch, points, channels); got {came}; {instead}")
+    if u.ndim != 3 or u.shape[-1] != channels:
+        told = f"{name} must be (batch, points, channels) with {channels} channels; got {tuple(u.shape)}"
+        if u.ndim == 2 and u.shape[-1] == channels:
+            told += f"; {name}[None] is a batch of one"
+        elif u.ndim > 3 and u.shape[1] == channels:
+            told += f"; points on a grid, channels first, become such a signal by {name}.flatten(2).mT"
+        elif u.ndim == 3 and u.shape[1] == channels:
+            told += f"; {name}.mT has the channels last"
+        raise ValueError(f"IntegralOperator: {told}")
     if like is None:
         return
     if u.device != like.device:
@@ -448,7 +473,10 @@ def _beyond_range(integral: Integral[Kernel]) -> str:
 def _checked_domain(name: str, domain: Domain, num_points: int | None, u: Tensor, kernel: Kernel) -> Domain:
     """The domain of `name`, on u's device; raises unless it fits the kernel, u's batch and, where given, a number."""
     if not isinstance(domain, Domain):
-        raise TypeError(f"IntegralOperator: expected a fredholm domain; got {type(domain).__name__}")
+        raise TypeError(
+            f"IntegralOperator: expected a fredholm domain, such as Grid(14, 14) or Points(positions); got "
+            f"{type(domain).__name__}"
+        )
     if num_points is not None and domain.num_points != num_points:
         raise ValueError(
             f"IntegralOperator: {name} has {num_points} points but its domain {domain!r} has {domain.num_points}"
@@ -456,7 +484,8 @@ def _checked_domain(name: str, domain: Domain, num_points: int | None, u: Tensor
     if kernel.pos_dim is not None and kernel.pos_dim != domain.pos_dim:
         raise ValueError(
             f"IntegralOperator: the kernel reads positions with {kernel.pos_dim} coordinates; "
-            f"{domain!r} has {domain.pos_dim}"
+            f"{domain!r} has {domain.pos_dim}; give another domain (the default is a Sequence), or build the kernel "
+            f"with pos_dim={domain.pos_dim}"
         )
     batch_size = domain.batch_size
     if batch_size is not None and batch_size != u.shape[0]:

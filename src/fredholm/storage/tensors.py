@@ -29,13 +29,14 @@ def model_tensors(model: nn.Module) -> dict[str, Tensor]:
     return tensors
 
 
-def load_weights(path: Path, model: nn.Module) -> None:
+def load_weights(path: str | Path, model: nn.Module) -> None:
     """Copies the tensors of a safetensors file into ``model``, which must have exactly those.
 
     Raises:
         ValueError: the file is damaged, or of another model; ``model`` is then unchanged.
         OSError: it cannot be read.
     """
+    path = Path(path)
     file_size(path)
     fill_wholly(model, read_tensors(path), path)
 

@@ -411,13 +411,13 @@ class Task(ABC):
     def predict(
         self,
         model: nn.Module,
-        files: Sequence[Path],
+        files: Sequence[str | Path],
         device: torch.device,
         *,
         part: Split | None = None,
         failed: Failed | None = None,
         outputs: Outputs | None = None,
-        at: Path | None = None,
+        at: str | Path | None = None,
     ) -> list[Prediction]:
         """The model's answers for each file, one or more, in the order of the files.
 
@@ -438,8 +438,9 @@ class Task(ABC):
             raise ValueError(f"files of the task {self.command!r} are not in parts; leave --part {part} out")
         if at is not None and not self.answers_at:
             raise ValueError(f"--at has no effect: the task {self.command!r} tells no functions; leave it out")
-        settled = (outputs or Outputs()).settled(self.command, self.writes, [*files, *([at] if at else [])])
-        return self._predictions(model, Inputs(files, part, failed, settled, at), device)
+        paths, places = [Path(file) for file in files], None if at is None else Path(at)
+        settled = (outputs or Outputs()).settled(self.command, self.writes, [*paths, *([places] if places else [])])
+        return self._predictions(model, Inputs(paths, part, failed, settled, places), device)
 
     @abstractmethod
     def _predictions(self, model: nn.Module, inputs: Inputs, device: torch.device) -> list[Prediction]:

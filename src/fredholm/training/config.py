@@ -1,12 +1,12 @@
 """The numbers of the training engine."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Literal, Self, final
 
 import torch
 
-from fredholm._settings import refuse_idle
+from fredholm._settings import check_number, refuse_idle
 
 Decay = Literal["cosine", "linear"]
 """How the rate falls after its peak."""
@@ -77,6 +77,9 @@ class TrainingConfig:
     shard: bool = False
 
     def __post_init__(self) -> None:
+        for field in fields(self):
+            if type(field.default) in (int, float):
+                check_number("training.TrainingConfig", field.name, getattr(self, field.name))
         for name in ("batch_size", "accumulation", "evaluation_batch_size", "evaluate_every", "log_every"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; expected at least 1")

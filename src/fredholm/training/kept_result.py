@@ -18,7 +18,7 @@ RESULT_FILE = "result.json"
 
 def kept_result(
     config: Run.Config,
-    path: Path,
+    path: str | Path,
     measure: Callable[[Run], dict[str, Any]],
     *,
     tasks: Sequence[type[Task]] = TASKS,
@@ -37,6 +37,7 @@ def kept_result(
         ValueError: the folder holds something else, a run of another config, or a result that is damaged or of another
             run; and what `train` refuses.
     """
+    path = Path(path)
     file, folder = path / RESULT_FILE, RunFolder(path)
     if not folder.is_new():
         refuse_other(path, config, tasks)

@@ -9,6 +9,7 @@ from typing import NamedTuple, final
 import torch
 from torch import Tensor, nn
 
+from fredholm._settings import check_rate
 from fredholm.blocks.field_block import FieldBlock
 from fredholm.distributed.called import Called, replicated, sharded, whole, without_meeting
 from fredholm.distributed.processes import ALONE, Processes
@@ -56,9 +57,13 @@ class ExponentialMovingAverage:
     Args:
         model: the trained model; its copy starts equal to it. Buffers are copied, not averaged.
         decay: in [0, 1).
+
+    Raises:
+        ValueError: for another decay.
     """
 
     def __init__(self, model: nn.Module, decay: float) -> None:
+        check_rate("training.ExponentialMovingAverage", "decay", decay)
         self.model = copy.deepcopy(model).eval().requires_grad_(False)
         """The averaged model, in evaluation mode."""
         self._decay = decay

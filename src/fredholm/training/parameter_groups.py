@@ -1,5 +1,6 @@
 """Which parameters weight decay pulls towards zero."""
 
+import math
 from typing import Any
 
 from torch import nn
@@ -27,8 +28,10 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, An
         Two groups of (name, parameter) pairs, as ``torch.optim`` takes them.
 
     Raises:
-        ValueError: a module exempts a name that is not one of its own parameters.
+        ValueError: a module exempts a name that is not one of its own parameters, or the decay is below 0.
     """
+    if not 0 <= weight_decay < math.inf:
+        raise ValueError(f"training.parameter_groups: weight_decay must be >= 0 and finite; got {weight_decay}")
     exempt: set[int] = set()
     for path, module in model.named_modules():
         own = dict(module.named_parameters(recurse=False))

@@ -75,6 +75,18 @@ class Run:
         init: str | None = None
 
         def __post_init__(self) -> None:
+            for what, kind, expected in (
+                ("task", Task.Config, "settings of a task, such as tasks.ImageLearning.Config(...)"),
+                ("training", TrainingConfig, "a TrainingConfig"),
+            ):
+                if not isinstance(getattr(self, what), kind):
+                    came = type(getattr(self, what)).__qualname__
+                    raise TypeError(f"training.Run.Config: {what} must be {expected}; got {came}")
+            if not isinstance(self.task.data, str | Path):
+                raise TypeError(
+                    "training.Run.Config: data of a task must be a path or a built-in name; got "
+                    f"{type(self.task.data).__name__}; estimators take arrays, such as fredholm.ImageClassifier"
+                )
             check_seed(self.seed)
             if self.init is not None and (place := self.task.begins_with) is not None:
                 raise ValueError(
@@ -82,8 +94,8 @@ class Run:
                     "from; leave one out"
                 )
 
-    def __init__(self, path: Path, *, tasks: Sequence[type[Task]] = TASKS, device: str = "auto") -> None:
-        self._folder = TrainedFolder.at(path)
+    def __init__(self, path: str | Path, *, tasks: Sequence[type[Task]] = TASKS, device: str = "auto") -> None:
+        self._folder = TrainedFolder.at(Path(path))
         noted(self._folder.config_file, is_start=True)
         self.config, facts = self._folder.read(Run.Config, tasks)
         self.task: Task = self.config.task.build(facts)
@@ -132,12 +144,12 @@ class Run:
 
     def predict(
         self,
-        files: Sequence[Path],
+        files: Sequence[str | Path],
         which: Which = "best",
         *,
         part: Split | None = None,
         outputs: Outputs | None = None,
-        at: Path | None = None,
+        at: str | Path | None = None,
     ) -> list[Prediction]:
         """The averaged model's answer for each file; see `Task.predict`.
 
@@ -155,7 +167,7 @@ class Run:
                 "with fredholm train ... --resume"
             )
 
-    def save_pretrained(self, folder: Path, card: str, which: Which = "best", *, overwrite: bool = False) -> None:
+    def save_pretrained(self, folder: str | Path, card: str, which: Which = "best", *, overwrite: bool = False) -> None:
         """Saves the model with all that its task needs to predict: settings, class names, tokenizer, weights.
 
         `Run` and `fredholm.from_pretrained` read it. Paths are cut to their last names: where files lay on this machine
@@ -180,7 +192,7 @@ class Run:
             "facts": to_json(self.task.facts),
         }
         texts = self.task.facts.files
-        ModelFolder(folder).write(content, self.model(which), card, texts=texts, overwrite=overwrite)
+        ModelFolder(Path(folder)).write(content, self.model(which), card, texts=texts, overwrite=overwrite)
 
 
 def without_folders(value: Any) -> Any:
@@ -204,7 +216,7 @@ class Result(NamedTuple):
 
 def train(
     config: Run.Config,
-    path: Path,
+    path: str | Path,
     *,
     resume: bool = False,
     accept_new_data: bool = False,

@@ -42,7 +42,7 @@ class TaskModel(nn.Module):
         *,
         part: Split | None = None,
         outputs: Outputs | None = None,
-        at: Path | None = None,
+        at: str | Path | None = None,
     ) -> list[Prediction]:
         """The network's answer for each file, in evaluation mode and where its weights are; see `Task.predict`.
 
@@ -52,8 +52,7 @@ class TaskModel(nn.Module):
         device = next((parameter.device for parameter in self.network.parameters()), torch.device("cpu"))
         was_training = self.network.training
         try:
-            paths = [Path(file) for file in files]
-            return self.task.predict(self.network.eval(), paths, device, part=part, outputs=outputs, at=at)
+            return self.task.predict(self.network.eval(), files, device, part=part, outputs=outputs, at=at)
         finally:
             self.network.train(was_training)
 

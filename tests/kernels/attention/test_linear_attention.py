@@ -1,11 +1,15 @@
 """The feature map of linear attention."""
 
+from typing import Any
+
+import pytest
 import torch
 
 from fredholm import IntegralOperator
 from fredholm.domains import Sequence
-from fredholm.kernels import LinearAttention, Rotary
+from fredholm.kernels import FactorisedInfiniteAttention, LinearAttention, Rotary
 from fredholm.kernels.attention.linear_attention import elu_plus_one
+from tests.refusals import refused
 
 
 def test_rotary_positions_turn_queries_and_keys_before_the_feature_map():
@@ -33,3 +37,9 @@ def test_elu_plus_one_keeps_its_digits_and_its_slope():
     torch.testing.assert_close(found[2:], torch.tensor([1.0, 3.0]))
     (slope,) = torch.autograd.grad(found.sum(), x)
     torch.testing.assert_close(slope, torch.tensor([1.0, 1.0, 1.0, 1.0]).where(x >= 0, x.exp()), rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("kind", [LinearAttention, FactorisedInfiniteAttention])
+def test_a_feature_map_that_is_no_function(kind: Any) -> None:
+    with refused(TypeError, f"kernels.{kind.__name__}: feature_map must be a function of a tensor", "got 'relu'"):
+        kind(8, 2, feature_map="relu")

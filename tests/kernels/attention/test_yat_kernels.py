@@ -1,5 +1,7 @@
 """The Yat kernels by their formulas, and what they refuse."""
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -124,3 +126,9 @@ def test_refusals():
         YatAttention(8, 2, score_gain=0)
     with refused(ValueError, "1"):
         IntegralOperator(YatAttention(4, 2, rotary=Rotary(10.0)))(torch.randn(1, 4, 4), Points(torch.rand(4, 2)))
+
+
+@pytest.mark.parametrize(("normaliser", "came"), [("softmax", "str"), (Softermax, "the class Softermax")])
+def test_a_normaliser_of_another_kind(normaliser: Any, came: str) -> None:
+    with refused(TypeError, f"kernels.YatAttention: normaliser must be of type kernels.Normaliser; got {came}"):
+        YatAttention(8, 2, normaliser=normaliser)

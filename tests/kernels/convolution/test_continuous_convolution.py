@@ -369,5 +369,5 @@ def test_bad_input_is_told():
     with refused(ValueError, "omega_0 must be positive", "-1.0"):
         ContinuousConvolution(4, 6, omega_0=-1.0)
     op = IntegralOperator(ContinuousConvolution(4, 4))
-    with refused(ValueError, "the kernel reads positions with 1 coordinates", "Grid(2, 3)"):
+    with refused(ValueError, "the kernel reads positions with 1 coordinates; Grid(2, 3) has 2", "with pos_dim=2"):
         op(torch.randn(1, 6, 4), Grid(2, 3))

@@ -1,4 +1,5 @@
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -7,6 +8,7 @@ from fredholm.domains import Grid, Points, Sequence
 from fredholm.kernels import MLP, KernelInputs
 from tests.contracts.routes import randomise
 from tests.kernels.point_formulas import check_entries
+from tests.refusals import refused
 
 SMALL = {"width": 5, "num_frequencies": 3, "sigma": 1.0}
 
@@ -136,3 +138,13 @@ def test_pieces_on_the_points_themselves_are_those_of_equal_queries(num_frequenc
     own, asked = kernel.pairwise_form(Grid(2, 3)), kernel.pairwise_form(Grid(2, 3), Grid(2, 3))
     for name, ours, theirs in zip(own._fields, own, asked, strict=True):
         torch.testing.assert_close(ours, theirs, msg=name)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "came"),
+    [(["distance"], "list"), ({"distance": False}, "dict"), (KernelInputs, "the class KernelInputs")],
+)
+def test_inputs_of_another_kind(inputs: Any, came: str) -> None:
+    with refused(TypeError, f"kernels.MLP: inputs must be of type kernels.KernelInputs; got {came}"):
+        MLP(4, 2, inputs=inputs)
+    assert MLP(4, 2, inputs=None).inputs == KernelInputs()

@@ -5,8 +5,9 @@ import torch
 from torch import nn
 
 from fredholm.evaluation import Dense
-from fredholm.kernels import Attention
+from fredholm.kernels import MLP, Attention, Scaled, Sum
 from fredholm.layers.torch_layers.attention import AttentionLayer
+from fredholm.pretrained import add_kernel
 from tests.refusals import refused
 
 SIZES = {
@@ -303,3 +304,42 @@ def test_a_bias_on_one_side_only_is_kept_by_torchs_layer():
         back = ours.to_torch()
         torch.testing.assert_close(back(u, u, u)[0], ours(u, u, u)[0], atol=1e-12, rtol=0)
         assert sum(p.numel() for p in back.parameters() if p.requires_grad) == sum(p.numel() for p in ours.parameters())
+
+
+def test_kernels_beside_the_attention() -> None:
+    ours = pair(embed_dim=8, num_heads=2, batch_first=True)[1]
+    u = torch.randn(3, 5, 8, dtype=torch.float64)
+    causal = torch.ones(5, 5, dtype=torch.bool).triu(1)
+    before = ours(u, u, u, attn_mask=causal)
+    add_kernel(ours, MLP(8, 2, 1, width=3), gate=0.0, freeze=False)
+    after = ours(u, u, u, attn_mask=causal)
+    torch.testing.assert_close(after[0], before[0], atol=1e-12, rtol=0)
+    torch.testing.assert_close(after[1], before[1], atol=1e-12, rtol=0)  # of the attention
+    kernel = ours.operator.kernel
+    assert isinstance(kernel, Sum)
+    attention, added = kernel.kernels
+    assert isinstance(attention, Attention)
+    assert isinstance(added, Scaled)
+    assert ours.q_proj_weight is attention.projections.query_weight
+    with torch.no_grad():
+        added.gate.add_(0.5)
+    moved = torch.cat([u[:, :4], torch.zeros(3, 1, 8, dtype=torch.float64)], 1)
+    one, other = (ours(x, x, x, attn_mask=causal)[0] for x in (u, moved))
+    assert not torch.allclose(one, after[0])
+    torch.testing.assert_close(one[:, :4], other[:, :4], atol=1e-12, rtol=0)  # the mask hides pairs from both
+    with refused(ValueError, "torch's layer has attention alone", "further kernels"):
+        ours.to_torch()
+    with refused(ValueError, "the kernels beside the attention cannot see key and value as two signals"):
+        ours(u, u, u + 1)
+    ours.dropout = 0.1
+    with refused(ValueError, "the kernels beside the attention cannot see dropout", ".dropout = 0"):
+        ours(u, u, u)
+
+
+def test_another_kernel_in_place_of_the_attention() -> None:
+    ours = pair(embed_dim=8, num_heads=2, batch_first=True)[1]
+    u = torch.randn(3, 5, 8, dtype=torch.float64)
+    for kernel, name in ((MLP(8, 2, 1), "MLP"), (Attention(8, 2) + Attention(8, 2), "Sum")):
+        ours.operator.kernel = kernel.double()
+        with refused(TypeError, "needs one kernels.Attention", f"got {name}", "put an IntegralOperator in place"):
+            ours(u, u, u)

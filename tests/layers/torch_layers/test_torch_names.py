@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fredholm import layers
+from fredholm import kernels, layers
+from tests.refusals import refused
 
 # what they return is used by names that only the model knows
 from_torch: Any = layers.from_torch
@@ -128,3 +129,16 @@ def test_names_serve_in_one_graph():
 def test_the_argument_has_torchs_name(theirs, x):
     out, expected = from_torch(theirs)(input=x), theirs(input=x)
     torch.testing.assert_close(out, expected)
+
+
+@pytest.mark.parametrize(
+    ("native", "shape", "needed"),
+    [(nn.Linear(3, 3), (2, 3), "Pointwise"), (nn.Conv1d(3, 3, 1), (2, 3, 5), "Convolution")],
+)
+def test_another_kernel_in_place_of_a_layers_own(native: nn.Module, shape: tuple[int, ...], needed: str) -> None:
+    layer = from_torch(native)
+    layer.operator.kernel = kernels.Attention(3, 1)
+    with refused(
+        TypeError, f"its operator needs a kernels.{needed}; got Attention", "put an IntegralOperator in place"
+    ):
+        layer(torch.zeros(shape))

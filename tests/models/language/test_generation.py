@@ -185,3 +185,17 @@ def test_bad_lengths() -> None:
         generate(gpt2(), prompt, lengths=[3, 2])  # pyright: ignore[reportArgumentType]
     with refused(ValueError, "lengths are (1,) torch.int64", "one for each of 2 prompts"):
         generate(gpt2(), prompt, lengths=torch.tensor([3]))
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"model": torch.nn.Linear(2, 2)}, "generate: model must be a models.LanguageModel; got Linear"),
+        ({"sampling": {"temperature": 0.5}}, "generate: sampling must be a models.Sampling, such as Sampling("),
+        ({"prompt": "It was"}, "models.Reader: tokens must be a tensor, int64 (batch, length); got str"),
+    ],
+)
+def test_arguments_of_another_kind(change: dict[str, Any], told: str) -> None:
+    given: dict[str, Any] = {"model": Reader(5, 4), "prompt": torch.zeros(1, 2, dtype=torch.int64), **change}
+    with refused(TypeError, told):
+        generate(**given)

@@ -206,3 +206,10 @@ def test_bad_sizes_and_tokens() -> None:
 def test_a_config_is_a_frozen_value() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         GPT2.Config().depth = 1  # pyright: ignore[reportAttributeAccessIssue]
+
+
+@pytest.mark.parametrize("token", [-1, 5])
+def test_tokens_that_are_none(token: int) -> None:
+    net = GPT2(5, 4, GPT2.Config(embed_dim=4, depth=1, num_heads=1))
+    with refused(ValueError, f"models.GPT2: there are tokens 0 to 4; got {token}"):
+        net(torch.tensor([[0, 4, token]]))

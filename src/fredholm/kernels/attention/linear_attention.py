@@ -84,6 +84,12 @@ def in_range(projected: Tensor) -> Tensor:
     return projected.double()
 
 
+def check_feature_map(name: str, feature_map: object) -> None:
+    """Raises TypeError, in the name of `name`, unless this can be called, or is None."""
+    if feature_map is not None and not callable(feature_map):
+        raise TypeError(f"{name}: feature_map must be a function of a tensor, such as torch.relu; got {feature_map!r}")
+
+
 def own_features(name: str, feature_map: FeatureMap, projected: Tensor) -> Tensor:
     """Features of projections by a map of one's own, in float64 where these reach beyond `REACH`.
 
@@ -178,6 +184,7 @@ class LinearAttention(FeatureMapped, Stateful):
         self.projections = HeadProjections(
             embed_dim, embed_dim, embed_dim, num_heads, num_kv_heads, embed_dim // num_heads, bias=bias
         )
+        check_feature_map("kernels.LinearAttention", feature_map)
         self.feature_map = feature_map
         self.in_dim = self.out_dim = embed_dim
         self.num_heads, self.is_causal, self.is_affine = num_heads, is_causal, bias

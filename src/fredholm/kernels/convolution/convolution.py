@@ -289,7 +289,7 @@ def _per_axis(name: str, value: int | Sequence[int], axes: int, *, least: int) -
     if not isinstance(values, Sequence) or len(values) != axes or not all(is_count(v, least) for v in values):
         raise ValueError(
             f"kernels.Convolution: {name} must be an integer >= {least}, or one for each of the {axes} axes; "
-            f"got {value!r}"
+            f"got {value!r}; pos_dim is the number of axes"
         )
     return tuple(values)
 

@@ -26,7 +26,13 @@ from typing import Literal, final
 import torch
 from torch import Tensor
 
-from fredholm.kernels.attention.linear_attention import FeatureMap, elu_plus_one, in_range, own_features
+from fredholm.kernels.attention.linear_attention import (
+    FeatureMap,
+    check_feature_map,
+    elu_plus_one,
+    in_range,
+    own_features,
+)
 from fredholm.kernels.attention.scored import Dot
 from fredholm.kernels.heads import HeadProjections, check_heads, each_query_head
 from fredholm.kernels.kernel import State, Stateful, divided
@@ -119,6 +125,7 @@ class FactorisedInfiniteAttention(FactorisedNeumann, Stateful):
         self.projections = HeadProjections(
             embed_dim, embed_dim, embed_dim, num_heads, num_kv_heads, embed_dim // num_heads, bias=bias
         )
+        check_feature_map("kernels.FactorisedInfiniteAttention", feature_map)
         self.feature_map = feature_map
         self.norm: HopNorm = FrobeniusNorm() if normaliser == "frobenius" else RowNorm()
         self.discount = Discount(gamma, num_heads, learn_gamma)

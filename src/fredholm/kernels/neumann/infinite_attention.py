@@ -70,14 +70,14 @@ class Discount(nn.Module):
         super().__init__()
         listed = gamma if isinstance(gamma, Sequence) and not isinstance(gamma, str) else [gamma]
         if not all(isinstance(g, Real) for g in listed):
-            raise TypeError(f"kernels.Discount: gamma must be a number, or one for each head; got {gamma!r}")
+            raise TypeError(f"infinite attention: gamma must be a number, or one for each head; got {gamma!r}")
         numbers = [float(g) for g in listed] * (1 if isinstance(gamma, Sequence) else num_heads)
         if len(numbers) != num_heads:
             raise ValueError(
-                f"kernels.Discount: gamma must be a number, or one for each of {num_heads} heads; got {len(numbers)}"
+                f"infinite attention: gamma must be a number, or one for each of {num_heads} heads; got {len(numbers)}"
             )
         if not all(0 < g < 1 for g in numbers):
-            raise ValueError(f"kernels.Discount: gamma must be in (0, 1), so that the series converges; got {gamma}")
+            raise ValueError(f"infinite attention: gamma must be in (0, 1), so that the series converges; got {gamma}")
         self.gamma, self.learned = tuple(numbers), learned
         start = self._numbers()
         self.raw = nn.Parameter(torch.logit(start).to(torch.get_default_dtype())) if learned else None

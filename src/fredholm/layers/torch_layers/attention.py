@@ -9,13 +9,13 @@ from torch.nn.functional import dropout, scaled_dot_product_attention
 
 from fredholm.domains import Domain, Sequence
 from fredholm.evaluation import AUTO
-from fredholm.kernels import Attention
+from fredholm.kernels import Attention, Sum
 from fredholm.kernels.attention.attention import DotProductForm
 from fredholm.layers.torch_layers.layer import Relaid, TorchLayer, check_format, hand_over, is_direct, lowered
 from fredholm.operators.integral import IntegralOperator
 
 APART = ("q_proj_weight", "k_proj_weight", "v_proj_weight")
-PROJECTIONS = "operator.kernel.projections"
+PROJECTIONS = "kernel.projections"
 
 
 class OutputProjection(NamedTuple):
@@ -39,7 +39,9 @@ class AttentionLayer(TorchLayer[nn.MultiheadAttention]):
             scaled up; those are drawn as torch draws them.
 
     Attributes:
-        operator: the integral operator; W^O is its output projection. While no route is named and no hook watches it,
+        operator: the integral operator; W^O is its output projection. Its kernel may become a sum of the attention and
+            others, `layer.operator.kernel += g * kernel`, which the masks hide the same pairs from; weights that are
+            asked for are those of the attention. While it is alone, no route is named and no hook watches the operator,
             torch's own attention gives its numbers directly. It cannot take keys and values that are two signals with
             one width, nor drop weights: with a route or hooks those calls are refused.
         q_proj_weight, k_proj_weight, v_proj_weight, out_proj: as in torch's layer, the parameters themselves.
@@ -75,9 +77,19 @@ class AttentionLayer(TorchLayer[nn.MultiheadAttention]):
 
     @property
     def kernel(self) -> Attention:
-        """The attention kernel."""
-        assert isinstance(self.operator.kernel, Attention)
-        return self.operator.kernel
+        """The attention kernel, which may stand beside others in a sum.
+
+        Raises:
+            TypeError: the operator has none, or several.
+        """
+        found = self.operator.kernel
+        terms = [term for term in found.kernels if isinstance(term, Attention)] if isinstance(found, Sum) else [found]
+        if len(terms) != 1 or not isinstance(terms[0], Attention):
+            raise TypeError(
+                "AttentionLayer: its operator needs one kernels.Attention, alone or as a term of a sum; got "
+                f"{type(found).__name__}; for another kernel put an IntegralOperator in place of the layer"
+            )
+        return terms[0]
 
     @property
     def embed_dim(self) -> int:
@@ -170,7 +182,7 @@ class AttentionLayer(TorchLayer[nn.MultiheadAttention]):
         bias = self._pair_bias(query, key, key_padding_mask, attn_mask)
         drop = self.dropout if self.training else 0.0
         operator, own = self.operator, self.kernel.projections
-        if is_direct(operator):
+        if is_direct(operator) and isinstance(operator.kernel, Attention):
             out, weights = self._direct(query, key, value, bias, drop, need_weights)
         else:
             self._check_operator_serves(is_one or own.separate_values, drop)
@@ -198,6 +210,8 @@ class AttentionLayer(TorchLayer[nn.MultiheadAttention]):
         route = self.operator.evaluation
         wanted = "hooks on .operator" if route == AUTO else f"the route {route.name}"
         instead = "put them on the layer" if route == AUTO else "set .operator.evaluation = evaluation.AUTO"
+        if not isinstance(self.operator.kernel, Attention):
+            wanted, instead = "the kernels beside the attention", "set .dropout = 0" if drop else "make them one signal"
         if drop:
             raise ValueError(f"AttentionLayer: {wanted} cannot see dropout of weights; {instead}, or call .eval()")
         if not is_one:
@@ -270,6 +284,8 @@ class AttentionLayer(TorchLayer[nn.MultiheadAttention]):
 
     def _native(self) -> nn.MultiheadAttention:
         own = self.kernel.projections
+        if not isinstance(self.operator.kernel, Attention):
+            raise ValueError("torch's layer has attention alone; this one has further kernels beside it")
         if own.num_kv_heads != own.num_heads:
             raise ValueError(
                 "torch's layer has as many key heads as query heads; this kernel has "

@@ -11,7 +11,7 @@ from fredholm.domains import Domain, Grid
 from fredholm.domains.checks import values_can_be_read
 from fredholm.evaluation import AUTO, Auto, Evaluation, Filtering, FilterRoute, Integral, as_filtering
 from fredholm.kernels import Convolution
-from fredholm.layers.torch_layers.layer import TorchLayer, is_watched, lowered
+from fredholm.layers.torch_layers.layer import TorchLayer, is_watched, lowered, sole_kernel
 from fredholm.operators.integral import IntegralOperator
 
 CONVOLUTIONS: tuple[type[nn.Module], ...] = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
@@ -55,8 +55,7 @@ class ConvolutionLayer(TorchLayer[nn.Module]):
     @property
     def kernel(self) -> Convolution:
         """The convolution kernel."""
-        assert isinstance(self.operator.kernel, Convolution)
-        return self.operator.kernel
+        return sole_kernel(self, self.operator, Convolution)
 
     @property
     def in_channels(self) -> int:

@@ -12,9 +12,11 @@ from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.utils.parametrize import is_parametrized
 
 from fredholm.evaluation import AUTO
+from fredholm.kernels import Kernel
 from fredholm.operators.integral import IntegralOperator
 
 Native = TypeVar("Native", bound=nn.Module, covariant=True)
+Own = TypeVar("Own", bound=Kernel)
 
 CALL_HOOKS = (
     "_forward_hooks",
@@ -280,6 +282,21 @@ def hand_over(names: Iterable[str], source: nn.Module, target: nn.Module) -> Non
 def is_direct(operator: IntegralOperator) -> bool:
     """Whether nothing is asked of an operator beyond its numbers: no route, no nodes, no hooks on its call."""
     return operator.evaluation == AUTO and operator.quadrature is None and not is_watched(operator)
+
+
+def sole_kernel(layer: nn.Module, operator: IntegralOperator, kind: type[Own]) -> Own:
+    """The kernel of a layer's operator, of the kind that the layer was made with.
+
+    Raises:
+        TypeError: another was put in its place.
+    """
+    kernel = operator.kernel
+    if not isinstance(kernel, kind):
+        raise TypeError(
+            f"{type(layer).__name__}: its operator needs a kernels.{kind.__name__}; got {type(kernel).__name__}; "
+            "for another kernel put an IntegralOperator in place of the layer"
+        )
+    return kernel
 
 
 def is_watched(module: nn.Module) -> bool:

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from fredholm.domains import Sequence
 from fredholm.kernels import Pointwise
-from fredholm.layers.torch_layers.layer import Relaid, TorchLayer, check_format, is_direct, lowered
+from fredholm.layers.torch_layers.layer import Relaid, TorchLayer, check_format, is_direct, lowered, sole_kernel
 from fredholm.operators.integral import IntegralOperator
 
 
@@ -39,8 +39,7 @@ class LinearLayer(TorchLayer[nn.Linear]):
     @property
     def kernel(self) -> Pointwise:
         """The pointwise kernel."""
-        assert isinstance(self.operator.kernel, Pointwise)
-        return self.operator.kernel
+        return sole_kernel(self, self.operator, Pointwise)
 
     @property
     def in_features(self) -> int:

@@ -12,7 +12,7 @@ from fredholm.blocks.feed_forward import hidden_width
 from fredholm.domains import Domain
 from fredholm.encoders.encoder import Encoder
 from fredholm.models.field_model import FieldModel
-from fredholm.models.kernel_configs import KernelConfig, SpectralConfig
+from fredholm.models.kernel_configs import KernelConfig, SpectralConfig, check_kernel_config
 from fredholm.operators import IntegralOperator
 
 
@@ -48,6 +48,7 @@ class NeuralOperator(FieldModel):
 
         def __post_init__(self) -> None:
             name = "models.NeuralOperator"
+            check_kernel_config(name, "kernel", self.kernel)
             for what in ("embed_dim", "depth"):
                 check_count(name, what, getattr(self, what))
             check_count(name, "num_heads", self.heads)

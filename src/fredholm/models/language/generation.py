@@ -102,8 +102,14 @@ def generate(
         its own token stands.
 
     Raises:
-        TypeError, ValueError: a prompt of another type or length.
+        TypeError, ValueError: a prompt of another type or length; something else in place of a model or a `Sampling`.
     """
+    if not isinstance(model, LanguageModel):
+        raise TypeError(f"generate: model must be a models.LanguageModel; got {type(model).__name__}")
+    if sampling is not None and not isinstance(sampling, Sampling):
+        raise TypeError(
+            f"generate: sampling must be a models.Sampling, such as Sampling(temperature=0.8); got {sampling!r}"
+        )
     model.check_tokens(prompt)
     if prompt.shape[1] == 0:
         raise ValueError("generate: the prompt is empty; pass at least one token")

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from fredholm._settings import filled
+from fredholm.encoders.text import check_vocabulary
 from fredholm.models.brought import Bringing
 from fredholm.models.saved_model import SavedModel
 
@@ -54,6 +55,10 @@ class TokenModel(SavedModel, abc.ABC):
     def check_tokens(self, tokens: Tensor, num_read: int = 0) -> None:
         """Raises a TypeError or ValueError unless `tokens` is int64 `(B, T)` and fits after `num_read` others."""
         name = type(self).__name__
+        if not isinstance(tokens, Tensor):
+            raise TypeError(
+                f"models.{name}: tokens must be a tensor, int64 (batch, length); got {type(tokens).__name__}"
+            )
         if tokens.dtype != torch.int64:
             raise TypeError(f"models.{name}: tokens are {tokens.dtype}; pass torch.int64")
         if tokens.ndim != 2:
@@ -63,6 +68,7 @@ class TokenModel(SavedModel, abc.ABC):
             raise ValueError(
                 f"models.{name}: {tokens.shape[1]} tokens{after} exceed the context of {self.context}; pass fewer"
             )
+        check_vocabulary(f"models.{name}", tokens, self.vocab_size)
 
 
 class LanguageModel(TokenModel):

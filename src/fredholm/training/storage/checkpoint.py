@@ -45,8 +45,8 @@ class Checkpoints:
         run: what tells the run (`RunFolder.run`), which its checkpoints name; None: any is read.
     """
 
-    def __init__(self, folder: Path, run: str | None = None) -> None:
-        self.folder = folder
+    def __init__(self, folder: str | Path, run: str | None = None) -> None:
+        self.folder = Path(folder)
         self._run = run
         self._background, self._is_in_background = Background(), False
         self._own_shards: Shards | None = None

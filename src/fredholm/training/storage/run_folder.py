@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, final
 
 from fredholm._version import __version__
 from fredholm.storage.atomic import PARTIAL_PREFIX, clear_partial, write_file
-from fredholm.storage.config_json import from_json, to_json
+from fredholm.storage.config_json import TYPE_KEY, from_json, to_json
 from fredholm.storage.integrity import check_listing, is_missing, listed, parse_object, read_listed, seal, unseal
 from fredholm.storage.model_folder import ModelFolder
 from fredholm.tasks.task import Task
@@ -42,8 +42,8 @@ class RunFolder:
         path: the folder; it need not exist.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
 
     @property
     def config_file(self) -> Path:
@@ -213,5 +213,15 @@ def config_and_facts(
         config = from_json(content.get("run"), expected, known, "run")
         facts = from_json(content.get("facts"), Task.Facts, known, "facts")
     except ValueError as error:
-        raise ValueError(f"{file}: {error}") from error
+        kind = _kind_of_task(content)
+        is_own = isinstance(kind, str) and kind not in {task.Config.__qualname__ for task in tasks}
+        instead = "; where it is a task of your own, give --recipe FILE.py:FUNCTION, or Run(path, tasks=[...])"
+        raise ValueError(f"{file}: {error}{instead if is_own else ''}") from error
     return config, facts
+
+
+def _kind_of_task(content: Mapping[str, Any]) -> object:
+    """What a config calls its task; None: it is damaged there."""
+    run = content.get("run")
+    task = run.get("task") if isinstance(run, dict) else None
+    return task.get(TYPE_KEY) if isinstance(task, dict) else None
