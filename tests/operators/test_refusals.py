@@ -242,3 +242,16 @@ def test_the_signature_is_short_and_tells_the_default() -> None:
     assert repr(evaluation.Auto((evaluation.Dense(),), differentiable_twice=True)) == (
         "Auto(routes=(Dense(max_bytes=4294967296),), differentiable_twice=True)"
     )
+
+
+def test_a_kernel_is_not_called() -> None:
+    with refused(TypeError, "MLP is a kernel, which is not called; fredholm.IntegralOperator(kernel)", "kernel.matrix"):
+        kernels.MLP(6, 2, 2)(signal(6), GRID)
+
+
+def test_print_shows_what_is_other_than_by_default() -> None:
+    assert fredholm.IntegralOperator(kernels.Attention(6, 2)).extra_repr() == ""
+    plain = fredholm.IntegralOperator(
+        kernels.GRU(6, 4), residual=False, bias=False, output_projection=False, evaluation=evaluation.StepLoop()
+    )
+    assert plain.extra_repr() == "residual=False, bias=False, output_projection=False, evaluation=StepLoop()"

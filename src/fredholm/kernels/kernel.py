@@ -115,6 +115,14 @@ class Kernel(nn.Module, Rebuildable, abc.ABC):
         """
 
     @final
+    def forward(self, *args: object, **settings: object) -> Tensor:
+        """Raises TypeError: a kernel is a function of two points, and an operator is what acts on signals."""
+        raise TypeError(
+            f"{type(self).__name__} is a kernel, which is not called; fredholm.IntegralOperator(kernel) acts on "
+            "signals, and kernel.matrix(u, domain) is κ itself"
+        )
+
+    @final
     def measure(self, domain: Domain) -> Tensor:
         """Mass of each point under the measure that this kernel is integrated against, `(N,)` or `(B, N)`."""
         return domain.counts if self.counts_points else domain.weights

@@ -242,6 +242,12 @@ class IntegralOperator(nn.Module):
             out = out + nn.functional.linear(u_x, self.residual_weight)
         return out
 
+    def extra_repr(self) -> str:
+        """What is other than by default, for `print`."""
+        parts = {"residual": self.residual_weight, "bias": self.bias, "output_projection": self.output_weight}
+        told = [f"{name}=False" for name, weight in parts.items() if weight is None]
+        return ", ".join([*told, *([] if self.evaluation == AUTO else [f"evaluation={self.evaluation!r}"])])
+
     def explain(
         self,
         u: Tensor,
