@@ -516,7 +516,7 @@ def _sentence_checkpoints(folder: Path) -> Subject:
     return Subject(
         PretrainedSentences,
         {"checkpoint": str(_bert(folder / "one"))},
-        {"checkpoint": (str(_bert(folder / "two", 2)), ""), "revision": ("main",)},
+        {"checkpoint": (str(_bert(folder / "two", 2)), ""), "revision": ("main",), "pooling": ("relu", "mean")},
         _of_checkpoint,
         make=make,
     )

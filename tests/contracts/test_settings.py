@@ -1375,7 +1375,7 @@ MODELS = [
         {"stack": SOME_BERT},
         {
             "stack": (dataclasses.replace(SOME_BERT, depth=2), dataclasses.replace(SOME_BERT, head="tokens")),
-            "pooling": ("relu",),
+            "pooling": ("relu", "first", "mean"),
             "marks_second": SWITCH,
             "vocab_size": (8, 11),
             "positions": (7, 12),

@@ -32,7 +32,7 @@ def find_folder(place: str | Path, revision: str | None = None) -> Path:
             f"{place} is on the hub, which needs huggingface_hub; pip install 'fredholm[hub]', or pass a folder"
         ) from error
     try:
-        wanted = ["*.json", "*.safetensors", "vocab.txt", "merges.txt"]
+        wanted = ["*.json", "*.safetensors", "*vocab.txt", "*merges.txt"]  # of folders within too
         return Path(snapshot_download(name, revision=revision, allow_patterns=wanted))
     except Exception as error:  # the hub's client raises errors of several libraries
         reason = str(error).strip().partition("\n")[0]

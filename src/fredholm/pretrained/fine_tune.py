@@ -11,12 +11,14 @@ from torch import Tensor, nn
 from fredholm.models import Bert, BertMasked, BertSentences, ConvNeXt, ImageModelConfig, TokenReading, ViT
 from fredholm.models.brought import Bringing, Brought
 from fredholm.models.images.image_model import ImageReading, Room
+from fredholm.models.language.bert_sentences import MAPPED, Pooling
 from fredholm.models.language.language_model import LanguageModel, MaskedModel
 from fredholm.models.language.sentence_model import SentenceModelConfig
 from fredholm.models.saved_model import unfilled_model
 from fredholm.pretrained.checkpoint import Converted, find_folder, read_config
 from fredholm.pretrained.open_model import convert, open_model
 from fredholm.pretrained.pixels import PREPROCESSOR, read_pixels
+from fredholm.pretrained.sentence_modules import SentenceModules, sentence_modules
 from fredholm.storage.model_folder import ModelFolder
 
 _HEADS = ("head", "distillation_head")
@@ -27,6 +29,7 @@ class _Opened(NamedTuple):
 
     model: nn.Module
     """On the meta device."""
+    modules: SentenceModules
     folder: Path
     weights: tuple[Path, ...]
     converted: Converted | None
@@ -69,7 +72,8 @@ class _Pretrained(Bringing):
     is_brought: ClassVar[bool] = True
 
     checkpoint: str = ""
-    """A folder that `transformers`, `timm` (of images) or this library's `save_pretrained` wrote, or hf://owner/name."""
+    """A folder that `transformers`, `sentence-transformers`, `timm` or this library's `save_pretrained` wrote, or
+    hf://owner/name."""
     revision: str | None = None
     """Of a repository of the hub: a branch, tag or commit."""
 
@@ -89,18 +93,19 @@ class _Pretrained(Bringing):
             raise ValueError(
                 "model.checkpoint is empty; pass a folder with config.json and model.safetensors, or hf://owner/name"
             )
-        folder = find_folder(self.checkpoint, self.revision)
+        modules = sentence_modules(find_folder(self.checkpoint, self.revision))
+        folder = modules.transformer
         if "run" in read_config(folder):
             raise ValueError(
                 f"model.checkpoint is {self.checkpoint}, which holds a run; start from it with --init {self.checkpoint}"
             )
         if ModelFolder.is_one(folder):
             weights = tuple(sorted(folder.glob("*.safetensors")))
-            return _Opened(unfilled_model(folder), folder, weights, None)
+            return _Opened(unfilled_model(folder), modules, folder, weights, None)
         converted = convert(folder)
         with torch.device("meta"):
             model = converted.build()
-        return _Opened(model, folder, converted.tensors.files, converted)
+        return _Opened(model, modules, folder, converted.tensors.files, converted)
 
     @final
     def of_another_kind(self, model: nn.Module, data: str, kinds: str) -> ValueError:
@@ -116,8 +121,12 @@ class _Pretrained(Bringing):
 class PretrainedSentences(_Pretrained, SentenceModelConfig):
     """BERT, RoBERTa or DistilBERT with its trained weights, on sentences: `models.BertSentences` with a new head.
 
-    What the checkpoint has before its classes, BERT's pooler, is kept; else it is new too.
+    What the checkpoint has before its classes, BERT's pooler, is kept; else it is new too. A checkpoint of
+    `sentence-transformers` says what is read in its place: the class token, or the mean of all tokens.
     """
+
+    pooling: Pooling | None = None
+    """What the head reads, see `models.BertSentences`; None: what the checkpoint says."""
 
     def bring(self) -> Brought[SentenceModelConfig]:
         """See `Bringing.bring`."""
@@ -129,7 +138,7 @@ class PretrainedSentences(_Pretrained, SentenceModelConfig):
         marks_second = opened.converted is None or opened.converted.marks_second
         model = BertSentences.Config(
             stack=stack,
-            pooling=opened.pooling,
+            pooling=self.pooling or opened.modules.told_pooling() or opened.pooling,
             marks_second=marks_second or stack.num_segments < 2,
             vocab_size=bert.vocab_size,
             positions=bert.context,
@@ -138,9 +147,11 @@ class PretrainedSentences(_Pretrained, SentenceModelConfig):
         def tensors(_: SentenceModelConfig) -> dict[str, Tensor]:
             read = _bert_of(open_model(opened.folder, torch.float32)).state_dict()
             found = {f"bert.{name}": tensor for name, tensor in read.items() if not name.startswith("head.")}
-            return found | {f"pooler.{name}": tensor for name, tensor in opened.pooler(read).items()}
+            pooler = opened.pooler(read) if model.pooling in MAPPED else {}
+            return found | {f"pooler.{name}": tensor for name, tensor in pooler.items()}
 
-        return Brought(model=model, folder=opened.folder, files=opened.files, weights=opened.weights, tensors=tensors)
+        files = (*opened.files, *opened.modules.files)
+        return Brought(model=model, folder=opened.folder, files=files, weights=opened.weights, tensors=tensors)
 
     def check(self) -> None:
         """See `SentenceModelConfig.check`: it gives one answer in any case."""

@@ -10,6 +10,7 @@ from fredholm.pretrained import timm
 from fredholm.pretrained.checkpoint import Converted, Fields, Tensors, fill, find_tensors, read_config
 from fredholm.pretrained.decoders import DECODERS
 from fredholm.pretrained.encoders import ENCODERS
+from fredholm.pretrained.sentence_modules import sentence_modules
 from fredholm.storage.model_folder import ModelFolder
 
 CONVERTERS = DECODERS | ENCODERS
@@ -22,8 +23,8 @@ def open_model(folder: Path, dtype: torch.dtype | None) -> nn.Module:
 
     Of `transformers`: GPT-2, Llama, Mistral and Qwen2 (`models.GPT2`, `models.Llama`), Mamba (`models.Mamba`), BERT,
     RoBERTa and DistilBERT (`models.Bert`), ViT and DeiT (`models.ViT`); of `timm`: ViT, DeiT, DeiT III and DINOv2,
-    ConvNeXt (`models.ConvNeXt`). Padding behind a mask changes nothing here, on the left either, where `transformers`
-    counts places past it unless it is told the places.
+    ConvNeXt (`models.ConvNeXt`); of `sentence-transformers` the transformer alone. Padding behind a mask changes
+    nothing here, on the left either, where `transformers` counts places past it unless it is told the places.
 
     Args:
         folder: with config.json and safetensors, in shards or not. Pickles are never read.
@@ -37,7 +38,7 @@ def open_model(folder: Path, dtype: torch.dtype | None) -> nn.Module:
     """
     if ModelFolder.is_one(folder):
         return load_model(folder, dtype).eval()
-    converted = convert(folder)
+    converted = convert(sentence_modules(folder).transformer)
     with torch.device("meta"):
         model = converted.build()
     fill(model, converted.tensors, converted.sources, dtype)

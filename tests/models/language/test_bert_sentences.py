@@ -17,8 +17,22 @@ def test_what_is_read_is_the_class_token() -> None:
     model = BertSentences.Config(stack=STACK, pooling="relu").build(READING, 3).eval()
     tokens = torch.tensor([[1, 5, 2, 0], [1, 2, 4, 2]])
     first = model.signal(tokens)[:, 0]
+    assert model.pooler is not None
     torch.testing.assert_close(model(tokens), model.head(model.pooler(first).relu()))
     assert model(tokens).shape == (2, 3)
+
+
+def test_what_is_read_is_the_class_token_itself_or_the_mean() -> None:
+    tokens = torch.tensor([[1, 5, 2, 0], [1, 2, 4, 2]])
+    for pooling in ("first", "mean"):
+        torch.manual_seed(0)
+        model = BertSentences.Config(stack=STACK, pooling=pooling).build(READING, 3).eval()
+        u = model.signal(tokens)
+        read = u[:, 0] if pooling == "first" else torch.stack([u[0, :3].mean(0), u[1].mean(0)])
+        torch.testing.assert_close(model.pooled(tokens), read)
+        torch.testing.assert_close(model(tokens), model.head(read))
+        assert not [name for name in model.state_dict() if name.startswith("pooler.")]
+        assert torch.equal(model.pooled(torch.zeros(1, 3, dtype=torch.int64))[0], u.new_zeros(8)) == (pooling == "mean")
 
 
 def test_sizes_that_are_not_set_follow_the_data() -> None:
@@ -35,7 +49,7 @@ def test_sizes_that_are_not_set_follow_the_data() -> None:
 def test_what_nothing_reads_is_refused() -> None:
     with refused(ValueError, "stack.head='tokens' has no effect", "pass 'none'"):
         BertSentences.Config(stack=Bert.Config())
-    with refused(ValueError, "pooling must be one of ('tanh', 'relu'); got 'max'"):
+    with refused(ValueError, "pooling must be one of ('tanh', 'relu', 'first', 'mean'); got 'max'"):
         BertSentences.Config(pooling="max")  # pyright: ignore[reportArgumentType]
     with refused(ValueError, "marks_second=False has no effect with stack.num_segments=0"):
         BertSentences.Config(stack=dataclasses.replace(STACK, num_segments=0), marks_second=False)

@@ -5,6 +5,7 @@ import math
 from collections.abc import Iterable
 from typing import Literal, Self, final
 
+import torch
 from torch import Tensor, nn
 
 from fredholm._settings import check_count, filled, refuse_idle
@@ -12,7 +13,9 @@ from fredholm.models.language.bert import Bert
 from fredholm.models.language.sentence_model import SentenceModelConfig, TokenReading
 from fredholm.models.saved_model import SavedModel
 
-POOLINGS = {"tanh": nn.Tanh, "relu": nn.ReLU}
+Pooling = Literal["tanh", "relu", "first", "mean"]
+MAPPED = {"tanh": nn.Tanh, "relu": nn.ReLU}
+POOLINGS = (*MAPPED, "first", "mean")
 
 
 def _stack() -> Bert.Config:
@@ -21,11 +24,13 @@ def _stack() -> Bert.Config:
 
 @final
 class BertSentences(SavedModel):
-    """V dropout(φ(W u₀ + b)) + c, of the signal u of a BERT at the class token.
+    """V dropout(φ(W u₀ + b)) + c, of the signal u of a BERT at the class token; or V dropout(v) + c, where v is u₀
+    itself or the mean of u over all tokens.
 
-    J. Devlin et al., "BERT" (arXiv 1810.04805), section 4.1; DistilBERT has a ReLU for φ. Takes rows of tokens, int64
-    `(B, N)`, that begin with a class token and are filled up at their ends; which sentence of a pair a token is of
-    follows from where the first one ends.
+    The first is J. Devlin et al., "BERT" (arXiv 1810.04805), section 4.1; DistilBERT has a ReLU for φ. The last two are
+    what sentences are told apart by in N. Reimers and I. Gurevych, "Sentence-BERT" (arXiv 1908.10084), section 3; marks
+    are tokens too. Takes rows of tokens, int64 `(B, N)`, that begin with a class token and are filled up at their ends;
+    which sentence of a pair a token is of follows from where the first one ends.
 
     Args:
         reading: the rows.
@@ -43,8 +48,8 @@ class BertSentences(SavedModel):
 
         stack: Bert.Config = dataclasses.field(default_factory=_stack)
         """The network, without a head of its own."""
-        pooling: Literal["tanh", "relu"] = "tanh"
-        """φ."""
+        pooling: Pooling = "tanh"
+        """What the head reads: φ, "first" of u₀ itself, or "mean"."""
         marks_second: bool = True
         """Whether tokens of the second sentence of a pair are of a segment of their own, as BERT's are; RoBERTa's are
         not. Refused where the stack has one segment or none."""
@@ -60,9 +65,7 @@ class BertSentences(SavedModel):
                     "of their own; pass 'none'"
                 )
             if self.pooling not in POOLINGS:
-                raise ValueError(
-                    f"models.BertSentences: pooling must be one of {tuple(POOLINGS)}; got {self.pooling!r}"
-                )
+                raise ValueError(f"models.BertSentences: pooling must be one of {POOLINGS}; got {self.pooling!r}")
             if self.stack.num_segments < 2:
                 because = f"stack.num_segments={self.stack.num_segments}"
                 refuse_idle(
@@ -113,11 +116,11 @@ class BertSentences(SavedModel):
                 "tokenizer that the model was trained with"
             )
         self.bert = stack.build(vocab_size, positions)
-        self.pooler = nn.Linear(stack.embed_dim, stack.embed_dim)
-        self.activation = POOLINGS[config.pooling]()
+        self.pooler = nn.Linear(stack.embed_dim, stack.embed_dim) if config.pooling in MAPPED else None
+        self.activation = MAPPED[config.pooling]() if config.pooling in MAPPED else None
         self.dropout = nn.Dropout(stack.dropout)
         self.head = nn.Linear(stack.embed_dim, num_outputs)
-        for layer in (self.pooler, self.head):
+        for layer in (self.head,) if self.pooler is None else (self.pooler, self.head):
             nn.init.normal_(layer.weight, std=0.02)
             nn.init.zeros_(layer.bias)
 
@@ -127,8 +130,17 @@ class BertSentences(SavedModel):
         Raises:
             ValueError: on tokens of another shape or type, or more than there are positions.
         """
-        first = self.signal(tokens)[:, 0]
-        return self.head(self.dropout(self.activation(self.pooler(first))))
+        return self.head(self.dropout(self.pooled(tokens)))
+
+    def pooled(self, tokens: Tensor) -> Tensor:
+        """What the head reads, `(B, embed_dim)`."""
+        u = self.signal(tokens)
+        if self.config.pooling == "mean":
+            exists = (tokens != self.reading.pad)[..., None]
+            total = torch.where(exists, u, 0).sum(1, dtype=torch.float32)
+            return (total / exists.sum(1).clamp_min(1)).to(u.dtype)
+        first = u[:, 0]
+        return first if self.pooler is None or self.activation is None else self.activation(self.pooler(first))
 
     def signal(self, tokens: Tensor) -> Tensor:
         """That of the stack, `(B, N, embed_dim)`; what stands at padding means nothing."""
