@@ -26,6 +26,7 @@ from typing import Literal, final
 import torch
 from torch import Tensor
 
+from fredholm._precision import without_autocast
 from fredholm.kernels.attention.linear_attention import FeatureMap, elu_plus_one, in_range, own_features
 from fredholm.kernels.attention.scored import Dot
 from fredholm.kernels.heads import HeadProjections, check_heads, each_query_head
@@ -175,7 +176,7 @@ class FactorisedInfiniteAttention(FactorisedNeumann, Stateful):
         assert self.discount is not None
         form = self.hop_form(u[:, None], None)
         total, *sums = state
-        with torch.autocast(u.device.type, enabled=False):
+        with without_autocast(u):
             phi, psi = form.query[:, :, 0].double(), form.key[:, :, 0].double()
             value = each_query_head(form.value[:, :, 0], self.num_heads).to(total.dtype)
             if isinstance(self.norm, RowNorm):
