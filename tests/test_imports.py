@@ -14,7 +14,7 @@ SOURCE = ROOT / "src" / "fredholm"
 
 # A package may import from earlier rows and from itself; names in one row never import each other.
 LAYERS = (
-    {"_settings", "_version"},
+    {"_settings", "_precision", "_version"},
     {"storage"},
     {"domains"},
     {"kernels", "fields", "distributed"},

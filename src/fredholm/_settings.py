@@ -69,6 +69,15 @@ def check_number(name: str, what: str, value: object) -> None:
         raise TypeError(f"{name}: {what} must be a number; got {value!r}")
 
 
+MAX_SEED = 2**32 - 1
+
+
+def check_seed(seed: int, what: str = "seed") -> None:
+    """Raises ValueError unless it is a seed."""
+    if not 0 <= seed <= MAX_SEED:
+        raise ValueError(f"{what} is {seed}; expected an integer from 0 to {MAX_SEED}")
+
+
 def is_count(value: object, least: int = 1) -> bool:
     """Whether `value` is a whole number of at least `least`."""
     # an exporter's sizes are numbers whose value is open

@@ -3,6 +3,7 @@
 So runs, too, what a route does otherwise for `device.type == "cuda"`.
 """
 
+import copy
 import dataclasses
 from collections.abc import Iterable
 from typing import Any
@@ -63,17 +64,27 @@ def test_every_route_stays_on_the_device_wherever_it_goes(name: str) -> None:
     assert wrong_in(quick_cells(name)[::4]) == []
 
 
-def moved(given: Any) -> Any:
-    """Tensors and domains on the device, and what holds them."""
+def moved(given: Any, device: torch.device, found: dict[int, Any] | None = None) -> Any:
+    """Tensors and domains on a device, and what holds them; what is one thing stays one."""
+    found = {} if found is None else found
+    if id(given) not in found:
+        found[id(given)] = _moved(given, device, found)
+    return found[id(given)]
+
+
+def _moved(given: Any, device: torch.device, found: dict[int, Any]) -> Any:
     if isinstance(given, torch.Tensor | Domain):
-        return given.to(DEVICE)
+        return given.to(device)
+    if isinstance(given, torch.nn.Module):
+        return copy.deepcopy(given).to(device)
     if isinstance(given, dict):
-        return {name: moved(value) for name, value in given.items()}
+        return {name: moved(value, device, found) for name, value in given.items()}
     if isinstance(given, list | tuple):
         make: Any = getattr(type(given), "_make", type(given))
-        return make(map(moved, given))
+        return make([moved(value, device, found) for value in given])
     if dataclasses.is_dataclass(given) and not isinstance(given, type):
-        return dataclasses.replace(given, **moved({f.name: getattr(given, f.name) for f in dataclasses.fields(given)}))
+        fields = {f.name: getattr(given, f.name) for f in dataclasses.fields(given)}
+        return dataclasses.replace(given, **moved(fields, device, found))
     return given
 
 
@@ -88,7 +99,7 @@ def test_every_model_stays_on_the_device(row: str) -> None:
     subject, start = MODELS[row]
     expected, model = probed(subject, built(subject, start)), built(subject, start)
     with pretending():
-        model.to(DEVICE).register_forward_pre_hook(lambda _, *given: moved(given), with_kwargs=True)
+        model.to(DEVICE).register_forward_pre_hook(lambda _, *given: moved(given, DEVICE), with_kwargs=True)
         found = probed(subject, model)
     for ours, other in zip(found, expected, strict=True):
         if isinstance(ours, torch.Tensor) and isinstance(other, torch.Tensor):

@@ -98,3 +98,8 @@ def test_a_bound_from_below_and_a_nan():
     assert not Check("x", "", "quadrature", math.nan, 1e-12).ok
     assert relative_error(torch.zeros(2), torch.zeros(3)) == math.inf
     assert "FAILED" in table([Check("x", "y", "quadrature", math.nan, 1e-12)])
+
+
+def test_what_is_no_seed_is_refused():
+    with pytest.raises(ValueError, match="seed is 100000000000000000000; expected an integer from 0"):
+        next(verify(seed=10**20))

@@ -10,7 +10,7 @@ from typing import NamedTuple, final
 
 import torch
 
-from fredholm._settings import filled
+from fredholm._settings import check_seed, filled
 from fredholm.models.kernel_configs import KernelConfig
 from fredholm.models.signal_model import replaced
 from fredholm.models.stack import Stack
@@ -19,7 +19,6 @@ from fredholm.tasks.task import Task
 from fredholm.training.config import TrainingConfig
 from fredholm.training.learner import NonFiniteError
 from fredholm.training.memory import lacking_memory
-from fredholm.training.random_state import check_seed
 from fredholm.training.run import Run
 from fredholm.training.step_cost import step_cost
 

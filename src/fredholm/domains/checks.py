@@ -21,6 +21,11 @@ def values_are_at_hand(*tensors: Tensor | None) -> bool:
     return all(tensor is None or tensor.device.type == "cpu" for tensor in tensors) and values_can_be_read(*tensors)
 
 
+def has_values(tensor: Tensor) -> bool:
+    """Whether a tensor is more than a shape on a device, as meta and fake ones are."""
+    return not (tensor.is_meta or is_fake(tensor))
+
+
 def is_open(size: int) -> bool:
     """Whether a graph that is exported leaves a size open, so that a decision by it would hold only for some sizes."""
     return isinstance(size, torch.SymInt)
@@ -33,6 +38,6 @@ def _holds_values(tensor: Tensor) -> bool:
         tensor = get_unwrapped(tensor)
     traced_by = get_proxy_mode()
     is_traced = traced_by is not None and has_proxy_slot(tensor, traced_by.tracer)
-    if tensor.is_meta or is_fake(tensor) or is_traced:
+    if is_traced or not has_values(tensor):
         return False
     return not (tensor.is_cuda and torch.cuda.is_current_stream_capturing())

@@ -148,8 +148,9 @@ def _check_edges(edge_index: Tensor, num_nodes: int) -> None:
         )
     if not values_can_be_read(edge_index):
         raise ValueError(
-            "Graph: how its edges are grouped depends on which nodes they join, which torch.compile, torch.export and "
-            "vmap do not know; make the graph beforehand, and hand it over or keep it in the model"
+            "Graph: how its edges are grouped depends on which nodes they join, which torch.compile, torch.export, "
+            "vmap and tensors without values do not know; make the graph beforehand, and hand it over or keep it in "
+            "the model"
         )
     lowest = -1 if edge_index.ndim == 3 else 0
     outside = (

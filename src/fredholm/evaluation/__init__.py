@@ -11,6 +11,7 @@ from fredholm.evaluation.convolution.fft import FFT
 from fredholm.evaluation.convolution.filtering import Filtering, FilterRoute, as_filtering
 from fredholm.evaluation.convolution.fourier_sum import FourierSum
 from fredholm.evaluation.convolution.native import NativeConvolution
+from fredholm.evaluation.custom_op import flop_formulas
 from fredholm.evaluation.dense import Dense
 from fredholm.evaluation.evaluation import (
     Choice,
@@ -112,6 +113,7 @@ __all__ = [
     "WholeSignal",
     "Woodbury",
     "as_filtering",
+    "flop_formulas",
     "share",
     "tune",
 ]

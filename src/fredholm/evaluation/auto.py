@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
+from fredholm._precision import wide_dtype
 from fredholm.domains import Domain, Graph, Points
 from fredholm.evaluation.attention.fused import FusedAttention
 from fredholm.evaluation.attention.linear import BilinearSum, FeatureMapSum
@@ -52,7 +53,7 @@ from fredholm.evaluation.step_loop import StepLoop
 from fredholm.evaluation.triton import TritonFeatureSum, TritonTiled, TritonYat
 from fredholm.evaluation.weighted import Weighted
 from fredholm.kernels import Constant, Kernel, OnEdges, Pointwise, Scaled, State, Sum
-from fredholm.kernels.kernel import added, joined_states, wide_dtype
+from fredholm.kernels.kernel import added, joined_states
 
 
 @final

@@ -22,6 +22,8 @@ from torch import Tensor
 from torch._functorch.utils import enable_single_level_autograd_function
 from torch.autograd import forward_ad
 
+from fredholm._precision import without_autocast
+
 _LIBRARY = torch.library.Library("fredholm", "FRAGMENT")
 _DEVICES = (torch._C.DispatchKey.CPU, torch._C.DispatchKey.CUDA)
 _FORWARD = "forward-mode derivative (jvp, jacfwd, hessian, linearize, forward_ad)"
@@ -34,6 +36,36 @@ In = TypeVar("In", bound=NamedTuple)
 Out = TypeVar("Out", bound=NamedTuple)
 Options = ParamSpec("Options")
 Given = Sequence[Tensor | None]
+
+
+_COUNTED: "list[_Opaque]" = []
+
+
+def flop_formulas() -> dict[Any, Callable[..., int]]:
+    """How many flops each of the library's own operators takes, as `custom_mapping` of torch's `FlopCounterMode`.
+
+    Which does not look into them: without these it leaves out sums over pairs, features and recurrences. On tensors
+    without values causal sums count every pair, and iterations one cycle. Fused kernels of Triton are left out: on the
+    meta device other routes are taken.
+    """
+    # not at the top: it imports Triton
+    from torch.utils.flop_counter import flop_registry
+
+    aten = torch.ops.aten
+    # torch itself leaves out products that are added in place
+    formulas = {aten.addmm_: flop_registry[aten.addmm], aten.baddbmm_: flop_registry[aten.baddbmm]}
+    formulas |= {opaque.op._overloadpacket: opaque.flops for opaque in _COUNTED}
+    return {packet: _of_tensors(formula) for packet, formula in formulas.items()}
+
+
+def _of_tensors(formula: Callable[..., int]) -> Callable[..., int]:
+    """A formula that is given tensors, whose dtypes matter, not their shapes."""
+
+    def of_tensors(*args: Any, **kwargs: Any) -> int:
+        return formula(*args, **kwargs)
+
+    vars(of_tensors)["_get_raw"] = True  # as `torch.utils.flop_counter.register_flop_formula` says it
+    return of_tensors
 
 
 @final
@@ -57,6 +89,7 @@ class Operator(Generic[In, Out, Options]):
         plain: the results in differentiable operations; None: there is no derivative but `backward`.
         plain_backward: `backward` in differentiable operations; None: the gradient of `plain`, which needs all inputs.
         instead: what to do where a derivative is lacking, for the error.
+        is_counted: whether `flop_formulas` counts what its functions do, which then run on tensors without values too.
     """
 
     def __init__(
@@ -74,6 +107,7 @@ class Operator(Generic[In, Out, Options]):
         plain: Callable[..., Sequence[Tensor]] | None = None,
         plain_backward: Callable[..., dict[str, Tensor]] | None = None,
         instead: str = DENSE,
+        is_counted: bool = True,
     ) -> None:
         self.name, self.inputs, self.outputs, self.instead = f"fredholm::{name}", inputs, outputs, instead
         self.forward, self.like, self.backward = forward, like, backward
@@ -84,11 +118,13 @@ class Operator(Generic[In, Out, Options]):
         self.forgets = [inputs._fields.index(name) for name in forgets]
         self._backward = _Backward(self)
         self._forward = _Forward(self, self._backward)
+        if is_counted:
+            _COUNTED.extend((self._forward, self._backward))
 
     def __call__(self, inputs: In, *options: Options.args, **named: Options.kwargs) -> Out:
         """The outputs; in a graph that is exported, where the library may be missing, the results in plain form."""
         if self.plain is not None and torch.compiler.is_exporting():
-            with _no_autocast(inputs):
+            with without_autocast(_first(inputs)):
                 found = self.plain(inputs, *options, **named)
             by_place = dict(zip(self.results, found, strict=True))
             return self.outputs._make(by_place.get(i) for i in range(len(self.outputs._fields)))
@@ -100,7 +136,7 @@ class _Opaque(abc.ABC):
 
     def __init__(self, operator: "Operator[Any, Any, ...]", name: str, *own: inspect.Parameter) -> None:
         def body(tensors: Given, *options: Any) -> list[Tensor]:
-            kind = next(t.device.type for t in tensors if t is not None)
+            kind = _first(tensors).device.type
             if not torch.is_autocast_enabled(kind):
                 return _apart(self.run(tensors, *options), tensors)
             # not `torch.autocast`, which takes as long as a small kernel
@@ -145,12 +181,20 @@ class _Opaque(abc.ABC):
 
     def plainly(self, what: str, tensors: Given, *options: Any) -> list[Tensor]:
         """See `plain`."""
-        with _no_autocast(tensors):
+        with without_autocast(_first(tensors)):
             return self.plain(what, tensors, *options)
 
     def lacks(self, what: str) -> NotImplementedError:
         """That there is no such derivative."""
         return NotImplementedError(f"{self.operator.name} has no {what}: {self.operator.instead}")
+
+    def flops(self, tensors: Given, *options: Any, out_val: object) -> int:
+        """What it takes, with the signature of a formula of `torch.utils.flop_counter`."""
+        from torch.utils.flop_counter import FlopCounterMode  # not at the top: it imports Triton
+
+        with FlopCounterMode(display=False, custom_mapping=flop_formulas()) as counter:
+            self.run(tensors, *options)
+        return counter.get_total_flops()
 
     def below(self, keyset: Any, tensors: Given, options: Sequence[Any]) -> list[Tensor]:
         """The results, without gradients at this level."""
@@ -353,9 +397,9 @@ def _fitted(grad: Tensor | None, t: Tensor) -> Tensor:
     return grad.contiguous() if grad.shape == t.shape else grad.contiguous().view(t.shape)
 
 
-def _no_autocast(tensors: Given) -> contextlib.AbstractContextManager[Any]:
-    kind = next(t.device.type for t in tensors if t is not None)
-    return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else contextlib.nullcontext()
+def _first(tensors: Given) -> Tensor:
+    """The first that there is."""
+    return next(t for t in tensors if t is not None)
 
 
 def _apart(results: list[Tensor], tensors: Given) -> list[Tensor]:

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeVar, cast, final
 import torch
 from torch import Tensor
 
+from fredholm._precision import product_dtype
 from fredholm.domains import Domain, Points, is_ordered_by_index, order_times, past_mass
 from fredholm.domains.checks import is_open
 from fredholm.domains.order import check_order
@@ -110,8 +111,7 @@ class Integral(Generic[K]):
     @property
     def working_dtype(self) -> torch.dtype:
         """The dtype of products and of the result: the signal's, or autocast's, which leaves float64 as it is."""
-        kind, own = self.u.device.type, self.u.dtype
-        return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) and own != torch.float64 else own
+        return product_dtype(self.u)
 
     @property
     def is_empty(self) -> bool:

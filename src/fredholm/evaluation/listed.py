@@ -20,9 +20,9 @@ from torch import Tensor, nn
 from torch.autograd import forward_ad
 from torch.func import functional_call
 
+from fredholm._precision import autocast_dtype, under_autocast, wide_dtype
 from fredholm.domains import PairGroup, PairList, preceding_counts
 from fredholm.evaluation.evaluation import Integral
-from fredholm.kernels.kernel import wide_dtype
 
 CHUNK_ELEMENTS = 1 << 22
 """Numbers that a chunk of rows gathers and computes on a CPU; elsewhere 16 times as many."""
@@ -134,9 +134,9 @@ class _Rows(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, plan: _Plan, *tensors: Tensor) -> Tensor:
         """The rows, one chunk after the other."""
-        count, kind = len(plan.indices), tensors[0].device.type
+        count = len(plan.indices)
         ctx.plan, ctx.random = plan, None if plan.module is None else _random_state(tensors[0])
-        ctx.autocast = (kind, torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind))
+        ctx.autocast = autocast_dtype(tensors[0])
         ctx.save_for_backward(*tensors)
         parts = []
         for _, indices in plan.chunks():
@@ -150,9 +150,8 @@ class _Rows(torch.autograd.Function):
         # saved tensors are read once: a second time, checkpoints have none
         (grad,), plan, needed, tensors = grads, ctx.plan, ctx.needs_input_grad[1:], ctx.saved_tensors
         asked = [i for i, wanted in enumerate(needed) if wanted]
-        kind, dtype, enabled = ctx.autocast
         if torch.is_grad_enabled():  # a gradient of this one will be asked for
-            with torch.autocast(kind, dtype=dtype, enabled=enabled), _replayed(ctx.random, grad):
+            with under_autocast(ctx.autocast, grad), _replayed(ctx.random, grad):
                 return None, *_differentiably(plan, tensors, asked, grad)
         with _replayed(ctx.random, grad):
             return None, *_Rows._gradients(ctx, tensors, grad, asked)
@@ -163,13 +162,12 @@ class _Rows(torch.autograd.Function):
         plan = ctx.plan
         count = len(plan.indices)
         totals = {i: torch.zeros_like(tensors[i], dtype=wide_dtype(tensors[i])) for i in asked}
-        kind, dtype, enabled = ctx.autocast
         for rows, indices in plan.chunks():
             gathered = [_gather(table, index) for table, index in zip(tensors[:count], indices, strict=True)]
             leaves = [t.detach() for t in (*gathered, *tensors[count:])]
             for i in asked:
                 leaves[i].requires_grad_()
-            with torch.enable_grad(), torch.autocast(kind, dtype=dtype, enabled=enabled):
+            with torch.enable_grad(), under_autocast(ctx.autocast, grad):
                 out = plan.compute(leaves[:count], leaves[count:])
             found = torch.autograd.grad(out, [leaves[i] for i in asked], grad[rows], allow_unused=True)
             for i, by in zip(asked, found, strict=True):

@@ -12,10 +12,11 @@ from typing import Any, NamedTuple, final
 import torch
 from torch import Tensor
 
+from fredholm._precision import wide_dtype
 from fredholm.domains import Domain, preceding_counts
+from fredholm.domains.checks import has_values
 from fredholm.kernels import ValueMixing
 from fredholm.kernels.attention.scored import Score, numbers_by_head
-from fredholm.kernels.kernel import wide_dtype
 
 
 class TileInputs(NamedTuple):
@@ -113,7 +114,8 @@ class PairTiles:
                 self.query_square = self.query_square + self.softening
         self.numbers = [t.repeat(self.batch, 1, 1) for t in numbers_by_head(inputs.numbers, self.num_heads, self.dtype)]
         # fewest and most keys that each query sees in some batch entry, read from the device once
-        self.seen: list[list[int]] = [] if self.order is None else torch.stack(self.order.aminmax(dim=0)).tolist()
+        order = None if self.order is None or not has_values(self.order) else self.order
+        self.seen: list[list[int]] = [] if order is None else torch.stack(order.aminmax(dim=0)).tolist()
         self.rows = max(1, min(self.ROWS, self.num_queries))
         self.columns = max(1, min(elements // self.rows, self.num_keys))
         self.group = max(1, min(self.query.shape[0], elements // (self.rows * self.columns)))

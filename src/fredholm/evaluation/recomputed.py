@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.utils.checkpoint import checkpoint
 
+from fredholm._precision import under_autocast
 from fredholm.kernels import Kernel
 
 Result = TypeVar("Result")
@@ -60,31 +61,20 @@ def reading(module: nn.Module, parameters: Sequence[Tensor], function: Callable[
     return cast("Result", functional_call(_Reader(module, function), dict(zip(names, parameters, strict=True)), ()))
 
 
-class Autocast(NamedTuple):
-    """The autocast that a forward pass ran under, for what its backward pass computes anew."""
-
-    kind: str
-    dtype: torch.dtype
-    enabled: bool
-
-    @classmethod
-    def now(cls, like: Tensor) -> "Autocast":
-        """That of now, on the device of a tensor."""
-        kind = like.device.type
-        return cls(kind, torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind))
-
-
 def pulled_back(
     function: Callable[..., Tensor | tuple[Tensor, ...]],
     grads: Any,
     tensors: Sequence[Tensor | None],
     wanted: Sequence[bool],
-    autocast: Autocast,
+    autocast: torch.dtype | None,
 ) -> list[Tensor | None]:
-    """The gradients of those tensors that are wanted, of a function computed anew; None for the others."""
-    pairs = zip(tensors, wanted, strict=True)
+    """The gradients of those tensors that are wanted, of a function computed anew; None for the others.
+
+    `autocast` is what `autocast_dtype` told when it was computed first.
+    """
+    pairs, like = zip(tensors, wanted, strict=True), next(t for t in tensors if t is not None)
     leaves = [None if t is None else t.detach().requires_grad_(want) for t, want in pairs]
-    with torch.enable_grad(), torch.autocast(autocast.kind, autocast.dtype, enabled=autocast.enabled):
+    with torch.enable_grad(), under_autocast(autocast, like):
         results = function(*leaves)
     results, grads = ((results,), (grads,)) if isinstance(results, Tensor) else (results, grads)
     received = [(r, g) for r, g in zip(results, grads, strict=True) if r.requires_grad and g is not None]

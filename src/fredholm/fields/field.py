@@ -6,6 +6,7 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
+from fredholm._precision import without_autocast
 from fredholm.fields.jet import Jet
 from fredholm.storage.rebuildable import Rebuildable
 
@@ -59,7 +60,7 @@ class Field(nn.Module, Rebuildable, abc.ABC):
             ValueError: on sizes that are not the field's.
         """
         parameters, (x,) = self._wide(parameters, x)
-        with torch.autocast(x.device.type, enabled=False):
+        with without_autocast(x):
             return self.values(parameters, x)
 
     @final
@@ -71,7 +72,7 @@ class Field(nn.Module, Rebuildable, abc.ABC):
             x: places with their derivatives by s' coordinates.
         """
         parameters, wide = self._wide(parameters, *x)
-        with torch.autocast(parameters.device.type, enabled=False):
+        with without_autocast(parameters):
             return self.derivatives(parameters, Jet(*wide))
 
     @final

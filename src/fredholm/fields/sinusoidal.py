@@ -11,6 +11,7 @@ from typing import final
 import torch
 from torch import Tensor
 
+from fredholm._precision import at_least_float32, without_autocast
 from fredholm._settings import check_count, check_positive
 from fredholm.fields.field import Field
 from fredholm.fields.jet import Jet
@@ -49,8 +50,8 @@ class SinusoidalField(Field):
 
     def basis(self, x: Tensor) -> Tensor:
         """φ(x), `(..., N, K)`, from `(..., N, s)`; in at least float32."""
-        wide = x.to(torch.promote_types(x.dtype, torch.float32))
-        with torch.autocast(x.device.type, enabled=False):
+        wide = at_least_float32(x)
+        with without_autocast(x):
             return torch.sin(wide @ self.frequencies.to(wide).mT + self.phases.to(wide))
 
     def draw(self) -> Tensor:

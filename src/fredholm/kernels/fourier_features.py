@@ -11,7 +11,7 @@ import math
 import torch
 from torch import Tensor
 
-from fredholm.kernels.kernel import wide_dtype
+from fredholm._precision import wide_dtype
 
 
 def sample_frequencies(num_frequencies: int, pos_dim: int, sigma: float) -> Tensor:

@@ -7,8 +7,6 @@ are those of its terms in a row.
 """
 
 import abc
-import contextlib
-import functools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import final
@@ -240,23 +238,6 @@ class MultiHead(Kernel):
     @abc.abstractmethod
     def head(self, index: int) -> Kernel:
         """κ of one head, on d channels, with the parameters of this kernel."""
-
-
-def wide_dtype(*tensors: Tensor) -> torch.dtype:
-    """What is accumulated in: the dtype that the tensors promote to, float32 at least."""
-    return functools.reduce(torch.promote_types, (tensor.dtype for tensor in tensors), torch.float32)
-
-
-def at_least_float32(tensor: Tensor) -> Tensor:
-    """The tensor in `wide_dtype`."""
-    return tensor.to(wide_dtype(tensor))
-
-
-def without_autocast(like: Tensor) -> contextlib.AbstractContextManager[object]:
-    """No autocast on the device of a tensor; nothing to do where there is none, as on the meta device."""
-    kind = like.device.type
-    is_on = kind != "meta" and torch.is_autocast_enabled(kind)
-    return torch.autocast(kind, enabled=False) if is_on else contextlib.nullcontext()
 
 
 def divided(numerator: Tensor | float, denominator: Tensor) -> Tensor:

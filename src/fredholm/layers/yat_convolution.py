@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fredholm.kernels.kernel import at_least_float32
+from fredholm._precision import at_least_float32, without_autocast
 from fredholm.layers.yat_layer import YatLayer, backward_may_come
 from fredholm.layers.yat_response import ResponseInputs, squares, yat_response
 
@@ -93,7 +93,7 @@ class YatConvolution(YatLayer, ABC):
             )
         dtype = self._answering_dtype(x)
         batch = x if x.ndim == self.num_axes + 2 else x[None]
-        with torch.autocast(x.device.type, enabled=False):
+        with without_autocast(x):
             out = self._respond(batch.to(dtype), self.weight.to(dtype), dtype)
         return out if x.ndim == self.num_axes + 2 else out[0]
 

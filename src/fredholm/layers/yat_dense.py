@@ -9,10 +9,10 @@ from typing import NamedTuple, final
 import torch
 from torch import Tensor
 
+from fredholm._precision import wide_dtype
 from fredholm._settings import check_count
 from fredholm.evaluation.custom_op import Operator
 from fredholm.kernels.attention.yat import response
-from fredholm.kernels.kernel import wide_dtype
 from fredholm.layers.yat_layer import YatLayer, backward_may_come
 from fredholm.layers.yat_response import (
     BLOCK_ELEMENTS,

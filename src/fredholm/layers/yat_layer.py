@@ -7,6 +7,7 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
+from fredholm._precision import autocast_dtype, product_dtype
 from fredholm.kernels.attention.yat import Softening, UnitScale, check_range
 
 
@@ -55,11 +56,10 @@ class YatLayer(nn.Module, ABC):
         Raises:
             TypeError: for float16, and for a signal of another dtype than the prototypes'.
         """
-        name, kind, own = type(self).__name__, x.device.type, self.weight.dtype
-        autocast = torch.is_autocast_enabled(kind)
-        if not autocast and x.dtype != own:
+        name, own, cast = type(self).__name__, self.weight.dtype, autocast_dtype(x)
+        if cast is None and x.dtype != own:
             raise TypeError(f"{name}: the signal is {x.dtype} and the prototypes are {own}; convert one of them")
-        dtype = torch.get_autocast_dtype(kind) if autocast and own != torch.float64 else own
+        dtype = product_dtype(self.weight)
         check_range(name, dtype)
         return dtype
 

@@ -21,6 +21,7 @@ from typing import NamedTuple, Self, final
 import torch
 from torch import Tensor
 
+from fredholm.domains.checks import values_are_at_hand
 from fredholm.evaluation.custom_op import Operator
 from fredholm.kernels.attention.yat import response
 
@@ -125,7 +126,7 @@ def respond(dot: Tensor, terms: Terms, scratch: tuple[Tensor, Tensor], out: Tens
 def _below_zero(distance: Tensor) -> Tensor | None:
     """Where rounding has put a squared distance below 0; None where it is known to be nowhere."""
     # a look at the least entry is cheaper than a mask, but makes a GPU wait
-    if distance.device.type == "cpu" and bool(distance.amin() >= 0):
+    if values_are_at_hand(distance) and bool(distance.amin() >= 0):
         return None
     return distance < 0
 
@@ -216,13 +217,13 @@ def _ratio(out: Tensor, kept: Tensor, sums: Terms, ratio: Tensor, root: Tensor, 
         torch.addcmul(ratio, ratio, ratio, out=root).sqrt_()
         sign.copy_(kept)
         at_floor = None
-        if kept.device.type != "cpu" or bool(kept.amax() == AT_FLOOR):
+        if not values_are_at_hand(kept) or bool(kept.amax() == AT_FLOOR):
             at_floor = kept == AT_FLOOR
             sign.clamp_max_(1)
         torch.addcmul(ratio, root, sign, out=ratio)
         return at_floor
     ratio.copy_(kept)
-    if kept.device.type == "cpu" and bool(ratio.amax() < torch.inf) and bool(ratio.amin() > -torch.inf):
+    if values_are_at_hand(kept) and bool(ratio.amax() < torch.inf) and bool(ratio.amin() > -torch.inf):
         return None
     at_floor = ratio.isinf()
     floor = sums.epsilon if sums.scale is None else sums.epsilon * sums.scale

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 
+from fredholm._precision import at_least_float32, autocast_dtype
 from fredholm._settings import check_count, filled
 from fredholm.distributed import shard_points
 from fredholm.domains import Domain, Union
 from fredholm.domains.points import centre
 from fredholm.encoders.encoder import Encoder
-from fredholm.kernels.kernel import at_least_float32
 from fredholm.models.images.image_model import ImageModelConfig, ImageReading, Room
 from fredholm.models.saved_model import SavedModel
 
@@ -217,7 +217,7 @@ class SignalModel(SavedModel, abc.ABC):
 
 def summed(u: Tensor) -> Tensor:
     """A signal that branches will be added to: under autocast sums stay in float32, and norms read them as they are."""
-    return at_least_float32(u) if torch.is_autocast_enabled(u.device.type) else u
+    return u if autocast_dtype(u) is None else at_least_float32(u)
 
 
 Settings = TypeVar("Settings")

@@ -7,6 +7,7 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
+from fredholm._precision import autocast_dtype, product_dtype
 from fredholm._settings import refuse_idle
 from fredholm.domains import Domain, Sequence
 from fredholm.evaluation import AUTO, Evaluation, Integral, StatefulEvaluation
@@ -433,8 +434,8 @@ def _check_signal(name: str, u: Tensor, channels: int, like: Tensor | None) -> N
         raise ValueError(f"IntegralOperator: {name} is on {u.device} but the operator is on {like.device}")
     if not u.dtype.is_floating_point:
         raise TypeError(f"IntegralOperator: {name} is {u.dtype} but the operator is {like.dtype}; convert the signal")
-    if torch.is_autocast_enabled(u.device.type) and like.dtype != torch.float64 != u.dtype:
-        cast = torch.get_autocast_dtype(u.device.type)
+    cast = autocast_dtype(u)
+    if cast is not None and like.dtype != torch.float64 != u.dtype:
         if like.dtype not in (torch.float32, cast):
             raise TypeError(
                 f"IntegralOperator: the operator is {like.dtype} under autocast to {cast}; keep it in float32 there"
@@ -455,10 +456,7 @@ def _check_time(time: object, u: Tensor) -> None:
 
 def _in_16_bits_of_autocast(signal: Tensor) -> Tensor:
     """The signal; of other 16 bits than autocast's, which torch does not multiply with those, in autocast's."""
-    kind = signal.device.type
-    if not torch.is_autocast_enabled(kind) or signal.dtype.itemsize != 2:
-        return signal
-    return signal.to(torch.get_autocast_dtype(kind))
+    return signal.to(product_dtype(signal)) if signal.dtype.itemsize == 2 else signal
 
 
 def _beyond_range(integral: Integral[Kernel]) -> str:

@@ -19,6 +19,8 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import return_and_correct_aliasing
 from torch.utils._pytree import tree_map_only
 
+from fredholm._precision import autocast_dtype
+
 DTYPES = (torch.float32, torch.bfloat16)
 """What weights may be, and signals that meet them."""
 
@@ -85,15 +87,14 @@ class Int8Weight(Tensor):
             RuntimeError: a gradient is recorded.
             ModuleNotFoundError: on a GPU, where torchao is missing.
         """
-        kind = x.device.type
-        if torch.is_autocast_enabled(kind):
-            x = x.to(torch.get_autocast_dtype(kind))
+        cast = autocast_dtype(x)
+        x = x if cast is None else x.to(cast)
         if torch.is_grad_enabled() and (x.requires_grad or (bias is not None and bias.requires_grad)):
             raise RuntimeError(
                 "a quantised model is for inference, and a gradient would go through its weights; call it under "
                 "torch.no_grad(), or train the model that it was made from"
             )
-        if kind != "cpu":
+        if x.device.type != "cpu":
             return F.linear(x, self.of_torchao(), bias)
         # an operator costs a tenth of a millisecond a call, and the compiler alone needs one
         product = int8_linear if torch.compiler.is_compiling() else _product

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 
-MAX_SEED = 2**32 - 1
+from fredholm._settings import MAX_SEED, check_seed
 
 
 def seed_everything(seed: int) -> None:
@@ -38,12 +38,6 @@ def own_seed(seed: int, rank: int, step: int) -> int:
     """The seed of a process from a step on, for what is drawn by each for itself, such as dropout."""
     # Five key numbers, which no other stream of a run has.
     return int(torch.randint(MAX_SEED, (), generator=derived_generator(seed, rank, step, 0, 0)))
-
-
-def check_seed(seed: int) -> None:
-    """Raises ValueError unless it is a seed."""
-    if not 0 <= seed <= MAX_SEED:
-        raise ValueError(f"seed is {seed}; expected an integer from 0 to {MAX_SEED}")
 
 
 def random_state() -> dict[str, Any]:

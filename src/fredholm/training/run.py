@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, final
 import torch
 from torch import Tensor, nn
 
+from fredholm._settings import check_seed
 from fredholm._version import __version__
 from fredholm.distributed.processes import ALONE, Processes
 from fredholm.storage.config_json import to_json
@@ -33,7 +34,7 @@ from fredholm.training.storage.run_folder import RunFolder
 from .config import TrainingConfig
 from .device import choose_device
 from .progress import muted, print_line
-from .random_state import check_seed, seed_everything
+from .random_state import seed_everything
 from .scoring import score_split
 from .start import starting_tensors
 from .trained_folder import KIND, TrainedFolder

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import torch
 
+from fredholm._settings import check_seed
 from fredholm.verification.attentions import attentions
 from fredholm.verification.check import Check
 from fredholm.verification.converted import converted
@@ -26,7 +27,11 @@ def verify(seed: int = 0) -> Iterator[Check]:
 
     Yields:
         Rows as they are measured.
+
+    Raises:
+        ValueError: the seed is not in [0, 2^32).
     """
+    check_seed(seed)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         for family in (convolutions, attentions, recurrences, graphs):

@@ -263,6 +263,7 @@ def test_pictures_have_a_panel_a_field() -> None:
         ({"frame": "round"}, "frame is 'round'; expected one of identity"),
         ({"field": "mlp"}, "field is 'mlp'; expected one of siren"),
         ({"shown": 0}, "shown is 0; expected at least one sample"),
+        ({"shown": 5, "shown_seed": -1}, "shown_seed is -1; expected an integer from 0"),
         ({"refine_steps": -1}, "refine_steps is -1"),
         ({"proper": True}, "proper=True has no effect with frame='isotropic'; leave it at False, or take the frame"),
         ({"frame": "identity", "weigh_frame": True}, "weigh_frame=True has no effect with frame='identity'"),

@@ -277,6 +277,11 @@ def test_facts_and_config_travel_as_json(tmp_path: Path) -> None:
         assert from_json(json.loads(json.dumps(to_json(value))), type(value), kinds) == value
 
 
+def test_a_seed_is_one() -> None:
+    with refused(ValueError, "split_seed is 10000000000; expected an integer from 0"):
+        LinkLearning.Config(split_seed=10**10)
+
+
 def test_what_is_refused(tmp_path: Path) -> None:
     for settings, told in (
         ({"num_negatives": 0}, "num_negatives must be at least 1; got 0"),

@@ -379,6 +379,8 @@ def test_classes_to_tell_apart(tmp_path: Path) -> None:
         ({"fill": "zero"}, "fill is 'zero'; expected one of ('mean', 'last')"),
         ({"dropped": "gone"}, "dropped is 'gone'; expected one of"),
         ({"permute_seed": 0, "train_every": 2}, "permute_seed orders whole series"),
+        ({"permute_seed": 10**20}, "permute_seed is 100000000000000000000; expected an integer from 0"),
+        ({"drop_seed": -1}, "drop_seed is -1; expected an integer from 0"),
         ({"train_every": 0}, "train_every is 0; expected at least 1"),
         ({"test_every": -1}, "test_every is -1; expected at least 1"),
         ({"train_drop": 1.0}, "train_drop is 1.0; expected a share from 0 to below 1"),
@@ -396,9 +398,7 @@ def test_bad_settings(settings: dict[str, Any], told: str) -> None:
 
 
 def test_no_data() -> None:
-    with refused(
-        ValueError, "no series are given; pass a .ts, .tsv, .csv or .npz file, or a folder of"
-    ):
+    with refused(ValueError, "no series are given; pass a .ts, .tsv, .csv or .npz file, or a folder of"):
         SeriesLearning.Config().build()
 
 

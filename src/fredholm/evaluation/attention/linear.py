@@ -7,12 +7,13 @@ from typing import TypeVar, final
 import torch
 from torch import Tensor
 
+from fredholm._precision import wide_dtype, without_autocast
 from fredholm.evaluation.evaluation import Integral, StatefulRoute
 from fredholm.evaluation.running_sums import causal_sums, order_refusals, reset_refusals
 from fredholm.kernels import FeatureMapped, State, ValueMixing
 from fredholm.kernels.attention.linear_attention import FeatureMapForm
 from fredholm.kernels.attention.unnormalised_attention import Bilinear
-from fredholm.kernels.kernel import divided, stateful, wide_dtype
+from fredholm.kernels.kernel import divided, stateful
 
 Mixing = TypeVar("Mixing", bound=ValueMixing, covariant=True)
 
@@ -77,7 +78,7 @@ class FeatureMapSum(ProductSum[FeatureMapped]):
         i = integral
         form = i.kernel.feature_map_form(i.u, i.domain, i.query, i.query_domain)
         phi, psi, weighed, dtype = self._pieces(integral, form)
-        with torch.autocast(phi.device.type, enabled=False):
+        with without_autocast(phi):
             sums = integral.domain.total(psi.mT @ weighed)
             return self._mean(phi @ sums[:, :, None]).to(dtype)
 
@@ -87,7 +88,7 @@ class FeatureMapSum(ProductSum[FeatureMapped]):
         """See `StatefulRoute.advance`."""
         form = integral.kernel.continued_features(integral.u, integral.domain, integral.query, state)
         phi, psi, weighed, dtype = self._pieces(integral, form)
-        with torch.autocast(phi.device.type, enabled=False):
+        with without_autocast(phi):
             carried = None if state is None else torch.cat([state[0], state[1][..., None]], dim=-1).to(psi.dtype)
             out, total = causal_sums(phi, psi, weighed, carried, self.chunk)
             fresh = stateful(integral.kernel).initial_state(0)  # of no batch size, which a graph leaves open
@@ -126,7 +127,7 @@ class BilinearSum(ProductSum[Bilinear]):
     def whole(self, integral: Integral[Bilinear]) -> Tensor:
         """See `ProductSum.whole`."""
         phi, psi, weighed, dtype = self._pieces(integral)
-        with torch.autocast(phi.device.type, enabled=False):
+        with without_autocast(phi):
             return _by_channel(phi @ integral.domain.total(psi.mT @ weighed)).to(dtype)
 
     def advance(
@@ -134,7 +135,7 @@ class BilinearSum(ProductSum[Bilinear]):
     ) -> tuple[Tensor, State]:
         """See `StatefulRoute.advance`."""
         phi, psi, weighed, dtype = self._pieces(integral)
-        with torch.autocast(phi.device.type, enabled=False):
+        with without_autocast(phi):
             before = None if state is None else state[0].to(psi.dtype)
             out, total = causal_sums(phi[:, :, None], psi, weighed, before, self.chunk)
             return _by_channel(out[:, :, 0]).to(dtype), (total,)

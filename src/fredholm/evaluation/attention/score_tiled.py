@@ -16,14 +16,16 @@ from typing import NamedTuple, final
 import torch
 from torch import Tensor
 
+from fredholm._precision import wide_dtype
 from fredholm.domains import Domain, Sequence
+from fredholm.domains.checks import has_values
 from fredholm.evaluation.custom_op import Operator
 from fredholm.evaluation.evaluation import Integral, StatefulRoute, cache_refusals
 from fredholm.evaluation.pair_tiles import PairGradients, PairTiles, Rows, TileInputs, all_pairs, measured
 from fredholm.kernels import Normaliser, Scored, State
 from fredholm.kernels.attention.scored import CachedScored, Competitive, Score, ScoreForm
 from fredholm.kernels.heads import each_query_head
-from fredholm.kernels.kernel import divided, wide_dtype
+from fredholm.kernels.kernel import divided
 
 LARGEST, SMALLEST = 1e12, 1e-12
 """Between these a row's sum is taken without a reference: its terms, times values and gradients, stay float32."""
@@ -168,7 +170,7 @@ def score_forward(
                 # where one tile has such scores, so have others; NaN is in no range
                 usable = z >= SMALLEST
                 usable = usable | (z == 0) if tiles.score.is_nonnegative else usable
-                plain = bool(((z <= LARGEST) & usable).all())
+                plain = not has_values(z) or bool(((z <= LARGEST) & usable).all())
             if not plain:
                 reference[here], total[here] = _add_online(tiles, value, rows, rho, out[here].zero_())
             out[here].div_(total[here].where(total[here] != 0, 1.0))  # a row without mass is zeros
@@ -246,7 +248,7 @@ def score_backward(
         sigma = None
         if isinstance(rho, Competitive):
             sigma = tiles.at(reference, rows.heads, rows.rows)
-            sigma = None if bool((sigma == rho.neutral).all()) else sigma
+            sigma = None if not has_values(sigma) or bool((sigma == rho.neutral).all()) else sigma
         for columns in tiles.columns_of(rows):
             there = rows.heads, columns
             s, kept = tiles.scores(rows, columns)

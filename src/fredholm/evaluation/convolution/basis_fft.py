@@ -12,10 +12,10 @@ import dataclasses
 import math
 from typing import NamedTuple, Self, final
 
-import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from fredholm._precision import at_least_float32, without_autocast
 from fredholm.evaluation.convolution.fft import direct_operations
 from fredholm.evaluation.convolution.filtering import (
     Filtering,
@@ -28,7 +28,6 @@ from fredholm.evaluation.convolution.filtering import (
 )
 from fredholm.evaluation.convolution.spectra import FilterInputs, basis_convolution
 from fredholm.kernels import BasisFilter
-from fredholm.kernels.kernel import at_least_float32
 
 LEAST_LENGTH = 256
 """Points below which a block along an axis does not pay for its own handling."""
@@ -160,7 +159,7 @@ class BasisFFT(FilterRoute[BasisFilter]):
         kernel, dtype = filtering.kernel, image.dtype
         plan = Plan.of(filtering, image.shape[0])
         elements = self.chunk_elements or (1 << 18 if image.device.type == "cpu" else 1 << 24)
-        with torch.autocast(image.device.type, enabled=False):
+        with without_autocast(image):
             image = at_least_float32(image)
             basis = kernel.lattice_basis(filtering.keys, filtering.queries).movedim(-1, 0).to(image.dtype)
             out = filtered(image, basis, kernel.basis_weight().to(image.dtype), plan, elements)

@@ -16,12 +16,12 @@ from typing import NamedTuple, final
 import torch
 from torch import Tensor
 
+from fredholm._precision import at_least_float32, without_autocast
 from fredholm.domains import Domain, whole_grid
 from fredholm.domains.checks import is_open, values_can_be_read
 from fredholm.evaluation.evaluation import Integral, Route
 from fredholm.evaluation.recomputed import recomputed
 from fredholm.kernels import BasisFilter
-from fredholm.kernels.kernel import at_least_float32
 
 SLACK = 1e-3
 """Share of all points' extent by which a reach is widened, for the kernel's own rounding at its ends."""
@@ -144,7 +144,7 @@ class BasisTiled(Route[BasisFilter]):
         """See `Route.compute`."""
         kernel, u, domain, asked = integral.kernel, integral.u, integral.domain, integral.query_domain
         elements = self.strip_elements or (1 << 20 if u.device.type == "cpu" else 1 << 25)
-        with torch.autocast(u.device.type, enabled=False):
+        with without_autocast(u):
             values = at_least_float32(u)
             values = values * kernel.measure(domain).to(values.dtype)[..., None]
             weight = kernel.basis_weight().to(values.dtype)

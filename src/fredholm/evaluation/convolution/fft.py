@@ -7,6 +7,7 @@ from typing import final
 import torch
 from torch import Tensor
 
+from fredholm._precision import at_least_float32
 from fredholm.evaluation.convolution.filtering import (
     Filtering,
     FilterRoute,
@@ -17,7 +18,6 @@ from fredholm.evaluation.convolution.filtering import (
     with_constant,
 )
 from fredholm.kernels import Stationary
-from fredholm.kernels.kernel import at_least_float32
 
 
 @final

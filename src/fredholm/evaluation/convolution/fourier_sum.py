@@ -16,10 +16,10 @@ from typing import final
 import torch
 from torch import Tensor
 
+from fredholm._precision import at_least_float32, without_autocast
 from fredholm.domains import Domain, GridBlock, whole_grid
 from fredholm.evaluation.evaluation import Integral, Route
 from fredholm.kernels import FourierFilter
-from fredholm.kernels.kernel import at_least_float32
 
 
 @final
@@ -46,7 +46,7 @@ class FourierSum(Route[FourierFilter]):
     def compute(self, integral: Integral[FourierFilter]) -> Tensor:
         """See `Route.compute`."""
         kernel, u, domain = integral.kernel, integral.u, integral.domain
-        with torch.autocast(u.device.type, enabled=False):
+        with without_autocast(u):
             values = at_least_float32(u)
             values = values * kernel.measure(domain).to(values.dtype)[..., None]
             at_keys, at_queries = (_waves_at(side, kernel, values.dtype) for side in (domain, integral.query_domain))

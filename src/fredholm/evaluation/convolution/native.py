@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fredholm._precision import product_dtype, without_autocast
 from fredholm.evaluation.convolution.filtering import Filtering, FilterRoute, extend, with_constant
 from fredholm.kernels import Stationary
 
@@ -31,13 +32,11 @@ class NativeConvolution(FilterRoute[Stationary]):
         """See `FilterRoute.filtered`."""
         transposed, weight = filtering.geometry.transposed, filtering.weight
         convolve = _transposed if transposed else _convolved
-        # autocast leaves float64 as it is
-        casts = torch.is_autocast_enabled("cpu") and image.dtype != torch.float64
-        dtype = torch.get_autocast_dtype("cpu") if casts else image.dtype
+        dtype = product_dtype(image)
         # on a CPU, some processors never return from a long depthwise one in float16; and in 16 bits the gradient of a
         # tap of a transposed one that meets no output is memory that nobody wrote
         if image.device.type == "cpu" and (dtype == torch.float16 or (transposed and dtype == torch.bfloat16)):
-            with torch.autocast("cpu", enabled=False):
+            with without_autocast(image):
                 given = (image.float(), weight.float(), None if bias is None else bias.float())
                 return convolve(*given, filtering).to(dtype)
         return convolve(image, weight, bias, filtering)

@@ -10,6 +10,7 @@ from typing import NamedTuple, final
 import torch
 from torch import Tensor
 
+from fredholm._precision import wide_dtype, without_autocast
 from fredholm.evaluation.custom_op import Operator
 from fredholm.evaluation.evaluation import Integral, Route
 from fredholm.evaluation.features.features import (
@@ -26,7 +27,6 @@ from fredholm.evaluation.features.features import (
     stacked,
 )
 from fredholm.kernels import FeatureFactorised
-from fredholm.kernels.kernel import wide_dtype, without_autocast
 
 
 @final

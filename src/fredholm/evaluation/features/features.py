@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from fredholm._precision import wide_dtype
 from fredholm.evaluation.perceptron.sums import activate_into, activation_gradient_into
 from fredholm.evaluation.tiling import ranges
-from fredholm.kernels.kernel import wide_dtype
 from fredholm.kernels.perceptron.factorised import FeaturePair, PointFeatures
 from fredholm.kernels.perceptron.mlp import activate
 

@@ -6,10 +6,10 @@ from typing import final
 import torch
 from torch import Tensor
 
+from fredholm._precision import wide_dtype, without_autocast
 from fredholm.evaluation.evaluation import Integral, Route
 from fredholm.evaluation.listed import Gathered, pair_mass, per_point, row_by_row, spread
 from fredholm.kernels import FeatureFactorised
-from fredholm.kernels.kernel import wide_dtype
 
 
 @final
@@ -61,6 +61,6 @@ class _Tables:
         dtype = wide_dtype(h)
         weighed = (values.to(dtype) * mass[..., None, None].to(dtype)).transpose(1, 2)  # (n, H, K, d)
         sums = key.to(dtype).permute(0, 2, 3, 1) @ weighed  # S: (n, H, w + 1, d)
-        with torch.autocast(h.device.type, enabled=False):
+        with without_autocast(h):
             table = self.kernel.mix(sums)
         return (h[:, :, None].to(dtype) @ table).flatten(1)

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from fredholm._precision import wide_dtype, without_autocast
 from fredholm.domains import preceding_counts
 from fredholm.evaluation.custom_op import Operator
 from fredholm.evaluation.evaluation import Integral, StatefulRoute
@@ -25,7 +26,7 @@ from fredholm.evaluation.recomputed import recomputed
 from fredholm.evaluation.running_sums import reset_refusals, state_refusals
 from fredholm.evaluation.tiling import pair_refusals, ranges
 from fredholm.kernels import State
-from fredholm.kernels.kernel import divided, wide_dtype
+from fredholm.kernels.kernel import divided
 from fredholm.kernels.perceptron.factorised import LowRank
 
 
@@ -123,7 +124,7 @@ class LowRankScan(StatefulRoute[LowRank]):
         )
         out = self._mapped(MapInputs(*side, mean[..., :rank].contiguous(), matrices), own.query.activation)
         if form.constant is not None:
-            with torch.autocast(query.device.type, enabled=False):
+            with without_autocast(query):
                 through = mean[..., rank:].transpose(1, 2) @ form.constant.mT.to(mean.dtype)
                 out = out + through.transpose(1, 2)
         return out.to(dtype).flatten(2)
@@ -140,7 +141,7 @@ def _pair_sums(integral: Integral[LowRank], terms: Tensor, rows: slice) -> Tenso
     share = integral.kernel.share_of_past(integral.domain, integral.query_domain, rows)
     if share is not None:
         weights = weights * share.to(terms.dtype)
-    with torch.autocast(terms.device.type, enabled=False):
+    with without_autocast(terms):
         return torch.einsum("bhqn,bnhc->bqhc", weights, terms)
 
 

@@ -6,6 +6,7 @@ from typing import final
 import torch
 from torch import Tensor
 
+from fredholm._precision import without_autocast
 from fredholm.evaluation.evaluation import Integral, StatefulRoute
 from fredholm.evaluation.running_sums import causal_sums, order_refusals, reset_refusals, state_refusals
 from fredholm.kernels import State
@@ -50,7 +51,7 @@ class SeparableScan(StatefulRoute[Separable]):
         psi = own.key(*own.inputs(own.key, u, lifted))
         lifted = lifted if integral.own_positions else own.lift(integral.query_domain)
         phi = own.query(*own.inputs(own.query, integral.query, lifted)) @ form.scores
-        with torch.autocast(u.device.type, enabled=False):
+        with without_autocast(u):
             mass = torch.atleast_2d(kernel.measure(domain)).to(torch.promote_types(dtype, torch.float32))
             value = u.unflatten(-1, (kernel.num_heads, -1)).transpose(1, 2).to(mass.dtype)
             weighed = value * mass[:, None, :, None]

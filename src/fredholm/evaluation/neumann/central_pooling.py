@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
+from fredholm._precision import without_autocast
 from fredholm.domains import Domain
 from fredholm.evaluation.evaluation import Integral, Route
 from fredholm.evaluation.recomputed import blocks_of
@@ -50,7 +51,7 @@ class CentralPooling(Route[CentralQueries]):
         """γ ∫ a V ũ dμ, `(B, H, d)`, in the dtype of the masses."""
         form = kernel.central_form()
         centre, energy = self._sum(_energies(form, u.shape[-1]), u, mass, domain)
-        with torch.autocast(u.device.type, enabled=False):
+        with without_autocast(u):
             weight, value = form.weight.to(mass.dtype), kernel.value_matrices().to(mass.dtype)
             central = divided(centre, energy[..., None])  # q̄: (B, H, c, d)
             mean = self._mean(central @ weight, u, mass, domain)
@@ -73,7 +74,7 @@ class CentralPooling(Route[CentralQueries]):
         toward = direction.flatten(1, 2)
 
         def part(u: Tensor, mass: Tensor) -> tuple[Tensor, Tensor]:
-            with torch.autocast(u.device.type, enabled=False):
+            with without_autocast(u):
                 u = u.to(mass.dtype)
                 score = u @ toward[..., :channels].mT
                 if toward.shape[-1] > channels:
@@ -94,7 +95,7 @@ def _energies(form: CentralForm, channels: int) -> Callable[[Tensor, Tensor], tu
 
     def part(u: Tensor, mass: Tensor) -> tuple[Tensor, Tensor]:
         q = linear(u, weight[:, :channels], bias)
-        with torch.autocast(u.device.type, enabled=False):
+        with without_autocast(u):
             q = q.to(mass.dtype).unflatten(-1, (heads, -1)).transpose(1, 2)
             measured = measured_energies(q, mass[:, None], form.groups)  # (B, H, n, c)
             return measured.mT @ q, measured.sum(2)

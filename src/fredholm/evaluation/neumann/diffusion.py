@@ -6,10 +6,10 @@ from typing import final
 import torch
 from torch import Tensor
 
+from fredholm._precision import wide_dtype
 from fredholm.evaluation.evaluation import Integral, Queries, Route
 from fredholm.evaluation.listed import Gathered, per_point, row_by_row, spread
 from fredholm.kernels import Diffusion
-from fredholm.kernels.kernel import wide_dtype
 
 
 @final

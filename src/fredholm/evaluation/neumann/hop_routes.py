@@ -6,13 +6,14 @@ from typing import final
 import torch
 from torch import Tensor
 
+from fredholm._precision import wide_dtype
 from fredholm.evaluation.evaluation import Integral, StatefulRoute, cache_refusals
 from fredholm.evaluation.neumann.hops import HopInputs, hops
 from fredholm.evaluation.neumann.solvers import Solver, Substitution
 from fredholm.evaluation.pair_tiles import measured
 from fredholm.kernels import FrobeniusNorm, Neumann, RowNorm, State, Stateful
 from fredholm.kernels.heads import each_query_head
-from fredholm.kernels.kernel import stateful, wide_dtype
+from fredholm.kernels.kernel import stateful
 from fredholm.kernels.neumann.infinite_attention import HopForm, over_own_power
 
 

@@ -25,11 +25,12 @@ from typing import NamedTuple, final
 import torch
 from torch import Tensor
 
+from fredholm._precision import wide_dtype
 from fredholm.evaluation.custom_op import Operator
 from fredholm.evaluation.neumann.solvers import Factors, Solver, System, Truncation, hop, weigh
 from fredholm.evaluation.pair_tiles import PairGradients, Pairs, PairTiles, Rows, TileInputs, all_pairs
 from fredholm.kernels.attention.scored import Score
-from fredholm.kernels.kernel import divided, wide_dtype
+from fredholm.kernels.kernel import divided
 from fredholm.kernels.neumann.infinite_attention import block_norm
 from fredholm.kernels.solve_each import solve_each
 

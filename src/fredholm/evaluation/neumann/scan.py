@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from fredholm._precision import without_autocast
 from fredholm.domains import is_ordered_by_index
 from fredholm.evaluation.evaluation import Integral, Queries, StatefulRoute
 from fredholm.evaluation.neumann.chunk_states import Chunks, chunk_states
@@ -70,7 +71,7 @@ class NeumannScan(StatefulRoute[FactorisedNeumann]):
         form = kernel.hop_form(u, None)
         mass = torch.atleast_2d(kernel.measure(domain)).double()[:, None, :, None]
         state = stateful(kernel).initial_state(u.shape[0]) if state is None else state
-        with torch.autocast(u.device.type, enabled=False):
+        with without_autocast(u):
             key = form.key if domain.mask is None and domain.uniform_parts else torch.where(mass > 0, form.key, 0.0)
             given = (form.query, key, each_query_head(form.value, kernel.num_heads), mass)
             parts = _Chunk(*(_by_chunks(part.double(), self.chunk) for part in given))

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from fredholm._settings import refuse_idle
 from fredholm.domains import is_ordered_by_index
-from fredholm.domains.checks import is_open
+from fredholm.domains.checks import has_values, is_open
 from fredholm.evaluation.evaluation import Integral
 from fredholm.evaluation.pair_tiles import PairTiles, Rows
 from fredholm.kernels import FrobeniusNorm, Neumann
@@ -273,7 +273,7 @@ class Factors:
 def _without_mass(system: System) -> Tensor | None:
     """Which points nobody reads, `(g or 1, N, 1)`; None: none."""
     mass = system.mass()
-    return None if mass is None or bool((mass > 0).all()) else mass == 0
+    return None if mass is None or (has_values(mass) and bool((mass > 0).all())) else mass == 0
 
 
 @final
@@ -336,9 +336,18 @@ class Truncation(Solver):
 
     @staticmethod
     def settled(told: list[float], gamma: Tensor) -> list[float]:
-        """What `solve` is to be told, with the T of these discounts."""
+        """What `solve` is to be told, with the T of these discounts.
+
+        Raises:
+            ValueError: on discounts without values, which say no T.
+        """
         if Solver.of(told) is not Truncation or told[2]:
             return told
+        if not has_values(gamma):
+            raise ValueError(
+                f"Truncation: how many terms a tolerance of {told[1]:.2g} takes depends on gamma, whose value a "
+                f"tensor on {gamma.device} does not hold; give terms"
+            )
         return [*told[:2], float(_num_terms(float(gamma.max()), told[1]))]
 
 
@@ -412,7 +421,7 @@ class Iteration(Solver):
             hops += taken + 1
             left = divided(_norm(residual, weight), torch.maximum(scale, _norm(following, weight)))
             unsolved = left > tolerance
-            if not bool(unsolved.any()):
+            if not has_values(unsolved) or not bool(unsolved.any()):
                 return following
             if hops >= limit:
                 raise ValueError(
@@ -455,7 +464,7 @@ def _cycle(
         found, left = _least_squares(upper[:, : k + 2, : k + 1], target[:, : k + 2])
         shares[:, : k + 1] = torch.where(unsolved[:, None], found, shares[:, : k + 1])
         unsolved = unsolved & (left > 0.5 * tolerance * scale)
-        if k + 1 == restart or not bool(unsolved.any()):
+        if k + 1 == restart or (has_values(unsolved) and not bool(unsolved.any())):
             break
         basis.append(fresh.mul_(_inverse(length, unsolved, x.dtype)))
     for i, direction in enumerate(basis):

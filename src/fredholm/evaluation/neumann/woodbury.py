@@ -7,6 +7,7 @@ from typing import final
 import torch
 from torch import Tensor
 
+from fredholm._precision import autocast_dtype, under_autocast, without_autocast
 from fredholm.domains import Domain
 from fredholm.evaluation.evaluation import Integral, Route
 from fredholm.evaluation.recomputed import blocks_of
@@ -51,7 +52,7 @@ class Woodbury(Route[FactorisedNeumann]):
         signal, mass = blocks.cut(u), blocks.cut(mass)
         own = list(blocks.each(points.queries, signal))
         asked = own if integral.own_queries else list(blocks.each(points.queries, blocks.cut(integral.query)))
-        with torch.autocast(u.device.type, enabled=False):
+        with without_autocast(u):
             total = None
             if isinstance(kernel.norm, RowNorm):
                 total = domain.total(blocks.sum(points.key_totals, signal, mass)[0].double())
@@ -117,7 +118,7 @@ class _Points:
     """
 
     def __init__(self, kernel: FactorisedNeumann, domain: Domain, dtype: torch.dtype) -> None:
-        self.kernel, self.dtype, self.autocast = kernel, dtype, torch.is_autocast_enabled(domain.device.type)
+        self.kernel, self.dtype, self.autocast = kernel, dtype, autocast_dtype(domain.pos)
         self.hides = domain.mask is not None or domain.uniform_parts is None
 
     def queries(self, u: Tensor) -> Tensor:
@@ -126,7 +127,7 @@ class _Points:
 
     def keys(self, u: Tensor, mass: Tensor) -> tuple[Tensor, Tensor]:
         """ψ and ω ψ, `(B, H', n, r)`, 0 where no mass is."""
-        with torch.autocast(u.device.type, enabled=self.autocast):
+        with under_autocast(self.autocast, u):
             psi = _at_least(self.dtype, self.kernel.key_features(u))
         mass = mass[:, None, :, None]
         psi = torch.where(mass > 0, psi, 0.0) if self.hides else psi

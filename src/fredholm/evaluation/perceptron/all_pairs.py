@@ -8,9 +8,9 @@ import math
 import torch
 from torch import Tensor
 
+from fredholm._precision import wide_dtype
 from fredholm.domains.domain import wrapped
 from fredholm.evaluation.perceptron.tiles import Block, PerceptronInputs
-from fredholm.kernels.kernel import wide_dtype
 from fredholm.kernels.perceptron.mlp import activate
 
 

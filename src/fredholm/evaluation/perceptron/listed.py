@@ -14,12 +14,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
+from fredholm._precision import wide_dtype
 from fredholm.domains.domain import wrapped
 from fredholm.evaluation.evaluation import Integral, Route
 from fredholm.evaluation.listed import Gathered, pair_mass, per_point, row_by_row, spread
 from fredholm.kernels import PairwiseMLP
 from fredholm.kernels.fourier_features import fourier_features
-from fredholm.kernels.kernel import wide_dtype
 from fredholm.kernels.perceptron.mlp import PairwiseForm, activate
 
 

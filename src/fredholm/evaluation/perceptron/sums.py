@@ -8,6 +8,8 @@ from typing import NamedTuple, final
 import torch
 from torch import Tensor
 
+from fredholm._precision import wide_dtype
+from fredholm.domains.checks import has_values
 from fredholm.evaluation.custom_op import Operator
 from fredholm.evaluation.perceptron.all_pairs import plain_integral
 from fredholm.evaluation.perceptron.tiles import (
@@ -21,7 +23,7 @@ from fredholm.evaluation.perceptron.tiles import (
     split_at_block,
 )
 from fredholm.evaluation.tiling import Workspace, ranges
-from fredholm.kernels.kernel import divided, wide_dtype
+from fredholm.kernels.kernel import divided
 
 
 class PerceptronOutputs(NamedTuple):
@@ -64,7 +66,8 @@ class PerceptronSums:
         self.in_dim, self.out_dim = self.t.output_weight.shape[2:]
         self.entries = self.t.entries
         # one device read for all tiles: how many keys each query sees at most, over the batch
-        self._limits = None if self.t.seen is None else self.t.seen.amax(0).tolist()
+        seen = self.t.seen
+        self._limits = None if seen is None or not has_values(seen) else seen.amax(0).tolist()
 
     def chunks(self) -> Iterator[Chunk]:
         """Chunks in order."""

@@ -7,6 +7,7 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
+from fredholm._precision import wide_dtype
 from fredholm.domains import GridBlock, preceding_counts
 from fredholm.evaluation.evaluation import Integral, StatefulRoute, cache_refusals
 from fredholm.evaluation.perceptron.sums import mlp_integral
@@ -14,7 +15,6 @@ from fredholm.evaluation.perceptron.tiles import Block, PerceptronInputs
 from fredholm.evaluation.running_sums import state_refusals
 from fredholm.evaluation.tiling import pair_refusals
 from fredholm.kernels import PairwiseMLP, State
-from fredholm.kernels.kernel import wide_dtype
 from fredholm.kernels.perceptron.mlp import PairwiseForm
 
 

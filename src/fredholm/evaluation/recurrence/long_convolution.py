@@ -6,6 +6,7 @@ from typing import final
 import torch
 from torch import Tensor
 
+from fredholm._precision import without_autocast
 from fredholm.domains.checks import is_open
 from fredholm.evaluation.evaluation import Integral, Queries, Route
 from fredholm.kernels.recurrence.semi_separable import DiagonalForm, DiagonalRecurrence
@@ -42,7 +43,7 @@ class LongConvolution(Route[DiagonalRecurrence]):
         kernel, u, domain = integral.kernel, integral.u, integral.domain
         form = kernel.diagonal_form(u).accumulating()
         length = u.shape[1]
-        with torch.autocast(u.device.type, enabled=False):
+        with without_autocast(u):
             value = u.to(form.steps.dtype)
             some = None
             if not domain.is_uniform:

@@ -7,7 +7,8 @@ from typing import Any, Self, final
 import torch
 from torch import Tensor
 
-from fredholm.domains.checks import values_can_be_read
+from fredholm._precision import without_autocast
+from fredholm.domains.checks import has_values, values_can_be_read
 from fredholm.evaluation.custom_op import Operator
 from fredholm.evaluation.evaluation import Integral, Queries, StatefulRoute
 from fredholm.evaluation.recurrence.cell_gradients import CellInputs, CellOutputs, cell_gradients
@@ -58,7 +59,7 @@ class Runs:
             return None
         exists = torch.ones_like(given) if mask is None else mask
         reset = torch.zeros_like(given) if reset is None else reset
-        if bool((exists & ~reset).all()):
+        if not has_values(exists) or bool((exists & ~reset).all()):
             return None
         found = cls()
         batch, length = exists.shape
@@ -227,7 +228,7 @@ class NativeRecurrence(StatefulRoute[CellRecurrence]):
         u = u.to(kernel.weight_ih.dtype)
         mask = None if domain.mask is None else domain.mask.expand(batch, length)
         inputs = CellInputs.of(u, state, kernel.weights, mask, reset)
-        with torch.autocast(u.device.type, enabled=False):
+        with without_autocast(u):
             whole = torch.compiler.is_exporting() and mask is None and reset is None
             run = fused_recurrence if whole or values_can_be_read(mask, reset) else fused_recurrence_op
             out, *ended = run(inputs, kernel.mode)

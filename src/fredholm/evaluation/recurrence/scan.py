@@ -6,6 +6,7 @@ from typing import final
 import torch
 from torch import Tensor
 
+from fredholm._precision import without_autocast
 from fredholm.domains import Domain
 from fredholm.evaluation.evaluation import Integral, Queries, StatefulRoute
 from fredholm.evaluation.recurrence.diagonal import DiagonalInputs, diagonal_scan
@@ -71,7 +72,7 @@ class Scan(StatefulRoute[DiagonalRecurrence | MatrixRecurrence]):
             return self._run_diagonal(kernel, u, domain, state, reset)
         form = kernel.matrix_form(domain, u.shape[0], state, reset)
         h = (kernel.initial_state(u.shape[0]) if state is None else state)[0]
-        with torch.autocast(u.device.type, enabled=False):
+        with without_autocast(u):
             value = _weighed(kernel.multiplicand(u), kernel, domain, form.output.dtype)
             is_constant = form.input.shape[1] == 1
             driven = value @ form.input[:, 0].mT if is_constant else (form.input @ value[..., None])[..., 0]

@@ -16,6 +16,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from fredholm._precision import wide_dtype, without_autocast
 from fredholm.distributed.collectives import gathered
 from fredholm.domains import preceding_counts
 from fredholm.evaluation.evaluation import Integral, Queries, Route
@@ -25,7 +26,7 @@ from fredholm.evaluation.sharded.ring import RingSum
 from fredholm.kernels import FrobeniusNorm, Neumann, RowNorm, ScoreForm
 from fredholm.kernels.attention.scored import scores_of
 from fredholm.kernels.heads import each_query_head
-from fredholm.kernels.kernel import divided, wide_dtype
+from fredholm.kernels.kernel import divided
 from fredholm.kernels.neumann.infinite_attention import block_norm, over_own_power
 
 
@@ -97,7 +98,7 @@ class HopRing(Route[Neumann]):
 
         widths = [width, form.value.shape[-1]]
         packed = torch.cat([form.key.to(dtype), form.value.to(dtype)], dim=-1).transpose(1, 2).flatten(2)
-        with torch.autocast(packed.device.type, enabled=False):
+        with without_autocast(packed):
             found = RingSum.apply(part, shard.sizes, shard.group, packed, query, mass)
             sums, norm = found[..., :-1], found[..., -1:]
             if not has_rows:

@@ -11,10 +11,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from fredholm._precision import autocast_dtype
 from fredholm.distributed.collectives import next_to_this, receive, send
 from fredholm.domains import Domain, Points
 from fredholm.evaluation.evaluation import Integral, Queries, Route, StatefulEvaluation
-from fredholm.evaluation.recomputed import Autocast, pulled_back, reading
+from fredholm.evaluation.recomputed import pulled_back, reading
 from fredholm.evaluation.sharded.parts import shard_of, whole_of
 from fredholm.kernels import Scaled, Stateful, Sum
 
@@ -87,7 +88,7 @@ class _Relay(torch.autograd.Function):
         out, *reached = part(u, state, others)
         if rank < count - 1:
             send([each.to(expected.dtype) for each, expected in zip(reached, like, strict=True)], after, group)
-        ctx.part, ctx.group, ctx.like, ctx.autocast = part, group, like, Autocast.now(u)
+        ctx.part, ctx.group, ctx.like, ctx.autocast = part, group, like, autocast_dtype(u)
         ctx.num_states = 0 if state is None else len(state)
         ctx.save_for_backward(u, *(state or ()), *others)
         return out

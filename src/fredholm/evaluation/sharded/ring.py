@@ -17,17 +17,18 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from fredholm._precision import autocast_dtype, wide_dtype, without_autocast
 from fredholm.distributed.collectives import Block, around, around_and_back
 from fredholm.domains import whole_grid
 from fredholm.evaluation.attention.score_tiled import ScoreInputs, ScoreOutputs, score_backward, score_forward
 from fredholm.evaluation.evaluation import Evaluation, Integral, Route
 from fredholm.evaluation.pair_tiles import measured
-from fredholm.evaluation.recomputed import Autocast, pulled_back, reading
+from fredholm.evaluation.recomputed import pulled_back, reading
 from fredholm.evaluation.sharded.parts import Places, shard_of, whole_of
 from fredholm.kernels import Kernel, Normalised, Normaliser, Scaled, Scored, Stationary, Sum
 from fredholm.kernels.attention.scored import Competitive
 from fredholm.kernels.heads import each_query_head
-from fredholm.kernels.kernel import divided, wide_dtype
+from fredholm.kernels.kernel import divided
 
 
 @final
@@ -99,7 +100,7 @@ class RingSum(torch.autograd.Function):
     def forward(
         ctx: Any, part: Part, sizes: Sequence[int], group: dist.ProcessGroup, own: Tensor, *tensors: Tensor | None
     ) -> Tensor:
-        ctx.part, ctx.sizes, ctx.group, ctx.autocast = part, sizes, group, Autocast.now(own)
+        ctx.part, ctx.sizes, ctx.group, ctx.autocast = part, sizes, group, autocast_dtype(own)
         ctx.save_for_backward(own, *tensors)
         total: Tensor | None = None
         for block in around(own, sizes, group):
@@ -179,7 +180,7 @@ class ScoreRing(Route[Scored]):
         )
         order = None if seen is None else seen[:, integral.query_domain.held]
         query = form.query.expand(batch, -1, -1, -1)
-        with torch.autocast(packed.device.type, enabled=False):
+        with without_autocast(packed):
             out = _ScoreRing.apply(spec, packed, query, form.softening, form.numbers, mass, order)
         return out.to(form.value.dtype).transpose(1, 2).flatten(2)
 

@@ -194,12 +194,26 @@ def _fused(
 
 
 feature_sums_triton = Operator(
-    "feature_sums_triton", SumInputs, FeatureOutputs, _sums, sums_like, _sums_backward, plain=plain_sums
+    "feature_sums_triton",
+    SumInputs,
+    FeatureOutputs,
+    _sums,
+    sums_like,
+    _sums_backward,
+    plain=plain_sums,
+    is_counted=False,
 )
 """As `feature_sums`, in float32 or bfloat16."""
 
 feature_tables_triton = Operator(
-    "feature_tables_triton", TableInputs, FeatureOutputs, _tables, tables_like, _tables_backward, plain=plain_tables
+    "feature_tables_triton",
+    TableInputs,
+    FeatureOutputs,
+    _tables,
+    tables_like,
+    _tables_backward,
+    plain=plain_tables,
+    is_counted=False,
 )
 """As `feature_tables`, in float32 or bfloat16."""
 
@@ -213,5 +227,6 @@ low_rank_tables_triton = Operator(
     results=("out",),
     keeps=("reading", "table"),
     plain=_plain_low_rank,
+    is_counted=False,
 )
 """h_i T with T of a low-rank kernel, as `feature_tables_triton`."""

@@ -158,5 +158,6 @@ mlp_integral_triton = Operator(
     _like,
     _backward,
     plain=_plain,
+    is_counted=False,
 )
 """As `mlp_integral`, in float32 or bfloat16 but for positions (float32) and `seen` (int64), without hidden layers."""

@@ -96,5 +96,6 @@ yat_sums_triton = Operator(
     results=("out",),
     keeps=YatOutputs._fields,
     plain=lambda inputs, normaliser: plain_scores(inputs, YatScore().encoded(), normaliser),
+    is_counted=False,
 )
 """The sum over Yat scores; its option is a normaliser as `encoded`."""

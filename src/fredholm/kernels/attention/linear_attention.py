@@ -21,12 +21,13 @@ from typing import NamedTuple, final
 import torch
 from torch import Tensor
 
+from fredholm._precision import wide_dtype, without_autocast
 from fredholm.domains import Domain
 from fredholm.domains.checks import values_can_be_read
 from fredholm.kernels.attention.rotary import Rotary, check_rotary, turned, turned_after, turned_next
 from fredholm.kernels.attention.scored import Normalised
 from fredholm.kernels.heads import HeadProjections, check_heads, each_query_head
-from fredholm.kernels.kernel import State, Stateful, divided, wide_dtype
+from fredholm.kernels.kernel import State, Stateful, divided
 
 
 class FeatureMapForm(NamedTuple):
@@ -199,7 +200,7 @@ class LinearAttention(FeatureMapped, Stateful):
         """φ(q)·φ(k); see `Normalised.numerator`."""
         phi, psi, _ = self.feature_map_form(u, domain, query, query_domain)
         dtype = wide_dtype(phi, psi)
-        with torch.autocast(u.device.type, enabled=False):
+        with without_autocast(u):
             scores = phi.to(dtype) @ each_query_head(psi.to(dtype), self.num_heads).mT
         return torch.where(visible, scores, 0.0)
 

@@ -15,8 +15,8 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor
 
+from fredholm._precision import at_least_float32
 from fredholm.kernels.attention.scored import Competitive, Elementwise
-from fredholm.kernels.kernel import at_least_float32
 
 
 def check_power(name: str, power: float) -> None:

@@ -22,8 +22,8 @@ from typing import final
 import torch
 from torch import Tensor
 
+from fredholm._precision import wide_dtype
 from fredholm.domains import Domain, order_times
-from fredholm.kernels.kernel import wide_dtype
 
 
 @final

@@ -31,9 +31,10 @@ from typing import Any, ClassVar, NamedTuple, Self, final
 import torch
 from torch import Tensor
 
+from fredholm._precision import wide_dtype, without_autocast
 from fredholm.domains import Domain, preceding_counts
 from fredholm.kernels.heads import each_query_head
-from fredholm.kernels.kernel import RANGE_OF_EXPONENTIALS, Kernel, State, Stateful, divided, wide_dtype
+from fredholm.kernels.kernel import RANGE_OF_EXPONENTIALS, Kernel, State, Stateful, divided
 
 
 class ValueMixing(Kernel):
@@ -446,7 +447,7 @@ def appended(state: State | None, form: ScoreForm) -> ScoreForm:
 def scores_of(score: Score, form: ScoreForm) -> Tensor:
     """s at every pair, `(B, H, Nq, N)`, in at least float32."""
     dtype, heads = wide_dtype(form.query), form.query.shape[1]
-    with torch.autocast(form.query.device.type, enabled=False):
+    with without_autocast(form.query):
         q, k = form.query.to(dtype), each_query_head(form.key.to(dtype), heads)
         dot = raw = q @ k.mT
         if form.key_bias is not None:

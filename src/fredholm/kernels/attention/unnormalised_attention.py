@@ -15,10 +15,11 @@ from typing import NamedTuple, Self, final
 import torch
 from torch import Tensor, nn
 
+from fredholm._precision import wide_dtype
 from fredholm.domains import Domain
 from fredholm.kernels.attention.scored import ValueMixing
 from fredholm.kernels.heads import check_heads
-from fredholm.kernels.kernel import State, Stateful, wide_dtype
+from fredholm.kernels.kernel import State, Stateful
 
 
 class BilinearForm(NamedTuple):

@@ -30,6 +30,7 @@ from typing import Any, Self, final
 import torch
 from torch import Tensor, nn
 
+from fredholm._precision import at_least_float32, wide_dtype, without_autocast
 from fredholm.domains import Domain
 from fredholm.kernels.attention.normalisers import Unnormalised
 from fredholm.kernels.attention.rotary import Rotary, check_rotary, turned, turned_after, turned_next
@@ -44,7 +45,7 @@ from fredholm.kernels.attention.scored import (
     num_cached,
 )
 from fredholm.kernels.heads import HeadProjections, check_heads
-from fredholm.kernels.kernel import State, at_least_float32, wide_dtype
+from fredholm.kernels.kernel import State
 
 
 def yat(x: Tensor, w: Tensor, b: Tensor | None = None, epsilon: float | Tensor = 1e-3) -> Tensor:
@@ -73,7 +74,7 @@ def yat(x: Tensor, w: Tensor, b: Tensor | None = None, epsilon: float | Tensor =
     dtype = torch.promote_types(x.dtype, w.dtype)
     check_range("kernels.yat", dtype)
     working = wide_dtype(x, w)
-    with torch.autocast(x.device.type, enabled=False):
+    with without_autocast(x):
         x, w = x.to(working), w.to(working)
         squares = x.square().sum(-1, keepdim=True), w.square().sum(-1)
         return response(x @ w.mT, *squares, None if b is None else b.to(working), epsilon).to(dtype)

@@ -16,6 +16,7 @@ from typing import final
 import torch
 from torch import Tensor
 
+from fredholm._precision import without_autocast
 from fredholm.domains import Domain, GridBlock, whole_grid
 from fredholm.kernels.convolution.stationary import LATTICE_TOLERANCE, DisplacementFilter
 
@@ -94,7 +95,7 @@ class BasisFilter(DisplacementFilter):
         """Σ_k φ_k M_k, `(..., d_out, d_in / groups)`, in the parameters' dtype."""
         weight = self.basis_weight()
         like = next(self.parameters(), weight)
-        with torch.autocast(basis.device.type, enabled=False):
+        with without_autocast(basis):
             dtype = torch.promote_types(basis.dtype, weight.dtype)
             return torch.tensordot(basis.to(dtype), weight.to(dtype), dims=1).to(like.dtype)
 

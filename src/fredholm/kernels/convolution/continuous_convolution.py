@@ -30,6 +30,7 @@ from typing import Self, final
 import torch
 from torch import Tensor, nn
 
+from fredholm._precision import at_least_float32, wide_dtype, without_autocast
 from fredholm._settings import is_count
 from fredholm.domains import Domain, GridBlock, whole_grid
 from fredholm.domains.checks import values_can_be_read
@@ -37,7 +38,7 @@ from fredholm.domains.sequence import SPACING
 from fredholm.kernels.convolution.basis_filter import BasisFilter
 from fredholm.kernels.convolution.kernel_network import KernelActivation, KernelNetwork, WeightNormalised
 from fredholm.kernels.convolution.stationary import check_channels
-from fredholm.kernels.kernel import State, Stateful, at_least_float32, wide_dtype
+from fredholm.kernels.kernel import State, Stateful
 
 SIGMA = 0.5
 RATE_TOLERANCE = 1e-3
@@ -319,7 +320,7 @@ class ContinuousConvolution(BasisFilter, Stateful):
         signal = torch.cat([signal[:, kept], u[:, None].to(signal.dtype)], dim=1)
         times = torch.cat([times[:, kept], now[:, None]], dim=1)
         basis, weight = self.basis((now[:, None] - times)[..., None]), self.basis_weight()
-        with torch.autocast(u.device.type, enabled=False):
+        with without_autocast(u):
             sums = torch.einsum("bkw,bki->bwi", basis, signal.to(basis.dtype)).unflatten(2, (self.groups, -1))
             out = torch.einsum("bwgi,wgoi->bgo", sums, weight.to(sums.dtype).unflatten(1, (self.groups, -1)))
         return out.flatten(1).to(u.dtype), (signal, times)

@@ -27,8 +27,8 @@ from typing import Literal, final, get_args
 import torch
 from torch import Tensor, nn
 
+from fredholm._precision import at_least_float32, without_autocast
 from fredholm._settings import is_count, refuse_idle
-from fredholm.kernels.kernel import at_least_float32, without_autocast
 
 
 @final

@@ -26,6 +26,7 @@ from typing import Literal, final
 import torch
 from torch import Tensor
 
+from fredholm._precision import without_autocast
 from fredholm.kernels.attention.linear_attention import (
     FeatureMap,
     check_feature_map,
@@ -182,7 +183,7 @@ class FactorisedInfiniteAttention(FactorisedNeumann, Stateful):
         assert self.discount is not None
         form = self.hop_form(u[:, None], None)
         total, *sums = state
-        with torch.autocast(u.device.type, enabled=False):
+        with without_autocast(u):
             phi, psi = form.query[:, :, 0].double(), form.key[:, :, 0].double()
             value = each_query_head(form.value[:, :, 0], self.num_heads).to(total.dtype)
             if isinstance(self.norm, RowNorm):

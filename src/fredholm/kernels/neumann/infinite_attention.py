@@ -29,12 +29,13 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self, final
 import torch
 from torch import Tensor, nn
 
+from fredholm._precision import at_least_float32, wide_dtype, without_autocast
 from fredholm._settings import refuse_idle
 from fredholm.domains import Domain, preceding_counts
 from fredholm.domains.checks import values_can_be_read
 from fredholm.kernels.attention.scored import Score, ValueMixing
 from fredholm.kernels.heads import HeadProjections, check_heads, each_query_head
-from fredholm.kernels.kernel import State, Stateful, at_least_float32, divided, wide_dtype
+from fredholm.kernels.kernel import State, Stateful, divided
 from fredholm.kernels.solve_each import solve_each
 
 CLOSEST = 1e-6
@@ -301,7 +302,7 @@ class Neumann(ValueMixing):
         own_queries = query is None and query_domain is None
         query_domain = domain if query_domain is None else query_domain
         form = self.hop_form(u, None if own_queries else u if query is None else query)
-        with torch.autocast(u.device.type, enabled=False):
+        with without_autocast(u):
             dtype = wide_dtype(form.query, form.value)
             rows = self._scores(form.query, form.key, domain, query_domain, dtype)
             own = rows if form.own is None else self._scores(form.own, form.key, domain, domain, dtype)
@@ -462,7 +463,7 @@ class InfiniteAttention(Neumann, Stateful):
         """
         form = self.hop_form(u[:, None], None)
         keys = torch.cat([state[0].to(form.key.dtype), form.key], dim=2)
-        with torch.autocast(u.device.type, enabled=False):
+        with without_autocast(u):
             wide = state[1].dtype
             query, value = form.query.to(wide), form.value.to(wide)
             scores = self.score.value(query @ each_query_head(keys.to(wide), self.num_heads).mT, None)

@@ -24,10 +24,11 @@ from typing import NamedTuple, final
 import torch
 from torch import Tensor, nn
 
+from fredholm._precision import wide_dtype, without_autocast
 from fredholm.domains import Domain
 from fredholm.kernels.attention.scored import ValueMixing
 from fredholm.kernels.heads import check_heads
-from fredholm.kernels.kernel import divided, wide_dtype
+from fredholm.kernels.kernel import divided
 from fredholm.kernels.neumann.infinite_attention import Discount
 
 
@@ -65,7 +66,7 @@ class CentralQueries(ValueMixing):
         num_queries = (domain if query_domain is None else query_domain).num_points
         form, wide = self.central_form(), wide_dtype(u)
         q = torch.einsum("bnc,hdc->bhnd", self.multiplicand(u), form.weight.to(u.dtype)).to(wide)
-        with torch.autocast(u.device.type, enabled=False):
+        with without_autocast(u):
             a = central_weights(q, self.given_mass(domain, wide)[:, None], form)
         gamma = self.scale()
         a = a if gamma is None else a * gamma.to(wide)[:, None]

@@ -20,6 +20,7 @@ from typing import Literal, NamedTuple, Self, final
 import torch
 from torch import Tensor, nn
 
+from fredholm._precision import wide_dtype, without_autocast
 from fredholm._settings import check_count, check_positive, refuse_idle
 from fredholm.domains import Domain, GridBlock, Sequence, preceding_counts
 from fredholm.domains.checks import values_can_be_read
@@ -27,7 +28,7 @@ from fredholm.domains.domain import wrapped
 from fredholm.kernels.convolution.stationary import DisplacementFilter
 from fredholm.kernels.fourier_features import fourier_features, sample_frequencies
 from fredholm.kernels.heads import block_diagonal, split_heads
-from fredholm.kernels.kernel import MultiHead, State, Stateful, wide_dtype
+from fredholm.kernels.kernel import MultiHead, State, Stateful
 
 Activation = Literal["gelu", "gelu_tanh", "relu"]
 
@@ -380,7 +381,7 @@ class MLP(PairwiseMLP, MultiHead, DisplacementFilter):
         state = self.appended(here, pos, state)
         domain, last = self.places(state, 1)
         kappa = self.head_matrices(state[0], domain, here, last)
-        with torch.autocast(u.device.type, enabled=False):
+        with without_autocast(u):
             value = split_heads(state[0], self.num_heads).to(wide_dtype(kappa)) / domain.num_points
             mean = torch.einsum("bhqjoi,bhji->bqho", kappa.to(value.dtype), value)
         return mean.flatten(1).to(u.dtype), state
@@ -496,7 +497,7 @@ class MLP(PairwiseMLP, MultiHead, DisplacementFilter):
     def filter_weight(self, keys: GridBlock, queries: GridBlock) -> Tensor:
         """See `Stationary.filter_weight`: κ at every displacement, `(embed_dim, d, *size)`."""
         displacement = self.tap_displacements(keys, queries)
-        with torch.autocast(self.input_bias.device.type, enabled=False):
+        with without_autocast(self.input_bias):
             p = self._of_displacement(displacement.flatten(0, -2)) + self.input_bias[:, None]
             kappa = self._later_layers(p[:, None])[:, 0].movedim(1, -1)  # (G, d_out, d_in, T)
         kappa = kappa.expand(self.num_heads, -1, -1, -1).flatten(0, 1)

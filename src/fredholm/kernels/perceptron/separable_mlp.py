@@ -18,7 +18,8 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from fredholm.kernels.kernel import State, wide_dtype
+from fredholm._precision import wide_dtype
+from fredholm.kernels.kernel import State
 from fredholm.kernels.perceptron.factorised import PointInputs, Separable, SeparableForm
 from fredholm.kernels.perceptron.mlp import Activation, check_scale
 

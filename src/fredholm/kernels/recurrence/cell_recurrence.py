@@ -21,6 +21,7 @@ from typing import ClassVar, Literal, final
 import torch
 from torch import Tensor, nn
 
+from fredholm._precision import without_autocast
 from fredholm.domains import Domain
 from fredholm.kernels.kernel import State
 from fredholm.kernels.recurrence.semi_separable import SemiSeparable, StateSpace
@@ -145,7 +146,7 @@ class CellRecurrence(SemiSeparable):
     def step(self, u: Tensor, state: State, time: Tensor | None = None) -> tuple[Tensor, State]:
         """The cell at the next point, whenever that is; see `Stateful.step`."""
         self.check_state(state, u.shape[0])
-        with torch.autocast(u.device.type, enabled=False):
+        with without_autocast(u):
             state, _ = self.advance(self._from_input(u), state)
         return state[0], state
 
@@ -165,7 +166,7 @@ class CellRecurrence(SemiSeparable):
         if length == 0:
             blank = self.weight_hh.new_zeros(batch, 0, self.state_dim)
             return StateSpace(blank, blank[..., None].expand(-1, -1, -1, self.in_dim + 1), torch.diag_embed(blank))
-        with torch.autocast(u.device.type, enabled=False):
+        with without_autocast(u):
             from_input, state, rows = self._from_input(u), self.initial_state(batch), []
             for t in range(length):
                 following, row = self.advance(from_input[:, t], state)

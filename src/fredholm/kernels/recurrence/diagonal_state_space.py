@@ -22,7 +22,7 @@ from typing import Literal, final, get_args
 import torch
 from torch import Tensor, nn
 
-from fredholm.kernels.kernel import at_least_float32
+from fredholm._precision import at_least_float32
 from fredholm.kernels.recurrence.semi_separable import DiagonalForm, DiagonalRecurrence
 
 Start = Literal["legs", "lin", "inv"]

@@ -14,8 +14,9 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
+from fredholm._precision import wide_dtype
 from fredholm.domains import Domain
-from fredholm.kernels.kernel import State, wide_dtype
+from fredholm.kernels.kernel import State
 from fredholm.kernels.recurrence.semi_separable import MatrixForm, MatrixRecurrence
 
 

@@ -21,9 +21,10 @@ from typing import Literal, final, get_args
 import torch
 from torch import Tensor, nn
 
+from fredholm._precision import wide_dtype, without_autocast
 from fredholm.domains import Domain
 from fredholm.domains.checks import values_can_be_read
-from fredholm.kernels.kernel import State, wide_dtype
+from fredholm.kernels.kernel import State
 from fredholm.kernels.matrix_exponential import matrix_exponential
 from fredholm.kernels.recurrence.semi_separable import MatrixForm, MatrixRecurrence
 from fredholm.kernels.solve_each import solve
@@ -109,7 +110,7 @@ class LinearSystem(MatrixRecurrence):
         since = self.initial_state(1)[1] if state is None else state[1]
         steps, until = _steps(domain, since, reset, self.step_size, self.first_step)
         dtype = wide_dtype(self.rates)
-        with torch.autocast(self.rates.device.type, enabled=False):
+        with without_autocast(self.rates):
             transition, read_in = discretise(
                 self.rates.to(dtype), self.input_weight.to(dtype), steps.to(dtype), self.rule
             )

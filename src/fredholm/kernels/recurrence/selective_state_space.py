@@ -17,7 +17,8 @@ from typing import Literal, final, get_args
 import torch
 from torch import Tensor, nn
 
-from fredholm.kernels.kernel import RANGE_OF_EXPONENTIALS, at_least_float32, wide_dtype
+from fredholm._precision import at_least_float32, wide_dtype
+from fredholm.kernels.kernel import RANGE_OF_EXPONENTIALS
 from fredholm.kernels.recurrence.semi_separable import DiagonalForm, DiagonalRecurrence
 
 InputRule = Literal["euler", "zoh"]

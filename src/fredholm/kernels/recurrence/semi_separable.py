@@ -26,8 +26,9 @@ from typing import NamedTuple, final
 import torch
 from torch import Tensor
 
+from fredholm._precision import at_least_float32, without_autocast
 from fredholm.domains import Domain, Sequence
-from fredholm.kernels.kernel import State, Stateful, at_least_float32
+from fredholm.kernels.kernel import State, Stateful
 
 
 class StateSpace(NamedTuple):
@@ -144,7 +145,7 @@ class MatrixRecurrence(SemiSeparable):
         """See `Stateful.step`."""
         domain = Sequence(1, device=u.device) if time is None else Sequence(times=time[:, None])
         form = self.matrix_form(domain.to(u.device), u.shape[0], state)
-        with torch.autocast(u.device.type, enabled=False):
+        with without_autocast(u):
             value = self.multiplicand(u).to(form.output.dtype)
             h = (form.transition[:, 0] @ state[0][..., None] + form.input[:, 0] @ value[..., None])[..., 0]
             out = h @ form.output.mT

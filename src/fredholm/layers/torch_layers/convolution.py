@@ -4,9 +4,9 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Self, final
 
-import torch
 from torch import Tensor, nn
 
+from fredholm._precision import autocast_dtype
 from fredholm.domains import Domain, Grid
 from fredholm.domains.checks import values_can_be_read
 from fredholm.evaluation import AUTO, Auto, Evaluation, Filtering, FilterRoute, Integral, as_filtering
@@ -138,7 +138,7 @@ class ConvolutionLayer(TorchLayer[nn.Module]):
             raise TypeError(f"ConvolutionLayer: expected a tensor; got {type(input).__name__}")
         x, operator, kernel = input, self.operator, self.kernel
         axes, weight = len(kernel.kernel_size), kernel.weight
-        autocast = torch.is_autocast_enabled(x.device.type)
+        autocast = autocast_dtype(x)
         output_size = None if output_size is None else tuple(output_size)
         asked = (x.shape, output_size, x.dtype, x.device, autocast, weight.dtype, weight.device, is_watched(operator))
         plan = self._plan

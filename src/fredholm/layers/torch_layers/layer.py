@@ -11,6 +11,7 @@ from torch.nn import Parameter
 from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.utils.parametrize import is_parametrized
 
+from fredholm._precision import autocast_dtype, product_dtype
 from fredholm.evaluation import AUTO
 from fredholm.kernels import Kernel
 from fredholm.operators.integral import IntegralOperator
@@ -309,9 +310,7 @@ def check_format(layer: nn.Module, name: str, signal: Tensor, like: Tensor) -> N
     """Raises unless a signal has the device and the dtype of a layer's parameter, or is cast to it by autocast."""
     if signal.device != like.device:
         raise ValueError(f"{type(layer).__name__}: {name} is on {signal.device} but the layer is on {like.device}")
-    if signal.dtype != like.dtype and (
-        not signal.dtype.is_floating_point or not torch.is_autocast_enabled(signal.device.type)
-    ):
+    if signal.dtype != like.dtype and (not signal.dtype.is_floating_point or autocast_dtype(signal) is None):
         raise TypeError(
             f"{type(layer).__name__}: {name} is {signal.dtype} but the layer is {like.dtype}; convert one of them"
         )
@@ -319,10 +318,7 @@ def check_format(layer: nn.Module, name: str, signal: Tensor, like: Tensor) -> N
 
 def lowered(out: Tensor) -> Tensor:
     """In the dtype of autocast where it is on, as torch's layers return; float64 stays, as it does there."""
-    device = out.device.type
-    if out.dtype == torch.float64 or not torch.is_autocast_enabled(device):
-        return out
-    return out.to(torch.get_autocast_dtype(device))
+    return out.to(product_dtype(out))
 
 
 def _check_registered(module: nn.Module, blank: nn.Module) -> None:

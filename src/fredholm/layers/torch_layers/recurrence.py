@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
+from fredholm._precision import autocast_dtype
 from fredholm._settings import check_count
 from fredholm.domains import Sequence
 from fredholm.kernels import GRU, LSTM, RNN, State
@@ -140,19 +141,22 @@ class RecurrentLayer(TorchLayer[NativeRecurrent]):
         """
         out, ended = self._packed(input, hx) if isinstance(input, PackedSequence) else self._whole(input, hx)
         data = out.data if isinstance(out, PackedSequence) else out
-        if not torch.is_autocast_enabled(data.device.type) or data.dtype == torch.float64:
+        cast = autocast_dtype(data)
+        if cast is None or data.dtype == torch.float64:
             return out, ended
-        dtype = self._returned_dtype(input, hx)
+        dtype = self._returned_dtype(cast, input, hx)
         ended = tuple(part.to(dtype) for part in ended) if isinstance(ended, tuple) else ended.to(dtype)
         return out._replace(data=data.to(dtype)) if isinstance(out, PackedSequence) else out.to(dtype), ended
 
-    def _returned_dtype(self, given: Tensor | PackedSequence, hx: Tensor | State | None) -> torch.dtype:
-        """What torch's layer returns under autocast, though the recurrence runs in the dtype of the parameters."""
+    def _returned_dtype(
+        self, cast: torch.dtype, given: Tensor | PackedSequence, hx: Tensor | State | None
+    ) -> torch.dtype:
+        """What torch's layer returns under autocast to `cast`, though the recurrence runs in its own dtype."""
         data = given.data if isinstance(given, PackedSequence) else given
         if self.mode == "GRU" and data.device.type == "cpu":
             # torch has no GRU of low precision on a CPU: there the dtype is that of the state
             return hx.dtype if isinstance(hx, Tensor) else data.dtype
-        return torch.get_autocast_dtype(data.device.type)
+        return cast
 
     def _whole(self, u: Tensor, hx: Tensor | State | None) -> tuple[Tensor, Tensor | State]:
         if not isinstance(u, Tensor) or u.ndim not in (2, 3):
@@ -331,7 +335,7 @@ def _split(
             f"(num_layers * directions, {'' if unbatched else 'batch, '}hidden_size); "
             f"got {', '.join(str(tuple(part.shape)) for part in parts)}"
         )
-    if torch.is_autocast_enabled(parts[0].device.type):
+    if autocast_dtype(parts[0]) is not None:
         parts = tuple(part.to(kernels[0].weight_hh.dtype) for part in parts)
     return [tuple(part[k][None] if unbatched else part[k] for part in parts) for k in range(count)]
 

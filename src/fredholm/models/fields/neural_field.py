@@ -7,6 +7,7 @@ from typing import Literal, final
 import torch
 from torch import Tensor, nn
 
+from fredholm._precision import without_autocast
 from fredholm._settings import check_count, check_positive, refuse_idle
 from fredholm.blocks.feed_forward import FeedForward
 from fredholm.blocks.residual import ResidualBlock
@@ -218,5 +219,5 @@ class FieldOperator(SavedModel):
         query_domain = Sequence(self.seeds.shape[0], device=u.device)
         read = seeds + self.read(self.norm(signal), samples.at, query=seeds, query_domain=query_domain)
         # weights of sines need their digits
-        with torch.autocast(u.device.type, enabled=False):
+        with without_autocast(u):
             return self.start + self.sizes * self.head(read.flatten(1).to(self.start.dtype))

@@ -34,6 +34,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fredholm._precision import without_autocast
 from fredholm._settings import check_count
 from fredholm.domains.checks import is_open, values_can_be_read
 from fredholm.encoders.series import Series, SeriesBatch
@@ -167,7 +168,7 @@ class FilterBank(FittedModel[SeriesBatch]):
         found = values.new_zeros(values.shape[0], self.num_pooled)
         most = self.config.num_nodes
         strides = (lengths + most - 1).div(most, rounding_mode="floor").clamp_min(1)
-        with torch.autocast(values.device.type, enabled=False):
+        with without_autocast(values):
             if not values_can_be_read(values, lengths):
                 found = self._of_any_lengths(values, lengths, strides, found)
                 return torch.cat([found, self._lags(values, lengths)], 1) if self.num_lags else found

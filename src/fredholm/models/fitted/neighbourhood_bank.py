@@ -32,6 +32,7 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor
 
+from fredholm._precision import without_autocast
 from fredholm._settings import check_count
 from fredholm.domains import Graph
 from fredholm.encoders.graph import Graph as GraphEncoder
@@ -160,7 +161,7 @@ class NeighbourhoodBank(FittedModel[GraphBatch]):
     def features(self, inputs: GraphBatch) -> Tensor:
         """What the head reads, `(B, 2 num_waves + num_colours)`: m, s, and the roots of counts."""
         u, domain = self._signal(inputs)
-        with torch.autocast(u.device.type, enabled=False):
+        with without_autocast(u):
             found = self._waves(u.to(self.directions.dtype), domain)
             if self.colours is None:
                 return found

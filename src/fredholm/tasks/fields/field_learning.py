@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, final, get_args
 import torch
 from torch import Tensor, nn
 
-from fredholm._settings import filled, refuse_idle
+from fredholm._settings import check_seed, filled, refuse_idle
 from fredholm.domains import Points
 from fredholm.fields.field import Field
 from fredholm.fields.frames.affine import Affine
@@ -162,6 +162,7 @@ class FieldLearning(SplitTask[FieldSet]):
             for name in ("shown", "wanted"):
                 if getattr(self, name) is not None and getattr(self, name) < 1:
                     raise ValueError(f"{name} is {getattr(self, name)}; expected at least one sample")
+            check_seed(self.shown_seed, "shown_seed")
             if self.refine_steps < 0 or not 0 < self.refine_rate < float("inf"):
                 raise ValueError(
                     f"refine_steps is {self.refine_steps} and refine_rate {self.refine_rate}; expected at least 0 and "

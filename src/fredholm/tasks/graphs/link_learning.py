@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fredholm._settings import check_count, filled
+from fredholm._settings import check_count, check_seed, filled
 from fredholm.domains import undirected
 from fredholm.encoders.graph import GraphBatch
 from fredholm.models.fitted.ridge_head import RidgeHead
@@ -115,6 +115,7 @@ class LinkLearning(OneGraphTask[PairSet]):
             super().__post_init__()
             for name in ("num_negatives", "code_dim"):
                 check_count("links", name, getattr(self, name))
+            check_seed(self.split_seed, "split_seed")
 
         def _suited(self, preset: Preset, start: Trained | None) -> Suited:
             """See `Task.Config.suited`: the kernel, the size of the network, and batches of an eighth of the edges.

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fredholm._settings import filled, refuse_idle
+from fredholm._settings import check_seed, filled, refuse_idle
 from fredholm.encoders.series import SeriesBatch
 from fredholm.models.fitted.filter_bank import FilterBank
 from fredholm.models.fitted.fitted_model import FittedModel
@@ -152,6 +152,9 @@ class SeriesLearning(TargetTask[Series]):
             for name in ("train_drop", "test_drop"):
                 if not 0 <= getattr(self, name) < 1:
                     raise ValueError(f"{name} is {getattr(self, name)}; expected a share from 0 to below 1")
+            check_seed(self.drop_seed, "drop_seed")
+            if self.permute_seed is not None:
+                check_seed(self.permute_seed, "permute_seed")
             if self.bin is not None and not 0 < self.bin < math.inf:
                 raise ValueError(f"bin is {self.bin}; expected a finite duration above 0")
             for name, allowed in (

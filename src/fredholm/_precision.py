@@ -1,0 +1,45 @@
+"""What is computed in: at least float32 where sums, phases or normalisers are, and what autocast says of products."""
+
+import contextlib
+import functools
+
+import torch
+from torch import Tensor
+
+
+def wide_dtype(*tensors: Tensor) -> torch.dtype:
+    """What is accumulated in: the dtype that the tensors promote to, float32 at least."""
+    return functools.reduce(torch.promote_types, (tensor.dtype for tensor in tensors), torch.float32)
+
+
+def at_least_float32(tensor: Tensor) -> Tensor:
+    """The tensor in `wide_dtype`."""
+    return tensor.to(wide_dtype(tensor))
+
+
+def autocast_dtype(like: Tensor) -> torch.dtype | None:
+    """What autocast takes products to on the device of a tensor; None where it is off, or none is, as on meta."""
+    kind = like.device.type
+    # torch knows neither state nor dtype of an autocast that a device does not have
+    is_on = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
+    return torch.get_autocast_dtype(kind) if is_on else None
+
+
+def product_dtype(factor: Tensor) -> torch.dtype:
+    """The dtype of products with a tensor: its own, or autocast's, which leaves float64 as it is."""
+    return factor.dtype if factor.dtype == torch.float64 else autocast_dtype(factor) or factor.dtype
+
+
+def under_autocast(dtype: torch.dtype | None, like: Tensor) -> contextlib.AbstractContextManager[object]:
+    """Autocast, on the device of a tensor, as it was when `autocast_dtype` told `dtype`."""
+    kind = like.device.type
+    # a graph that is exported may run under another autocast; entering one takes as long as a small kernel
+    stays = autocast_dtype(like) == dtype and not torch.compiler.is_exporting()
+    if stays or not torch.amp.is_autocast_available(kind):
+        return contextlib.nullcontext()
+    return torch.autocast(kind, dtype, enabled=dtype is not None)
+
+
+def without_autocast(like: Tensor) -> contextlib.AbstractContextManager[object]:
+    """No autocast on the device of a tensor."""
+    return under_autocast(None, like)
