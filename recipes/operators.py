@@ -8,7 +8,8 @@ Get:       darcy_*.pt of https://github.com/neuraloperator/neuraloperator, saved
            arrays darcy_train_16_x, darcy_train_16_y and so on; then --task.data PATH/neuralop_pde.npz
 Hardware:  one core for each process; float32; needs neuraloperator 2.0: pip install neuraloperator
 Time:      100 s of processor time a training run of Darcy flow, 60 s of Burgers' equation; 4 runs a side
-Score:     relative L2 error on Darcy flow 0.0758 beside FNO's 0.0902; see docs/studies/operators.md
+Score:     relative L2 error on Darcy flow 0.0758 beside FNO's 0.0902, before layers had a perceptron; see
+           docs/studies/operators.md
 """
 
 import copy

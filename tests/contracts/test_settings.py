@@ -919,7 +919,8 @@ BLOCKS = [
     Subject(
         blocks.NeuralOperatorBlock,
         {"operator": Made(operator)},
-        {"operator": (Made(lambda: IntegralOperator(kernels.LinearAttention(4, 2))),), "is_last": SWITCH},
+        {"operator": (Made(lambda: IntegralOperator(kernels.LinearAttention(4, 2))),), "is_last": SWITCH}
+        | {"feed_forward": (Made(lambda: blocks.FeedForward(4)),)},
         on_signal,
     ),
     Subject(
@@ -1144,7 +1145,7 @@ MODELS = [
     Subject(
         models.NeuralOperator.Config,
         {"embed_dim": 4, "depth": 2, "num_heads": 2, "kernel": SMALL_MLP},
-        {"embed_dim": (8,), "depth": (1,), "num_heads": (1,), "expansion": (2,)}
+        {"embed_dim": (8,), "depth": (1,), "num_heads": (1,), "expansion": (2,), "perceptron_expansion": (2, None)}
         | {"kernel": (models.SpectralConfig(num_waves_per_axis=2),), "pool": ("none", "mean", "max")},
         on_image,
         make=neural_operator,

@@ -12,6 +12,7 @@ from fredholm import kernels
 from fredholm.domains import Graph, Sequence
 from fredholm.models import (
     AttentionConfig,
+    ContinuousConvolutionConfig,
     ConvolutionConfig,
     InfiniteConfig,
     ITNet,
@@ -26,7 +27,7 @@ from fredholm.models import (
     SumConfig,
     TwoStream,
 )
-from fredholm.models.kernel_configs import KERNELS, ConstantConfig, KernelConfig, usual_heads
+from fredholm.models.kernel_configs import KERNELS, ConstantConfig, KernelConfig, PerceptronConfig, usual_heads
 from fredholm.models.signal_model import SignalModel, replaced
 from tests.refusals import refused
 
@@ -49,6 +50,32 @@ def test_a_kernel_has_heads_where_their_number_changes_it(config: KernelConfig) 
         torch.manual_seed(0)
         found.append(config.build(8, heads, 1, is_causal=False).matrix(u, domain))
     assert config.has_heads != torch.equal(*found)
+
+
+SMALL: dict[str, Any] = {"width": 4, "num_frequencies": 2, "sigma": 1.0}
+OF_CHANNELS: list[KernelConfig] = [
+    *(config for config in CONFIGS if "MLP" not in config.kinds and not isinstance(config, PerceptronConfig)),
+    *(MLPConfig(**SMALL), LowRankConfig(rank=2, **SMALL), SeparableConfig(**SMALL)),
+    OnEdgesConfig(kernel=MLPConfig(**SMALL)),
+    *(ConvolutionConfig(depthwise=True), ContinuousConvolutionConfig(depthwise=False)),
+]
+
+
+@pytest.mark.parametrize("config", OF_CHANNELS, ids=lambda config: config.kinds)
+def test_a_kernel_mixes_channels_where_a_matrix_after_it_adds_no_kernels(config: KernelConfig) -> None:
+    edges = torch.tensor([[0, 1, 2], [1, 2, 0]])
+    domain = Graph(edges, 3, pos=torch.rand(3, 1)) if isinstance(config, OnEdgesConfig) else Sequence(3)
+    kernel = config.build(4, 4, 1, is_causal=False).double()
+    found = kernel.matrix(torch.randn(1, 3, 4, dtype=torch.float64), domain)
+    parameters = list(kernel.parameters())
+    rows = [
+        torch.autograd.grad(entry, parameters, retain_graph=True, materialize_grads=True) for entry in found.flatten()
+    ]
+    slopes = torch.stack([torch.cat([slope.flatten() for slope in row]) for row in rows])
+    wanted = (torch.randn(4, 4, dtype=torch.float64) @ found).detach().flatten()
+    # what no small change of the kernel's parameters adds of W κ
+    left = wanted - slopes @ torch.linalg.lstsq(slopes, wanted[:, None], driver="gelsd").solution[:, 0]
+    assert config.mixes_channels == bool(left.norm() < 1e-6 * wanted.norm())
 
 
 def test_where_none_is_named_there_is_a_head_for_64_channels_but_4_at_least() -> None:

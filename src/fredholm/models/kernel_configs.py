@@ -47,6 +47,14 @@ class KernelConfig(abc.ABC):
         return True
 
     @property
+    def mixes_channels(self) -> bool:
+        """Whether the kernel's own free matrices, each of all channels, take in any matrix that follows the integral.
+
+        W^O κ is then a kernel of the same kind, and W^O would be learnt twice.
+        """
+        return False
+
+    @property
     def inner_path(self) -> str:
         """Where the kernel that may have heads stands in these settings, such as `.kernel`; "": these are of it."""
         return ""
@@ -260,6 +268,11 @@ class ConvolutionConfig(KernelConfig):
         """See `KernelConfig.has_heads`."""
         return False
 
+    @property
+    def mixes_channels(self) -> bool:
+        """See `KernelConfig.mixes_channels`."""
+        return not self.depthwise
+
     def build(self, embed_dim: int, num_heads: int, pos_dim: int, *, is_causal: bool, edge_dim: int = 0) -> Kernel:
         """See `KernelConfig.build`."""
         if is_causal:
@@ -289,6 +302,11 @@ class ContinuousConvolutionConfig(KernelConfig):
     def has_heads(self) -> bool:
         """See `KernelConfig.has_heads`."""
         return False
+
+    @property
+    def mixes_channels(self) -> bool:
+        """See `KernelConfig.mixes_channels`."""
+        return not self.depthwise
 
     def build(self, embed_dim: int, num_heads: int, pos_dim: int, *, is_causal: bool, edge_dim: int = 0) -> Kernel:
         """See `KernelConfig.build`."""
@@ -320,6 +338,11 @@ class SpectralConfig(KernelConfig):
     def has_heads(self) -> bool:
         """See `KernelConfig.has_heads`."""
         return False
+
+    @property
+    def mixes_channels(self) -> bool:
+        """See `KernelConfig.mixes_channels`."""
+        return True
 
     def build(self, embed_dim: int, num_heads: int, pos_dim: int, *, is_causal: bool, edge_dim: int = 0) -> Kernel:
         """See `KernelConfig.build`."""
@@ -394,6 +417,11 @@ class SumConfig(KernelConfig):
         """See `KernelConfig.has_heads`."""
         return self.first.has_heads or self.second.has_heads
 
+    @property
+    def mixes_channels(self) -> bool:
+        """See `KernelConfig.mixes_channels`."""
+        return self.first.mixes_channels and self.second.mixes_channels
+
     def build(self, embed_dim: int, num_heads: int, pos_dim: int, *, is_causal: bool, edge_dim: int = 0) -> Kernel:
         """See `KernelConfig.build`."""
         first, second = (
@@ -428,6 +456,11 @@ class OnEdgesConfig(KernelConfig):
         """See `KernelConfig.inner_path`."""
         return f".kernel{self.kernel.inner_path}"
 
+    @property
+    def mixes_channels(self) -> bool:
+        """See `KernelConfig.mixes_channels`."""
+        return self.kernel.mixes_channels
+
     def build(self, embed_dim: int, num_heads: int, pos_dim: int, *, is_causal: bool, edge_dim: int = 0) -> Kernel:
         """See `KernelConfig.build`."""
         kernel = self.kernel.build(embed_dim, num_heads, pos_dim, is_causal=is_causal, edge_dim=edge_dim)
@@ -458,6 +491,11 @@ class ConstantConfig(KernelConfig):
     def has_heads(self) -> bool:
         """See `KernelConfig.has_heads`."""
         return False
+
+    @property
+    def mixes_channels(self) -> bool:
+        """See `KernelConfig.mixes_channels`."""
+        return True
 
     def build(self, embed_dim: int, num_heads: int, pos_dim: int, *, is_causal: bool, edge_dim: int = 0) -> Kernel:
         """See `KernelConfig.build`."""

@@ -44,15 +44,20 @@ def literally(net: NeuralOperator, given: FunctionBatch, at: Domain) -> Tensor:
         assert isinstance(block, NeuralOperatorBlock)
         v = block.operator(u, domain, query=v, query_domain=at)
         u = block.operator(u, domain)
+        if block.feed_forward is not None:
+            first, second = block.feed_forward.expand, block.feed_forward.contract
+            u, v = (w + second(gelu(first(gelu(w)))) for w in (u, v))
         if layer < 2:
             u, v = gelu(u), gelu(v)
     hidden = gelu(v @ net.expand.weight.mT + net.expand.bias)
     return hidden @ net.head.weight.mT + net.head.bias
 
 
+@pytest.mark.parametrize("width", [None, 1.5])
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: type(kernel).__name__)
-def test_is_its_formula_with_every_gradient(kernel: KernelConfig) -> None:
-    net, given, at = model(kernel), function(3, 4), Points(torch.rand(5, 2, dtype=torch.float64))
+def test_is_its_formula_with_every_gradient(kernel: KernelConfig, width: float | None) -> None:
+    net = model(kernel, perceptron_expansion=width)
+    given, at = function(3, 4), Points(torch.rand(5, 2, dtype=torch.float64))
     leaves = [given.values, *net.parameters()]
     for places, answer in ((at, net(given, at=at)), (given.domain, net(given))):
         expected = literally(net, given, places)
@@ -86,8 +91,14 @@ def test_grows_with_the_function() -> None:
     torch.testing.assert_close(2 * net(small), net(small._replace(values=2 * small.values)), rtol=1e-2, atol=0)
 
 
+def test_a_matrix_follows_the_integral_where_the_kernel_has_none_of_all_channels() -> None:
+    names = [model(kernel).state_dict().keys() for kernel in KERNELS]
+    assert ["blocks.0.operator.output_weight" in own for own in names] == [False, True, True]
+
+
 def test_settings_are_checked() -> None:
     settings: dict[str, Any] = {"embed_dim": 0, "depth": 0, "num_heads": 0, "expansion": 0.0}
+    settings["perceptron_expansion"] = 0.0
     for name, value in settings.items():
         with refused(ValueError, "models.NeuralOperator", name):
             NeuralOperator.Config(**{name: value})

@@ -7,7 +7,7 @@ from typing import Literal, cast, final
 from torch import Tensor, nn
 
 from fredholm._settings import check_count, check_positive
-from fredholm.blocks import FieldBlock, NeuralOperatorBlock
+from fredholm.blocks import FeedForward, FieldBlock, NeuralOperatorBlock
 from fredholm.blocks.feed_forward import hidden_width
 from fredholm.domains import Domain
 from fredholm.encoders.encoder import Encoder
@@ -18,10 +18,11 @@ from fredholm.operators import IntegralOperator
 
 @final
 class NeuralOperator(FieldModel):
-    """u_l = φ(∫ κ_l u_l-1 dμ + W_l u_l-1 + b_l), answer = V_2 φ(V_1 u_L + c_1) + c_2 (FNO, eq. 2).
+    """v_l = ∫ κ_l u_l-1 dμ + W_l u_l-1 + b_l, u_l = φ(v_l + F_l φ(v_l)), answer = V_2 φ(V_1 u_L + c_1) + c_2.
 
-    With `SpectralConfig` this is a Fourier neural operator, with `MLPConfig` on positions alone a graph kernel network;
-    any kernel will do. The last layer has no activation, as in the paper's code. The biases are an addition.
+    With `SpectralConfig` this is a Fourier neural operator (FNO, eq. 2), with `MLPConfig` on positions alone a graph
+    kernel network; any kernel will do. The last layer has no outer activation, as in the paper's code. The biases and
+    the perceptrons F are additions. A kernel that does not mix all channels freely is followed by a matrix W^O.
 
     Args:
         encoder: the lifting, from raw inputs to a signal with `config.embed_dim` channels on a domain.
@@ -40,6 +41,8 @@ class NeuralOperator(FieldModel):
         """Of kernels that have some, a divisor of embed_dim; None: 1. Refused with kernels that have none."""
         kernel: KernelConfig = dataclasses.field(default_factory=SpectralConfig)
         """The kernel of every layer."""
+        perceptron_expansion: float | None = 1.0
+        """Width of the hidden layer of each F in multiples of embed_dim, the nearest whole number; None: without F."""
         expansion: float = 4.0
         """Width of the hidden layer V_1 in multiples of embed_dim; the nearest whole number."""
         pool: Literal["mean", "max", "none"] = "none"
@@ -55,6 +58,8 @@ class NeuralOperator(FieldModel):
             if not self.has_heads:
                 self.kernel.refuse_heads(name, type(self), self.num_heads)
             check_positive(name, "expansion", self.expansion)
+            if self.perceptron_expansion is not None:
+                check_positive(name, "perceptron_expansion", self.perceptron_expansion)
             if self.pool not in ("mean", "max", "none"):
                 raise ValueError(f"{name}: pool is 'mean', 'max' or 'none'; got {self.pool!r}")
 
@@ -93,6 +98,12 @@ class NeuralOperator(FieldModel):
         kernel = config.kernel.build(
             config.embed_dim, config.heads, encoder.pos_dim, is_causal=False, edge_dim=encoder.edge_dim
         )
+        gain = 1 / math.sqrt(2 * config.depth)
         # W starts as the identity, so that integrals add to the signal, as residuals do (ITNet, H.3.1)
-        operator = IntegralOperator(kernel, output_gain=1 / math.sqrt(2 * config.depth))
-        return NeuralOperatorBlock(operator, is_last=layer == config.depth)
+        if config.kernel.mixes_channels:
+            operator = IntegralOperator(kernel, output_projection=False)
+        else:
+            operator = IntegralOperator(kernel, output_gain=gain)
+        width = config.perceptron_expansion
+        feed_forward = None if width is None else FeedForward(config.embed_dim, width, output_gain=gain)
+        return NeuralOperatorBlock(operator, feed_forward, is_last=layer == config.depth)
