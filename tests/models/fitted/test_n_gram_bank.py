@@ -36,10 +36,16 @@ def grams(row: list[int], order: int) -> Counter[tuple[int, ...]]:
     )
 
 
+def telling(counts: list[Counter[tuple[int, ...]]]) -> Counter[tuple[int, ...]]:
+    """In how many rows n-grams stand, but for those of which all rows have as many."""
+    seen = Counter(g for each in counts for g in each)
+    return Counter({g: n for g, n in seen.items() if len({each[g] for each in counts}) > 1})
+
+
 def by_loop(train: Tensor, asked: Tensor, order: int) -> np.ndarray:
     """Features `(n, p)` of rows asked, with a column for each n-gram of the training rows, by length and tokens."""
     counts = [grams(row, order) for row in train.tolist()]
-    seen = Counter(g for each in counts for g in each)
+    seen = telling(counts)
     names = sorted(seen, key=lambda g: (g[0], len(g), g))
     found = np.zeros((len(asked), len(names)))
     for i, row in enumerate(asked.tolist()):
@@ -140,11 +146,23 @@ def test_every_kind_of_target_is_learnt() -> None:
 
 def test_few_grams_are_the_most_frequent_ones() -> None:
     tokens = rows()
-    seen = Counter(g for row in tokens.tolist() for g in grams(row, 2))
+    seen = telling([grams(row, 2) for row in tokens.tolist()])
     found = fitted(bank(2, 6), tokens, torch.arange(30) % 3, CLASSES)
     counts = ((1 + 30) / torch.exp(found.rarity.double() - 1) - 1).round()
     assert sorted(counts.tolist()) == sorted(seen.values())[-6:]
     assert found(tokens).std() > 0
+
+
+def test_what_all_sentences_hold_equally_often_takes_no_length_from_others() -> None:
+    tokens, labels = rows(), torch.arange(30) % 3
+    with_mark, without = (fitted(bank(1), given, labels, CLASSES)(given) for given in (tokens, tokens[:, 1:]))
+    torch.testing.assert_close(with_mark, without)
+
+
+def test_sentences_that_are_all_alike_have_the_mean() -> None:
+    found = fitted(bank(), rows(1).expand(30, -1), torch.arange(30) % 3, CLASSES)
+    assert not bool(found.rarity.any())
+    torch.testing.assert_close(found(rows(4, seed=1)), found.bias.expand(4, -1))
 
 
 def test_padding_and_batch_mates_change_nothing() -> None:

@@ -8,7 +8,8 @@ Legend
 
     count           c_g = N ∫ 1[g stands at x] dμ(x)
     rarity          r_g = 1 + log((1 + n) / (1 + n_g))
-    features        x_g = (1 + log c_g) r_g, 0 where c_g is; of a sentence X = x / ‖x‖
+    features        x_g = (1 + log c_g) r_g, 0 where c_g is; of a sentence X = x / ‖x‖. An n-gram that all n sentences
+                    hold equally often, such as a mark, has none: it tells nothing, and would take length from others
     W(λ) = argmin_W ‖(X - X̄) W - (Y - Ȳ)‖² + λ‖W‖² = (X - X̄)ᵀ A,   (C X Xᵀ C + λI) A = Y - Ȳ,   C = I - 1/n
     scores = Ȳ + (X - X̄) W(λ);  outputs are read from them as the regressand says
 
@@ -87,7 +88,8 @@ class NGramBank(FittedModel[Tensor]):
         order: int = 2
         """Most tokens of an n-gram."""
         num_grams: int = 65_536
-        """N-grams that have a weight, at most: those in most of the training sentences, the shorter first."""
+        """N-grams that have a weight, at most: those in most of the training sentences, the shorter first. What all of
+        these hold equally often has none."""
 
         def __post_init__(self) -> None:
             for name in ("order", "num_grams"):
@@ -174,10 +176,17 @@ class NGramBank(FittedModel[Tensor]):
         found: list[Tensor] = []
         for tokens in batches:
             row, key = occurrences(tokens, self.reading, self.config.order)
-            found.append(torch.stack([row, key]).unique(dim=1)[1])
-        keys, counts = torch.cat(found).unique(return_counts=True)
-        most = counts.argsort(descending=True, stable=True)[: len(self.grams)].sort().values
+            (_, key), times = torch.stack([row, key]).unique(dim=1, return_counts=True)
+            found.append(torch.stack([key, times]))
+        held, times = torch.cat(found, 1)
+        keys, place, counts = held.unique(return_inverse=True, return_counts=True)
+        fewest, often = (
+            torch.zeros_like(keys).scatter_reduce(0, place, times, how, include_self=False) for how in ("amin", "amax")
+        )
         num_rows = sum(map(len, batches))
+        tells = (counts < num_rows) | (fewest < often)
+        keys, counts = keys[tells], counts[tells]
+        most = counts.argsort(descending=True, stable=True)[: len(self.grams)].sort().values
         self.grams.fill_(_NONE)
         self.rarity.zero_()
         self.grams[: len(most)] = keys[most]
