@@ -83,10 +83,14 @@ CAPTURED = [name for name in MODELS if name not in ("Monte Carlo", "infinite att
 def fused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Decides as on a GPU, with kernels that do nothing."""
     pytest.importorskip("triton")
+    from fredholm.encoders import text
     from fredholm.evaluation.attention import fused
     from fredholm.evaluation.triton import features, long_product, perceptron, yat
+    from fredholm.layers import yat_response
 
     monkeypatch.setattr(fused, "_is_out_of_reach", lambda *_: False)
+    for reader in (text, fused, yat_response):
+        monkeypatch.setattr(reader, "values_are_at_hand", lambda *_: False)
     for module in (features, long_product, perceptron, yat):
         monkeypatch.setattr(module, "launch", lambda *_: None)
     monkeypatch.setattr(machine, "machine_refusals", lambda *_: [])
