@@ -10,10 +10,10 @@ from fredholm.models.series.ckcnn import CKCNN
 from fredholm.tasks import SeriesLearning, series
 from fredholm.tasks.files import mapped
 from fredholm.tasks.series import (
+    MappedSeries,
     Preparation,
     Reading,
     SeriesSet,
-    StoredSeries,
     npz_file,
     open_series,
     stored_series,
@@ -207,7 +207,7 @@ def test_series_that_stay_in_files_are_those_in_memory(
     found = open_series(tmp_path / source)
     for split, count in (("train", 22), ("test", 8)):
         one, other = getattr(found, split), getattr(expected, split)
-        assert isinstance(one, StoredSeries) == (large == 0)
+        assert isinstance(one, MappedSeries) == (large == 0)
         assert len(one) == count
         for rows in (torch.arange(count), torch.tensor([3, 0, 3]), torch.tensor([], dtype=torch.int64)):
             read, same = one.read(rows), other.read(rows)
@@ -241,7 +241,7 @@ def test_a_task_learns_from_series_in_files_as_from_those_in_memory(
             patch.setattr(npz_file, "LARGE", 0)
             tasks.append(config.build())
             is_changed = "bin" in changes or "train_drop" in changes
-            assert isinstance(tasks[1].splits.train, StoredSeries) != is_changed
+            assert isinstance(tasks[1].splits.train, MappedSeries) != is_changed
         assert tasks[0].facts == tasks[1].facts
         shards = tasks[1].train_shards
         assert is_changed if shards is None else int(shards.sum()) == tasks[1].num_train
@@ -307,7 +307,7 @@ def test_gaps_are_those_of_all_series_however_many_are_read_at_a_time(
     monkeypatch.setattr(npz_file, "LARGE", 0)
     monkeypatch.setattr(stored_series, "CHUNK", 4)
     stored = read_npz(path)
-    assert isinstance(stored, StoredSeries)
+    assert isinstance(stored, MappedSeries)
     assert isinstance(in_memory, SeriesSet)
     assert Preparation.learn(stored).observation == Preparation.learn(in_memory).observation == (0, 1)
     whole = Preparation(mean=(0.0, 0.0), deviation=(1.0, 1.0))

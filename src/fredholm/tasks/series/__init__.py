@@ -7,7 +7,7 @@ from .physionet_2012 import physionet_2012
 from .preparation import Fill, Preparation
 from .reading import Reading
 from .series_set import Series, SeriesSet
-from .stored_series import StoredSeries
+from .stored_series import MappedSeries
 from .thinning import Dropped, average_in_bins, drop_samples, take_every
 from .ts_file import read_ts
 from .ucr_file import read_ucr
@@ -15,11 +15,11 @@ from .ucr_file import read_ucr
 __all__ = [
     "Dropped",
     "Fill",
+    "MappedSeries",
     "Preparation",
     "Reading",
     "Series",
     "SeriesSet",
-    "StoredSeries",
     "average_in_bins",
     "drop_samples",
     "idx_pixels",

@@ -20,7 +20,7 @@ from fredholm.tasks.targets import Answers, answers_of_array
 from .naming import unnamed_channels
 from .reading import Reading
 from .series_set import Series, SeriesSet
-from .stored_series import StoredSeries
+from .stored_series import MappedSeries
 
 SHARED = ("classes", "target_names", "channels", "spacing", "sample_rate")
 """Arrays that have no row a series."""
@@ -184,7 +184,7 @@ def _stored(
     arrays: Mapping[str, np.ndarray],
     channels: tuple[str, ...] | None,
     reading: Reading | None,
-) -> StoredSeries:
+) -> MappedSeries:
     """Series in rows, which are read once to be checked."""
     _check_numbers(rows, named)
     if len(rows.shape) not in (2, 3):
@@ -192,7 +192,7 @@ def _stored(
     n, longest, count = (*rows.shape, 1)[:3]
     if channels is None and "channels" in arrays:
         channels = tuple(map(str, arrays["channels"].ravel()))
-    return StoredSeries(
+    return MappedSeries(
         rows=rows,
         places=torch.arange(n),
         lengths=torch.from_numpy(_lengths(arrays, n, longest).astype(np.int64)),

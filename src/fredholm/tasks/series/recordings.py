@@ -3,13 +3,12 @@
 import importlib.util
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Self, final
+from typing import NamedTuple, final
 
 import numpy as np
 import torch
-from torch import Tensor
 from tqdm import tqdm
 
 from fredholm.tasks.files.class_folders import class_folders, files_of_kinds
@@ -21,88 +20,36 @@ from fredholm.tasks.targets.labels_table import TABLE, labelled_files, warn_of_u
 
 from .naming import unnamed_channels
 from .series_set import Series, SeriesSet
+from .stored_series import StoredSeries
 
 SOUND_SUFFIXES = (".wav", ".flac", ".ogg", ".opus", ".mp3", ".aiff", ".aif")
-CHUNK = 1 << 21
-"""Values that are decoded at a time where all are, padded to the longest."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Recordings(Series):
-    """n recordings of C channels at one rate, in files that stay encoded until they are asked for.
+class Recordings(StoredSeries):
+    """Recordings at one rate, each in a file of its own, which stays encoded until it is asked for.
+
+    Amplitudes are float32; those that were whole numbers are from -1 to below 1.
 
     Args:
-        files: one a recording.
-        lengths: int64 `(n,)`, samples of each.
-        spacing: seconds between two samples.
-        answers, channels, names, marks: see `SeriesSet`.
+        files: those of which `places` are some.
     """
 
     files: tuple[Path, ...]
-    lengths: Tensor
-    spacing: float
-    answers: Answers | None
-    channels: tuple[str, ...]
-    names: tuple[str, ...]
-    marks: SplitMarks
-
-    @property
-    def is_regular(self) -> bool:
-        """True."""
-        return True
-
-    @property
-    def extents(self) -> Tensor:
-        """See `Series.extents`."""
-        return (self.lengths - 1).double() * self.spacing
 
     @property
     def shards(self) -> None:
         """None: each file lies for itself."""
         return None
 
-    def select(self, indices: Tensor) -> Self:
-        """Those at `indices`, int64 `(m,)`, which stay where they are."""
-        chosen = indices.tolist()
-        return replace(
-            self,
-            files=tuple(self.files[i] for i in chosen),
-            lengths=self.lengths[indices],
-            answers=None if self.answers is None else self.answers.select(indices),
-            names=tuple(self.names[i] for i in chosen),
-            marks=self.marks.select(indices),
-        )
+    @property
+    def _longest(self) -> int:
+        return int(self.lengths.max()) if len(self) else 1
 
-    def read(self, indices: Tensor) -> SeriesSet:
-        """See `Series.read`: amplitudes in float32, of whole numbers from -1 to below 1.
-
-        Raises:
-            ValueError: a file cannot be decoded, or has not as many samples as it says; a sample is infinite.
-        """
-        some = self.select(indices)
-        values = [_decoded(file, length) for file, length in zip(some.files, some.lengths.tolist(), strict=True)]
-        return SeriesSet.pack(
-            values,
-            spacing=self.spacing,
-            answers=some.answers,
-            channels=self.channels,
-            names=some.names,
-            marks=some.marks,
-        )
-
-    def chunks(self) -> Iterator[SeriesSet]:
-        """See `Series.chunks`."""
-        longest = int(self.lengths.max()) if len(self) else 1
-        size = max(1, CHUNK // (longest * len(self.channels)))
-        return (self.read(indices) for indices in torch.arange(len(self)).split(size))
-
-    def check(self) -> Self:
-        """They, once all were decoded and none was refused."""
-        with tqdm(total=len(self), desc="reading recordings", unit="file", delay=1.0, leave=False, disable=None) as bar:
-            for chunk in self.chunks():
-                bar.update(len(chunk))
-        return self
+    def _values(self) -> Sequence[np.ndarray]:
+        places = zip(self.places.tolist(), self.lengths.tolist(), strict=True)
+        return [_decoded(self.files[place], length) for place, length in places]
 
 
 def has_recordings(folder: Path) -> bool:
@@ -199,6 +146,7 @@ def _opened(
     if len({header.rate for header in headers}) == 1:
         return Recordings(
             files=tuple(files),
+            places=torch.arange(len(files)),
             lengths=torch.tensor([header.num_samples for header in headers], dtype=torch.int64),
             spacing=1 / headers[0].rate,
             answers=answers,

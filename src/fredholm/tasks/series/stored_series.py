@@ -1,11 +1,14 @@
-"""Series in arrays that are mapped from files."""
+"""Series that stay on the disk until they are asked for, and those in arrays that are mapped from files."""
 
-from collections.abc import Iterator
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Self, final
 
+import numpy as np
 import torch
 from torch import Tensor
+from tqdm import tqdm
 
 from fredholm.tasks.files.mapped import Rows, shards_of_some
 from fredholm.tasks.splits.split_marks import SplitMarks
@@ -14,21 +17,18 @@ from fredholm.tasks.targets import Answers
 from .series_set import Series, SeriesSet
 
 CHUNK = 1 << 19
-"""Values that are read at a time where all are."""
+"""Values that are read at a time where all are, padded to the longest."""
 
 
-@final
 @dataclass(frozen=True, kw_only=True)
 class StoredSeries(Series):
-    """n regular series of C channels in rows of arrays.
+    """n regular series of C channels, wherever they are stored.
 
     Args:
-        rows: numbers `(m, T)` or `(m, T, C)`; NaN where a value is missing.
-        places: int64 `(n,)`, the row of each series.
+        places: int64 `(n,)`, where each series is stored.
         lengths, spacing, answers, channels, names, marks: see `SeriesSet`.
     """
 
-    rows: Rows
     places: Tensor
     lengths: Tensor
     spacing: float
@@ -38,20 +38,18 @@ class StoredSeries(Series):
     marks: SplitMarks
 
     @property
+    @final
     def is_regular(self) -> bool:
         """True."""
         return True
 
     @property
+    @final
     def extents(self) -> Tensor:
         """See `Series.extents`."""
         return (self.lengths - 1).double() * self.spacing
 
-    @property
-    def shards(self) -> Tensor | None:
-        """See `Series.shards`."""
-        return shards_of_some(self.rows.shards, self.places)
-
+    @final
     def select(self, indices: Tensor) -> Self:
         """The series at `indices`, int64 `(m,)`, which stay where they are."""
         return replace(
@@ -63,16 +61,16 @@ class StoredSeries(Series):
             marks=self.marks.select(indices),
         )
 
+    @final
     def read(self, indices: Tensor) -> SeriesSet:
         """See `Series.read`.
 
         Raises:
-            ValueError: a value is infinite; what `check` refuses.
+            ValueError: one cannot be read, or holds an infinite value.
         """
         some = self.select(indices)
-        values = self.rows[some.places.numpy()].reshape(len(indices), self.rows.shape[1], len(self.channels))
         return SeriesSet.pack(
-            [own[:length] for own, length in zip(values, some.lengths.tolist(), strict=True)],
+            some._values(),
             spacing=self.spacing,
             answers=some.answers,
             channels=self.channels,
@@ -80,13 +78,50 @@ class StoredSeries(Series):
             marks=some.marks,
         )
 
+    @abstractmethod
+    def _values(self) -> Sequence[np.ndarray]:
+        """The samples of each series, `(length, C)`."""
+
+    @property
+    @abstractmethod
+    def _longest(self) -> int:
+        """Samples that a series may have."""
+
+    @final
     def chunks(self) -> Iterator[SeriesSet]:
         """See `Series.chunks`."""
-        size = max(1, CHUNK // max(1, self.rows.shape[1] * len(self.channels)))
+        size = max(1, CHUNK // max(1, self._longest * len(self.channels)))
         return (self.read(indices) for indices in torch.arange(len(self)).split(size))
 
+    @final
     def check(self) -> Self:
         """They, once all were read and none was refused; see `SeriesSet`."""
-        for _ in self.chunks():
-            pass
+        with tqdm(total=len(self), desc="reading series", delay=1.0, leave=False, disable=None) as bar:
+            for chunk in self.chunks():
+                bar.update(len(chunk))
         return self
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class MappedSeries(StoredSeries):
+    """Those in rows of arrays.
+
+    Args:
+        rows: numbers `(m, T)` or `(m, T, C)`; NaN where a value is missing. Places are rows.
+    """
+
+    rows: Rows
+
+    @property
+    def shards(self) -> Tensor | None:
+        """See `Series.shards`."""
+        return shards_of_some(self.rows.shards, self.places)
+
+    @property
+    def _longest(self) -> int:
+        return self.rows.shape[1]
+
+    def _values(self) -> Sequence[np.ndarray]:
+        values = self.rows[self.places.numpy()].reshape(len(self), self._longest, len(self.channels))
+        return [own[:length] for own, length in zip(values, self.lengths.tolist(), strict=True)]
