@@ -109,7 +109,7 @@ def different_in(cells: Iterable[Cell], without_values: Bare) -> list[str]:
 @pytest.mark.parametrize("name", ROWS)
 def test_every_route_has_the_shapes_of_the_cpu(name: str, without_values: Bare) -> None:
     """A part of the cells in which every pair of classes of levels occurs."""
-    assert different_in(quick_cells(name)[5::72], without_values) == []
+    assert different_in(quick_cells(name)[5::144], without_values) == []
 
 
 @pytest.mark.long
