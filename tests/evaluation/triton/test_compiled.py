@@ -2,6 +2,8 @@
 
 import re
 import subprocess
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -294,6 +296,23 @@ def test_tiles_on_trial_are_compiled_side_by_side(launches, monkeypatch, tmp_pat
         assert any(found is each for each in kept)
         assert found.metadata.num_warps == 4
         assert "sm_90" in found.asm["ptx"]
+
+
+def test_sources_are_parsed_one_after_the_other(monkeypatch):
+    """Two threads in Python's parser at once end in a SystemError now and then."""
+    function, within, most = triton.runtime.jit.JITFunction, [], []
+
+    def parse(_):
+        within.append(1)
+        most.append(len(within))
+        time.sleep(0.01)
+        within.pop()
+
+    monkeypatch.setattr(function, "parse", parse)
+    with tuning._parsed_in_turn(), ThreadPoolExecutor(4) as pool:
+        list(pool.map(function.parse, range(8)))
+    assert (len(most), max(most)) == (8, 1)
+    assert function.parse is parse
 
 
 @pytest.mark.parametrize("activation", ["relu", "gelu_tanh"])

@@ -6,6 +6,7 @@ takes its tiles. Without the file, or with one of other kernels, another Triton 
 changes what is added first, and so the last digits: runs are equal bit for bit under one file.
 """
 
+import contextlib
 import dataclasses
 import datetime
 import functools
@@ -14,6 +15,7 @@ import json
 import math
 import os
 import statistics
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -328,6 +330,26 @@ def _climbed(trial: "_Trial", key: str, stop: float) -> Tuned:
     )
 
 
+@contextlib.contextmanager
+def _parsed_in_turn() -> Iterator[None]:
+    """While entered Triton parses one function at a time: Python counts how deep a tree is for all threads together."""
+    # the library can be imported without triton
+    from triton.runtime.jit import JITFunction
+
+    owner: Any = next(kind for kind in JITFunction.__mro__ if "parse" in vars(kind))
+    parse, lock = owner.parse, threading.Lock()
+
+    def in_turn(function: object) -> object:
+        with lock:
+            return parse(function)
+
+    owner.parse = in_turn
+    try:
+        yield
+    finally:
+        owner.parse = parse
+
+
 @final
 class _Trial:
     """While entered, launches are timed, and have the tiles in ``tiles``."""
@@ -405,7 +427,7 @@ class _Trial:
         try:
             self._step()
             # not within the step, whose backward pass has a thread of its own
-            with ThreadPoolExecutor(len(tiles)) as pool, AsyncCompileMode(pool, ignore_errors=True):
+            with _parsed_in_turn(), ThreadPoolExecutor(len(tiles)) as pool, AsyncCompileMode(pool, ignore_errors=True):
                 for tile in tiles:
                     self._compilers[key](tile)
         finally:
