@@ -139,32 +139,11 @@ def _train_as(
     With `is_to_try` nobody has named the data, and it is told what they are.
     """
     arguments = parse(TrainArguments, command, options, TrainArguments(run=config))
-    if not is_task and arguments.preset is not None:
-        raise ValueError(f"--preset has no effect with the recipe {recipe.name}, which says everything itself")
-    if not is_task and arguments.minutes is not None:
-        raise ValueError(
-            f"--minutes has no effect with the recipe {recipe.name}, which says everything itself; pass "
-            "--training.epochs"
-        )
-    if arguments.minutes is not None:
-        _check_minutes(arguments.minutes, arguments.run.training)
-    if arguments.accept_new_data and not arguments.resume:
-        raise ValueError("--accept-new-data has no effect without --resume; pass both, or leave it out")
-    for name, given in (("preset", arguments.preset), ("minutes", arguments.minutes)):
-        if arguments.accept_new_data and given is not None:
-            raise ValueError(f"--{name} {given} has no effect with --accept-new-data: the run keeps its settings")
-    if arguments.seeds is not None:
-        check_seeds(arguments.seeds)
-    if arguments.seeds and arguments.run.seed != config.seed:
-        raise ValueError(f"--seed {arguments.run.seed} has no effect with --seeds; pass one of them")
+    _refuse_idle_options(arguments, recipe, config, is_task=is_task)
     seeds = arguments.seeds or (arguments.run.seed,)
     parent = arguments.run_dir or Path("runs") / recipe.name
     single = arguments.run_dir if not arguments.seeds else None
     paths = {seed: single or parent / f"seed-{seed}" for seed in seeds}
-    if arguments.devices != 1 and num_started() > 1:
-        raise ValueError(
-            f"--devices {arguments.devices} has no effect: torchrun started {num_started()} processes; leave it out"
-        )
     refuse_devices(arguments.devices, arguments.run.training)
     resume = arguments.resume or is_restarted()
     if not (resume or arguments.dry_run):
@@ -206,6 +185,32 @@ def _train_as(
     if results and results[0].split is not None:
         _print_results(results, with_spread=bool(arguments.seeds))
     return 1
+
+
+def _refuse_idle_options(arguments: TrainArguments, recipe: Recipe, config: Run.Config, *, is_task: bool) -> None:
+    """Raises ValueError for options that have no effect beside others, or cannot be meant."""
+    if not is_task and arguments.preset is not None:
+        raise ValueError(f"--preset has no effect with the recipe {recipe.name}, which says everything itself")
+    if not is_task and arguments.minutes is not None:
+        raise ValueError(
+            f"--minutes has no effect with the recipe {recipe.name}, which says everything itself; pass "
+            "--training.epochs"
+        )
+    if arguments.minutes is not None:
+        _check_minutes(arguments.minutes, arguments.run.training)
+    if arguments.accept_new_data and not arguments.resume:
+        raise ValueError("--accept-new-data has no effect without --resume; pass both, or leave it out")
+    for name, given in (("preset", arguments.preset), ("minutes", arguments.minutes)):
+        if arguments.accept_new_data and given is not None:
+            raise ValueError(f"--{name} {given} has no effect with --accept-new-data: the run keeps its settings")
+    if arguments.seeds is not None:
+        check_seeds(arguments.seeds)
+    if arguments.seeds and arguments.run.seed != config.seed:
+        raise ValueError(f"--seed {arguments.run.seed} has no effect with --seeds; pass one of them")
+    if arguments.devices != 1 and num_started() > 1:
+        raise ValueError(
+            f"--devices {arguments.devices} has no effect: torchrun started {num_started()} processes; leave it out"
+        )
 
 
 def _run(

@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -141,6 +142,13 @@ def test_what_is_refused(folder: Path, tmp_path: Path, monkeypatch: pytest.Monke
         ImportError, '1.wav: recordings are read by soundfile, which is missing: pip install "fredholm[audio]"'
     ):
         read_series(folder / "low" / "1.wav")
+
+
+def test_a_file_that_says_another_length_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = SimpleNamespace(frames=41, samplerate=800, channels=1)
+    monkeypatch.setattr(soundfile, "info", lambda _: told)
+    with refused(ValueError, "0.wav: says that it has 41 samples, and has 40; write it anew"):
+        open_series(folder)
 
 
 @pytest.mark.slow
