@@ -12,8 +12,10 @@ from PIL import Image
 
 from fredholm import cli
 from fredholm.cli import train
+from fredholm.models import ITNet
 from fredholm.tasks import TASKS, ImageLearning, LanguageModelling
 from fredholm.tasks.images.patches import divided_into_patches
+from fredholm.training.config import TrainingConfig
 from fredholm.training.step_cost import StepCost
 from tests.command_line import call
 
@@ -42,7 +44,7 @@ def test_a_dry_run_says_what_would_be_and_makes_nothing(
         assert (code, err) == (0, "")
         lines = out.splitlines()
         assert lines[0] == "data: 21 examples to learn from, 3 for validation and 6 for testing"
-        assert [line.partition(":")[0] for line in lines] == ["data", "model", "training"]
+        assert [line.partition(":")[0] for line in lines[:3]] == ["data", "model", "training"]
         found[preset] = lines
     assert "ITNet with" in found["small"][1] != found["base"][1]
     assert not (tmp_path / "run").exists()
@@ -84,6 +86,43 @@ def test_a_run_of_so_many_minutes_has_a_schedule_of_its_own(
     code, out, err = call(capsys, *command, *limited, "--run-dir", run, "--resume")
     assert (code, err) == (0, "")
     assert out.splitlines()[0] == "the run keeps its end: --minutes chooses that of a new one"
+
+
+def test_a_run_of_few_minutes_on_many_examples_has_a_narrower_model_and_smaller_batches(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw, count = np.random.default_rng(0), 5500
+    pixels, classes = draw.integers(0, 255, (count + 500, 4, 4), dtype=np.uint8), np.arange(count + 500) % 2
+    np.savez(
+        tmp_path / "images.npz", x=pixels, y=classes, split=np.where(np.arange(count + 500) < count, "train", "valid")
+    )
+
+    def first_steps(task: ImageLearning, config: TrainingConfig, *_: object) -> StepCost:
+        steps = math.ceil(count / config.batch_size)
+        assert isinstance(task.config.model, ITNet.Config)
+        width = task.config.model.embed_dim
+        return StepCost("ITNet", width, 4, steps, 0.02 * config.batch_size, evaluation_seconds=0, memory_bytes=None)
+
+    monkeypatch.setattr(train, "first_steps", first_steps)
+
+    def told(minutes: int, *options: str) -> list[str]:
+        command = ("train", "images", tmp_path / "images.npz", "--dry-run", "--minutes", minutes)
+        code, out, err = call(capsys, *command, *options)
+        assert (code, err) == (0, "")
+        return out.splitlines()
+
+    data, model, training = told(240)  # all that suits the data fits
+    assert data.startswith("data: 5,500 examples")
+    assert model.endswith("with 80 parameters")
+    assert training.startswith("training: 116 epochs of 43 steps on batches of 128;")
+    first, _, model, training = told(118)
+    fewer = ", by a model and batches as for 1,375 examples"
+    assert first == f"64 of the 116 epochs that suit the data, for 118 minutes{fewer}"
+    assert model.endswith("with 64 parameters")
+    assert training.startswith("training: 64 epochs of 86 steps on batches of 64; at most 2.0 h;")
+    *_, model, training = told(118, "--training.batch-size", "32", "--task.model.embed-dim", "48")
+    assert model.endswith("with 48 parameters")  # what was set stays
+    assert "on batches of 32;" in training
 
 
 def test_what_follows_from_the_epochs_follows_from_those_that_are_given(

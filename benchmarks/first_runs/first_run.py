@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from fredholm import cli
-from fredholm.tasks.schedule import schedule_for
+from fredholm.tasks.schedule import Effort, schedule_for
 from fredholm.tasks.splits.splits import HeldOut
 from fredholm.tasks.task import Batch
 from fredholm.training import Run
@@ -183,7 +183,7 @@ def taught(network: nn.Module, task: Any, loss: Callable[[Batch], Tensor]) -> No
         task: gives the examples.
         loss: the mean of a batch.
     """
-    schedule = schedule_for(task.num_train, "small", has_valid=True)
+    schedule = schedule_for(task.num_train, Effort("small"), has_valid=True)
     steps = schedule.epochs * len(EpochBatches(task, schedule.batch_size, 0, 0))
     optimiser = torch.optim.AdamW(network.parameters(), lr=2e-3, weight_decay=schedule.weight_decay)
     rate = torch.optim.lr_scheduler.OneCycleLR(optimiser, 2e-3, steps)

@@ -16,7 +16,7 @@ from sklearn.linear_model import Ridge
 from torch import nn
 
 from benchmarks.first_runs.first_run import FirstRun, Peer, learnable
-from fredholm.tasks.schedule import schedule_for
+from fredholm.tasks.schedule import Effort, schedule_for
 from fredholm.tasks.splits.splits import HeldOut
 
 
@@ -211,7 +211,10 @@ def fourier(task: Any, split: HeldOut) -> float:
     """A Fourier neural operator in plain PyTorch: width, layers, waves, steps, batches and rate of the task's own."""
     torch.manual_seed(0)
     model, train, asked = task.config.model, task.splits.train, task.held_out(split)
-    schedule, axes = schedule_for(task.num_train, "small", has_valid=False, length=0.5), train.given.pos.shape[-1]
+    schedule, axes = (
+        schedule_for(task.num_train, Effort("small"), has_valid=False, length=0.5),
+        train.given.pos.shape[-1],
+    )
     side = round(train.given.pos.shape[1] ** (1 / axes))
 
     def laid(part: Any, own: Literal["given", "targets"]) -> torch.Tensor:

@@ -3,13 +3,13 @@ from dataclasses import replace
 
 import pytest
 
-from fredholm.tasks.schedule import EVALUATIONS, STEPS, Preset, schedule_for, width_for
+from fredholm.tasks.schedule import EVALUATIONS, STEPS, Effort, Preset, schedule_for, width_for
 
 
 @pytest.mark.parametrize("num_train", [1, 7, 36, 320, 1437, 60_000, 2_000_000])
 @pytest.mark.parametrize("preset", ["small", "base"])
 def test_the_rules_hold_for_few_and_many(num_train: int, preset: Preset) -> None:
-    found = schedule_for(num_train, preset, has_valid=True)
+    found = schedule_for(num_train, Effort(preset), has_valid=True)
     assert 8 <= found.batch_size <= 128
     assert math.log2(found.batch_size).is_integer()
     steps = found.epochs * math.ceil(num_train / found.batch_size)
@@ -21,37 +21,47 @@ def test_the_rules_hold_for_few_and_many(num_train: int, preset: Preset) -> None
 
 
 def test_what_is_left_out_and_what_a_task_asks_for() -> None:
-    assert schedule_for(100, "small", has_valid=False).patience is None
-    asked = schedule_for(6400, "small", has_valid=True, batch_size=5, learning_rate=0.1, weight_decay=0.3)
+    assert schedule_for(100, Effort("small"), has_valid=False).patience is None
+    asked = schedule_for(6400, Effort("small"), has_valid=True, batch_size=5, learning_rate=0.1, weight_decay=0.3)
     assert (asked.batch_size, asked.learning_rate, asked.weight_decay) == (5, 0.1, 0.3)
-    assert schedule_for(2000, "small", has_valid=True).batch_size == 128
-    assert schedule_for(640, "small", has_valid=True).batch_size == 32
+    assert schedule_for(2000, Effort("small"), has_valid=True).batch_size == 128
+    assert schedule_for(640, Effort("small"), has_valid=True).batch_size == 32
 
 
 def test_a_task_may_take_a_share_of_the_steps() -> None:
-    whole, fifth = (schedule_for(1000, "small", has_valid=True, batch_size=10, length=n) for n in (1.0, 0.2))
+    whole, fifth = (schedule_for(1000, Effort("small"), has_valid=True, batch_size=10, length=n) for n in (1.0, 0.2))
     assert (whole.epochs, fifth.epochs) == (24, 5)
 
 
 def test_a_task_may_ask_for_some_steps_at_least() -> None:
-    few, many = (schedule_for(n, "small", has_valid=True, batch_size=10, least_steps=3000) for n in (100, 20_000))
+    few, many = (
+        schedule_for(n, Effort("small"), has_valid=True, batch_size=10, least_steps=3000) for n in (100, 20_000)
+    )
     assert few.epochs == 300
-    assert many.epochs == schedule_for(20_000, "small", has_valid=True, batch_size=10).epochs
+    assert many.epochs == schedule_for(20_000, Effort("small"), has_valid=True, batch_size=10).epochs
 
 
 def test_averages_evaluations_and_patience_follow_other_epochs() -> None:
-    usual = schedule_for(1000, "small", has_valid=True, least_steps=5000)
+    usual = schedule_for(1000, Effort("small"), has_valid=True, least_steps=5000)
     assert usual.in_epochs(usual.epochs) == usual
     few = usual.in_epochs(8)
     assert (few.epochs, few.evaluate_every, few.patience) == (8, 1, 5)
     assert few.ema_decay == pytest.approx(1 - 50 / (8 * 16), abs=1e-4)
     assert (few.batch_size, few.learning_rate) == (usual.batch_size, usual.learning_rate)
-    assert schedule_for(1000, "small", has_valid=False).in_epochs(90).patience is None
+    assert schedule_for(1000, Effort("small"), has_valid=False).in_epochs(90).patience is None
     at_once = replace(usual, epochs=0)
     assert at_once.in_epochs(8).settings == at_once.settings == {"epochs": 0}
 
 
 def test_models_grow_by_half_with_each_factor_of_ten() -> None:
-    found = [width_for(n, "small", least=64, up_to=1000) for n in (1, 1000, 10_000, 100_000)]
+    found = [width_for(n, Effort("small"), least=64, up_to=1000) for n in (1, 1000, 10_000, 100_000)]
     assert found == [64, 64, 96, 144]
-    assert [width_for(n, "base", least=64, up_to=1000) for n in (1, 10_000)] == [128, 192]
+    assert [width_for(n, Effort("base"), least=64, up_to=1000) for n in (1, 10_000)] == [128, 192]
+
+
+def test_a_share_is_sized_as_so_many_fewer_examples() -> None:
+    """But for its epochs, which are of all examples."""
+    part, fewer = (schedule_for(n, Effort("small", share), has_valid=True) for n, share in ((8000, 0.1), (800, 1.0)))
+    assert part.batch_size == fewer.batch_size == 32
+    assert part.epochs == round(fewer.epochs / 10)
+    assert width_for(40_000, Effort("small", 0.25), least=64, up_to=1000) == 96

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from fredholm.training import DivergedError, TrainingConfig
-from fredholm.training.plan import Plan, epochs_within, first_steps, plan
+from fredholm.training.plan import Plan, epochs_within, first_steps, plan, share_within
 from fredholm.training.step_cost import StepCost
 from tests.refusals import refused
 from tests.training.toy_task import ToyTask, toy_run
@@ -75,3 +75,14 @@ def test_as_many_epochs_as_fit(minutes: float, evaluate_every: int, epochs: int)
 def test_no_epoch_fits() -> None:
     with refused(ValueError, "0.01 minutes a run are too few: one epoch takes about 0.1 here; pass more"):
         epochs_within(0.01, 90, lambda epochs: TrainingConfig(epochs=epochs), COST)
+
+
+@pytest.mark.parametrize(
+    ("minutes", "num_train", "share"),
+    [(11.0, 9000, 1.0), (9.0, 9000, 0.5), (1.5, 9000, 0.125), (0.1, 9000, 0.125), (0.1, 1999, 1.0), (0.1, 30, 1.0)],
+)
+def test_a_run_is_sized_for_as_large_a_share_as_fits(minutes: float, num_train: int, share: float) -> None:
+    def with_share(share: float) -> tuple[TrainingConfig, StepCost]:
+        return TrainingConfig(epochs=1), COST._replace(seconds=60 * share, evaluation_seconds=0.0)
+
+    assert share_within(minutes, num_train, with_share) == share

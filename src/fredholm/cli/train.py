@@ -6,7 +6,7 @@ import functools
 import math
 import os
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -26,7 +26,7 @@ from fredholm.tasks.schedule import Preset, Schedule
 from fredholm.tasks.task import Resumed, Task
 from fredholm.training.batches import LostWorkerError
 from fredholm.training.config import TrainingConfig
-from fredholm.training.plan import epochs_within, first_steps, plan
+from fredholm.training.plan import epochs_within, first_steps, plan, share_within
 from fredholm.training.progress import muted, print_line
 from fredholm.training.recipes import Recipe, open_recipe, recipes_by_modality
 from fredholm.training.run import Result, Run, read_trained, refuse_occupied, train
@@ -167,7 +167,8 @@ def _train_as(
             print_line("the run keeps its end: --minutes chooses that of a new one")
         elif arguments.minutes is not None:
             share = arguments.minutes / len(seeds)
-            suited, cost = _within(share, arguments.run, suited, schedule, seeds[0], sharing, processes)
+            sized = functools.partial(_suited, arguments.run, arguments.preset or "small", None, recipe.tasks)
+            suited, cost = _within(share, arguments.run, sized, suited, schedule, seeds[0], sharing, processes)
         arguments = parse(TrainArguments, command, options, TrainArguments(run=suited))
     if resume and not arguments.accept_new_data:
         same_end = _with_end(arguments.run, list(paths.values()), recipe.tasks)
@@ -277,11 +278,22 @@ def _first_run(paths: list[Path]) -> RunFolder | None:
 
 
 def _suited(
-    run: Run.Config, preset: Preset, resumed: Resumed | None, tasks: Sequence[type[Task]]
+    run: Run.Config,
+    preset: Preset,
+    resumed: Resumed | None,
+    tasks: Sequence[type[Task]],
+    share: float = 1.0,
 ) -> tuple[Run.Config, Schedule, tuple[str, ...]]:
-    """The run with what suits its data and its start in place of defaults, how long suits them, and what is told."""
+    """The run with what suits its data and its start in place of defaults, how long suits them, and what is told.
+
+    Args:
+        run: as it was asked for.
+        preset, resumed, share: see `Task.Config.suited`.
+        tasks: that a run from whose weights it starts may be of.
+        epochs: how many there are to be where none were asked for; None: those that suit.
+    """
     start = None if run.init is None else read_trained(Path(run.init), tasks)
-    task, schedule, notes = run.task.suited(preset, start, resumed)
+    task, schedule, notes = run.task.suited(preset, start, resumed, share=share)
     if run.training.epochs not in (0, TrainingConfig().epochs):
         schedule = schedule.in_epochs(run.training.epochs)
     training = filled(run.training, [TrainingConfig()], **schedule.settings)
@@ -299,29 +311,48 @@ def _check_minutes(minutes: float, training: TrainingConfig) -> None:
 def _within(
     minutes: float,
     given: Run.Config,
+    sized: Callable[[float], tuple[Run.Config, Schedule, tuple[str, ...]]],
     suited: Run.Config,
     schedule: Schedule,
     seed: int,
     sharing: int,
     processes: Processes,
 ) -> tuple[Run.Config, StepCost | None]:
-    """The suited run in no more epochs than take so many minutes; and, on the first process, what its steps cost."""
+    """The run in no more epochs than take so many minutes; and, on the first process, what its steps cost.
+
+    Args:
+        minutes: of the run.
+        given: as it was asked for.
+        sized: the run with what suits a share of the examples, and how long suits them; see `_suited`.
+        suited, schedule: the same for all of them.
+        seed: of the run.
+        sharing: processes that share each batch.
+        processes: of this run.
+    """
     if schedule.epochs == 0:
         raise ValueError("--minutes has no effect with a model that is computed at once; leave it out")
-    task = suited.task.build()
 
-    def with_epochs(epochs: int) -> TrainingConfig:
+    def in_epochs(epochs: int, schedule: Schedule) -> TrainingConfig:
         return filled(given.training, [TrainingConfig()], **schedule.in_epochs(epochs).settings)
 
-    def measured() -> tuple[StepCost, int]:
-        cost = first_steps(task, suited.training, seed, sharing)
-        return cost, epochs_within(minutes, schedule.epochs, with_epochs, cost)
+    @functools.cache
+    def measured(share: float) -> tuple[TrainingConfig, StepCost]:
+        run = suited if share == 1 else sized(share)[0]
+        return run.training, first_steps(run.task.build(), run.training, seed, sharing)
 
-    found = processes.on_first(measured)
-    epochs = processes.from_first(0 if found is None else found[1])
-    if epochs < schedule.epochs:
-        print_line(f"{epochs} of the {schedule.epochs} epochs that suit the data, for {minutes:.2g} minutes")
-        suited = dataclasses.replace(suited, training=with_epochs(epochs))
+    def chosen() -> tuple[StepCost, float, int]:
+        share = share_within(minutes, schedule.num_train, measured)
+        cost, own = measured(share)[1], schedule if share == 1 else sized(share)[1]
+        return cost, share, epochs_within(minutes, schedule.epochs, functools.partial(in_epochs, schedule=own), cost)
+
+    found = processes.on_first(chosen)
+    share, epochs = processes.from_first((1.0, schedule.epochs) if found is None else found[1:])
+    if epochs < schedule.epochs or share < 1:
+        smaller = f", by a model and batches as for {share * schedule.num_train:,.0f} examples" if share < 1 else ""
+        print_line(f"{epochs} of the {schedule.epochs} epochs that suit the data, for {minutes:.4g} minutes{smaller}")
+        with processes.first_ahead():
+            suited, own, _ = (suited, schedule, ()) if share == 1 else sized(share)
+        suited = dataclasses.replace(suited, training=in_epochs(epochs, own))
     return suited, None if found is None else found[0]
 
 

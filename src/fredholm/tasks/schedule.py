@@ -2,10 +2,20 @@
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, Literal, final
+from typing import Any, Literal, NamedTuple, final
 
 Preset = Literal["small", "base"]
 """How much to spend: what a processor of two cores can train, or what a GPU trains in as long."""
+
+
+@final
+class Effort(NamedTuple):
+    """How much to spend on a run."""
+
+    preset: Preset
+    share: float = 1.0
+    """Of the examples, in (0, 1]: a run that is to be short is sized as one on so many fewer of them."""
+
 
 STEPS: dict[Preset, int] = {"small": 150, "base": 600}
 """Optimiser steps of a run on n examples, in units of n^0.4."""
@@ -75,16 +85,17 @@ def _patience(epochs: int, evaluate_every: int) -> int:
     return max(5, math.ceil(epochs / evaluate_every) // 4)
 
 
-def width_for(amount: float, preset: Preset, *, least: int, up_to: float) -> int:
+def width_for(amount: float, effort: Effort, *, least: int, up_to: float) -> int:
     """Channels of a model for so much data: half as many more with each factor of 10, twice as many for `base`.
 
     Args:
         amount: of what there is to learn from: examples, or tokens.
-        preset: how much to spend.
+        effort: how much to spend.
         least: channels for a small amount, a multiple of 16.
         up_to: the largest small amount.
     """
-    return 16 * round(least / 16 * 1.5 ** max(0.0, math.log10(amount / up_to))) * (1 if preset == "small" else 2)
+    growth = 1.5 ** max(0.0, math.log10(effort.share * amount / up_to))
+    return 16 * round(least / 16 * growth) * (1 if effort.preset == "small" else 2)
 
 
 def rate_for(width: int | None) -> float:
@@ -135,7 +146,7 @@ def fine_tuning_for(
 
 def schedule_for(
     num_train: int,
-    preset: Preset,
+    effort: Effort,
     *,
     has_valid: bool,
     length: float = 1.0,
@@ -153,16 +164,17 @@ def schedule_for(
 
     Args:
         num_train: examples in the training split, at least 1.
-        preset: how much to spend.
+        effort: how much to spend.
         has_valid: whether there is a validation split, without which patience has nothing to go by.
         length: share of these steps that the task takes.
         learning_rate, weight_decay: of the task's default models.
         batch_size: another one.
         least_steps: steps that a run has at least, however few the examples.
     """
-    size = batch_size or int(2 ** round(math.log2(min(max(num_train / 20, 8), 128))))
+    sized_for = effort.share * num_train
+    size = batch_size or int(2 ** round(math.log2(min(max(sized_for / 20, 8), 128))))
     steps_per_epoch = math.ceil(num_train / size)
-    steps = max(length * STEPS[preset] * num_train**0.4, least_steps)
+    steps = max(length * STEPS[effort.preset] * sized_for**0.4, least_steps)
     epochs = max(1, round(steps / steps_per_epoch))
     evaluate_every = math.ceil(epochs / EVALUATIONS)
     return Schedule(

@@ -26,7 +26,7 @@ from .inputs import Failed, Inputs, Kinds
 from .objective import Objective
 from .outputs import Outputs
 from .prediction import Prediction
-from .schedule import FINE_TUNING, Preset, Schedule, schedule_for
+from .schedule import FINE_TUNING, Effort, Preset, Schedule, schedule_for
 from .shown import Shown
 from .tensor_form import TensorForm
 
@@ -213,7 +213,14 @@ class Task(ABC):
             return _with_followed(self, default, start.config, self.shaping)
 
         @final
-        def suited(self, preset: Preset, start: Trained | None = None, resumed: Resumed | None = None) -> Suited:
+        def suited(
+            self,
+            preset: Preset,
+            start: Trained | None = None,
+            resumed: Resumed | None = None,
+            *,
+            share: float = 1.0,
+        ) -> Suited:
             """These settings with what suits the data in place of defaults, and how to train on them.
 
             A setting that is not at its default was given, and stays.
@@ -224,30 +231,32 @@ class Task(ABC):
                     fit, if it is of the same task, and the learning rate is FINE_TUNING times that of a new run. None:
                     from new weights.
                 resumed: the run that goes on with these settings; None: a new one.
+                share: see `Effort`.
 
             Raises:
                 ValueError: what `build` refuses.
             """
+            effort = Effort(preset, share)
             if start is None:
-                return self._suited_knowing(resumed, preset, None)
+                return self._suited_knowing(resumed, effort, None)
             if type(start.config) is type(self):
                 followed = self.following(start)
-                found = followed._suited_knowing(resumed, preset, start)
+                found = followed._suited_knowing(resumed, effort, start)
                 config = replace(found.config, **{name: getattr(followed, name) for name in self.shaping})
             else:
-                found = self._suited_knowing(resumed, preset, None)
+                found = self._suited_knowing(resumed, effort, None)
                 config = found.config
             schedule = replace(found.schedule, learning_rate=FINE_TUNING * found.schedule.learning_rate)
             return found._replace(config=config, schedule=schedule)
 
-        def _suited_knowing(self, resumed: Resumed | None, preset: Preset, start: Trained | None) -> Suited:
+        def _suited_knowing(self, resumed: Resumed | None, effort: Effort, start: Trained | None) -> Suited:
             """`_suited`, for a task whose settings name what a run may know already."""
-            return self._suited(preset, start)
+            return self._suited(effort, start)
 
-        def _suited(self, preset: Preset, start: Trained | None) -> Suited:
+        def _suited(self, effort: Effort, start: Trained | None) -> Suited:
             """See `suited`; with a start, which is of this task, these settings follow it already."""
             task = self.build()
-            return Suited(self, schedule_for(task.num_train, preset, has_valid=task.num_held_out("valid") > 0))
+            return Suited(self, schedule_for(task.num_train, effort, has_valid=task.num_held_out("valid") > 0))
 
     @property
     @abstractmethod

@@ -1,5 +1,6 @@
 """What a run will be: its sizes, and how long it takes by two measured steps."""
 
+import bisect
 import math
 from collections.abc import Callable
 from typing import NamedTuple, final
@@ -15,6 +16,8 @@ COPIES = 4
 """Of each parameter in a checkpoint: the weight, its average, and two moments of the optimiser."""
 CHECKPOINTS = 2
 """That a run folder keeps: the last and the best."""
+LEAST_EXAMPLES = 1000
+"""For which a run of few minutes is sized at least: fewer have no narrower models."""
 
 
 @final
@@ -91,6 +94,28 @@ def plan(task: Task, config: TrainingConfig, cost: StepCost) -> Plan:
     )
 
 
+def share_within(
+    minutes: float, num_train: int, with_share: Callable[[float], tuple[TrainingConfig, StepCost]]
+) -> float:
+    """The largest share of the examples for which a run takes no longer; see `Effort`.
+
+    Shares are 1, 1/2, 1/4 and so on, down to LEAST_EXAMPLES; where all take longer it is the smallest of these.
+
+    Args:
+        minutes: as for `epochs_within`.
+        num_train: examples in the training split.
+        with_share: how a run that is sized for a share is trained, and what its steps cost.
+    """
+    halvings = max(0, math.floor(math.log2(num_train / LEAST_EXAMPLES)))
+    shares = [0.5**count for count in range(halvings + 1)]
+
+    def fits(share: float) -> bool:
+        return _seconds(*with_share(share)) <= 60 * minutes
+
+    # a run for a smaller share is shorter
+    return shares[min(bisect.bisect_left(shares, True, key=fits), halvings)]
+
+
 def epochs_within(minutes: float, most: int, with_epochs: Callable[[int], TrainingConfig], cost: StepCost) -> int:
     """The most epochs that take no longer.
 
@@ -109,7 +134,7 @@ def epochs_within(minutes: float, most: int, with_epochs: Callable[[int], Traini
             return epochs
     one = math.ceil(_seconds(with_epochs(1), cost) / 6) / 10
     raise ValueError(
-        f"{minutes:.2g} minutes a run are too few: one epoch takes about {one:g} here; pass more, a smaller model, or "
+        f"{minutes:.4g} minutes a run are too few: one epoch takes about {one:g} here; pass more, a smaller model, or "
         "fewer examples"
     )
 

@@ -33,7 +33,7 @@ from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.metrics_import import importing_metrics
 from fredholm.tasks.outputs import PICTURES
 from fredholm.tasks.prediction import Prediction
-from fredholm.tasks.schedule import DEPTH, Preset, schedule_for, width_for
+from fredholm.tasks.schedule import DEPTH, Effort, schedule_for, width_for
 from fredholm.tasks.shown import Shown, device_of, function_view
 from fredholm.tasks.splits.splits import HeldOut, Splits
 from fredholm.tasks.splits.splitting import divided
@@ -186,7 +186,7 @@ class FieldLearning(SplitTask[FieldSet]):
                 if idle:
                     refuse_idle("", type(self), because, instead, **given)
 
-        def _suited(self, preset: Preset, start: Trained | None) -> Suited:
+        def _suited(self, effort: Effort, start: Trained | None) -> Suited:
             """See `Task.Config.suited`: what is shown, the spline through it, and the sizes of operator and fields.
 
             Half of the samples are shown, so that it is measured what an operator tells of the others, and a spline
@@ -203,13 +203,13 @@ class FieldLearning(SplitTask[FieldSet]):
                 config = filled(config, [default], spline=task._best_smoothing(samples))
             # the samples have a root mean square size of 1, a box then has sides of about 2 √3
             fastest = math.pi * samples ** (1 / len(task.facts.coordinates)) / (2 * 3**0.5)
-            sizes = {"width": 32 if preset == "small" else 64, "omega_0": round(min(max(fastest, 1.0), 30.0), 1)}
-            width = width_for(task.num_train, preset, least=64, up_to=1000)
+            sizes = {"width": 32 if effort.preset == "small" else 64, "omega_0": round(min(max(fastest, 1.0), 30.0), 1)}
+            width = width_for(task.num_train, effort, least=64, up_to=1000)
             model = filled(
                 self.model,
                 [default.model],
                 embed_dim=width,
-                depth=DEPTH[preset] // 2,
+                depth=DEPTH[effort.preset] // 2,
                 num_heads=math.gcd(width, 4),
                 expansion=2,
                 num_seeds=4,
@@ -217,7 +217,7 @@ class FieldLearning(SplitTask[FieldSet]):
                 **({} if config.spline is None else {"epsilon": 1e-3}),
             )
             schedule = schedule_for(
-                task.num_train, preset, has_valid=task.num_held_out("valid") > 0, weight_decay=1e-4, length=0.5
+                task.num_train, effort, has_valid=task.num_held_out("valid") > 0, weight_decay=1e-4, length=0.5
             )
             return Suited(dataclasses.replace(filled(config, [default], **sizes), model=model), schedule)
 

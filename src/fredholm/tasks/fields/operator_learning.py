@@ -24,7 +24,7 @@ from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.metrics_import import importing_metrics
 from fredholm.tasks.outputs import PICTURES
 from fredholm.tasks.prediction import Prediction
-from fredholm.tasks.schedule import Preset, schedule_for, width_for
+from fredholm.tasks.schedule import Effort, Preset, schedule_for, width_for
 from fredholm.tasks.shown import Shown, device_of, function_view
 from fredholm.tasks.splits.split_files import SPLITS
 from fredholm.tasks.splits.split_marks import SplitMarks
@@ -205,20 +205,22 @@ class OperatorLearning(DividedTask[FieldSet]):
             default = 0 if self.is_periodic else 16
             return default if self.position_frequencies is None else self.position_frequencies
 
-        def _suited(self, preset: Preset, start: Trained | None) -> Suited:
+        def _suited(self, effort: Effort, start: Trained | None) -> Suited:
             """See `Task.Config.suited`: whether functions repeat, and the size of the network by the grid."""
             default, task = OperatorLearning.Config(), self.build()
             config, axes = self, len(task.facts.coordinates)
             if self.position_sigma == default.position_sigma and task.repeats:
                 config = filled(self, [default], is_periodic=True)
-            width = width_for(task.num_train, preset, least=64 if axes == 1 else 32, up_to=1000)
+            width = width_for(task.num_train, effort, least=64 if axes == 1 else 32, up_to=1000)
             model = config.model.resized(width, 4, default.model)
             if isinstance(model, NeuralOperator.Config) and isinstance(model.kernel, SpectralConfig):
-                waves = filled(model.kernel, [SpectralConfig()], num_waves_per_axis=WAVES[preset][min(axes, 3) - 1])
+                waves = filled(
+                    model.kernel, [SpectralConfig()], num_waves_per_axis=WAVES[effort.preset][min(axes, 3) - 1]
+                )
                 model = dataclasses.replace(model, kernel=waves)
             schedule = schedule_for(
                 task.num_train,
-                preset,
+                effort,
                 has_valid=task.num_held_out("valid") > 0,
                 learning_rate=4e-3,
                 weight_decay=1e-4,

@@ -39,7 +39,7 @@ from fredholm.tasks.forecasts import Clock, LongSeries, WindowSet, open_long, se
 from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.metrics_import import importing_metrics
 from fredholm.tasks.prediction import Prediction
-from fredholm.tasks.schedule import Preset
+from fredholm.tasks.schedule import Effort
 from fredholm.tasks.series.open import KINDS as SERIES_SUFFIXES
 from fredholm.tasks.series.open import TEXT
 from fredholm.tasks.shown import MOST_LINES, Line, Role, SeriesView, Shown, View, device_of
@@ -169,8 +169,8 @@ class Forecasting(SplitTask[WindowSet]):
                     "", type(self), because, "take a model that learns by steps", valid_fraction=self.valid_fraction
                 )
 
-        def _suited(self, preset: Preset, start: Trained | None) -> Suited:
-            found = super()._suited(preset, start)
+        def _suited(self, effort: Effort, start: Trained | None) -> Suited:
+            found = super()._suited(effort, start)
             if self.model.learns_by_steps:
                 return found
             return Suited(self, replace(found.schedule, epochs=0))

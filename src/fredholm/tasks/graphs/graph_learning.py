@@ -24,7 +24,7 @@ from fredholm.tasks.baselines import Learnt
 from fredholm.tasks.graphs import GraphSet, open_graphs
 from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.prediction import Prediction
-from fredholm.tasks.schedule import DEPTH, Preset, schedule_for, width_for
+from fredholm.tasks.schedule import DEPTH, Effort, schedule_for, width_for
 from fredholm.tasks.shown import GraphView, Shown
 from fredholm.tasks.splits.splits import HeldOut, Splits
 from fredholm.tasks.splits.splitting import DividedTask, Parts
@@ -134,7 +134,7 @@ class GraphLearning(TargetTask[GraphSet], DividedTask[GraphSet]):
             """What is computed of each graph for this model: of a bank without positions."""
             return self.inputs if self.model.learns_by_steps else dataclasses.replace(self.inputs, positions="none")
 
-        def _suited(self, preset: Preset, start: Trained | None) -> Suited:
+        def _suited(self, effort: Effort, start: Trained | None) -> Suited:
             """See `Task.Config.suited`: what is computed of graphs, and of a network its kernel and its size.
 
             A mean over nodes hides how many there are, so that each knows it. Layers of a network are sums along the
@@ -143,21 +143,21 @@ class GraphLearning(TargetTask[GraphSet], DividedTask[GraphSet]):
             """
             default, task = GraphLearning.Config(), self.build()
             inputs = filled(self.inputs, [default.inputs], sizes=True)
-            schedule = schedule_for(task.num_train, preset, has_valid=task.num_held_out("valid") > 0, length=0.5)
+            schedule = schedule_for(task.num_train, effort, has_valid=task.num_held_out("valid") > 0, length=0.5)
             if not self.model.learns_by_steps:
                 config = dataclasses.replace(self, inputs=inputs)
                 return Suited(config, dataclasses.replace(schedule, epochs=0))
             if not isinstance(self.model, GraphStackConfig):
                 return Suited(dataclasses.replace(self, inputs=inputs), schedule)
             asked, inputs = inputs.positions_asked, dataclasses.replace(inputs, positions=inputs.placed)
-            width, small = width_for(task.num_train, preset, least=64, up_to=1000), GraphStackConfig().stack
+            width, small = width_for(task.num_train, effort, least=64, up_to=1000), GraphStackConfig().stack
             stack = self.model.stack
             reads, usual = asked or len(task.facts.preparation.edge_features) > 0, stack_of(small).kernel
             is_open = start is None and not reads
             if is_open and isinstance(stack, ITNet.Config) and stack == replaced(stack, kernel=usual, num_heads=None):
                 kernel = OnEdgesConfig(kernel=ConstantConfig(), long_range=None, edge_mass="sum")
                 stack, inputs = dataclasses.replace(stack, kernel=kernel), dataclasses.replace(inputs, positions="none")
-            model = dataclasses.replace(self.model, stack=stack.resized(width, DEPTH[preset], small))
+            model = dataclasses.replace(self.model, stack=stack.resized(width, DEPTH[effort.preset], small))
             return Suited(dataclasses.replace(self, model=model, inputs=inputs), schedule)
 
         @property

@@ -23,7 +23,7 @@ from fredholm.tasks.graphs import GraphSet
 from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.metrics_import import importing_metrics
 from fredholm.tasks.prediction import Prediction
-from fredholm.tasks.schedule import DEPTH, Preset, schedule_for, width_for
+from fredholm.tasks.schedule import DEPTH, Effort, schedule_for, width_for
 from fredholm.tasks.sentences.table import TABLE_SUFFIXES, read_table
 from fredholm.tasks.shown import Shown, View, device_of, part_of_graph
 from fredholm.tasks.splits.splits import Examples, HeldOut, Splits
@@ -117,7 +117,7 @@ class LinkLearning(OneGraphTask[PairSet]):
                 check_count("links", name, getattr(self, name))
             check_seed(self.split_seed, "split_seed")
 
-        def _suited(self, preset: Preset, start: Trained | None) -> Suited:
+        def _suited(self, effort: Effort, start: Trained | None) -> Suited:
             """See `Task.Config.suited`: the kernel, the size of the network, and batches of an eighth of the edges.
 
             Layers are means over neighbours, and positions enter as features; unless edges have features, or positions
@@ -125,7 +125,7 @@ class LinkLearning(OneGraphTask[PairSet]):
             its batch, so that batches are as large as leaves most edges to be seen.
             """
             default, task = LinkLearning.Config(), self.build()
-            width = width_for(task.num_train, preset, least=64, up_to=1000)
+            width = width_for(task.num_train, effort, least=64, up_to=1000)
             model, inputs = self.model, self.inputs
             reads = inputs.positions_asked or len(task.facts.preparation.edge_features) > 0
             inputs = dataclasses.replace(inputs, positions=inputs.placed)
@@ -133,10 +133,10 @@ class LinkLearning(OneGraphTask[PairSet]):
                 kernel = OnEdgesConfig(kernel=ConstantConfig(), long_range=None, edge_mass="mean")
                 model = filled(model, [default.model], kernel=kernel, dropout=0.5)
                 inputs = dataclasses.replace(inputs, adds_positions=True)
-            model = model.resized(width, DEPTH[preset] // 2, default.model)
+            model = model.resized(width, DEPTH[effort.preset] // 2, default.model)
             schedule = schedule_for(
                 task.num_train,
-                preset,
+                effort,
                 has_valid=task.num_held_out("valid") > 0,
                 batch_size=int(2 ** round(math.log2(min(max(task.num_train / 8, 8), 4096)))),
                 learning_rate=1e-3,

@@ -18,7 +18,7 @@ from fredholm.tasks.baselines import Learnt
 from fredholm.tasks.graphs import GraphSet, open_graphs
 from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.prediction import Prediction
-from fredholm.tasks.schedule import DEPTH, Preset, schedule_for, width_for
+from fredholm.tasks.schedule import DEPTH, Effort, schedule_for, width_for
 from fredholm.tasks.shown import Shown, part_of_graph
 from fredholm.tasks.splits.splits import Examples, HeldOut, Splits
 from fredholm.tasks.splits.splitting import Parts
@@ -115,7 +115,7 @@ class NodeLearning(TargetTask[NodeSet], OneGraphTask[NodeSet]):
             if self.train_per_class is not None and self.train_per_class < 1:
                 raise ValueError(f"train_per_class is {self.train_per_class}; expected at least 1")
 
-        def _suited(self, preset: Preset, start: Trained | None) -> Suited:
+        def _suited(self, effort: Effort, start: Trained | None) -> Suited:
             """See `Task.Config.suited`: the size of the network, how much it is held back, and γ of the outputs.
 
             Every step runs the whole graph, so that a batch is all labelled nodes. Where neighbours are not mostly
@@ -123,7 +123,7 @@ class NodeLearning(TargetTask[NodeSet], OneGraphTask[NodeSet]):
             """
             default, task = NodeLearning.Config(), self.build()
             model = self.model.resized(
-                width_for(task.num_train, preset, least=64, up_to=1000), DEPTH[preset] // 2, default.model
+                width_for(task.num_train, effort, least=64, up_to=1000), DEPTH[effort.preset] // 2, default.model
             )
             spreads, rate = task.likeness > 0.5, 0.5 if task.num_train < FEW * len(task.target.names) else 0.2
             if isinstance(model, ITNet.Config):
@@ -131,7 +131,7 @@ class NodeLearning(TargetTask[NodeSet], OneGraphTask[NodeSet]):
             inputs = filled(self.inputs, [default.inputs], feature_dropout=rate)
             schedule = schedule_for(
                 task.num_train,
-                preset,
+                effort,
                 has_valid=task.num_held_out("valid") > 0,
                 learning_rate=5e-3,
                 batch_size=task.num_train,

@@ -30,7 +30,7 @@ from fredholm.tasks.images import moments
 from fredholm.tasks.images.patches import divided_into_patches
 from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.prediction import Prediction
-from fredholm.tasks.schedule import DEPTH, Preset, schedule_for, width_for
+from fredholm.tasks.schedule import DEPTH, Effort, Preset, schedule_for, width_for
 from fredholm.tasks.shown import ImageView, Shown, TextPart, TextView
 from fredholm.tasks.splits.split_files import Split
 from fredholm.tasks.splits.splits import HeldOut, Splits
@@ -188,11 +188,11 @@ class ImageTextLearning(TargetTask[ImageTextSet], DividedTask[ImageTextSet]):
             """See `Task.Config.in_folder`: the tokens are those of the folder."""
             return replace(self, tokens=Tokens(file=str(folder / "tokenizer.json")))
 
-        def _suited(self, preset: Preset, start: Trained | None) -> Suited:
+        def _suited(self, effort: Effort, start: Trained | None) -> Suited:
             """See `Task.Config.suited`: patches, tokens, the context that holds all of them, and the model's size."""
             default, task, config = ImageTextLearning.Config(), self.build(), self
             if self.modalities != "text":
-                size, patch = divided_into_patches(task.facts.image_size, SIDES[preset], PATCHES[preset])
+                size, patch = divided_into_patches(task.facts.image_size, SIDES[effort.preset], PATCHES[effort.preset])
                 # which another size might not fit
                 has_patches = start is not None or self.patch_size != default.patch_size
                 config = filled(config, [default], patch_size=patch)
@@ -202,14 +202,14 @@ class ImageTextLearning(TargetTask[ImageTextSet], DividedTask[ImageTextSet]):
                 texts = [example.text for example in task.splits.train.examples]
                 tokens = self.tokens.suited(texts)
                 context = context_for(
-                    tokens.learn(texts), ((text,) for text in texts), 128 if preset == "small" else 512
+                    tokens.learn(texts), ((text,) for text in texts), 128 if effort.preset == "small" else 512
                 )
                 config = filled(replace(config, tokens=tokens), [default], context=context)
             if config.position_frequencies:
                 config = filled(config, [default], position_sigma=1.0)
-            width = width_for(task.num_train, preset, least=64, up_to=1000)
-            config = replace(config, model=config.model.resized(width, DEPTH[preset], default.model))
-            return Suited(config, schedule_for(task.num_train, preset, has_valid=task.num_held_out("valid") > 0))
+            width = width_for(task.num_train, effort, least=64, up_to=1000)
+            config = replace(config, model=config.model.resized(width, DEPTH[effort.preset], default.model))
+            return Suited(config, schedule_for(task.num_train, effort, has_valid=task.num_held_out("valid") > 0))
 
         @property
         def stack(self) -> Stack:

@@ -42,7 +42,7 @@ from fredholm.tasks.images import (
 )
 from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.prediction import Prediction
-from fredholm.tasks.schedule import Preset, fine_tuning_for, rate_for, schedule_for, width_for
+from fredholm.tasks.schedule import Effort, Preset, fine_tuning_for, rate_for, schedule_for, width_for
 from fredholm.tasks.shown import ImageView, Shown
 from fredholm.tasks.splits.split_files import Split
 from fredholm.tasks.splits.splits import HeldOut, Splits
@@ -193,7 +193,7 @@ class ImageLearning(TargetTask[ImageDataset]):
                 return self
             return dataclasses.replace(self, model=facts.model, mean=facts.mean, deviation=facts.deviation)
 
-        def _suited_knowing(self, resumed: Resumed | None, preset: Preset, start: Trained | None) -> Suited:
+        def _suited_knowing(self, resumed: Resumed | None, effort: Effort, start: Trained | None) -> Suited:
             """See `Task.Config.suited`: the size and patches of images, the model, and how to augment."""
             brought = self._known(resumed) or self.model.bring()
             sized = self
@@ -202,9 +202,9 @@ class ImageLearning(TargetTask[ImageDataset]):
                 sized = dataclasses.replace(self, image_size=brought.image_size)
             task = ImageLearning(sized, brought=brought)
             return (
-                sized._suited_patches(task, preset, start)
+                sized._suited_patches(task, effort, start)
                 if self.model.reads_encoder
-                else sized._suited_pixels(task, preset, start)
+                else sized._suited_pixels(task, effort, start)
             )
 
         @property
@@ -221,37 +221,37 @@ class ImageLearning(TargetTask[ImageDataset]):
             pixels = Pixels(facts.mean, facts.deviation, facts.image_size)
             return Brought(model=facts.model, folder=resumed.folder, pixels=pixels, image_size=facts.image_size)
 
-        def _suited_patches(self, task: "ImageLearning", preset: Preset, start: Trained | None) -> Suited:
+        def _suited_patches(self, task: "ImageLearning", effort: Effort, start: Trained | None) -> Suited:
             """What suits a model of patches."""
             default, has_valid = ImageLearning.Config(), task.num_held_out("valid") > 0
-            schedule = schedule_for(task.num_train, preset, has_valid=has_valid, least_steps=LEAST_STEPS)
+            schedule = schedule_for(task.num_train, effort, has_valid=has_valid, least_steps=LEAST_STEPS)
             size, augmentation = task.facts.image_size, _augmentation(task.facts)
             if start is not None:
                 assert isinstance(start.facts, ImageLearning.Facts)
                 whole = in_whole_patches(size, self.patch_size, max(start.facts.image_size))
                 config = filled(self, [default], image_size=None if whole == size else whole, augmentation=augmentation)
                 return Suited(config, schedule, _notes(task, whole))
-            scaled, patch = divided_into_patches(size, SIDES[preset], PATCHES[preset])
+            scaled, patch = divided_into_patches(size, SIDES[effort.preset], PATCHES[effort.preset])
             has_patches = self.patch_size != default.patch_size  # which another size might not fit
             config = filled(
                 self,
                 [default],
                 image_size=None if scaled == size or has_patches else scaled,
                 patch_size=patch,
-                stem_depth=STEM[preset],
+                stem_depth=STEM[effort.preset],
                 position_frequencies=16,
                 augmentation=augmentation,
             )
             if config.position_frequencies:
                 config = filled(config, [default], position_sigma=1.0)
-            room = _room(task, preset, config.image_size or size, patch)
+            room = _room(task, effort, config.image_size or size, patch)
             config = dataclasses.replace(config, model=self.model.sized_for(room, default.model))
             return Suited(config, schedule, _notes(task, config.image_size or size))
 
-        def _suited_pixels(self, task: "ImageLearning", preset: Preset, start: Trained | None) -> Suited:
+        def _suited_pixels(self, task: "ImageLearning", effort: Effort, start: Trained | None) -> Suited:
             """What suits a model that reads pixels: the size of images, which that of a trained one is made for."""
             default, size = ImageLearning.Config(), task.facts.image_size
-            scaled, patch = divided_into_patches(size, SIDES[preset], PATCHES[preset])
+            scaled, patch = divided_into_patches(size, SIDES[effort.preset], PATCHES[effort.preset])
             if start is not None:
                 assert isinstance(start.facts, ImageLearning.Facts)
                 scaled = start.facts.image_size
@@ -261,16 +261,16 @@ class ImageLearning(TargetTask[ImageDataset]):
                 image_size=None if scaled == size else scaled,
                 augmentation=_augmentation(task.facts),
             )
-            room = _room(task, preset, config.image_size or size, patch)
+            room = _room(task, effort, config.image_size or size, patch)
             if start is None:
                 config = dataclasses.replace(config, model=self.model.sized_for(room, default.model))
             num_train, has_valid = task.num_train, task.num_held_out("valid") > 0
             if self.model.is_brought:
-                schedule = fine_tuning_for(num_train, preset, has_valid=has_valid, width=task.chosen.rated_width)
+                schedule = fine_tuning_for(num_train, effort.preset, has_valid=has_valid, width=task.chosen.rated_width)
             else:
                 rate = rate_for(config.model.rated_width)
                 schedule = schedule_for(
-                    num_train, preset, has_valid=has_valid, least_steps=LEAST_STEPS, learning_rate=rate
+                    num_train, effort, has_valid=has_valid, least_steps=LEAST_STEPS, learning_rate=rate
                 )
             return Suited(config, schedule, _notes(task, room.image_size))
 
@@ -499,11 +499,11 @@ class ImageLearning(TargetTask[ImageDataset]):
         return (images - self._mean.to(images.device)) / self._deviation.to(images.device)
 
 
-def _room(task: ImageLearning, preset: Preset, image_size: tuple[int, int], patch: int) -> Room:
+def _room(task: ImageLearning, effort: Effort, image_size: tuple[int, int], patch: int) -> Room:
     """What suits the images of a task, at a size and with patches that divide it."""
-    width = width_for(task.num_train, preset, least=64, up_to=1000)
+    width = width_for(task.num_train, effort, least=64, up_to=1000)
     channels = len(task.facts.mean)
-    return Room(image_size=image_size, channels=channels, patch=patch, width=width, depth=BLOCKS[preset])
+    return Room(image_size=image_size, channels=channels, patch=patch, width=width, depth=BLOCKS[effort.preset])
 
 
 def _standardised(

@@ -34,7 +34,7 @@ from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.masks import IGNORED, MaskedImages, open_masks, read_mask, truth_beside
 from fredholm.tasks.outputs import PICTURES
 from fredholm.tasks.prediction import Prediction
-from fredholm.tasks.schedule import Preset, schedule_for, width_for
+from fredholm.tasks.schedule import Effort, Preset, schedule_for, width_for
 from fredholm.tasks.shown import ImageView, MaskView, Shown, View, device_of
 from fredholm.tasks.splits.splits import HeldOut, Splits
 from fredholm.tasks.splits.splitting import DividedTask, Parts
@@ -177,10 +177,10 @@ class Segmentation(TargetTask[MaskedImages], DividedTask[MaskedImages]):
             if self.model.diffusion:
                 raise ValueError(f"model.diffusion is {self.model.diffusion}, but images are no graphs; leave it out")
 
-        def _suited(self, preset: Preset, start: Trained | None) -> Suited:
+        def _suited(self, effort: Effort, start: Trained | None) -> Suited:
             """See `Task.Config.suited`: the size and patches of images, how to augment, and the size of the model."""
             default, task = Segmentation.Config(), self.build()
-            size, patch = divided_into_patches(task.facts.image_size, SIDES[preset], PATCHES[preset])
+            size, patch = divided_into_patches(task.facts.image_size, SIDES[effort.preset], PATCHES[effort.preset])
             # which another size might not fit
             has_patches = start is not None or self.patch_sizes != default.patch_sizes
             config = filled(
@@ -194,12 +194,12 @@ class Segmentation(TargetTask[MaskedImages], DividedTask[MaskedImages]):
             if size != task.facts.image_size and not has_patches:
                 config = filled(config, [default], image_size=size)
             if len(config.patch_sizes) == 1 and start is None:
-                config = filled(config, [default], stem_depth=STEM[preset])
-            width = width_for(task.num_train, preset, least=64, up_to=1000)
-            model = config.model.resized(width, BLOCKS[preset], default.model)
+                config = filled(config, [default], stem_depth=STEM[effort.preset])
+            width = width_for(task.num_train, effort, least=64, up_to=1000)
+            model = config.model.resized(width, BLOCKS[effort.preset], default.model)
             config = dataclasses.replace(config, model=model)
             has_valid = task.num_held_out("valid") > 0
-            schedule = schedule_for(task.num_train, preset, has_valid=has_valid, learning_rate=0.005)
+            schedule = schedule_for(task.num_train, effort, has_valid=has_valid, learning_rate=0.005)
             return Suited(config, schedule)
 
         @property

@@ -29,7 +29,7 @@ from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.outputs import Outputs
 from fredholm.tasks.points import NORMAL, NUM_SAMPLES, PointSet, csv_of, open_points, read_points
 from fredholm.tasks.prediction import Prediction
-from fredholm.tasks.schedule import Preset, schedule_for, width_for
+from fredholm.tasks.schedule import Effort, schedule_for, width_for
 from fredholm.tasks.shown import PointsView, Shown, device_of
 from fredholm.tasks.splits.split_files import Split
 from fredholm.tasks.splits.splits import HeldOut, Splits
@@ -177,10 +177,10 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
                 all_alike = "nothing drawn or augmented, so that all copies are alike"
                 refuse_idle("", type(self), all_alike, "give an augmentation", votes=self.votes)
 
-        def _suited(self, preset: Preset, start: Trained | None) -> Suited:
+        def _suited(self, effort: Effort, start: Trained | None) -> Suited:
             """See `Task.Config.suited`: how many points are seen, how clouds are changed, and the size of the model."""
             default, task = PointLearning.Config(), self.build()
-            train, is_small = task.splits.train, preset == "small"
+            train, is_small = task.splits.train, effort.preset == "small"
             lie = turned(train)
             config = filled(
                 self,
@@ -192,7 +192,7 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
                 align=lie == "all" and self.augmentation.rotation == "none",
                 label_smoothing=0.1,
             )
-            width = width_for(len(train), preset, least=64, up_to=1000)
+            width = width_for(len(train), effort, least=64, up_to=1000)
             model = config.model.resized(width, 3 if is_small else 6, default.model)
             if not task.tells_points:
                 most = 64 if is_small else 256
@@ -202,7 +202,7 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
                 if isinstance(model, type(default.model)):
                     model = filled(model, [default.model], pool="max")
             config = dataclasses.replace(config, model=model)
-            return Suited(config, schedule_for(len(train), preset, has_valid=task.num_held_out("valid") > 0))
+            return Suited(config, schedule_for(len(train), effort, has_valid=task.num_held_out("valid") > 0))
 
         @property
         def stack(self) -> Stack:

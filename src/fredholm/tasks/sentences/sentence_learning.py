@@ -26,7 +26,7 @@ from fredholm.tasks.baselines import Learnt
 from fredholm.tasks.files.noted import noted
 from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.prediction import Prediction
-from fredholm.tasks.schedule import Preset, fine_tuning_for, rate_for, schedule_for, width_for
+from fredholm.tasks.schedule import Effort, fine_tuning_for, rate_for, schedule_for, width_for
 from fredholm.tasks.sentences import (
     Columns,
     OpenedSentences,
@@ -170,7 +170,7 @@ class SentenceLearning(TargetTask[SentenceSet]):
                 return None
             return Brought(model=facts.model, folder=resumed.folder)
 
-        def _suited_knowing(self, resumed: Resumed | None, preset: Preset, start: Trained | None) -> Suited:
+        def _suited_knowing(self, resumed: Resumed | None, effort: Effort, start: Trained | None) -> Suited:
             """See `Task.Config.suited`: the tokens, the context that holds all of them, and the size of the model."""
             brought = self._known(resumed) or self.model.bring()
             default, task = SentenceLearning.Config(), SentenceLearning(self, brought=brought)
@@ -179,24 +179,24 @@ class SentenceLearning(TargetTask[SentenceSet]):
                 tokens = tokens.suited(train.sentences.texts)
                 tokenizer = tokens.learn(train.sentences.texts)
             # what is computed at once reads all of a document
-            most = (256 if preset == "small" else 512) if model.learns_by_steps else LONGEST
+            most = (256 if effort.preset == "small" else 512) if model.learns_by_steps else LONGEST
             texts = (sentence.texts for sentence in train.sentences)
             context = context_for(tokenizer, texts, min(most, task.chosen.most_tokens or most))
             config = filled(replace(self, tokens=tokens), [default], context=context)
-            width = width_for(len(train), preset, least=64, up_to=1000)
+            width = width_for(len(train), effort, least=64, up_to=1000)
             whole = SentenceLearning(config, brought=brought)
-            sized = model.suited(whole.train_rows(), whole.token_reading, width, 1 if preset == "small" else 4)
+            sized = model.suited(whole.train_rows(), whole.token_reading, width, 1 if effort.preset == "small" else 4)
             if not model.learns_by_steps:
-                schedule = schedule_for(len(train), preset, has_valid=False)
+                schedule = schedule_for(len(train), effort, has_valid=False)
                 return Suited(replace(config, model=sized), replace(schedule, epochs=0))
             has_valid = task.num_held_out("valid") > 0
             if model.is_brought:
                 channels = task.chosen.rated_width
-                return Suited(config, fine_tuning_for(len(train), preset, has_valid=has_valid, width=channels))
+                return Suited(config, fine_tuning_for(len(train), effort.preset, has_valid=has_valid, width=channels))
             # words are learnt by heart soon
             rate = rate_for(sized.rated_width)
             schedule = schedule_for(
-                len(train), preset, has_valid=has_valid, length=0.2, batch_size=32, learning_rate=rate
+                len(train), effort, has_valid=has_valid, length=0.2, batch_size=32, learning_rate=rate
             )
             return Suited(replace(config, model=sized), schedule)
 

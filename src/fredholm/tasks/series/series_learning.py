@@ -24,7 +24,7 @@ from fredholm.models.stack import Stack
 from fredholm.tasks.baselines import Learnt
 from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.prediction import Prediction
-from fredholm.tasks.schedule import Preset
+from fredholm.tasks.schedule import Effort
 from fredholm.tasks.series import (
     Dropped,
     Fill,
@@ -179,12 +179,12 @@ class SeriesLearning(TargetTask[Series]):
                     "", type(self), because, "take a model that learns by steps", valid_fraction=self.valid_fraction
                 )
 
-        def _suited(self, preset: Preset, start: Trained | None) -> Suited:
+        def _suited(self, effort: Effort, start: Trained | None) -> Suited:
             """See `Task.Config.suited`; a model that is fitted at once takes no epochs.
 
             Where most values are missing, what a filter reads is mostly filled in: summaries of the others are taken.
             """
-            found = super()._suited(preset, start)
+            found = super()._suited(effort, start)
             if self.model.learns_by_steps:
                 return found
             default, train = SeriesLearning.Config(), self.build().splits.train

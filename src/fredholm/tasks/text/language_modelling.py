@@ -32,7 +32,7 @@ from fredholm.tasks.files.data_files import user_path
 from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.metrics_import import importing_metrics
 from fredholm.tasks.prediction import Prediction
-from fredholm.tasks.schedule import DEPTH, Preset, fine_tuning_for, schedule_for, width_for
+from fredholm.tasks.schedule import DEPTH, Effort, fine_tuning_for, schedule_for, width_for
 from fredholm.tasks.shown import Shown, TextPart, TextView, device_of
 from fredholm.tasks.splits.splits import HeldOut
 from fredholm.tasks.task import Batch, Meanings, Objective, Resumed, Suited, Task, Trained
@@ -156,12 +156,12 @@ class LanguageModelling(TextTask):
             tokenizer = str(folder / "tokenizer.json") if facts.has_marks else None
             return dataclasses.replace(self, tokenizer=tokenizer, model=facts.model or self.model)
 
-        def _suited_knowing(self, resumed: Resumed | None, preset: Preset, start: Trained | None) -> Suited:
+        def _suited_knowing(self, resumed: Resumed | None, effort: Effort, start: Trained | None) -> Suited:
             """See `Task.Config.suited`: the context and the size of the model.
 
             A width of 96 channels for up to 300,000 tokens grows by half with each factor of 10.
             """
-            default, facts, brought, context = LanguageModelling.Config(), None, None, CONTEXTS[preset]
+            default, facts, brought, context = LanguageModelling.Config(), None, None, CONTEXTS[effort.preset]
             if (known := self._known_to(resumed)) is not None:
                 facts, most = known
                 context = min(context, most)
@@ -178,20 +178,22 @@ class LanguageModelling(TextTask):
                 if brought is not None:
                     task.check_checkpoint(brought)
                 width = task.chosen.rated_width
-                schedule = fine_tuning_for(task.num_train, preset, has_valid=has_valid, width=width, share=1.0)
-                return Suited(config, schedule, config._notes(CONTEXTS[preset]))
+                schedule = fine_tuning_for(task.num_train, effort.preset, has_valid=has_valid, width=width, share=1.0)
+                return Suited(config, schedule, config._notes(CONTEXTS[effort.preset]))
             if start is None:
-                width = width_for(task.train_stream.num_targets, preset, least=96, up_to=300_000)
-                config = dataclasses.replace(config, model=config.model.resized(width, DEPTH[preset], default.model))
+                width = width_for(task.train_stream.num_targets, effort, least=96, up_to=300_000)
+                config = dataclasses.replace(
+                    config, model=config.model.resized(width, DEPTH[effort.preset], default.model)
+                )
             schedule = schedule_for(
                 task.num_train,
-                preset,
+                effort,
                 has_valid=has_valid,
                 learning_rate=6e-3,
                 weight_decay=0.1,
-                batch_size=8 if preset == "small" else 32,
+                batch_size=8 if effort.preset == "small" else 32,
             )
-            return Suited(config, schedule, config._notes(CONTEXTS[preset]))
+            return Suited(config, schedule, config._notes(CONTEXTS[effort.preset]))
 
         @property
         def stack(self) -> Stack:

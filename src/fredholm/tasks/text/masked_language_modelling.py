@@ -27,7 +27,7 @@ from fredholm.tasks.files.mapped import is_mapped, shards_of
 from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.metrics_import import importing_metrics
 from fredholm.tasks.prediction import Prediction
-from fredholm.tasks.schedule import DEPTH, Preset, fine_tuning_for, rate_for, schedule_for, width_for
+from fredholm.tasks.schedule import DEPTH, Effort, fine_tuning_for, rate_for, schedule_for, width_for
 from fredholm.tasks.shown import Shown, TextPart, TextView, device_of
 from fredholm.tasks.splits.splits import HeldOut
 from fredholm.tasks.task import Batch, Objective, Resumed, Suited, Task, Trained
@@ -129,9 +129,9 @@ class MaskedLanguageModelling(TextTask):
             tokens = Tokens(file=str(folder / "tokenizer.json"))
             return replace(self, tokens=tokens, model=facts.model or self.model)
 
-        def _suited_knowing(self, resumed: Resumed | None, preset: Preset, start: Trained | None) -> Suited:
+        def _suited_knowing(self, resumed: Resumed | None, effort: Effort, start: Trained | None) -> Suited:
             """See `Task.Config.suited`: the tokens, the context and the size of the model."""
-            default, context = MaskedLanguageModelling.Config(), CONTEXTS[preset]
+            default, context = MaskedLanguageModelling.Config(), CONTEXTS[effort.preset]
             if (known := self._known_to(resumed)) is not None or self.model.is_brought:
                 task = self.build(None if known is None else known[0])
                 brought = None if known is not None else task.brought
@@ -141,21 +141,21 @@ class MaskedLanguageModelling(TextTask):
                 if brought is not None:
                     task.check_checkpoint(brought)
                 has_valid = task.num_held_out("valid") > 0
-                schedule = fine_tuning_for(task.num_train, preset, has_valid=has_valid, width=width, share=1.0)
-                return Suited(config, schedule, config._notes(CONTEXTS[preset]))
+                schedule = fine_tuning_for(task.num_train, effort.preset, has_valid=has_valid, width=width, share=1.0)
+                return Suited(config, schedule, config._notes(CONTEXTS[effort.preset]))
             config = replace(self, tokens=self.tokens.suited(self.build().splits.train))
             config = filled(config, [default], context=context)
             task = config.build()
-            width = width_for(task.num_train_tokens, preset, least=96, up_to=300_000)
-            model = config.model.resized(width, DEPTH[preset], default.model)
+            width = width_for(task.num_train_tokens, effort, least=96, up_to=300_000)
+            model = config.model.resized(width, DEPTH[effort.preset], default.model)
             schedule = schedule_for(
                 task.num_train,
-                preset,
+                effort,
                 has_valid=task.num_held_out("valid") > 0,
                 learning_rate=rate_for(model.rated_width),
-                batch_size=16 if preset == "small" else 64,
+                batch_size=16 if effort.preset == "small" else 64,
             )
-            return Suited(replace(config, model=model), schedule, config._notes(CONTEXTS[preset]))
+            return Suited(replace(config, model=model), schedule, config._notes(CONTEXTS[effort.preset]))
 
         @property
         def stack(self) -> Stack:
