@@ -12,7 +12,7 @@ from PIL import Image
 
 from fredholm import cli
 from fredholm.cli import train
-from fredholm.models import ITNet
+from fredholm.models import ITNet, ViT
 from fredholm.tasks import TASKS, ImageLearning, LanguageModelling
 from fredholm.tasks.images.patches import divided_into_patches
 from fredholm.training.config import TrainingConfig
@@ -85,7 +85,28 @@ def test_a_run_of_so_many_minutes_has_a_schedule_of_its_own(
     assert training["ema_decay"] == 0.7  # given
     code, out, err = call(capsys, *command, *limited, "--run-dir", run, "--resume")
     assert (code, err) == (0, "")
-    assert out.splitlines()[0] == "the run keeps its end: --minutes chooses that of a new one"
+    assert out.splitlines()[0] == "the run keeps its length: --minutes is for a new one"
+
+
+def test_a_run_goes_on_with_its_settings_where_none_are_given(
+    shapes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, given = tmp_path / "run", ("--preset", "base", "--task.model", "vit", "--training.epochs", "2")
+    command = ("train", "images", shapes, "--run-dir", run, "--no-report")
+    code, begun, err = call(capsys, *command, *given, "--task.model.depth", "1")
+    assert (code, err) == (0, "")
+    kept = json.loads((run / "config.json").read_text())["run"]
+    assert kept["task"]["model"]["depth"] == 1 != ViT.Config().depth
+    for again in ((), ("--task.model", "vit"), given):
+        code, out, err = call(capsys, *command, *again, "--resume")
+        assert (code, err) == (0, "")
+        assert out.splitlines()[-1] == begun.splitlines()[-1]
+        assert ("the run keeps its sizes: --preset is for a new one" in out) == ("--preset" in again)
+    assert json.loads((run / "config.json").read_text())["run"] == kept
+    for other in (("--task.model", "itnet"), ("--task.model.depth", "2"), ("--training.batch-size", "4")):
+        code, _, err = call(capsys, *command, *other, "--resume")
+        assert code == 2
+        assert "is a run of another config" in err
 
 
 def test_a_run_of_few_minutes_on_many_examples_has_a_narrower_model_and_smaller_batches(

@@ -16,7 +16,7 @@ from fredholm.models.language.ckcnn_text import CKCNNText
 from fredholm.models.language.itnet_text import ITNetLanguageModel
 from fredholm.pretrained import PretrainedImages, PretrainedMasked, PretrainedSentences, PretrainedText
 from fredholm.tasks import ImageLearning, LanguageModelling, MaskedLanguageModelling, SentenceLearning
-from fredholm.tasks.task import Resumed, Task
+from fredholm.tasks.task import Task
 from fredholm.tasks.text import (
     IGNORED,
     CheckpointTokens,
@@ -258,23 +258,6 @@ def test_the_run_is_whole_without_the_checkpoint(command: str, tmp_path: Path) -
     train(started_from, tmp_path / "next")
     next_run: Any = Run(tmp_path / "next")
     assert next_run.task.tokenizer.state == after.task.tokenizer.state
-
-
-def test_a_run_that_goes_on_knows_its_own_checkpoint_alone(tmp_path: Path) -> None:
-    text_peer("GPT-2", tmp_path / "peer", "GPT-2")
-    peer = tmp_path / "hidden"
-    peer.mkdir()
-    size = write_word_pieces(peer)
-    model, config, settings = BOTH_SIDES["BERT, tokens"]
-    saved((model, config, {**settings, "vocab_size": size, "pad_token_id": 0}), peer)
-    for made, folder in ((text_task, tmp_path / "peer"), (masked_task, peer)):
-        task: Any = made(folder, context=7)
-        asked = dataclasses.replace(task.config, context=type(task.config)().context)
-        resumed = Resumed(tmp_path / "run", task.config, task.facts)
-        assert asked.suited("small", resumed=resumed).config.context == 7
-        assert asked.suited("small").config.context == 24
-        other = dataclasses.replace(task.config, model=dataclasses.replace(task.config.model, revision="other"))
-        assert asked.suited("small", resumed=resumed._replace(config=other)).config.context == 24
 
 
 def test_what_hidden_tokens_taught_a_bert_is_where_sentences_start(tmp_path: Path) -> None:

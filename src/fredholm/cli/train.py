@@ -9,7 +9,7 @@ import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
@@ -23,7 +23,7 @@ from fredholm.cli.parsing import Flag, check_seeds, parse, refuse_unknown_homes
 from fredholm.distributed.processes import Processes, is_restarted, joined, leave, num_started
 from fredholm.tasks import TASKS
 from fredholm.tasks.schedule import Preset, Schedule
-from fredholm.tasks.task import Resumed, Task
+from fredholm.tasks.task import Task, with_followed
 from fredholm.training.batches import LostWorkerError
 from fredholm.training.config import TrainingConfig
 from fredholm.training.plan import epochs_within, first_steps, plan, share_within
@@ -49,8 +49,9 @@ class TrainArguments:
     """How much to spend on a task: small, for a processor, or base, for a GPU; default: small. What is not set follows
     from it and from the data. Refused with a recipe, which says everything itself."""
     minutes: float | None = None
-    """Of all training together, about and at most: fewer epochs than suit the data where these would take longer here,
-    by two measured steps, with a schedule that ends with them. Default: no limit. A run that goes on keeps its end."""
+    """Of all training together, about and at most: fewer epochs than suit the data, and a narrower model, where these
+    would take longer here, by two measured steps, with a schedule that ends with them. Default: no limit. A run that
+    goes on keeps its length."""
     dry_run: Flag = False
     """Print what would be trained, and how long it would take by two measured steps, and do nothing else."""
     resume: Flag = False
@@ -152,35 +153,37 @@ def _train_as(
     recipe.refuse_absent_data(arguments.run)
     if arguments.devices > 1 and not arguments.dry_run:
         return arguments.devices
-    resumed = _resumed(list(paths.values()), recipe.tasks) if resume else None
+    saved, facts = _saved(list(paths.values()), recipe.tasks) if resume else (None, None)
     sharing, cost = max(processes.size, arguments.devices), None
-    if arguments.accept_new_data and (kept := _kept(arguments.run, list(paths.values()), recipe.tasks)):
+    if saved is not None:
+        if arguments.accept_new_data:
+            kept = _on(saved, arguments.run.task.data)
+        else:
+            kept = _going_on(arguments.run, saved) if is_task else _with_end(arguments.run, saved)
+        for name, kept_too in (("minutes", "its length"), ("preset", "its sizes")):
+            if getattr(arguments, name) is not None:
+                print_line(f"the run keeps {kept_too}: --{name} is for a new one")
         arguments = parse(TrainArguments, command, options, TrainArguments(run=kept))
     elif is_task:
         with processes.first_ahead():
-            suited, schedule, notes = _suited(arguments.run, arguments.preset or "small", resumed, recipe.tasks)
+            suited, schedule, notes = _suited(arguments.run, arguments.preset or "small", recipe.tasks)
         if is_to_try and not resume:
             notes = (f"no DATA is given: these are {config.task.data}, built in, to try; pass your own", *notes)
         for note in () if resume else notes:
             print_line(with_option_names(note, config))
-        if arguments.minutes is not None and resumed is not None:
-            print_line("the run keeps its end: --minutes chooses that of a new one")
-        elif arguments.minutes is not None:
+        if arguments.minutes is not None:
             share = arguments.minutes / len(seeds)
-            sized = functools.partial(_suited, arguments.run, arguments.preset or "small", None, recipe.tasks)
+            sized = functools.partial(_suited, arguments.run, arguments.preset or "small", recipe.tasks)
             suited, cost = _within(share, arguments.run, sized, suited, schedule, seeds[0], sharing, processes)
         arguments = parse(TrainArguments, command, options, TrainArguments(run=suited))
-    if resume and not arguments.accept_new_data:
-        same_end = _with_end(arguments.run, list(paths.values()), recipe.tasks)
-        arguments = parse(TrainArguments, command, options, TrainArguments(run=same_end))
     if (arguments.dry_run or not resume) and processes.is_first:
-        task = arguments.run.task.build(None if resumed is None else resumed.facts)
+        task = arguments.run.task.build(facts)
         planned = plan(
             task, arguments.run.training, cost or first_steps(task, arguments.run.training, seeds[0], sharing)
         )
         for line in str(planned).splitlines():
             print_line(line)
-        if is_task and resumed is None and planned.seconds * len(seeds) > LONG and arguments.minutes is None:
+        if is_task and saved is None and planned.seconds * len(seeds) > LONG and arguments.minutes is None:
             print_line("--minutes 30, or another number, trains by fewer epochs in about so long")
     results = [] if arguments.dry_run else _run(arguments, recipe, paths, processes, resume=resume)
     if results and results[0].split is not None:
@@ -242,58 +245,46 @@ def _run(
     return results
 
 
-def _kept(run: Run.Config, paths: list[Path], tasks: Sequence[type[Task]]) -> Run.Config | None:
-    """The settings of the first run that there is in some folders, on the data of another; None where there is none."""
-    folder = _first_run(paths)
-    if folder is None:
-        return None
-    saved, _ = folder.read(Run.Config, tasks)
-    return _on(saved, run.task.data)
+def _saved(paths: list[Path], tasks: Sequence[type[Task]]) -> tuple[Run.Config, Task.Facts] | tuple[None, None]:
+    """The settings of the first run that there is in some folders, and what its data told; None and None: no run is."""
+    folder = next((folder for folder in map(RunFolder, paths) if not folder.is_new()), None)
+    return (None, None) if folder is None else folder.read(Run.Config, tasks)
 
 
-def _resumed(paths: list[Path], tasks: Sequence[type[Task]]) -> Resumed | None:
-    """The first run that there is in some folders; None where there is none."""
-    folder = _first_run(paths)
-    if folder is None:
-        return None
-    saved, facts = folder.read(Run.Config, tasks)
-    return Resumed(folder.path, saved.task, facts)
+def _going_on(run: Run.Config, saved: Run.Config) -> Run.Config:
+    """The run with the settings of a saved one where none are given, but for the data.
 
-
-def _with_end(run: Run.Config, paths: list[Path], tasks: Sequence[type[Task]]) -> Run.Config:
-    """The run with the end of the first run that there is in some folders, and what follows from it.
-
-    That end may have been moved since it began.
+    So it needs neither the minutes and the preset that chose them, nor a checkpoint that it began with.
     """
-    folder = _first_run(paths)
-    if folder is None:
+    if type(saved.task) is not type(run.task):  # which is refused once the folder is read
         return run
-    saved, _ = folder.read(Run.Config, tasks)
+    kind: Any = type(run.task)
+    return dataclasses.replace(
+        run,
+        init=run.init or saved.init,
+        task=dataclasses.replace(with_followed(run.task, kind(), saved.task), data=run.task.data),
+        training=with_followed(run.training, TrainingConfig(), saved.training),
+    )
+
+
+def _with_end(run: Run.Config, saved: Run.Config) -> Run.Config:
+    """The run with the end of a saved one and what follows from it: it may have been moved since the run began."""
     kept = {name: getattr(saved.training, name) for name in ("epochs", "patience", "ema_decay", "evaluate_every")}
     return dataclasses.replace(run, training=dataclasses.replace(run.training, **kept))
 
 
-def _first_run(paths: list[Path]) -> RunFolder | None:
-    return next((folder for folder in map(RunFolder, paths) if not folder.is_new()), None)
-
-
 def _suited(
-    run: Run.Config,
-    preset: Preset,
-    resumed: Resumed | None,
-    tasks: Sequence[type[Task]],
-    share: float = 1.0,
+    run: Run.Config, preset: Preset, tasks: Sequence[type[Task]], share: float = 1.0
 ) -> tuple[Run.Config, Schedule, tuple[str, ...]]:
     """The run with what suits its data and its start in place of defaults, how long suits them, and what is told.
 
     Args:
         run: as it was asked for.
-        preset, resumed, share: see `Task.Config.suited`.
+        preset, share: see `Task.Config.suited`.
         tasks: that a run from whose weights it starts may be of.
-        epochs: how many there are to be where none were asked for; None: those that suit.
     """
     start = None if run.init is None else read_trained(Path(run.init), tasks)
-    task, schedule, notes = run.task.suited(preset, start, resumed, share=share)
+    task, schedule, notes = run.task.suited(preset, start, share=share)
     if run.training.epochs not in (0, TrainingConfig().epochs):
         schedule = schedule.in_epochs(run.training.epochs)
     training = filled(run.training, [TrainingConfig()], **schedule.settings)

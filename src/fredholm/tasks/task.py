@@ -87,15 +87,6 @@ class Trained(NamedTuple):
     facts: Task.Facts
 
 
-class Resumed(NamedTuple):
-    """A run that goes on, which knows what its settings name at places that may be gone."""
-
-    folder: Path
-    config: Task.Config
-    """As it was given."""
-    facts: Task.Facts
-
-
 class Task(ABC):
     """Data, loss and metric of one kind of problem.
 
@@ -210,14 +201,13 @@ class Task(ABC):
             if type(start.config) is not type(self):
                 return self
             default = type(self)()  # pyright: ignore[reportCallIssue] - the data have a default in every config
-            return _with_followed(self, default, start.config, self.shaping)
+            return with_followed(self, default, start.config, self.shaping)
 
         @final
         def suited(
             self,
             preset: Preset,
             start: Trained | None = None,
-            resumed: Resumed | None = None,
             *,
             share: float = 1.0,
         ) -> Suited:
@@ -230,7 +220,6 @@ class Task(ABC):
                 start: the run from whose weights this one starts: its settings stand where they decide whether weights
                     fit, if it is of the same task, and the learning rate is FINE_TUNING times that of a new run. None:
                     from new weights.
-                resumed: the run that goes on with these settings; None: a new one.
                 share: see `Effort`.
 
             Raises:
@@ -238,20 +227,16 @@ class Task(ABC):
             """
             effort = Effort(preset, share)
             if start is None:
-                return self._suited_knowing(resumed, effort, None)
+                return self._suited(effort, None)
             if type(start.config) is type(self):
                 followed = self.following(start)
-                found = followed._suited_knowing(resumed, effort, start)
+                found = followed._suited(effort, start)
                 config = replace(found.config, **{name: getattr(followed, name) for name in self.shaping})
             else:
-                found = self._suited_knowing(resumed, effort, None)
+                found = self._suited(effort, None)
                 config = found.config
             schedule = replace(found.schedule, learning_rate=FINE_TUNING * found.schedule.learning_rate)
             return found._replace(config=config, schedule=schedule)
-
-        def _suited_knowing(self, resumed: Resumed | None, effort: Effort, start: Trained | None) -> Suited:
-            """`_suited`, for a task whose settings name what a run may know already."""
-            return self._suited(effort, start)
 
         def _suited(self, effort: Effort, start: Trained | None) -> Suited:
             """See `suited`; with a start, which is of this task, these settings follow it already."""
@@ -459,18 +444,26 @@ class Task(ABC):
 Settings = TypeVar("Settings")
 
 
-def _with_followed(own: Settings, default: object, start: object, names: Iterable[str]) -> Settings:
+def with_followed(own: Settings, default: object, start: object, names: Iterable[str] | None = None) -> Settings:
     """Settings of which those of some names are another run's where they are as by default.
 
-    Of parts that are of one kind in all three each setting is taken by itself.
+    Of parts that are of one kind in both runs each setting is taken by itself, of another kind than the default as its
+    kind has it.
+
+    Args:
+        own: the settings.
+        default: those of the same kind that nobody set.
+        start: those of the other run, of the same kind.
+        names: of settings; None: all.
     """
     found: dict[str, Any] = {}
-    for name in names:
+    for name in [field.name for field in fields(own)] if names is None else names:  # pyright: ignore[reportArgumentType]
         mine, usual, other = (getattr(each, name) for each in (own, default, start))
         if mine == usual:
             found[name] = other
-        elif type(mine) is type(usual) is type(other) and is_dataclass(mine):
-            found[name] = _with_followed(mine, usual, other, (field.name for field in fields(mine)))
+        elif type(mine) is type(other) and is_dataclass(mine):
+            kind: Any = type(mine)
+            found[name] = with_followed(mine, usual if type(usual) is kind else kind(), other)
     return replaced(own, **found)
 
 

@@ -16,7 +16,7 @@ from fredholm._settings import filled, refuse_idle
 from fredholm.encoders.convolutional_image import ConvolutionalImage
 from fredholm.encoders.encoder import Encoder
 from fredholm.encoders.image import Image
-from fredholm.models.brought import Brought, Pixels
+from fredholm.models.brought import Brought
 from fredholm.models.images.convnext import ConvNeXt
 from fredholm.models.images.image_model import ImageModelConfig, ImageReading, Room
 from fredholm.models.images.infvit import InfViT
@@ -49,7 +49,7 @@ from fredholm.tasks.splits.splits import HeldOut, Splits
 from fredholm.tasks.splits.splitting import divided
 from fredholm.tasks.target_task import TargetTask
 from fredholm.tasks.targets import TARGETS, Answers, Kind, Target, Wish
-from fredholm.tasks.task import Batch, Meanings, Resumed, Suited, Task, Trained, TrainedElsewhere, meanings_of_head
+from fredholm.tasks.task import Batch, Meanings, Suited, Task, Trained, TrainedElsewhere, meanings_of_head
 from fredholm.tasks.tensor_form import ABOUT_PIXELS, BATCH, Slot, TensorForm, pixel_axes, random_pixels, sizes_of
 
 from .augmentation import Augmentation
@@ -193,9 +193,9 @@ class ImageLearning(TargetTask[ImageDataset]):
                 return self
             return dataclasses.replace(self, model=facts.model, mean=facts.mean, deviation=facts.deviation)
 
-        def _suited_knowing(self, resumed: Resumed | None, effort: Effort, start: Trained | None) -> Suited:
+        def _suited(self, effort: Effort, start: Trained | None) -> Suited:
             """See `Task.Config.suited`: the size and patches of images, the model, and how to augment."""
-            brought = self._known(resumed) or self.model.bring()
+            brought = self.model.bring()
             sized = self
             if brought is not None and brought.image_size is not None and self.image_size is None:
                 # before anything is built, since positions need not fit the size that images have
@@ -211,15 +211,6 @@ class ImageLearning(TargetTask[ImageDataset]):
         def begins_with(self) -> str | None:
             """See `Task.Config.begins_with`."""
             return self.model.place
-
-        def _known(self, resumed: Resumed | None) -> Brought[ImageModelConfig] | None:
-            """What a run knows of the checkpoint that these settings name; None: nothing."""
-            if resumed is None or not isinstance(facts := resumed.facts, ImageLearning.Facts) or facts.model is None:
-                return None
-            if not isinstance(resumed.config, ImageLearning.Config) or self.model != resumed.config.model:
-                return None
-            pixels = Pixels(facts.mean, facts.deviation, facts.image_size)
-            return Brought(model=facts.model, folder=resumed.folder, pixels=pixels, image_size=facts.image_size)
 
         def _suited_patches(self, task: "ImageLearning", effort: Effort, start: Trained | None) -> Suited:
             """What suits a model of patches."""

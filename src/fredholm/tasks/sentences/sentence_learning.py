@@ -42,7 +42,7 @@ from fredholm.tasks.splits.splits import HeldOut, Splits
 from fredholm.tasks.splits.splitting import divided
 from fredholm.tasks.target_task import TargetTask
 from fredholm.tasks.targets import TARGETS, Answers, Kind, Target
-from fredholm.tasks.task import Batch, Meanings, Resumed, Suited, Task, Trained, TrainedElsewhere, meanings_of_head
+from fredholm.tasks.task import Batch, Meanings, Suited, Task, Trained, TrainedElsewhere, meanings_of_head
 from fredholm.tasks.tensor_form import BATCH, TensorForm
 from fredholm.tasks.text import MarkedTokenizer, Tokens, checkpoint_tokenizer, context_for, tokens_axis
 from fredholm.tasks.text.checkpoint_tokenizer import FILES
@@ -162,17 +162,9 @@ class SentenceLearning(TargetTask[SentenceSet]):
             """See `Task.Config.begins_with`."""
             return self.model.place
 
-        def _known(self, resumed: Resumed | None) -> Brought[SentenceModelConfig] | None:
-            """What a run knows of the checkpoint that these settings name; None: nothing."""
-            if resumed is None or not isinstance(facts := resumed.facts, SentenceLearning.Facts) or facts.model is None:
-                return None
-            if not isinstance(resumed.config, SentenceLearning.Config) or self.model != resumed.config.model:
-                return None
-            return Brought(model=facts.model, folder=resumed.folder)
-
-        def _suited_knowing(self, resumed: Resumed | None, effort: Effort, start: Trained | None) -> Suited:
+        def _suited(self, effort: Effort, start: Trained | None) -> Suited:
             """See `Task.Config.suited`: the tokens, the context that holds all of them, and the size of the model."""
-            brought = self._known(resumed) or self.model.bring()
+            brought = self.model.bring()
             default, task = SentenceLearning.Config(), SentenceLearning(self, brought=brought)
             train, model, tokens, tokenizer = task.splits.train, self.model, self.tokens, task.tokenizer
             if not model.is_brought:

@@ -35,7 +35,7 @@ from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.schedule import DEPTH, Effort, fine_tuning_for, schedule_for, width_for
 from fredholm.tasks.shown import Shown, TextPart, TextView, device_of
 from fredholm.tasks.splits.splits import HeldOut
-from fredholm.tasks.task import Batch, Meanings, Objective, Resumed, Suited, Task, Trained
+from fredholm.tasks.task import Batch, Meanings, Objective, Suited, Task, Trained
 from fredholm.tasks.tensor_form import BATCH, Axis, Sizes, Slot, TensorForm
 from fredholm.tasks.text import (
     IGNORED,
@@ -156,16 +156,13 @@ class LanguageModelling(TextTask):
             tokenizer = str(folder / "tokenizer.json") if facts.has_marks else None
             return dataclasses.replace(self, tokenizer=tokenizer, model=facts.model or self.model)
 
-        def _suited_knowing(self, resumed: Resumed | None, effort: Effort, start: Trained | None) -> Suited:
+        def _suited(self, effort: Effort, start: Trained | None) -> Suited:
             """See `Task.Config.suited`: the context and the size of the model.
 
             A width of 96 channels for up to 300,000 tokens grows by half with each factor of 10.
             """
             default, facts, brought, context = LanguageModelling.Config(), None, None, CONTEXTS[effort.preset]
-            if (known := self._known_to(resumed)) is not None:
-                facts, most = known
-                context = min(context, most)
-            elif self.model.is_brought:
+            if self.model.is_brought:
                 task = self.build()
                 facts, brought = task.facts, task.brought
                 assert brought is not None

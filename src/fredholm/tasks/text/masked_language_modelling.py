@@ -30,7 +30,7 @@ from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.schedule import DEPTH, Effort, fine_tuning_for, rate_for, schedule_for, width_for
 from fredholm.tasks.shown import Shown, TextPart, TextView, device_of
 from fredholm.tasks.splits.splits import HeldOut
-from fredholm.tasks.task import Batch, Objective, Resumed, Suited, Task, Trained
+from fredholm.tasks.task import Batch, Objective, Suited, Task, Trained
 from fredholm.tasks.tensor_form import TensorForm
 from fredholm.tasks.text import IGNORED, Documents, MarkedTokenizer, Tokens, checkpoint_tokenizer, joined
 
@@ -129,17 +129,16 @@ class MaskedLanguageModelling(TextTask):
             tokens = Tokens(file=str(folder / "tokenizer.json"))
             return replace(self, tokens=tokens, model=facts.model or self.model)
 
-        def _suited_knowing(self, resumed: Resumed | None, effort: Effort, start: Trained | None) -> Suited:
+        def _suited(self, effort: Effort, start: Trained | None) -> Suited:
             """See `Task.Config.suited`: the tokens, the context and the size of the model."""
             default, context = MaskedLanguageModelling.Config(), CONTEXTS[effort.preset]
-            if (known := self._known_to(resumed)) is not None or self.model.is_brought:
-                task = self.build(None if known is None else known[0])
-                brought = None if known is not None else task.brought
-                most = known[1] if known is not None else None if brought is None else brought.most_tokens
-                config = filled(self, [default], context=min(context, most or context))
+            if self.model.is_brought:
+                task = self.build()
+                brought = task.brought
+                assert brought is not None
+                config = filled(self, [default], context=min(context, brought.most_tokens or context))
                 task, width = config.build(task.facts), task.chosen.rated_width
-                if brought is not None:
-                    task.check_checkpoint(brought)
+                task.check_checkpoint(brought)
                 has_valid = task.num_held_out("valid") > 0
                 schedule = fine_tuning_for(task.num_train, effort.preset, has_valid=has_valid, width=width, share=1.0)
                 return Suited(config, schedule, config._notes(CONTEXTS[effort.preset]))

@@ -15,7 +15,7 @@ from fredholm.tasks.files.noted import noted
 from fredholm.tasks.schedule import Preset
 from fredholm.tasks.splits.splits import HeldOut
 from fredholm.tasks.splits.stratified_split import DEFAULT_VALID_FRACTION
-from fredholm.tasks.task import EpochTask, Resumed, Task, TrainedElsewhere
+from fredholm.tasks.task import EpochTask, Task, TrainedElsewhere
 from fredholm.tasks.tensor_form import Axis, Draw, Slot, TensorForm
 from fredholm.tasks.text import Documents, Separator, TextSplits, open_text, tokens_axis
 
@@ -73,15 +73,6 @@ class TextTask(EpochTask):
         def begins_with(self) -> str | None:
             """See `Task.Config.begins_with`."""
             return self.model.place
-
-        @final
-        def _known_to(self, resumed: Resumed | None) -> "tuple[TextTask.Facts, int] | None":
-            """What a run knows of the checkpoint that these settings name, and its context; None: nothing."""
-            if resumed is None or not isinstance(facts := resumed.facts, TextTask.Facts) or facts.model is None:
-                return None
-            if not isinstance(resumed.config, type(self)) or self.model != resumed.config.model:
-                return None
-            return facts, resumed.config.context
 
         @final
         def _notes(self, usual: int) -> tuple[str, ...]:
