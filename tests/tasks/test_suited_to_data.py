@@ -14,18 +14,11 @@ from fredholm.models.kernel_configs import ConstantConfig
 from fredholm.tasks import FieldLearning, GraphLearning, LinkLearning, NodeLearning, OperatorLearning
 from fredholm.tasks.graphs.inputs import GraphInputs
 from fredholm.tasks.graphs.link_learning import walks_between
-from fredholm.tasks.schedule import Effort, width_for
 from tests.tasks.graphs.build import rings, two_groups
 
 
 def kernel_of(config: Any) -> object:
     return config.model.kernel.kernel
-
-
-@pytest.mark.parametrize(("count", "small"), [(1, 64), (1000, 64), (10_000, 96), (100_000, 144)])
-def test_the_width_grows_by_half_with_each_factor_of_ten(count: int, small: int) -> None:
-    assert width_for(count, Effort("small"), least=64, up_to=1000) == small
-    assert width_for(count, "base", least=64, up_to=1000) == 2 * small
 
 
 def test_graphs_know_their_size_and_a_bank_takes_no_steps(tmp_path: Path) -> None:
