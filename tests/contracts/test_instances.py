@@ -47,8 +47,8 @@ def report(found: Iterable[Wrong]) -> str:
 
 @pytest.mark.parametrize("name", ROWS)
 def test_all_routes_give_the_literal_integral(name: str) -> None:
-    """A third of the cells in which every pair of classes of levels occurs."""
-    assert report(wrong for cell in quick_cells(name)[::3] for wrong in disagreements(cell)) == ""
+    """A sixth of the cells in which every pair of classes of levels occurs."""
+    assert report(wrong for cell in quick_cells(name)[::6] for wrong in disagreements(cell)) == ""
 
 
 @pytest.mark.long
