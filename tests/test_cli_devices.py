@@ -43,19 +43,32 @@ def test_two_processes_train_as_one_does_and_one_of_them_prints(
     assert json.loads((tmp_path / "two" / "machine.json").read_text())["processes"] == "2 processes"
 
 
-@pytest.mark.slow
-def test_the_first_process_says_how_many_epochs_take_so_long(tmp_path: Path) -> None:
-    command = ("train", "images", "--devices", "2", "--training.batch-size", "128", "--no-report", "--run-dir", "run")
-    code, out, err = Started(*command, "--minutes", "0.0001", folder=tmp_path).finish()
-    assert (code, out.count("training")) == (2, 0)
-    assert err.startswith("error: 0.0001 minutes a run are too few: one epoch takes about 0.")
+def on_ranks(folder: Path, *words: str) -> list[tuple[int, str, str]]:
+    """What a command on two processes comes to, by rank, without torchrun around them."""
     with socket.create_server(("localhost", 0)) as free:
         meeting = {"WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": str(free.getsockname()[1])}
     environments = [meeting | {"RANK": rank, "LOCAL_RANK": rank} for rank in ("0", "1")]
-    command = ("train", "images", "--dry-run", "--minutes", "3")
-    processes = [Started(*command, folder=tmp_path, environment=each) for each in environments]
-    told = [process.finish() for process in processes]
-    assert [(code, out.count("training: ")) for code, out, _ in told] == [(0, 1), (0, 0)], told
+    processes = [Started(*words, folder=folder, environment=environment) for environment in environments]
+    return [process.finish() for process in processes]
+
+
+@pytest.mark.slow
+def test_the_first_process_says_how_many_epochs_take_so_long(tmp_path: Path) -> None:
+    command = ("train", "images", "--training.batch-size", "128", "--no-report", "--run-dir", "run")
+    (code, out, err), (_, *told) = on_ranks(tmp_path, *command, "--minutes", "0.0001")
+    assert (code, out.count("training"), told) == (2, 0, ["", ""])
+    assert err.startswith("error: 0.0001 minutes a run are too few: one epoch takes about 0.")
+    found = on_ranks(tmp_path, "train", "images", "--dry-run", "--minutes", "3")
+    assert [(code, out.count("training: ")) for code, out, _ in found] == [(0, 1), (0, 0)], found
+
+
+@pytest.mark.slow
+def test_what_processes_refuse_is_told_once_with_its_exit_code(tmp_path: Path) -> None:
+    (tmp_path / "broken.npz").write_text("no archive")
+    code, out, err = Started("train", "images", "broken.npz", "--devices", "2", folder=tmp_path).finish()
+    assert (code, out) == (2, "")
+    assert err.startswith("error: broken.npz")
+    assert err.count("\n") == 1
 
 
 @pytest.mark.parametrize(
