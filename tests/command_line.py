@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.reduction import DupFd
 from pathlib import Path
@@ -60,13 +61,19 @@ class Started:
         folder: where it runs.
         limit: bytes that its files may have.
         leads_group: whether it is the first of a process group.
+        environment: what else its environment tells.
     """
 
     def __init__(
-        self, *arguments: str | Path, folder: Path, limit: int | None = None, leads_group: bool = False
+        self,
+        *arguments: str | Path,
+        folder: Path,
+        limit: int | None = None,
+        leads_group: bool = False,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         (out, to_out), (err, to_err) = os.pipe(), os.pipe()
-        given = [str(argument) for argument in arguments], folder, limit, leads_group
+        given = [str(argument) for argument in arguments], folder, limit, leads_group, environment or {}
         self._process = FORKS.Process(target=_become_command, args=(*given, DupFd(to_out), DupFd(to_err)))
         self._process.start()
         for descriptor in (to_out, to_err):
@@ -102,7 +109,13 @@ class Started:
 
 
 def _become_command(
-    arguments: list[str], folder: Path, limit: int | None, leads_group: bool, out: Any, err: Any
+    arguments: list[str],
+    folder: Path,
+    limit: int | None,
+    leads_group: bool,
+    environment: Mapping[str, str],
+    out: Any,
+    err: Any,
 ) -> NoReturn:
     """Turns a forked process into `python -m fredholm`."""
     for number, to in ((1, out), (2, err)):
@@ -117,6 +130,7 @@ def _become_command(
     if limit is not None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
     os.chdir(folder)
+    os.environ.update(environment)
     torch.set_num_threads(1)
     multiprocessing.set_start_method(None, force=True)  # as in a program of its own
     sys.argv = ["fredholm", *arguments]

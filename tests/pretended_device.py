@@ -99,19 +99,19 @@ def _placed(t: Tensor, device: torch.device | None) -> Tensor:
     return t
 
 
-def _leaves(tree: Any) -> list[Any]:
-    """What a function was given, or gives; `torch.utils._pytree` takes ten times as long."""
+def _leaves(tree: Any, kind: type = object) -> list[Any]:
+    """What of a kind a function was given, or gives; `torch.utils._pytree` takes ten times as long."""
     found = []
     for each in tree.values() if isinstance(tree, dict) else tree:
         if isinstance(each, list | tuple | dict):
-            found += _leaves(each)
-        else:
+            found += _leaves(each, kind) if each else ()
+        elif isinstance(each, kind):
             found.append(each)
     return found
 
 
 def _tensors(*trees: Any) -> list[Tensor]:
-    return [leaf for leaf in _leaves(trees) if isinstance(leaf, Tensor)]
+    return _leaves(trees, Tensor)
 
 
 @final
@@ -126,8 +126,9 @@ class _Computing(TorchDispatchMode):
             with self, _Asking():
                 return func.redispatch(_OWN_CODE, *args, **kwargs)
         with torch._C.DisableTorchFunction():
-            before = {_storage(t)._cdata for t in _tensors(args, kwargs)}
-            there = _meeting_place(func, args, kwargs)
+            given = _tensors(args, kwargs)
+            before = {_storage(t)._cdata for t in given}
+            there = _meeting_place(func, args, given)
             out = func(*args, **kwargs)
             for t in _tensors(out):
                 if _storage(t)._cdata not in before:
@@ -143,11 +144,12 @@ _INDEXED = (aten.index, aten.index_put, aten.index_put_)
 """Operations whose indices, the second argument, may lie on the CPU."""
 
 
-def _meeting_place(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.device | None:
-    """Where the result of an operation is; raises `RuntimeError` where its tensors do not meet."""
+def _meeting_place(func: Any, args: Sequence[Any], given: list[Tensor]) -> torch.device | None:
+    """Where the result of an operation on tensors is; raises `RuntimeError` where they do not meet."""
     if func.overloadpacket in _ANYWHERE:
         return _place_of(args[0])
-    given = _tensors(args[0], *args[2:]) if func.overloadpacket in _INDEXED else _tensors(args, kwargs)
+    if func.overloadpacket in _INDEXED:
+        given = _tensors((args[0], *args[2:]))
     places = [_place_of(t) for t in given]
     if DEVICE not in places:
         return CPU if CPU in places else None

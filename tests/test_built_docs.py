@@ -70,7 +70,14 @@ def test_styles_load_what_lies_beside_them(site: Path) -> None:
 
 
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="chromium is not installed")
-@pytest.mark.parametrize("page", ["index", "operator", "kernels/infinite_attention", "studies/yat"])
+@pytest.mark.parametrize(
+    "page",
+    [
+        "index",
+        "studies/yat",
+        *(pytest.param(p, marks=pytest.mark.long) for p in ("operator", "kernels/infinite_attention")),
+    ],
+)
 def test_formulas_are_drawn_without_a_network(page: str, site: Path, tmp_path: Path) -> None:
     sandbox = ["--no-sandbox", f"--user-data-dir={tmp_path}", "--disable-gpu"]
     offline = ["--host-resolver-rules=MAP * ~NOTFOUND", "--disable-background-networking"]

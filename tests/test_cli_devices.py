@@ -5,6 +5,7 @@ import json
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -13,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.command_line import TINY, call, check_refused, finish, start
+from tests.command_line import TINY, Started, call, check_refused
 
 RESTARTED = [
     *TINY,
@@ -32,9 +33,8 @@ def test_two_processes_train_as_one_does_and_one_of_them_prints(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made = ("--training.num-workers", "1")
-    code, out, err = finish(
-        start("train", "digits", "--devices", "2", *TINY, *made, "--run-dir", "two", folder=tmp_path)
-    )
+    process = Started("train", "digits", "--devices", "2", *TINY, *made, "--run-dir", "two", folder=tmp_path)
+    code, out, err = process.finish()
     assert (code, err) == (0, "")
     assert out.count("training digits, seed 0") == out.count("test accuracy: ") == 1
     assert call(capsys, "train", "digits", *TINY, "--run-dir", tmp_path / "one")[0] == 0
@@ -43,16 +43,32 @@ def test_two_processes_train_as_one_does_and_one_of_them_prints(
     assert json.loads((tmp_path / "two" / "machine.json").read_text())["processes"] == "2 processes"
 
 
+def on_ranks(folder: Path, *words: str) -> list[tuple[int, str, str]]:
+    """What a command on two processes comes to, by rank, without torchrun around them."""
+    with socket.create_server(("localhost", 0)) as free:
+        meeting = {"WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": str(free.getsockname()[1])}
+    environments = [meeting | {"RANK": rank, "LOCAL_RANK": rank} for rank in ("0", "1")]
+    processes = [Started(*words, folder=folder, environment=environment) for environment in environments]
+    return [process.finish() for process in processes]
+
+
 @pytest.mark.slow
 def test_the_first_process_says_how_many_epochs_take_so_long(tmp_path: Path) -> None:
-    command = ("train", "images", "--devices", "2", "--training.batch-size", "128", "--no-report", "--run-dir", "run")
-    code, out, err = finish(start(*command, "--minutes", "0.0001", folder=tmp_path))
-    assert (code, out.count("training")) == (2, 0)
+    command = ("train", "images", "--training.batch-size", "128", "--no-report", "--run-dir", "run")
+    (code, out, err), (_, *told) = on_ranks(tmp_path, *command, "--minutes", "0.0001")
+    assert (code, out.count("training"), told) == (2, 0, ["", ""])
     assert err.startswith("error: 0.0001 minutes a run are too few: one epoch takes about 0.")
-    process = elastic(tmp_path, 2, "train", "images", "--dry-run", "--minutes", "3")
-    out, _ = process.communicate(timeout=300)
-    assert process.returncode == 0, out
-    assert out.count("training: ") == 1
+    found = on_ranks(tmp_path, "train", "images", "--dry-run", "--minutes", "3")
+    assert [(code, out.count("training: ")) for code, out, _ in found] == [(0, 1), (0, 0)], found
+
+
+@pytest.mark.slow
+def test_what_processes_refuse_is_told_once_with_its_exit_code(tmp_path: Path) -> None:
+    (tmp_path / "broken.npz").write_text("no archive")
+    code, out, err = Started("train", "images", "broken.npz", "--devices", "2", folder=tmp_path).finish()
+    assert (code, out) == (2, "")
+    assert err.startswith("error: broken.npz")
+    assert err.count("\n") == 1
 
 
 @pytest.mark.parametrize(
@@ -80,9 +96,9 @@ def test_commands_for_one_process_refuse_torchrun(
     assert call(capsys, "evaluate", str(tmp_path)) == (2, "", "")
 
 
-def begun(folder: Path, devices: int) -> subprocess.Popen[str]:
+def begun(folder: Path, devices: int) -> Started:
     """A long run on processes, once it has its first checkpoint."""
-    process = start("train", "digits", "--devices", str(devices), *LONG, "--run-dir", "run", folder=folder)
+    process = Started("train", "digits", "--devices", str(devices), *LONG, "--run-dir", "run", folder=folder)
     while process.poll() is None and not list(folder.glob("run/checkpoints/step-*")):
         time.sleep(0.05)
     return process
@@ -104,7 +120,7 @@ def process_of(parent: int, rank: int) -> int:
 def test_a_signal_to_all_saves_and_tells_once(tmp_path: Path) -> None:
     process = begun(tmp_path, 2)
     process.send_signal(signal.SIGTERM)
-    code, _, err = finish(process)
+    code, _, err = process.finish()
     assert code == 128 + signal.SIGTERM
     assert err.startswith("interrupted; step ")
     assert err.count("\n") == 1
@@ -115,15 +131,15 @@ def test_a_killed_process_ends_the_run_with_its_name(tmp_path: Path) -> None:
     process = begun(tmp_path, 2)
     pid = process_of(process.pid, 1)
     os.kill(pid, signal.SIGKILL)
-    code, _, err = finish(process)
+    code, _, err = process.finish()
     assert code == 1
     assert err == (f"error: rank 1 of 2 was lost (process {pid}: Killed); --resume goes on from the last checkpoint\n")
 
 
-def elastic(folder: Path, size: int, *words: str) -> subprocess.Popen[str]:
-    """A run on processes that torchrun starts again when one is lost, or another command."""
+def elastic(folder: Path, size: int) -> subprocess.Popen[str]:
+    """A run on processes that torchrun starts again when one is lost."""
     start_them = ("--standalone", "--local-addr", "localhost", "--nproc-per-node", str(size), "--max-restarts", "2")
-    words = words or ("train", "digits", *RESTARTED, "--run-dir", "run", "--no-report")
+    words = ("train", "digits", *RESTARTED, "--run-dir", "run", "--no-report")
     return subprocess.Popen(
         [sys.executable, "-m", "torch.distributed.run", *start_them, "-m", "fredholm", *words],
         cwd=folder,

@@ -106,7 +106,8 @@ def test_a_causal_kernel_is_read_among_its_first_points() -> None:
 @pytest.mark.parametrize("name", ROWS)
 def test_a_part_of_a_kernel_is_read_as_it_is_in_the_whole(name: str) -> None:
     domains_of = ("sequence", "spaced sequence", "line of cells", "tied times", "points", "grid")
-    for variant, kind, mask in itertools.product(ROWS[name].variants, domains_of, ("all", "mask per entry")):
+    masks = itertools.cycle(("all", "mask per entry", "mask per entry", "all"))
+    for (variant, kind), mask in zip(itertools.product(ROWS[name].variants, domains_of), masks, strict=False):
         cell = Cell(name, variant, kind, mask)
         if not fits(cell):
             continue

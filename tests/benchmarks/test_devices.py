@@ -7,11 +7,11 @@ from benchmarks.__main__ import BENCHMARKS
 from benchmarks.harness import Options
 from tests.pretended_device import pretending
 
-SHORT = (
-    "infinite_attention", "linear_infinite_attention", "infvit", "roofline", "scan", "converted_layers",
-    "yat_attention", "yat_dense", "neural_fields",
+SHORT = ("linear_infinite_attention", "roofline", "scan", "yat_attention", "yat_dense", "neural_fields")
+LONGER = (
+    "itnet", "large_domains", "exact_mlp", "graphs", "one_kernel", "continuous_convolution", "infinite_attention",
+    "infvit", "converted_layers",
 )  # fmt: skip
-LONGER = ("itnet", "large_domains", "exact_mlp", "graphs", "one_kernel", "continuous_convolution")
 
 
 @pytest.mark.parametrize("name", [*SHORT, *(pytest.param(name, marks=pytest.mark.long) for name in LONGER)])

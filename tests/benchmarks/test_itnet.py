@@ -2,9 +2,11 @@
 
 import contextlib
 import dataclasses
+import functools
 
 import pytest
 import torch
+from torch._dynamo.testing import CompileCounter
 
 from benchmarks.captured import captured
 from benchmarks.harness import DIRECTIONS, GateError, Options, Row
@@ -112,9 +114,14 @@ def test_a_cuda_graph_needs_a_gpu():
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("in_one_process")
-def test_both_sides_go_another_way():
+def test_both_sides_go_another_way(monkeypatch):
+    """Of one layer, and without code generation, which takes ten times as long as all the rest."""
+    graphs = CompileCounter()
+    monkeypatch.setattr(torch.nn.Module, "compile", functools.partialmethod(torch.nn.Module.compile, backend=graphs))
     config = dataclasses.replace(SHORT, cases=("exact", "low rank 2"), ways=("compiled",), integral_sizes=())
+    config = dataclasses.replace(config, model=dataclasses.replace(config.model, depth=1))
     rows = BENCHMARK.run(config).rows
+    assert graphs.frame_count == 2 * len(config.cases) * len(DIRECTIONS)
     peer = f"{PEER}, compiled"
     expected = {(f"{name}, compiled", direction, peer) for name in config.cases for direction in DIRECTIONS}
     assert {(row.case, row.direction, row.peer) for row in rows} == expected | {(peer, d, None) for d in DIRECTIONS}

@@ -23,13 +23,13 @@ from tests.contracts.instances import (
     ROWS,
     Cell,
     Wrong,
-    accepted,
     case_of,
     covering_cells,
     disagreements,
     factors,
     fits,
     quick_cells,
+    refusals,
 )
 from tests.contracts.places import KINDS, MASKS, PAIRS, WEIGHTS
 
@@ -47,8 +47,8 @@ def report(found: Iterable[Wrong]) -> str:
 
 @pytest.mark.parametrize("name", ROWS)
 def test_all_routes_give_the_literal_integral(name: str) -> None:
-    """A third of the cells in which every pair of classes of levels occurs."""
-    assert report(wrong for cell in quick_cells(name)[::3] for wrong in disagreements(cell)) == ""
+    """A sixth of the cells in which every pair of classes of levels occurs."""
+    assert report(wrong for cell in quick_cells(name)[::6] for wrong in disagreements(cell)) == ""
 
 
 @pytest.mark.long
@@ -87,10 +87,12 @@ def test_every_route_is_exercised() -> None:
             Cell(name, variant, domain, pairs=pairs)
             for variant in ROWS[name].variants
             for domain in KINDS
+            if domain != "no point"  # which no route refuses for what it is
             for pairs in ("all pairs", "pairs listed per entry")
         )
         for cell in filter(fits, cells):
-            missing -= {name_of.removesuffix(" (eager)") for name_of, _ in accepted(case_of(cell))}
+            asked = case_of(cell).asked()
+            missing -= {r.name for r in ALL_ROUTES if r.name in missing and not refusals(r, asked)}
             if not missing:
                 return
     assert not missing

@@ -37,7 +37,11 @@ WAYS = {"definition": by_definition, "operator": by_operator}
 EXACT = 1e-9
 
 
-def cells_of(name: str, domains: Iterable[str], choices: Sequence[Levels], each: int = 2) -> Iterator[Cell]:
+EACH = pytest.mark.parametrize("each", [1, pytest.param(2, marks=pytest.mark.long)])
+"""Domains for a variant."""
+
+
+def cells_of(name: str, domains: Iterable[str], choices: Sequence[Levels], each: int = 1) -> Iterator[Cell]:
     """Every variant of a kernel on some of these domains that it fits, with the next of some choices of levels.
 
     Domains take turns, and each has a turn, so every choice meets every variant and every domain, though not every pair
@@ -108,13 +112,14 @@ def begins_with(long: Results, short: Results) -> str:
 LONG, SHORT = 11, 7
 
 
+@EACH
 @pytest.mark.parametrize("name", ROWS)
 @pytest.mark.parametrize("way", WAYS)
-def test_appended_points_leave_the_results_of_a_causal_kernel_as_they_were(name: str, way: str) -> None:
+def test_appended_points_leave_the_results_of_a_causal_kernel_as_they_were(name: str, way: str, each: int) -> None:
     def wrong() -> Iterator[Wrong]:
         ordered = [domain for domain, kind in KINDS.items() if kind.prefix]
         choices = levels(("all", "even"), ("mask per entry", "even"), ("all", "weights"), of=("mask", "weights"))
-        for cell in cells_of(name, ordered, choices):
+        for cell in cells_of(name, ordered, choices, each):
             if keeps_prefixes(table_kernel(name, cell.variant, 1)):
                 long = case_of(dataclasses.replace(cell, shape=(LONG,)))
                 yield from wrong_in(cell, way, more_than, prefix(long), long, WAYS[way])
@@ -143,8 +148,9 @@ CANNOT_GROW = ("union", "union of points", "periodic grid", "no point")
 """Domains to which no points can be appended without moving others."""
 
 
+@EACH
 @pytest.mark.parametrize("name", ROWS)
-def test_padding_behind_a_mask_changes_nothing(name: str) -> None:
+def test_padding_behind_a_mask_changes_nothing(name: str, each: int) -> None:
     def wrong() -> Iterator[Wrong]:
         choices = levels(
             ("padding", "even", "no query"),
@@ -153,7 +159,7 @@ def test_padding_behind_a_mask_changes_nothing(name: str) -> None:
             ("all", "even", "no query"),
             of=("mask", "weights", "query"),
         )
-        for cell in cells_of(name, [domain for domain in KINDS if domain not in CANNOT_GROW], choices):
+        for cell in cells_of(name, [domain for domain in KINDS if domain not in CANNOT_GROW], choices, each):
             case = case_of(cell)
             if may_be_padded(case):
                 yield from wrong_in(cell, "operator", more_than, case, padded(case), by_operator)
@@ -210,8 +216,9 @@ def appended(t: Tensor, count: int, value: float | bool, axis: int) -> Tensor:
 # Batches and orders.
 
 
+@EACH
 @pytest.mark.parametrize("name", ROWS)
-def test_a_batch_of_two_is_two_singles(name: str) -> None:
+def test_a_batch_of_two_is_two_singles(name: str, each: int) -> None:
     def wrong() -> Iterator[Wrong]:
         choices = levels(
             ("all", "even", "all pairs", "no query"),
@@ -220,7 +227,7 @@ def test_a_batch_of_two_is_two_singles(name: str) -> None:
             ("an entry with nothing", "even", "all pairs", "other points"),
             of=("mask", "weights", "pairs", "query"),
         )
-        for cell in cells_of(name, [kind for kind in KINDS if "one point" not in kind], choices):
+        for cell in cells_of(name, [kind for kind in KINDS if "one point" not in kind], choices, each):
             yield from wrong_in(cell, "operator", apart, case_of(cell))
 
     assert report(wrong()) == ""
@@ -247,8 +254,9 @@ def apart(case: Case) -> str:
     return unlike(together, alone)
 
 
+@EACH
 @pytest.mark.parametrize("name", ROWS)
-def test_the_order_of_points_without_an_order_means_nothing(name: str) -> None:
+def test_the_order_of_points_without_an_order_means_nothing(name: str, each: int) -> None:
     def wrong() -> Iterator[Wrong]:
         scattered = [domain for domain, kind in KINDS.items() if kind.is_scattered]
         choices = levels(
@@ -257,7 +265,7 @@ def test_the_order_of_points_without_an_order_means_nothing(name: str) -> None:
             ("mask per entry", "even", "all pairs", "other points"),
             of=("mask", "weights", "pairs", "query"),
         )
-        for cell in cells_of(name, scattered, choices):
+        for cell in cells_of(name, scattered, choices, each):
             case = case_of(cell)
             if not case.kernel.is_causal:
                 yield from wrong_in(cell, "operator", shuffled, case)
@@ -284,7 +292,7 @@ def test_a_call_repeated_gives_the_same_bits(name: str) -> None:
     def wrong() -> Iterator[Wrong]:
         choices = levels(("float32", "other values"), ("bfloat16", "no query"), of=("precision", "query"))
         choices += levels(("float32", "other points", "mask per entry"), of=("precision", "query", "mask"))
-        for cell in cells_of(name, ["sequence", "points per entry", "times"], choices, each=1):
+        for cell in cells_of(name, ["sequence", "points per entry", "times"], choices):
             case = case_of(cell)
             for route, compute in accepted(case):
                 yield from wrong_in(cell, route, unrepeated, case, compute)
@@ -298,8 +306,9 @@ def unrepeated(case: Case, compute: Callable[[Case], Tensor]) -> str:
     return "; ".join(f"{name} differs" for name, value in one.items() if not torch.equal(value, two[name]))
 
 
+@EACH
 @pytest.mark.parametrize("name", ROWS)
-def test_a_row_with_nothing_to_integrate_is_0_and_has_no_gradient(name: str) -> None:
+def test_a_row_with_nothing_to_integrate_is_0_and_has_no_gradient(name: str, each: int) -> None:
     def wrong() -> Iterator[Wrong]:
         choices = levels(
             ("an entry with nothing", "all pairs", "other points", "float64"),
@@ -307,7 +316,7 @@ def test_a_row_with_nothing_to_integrate_is_0_and_has_no_gradient(name: str) -> 
             ("all", "pairs weighed per head, a row empty", "other values at the domain", "float64"),
             of=("mask", "pairs", "query", "precision"),
         )
-        for cell in cells_of(name, ["points", "grid", "sequence", "tied times", "union", "one point"], choices, each=2):
+        for cell in cells_of(name, ["points", "grid", "sequence", "tied times", "union", "one point"], choices, each):
             case = case_of(cell)
             for route, compute in accepted(case):
                 yield from wrong_in(cell, route, something_of_nothing, case, compute)
@@ -328,11 +337,12 @@ def something_of_nothing(case: Case, compute: Callable[[Case], Tensor]) -> str:
     return "; ".join(told)
 
 
+@EACH
 @pytest.mark.parametrize("name", ROWS)
-def test_the_signal_given_as_its_own_query_changes_nothing(name: str) -> None:
+def test_the_signal_given_as_its_own_query_changes_nothing(name: str, each: int) -> None:
     def wrong() -> Iterator[Wrong]:
         choices = levels(("all", "even"), ("mask per entry", "weights"), of=("mask", "weights"))
-        for cell in cells_of(name, ["points per entry", "grid", "sequence", "tied times", "union"], choices, each=2):
+        for cell in cells_of(name, ["points per entry", "grid", "sequence", "tied times", "union"], choices, each):
             case = case_of(cell)
             if case.kernel.output_domain(domain := case.place.domain()) is domain:
                 yield from wrong_in(cell, "operator", as_own_query, case)

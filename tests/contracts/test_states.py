@@ -87,8 +87,10 @@ def may_be_asked(name: str, chosen: Chosen) -> bool:
     return kind.prefix and chosen["pairs"] == "all pairs" and not reads_place
 
 
+@pytest.mark.parametrize("stride", [2, pytest.param(1, marks=pytest.mark.long)])
 @pytest.mark.parametrize("name", STATEFUL)
-def test_scan_gives_the_numbers_of_the_whole_sequence_or_refuses(name: str) -> None:
+def test_scan_gives_the_numbers_of_the_whole_sequence_or_refuses(name: str, stride: int) -> None:
+    """At every pair of classes of levels, or at half of these cells."""
     answered = set[str]()
 
     def wrong() -> Iterator[Wrong]:
@@ -102,7 +104,7 @@ def test_scan_gives_the_numbers_of_the_whole_sequence_or_refuses(name: str) -> N
         plain = {"pairs": ["all pairs"], "weights": ["even"], "mask": ["all", "padding"]}
         rows = all_pairs(factors | bare, allowed)
         rows = all_pairs(factors | plain, allowed, alike=alike, given=rows)
-        for chosen in all_pairs(factors, allowed, alike=alike, given=rows):
+        for chosen in all_pairs(factors, allowed, alike=alike, given=rows)[::stride]:
             how = [chosen["route"], chosen["chunks"], chosen["reset"]]
             yield from wrong_in(cell_of(name, chosen), "scan, " + ", ".join(how), scanned_wrong, name, chosen, answered)
 

@@ -40,6 +40,7 @@ def check_use(use: str, label: str) -> None:
         USES[use](label)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("use", CHEAP)
 @pytest.mark.parametrize("label", CASES)
 def test_cheap_uses(label: str, use: str) -> None:

@@ -79,7 +79,11 @@ def test_toeplitz_equals_dense(name, elements, is_causal):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("is_causal", [False, pytest.param(True, marks=pytest.mark.long)])
-@pytest.mark.parametrize("domain", [Grid(19, 15), Grid(7, 6, 7), Union(token(), Grid(19, 15))], ids=repr)
+@pytest.mark.parametrize(
+    "domain",
+    [Grid(7, 6, 7), Union(token(), Grid(19, 15)), pytest.param(Grid(19, 15), marks=pytest.mark.long)],
+    ids=repr,
+)
 def test_keys_that_fill_more_than_one_tile(domain, is_causal):
     """A tile holds at least 256 keys, so that smaller problems never split them."""
     problem = make(domain, batch=1, num_heads=1, heads=1, width=3, num_frequencies=2, is_causal=is_causal)
@@ -230,7 +234,7 @@ def test_saves_no_more_than_the_inputs(route, size):
             route.integrate(Integral(problem.kernel, problem.u.requires_grad_(), domain))
         return total
 
-    assert saved(32) < 4.5 * saved(16)
+    assert saved(22) < 4.5 * saved(11)
 
 
 @pytest.mark.parametrize(("route", "domain"), [(Tiled(100), Points(uniform(9, 2))), (Toeplitz(100), Grid(3, 3))])

@@ -32,12 +32,12 @@ def image_of(embed_dim: int) -> encoders.Image:
 
 
 def itnet() -> nn.Module:
-    config = ITNet.Config(embed_dim=8, depth=2, num_heads=2)
+    config = ITNet.Config(embed_dim=8, depth=1, num_heads=2)
     return ITNet(image_of(8), 3, config)
 
 
 def infvit() -> nn.Module:
-    config = InfViT.Config(embed_dim=8, depth=2, num_heads=2)
+    config = InfViT.Config(embed_dim=8, depth=1, num_heads=2)
     return InfViT(image_of(8), 3, config)
 
 
@@ -52,9 +52,9 @@ def images(batch: int, length: int) -> tuple[Tensor, ...]:
 Built = tuple[Callable[[], nn.Module], Callable[[int, int], tuple[Tensor, ...]], tuple[Sizes, ...]]
 TEXT = tokens, ({0: ANY, 1: ANY},)
 MODELS: dict[str, Built] = {
-    "GPT2": (lambda: GPT2.Config(embed_dim=8, depth=2, num_heads=2).build(11, 32), *TEXT),
-    "Llama": (lambda: Llama.Config(embed_dim=8, depth=2, num_heads=2, num_kv_heads=1).build(11, 32), *TEXT),
-    "Aether": (lambda: Aether.Config(embed_dim=8, depth=2, num_heads=2).build(11, 32), *TEXT),
+    "GPT2": (lambda: GPT2.Config(embed_dim=8, depth=1, num_heads=2).build(11, 32), *TEXT),
+    "Llama": (lambda: Llama.Config(embed_dim=8, depth=1, num_heads=2, num_kv_heads=1).build(11, 32), *TEXT),
+    "Aether": (lambda: Aether.Config(embed_dim=8, depth=1, num_heads=2).build(11, 32), *TEXT),
     "ITNet": (itnet, images, ({0: ANY},)),
     "InfViT": (infvit, images, ({0: ANY},)),
 }

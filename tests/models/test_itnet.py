@@ -241,7 +241,7 @@ def test_autocast_trains() -> None:
 
 @pytest.mark.slow
 def test_one_graph() -> None:
-    net, x = model().eval(), images()
+    net, x = model(depth=1).eval(), images()
     torch.compiler.reset()
     compiled = torch.compile(net, fullgraph=True, backend="aot_eager")
     got, expected = compiled(x), net(x)

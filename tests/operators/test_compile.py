@@ -193,7 +193,7 @@ def test_domains_made_inside_the_graph() -> None:
 def test_sizes_that_vary() -> None:
     op = operator()
     compiled = torch.compile(op, fullgraph=True, backend="eager")
-    for batch, shape in ((2, (2, 3)), (3, (4, 2)), (4, (1, 7))):
+    for batch, shape in ((2, (2, 3)), (3, (4, 2))):
         u = signal(shape[0] * shape[1], batch)
         torch.testing.assert_close(compiled(u, Grid(*shape)), op(u, Grid(*shape)))
 

@@ -163,10 +163,11 @@ def test_texts_go_on_token_by_token(activations: bool) -> None:
 
 @BOTH
 @pytest.mark.slow
-def test_it_is_compiled_whole_for_any_batch(activations: bool) -> None:
+@pytest.mark.parametrize("backend", ["eager", pytest.param("inductor", marks=pytest.mark.long)])
+def test_it_is_compiled_whole_for_any_batch(activations: bool, backend: str) -> None:
     torch._dynamo.reset()
     new, _ = quantise(gpt2(depth=1), [texts()], activations=activations, embeddings=True)
-    compiled = torch.compile(new, fullgraph=True, dynamic=True)
+    compiled = torch.compile(new, fullgraph=True, dynamic=True, backend=backend)
     with torch.no_grad(), torch._dynamo.config.patch(error_on_recompile=True):
         for tokens in (texts(), texts(12), torch.randint(50, (2, 7))):
             torch.testing.assert_close(compiled(tokens), new(tokens), rtol=1e-4, atol=1e-4)

@@ -70,19 +70,30 @@ def check_alike(path: Path, whole: Path) -> None:
     torch.testing.assert_close(model, other, rtol=1e-4, atol=1e-5)
 
 
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """The folder of runs on one process, and what they said at their ends."""
+    path = tmp_path_factory.mktemp("alone")
+    return path, trained_each(path, {name: config(**settings) for name, settings in CASES.items()})
+
+
 def trained_each(path: Path, runs: dict[str, Run.Config]) -> dict[str, Any]:
     return {name: trained(path / name, run) for name, run in runs.items()}
 
 
-@pytest.mark.parametrize(("size", "shard"), [(2, False), (3, False), pytest.param(3, True, marks=pytest.mark.slow)])
-def test_runs_on_processes_are_those_on_one(tmp_path: Path, size: int, shard: bool) -> None:
+@pytest.mark.parametrize(
+    ("size", "shard"),
+    [(2, False), pytest.param(3, False, marks=pytest.mark.long), pytest.param(3, True, marks=pytest.mark.slow)],
+)
+def test_runs_on_processes_are_those_on_one(
+    tmp_path: Path, size: int, shard: bool, alone: tuple[Path, dict[str, Any]]
+) -> None:
     runs = {name: config(**settings, shard=shard) for name, settings in CASES.items()}
     found = on_processes(size, trained_each, tmp_path / "shared", runs)
-    alone = trained_each(tmp_path / "alone", {name: config(**settings) for name, settings in CASES.items()})
     for name in CASES:
-        check_alike(tmp_path / "shared" / name, tmp_path / "alone" / name)
+        check_alike(tmp_path / "shared" / name, alone[0] / name)
         for each in found:
-            assert each[name]["metrics"] == pytest.approx(alone[name]["metrics"], rel=1e-5)
+            assert each[name]["metrics"] == pytest.approx(alone[1][name]["metrics"], rel=1e-5)
             assert each[name]["metrics"] == found[0][name]["metrics"]
 
 

@@ -170,10 +170,10 @@ POINTS, GRID, BOTH = Points(torch.rand(3, 2)), Grid(2, 2), Union(TOKEN, Grid(2, 
 @pytest.mark.parametrize(
     ("domain", "sizes", "dtype"),
     [
-        (GRID, PAPER, BF16), (BOTH, PAPER, BF16), (BOTH, PAPER, FP32), (BOTH, ODD, FP32), (POINTS, LARGE, BF16),
-        (POINTS, LARGE, FP32),
+        *((GRID, PAPER, BF16), (BOTH, PAPER, BF16), (BOTH, ODD, FP32), (POINTS, LARGE, BF16)),
+        *(pytest.param(*case, marks=pytest.mark.long) for case in ((BOTH, PAPER, FP32), (POINTS, LARGE, FP32))),
     ],
-)  # fmt: skip
+)
 def test_every_launch_compiles_and_fits(launches, tmp_path, domain, sizes, dtype):
     record_all(domain, dtype, is_causal=sizes is ODD, **sizes)
     # the gradient of R is that of the queries in the grid and beside it
@@ -181,7 +181,9 @@ def test_every_launch_compiles_and_fits(launches, tmp_path, domain, sizes, dtype
     check_that_all_fit(launches, tmp_path, on_tensor_cores=sizes is PAPER and dtype == BF16)
 
 
-@pytest.mark.parametrize(("sizes", "dtype"), [(PAPER, BF16), (PAPER, FP32), (ODD, BF16), (LARGE, BF16)])
+@pytest.mark.parametrize(
+    ("sizes", "dtype"), [(PAPER, BF16), pytest.param(PAPER, FP32, marks=pytest.mark.long), (ODD, BF16), (LARGE, BF16)]
+)
 def test_every_launch_of_features_compiles_and_fits(launches, tmp_path, sizes, dtype):
     head_dim, options = sizes["head_dim"], {name: sizes[name] for name in ("width", "num_frequencies")}
     for kernel in (SeparableMLP(head_dim, 1, 2, **options), LowRankMLP(head_dim, 1, 2, rank=3, **options)):
@@ -194,7 +196,7 @@ def test_every_launch_of_features_compiles_and_fits(launches, tmp_path, sizes, d
         check_that_all_fit([launch], tmp_path, on_tensor_cores=on_tensor_cores)
 
 
-@pytest.mark.parametrize(("num_frequencies", "units"), [(20, 32), (50, 64)])
+@pytest.mark.parametrize(("num_frequencies", "units"), [(20, 32), pytest.param(50, 64, marks=pytest.mark.long)])
 def test_tiles_of_features_that_share_a_place_lie_alike(launches, tmp_path, num_frequencies, units):
     kernel = SeparableMLP(48, 2, 2, width=48, num_frequencies=num_frequencies)
     with torch.autocast("cpu", BF16):
@@ -210,10 +212,11 @@ def test_tiles_of_features_that_share_a_place_lie_alike(launches, tmp_path, num_
 @pytest.mark.parametrize(
     ("head_dim", "dtype", "normaliser"),
     [
-        (64, BF16, None), (64, BF16, Softermax()), (64, BF16, Softermax(2.5)), (64, FP32, None), (128, BF16, None),
-        (3, FP32, None), (256, BF16, None), (256, FP32, None),
+        *((64, BF16, Softermax(2.5)), (128, BF16, None), (3, FP32, None), (256, BF16, None)),
+        *(pytest.param(64, BF16, normaliser, marks=pytest.mark.long) for normaliser in (None, Softermax())),
+        *(pytest.param(*size, None, marks=pytest.mark.long) for size in ((64, FP32), (256, FP32))),
     ],
-)  # fmt: skip
+)
 def test_every_launch_of_yat_scores_compiles_and_fits(launches, tmp_path, normaliser, head_dim, dtype):
     kernel = YatAttention(head_dim, 1, normaliser=normaliser, is_causal=True).to(dtype)
     where = Sequence(5, mask=torch.ones(1, 5, dtype=torch.bool))
@@ -222,8 +225,10 @@ def test_every_launch_of_yat_scores_compiles_and_fits(launches, tmp_path, normal
     check_that_all_fit(launches, tmp_path, on_tensor_cores=head_dim in (64, 128) and dtype == BF16)
 
 
-@pytest.mark.parametrize("is_causal", [False, True])
-@pytest.mark.parametrize("head_dim", [64, 128])
+@pytest.mark.parametrize(
+    ("head_dim", "is_causal"),
+    [(64, True), (128, False), *(pytest.param(*case, marks=pytest.mark.long) for case in ((64, False), (128, True)))],
+)
 def test_products_of_yat_scores_overlap_and_programs_share_a_multiprocessor(launches, tmp_path, head_dim, is_causal):
     kernel = YatAttention(2 * head_dim, 2, is_causal=is_causal).to(BF16)
     # of many points on a GPU without multiprocessors of its own, so that tiles are those of large problems

@@ -335,7 +335,13 @@ def test_integrates_at_the_nodes_of_a_quadrature():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("domain", [Sequence(6), Sequence(6, spacing=0.1), Points(torch.rand(2, 6, 1).double())])
+@pytest.mark.parametrize(
+    "domain",
+    [
+        *(Sequence(6, spacing=0.1), Points(torch.rand(2, 6, 1).double())),
+        pytest.param(Sequence(6), marks=pytest.mark.long),
+    ],
+)
 def test_one_graph(domain):
     torch.compiler.reset()
     op = IntegralOperator(ContinuousConvolution(4, 4, width=5, horizon=0.5, learn_omega_0=True)).double()
