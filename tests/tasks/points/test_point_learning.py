@@ -502,7 +502,7 @@ def test_data_that_do_not_fit(tmp_path: Path) -> None:
 def test_a_form_takes_weights_and_features_as_exact_as_files(tmp_path: Path, points: bool, offset: float) -> None:
     drawn, file = np.random.default_rng(0), tmp_path / "clouds.npz"
     x, weights = drawn.normal((0, 0, 0, offset), size=(30, 9, 4)), drawn.uniform(0.1, 3, (30, 9))
-    labels = {"labels": (x[..., 0] > 0).astype(int)} if points else {"y": np.arange(30) % 2}
+    labels: dict[str, Any] = {"labels": (x[..., 0] > 0).astype(int)} if points else {"y": np.arange(30) % 2}
     np.savez(file, x=x, weights=weights, **labels)
     settings = PointLearning.Config(data=str(file), model=SMALL, num_neighbours=3, num_points=None)
     task = settings.build(settings.build().facts)
