@@ -15,6 +15,8 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
+import fredholm
+from fredholm import kernels
 from fredholm.cli import export
 from fredholm.export import OnnxFile, exported
 from fredholm.tasks import ImageLearning, Task
@@ -204,6 +206,13 @@ def test_a_file_with_other_numbers_is_not_left(exports: Any, tmp_path: Path, mon
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("left", [("query_content",), ("key_content",), ("query_position", "key_position")])
+def test_perceptrons_that_do_not_read_all_of_a_point(exports: Any, left: tuple[str, ...]) -> None:
+    inputs = kernels.PointInputs(**dict.fromkeys(left, False))
+    operator = fredholm.IntegralOperator(kernels.LowRankMLP(2, width=3, rank=2, inputs=inputs)).eval()
+    assert exports(lambda model, values: operator(values))[::2] == (0, "")
+
+
 def test_what_cannot_be_exported_is_one_line(exports: Any, tmp_path: Path) -> None:
     def solved(model: nn.Module, values: Tensor) -> Tensor:
         return torch.linalg.solve(torch.eye(2) + values.mT @ values, values.mT).mT
@@ -211,6 +220,10 @@ def test_what_cannot_be_exported_is_one_line(exports: Any, tmp_path: Path) -> No
     code, _, err = exports(solved)
     assert (code, err.count("\n")) == (2, 1)
     assert err.startswith("error: the model cannot be written as onnx, which has no operator for aten._linalg_solve")
+    infinite = fredholm.IntegralOperator(kernels.InfiniteAttention(2, 1)).eval()
+    code, _, err = exports(lambda model, values: infinite(values))
+    assert (code, err.count("\n")) == (2, 1)
+    assert err.startswith("error: the model cannot be written as onnx, which has no operator for prims.frexp")
     code, _, err = exports(lambda model, values: values * float(values.sum()))
     assert (code, err.count("\n")) == (2, 1)
     assert err.startswith("error: the model cannot be written as onnx: ")

@@ -15,7 +15,7 @@ from fredholm.tasks.tensor_form import TensorForm
 from .format import Format, Graph, NoOperatorError, Runs, reason_of
 
 PACKAGES = ("onnx", "onnxscript", "onnxruntime")
-_LACKING = re.compile(r"No ONNX function found for <OpOverload\(op='aten\.(\w+)'")
+_LACKING = re.compile(r"No ONNX function found for <OpOverload\(op='(\w+\.\w+)'")
 LARGEST = 2_000_000_000
 """Bytes of weights in the file itself; more lie beside it, since a message of its format holds at most 2 GiB."""
 
@@ -63,7 +63,7 @@ class OnnxFile(Format):
             if (lacking := _LACKING.search(reason_of(error))) is None:
                 raise
             raise NoOperatorError(
-                f"the model cannot be written as onnx, which has no operator for aten.{lacking[1]} of PyTorch; "
+                f"the model cannot be written as onnx, which has no operator for {lacking[1]} of PyTorch; "
                 "--format pt2 may hold it"
             ) from error
         assert program is not None

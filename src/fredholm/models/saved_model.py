@@ -239,7 +239,17 @@ def _first_change(model: nn.Module, built: nn.Module) -> str | None:
     for name in sorted(own_kinds.keys() | new_kinds.keys()):
         if own_kinds.get(name) != new_kinds.get(name):
             return f"{name} is {own_kinds.get(name)} in place of {new_kinds.get(name)}"
+    own_places, new_places = _first_names(model), _first_names(built)
+    for name, first in own_places.items():
+        if first != new_places[name]:
+            return f"{name} is the tensor {first} in place of {new_places[name]}"
     return None
+
+
+def _first_names(model: nn.Module) -> dict[str, str]:
+    """Of each tensor that is kept, by its name, the first name that the same tensor has."""
+    firsts, tensors = dict[int, str](), model.state_dict(keep_vars=True)
+    return {name: firsts.setdefault(id(tensor), name) for name, tensor in tensors.items()}
 
 
 def _kind(tensor: Tensor) -> str:

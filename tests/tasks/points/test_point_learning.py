@@ -495,3 +495,27 @@ def test_data_that_do_not_fit(tmp_path: Path) -> None:
         _ = other.build(task.facts).splits
     with refused(ValueError, "target is 'points'; the run was made with 'cloud'"):
         dataclasses.replace(other, target="points").build(task.facts)
+
+
+@pytest.mark.parametrize("points", [False, True])
+@pytest.mark.parametrize("offset", [0.0, 1e7])
+def test_a_form_takes_weights_and_features_as_exact_as_files(tmp_path: Path, points: bool, offset: float) -> None:
+    drawn, file = np.random.default_rng(0), tmp_path / "clouds.npz"
+    x, weights = drawn.normal((0, 0, 0, offset), size=(30, 9, 4)), drawn.uniform(0.1, 3, (30, 9))
+    labels: dict[str, Any] = {"labels": (x[..., 0] > 0).astype(int)} if points else {"y": np.arange(30) % 2}
+    np.savez(file, x=x, weights=weights, **labels)
+    settings = PointLearning.Config(data=str(file), model=SMALL, num_neighbours=3, num_points=None)
+    task = settings.build(settings.build().facts)
+    torch.manual_seed(0)
+    model = task.model().eval().requires_grad_(False)
+    for parameter in model.parameters():
+        parameter.add_(0.3 * torch.randn_like(parameter))
+    told = [list(row.probabilities.values()) for row in task.predict(model, [file], CPU)]
+    form = task.tensor_form(model)
+    given = torch.from_numpy(x).split([3, 1], -1)
+    inputs = given[0], torch.ones(30, 9, dtype=torch.bool), given[1], torch.from_numpy(weights).float()
+    assert [slot.name for slot in form.inputs] == ["pos", "exists", "features", "weights"]
+    assert [each.dtype for each in form.example({"batch": 2, "points": 5})] == [each.dtype for each in inputs]
+    found, wanted = form.module()(*inputs).flatten(0, -2), torch.tensor(told)
+    assert float(wanted.std(0).max()) > 1e-3
+    torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-6)

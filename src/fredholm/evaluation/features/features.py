@@ -92,8 +92,12 @@ def plain_features(inputs: FeatureInputs, activation: str) -> Tensor:
     """h of all points, `(B, N, H, w + 1)`, in differentiable operations."""
     read = inputs.content[..., : inputs.content_weight.shape[-1]]
     content = read.unflatten(2, (len(inputs.bias), -1))  # (B, N, G, H / G, e)
-    at_positions = torch.einsum("bnf,gwf->bngw", inputs.lifted, inputs.position_weight) + inputs.bias
-    p = at_positions[:, :, :, None] + torch.einsum("bngke,gwe->bngkw", content, inputs.content_weight)
+    at_positions = inputs.bias.expand(*content.shape[:3], -1)
+    if inputs.position_weight.shape[-1]:  # ONNX has no sums over nothing
+        at_positions = at_positions + torch.einsum("bnf,gwf->bngw", inputs.lifted, inputs.position_weight)
+    p = at_positions[:, :, :, None].expand(*content.shape[:4], -1)
+    if inputs.content_weight.shape[-1]:
+        p = p + torch.einsum("bngke,gwe->bngkw", content, inputs.content_weight)
     return pad(activate(p, activation).flatten(2, 3), (0, 1), value=1.0)
 
 

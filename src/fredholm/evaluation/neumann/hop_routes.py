@@ -182,7 +182,7 @@ def _range_factor(kernel: Neumann, form: HopForm, mass: Tensor | None) -> Tensor
     sizes = [part.detach().abs() for part in (points, form.key)]
     if mass is not None:
         sizes = [size.where(mass[:, None, :, None] > 0, 0.0) for size in sizes]
-    largest = sizes[0].amax().to(dtype) * sizes[1].amax().to(dtype)
+    largest = sizes[0].max().to(dtype) * sizes[1].max().to(dtype)
     exponent = torch.frexp(torch.where((largest > 0) & largest.isfinite(), largest, 1.0)).exponent
     return torch.ldexp(torch.ones_like(largest), -exponent)
 

@@ -422,13 +422,13 @@ class FieldLearning(SplitTask[FieldSet]):
             batch = {"pos": pos, "values": torch.where(exists[..., None], self._scale.standardised(values), 0.0)}
             batch["mask"] = exists
             if config.weigh_frame:
-                batch["frame_weights"] = torch.where(exists, values.norm(dim=-1), 0.0)
+                batch["frame_weights"] = torch.where(exists, values.float().norm(dim=-1), 0.0)
             return self._target_scale.in_unit(self._refined(model, batch)(places).float())
 
         def draw(sizes: Sizes, generator: torch.Generator) -> tuple[Tensor, ...]:
             batch, count, asked, axes = sizes["batch"], sizes["samples"], sizes["places"], len(facts.coordinates)
             pos = torch.randn(batch, count, axes, generator=generator, dtype=torch.float64)
-            values = self._scale.in_unit(torch.randn(batch, count, len(facts.channels), generator=generator)).float()
+            values = self._scale.in_unit(torch.randn(batch, count, len(facts.channels), generator=generator))
             places = torch.randn(batch, asked, axes, generator=generator, dtype=torch.float64) / 2
             exists = first_of_each(batch, count)
             return torch.where(exists[..., None], pos, 0.0), values, exists, places

@@ -460,9 +460,7 @@ class OperatorLearning(DividedTask[FieldSet]):
 
         def draw(sizes: Sizes, generator: torch.Generator) -> tuple[Tensor, ...]:
             batch, count, axes = sizes["batch"], sizes["samples"], len(facts.coordinates)
-            values = preparation.scale.in_unit(
-                torch.randn(batch, count, len(facts.channels), generator=generator)
-            ).float()
+            values = preparation.scale.in_unit(torch.randn(batch, count, len(facts.channels), generator=generator))
             pos, places = (
                 preparation.box.in_data(torch.rand(batch, n, axes, generator=generator, dtype=torch.float64))
                 for n in (count, sizes["places"])

@@ -77,7 +77,7 @@ def form_on_grid(
     along = tuple(Axis(name, count) for name, count in zip(coordinates, grid.shape, strict=True))
 
     def draw(sizes: Sizes, generator: torch.Generator) -> tuple[Tensor, ...]:
-        return (scale.in_unit(torch.randn(sizes["batch"], *grid.shape, len(channels), generator=generator)).float(),)
+        return (scale.in_unit(torch.randn(sizes["batch"], *grid.shape, len(channels), generator=generator)),)
 
     first = box.in_data(torch.tensor(grid.origin, dtype=torch.float64)).tolist()
     step = (torch.tensor(grid.spacing, dtype=torch.float64) * box.extent).tolist()

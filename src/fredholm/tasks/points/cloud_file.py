@@ -3,25 +3,19 @@
 import csv
 import dataclasses
 import io
-import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
 
 import numpy as np
 
 from fredholm.tasks.files.arrow_table import PARQUET
 from fredholm.tasks.files.cells import parse_present
-from fredholm.tasks.files.data_files import open_file
 from fredholm.tasks.files.table_text import csv_text, first_twice, told_of_csv
 from fredholm.tasks.text import read_text
 
+from .mesh_file import SURFACES, read_mesh
 from .point_set import AXES, NORMAL, Cloud
 
-if TYPE_CHECKING:
-    from trimesh import Trimesh
-
-SURFACES = (".ply", ".off", ".obj", ".stl")
 TABLES = (".xyz", ".csv", PARQUET)
 LABELS = (".seg", ".labels")
 """The kinds of files beside a cloud with a class of each point, a line each."""
@@ -29,7 +23,6 @@ WEIGHT, LABEL = "weight", "label"
 """The columns that are no features."""
 NUM_SAMPLES = 2048
 _SEED = 0
-_ELEMENT = re.compile(rb"^element[ \t]+(vertex|face)[ \t]+(\d{1,18})[ \t\r]*$", re.MULTILINE)
 
 
 def read_cloud(
@@ -58,7 +51,7 @@ def read_cloud(
     """
     kind = path.suffix.lower()
     if kind in SURFACES:
-        cloud = _read_mesh(path, kind, num_samples, normals)
+        cloud = _drawn_on(path, num_samples, normals)
     elif kind == ".xyz":
         cloud = _read_xyz(path, channels)
     elif kind in (".csv", PARQUET):
@@ -100,81 +93,18 @@ def _with_labels_beside(cloud: Cloud, path: Path) -> Cloud:
     return dataclasses.replace(cloud, point_labels=np.array(labels))
 
 
-def _read_mesh(path: Path, kind: str, num_samples: int, normals: bool) -> Cloud:
+def _drawn_on(path: Path, num_samples: int, normals: bool) -> Cloud:
+    """Points drawn evenly on the surface of a mesh; of one without faces its vertices."""
     try:
         import trimesh
     except ImportError as error:
         raise ImportError('meshes need trimesh; get it with: pip install "fredholm[data]"') from error
-    try:
-        with open_file(path) as file:
-            promised = _promised(kind, file)
-            loaded = trimesh.load(file, file_type=kind[1:], process=False, skip_materials=True)
-    except OSError as error:
-        raise ValueError(f"{path}: cannot be read ({error.strerror}); pass a file of points") from error
-    except Exception as error:  # a broken file is whatever trips the parser
-        told = f"{type(error).__name__}: {error}".partition("\n")[0]
-        raise ValueError(f"{path}: cannot be read as {kind} ({told}); repair the file, or leave it out") from error
-    parts = list(loaded.dump()) if isinstance(loaded, trimesh.Scene) else [loaded]
-    shown = [part for part in parts if isinstance(part, (trimesh.Trimesh, trimesh.PointCloud))]
-    came = (
-        sum(len(part.vertices) for part in shown),
-        sum(len(part.faces) for part in shown if isinstance(part, trimesh.Trimesh)),
-    )
-    if came[0] < promised[0] or came[1] < promised[1]:
-        raise ValueError(
-            f"{path}: promises {promised[0]} vertices and {promised[1]} faces; it has {came[0]} and {came[1]}"
-        )
-    meshes = [part for part in parts if isinstance(part, trimesh.Trimesh) and len(part.faces)]
-    for mesh in meshes:
-        if not 0 <= int(mesh.faces.min()) <= int(mesh.faces.max()) < len(mesh.vertices):
-            wrong = mesh.faces[(mesh.faces < 0) | (mesh.faces >= len(mesh.vertices))][0]
-            raise ValueError(f"{path}: a face has the vertex number {wrong}, of {len(mesh.vertices)} vertices")
-    if meshes:
-        return _sampled(meshes, path, num_samples, normals)
-    vertices = [np.asarray(part.vertices, np.float64).reshape(-1, 3) for part in shown]
-    pos = np.concatenate(vertices) if vertices else np.empty((0, 3))
-    columns = {}
-    if kind == ".ply" and len(parts) == 1:
-        vertex = parts[0].metadata.get("_ply_raw", {}).get("vertex", {"properties": {}})
-        columns = {name: np.asarray(vertex["data"][name]).reshape(-1) for name in vertex["properties"]}
-        columns = {name: column for name, column in columns.items() if name not in AXES and len(column) == len(pos)}
-    return _of_columns(path, pos, columns)
-
-
-def _promised(kind: str, file: IO[bytes]) -> tuple[int, int]:
-    """How many vertices and faces an .off or .ply file says that it has; of other kinds 0, as of what does not parse.
-
-    Raises:
-        ValueError: an .off file has fewer numbers than that takes.
-    """
-    data = file.read() if kind in (".off", ".ply") else b""
-    file.seek(0)
-    if kind == ".ply":
-        elements = dict(_ELEMENT.findall(data.partition(b"end_header")[0]))
-        return int(elements.get(b"vertex", 0)), int(elements.get(b"face", 0))
-    words = data.upper().partition(b"OFF")[2]
-    numbers = b" ".join(line.partition(b"#")[0] for line in words.splitlines()).split()
-    counts = [int(number) for number in numbers[:2] if number.lstrip(b"-").isdigit() and len(number) < 20]
-    if len(counts) < 2:
-        return 0, 0
-    if min(counts) < 0 or 3 * counts[0] + 4 * counts[1] > len(numbers):
-        raise ValueError(f"promises {counts[0]} vertices and {counts[1]} faces; {len(numbers)} numbers follow")
-    return counts[0], counts[1]
-
-
-def _sampled(meshes: "list[Trimesh]", path: Path, num_samples: int, normals: bool) -> Cloud:
-    """Points drawn evenly on the surface of all meshes together."""
-    import trimesh
-
-    starts = np.cumsum([0, *(len(mesh.vertices) for mesh in meshes)])
-    vertices = np.concatenate([mesh.vertices for mesh in meshes])
-    faces = np.concatenate([mesh.faces + start for mesh, start in zip(meshes, starts[:-1], strict=True)])
-    mesh = trimesh.Trimesh(vertices, faces, process=False)
-    for i in np.flatnonzero(~np.isfinite(mesh.vertices).all(1))[:1]:
-        told = ", ".join(f"{value:g}" for value in mesh.vertices[i])
-        raise ValueError(f"{path}: vertex {i + 1}: its coordinates are {told}; expected finite numbers")
-    pos, drawn = trimesh.sample.sample_surface(mesh, num_samples, seed=_SEED)[:2]
-    features = mesh.face_normals[drawn] if normals else np.empty((num_samples, 0))
+    mesh = read_mesh(path)
+    if not len(mesh.triangles):
+        return _of_columns(path, mesh.vertices, mesh.columns)
+    surface = trimesh.Trimesh(mesh.vertices, mesh.triangles, process=False)
+    pos, drawn = trimesh.sample.sample_surface(surface, num_samples, seed=_SEED)[:2]
+    features = surface.face_normals[drawn] if normals else np.empty((num_samples, 0))
     return Cloud(
         pos=np.asarray(pos),
         features=np.asarray(features),

@@ -98,6 +98,8 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
         channels: tuple[str, ...]
         mean: tuple[float, ...]
         deviation: tuple[float, ...]
+        is_weighted: bool
+        """Whether points have weights of their own."""
 
     @dataclass(frozen=True, kw_only=True)
     class Config(TargetTask.Config):
@@ -473,19 +475,25 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
         facts, target, config = self._facts, self.target, self.config
         points, channels = Axis("points"), facts.channels
 
-        def call(model: nn.Module, pos: Tensor, exists: Tensor, *features: Tensor) -> Tensor:
+        def call(model: nn.Module, pos: Tensor, exists: Tensor, *more: Tensor) -> Tensor:
             batch = {"pos": torch.where(exists[..., None], pos, 0.0), "mask": exists}
-            if features:
-                batch["features"] = torch.where(exists[..., None], self._standardised(features[0]), 0.0)
+            if channels:
+                batch["features"] = torch.where(exists[..., None], self._standardised(more[0]), 0.0)
             batch = self._aligned(batch)
-            whole = PointBatch(batch["pos"], batch.get("features"), exists)
+            weights = torch.where(exists, more[-1], 0.0) if facts.is_weighted else None
+            whole = PointBatch(batch["pos"], batch.get("features"), exists, weights)
             return target.answers(model(whole).float())
 
         def draw(sizes: Sizes, generator: torch.Generator) -> tuple[Tensor, ...]:
             shape = sizes["batch"], sizes["points"]
             pos = torch.randn(*shape, 3, generator=generator).double() * torch.tensor([0.2, 0.3, 0.5])
-            features = [torch.randn(*shape, len(channels), generator=generator)] if channels else []
-            return pos, first_of_each(*shape), *features
+            more = list[Tensor]()
+            if channels:
+                noise = torch.randn(*shape, len(channels), generator=generator, dtype=torch.float64)
+                more.append(self._mean + self._deviation * noise)
+            if facts.is_weighted:
+                more.append(0.5 + torch.rand(shape, generator=generator))
+            return pos, first_of_each(*shape), *more
 
         notes = ["of a mesh points are drawn on its surface, each as likely as any other"]
         if not config.normalise:
@@ -502,6 +510,7 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
                 Slot("pos", (BATCH, points, Axis("coordinates", 3)), "x, y and z of each point"),
                 Slot("exists", (BATCH, points), "which points a cloud has; the others come last"),
                 *((self._feature_slot(points),) if channels else ()),
+                *((Slot("weights", (BATCH, points), "mass of each point, at least 0"),) if facts.is_weighted else ()),
             ),
             output=target.slot(BATCH, *((points,) if self.tells_points else ())),
             draw=draw,
@@ -643,6 +652,7 @@ def measure(train: PointSet, config: PointLearning.Config) -> PointLearning.Fact
         channels=train.channels,
         mean=tuple(torch.where(is_normal, 0.0, mean).tolist()),
         deviation=tuple(torch.where(is_normal | is_constant, 1.0, deviation).tolist()),
+        is_weighted=train.weights is not None,
     )
 
 

@@ -352,8 +352,11 @@ class SeriesLearning(TargetTask[Series]):
 
         def draw(sizes: Sizes, generator: torch.Generator) -> tuple[Tensor, ...]:
             batch, samples = sizes["batch"], sizes["samples"]
-            mean, deviation = (torch.tensor(part) for part in (facts.preparation.mean, facts.preparation.deviation))
-            values = mean + deviation * torch.randn(batch, samples, len(mean), generator=generator)
+            mean, deviation = (
+                torch.tensor(part, dtype=torch.float64)
+                for part in (facts.preparation.mean, facts.preparation.deviation)
+            )
+            values = mean + deviation * torch.randn(batch, samples, len(mean), generator=generator, dtype=torch.float64)
             exists = first_of_each(batch, samples)
             if facts.preparation.observation:
                 values[torch.rand(values.shape, generator=generator) < 0.2] = torch.nan
