@@ -447,23 +447,24 @@ Settings = TypeVar("Settings")
 def with_followed(own: Settings, default: object, start: object, names: Iterable[str] | None = None) -> Settings:
     """Settings of which those of some names are another run's where they are as by default.
 
-    Of parts that are of one kind in both runs each setting is taken by itself, of another kind than the default as its
-    kind has it.
+    Of parts that are of one kind in both runs each setting is taken by itself. As its kind has it by itself it was not
+    set either.
 
     Args:
         own: the settings.
-        default: those of the same kind that nobody set.
-        start: those of the other run, of the same kind.
+        default: those that nobody set.
+        start: those of the other run, of the same kind as own.
         names: of settings; None: all.
     """
-    found: dict[str, Any] = {}
-    for name in [field.name for field in fields(own)] if names is None else names:  # pyright: ignore[reportArgumentType]
-        mine, usual, other = (getattr(each, name) for each in (own, default, start))
-        if mine == usual:
+    kind: Any = type(own)
+    defaults, found = [kind(), *([default] if type(default) is kind else [])], dict[str, Any]()
+    for name in [field.name for field in fields(kind)] if names is None else names:
+        mine, other = getattr(own, name), getattr(start, name)
+        usual = [getattr(each, name) for each in defaults]
+        if mine in usual:
             found[name] = other
         elif type(mine) is type(other) and is_dataclass(mine):
-            kind: Any = type(mine)
-            found[name] = with_followed(mine, usual if type(usual) is kind else kind(), other)
+            found[name] = with_followed(mine, usual[-1], other)
     return replaced(own, **found)
 
 
