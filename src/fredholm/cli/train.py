@@ -326,14 +326,20 @@ def _within(
     def in_epochs(epochs: int, schedule: Schedule) -> TrainingConfig:
         return filled(given.training, [TrainingConfig()], **schedule.in_epochs(epochs).settings)
 
+    def has_all_sizes(run: Run.Config) -> bool:
+        return (run.task, run.training.batch_size) == (suited.task, suited.training.batch_size)
+
     @functools.cache
     def measured(share: float) -> tuple[TrainingConfig, StepCost]:
         run = suited if share == 1 else sized(share)[0]
+        if share < 1 and has_all_sizes(run):  # as a checkpoint has
+            return run.training, measured(1.0)[1]
         return run.training, first_steps(run.task.build(), run.training, seed, sharing)
 
     def chosen() -> tuple[StepCost, float, int]:
         share = share_within(minutes, schedule.num_train, measured)
-        cost, own = measured(share)[1], schedule if share == 1 else sized(share)[1]
+        cost, (run, own, _) = measured(share)[1], sized(share)
+        share = 1.0 if has_all_sizes(run) else share
         return cost, share, epochs_within(minutes, schedule.epochs, functools.partial(in_epochs, schedule=own), cost)
 
     found = processes.on_first(chosen)
