@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import sys
 
 import pytest
 import torch
@@ -214,6 +215,51 @@ def test_fewer_points_stand_for_all() -> None:
     whole, few = (analysis.kernel_spectrum(kernel, signal(64, 3), domains.Grid(64), num_points=n) for n in (64, 8))
     assert few.num_points == 8
     torch.testing.assert_close(few.values[0, :3], whole.values[0, :3])
+
+
+def _whole(kernel: kernels.Kernel, u: torch.Tensor, domain: domains.Domain) -> torch.Tensor:
+    """The singular values of all of M, of one head."""
+    root = kernel.measure(domain).sqrt()
+    kappa = kernel.matrix(u, domain) * root[:, None, None, None] * root[:, None, None]
+    return torch.linalg.svdvals(kappa.transpose(2, 3).flatten(3, 4).flatten(1, 2)).mean(0).detach()
+
+
+@pytest.mark.parametrize("groups", [1, 2, 6])
+def test_the_spectrum_of_groups_of_channels_is_that_of_the_whole(groups: int) -> None:
+    kernel = kernels.Convolution(6, 6, 3, padding="same", groups=groups).double()
+    u, grid = signal(12, 6), domains.Grid(12)
+    found = analysis.kernel_spectrum(kernel, u, grid)
+    torch.testing.assert_close(found.values[0], _whole(kernel, u, grid))
+    with torch.no_grad():
+        kernel.weight[0] = 0  # a channel that nothing leads to
+    torch.testing.assert_close(analysis.kernel_spectrum(kernel, u, grid).values[0], _whole(kernel, u, grid))
+
+
+def test_channels_that_meet_by_way_of_others_are_of_one_block() -> None:
+    kernel, u, grid = kernels.Constant(7, 7).double(), signal(3, 7), domains.Grid(3)
+    with torch.no_grad():
+        kernel.weight.copy_(torch.eye(7) + torch.eye(7).roll(1, 0).triu(-1).tril())
+        kernel.weight.copy_(kernel.weight[torch.tensor([3, 0, 5, 1, 6, 2, 4])])
+    torch.testing.assert_close(analysis.kernel_spectrum(kernel, u, grid).values[0], _whole(kernel, u, grid))
+
+
+def test_channels_that_do_not_mix_leave_room_for_more_points(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules[analysis.kernel_spectrum.__module__], "MOST_COLUMNS", 24)
+    counts = {
+        groups: analysis.kernel_spectrum(
+            kernels.Convolution(6, 6, 3, padding="same", groups=groups).double(), signal(30, 6), domains.Grid(30)
+        ).num_points
+        for groups in (1, 3, 6)
+    }
+    assert counts == {1: 4, 3: 12, 6: 24}
+
+
+def test_a_spectrum_that_takes_long_is_refused_and_can_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel, u = kernels.InfiniteAttention(4).double(), signal()
+    monkeypatch.setattr(sys.modules[analysis.kernel_spectrum.__module__], "MOST_COLUMNS", 4)
+    with pytest.raises(ValueError, match="num_points=6 to wait"):
+        analysis.kernel_spectrum(kernel, u)
+    assert analysis.kernel_spectrum(kernel, u, num_points=6).num_points == 6
 
 
 def test_the_receptive_field_is_the_norm_of_the_jacobian() -> None:

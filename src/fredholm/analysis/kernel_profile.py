@@ -168,11 +168,12 @@ def _binned(values: Tensor, bins: int) -> tuple[Tensor, Tensor]:
     """
     low, high = values.amin(0), values.amax(0)
     width = (high - low).clamp(min=1e-12)
-    keys = ((values - low) / width * 1e6).round().long()
-    for axis in range(values.shape[1]):
-        if len(keys[:, axis].unique()) > 2 * bins:
-            keys[:, axis] = ((values[:, axis] - low[axis]) / width[axis] * bins).long().clamp(max=bins - 1)
-    _, at = keys.unique(dim=0, return_inverse=True)
+    at = torch.zeros(len(values), dtype=torch.long)
+    for along, least, extent in zip(values.T, low, width, strict=True):
+        found, keys = ((along - least) / extent * 1e6).round().long().unique(return_inverse=True)
+        if len(found) > 2 * bins:
+            found, keys = torch.arange(bins), ((along - least) / extent * bins).long().clamp(max=bins - 1)
+        at = (at * len(found) + keys).unique(return_inverse=True)[1]
     count = at.bincount().double()[:, None]
     places = torch.zeros(len(count), values.shape[1], dtype=torch.float64).index_add_(0, at, values) / count
     return places, at

@@ -77,8 +77,8 @@ def values_at(name: str, integral: Integral[Kernel], queries: int, points: int |
         name: of the function that asks, for messages.
         integral: of a kernel that may be read so.
         queries: at most so many, at least 1.
-        points: at most so many of them, evenly spaced with the same mass in total, where κ is of pairs alone; among the
-            first ones where it is causal; None: all that fit.
+        points: at most so many of them, evenly spaced with the same mass in total, where κ is of pairs alone; the first
+            ones where it is causal; those of a window in the middle of a filter's grid; None: all that fit.
 
     Raises:
         ValueError: κ is of more than pairs, and too large to be read whole.
@@ -98,9 +98,10 @@ def values_at(name: str, integral: Integral[Kernel], queries: int, points: int |
         room = max(1, int((MOST_ENTRIES / per_pair) ** 0.5))
         if count := _whole_past(domain, min(wanted_points, max(queries, 1), room)):
             return _values(Integral(kernel, integral.u[:, :count], _first(domain, count)))
-    if per_pair * n * n_q <= MOST_ENTRIES:
-        return _values(integral)
     grid = whole_grid(domain)
+    has_window = isinstance(kernel, Stationary) and grid is not None
+    if per_pair * n * n_q <= MOST_ENTRIES and not (has_window and wanted_points < n):
+        return _values(integral)
     if isinstance(kernel, Stationary) and grid is not None:
         side = int(min(MOST_ENTRIES / per_pair, float(wanted_points) ** 2) ** (0.5 / len(grid.shape)))
         return _values(_of_window(integral, grid, side))

@@ -89,11 +89,11 @@ def kernel_section(task: Task, model: nn.Module, split: HeldOut, device: torch.d
         blocks += _costs(integrals, costs)
     for name, integral in terms.items():
         blocks += _profiles(readings, name, integral)
-    blocks += _spectra(readings, terms)
     blocks += _fields(readings, model, run, integrals)
     for name in dict.fromkeys((next(iter(terms)), list(terms)[-1])):
         blocks += _maps(readings, name, terms[name])
     blocks += _symmetry(readings, {name: operators[name] for name in chosen}, integrals)
+    blocks += _spectra(readings, terms)
     for why, what in readings.missing.items():
         blocks.append(Note(f"Not shown: {'; '.join(what[:4])}{', ...' if len(what) > 4 else ''} ({why})."))
     return Section(title=title, blocks=tuple(blocks))
@@ -223,9 +223,12 @@ def _map_plot(name: str, profile: analysis.KernelProfile) -> Plot:
 
 def _spectra(readings: _Readings, terms: dict[str, Integral[Kernel]]) -> list[Block]:
     rows, cells = list[Row](), list[tuple[Cell, ...]]()
-    for name, integral in terms.items():
-        found = readings.of("the spectrum", name, lambda integral=integral: analysis.kernel_spectrum(integral))
-        if found is None:
+    spectra = {  # the last operators first, since they take the longest, and what is near the input is the largest
+        name: readings.of("the spectrum", name, lambda integral=integral: analysis.kernel_spectrum(integral))
+        for name, integral in reversed(terms.items())
+    }
+    for name in terms:
+        if (found := spectra[name]) is None:
             continue
         mean = found.values.mean(0)
         rows += [
