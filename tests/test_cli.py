@@ -48,7 +48,7 @@ def test_train_prints_its_evaluations_and_result_and_fills_the_folder(trained: t
     assert [line.split("  ")[0] for line in printed[4:6]] == ["epoch 1/2", "epoch 2/2"]
     records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert printed[-1] == f"test accuracy: {100 * records[-1]['accuracy']:.2f} %"
-    own = {"config.json", "data.json", "machine.json", "manifest.json"}
+    own = {"config.json", "data.json", "machine.json", "commands.txt", "manifest.json"}
     assert {path.name for path in run.iterdir()} == {*own, "metrics.jsonl", "checkpoints"}
     config = json.loads((run / "config.json").read_text())
     assert (config["schema"], config["version"]) == (2, __version__)
@@ -463,6 +463,7 @@ def test_a_full_disk_is_one_line_and_leaves_nothing_partial(tmp_path: Path) -> N
         "manifest.json",
         "data.json",
         "machine.json",
+        "commands.txt",
         "metrics.jsonl",
         "checkpoints",
     }

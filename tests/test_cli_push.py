@@ -51,7 +51,8 @@ def test_the_card_says_what_it_is(run: Path) -> None:
     assert "library_name: fredholm" in front
     assert "- images" in front
     assert "metrics:\n- accuracy" in front
-    for told in ("`shapes`", "| validation | accuracy ", "95 % interval (Wilson)", "fredholm train images shapes"):
+    command = "fredholm train images shapes --run-dir run --task.patch-size 4"
+    for told in ("`shapes`", "| validation | accuracy ", "95 % interval (Wilson)", command):
         assert told in body
     assert "| machine | " in body
     assert 'fredholm.from_pretrained("' in body

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import math
 import re
+import shlex
 import shutil
 from html.parser import HTMLParser
 from pathlib import Path
@@ -14,14 +15,14 @@ from torch import nn
 
 from fredholm import analysis
 from fredholm.report import page, page_of, write_page
-from fredholm.report.blocks import Figure, Gallery, Note, Page, Plot, Table
+from fredholm.report.blocks import Facts, Figure, Gallery, Note, Page, Plot, Table
 from fredholm.report.curves import training_tab
 from fredholm.report.examined import examine
 from fredholm.report.run_record import RunRecord, names_of, read_log
 from fredholm.tasks import TASKS
 from fredholm.tasks.splits.splits import HeldOut
 from fredholm.training import Run, TrainingConfig, train
-from tests.command_line import call
+from tests.command_line import TINY, call
 from tests.contracts.task_settings import small_tasks
 from tests.report.build import digits
 from tests.training.toy_task import ToyTask
@@ -97,6 +98,23 @@ def test_the_headline_is_what_the_run_reached(run: Path, capsys: pytest.CaptureF
     assert figure.name == "accuracy, test data"
     assert "from 360 examples" in figure.note
     assert "the log has" not in figure.note
+
+
+def test_the_commands_are_those_that_were_given(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first = (copy / "commands.txt").read_text()
+    assert shlex.split(first)[:-4] == ["fredholm", "train", "images", "digits", *TINY]
+    more = ["train", "images", "digits", *TINY, "--run-dir", str(copy), "--resume", "--no-report", "--training.epochs"]
+    for epochs in ("3", "3", "4\n"):
+        call(capsys, *more, epochs)
+    assert (copy / "commands.txt").read_text().splitlines() == [
+        first.rstrip("\n"),
+        shlex.join(["fredholm", *more, "3"]),
+        shlex.join(["fredholm", *more, "4\\n"]),
+    ]
+    (facts,) = (block for block in blocks_of(page_of([copy]), Facts) if isinstance(block, Facts))
+    told = dict(facts.rows)
+    assert told["command"] == (first.rstrip("\n"),)
+    assert told["gone on with"] == (shlex.join(["fredholm", *more, "4\\n"]),)
 
 
 def test_tables_are_of_the_answers(run: Path) -> None:

@@ -110,7 +110,7 @@ def _train_here(argv: list[str], processes: Processes) -> int:
     try:
         config, options = with_kinds(config, options, known)
         is_to_try = is_task and bool(config.task.data) and not has_data
-        return _train_as(recipe, config, options, f"train {argv[0]}", processes, is_task=is_task, is_to_try=is_to_try)
+        return _train_as(recipe, config, options, argv, processes, is_task=is_task, is_to_try=is_to_try)
     except SystemExit:  # help was printed
         list_kinds(config, known)
         raise
@@ -129,7 +129,7 @@ def _train_as(
     recipe: Recipe,
     config: Run.Config,
     options: list[str],
-    command: str,
+    argv: list[str],
     processes: Processes,
     *,
     is_task: bool,
@@ -137,8 +137,9 @@ def _train_as(
 ) -> int:
     """Trains by the options, which change the recipe's config, and prints the result; see `_train_here`.
 
-    With `is_to_try` nobody has named the data, and it is told what they are.
+    With `is_to_try` nobody has named the data, and it is told what they are; `argv` are all words after `train`.
     """
+    command = f"train {argv[0]}"
     arguments = parse(TrainArguments, command, options, TrainArguments(run=config))
     _refuse_idle_options(arguments, recipe, config, is_task=is_task)
     seeds = arguments.seeds or (arguments.run.seed,)
@@ -185,7 +186,7 @@ def _train_as(
             print_line(line)
         if is_task and saved is None and planned.seconds * len(seeds) > LONG and arguments.minutes is None:
             print_line("--minutes 30, or another number, trains by fewer epochs in about so long")
-    results = [] if arguments.dry_run else _run(arguments, recipe, paths, processes, resume=resume)
+    results = [] if arguments.dry_run else _run(arguments, recipe, paths, processes, argv, resume=resume)
     if results and results[0].split is not None:
         _print_results(results, with_spread=bool(arguments.seeds))
     return 1
@@ -218,9 +219,15 @@ def _refuse_idle_options(arguments: TrainArguments, recipe: Recipe, config: Run.
 
 
 def _run(
-    arguments: TrainArguments, recipe: Recipe, paths: dict[int, Path], processes: Processes, *, resume: bool
+    arguments: TrainArguments,
+    recipe: Recipe,
+    paths: dict[int, Path],
+    processes: Processes,
+    argv: list[str],
+    *,
+    resume: bool,
 ) -> list[Result]:
-    """Trains once for each seed."""
+    """Trains once for each seed; `argv` are the words after `train`."""
     results: list[Result] = []
     for seed, path in paths.items():
         said = f"training {recipe.name}, seed {seed}, in {path}"
@@ -234,6 +241,7 @@ def _run(
                 tasks=recipe.tasks,
                 on_start=functools.partial(print_line, said),
                 processes=processes,
+                words=("train", *argv),
             )
         )
         if arguments.report and processes.size == 1:

@@ -1,11 +1,12 @@
 """The card of a model that is given away: what it is, what it learnt from, how good it is, and how it is read."""
 
 import math
+import shlex
 
 from torch import nn
 
 from fredholm.operators import IntegralOperator
-from fredholm.tasks.files.terminal_text import one_line
+from fredholm.tasks.files.terminal_text import visible
 from fredholm.tasks.task import Task
 from fredholm.training.run import without_folders
 from fredholm.training.storage.checkpoint import Which
@@ -36,7 +37,7 @@ def model_card(record: RunRecord, which: Which, place: str) -> str:
         **_of_model(model),
         **(_results(record, task) if run.step(which) == record.best_step else {}),
         "weights": f"averaged, of step {run.step(which):,}",
-        "command": _code(f"fredholm train {task.command} {data}"),
+        **({"command": _code(_without_folders(record.commands[0]))} if record.commands else {}),
         "seed": str(run.config.seed),
     }
     if record.machine:
@@ -115,9 +116,19 @@ def _results(record: RunRecord, task: Task) -> dict[str, str]:
     return found
 
 
+def _without_folders(command: str) -> str:
+    """A command in which paths are cut to their last names."""
+    words = list[str]()
+    for word in shlex.split(command):
+        option, equals, value = word.partition("=")
+        is_option = option.startswith("--") and equals
+        words.append(f"{option}={without_folders(value)}" if is_option else without_folders(word))
+    return shlex.join(words)
+
+
 def _code(text: str) -> str:
-    return f"`{one_line(text).replace('`', ' ')}`"
+    return f"`{visible(text).replace('`', ' ')}`"
 
 
 def _cell(text: str) -> str:
-    return one_line(text).replace("|", "\\|")
+    return visible(text).replace("|", "\\|")

@@ -49,7 +49,6 @@ def _facts(record: RunRecord, model: nn.Module | None) -> dict[str, str]:
         config, task = record.run.config, record.run.task
         found["task"] = task.command
         found["data"] = config.task.data
-        found["command"] = f"fredholm train {task.command} {config.task.data}".strip()
         found |= _sizes(task)
         found["seed"] = str(config.seed)
         if (start := config.init or config.task.begins_with) is not None:
@@ -59,6 +58,10 @@ def _facts(record: RunRecord, model: nn.Module | None) -> dict[str, str]:
             f"up to {numbers.epochs} epochs, batches of {numbers.batch_size}" if numbers.epochs else "computed at once"
         )
         found["training"] = f"{steps}, {numbers.precision}"
+    if record.commands:
+        found["command"] = record.commands[0]
+    if len(record.commands) > 1:
+        found["gone on with"] = record.commands[-1]
     if model is not None:
         found |= _model(model)
     if record.progress is not None:

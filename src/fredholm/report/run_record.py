@@ -10,7 +10,7 @@ from typing import Any, final
 from fredholm.storage.config_json import TYPE_KEY, to_json
 from fredholm.tasks import TASKS
 from fredholm.tasks.task import Task
-from fredholm.training.run import Run
+from fredholm.training.run import COMMANDS, Run
 from fredholm.training.storage.machine import MACHINE
 from fredholm.training.storage.run_folder import RunFolder
 from fredholm.training.trainer import Progress, read_progress
@@ -33,6 +33,7 @@ class RunRecord:
         lines: of its log, in their order.
         progress: how far it is; None: it has no checkpoint, or a damaged one.
         machine: what its digits depend on, in words.
+        commands: by which it was begun and gone on with; none: it was trained from Python.
         missing: what cannot be shown, a sentence each.
     """
 
@@ -43,6 +44,7 @@ class RunRecord:
     lines: tuple[dict[str, Any], ...]
     progress: Progress | None
     machine: dict[str, str]
+    commands: tuple[str, ...]
     missing: tuple[str, ...]
 
     @staticmethod
@@ -52,7 +54,7 @@ class RunRecord:
         Raises:
             ValueError: nothing can be shown: there is no run, or neither its settings nor its log can be read.
         """
-        missing, run, progress, machine = list[str](), None, None, dict[str, str]()
+        missing, run, progress, machine, commands = list[str](), None, None, dict[str, str](), ""
         lines, told = read_log(path / METRICS)
         try:
             run = Run(path, tasks=tasks, device=device)
@@ -65,8 +67,9 @@ class RunRecord:
             folder = RunFolder(path)
             try:
                 machine = {str(key): str(value) for key, value in json.loads(folder.text(MACHINE) or "{}").items()}
+                commands = folder.text(COMMANDS) or ""
             except (ValueError, OSError, AttributeError) as error:
-                missing.append(f"What machine it ran on cannot be read: {error}.")
+                missing.append(f"What machine it ran on, and by what commands, cannot be read: {error}.")
             try:
                 last = folder.checkpoints.last_step()
                 progress = None if last is None else read_progress(folder.checkpoints, last)
@@ -87,6 +90,7 @@ class RunRecord:
             lines=tuple(lines),
             progress=progress,
             machine=machine,
+            commands=tuple(commands.splitlines()),
             missing=tuple(missing),
         )
 

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import json
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
@@ -19,6 +20,7 @@ from fredholm.storage.model_folder import ModelFolder
 from fredholm.tasks import TASKS
 from fredholm.tasks.files.data_files import user_path
 from fredholm.tasks.files.noted import Noted, noted, noting
+from fredholm.tasks.files.terminal_text import visible
 from fredholm.tasks.outputs import Outputs
 from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.splits.split_files import Split
@@ -40,6 +42,8 @@ from .start import starting_tensors
 from .trained_folder import KIND, TrainedFolder
 from .trainer import Trainer, check_examples, measured_split
 
+COMMANDS = "commands.txt"
+"""By which a run was begun and then gone on with, a line each, where commands did that."""
 FREE = ("epochs", "patience", "num_workers", "device", "tensorboard", "shard")
 """The training settings that may be other when a run goes on."""
 
@@ -226,6 +230,7 @@ def train(
     needs_measure: bool = True,
     reads_test: bool = True,
     processes: Processes = ALONE,
+    words: Sequence[str] = (),
 ) -> Result:
     """Trains in the folder ``path``.
 
@@ -244,6 +249,7 @@ def train(
         reads_test: measure the end on the test split; else on the validation split, and the test split is not read.
         processes: that train together (`distributed.joined`), each of which calls this with the same arguments. All
             read the data, the folder and each other's words; the first one alone writes and prints.
+        words: of the command that asks for this, to be kept in the folder; none: no command does.
 
     Returns:
         The metrics of the averaged model that was best on the validation split, on the test split; see `Trainer.fit`.
@@ -261,9 +267,9 @@ def train(
         is_new = _enter(folder, config, processes, entered, resume=resume)
         with processes.first_ahead():
             opened = (
-                _begun(config, tasks, processes, needs_measure=needs_measure, reads_test=reads_test)
+                _begun(config, tasks, processes, words, needs_measure=needs_measure, reads_test=reads_test)
                 if is_new
-                else _resumed(config, folder, tasks, processes, accept_new_data=accept_new_data)
+                else _resumed(config, folder, tasks, processes, words, accept_new_data=accept_new_data)
             )
         _refuse_other_data(opened, processes)
         if is_new:  # what cannot be trained leaves no folder behind
@@ -287,7 +293,7 @@ class _Opened(NamedTuple):
     start: dict[str, Tensor]
     """Tensors in place of the model's own."""
     own_files: dict[str, str]
-    """Texts of what the folder says of data and machine."""
+    """Texts of what the folder says of data, machine and commands."""
     is_changed: bool = False
     """Whether the folder says other things of these, or of the config."""
     has_new_data: bool = False
@@ -353,7 +359,13 @@ def _refuse_other_data(opened: _Opened, processes: Processes) -> None:
 
 
 def _begun(
-    config: Run.Config, tasks: Sequence[type[Task]], processes: Processes, *, needs_measure: bool, reads_test: bool
+    config: Run.Config,
+    tasks: Sequence[type[Task]],
+    processes: Processes,
+    words: Sequence[str],
+    *,
+    needs_measure: bool,
+    reads_test: bool,
 ) -> _Opened:
     """A new run."""
     seed_everything(config.seed)
@@ -366,7 +378,7 @@ def _begun(
             raise ValueError(
                 "nothing is held out to measure on; pass data with a test set, or a valid_fraction above 0"
             )
-    return _Opened(task, start, _own_files(Fingerprint.of(read, config.task.data), machine))
+    return _Opened(task, start, _own_files(Fingerprint.of(read, config.task.data), machine, words))
 
 
 def _resumed(
@@ -374,6 +386,7 @@ def _resumed(
     folder: RunFolder,
     tasks: Sequence[type[Task]],
     processes: Processes,
+    words: Sequence[str],
     *,
     accept_new_data: bool,
 ) -> _Opened:
@@ -409,7 +422,7 @@ def _resumed(
     if difference:
         print_line(f"{folder.path}: goes on with other data: {difference}")
     now = dataclasses.replace(now, start=(before.start if before else {}) | now.start)
-    own_files = _own_files(now, _told_machine(folder, config, processes))
+    own_files = _own_files(now, _told_machine(folder, config, processes), words, folder.text(COMMANDS) or "")
     is_same = to_json(saved) == to_json(config) and all(folder.text(name) == own_files[name] for name in own_files)
     return _Opened(task, start, own_files, is_changed=not is_same, has_new_data=bool(difference))
 
@@ -426,8 +439,13 @@ def _read_all(task: Task, config: Run.Config) -> None:
         task.num_held_out(split)
 
 
-def _own_files(data: Fingerprint, machine: dict[str, str]) -> dict[str, str]:
-    return {FINGERPRINT: data.text, MACHINE: json.dumps(machine, indent=2) + "\n"}
+def _own_files(data: Fingerprint, machine: dict[str, str], words: Sequence[str], commands: str = "") -> dict[str, str]:
+    """Texts by name; `commands` are those before, of which the same again is not written twice."""
+    texts = {FINGERPRINT: data.text, MACHINE: json.dumps(machine, indent=2) + "\n"}
+    told = visible(shlex.join(["fredholm", *words]))
+    if words and commands.splitlines()[-1:] != [told]:
+        texts[COMMANDS] = f"{commands}{told}\n"
+    return texts
 
 
 def _known_data(folder: RunFolder | TrainedFolder) -> Fingerprint:
