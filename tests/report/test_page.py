@@ -13,8 +13,9 @@ import pytest
 import torch
 from torch import nn
 
-from fredholm import analysis
-from fredholm.report import page, page_of, write_page
+from fredholm import analysis, domains, kernels
+from fredholm.operators import IntegralOperator
+from fredholm.report import kernel_pages, page, page_of, write_page
 from fredholm.report.blocks import Facts, Figure, Gallery, Note, Page, Plot, Table
 from fredholm.report.curves import training_tab
 from fredholm.report.examined import examine
@@ -220,6 +221,26 @@ def test_kernels_are_shown_as_they_are(run: Path) -> None:
     (plot,) = (b for b in section.blocks if isinstance(b, Plot) and b.title == f"{name} (MLP): κ by distance")
     drawn = [row["mean"] for row in plot.spec["data"]["values"] if row["head"] == "head 1"]
     assert drawn == pytest.approx(profile.mean[1].tolist())
+
+
+def test_a_map_shows_a_stencil_cell_by_cell_and_what_is_broad_in_bins() -> None:
+    stencil, attention = kernels.Convolution(3, 3, (3, 5), 2, padding="same"), kernels.Attention(3)
+    for kernel, size, shape in (
+        (stencil, (20, 41), (5, 7)),
+        (attention, (4, 6), (7, 11)),
+        (attention, (17, 4), (15, 7)),
+    ):
+        u = torch.randn(1, math.prod(size), 3, generator=torch.Generator().manual_seed(0))
+        integral = IntegralOperator(kernel).prepare(u, domains.Grid(*size))
+        found = kernel_pages.flat_profile(integral)
+        cells = found.places.mul(1e4).round()
+        assert tuple(len(along.unique()) for along in cells.T) == shape
+        assert len(cells) == math.prod(shape)
+        assert found.mean.shape[1] == found.deviation.shape[1] == len(found.count) == len(cells)
+    inner = kernel_pages.flat_profile(IntegralOperator(stencil).prepare(torch.ones(1, 820, 3), domains.Grid(20, 41)))
+    norms = stencil.weight.detach().square().sum((0, 1)).div(3).sqrt()
+    held = inner.mean[0][inner.mean[0] > 0]
+    assert sorted(held.tolist()) == pytest.approx(sorted(norms.flatten().tolist()), rel=1e-4)
 
 
 def test_a_model_without_operators_says_so(tmp_path: Path) -> None:

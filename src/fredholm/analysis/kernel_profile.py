@@ -109,7 +109,7 @@ def kernel_profile(
         by: displacement, or its Euclidean length.
         reading: what is read of κ: size, diagonal, or one entry (a, b).
         bins: displacements of an axis, or distances, that are kept as they are; where there are more, bins of equal
-            width along each axis, each at the mean of what lies in it.
+            width along each axis, each at the mean of what lies in it along this axis.
         num_queries: queries that are read at most, evenly spaced, or of a causal kernel the first points.
 
     Raises:
@@ -168,12 +168,14 @@ def _binned(values: Tensor, bins: int) -> tuple[Tensor, Tensor]:
     """
     low, high = values.amin(0), values.amax(0)
     width = (high - low).clamp(min=1e-12)
-    at = torch.zeros(len(values), dtype=torch.long)
+    at, columns = torch.zeros(len(values), dtype=torch.long), list[Tensor]()
     for along, least, extent in zip(values.T, low, width, strict=True):
         found, keys = ((along - least) / extent * 1e6).round().long().unique(return_inverse=True)
         if len(found) > 2 * bins:
             found, keys = torch.arange(bins), ((along - least) / extent * bins).long().clamp(max=bins - 1)
+        total = torch.zeros(len(found), dtype=torch.float64).index_add_(0, keys, along)
+        columns.append((total / keys.bincount(minlength=len(found)))[keys])
         at = (at * len(found) + keys).unique(return_inverse=True)[1]
-    count = at.bincount().double()[:, None]
-    places = torch.zeros(len(count), values.shape[1], dtype=torch.float64).index_add_(0, at, values) / count
+    places = torch.empty(int(at.max()) + 1, len(columns), dtype=torch.float64)
+    places[at] = torch.stack(columns, 1)  # equal wherever `at` is
     return places, at

@@ -1,5 +1,6 @@
 """What the kernels of a model learnt: where they look, how much they hold, what they follow, and what they cost."""
 
+import dataclasses
 import math
 import time
 from collections.abc import Callable
@@ -30,6 +31,10 @@ MOST_OPERATORS = 6
 MOST_HEADS = 8
 MOST_MAP = 2**20
 """Weights of a head that are computed for a map."""
+MOST_CELLS = 30
+"""Displacements along each axis that a map shows one by one."""
+MOST_READ = 1024
+"""Displacements along each axis among which those are looked for."""
 MOST_POINTS = 300
 """Of a signal on which symmetry is measured."""
 SECONDS = 5.0
@@ -166,10 +171,32 @@ def _profiles(readings: _Readings, name: str, integral: Integral[Kernel]) -> lis
     ]
     blocks: list[Block] = [_profile_plot(name, profile.by, rows)]
     if integral.domain.pos_dim == 2 and whole_grid(integral.domain) is not None:
-        flat = readings.of("the map of displacements", name, lambda: analysis.kernel_profile(integral, bins=15))
+        flat = readings.of("the map of displacements", name, lambda: flat_profile(integral))
         if flat is not None:
             blocks.append(_map_plot(name, flat))
     return blocks
+
+
+def flat_profile(integral: Integral[Kernel]) -> analysis.KernelProfile:
+    """By displacement in the plane: all where κ is not 0, and those around; or in bins, where these are too many."""
+    profile = analysis.kernel_profile(integral, bins=MOST_READ // 2)
+    size = profile.mean.mean(0)
+    is_held = torch.ones(len(size), dtype=torch.bool)
+    for along in profile.places.T:
+        _, steps = (
+            ((along - along.min()) / float(along.max() - along.min() or 1.0) * 1e4).round().unique(return_inverse=True)
+        )
+        held = steps[size > 1e-6 * size.max()]
+        if not len(held) or held.max() - held.min() >= MOST_CELLS:
+            return analysis.kernel_profile(integral, bins=MOST_CELLS // 2)
+        is_held &= (steps >= held.min() - 1) & (steps <= held.max() + 1)
+    return dataclasses.replace(
+        profile,
+        places=profile.places[is_held],
+        mean=profile.mean[:, is_held],
+        deviation=profile.deviation[:, is_held],
+        count=profile.count[is_held],
+    )
 
 
 def _profile_plot(name: str, by: str, rows: list[Row]) -> Plot:
@@ -217,7 +244,10 @@ def _map_plot(name: str, profile: analysis.KernelProfile) -> Plot:
     order = sorted(rows, key=lambda row: -row["size"])[:40]
     cells = tuple((row["down"], row["right"], row["size"]) for row in order)
     table = Table(title=title, columns=("down", "right", "size of κ"), rows=cells, is_folded=True)
-    note = "The mean over heads and pairs; darker is larger. In the middle points meet themselves."
+    note = (
+        "The mean over heads and pairs; darker is larger. Where it is 0 at the edge, it is 0 beyond. Points meet "
+        "themselves where both displacements are 0."
+    )
     return Plot(title=title, spec=chart(rows, [square], height=240), table=table, note=note, is_half=True)
 
 
