@@ -80,7 +80,9 @@ def test_a_run_of_so_many_minutes_has_a_schedule_of_its_own(
     first, *rest = out.splitlines()
     assert re.fullmatch(r"3 of the \d{4} epochs that suit the data, for 0\.2 minutes", first)
     assert rest[2].startswith("training: 3 epochs of 3 steps on batches of 8; at most 10 s;")
-    training = json.loads((run / "seed-5" / "config.json").read_text())["run"]["training"]
+    kept = json.loads((run / "seed-5" / "config.json").read_text())["run"]
+    assert (kept["task"]["model"]["dropout"], kept["task"]["model"]["drop_path"]) == (0, 0)  # of so few epochs
+    training = kept["training"]
     assert (training["epochs"], training["evaluate_every"], training["patience"]) == (3, 1, 5)
     assert training["ema_decay"] == 0.7  # given
     code, out, err = call(capsys, *command, *limited, "--run-dir", run, "--resume")

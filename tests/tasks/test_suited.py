@@ -3,14 +3,14 @@
 import csv
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 import torch
 
 from fredholm.encoders import ImagePyramid
-from fredholm.models import Bert, BertMasked, ConvNeXt, ITNet, NGramBank, PointPooling, SentenceStackConfig
+from fredholm.models import Bert, BertMasked, ConvNeXt, InfViT, ITNet, NGramBank, PointPooling, SentenceStackConfig
 from fredholm.models.language.itnet_text import ITNetMaskedModel
 from fredholm.tasks import (
     ImageLearning,
@@ -21,6 +21,7 @@ from fredholm.tasks import (
     Segmentation,
     SentenceLearning,
 )
+from fredholm.tasks.images.image_learning import WITHOUT_DROPOUT
 from fredholm.tasks.points.augmentation import CloudAugmentation
 from fredholm.tasks.points.point_set import PointSet
 from fredholm.tasks.points.turns import turned
@@ -96,6 +97,21 @@ def test_tokens_are_as_many_as_the_text_can_teach() -> None:
     for given in (Tokens(kind="bytes"), Tokens(vocab_size=300), Tokens(file="there.json")):
         assert given.suited(["ab " * 1000]) == given
     assert Tokens(kind="byte_pairs").suited(["ab"]) == Tokens(kind="byte_pairs", vocab_size=2000)
+
+
+def test_images_that_are_seen_a_few_times_are_learnt_without_dropout() -> None:
+    def rates(asked: ImageLearning.Config, epochs: int | None = None, share: float = 1.0) -> tuple[float, float]:
+        model: Any = cast(Any, asked.suited("small", share=share, epochs=epochs).config).model
+        return model.dropout, model.drop_path
+
+    usual, given = ImageLearning.Config(), ImageLearning.Config().model
+    assert isinstance(given, ITNet.Config)
+    assert rates(usual) == rates(usual, WITHOUT_DROPOUT + 1) == rates(usual, share=0.1) == (0.1, 0.1)
+    assert rates(usual, WITHOUT_DROPOUT) == rates(usual, 1) == (0.0, 0.0)
+    own = replace(usual, model=replace(given, dropout=0.3))
+    assert (rates(own), rates(own, 1)) == ((0.3, 0.1), (0.3, 0.0))
+    without = replace(usual, model=InfViT.Config())
+    assert rates(without) == rates(without, 1) == (0.0, 0.0)
 
 
 def test_masked_text(tmp_path: Path) -> None:

@@ -282,19 +282,20 @@ def _with_end(run: Run.Config, saved: Run.Config) -> Run.Config:
 
 
 def _suited(
-    run: Run.Config, preset: Preset, tasks: Sequence[type[Task]], share: float = 1.0
+    run: Run.Config, preset: Preset, tasks: Sequence[type[Task]], share: float = 1.0, epochs: int | None = None
 ) -> tuple[Run.Config, Schedule, tuple[str, ...]]:
     """The run with what suits its data and its start in place of defaults, how long suits them, and what is told.
 
     Args:
         run: as it was asked for.
-        preset, share: see `Task.Config.suited`.
+        preset, share, epochs: see `Task.Config.suited`; those that the run asks for are known.
         tasks: that a run from whose weights it starts may be of.
     """
     start = None if run.init is None else read_trained(Path(run.init), tasks)
-    task, schedule, notes = run.task.suited(preset, start, share=share)
-    if run.training.epochs not in (0, TrainingConfig().epochs):
-        schedule = schedule.in_epochs(run.training.epochs)
+    asked = run.training.epochs if run.training.epochs not in (0, TrainingConfig().epochs) else None
+    task, schedule, notes = run.task.suited(preset, start, share=share, epochs=asked or epochs)
+    if asked is not None:
+        schedule = schedule.in_epochs(asked)
     training = filled(run.training, [TrainingConfig()], **schedule.settings)
     return dataclasses.replace(run, task=task, training=training), schedule, notes
 
@@ -310,7 +311,7 @@ def _check_minutes(minutes: float, training: TrainingConfig) -> None:
 def _within(
     minutes: float,
     given: Run.Config,
-    sized: Callable[[float], tuple[Run.Config, Schedule, tuple[str, ...]]],
+    sized: Callable[..., tuple[Run.Config, Schedule, tuple[str, ...]]],
     suited: Run.Config,
     schedule: Schedule,
     seed: int,
@@ -322,7 +323,8 @@ def _within(
     Args:
         minutes: of the run.
         given: as it was asked for.
-        sized: the run with what suits a share of the examples, and how long suits them; see `_suited`.
+        sized: the run with what suits a share of the examples, in so many epochs, where these are known, and how long
+            suits them; see `_suited`.
         suited, schedule: the same for all of them.
         seed: of the run.
         sharing: processes that share each batch.
@@ -356,7 +358,7 @@ def _within(
         smaller = f", by a model and batches as for {share * schedule.num_train:,.0f} examples" if share < 1 else ""
         print_line(f"{epochs} of the {schedule.epochs} epochs that suit the data, for {minutes:.4g} minutes{smaller}")
         with processes.first_ahead():
-            suited, own, _ = (suited, schedule, ()) if share == 1 else sized(share)
+            suited, own, _ = sized(share, epochs)
         suited = dataclasses.replace(suited, training=in_epochs(epochs, own))
     return suited, None if found is None else found[0]
 

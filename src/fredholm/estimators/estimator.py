@@ -132,9 +132,11 @@ class Estimator(BaseEstimator, ABC):
         asked = TrainingConfig(**training)
         if self.preset not in get_args(Preset):
             raise ValueError(f"preset is {self.preset!r}; expected one of {', '.join(get_args(Preset))}")
-        task, schedule, _ = cast(Callable[..., Task.Config], self._task.Config)(**given).suited(self.preset)
-        if "epochs" in training and asked.epochs:
-            schedule = schedule.in_epochs(asked.epochs)
+        config = cast(Callable[..., Task.Config], self._task.Config)(**given)
+        epochs = (asked.epochs or None) if "epochs" in training else None
+        task, schedule, _ = config.suited(self.preset, epochs=epochs)
+        if epochs is not None:
+            schedule = schedule.in_epochs(epochs)
         return Run.Config(
             task=dataclasses.replace(task, **given),
             training=TrainingConfig(**{**schedule.settings, "tensorboard": False, **training}),

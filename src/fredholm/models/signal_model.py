@@ -198,8 +198,22 @@ class SignalModel(SavedModel, abc.ABC):
 
         @final
         def sized_for(self, room: Room, default: ImageModelConfig) -> Self:
-            """See `ImageModelConfig.sized_for`: as `resized`."""
-            return self.resized(room.width, room.depth, default if isinstance(default, SignalModel.Config) else self)
+            """See `ImageModelConfig.sized_for`: as `resized`, and with less dropout where that suits."""
+            known = default if isinstance(default, SignalModel.Config) else self
+            return self.resized(room.width, room.depth, known).dropping_at_most(room.most_dropout, known)
+
+        @final
+        def dropping_at_most(self, rate: float, default: SignalModel.Config) -> Self:
+            """The same with no larger rates of dropout and stochastic depth than this; what was set stays.
+
+            Args:
+                rate: the largest.
+                default: see `resized`.
+            """
+            kind: Any = type(self)
+            defaults = [kind(), *([default] if isinstance(default, type(self)) else [])]
+            larger = {name: rate for name in ("dropout", "drop_path") if getattr(self, name, 0.0) > rate}
+            return filled(self, defaults, **larger)
 
         @final
         def build_for(self, reading: ImageReading, num_outputs: int) -> SignalModel:

@@ -15,6 +15,8 @@ class Effort(NamedTuple):
     preset: Preset
     share: float = 1.0
     """Of the examples, in (0, 1]: a run that is to be short is sized as one on so many fewer of them."""
+    epochs: int | None = None
+    """That were asked for; None: as many as suit."""
 
 
 STEPS: dict[Preset, int] = {"small": 150, "base": 600}

@@ -210,6 +210,7 @@ class Task(ABC):
             start: Trained | None = None,
             *,
             share: float = 1.0,
+            epochs: int | None = None,
         ) -> Suited:
             """These settings with what suits the data in place of defaults, and how to train on them.
 
@@ -220,12 +221,12 @@ class Task(ABC):
                 start: the run from whose weights this one starts: its settings stand where they decide whether weights
                     fit, if it is of the same task, and the learning rate is FINE_TUNING times that of a new run. None:
                     from new weights.
-                share: see `Effort`.
+                share, epochs: see `Effort`. The schedule is that of epochs that suit, whatever was asked for.
 
             Raises:
                 ValueError: what `build` refuses.
             """
-            effort = Effort(preset, share)
+            effort = Effort(preset, share, epochs)
             if start is None:
                 return self._suited(effort, None)
             if type(start.config) is type(self):

@@ -48,6 +48,7 @@ class Room:
         patch: side of a square patch, which divides them.
         width: channels of a network.
         depth: its blocks.
+        most_dropout: the largest rate at which a network leaves out channels and layers in training.
     """
 
     image_size: tuple[int, int]
@@ -55,6 +56,7 @@ class Room:
     patch: int
     width: int
     depth: int
+    most_dropout: float
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -61,6 +61,8 @@ LEAST_STEPS = 5000
 """Of a run by default: on few images, too, a network learns nothing for some hundreds of steps."""
 
 
+WITHOUT_DROPOUT = 30
+"""Epochs up to which a network leaves out nothing in training."""
 PHOTOGRAPHS = Augmentation.Config(horizontal_flip=0.5, shift=0.1, scale=(0.9, 1.1), label_smoothing=0.1)
 """How pictures in colour are changed where nothing is said: a mirrored scene is a scene."""
 DRAWINGS = Augmentation.Config(shift=0.1, rotation=10.0, scale=(0.9, 1.1), label_smoothing=0.1)
@@ -494,7 +496,20 @@ def _room(task: ImageLearning, effort: Effort, image_size: tuple[int, int], patc
     """What suits the images of a task, at a size and with patches that divide it."""
     width = width_for(task.num_train, effort, least=64, up_to=1000)
     channels = len(task.facts.mean)
-    return Room(image_size=image_size, channels=channels, patch=patch, width=width, depth=BLOCKS[effort.preset])
+    return Room(
+        image_size=image_size,
+        channels=channels,
+        patch=patch,
+        width=width,
+        depth=BLOCKS[effort.preset],
+        most_dropout=_most_dropout(task, effort),
+    )
+
+
+def _most_dropout(task: ImageLearning, effort: Effort) -> float:
+    """The rate that suits so many epochs: images that are seen a few times are not learnt by heart."""
+    whole = schedule_for(task.num_train, Effort(effort.preset), has_valid=False, least_steps=LEAST_STEPS)
+    return 1.0 if (effort.epochs or whole.epochs) > WITHOUT_DROPOUT else 0.0
 
 
 def _standardised(
