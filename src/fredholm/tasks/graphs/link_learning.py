@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from fredholm._precision import without_autocast
 from fredholm._settings import check_count, check_seed, filled
 from fredholm.domains import undirected
 from fredholm.encoders.graph import GraphBatch
@@ -444,19 +445,20 @@ def walks_between(edges: Tensor, num_nodes: int, pairs: Tensor) -> Tensor:
         num_nodes: N.
         pairs: `(P, 2)`.
     """
-    ones = torch.ones(edges.shape[1], device=edges.device)
-    steps = torch.sparse_coo_tensor(edges, ones, (num_nodes, num_nodes), check_invariants=False).coalesce()
-    degrees = torch.zeros(num_nodes, device=edges.device).index_add_(0, edges[0], ones)
-    rare = 1 / degrees.clamp(min=2).log()
-    found = torch.empty(len(pairs), NUM_WALKS, device=edges.device)
-    for rows in torch.arange(len(pairs), device=edges.device).split(max(1, CELLS // num_nodes)):
-        source, target = pairs[rows].T
-        here = torch.zeros(num_nodes, len(rows), device=edges.device)
-        here[source, torch.arange(len(rows), device=edges.device)] = 1.0
-        once = steps @ here
-        twice = steps @ once
-        for k, reached in enumerate((twice, steps @ (rare[:, None] * once), steps @ twice)):
-            found[rows, k] = torch.log1p(reached[target, torch.arange(len(rows), device=edges.device)])
+    with without_autocast(edges):  # which would count in its own dtype
+        ones = torch.ones(edges.shape[1], device=edges.device)
+        steps = torch.sparse_coo_tensor(edges, ones, (num_nodes, num_nodes), check_invariants=False).coalesce()
+        degrees = torch.zeros(num_nodes, device=edges.device).index_add_(0, edges[0], ones)
+        rare = 1 / degrees.clamp(min=2).log()
+        found = torch.empty(len(pairs), NUM_WALKS, device=edges.device)
+        for rows in torch.arange(len(pairs), device=edges.device).split(max(1, CELLS // num_nodes)):
+            source, target = pairs[rows].T
+            here = torch.zeros(num_nodes, len(rows), device=edges.device)
+            here[source, torch.arange(len(rows), device=edges.device)] = 1.0
+            once = steps @ here
+            twice = steps @ once
+            for k, reached in enumerate((twice, steps @ (rare[:, None] * once), steps @ twice)):
+                found[rows, k] = torch.log1p(reached[target, torch.arange(len(rows), device=edges.device)])
     return found
 
 
