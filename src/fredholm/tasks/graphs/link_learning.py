@@ -367,7 +367,11 @@ class LinkLearning(OneGraphTask[PairSet]):
 
         They are nodes of the graph of the run, which is opened for it; the network sees all of its edges.
         """
-        names, rows = self._graph.node_names, list[Prediction]()
+        try:
+            names, rows = self._graph.node_names, list[Prediction]()
+        except (ValueError, OSError) as error:
+            told = f"pairs are told by the graph of the run: {error}; say where it lies by data='PATH'"
+            raise ValueError(told) from error
         asked = list(inputs.read(lambda file: _read_pairs(file, names)))
         outputs, whole = self._at_nodes_on(model, self._graph, device), self._prepared(self._graph)
         for file, pairs in asked:
