@@ -45,6 +45,30 @@ def test_a_saved_run_predicts_as_the_run(run: Path, capsys: pytest.CaptureFixtur
     assert torch.equal(model(batch), again(batch))
 
 
+def test_the_data_of_a_saved_run_are_named(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    saved, data = str(run / "saved"), f"data={run / 'shapes'}"
+
+    def refused(message: str, *arguments: str) -> None:
+        check_refused(capsys, tmp_path, message, "evaluate", saved, *arguments)
+
+    refused("there is no 'shapes', the data of this model; say where they lie: --task data=PATH")
+    refused("no data called 'nowhere': pass", "--task", "data=nowhere")
+    refused("--task split-seed=3 chooses other data to learn from", "--task", data, "split-seed=3")
+    refused(f"{saved} has the weights of one step; leave --checkpoint out", "--checkpoint", "last", "--task", data)
+
+
+def test_a_card_goes_on_with_the_model(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    saved = shutil.copytree(run / "saved", tmp_path / "saved")
+    card = (saved / "README.md").read_text() + "\nA picture is fair game.\n"
+    (saved / "README.md").write_text(card)
+    to = tmp_path / "again"
+    assert call(capsys, "push", saved, to)[0] == 0
+    assert (to / "README.md").read_text() == card.replace(str(run / "saved"), str(to))
+    (saved / "README.md").write_bytes(b"\xff")
+    words = f"{saved / 'README.md'} is no text in UTF-8; write it so, or remove it"
+    check_refused(capsys, tmp_path, words, "push", str(saved), str(tmp_path / "third"))
+
+
 def test_the_card_says_what_it_is(run: Path) -> None:
     card = (run / "saved" / "README.md").read_text()
     front, body = card.removeprefix("---\n").split("\n---\n")

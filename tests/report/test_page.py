@@ -14,7 +14,7 @@ from torch import nn
 
 from fredholm import analysis
 from fredholm.report import page, page_of, write_page
-from fredholm.report.blocks import Figure, Gallery, Note, Page, Plot, Table
+from fredholm.report.blocks import Facts, Figure, Gallery, Note, Page, Plot, Table
 from fredholm.report.curves import training_tab
 from fredholm.report.examined import examine
 from fredholm.report.run_record import RunRecord, names_of, read_log
@@ -97,6 +97,28 @@ def test_the_headline_is_what_the_run_reached(run: Path, capsys: pytest.CaptureF
     assert figure.name == "accuracy, test data"
     assert "from 360 examples" in figure.note
     assert "the log has" not in figure.note
+
+
+def test_a_model_without_its_run(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert call(capsys, "push", run, tmp_path / "saved")[0] == 0
+    found = page_of([tmp_path / "saved"])
+    assert [tab.name for tab in found.tabs] == [tab.name for tab in page_of([run]).tabs]
+    assert notes_of(found).startswith("It is a model without its run, of which its README.md tells. There is no log")
+    (facts,) = (block for block in blocks_of(found, Facts) if isinstance(block, Facts))
+    told = dict(facts.rows)
+    assert told["test data read"] == ("not known, without the log",)
+    assert told["weights"] == (f"averaged, of step {Run(run).step():,}",)
+
+    def absent(*_: object, **__: object) -> None:
+        raise ValueError("no data: pass others")
+
+    monkeypatch.setattr("fredholm.tasks.images.image_learning.open_images", absent)
+    monkeypatch.chdir(tmp_path)
+    told = notes_of(page_of([tmp_path / "saved"]))
+    assert "The model cannot be asked about examples: nothing is at 'digits', where they would lie" in told
+    assert "pass others" not in told
 
 
 def test_tables_are_of_the_answers(run: Path) -> None:

@@ -153,7 +153,7 @@ def _of_comparison(folder: Path, tasks: Sequence[type[Task]], device: str) -> Pa
 
 
 def _model(record: RunRecord) -> nn.Module | None:
-    if record.run is None or record.progress is None:
+    if record.run is None or (record.progress is None and not record.is_saved):
         return None
     try:
         return record.run.model()
@@ -181,13 +181,14 @@ def _of_model(record: RunRecord, model: nn.Module | None) -> dict[str, tuple[Sec
                 "Kernels": (kernel_section(task, model, split, record.run.device),),
             }
     except (ValueError, OSError, ImportError) as error:
-        note = Note(f"The model cannot be asked about examples: {error}.", is_warning=True)
+        told = f"The model cannot be asked about examples: {record.told_of_data(error)}."
+        note = Note(told, is_warning=True)
         return {**nothing, "Answers": (Section(title="How good the answers are", blocks=(note,)),)}
 
 
 def _split(record: RunRecord, task: Task) -> HeldOut:
     """What the model is asked about: before a run is done nothing is chosen by test data, nor shown of them."""
-    if record.progress is not None and record.progress.is_done:
+    if record.is_saved or (record.progress is not None and record.progress.is_done):
         split = measured_split(task)
     else:
         split = "valid" if task.num_held_out("valid") else None
