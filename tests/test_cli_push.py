@@ -12,7 +12,8 @@ import torch
 
 import fredholm
 from fredholm import cli
-from fredholm.storage.integrity import seal
+from fredholm.storage.integrity import listed, seal
+from fredholm.storage.tensors import model_tensors, tensor_bytes
 from fredholm.training import Run, TaskModel
 from tests.command_line import TINY, call, check_refused
 from tests.refusals import refused
@@ -167,7 +168,21 @@ def test_a_run_that_has_not_finished(
     check_refused(capsys, tmp_path, words, "push", str(run / "run"), str(tmp_path / "new"))
 
 
-def test_a_saved_run_that_is_damaged(run: Path, tmp_path: Path) -> None:
+def test_a_saved_run_whose_weights_are_of_another_precision(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    saved = shutil.copytree(run / "saved", tmp_path / "half")
+    half = {name: each.bfloat16() for name, each in model_tensors(Run(saved, device="cpu").model()).items()}
+    data, content = tensor_bytes(half, {}), json.loads((saved / "config.json").read_text())
+    (saved / "model.safetensors").write_bytes(data)
+    del content["sha256"]
+    (saved / "config.json").write_bytes(seal(content | {"files": {"model.safetensors": listed(data)}}))
+    code, out, _ = call(capsys, "predict", saved, run / "shapes" / "a" / "0.png", "--probabilities")
+    assert (code, out.count("\n")) == (0, 2)
+    assert fredholm.from_pretrained(saved).get_parameter("network.head.weight").dtype == torch.float32
+
+
+def test_a_saved_run_that_is_damaged(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def copied(name: str) -> Path:
         return shutil.copytree(run / "saved", tmp_path / name)
 
@@ -176,6 +191,11 @@ def test_a_saved_run_that_is_damaged(run: Path, tmp_path: Path) -> None:
     weights.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
     with refused(ValueError, "model.safetensors", "damaged", "fetch it again"):
         fredholm.from_pretrained(weights.parent)
+    config = copied("config") / "config.json"
+    config.write_text("{")
+    check_refused(
+        capsys, tmp_path, f"{config.parent} is no run folder: it has weights beside", "evaluate", str(config.parent)
+    )
     changes: dict[str, Any] = {
         "wings": (lambda content: content["run"]["task"].update(wings=1), ["'wings'"]),
         "kind": (lambda content: content["run"]["task"].update(type="Popen"), ["'Popen'", "expected one of"]),

@@ -119,6 +119,8 @@ def test_a_model_without_its_run(
     told = notes_of(page_of([tmp_path / "saved"]))
     assert "The model cannot be asked about examples: nothing is at 'digits', where they would lie" in told
     assert "pass others" not in told
+    (tmp_path / "saved" / "model.safetensors").write_bytes(b"")
+    assert "Its model cannot be read: " in notes_of(page_of([tmp_path / "saved"]))
 
 
 def test_tables_are_of_the_answers(run: Path) -> None:

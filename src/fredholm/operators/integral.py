@@ -493,9 +493,7 @@ def _checked_domain(name: str, domain: Domain, num_points: int | None, u: Tensor
         )
     batch_size = domain.batch_size
     if batch_size is not None and batch_size != u.shape[0]:
-        raise ValueError(
-            f"IntegralOperator: {name} has batch size {u.shape[0]} but its domain has batch size {batch_size}"
-        )
+        raise ValueError(f"IntegralOperator: {name} has batch size {len(u)} but its domain has batch size {batch_size}")
     if domain.device == u.device:
         return domain
     if not domain.is_generated:

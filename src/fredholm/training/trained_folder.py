@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, final
 
+import torch
 from torch import nn
 
 from fredholm.storage.model_folder import ModelFolder
@@ -173,7 +174,7 @@ class SavedRun(TrainedFolder):
         self.step(which)
         for file in sorted(self.path.glob("*.safetensors")):
             noted(file, is_start=True)
-        self._folder.fill(model)
+        self._folder.fill(model, torch.float32)  # which inputs are, whatever the file was made to hold
 
     @property
     def progress(self) -> None:
