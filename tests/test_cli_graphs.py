@@ -78,6 +78,20 @@ def test_predict(
     assert all(list(row) == columns for row in rows)
 
 
+def test_a_graph_that_lies_elsewhere(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = call(capsys, "predict", folder / "links", folder / "asked.csv")
+    monkeypatch.chdir(tmp_path)
+    assert call(capsys, "push", folder / "links", "saved")[0] == 0
+    given = ["predict", "saved", str(folder / "asked.csv")]
+    code, _, err = call(capsys, *given)
+    assert (code, err.count("\n")) == (2, 1)
+    assert err.startswith("error: pairs are told by the graph of the run: no graphs at 'groups'")
+    assert "say where it lies by --task data=PATH" in err
+    assert call(capsys, *given, "--task", f"data={folder / 'groups'}") == told
+
+
 def test_a_folder_of_a_collection(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Its labels, as features of nodes and edges, count in predictions too."""
     indicator = "".join(f"{i // 2 + 1}\n" for i in range(40))

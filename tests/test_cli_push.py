@@ -12,7 +12,8 @@ import torch
 
 import fredholm
 from fredholm import cli
-from fredholm.storage.integrity import seal
+from fredholm.storage.integrity import listed, seal
+from fredholm.storage.tensors import model_tensors, tensor_bytes
 from fredholm.training import Run, TaskModel
 from tests.command_line import TINY, call, check_refused
 from tests.refusals import refused
@@ -43,6 +44,30 @@ def test_a_saved_run_predicts_as_the_run(run: Path, capsys: pytest.CaptureFixtur
     again = fredholm.from_pretrained(run / "run")
     batch = torch.rand(2, 1, 8, 8)
     assert torch.equal(model(batch), again(batch))
+
+
+def test_the_data_of_a_saved_run_are_named(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    saved, data = str(run / "saved"), f"data={run / 'shapes'}"
+
+    def refused(message: str, *arguments: str) -> None:
+        check_refused(capsys, tmp_path, message, "evaluate", saved, *arguments)
+
+    refused("there is no 'shapes', the data of this model; say where they lie: --task data=PATH")
+    refused("no data called 'nowhere': pass", "--task", "data=nowhere")
+    refused("--task split-seed=3 chooses other data to learn from", "--task", data, "split-seed=3")
+    refused(f"{saved} has the weights of one step; leave --checkpoint out", "--checkpoint", "last", "--task", data)
+
+
+def test_a_card_goes_on_with_the_model(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    saved = shutil.copytree(run / "saved", tmp_path / "saved")
+    card = (saved / "README.md").read_text() + "\nA picture is fair game.\n"
+    (saved / "README.md").write_text(card)
+    to = tmp_path / "again"
+    assert call(capsys, "push", saved, to)[0] == 0
+    assert (to / "README.md").read_text() == card.replace(str(run / "saved"), str(to))
+    (saved / "README.md").write_bytes(b"\xff")
+    words = f"{saved / 'README.md'} is no text in UTF-8; write it so, or remove it"
+    check_refused(capsys, tmp_path, words, "push", str(saved), str(tmp_path / "third"))
 
 
 def test_the_card_says_what_it_is(run: Path) -> None:
@@ -144,7 +169,21 @@ def test_a_run_that_has_not_finished(
     check_refused(capsys, tmp_path, words, "push", str(run / "run"), str(tmp_path / "new"))
 
 
-def test_a_saved_run_that_is_damaged(run: Path, tmp_path: Path) -> None:
+def test_a_saved_run_whose_weights_are_of_another_precision(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    saved = shutil.copytree(run / "saved", tmp_path / "half")
+    half = {name: each.bfloat16() for name, each in model_tensors(Run(saved, device="cpu").model()).items()}
+    data, content = tensor_bytes(half, {}), json.loads((saved / "config.json").read_text())
+    (saved / "model.safetensors").write_bytes(data)
+    del content["sha256"]
+    (saved / "config.json").write_bytes(seal(content | {"files": {"model.safetensors": listed(data)}}))
+    code, out, _ = call(capsys, "predict", saved, run / "shapes" / "a" / "0.png", "--probabilities")
+    assert (code, out.count("\n")) == (0, 2)
+    assert fredholm.from_pretrained(saved).get_parameter("network.head.weight").dtype == torch.float32
+
+
+def test_a_saved_run_that_is_damaged(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def copied(name: str) -> Path:
         return shutil.copytree(run / "saved", tmp_path / name)
 
@@ -153,6 +192,11 @@ def test_a_saved_run_that_is_damaged(run: Path, tmp_path: Path) -> None:
     weights.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
     with refused(ValueError, "model.safetensors", "damaged", "fetch it again"):
         fredholm.from_pretrained(weights.parent)
+    config = copied("config") / "config.json"
+    config.write_text("{")
+    check_refused(
+        capsys, tmp_path, f"{config.parent} is no run folder: it has weights beside", "evaluate", str(config.parent)
+    )
     changes: dict[str, Any] = {
         "wings": (lambda content: content["run"]["task"].update(wings=1), ["'wings'"]),
         "kind": (lambda content: content["run"]["task"].update(type="Popen"), ["'Popen'", "expected one of"]),

@@ -161,7 +161,10 @@ def _task(built: Task) -> Iterator[object]:
         yield from found.values()
     torch.manual_seed(0)
     model = built.model()
-    yield from model.state_dict().values()
+    tensors = model.state_dict()
+    for name, axes in built.meanings(model).items():
+        assert all(tensors[name].shape[axis] == len(names) for axis, names in axes.items()), (name, axes)
+    yield from tensors.values()
     with torch.no_grad():
         yield built.loss(model, batch)
 

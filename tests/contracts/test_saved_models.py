@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves, tree_map
 
 from fredholm import encoders, from_pretrained, models
 from fredholm.kernels import Kernel
@@ -72,6 +73,49 @@ def test_what_is_read_back_is_what_was_saved(row: str, tmp_path: Path) -> None:
 def test_no_parameter_is_a_bare_number(row: str) -> None:
     """`fully_shard` takes none."""
     assert [name for name, parameter in built(*ROWS[row]).named_parameters() if parameter.ndim == 0] == []
+
+
+NO_GRAPH = {
+    "MessagePassing.Config": "how its edges are grouped depends on which nodes they join",
+    "GraphStackConfig": "how its edges are grouped depends on which nodes they join",
+    "NeighbourhoodBank.Config": "how its edges are grouped depends on which nodes they join",
+    "FilterBank.Config": "samples at other times are read anew",
+    "NGramBank.Config": "how many n-grams rows have depends on their tokens",
+}
+"""Why models are refused by `torch.export`."""
+TAKE_NO_TENSORS = {"RidgeHead", "ContinuousStack", "FieldOperator.Config", "InContextRegressor"}
+"""Models that are called with domains, or not at all."""
+QUICK = ("ViT.Config: base", "Mamba.Config: base")
+
+
+@pytest.mark.parametrize("row", [row if row in QUICK else pytest.param(row, marks=pytest.mark.long) for row in ROWS])
+def test_its_graph_takes_any_batch(row: str) -> None:
+    subject, start = ROWS[row]
+    model, calls = built(subject, start), list[tuple[Any, ...]]()
+    with model.register_forward_pre_hook(lambda _, given: calls.append(given)):
+        probed(subject, model)
+    found = [given for given in calls if all(isinstance(each, Tensor | None) for each in tree_leaves(given))]
+    assert (not found) == (subject.name in TAKE_NO_TENSORS)
+    if not found:
+        return
+    given = found[0]
+    size = len(tree_leaves(given)[0])
+
+    def is_batch(each: Tensor | None) -> bool:
+        return each is not None and len(each) == size
+
+    def of(batch: int) -> Any:
+        rows = torch.arange(batch) % size
+        return tree_map(lambda each: each.detach()[rows] if is_batch(each) else each, given)
+
+    shapes = tree_map(lambda each: {0: torch.export.Dim.DYNAMIC} if is_batch(each) else None, given)
+    if subject.name in NO_GRAPH:
+        with refused(ValueError, NO_GRAPH[subject.name]):
+            torch.export.export(model, of(2), dynamic_shapes=shapes)
+        return
+    with torch.no_grad():
+        graph = torch.export.export(model, of(2), dynamic_shapes=shapes).module()
+        torch.testing.assert_close(graph(*of(5)), model(*of(5)), rtol=1e-4, atol=1e-4)
 
 
 def test_each_image_is_read_back(tmp_path: Path) -> None:

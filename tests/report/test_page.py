@@ -118,6 +118,30 @@ def test_the_commands_are_those_that_were_given(copy: Path, capsys: pytest.Captu
     assert told["gone on with"] == (shlex.join(["fredholm", *more, "4\\n"]),)
 
 
+def test_a_model_without_its_run(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert call(capsys, "push", run, tmp_path / "saved")[0] == 0
+    found = page_of([tmp_path / "saved"])
+    assert [tab.name for tab in found.tabs] == [tab.name for tab in page_of([run]).tabs]
+    assert notes_of(found).startswith("It is a model without its run, of which its README.md tells. There is no log")
+    (facts,) = (block for block in blocks_of(found, Facts) if isinstance(block, Facts))
+    told = dict(facts.rows)
+    assert told["test data read"] == ("not known, without the log",)
+    assert told["weights"] == (f"averaged, of step {Run(run).step():,}",)
+
+    def absent(*_: object, **__: object) -> None:
+        raise ValueError("no data: pass others")
+
+    monkeypatch.setattr("fredholm.tasks.images.image_learning.open_images", absent)
+    monkeypatch.chdir(tmp_path)
+    told = notes_of(page_of([tmp_path / "saved"]))
+    assert "The model cannot be asked about examples: nothing is at 'digits', where they would lie" in told
+    assert "pass others" not in told
+    (tmp_path / "saved" / "model.safetensors").write_bytes(b"")
+    assert "Its model cannot be read: " in notes_of(page_of([tmp_path / "saved"]))
+
+
 def test_tables_are_of_the_answers(run: Path) -> None:
     found = page_of([run])
     tables = {block.title: block for block in blocks_of(found, Table) if isinstance(block, Table)}

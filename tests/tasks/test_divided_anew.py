@@ -61,3 +61,6 @@ def test_another_spelling_of_the_data_makes_no_others(tmp_path: Path, monkeypatc
     for spelling in ("./waves.csv", str(tmp_path / "waves.csv"), "link.csv"):
         with refused(ValueError, "split_seed=1 chooses other data to learn from"):
             dataclasses.replace(learnt, data=spelling, split_seed=1).check_not_divided_anew(learnt)
+    moved = dataclasses.replace(learnt, data="/where/it/was/waves.csv")
+    with refused(ValueError, "split_seed=1 chooses other data to learn from"):
+        dataclasses.replace(learnt, split_seed=1).check_not_divided_anew(moved)

@@ -87,7 +87,7 @@ class MambaBlock(nn.Module):
             )
         domain = (Sequence(u.shape[1], device=u.device) if domain is None else domain).restrict(key_padding_mask)
         v, z = self._enter(u, domain)
-        v, _ = self.convolution(v, self.convolution.initial_buffer(len(u)), domain.mask)
+        v, _ = self.convolution(v, self.convolution.initial_buffer(u.shape[0]), domain.mask)
         return self._leave(self.operator(nn.functional.silu(v), domain), z)
 
     def initial_state(self, batch_size: int) -> State:
@@ -105,7 +105,7 @@ class MambaBlock(nn.Module):
             `(B, embed_dim)`, and the new state.
         """
         self._check(u, 2)
-        self._check_state(state, len(u))
+        self._check_state(state, u.shape[0])
         v, z = self.in_projection(u[:, None]).chunk(2, dim=-1)
         v, buffer = self.convolution(v, state[0])
         v, following = self.operator.step(nn.functional.silu(v)[:, 0], state[1:])
@@ -127,8 +127,8 @@ class MambaBlock(nn.Module):
         """
         self._check(u, 3)
         domain = Sequence(u.shape[1], device=u.device) if domain is None else domain
-        state = self.initial_state(len(u)) if state is None else state
-        self._check_state(state, len(u))
+        state = self.initial_state(u.shape[0]) if state is None else state
+        self._check_state(state, u.shape[0])
         if reset is not None and (reset.shape != u.shape[:2] or reset.dtype != torch.bool):
             raise ValueError(
                 f"MambaBlock: reset must be {tuple(u.shape[:2])} bool, True = start anew here; "
@@ -140,7 +140,7 @@ class MambaBlock(nn.Module):
         return self._leave(v, z), (buffer, *following)
 
     def _enter(self, u: Tensor, domain: Domain) -> tuple[Tensor, Tensor]:
-        if u.shape[1] != domain.num_points or domain.batch_size not in (None, len(u)):
+        if u.shape[1] != domain.num_points or domain.batch_size not in (None, u.shape[0]):
             raise ValueError(f"MambaBlock: the domain {domain!r} does not fit u of shape {tuple(u.shape)}")
         u = u if domain.mask is None else torch.where(domain.mask.to(u.device)[..., None], u, 0.0)
         v, z = self.in_projection(u).chunk(2, dim=-1)

@@ -59,7 +59,7 @@ class ShortConvolution(nn.Module):
 
     def _passing_over(self, known: Tensor, mask: Tensor | None, reset: Tensor | None) -> tuple[Tensor, Tensor]:
         """The filter on `known`, the buffer and the signal: the points that exist are moved together first."""
-        batch, before = len(known), self.width - 1
+        batch, before = known.shape[0], self.width - 1
         length = known.shape[1] - before
         exists = torch.ones(batch, length, dtype=torch.bool, device=known.device) if mask is None else mask
         exists = nn.functional.pad(exists.expand(batch, length), (before, 0), value=True)

@@ -1,14 +1,16 @@
 """The task of a run with settings of its own, for a command that does not train."""
 
+import contextlib
 import functools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import get_args, get_origin, get_type_hints
 
 from fredholm.cli.option_names import with_option_names
 from fredholm.cli.parsing import parse
 from fredholm.storage.tensors import model_tensors
+from fredholm.tasks.files.data_files import is_there
 from fredholm.tasks.task import Task
 from fredholm.training.run import Run
 
@@ -53,6 +55,24 @@ def changed_task(run: Run, settings: Sequence[str], command: str, *, measures: b
         raise ValueError(told) from error
     _check_model(run, config, task, settings)
     return task
+
+
+@contextlib.contextmanager
+def telling_place_of_data(run: Run, settings: Sequence[str]) -> Iterator[None]:
+    """While entered, an error of the run's data says how their place is told where nothing is at the one of training.
+
+    Args:
+        run: whose data are read.
+        settings: of its task, as they are typed.
+    """
+    try:
+        yield
+    except (ValueError, OSError) as error:
+        data = run.config.task.data
+        if is_there(data) or any(setting.partition("=")[0] == "data" for setting in settings):
+            raise
+        told = f"there is no {data!r}, the data of this model; say where they lie: --task data=PATH"
+        raise ValueError(told) from error
 
 
 def pair_names(text: str, run: Run) -> str:

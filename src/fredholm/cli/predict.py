@@ -121,15 +121,18 @@ def _predictions(
     with progress_bar("predict", len(files), unit="file") as bar:
         for start in range(0, len(files), size):
             batch, before = files[start : start + size], failures.count
-            yield from run.task.predict(
-                model,
-                batch,
-                run.device,
-                part=arguments.part,
-                failed=failures.add,
-                outputs=outputs,
-                at=arguments.at,
-            )
+            try:
+                yield from run.task.predict(
+                    model,
+                    batch,
+                    run.device,
+                    part=arguments.part,
+                    failed=failures.add,
+                    outputs=outputs,
+                    at=arguments.at,
+                )
+            except ValueError as error:
+                raise ValueError(pair_names(str(error), run)) from error
             failures.num_good += len(batch) - (failures.count - before)
             bar.update(len(batch))
 

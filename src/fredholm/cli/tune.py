@@ -62,7 +62,7 @@ def _tune(argv: list[str]) -> None:
 def _step_of(run: Run) -> Callable[[], list[Tensor]]:
     """Loss and gradients of the run's first batch, the same each time."""
     task, numbers, device = run.task, run.config.training, run.device
-    model = run.model("last").train().requires_grad_(True)
+    model = run.model().train().requires_grad_(True)
     batches = EpochBatches(task, numbers.batch_size, run.config.seed, 0)
     batch = move(batches.whole(0), device)
     autocast = torch.autocast(device.type, dtype=numbers.dtype, enabled=numbers.dtype != torch.float32)

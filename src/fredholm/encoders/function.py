@@ -151,7 +151,7 @@ def interpolate(samples: FunctionBatch, places: Domain, num_neighbours: int | No
     values, domain = samples
     count = 2**domain.pos_dim if num_neighbours is None else num_neighbours
     if not domain.num_points:
-        return values.new_zeros(len(values), places.num_points, values.shape[-1])
+        return values.new_zeros(values.shape[0], places.num_points, values.shape[-1])
     pos, asked = domain.pos.double(), places.pos.double()
     found = nearest(pos, asked, k=count + 1, mask=domain.mask, periodic=domain.is_periodic)
     batch = max([t.shape[0] for t in (pos, asked, found.points) if t.ndim == 3], default=1)

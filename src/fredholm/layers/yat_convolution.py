@@ -108,8 +108,8 @@ class YatConvolution(YatLayer, ABC):
         bias, scale = None if self.bias is None else self.bias.to(x.dtype), None if self.scale is None else self.scale()
         places = math.prod(dot.shape[2:])
         inputs = ResponseInputs(
-            dot.reshape(len(x), *units[1:3], places),
-            patch.reshape(len(x), self.groups, 1, places),
+            dot.reshape(x.shape[0], *units[1:3], places),
+            patch.reshape(x.shape[0], self.groups, 1, places),
             squares(weight.flatten(1)).view(units),
             None if bias is None else bias.view(units),
             epsilon,

@@ -1,11 +1,14 @@
 """The card of a model that is given away: what it is, what it learnt from, how good it is, and how it is read."""
 
 import math
+import re
 import shlex
+from pathlib import Path
 
 from torch import nn
 
 from fredholm.operators import IntegralOperator
+from fredholm.storage.model_folder import CARD
 from fredholm.tasks.files.terminal_text import visible
 from fredholm.tasks.task import Task
 from fredholm.training.run import without_folders
@@ -17,7 +20,7 @@ from .statistics import wilson
 
 
 def model_card(record: RunRecord, which: Which, place: str) -> str:
-    """The text of README.md, in Markdown with YAML in front.
+    """The text of README.md, in Markdown with YAML in front; of a saved model its own, from the other place.
 
     Args:
         record: of the run.
@@ -25,10 +28,12 @@ def model_card(record: RunRecord, which: Which, place: str) -> str:
         place: the folder, or hf://owner/name on the hub, that they are read from.
 
     Raises:
-        ValueError: the run cannot be opened.
+        ValueError: the run cannot be opened, or the card of a saved model is no text.
     """
     if record.run is None:
         raise ValueError(f"{record.path} is no run that can be opened: {' '.join(record.missing)}")
+    if record.is_saved and (own := record.path / CARD).is_file():
+        return _at_place(own, place)
     run, task = record.run, record.run.task
     model, data = run.model(which), str(without_folders(run.config.task.data))
     told = {
@@ -85,6 +90,17 @@ On the command line: `fredholm predict {place} FILE`.
 |---|---|
 {settings}
 """
+
+
+def _at_place(card: Path, place: str) -> str:
+    """A card with another place in the lines that read the model, however it was changed besides."""
+    try:
+        text = card.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{card} is no text in UTF-8; write it so, or remove it, and a new one is made") from error
+    for line in (r'(fredholm\.from_pretrained\(")[^"\n]*("\))', r"(`fredholm predict )[^`\n]*( FILE`)"):
+        text = re.sub(line, lambda found: f"{found[1]}{place}{found[2]}", text)
+    return text
 
 
 def _of_model(model: nn.Module) -> dict[str, str]:

@@ -49,7 +49,7 @@ def _facts(record: RunRecord, model: nn.Module | None) -> dict[str, str]:
         config, task = record.run.config, record.run.task
         found["task"] = task.command
         found["data"] = config.task.data
-        found |= _sizes(task)
+        found |= _sizes(record, task)
         found["seed"] = str(config.seed)
         if (start := config.init or config.task.begins_with) is not None:
             found["started from"] = start
@@ -71,6 +71,8 @@ def _facts(record: RunRecord, model: nn.Module | None) -> dict[str, str]:
         found["weights"] = f"averaged, {chosen}, " + (
             "the best on validation data" if progress.best_step >= 0 else "the last ones"
         )
+    elif record.is_saved:
+        found["weights"] = f"averaged, of step {record.best_step:,}"
     found["test data read"] = _test_read(record)
     if record.machine:
         found["machine"] = ", ".join(record.machine.get(name, "") for name in ("processor", "device", "threads"))
@@ -81,12 +83,12 @@ def _facts(record: RunRecord, model: nn.Module | None) -> dict[str, str]:
     return found
 
 
-def _sizes(task: Task) -> dict[str, str]:
+def _sizes(record: RunRecord, task: Task) -> dict[str, str]:
     """Of the splits, where the data can still be read."""
     try:
         sizes = (task.num_train, task.num_held_out("valid"), task.num_held_out("test"))
     except (ValueError, OSError, ImportError) as error:
-        return {"examples": f"the data cannot be read: {error}"}
+        return {"examples": f"the data cannot be read: {record.told_of_data(error)}"}
     return {"examples": "{:,} to learn from, {:,} for validation, {:,} for testing".format(*sizes)}
 
 
@@ -101,6 +103,8 @@ def _model(model: nn.Module) -> dict[str, str]:
 def _test_read(record: RunRecord) -> str:
     """When the test split was measured, as the log says."""
     times = record.of_kind("test")
+    if not record.lines:
+        return "not known, without the log"
     if not times:
         return "not yet" if record.run is not None else NOTHING
     steps = ", ".join(f"{line['step']:,}" for line in times[-4:])

@@ -102,8 +102,9 @@ def page_of(folders: Sequence[Path], *, tasks: Sequence[type[Task]] = TASKS, dev
     if compared:
         return _of_comparison(compared[0], tasks, device)
     names = names_of(folders)
-    records = [RunRecord.read(folder, name, tasks, device) for folder, name in zip(folders, names, strict=True)]
-    models = [_model(record) for record in records]
+    read = [RunRecord.read(folder, name, tasks, device) for folder, name in zip(folders, names, strict=True)]
+    found = [_with_model(record) for record in read]
+    records, models = [record for record, _ in found], [model for _, model in found]
     tabs, headlines = list[Tab](), list[Section]()
     for record, model in zip(records, models, strict=True):
         sections = _of_model(record, model)
@@ -142,7 +143,7 @@ def _of_comparison(folder: Path, tasks: Sequence[type[Task]], device: str) -> Pa
     best = best_run(comparison, folder)
     for record in (record for record in records if record.path == best):
         note = Note(f"Of {record.name}, the best run of the kernel that is best on validation data.")
-        for name, sections in _of_model(record, _model(record)).items():
+        for name, sections in _of_model(*_with_model(record)).items():
             told = tuple(dataclasses.replace(own, blocks=(note, *own.blocks)) for own in sections)
             tabs += [Tab(name=name, sections=told)] if told else []
     if missing:
@@ -152,13 +153,15 @@ def _of_comparison(folder: Path, tasks: Sequence[type[Task]], device: str) -> Pa
     return Page(title=title, lead=str(folder), tabs=tuple(tabs))
 
 
-def _model(record: RunRecord) -> nn.Module | None:
-    if record.run is None or record.progress is None:
-        return None
+def _with_model(record: RunRecord) -> tuple[RunRecord, nn.Module | None]:
+    """A record and its model; where that cannot be read, why not is among what is missing."""
+    if record.run is None or (record.progress is None and not record.is_saved):
+        return record, None
     try:
-        return record.run.model()
-    except (ValueError, OSError, ImportError):
-        return None
+        return record, record.run.model()
+    except (ValueError, OSError, ImportError) as error:
+        told = f"Its model cannot be read: {error}."
+        return dataclasses.replace(record, missing=(*record.missing, told)), None
 
 
 def _of_model(record: RunRecord, model: nn.Module | None) -> dict[str, tuple[Section, ...]]:
@@ -181,13 +184,14 @@ def _of_model(record: RunRecord, model: nn.Module | None) -> dict[str, tuple[Sec
                 "Kernels": (kernel_section(task, model, split, record.run.device),),
             }
     except (ValueError, OSError, ImportError) as error:
-        note = Note(f"The model cannot be asked about examples: {error}.", is_warning=True)
+        told = f"The model cannot be asked about examples: {record.told_of_data(error)}."
+        note = Note(told, is_warning=True)
         return {**nothing, "Answers": (Section(title="How good the answers are", blocks=(note,)),)}
 
 
 def _split(record: RunRecord, task: Task) -> HeldOut:
     """What the model is asked about: before a run is done nothing is chosen by test data, nor shown of them."""
-    if record.progress is not None and record.progress.is_done:
+    if record.is_saved or (record.progress is not None and record.progress.is_done):
         split = measured_split(task)
     else:
         split = "valid" if task.num_held_out("valid") else None

@@ -9,10 +9,12 @@ from typing import Any, final
 
 from fredholm.storage.config_json import TYPE_KEY, to_json
 from fredholm.tasks import TASKS
+from fredholm.tasks.files.data_files import is_there
 from fredholm.tasks.task import Task
 from fredholm.training.run import COMMANDS, Run
 from fredholm.training.storage.machine import MACHINE
 from fredholm.training.storage.run_folder import RunFolder
+from fredholm.training.trained_folder import SavedRun, TrainedFolder
 from fredholm.training.trainer import Progress, read_progress
 
 METRICS = "metrics.jsonl"
@@ -31,6 +33,7 @@ class RunRecord:
         group: what its curves are coloured by; runs of one kernel share it.
         run: the trained model; None: it cannot be opened.
         lines: of its log, in their order.
+        is_saved: whether it is a model that was saved to be given away, without log and checkpoints.
         progress: how far it is; None: it has no checkpoint, or a damaged one.
         machine: what its digits depend on, in words.
         commands: by which it was begun and gone on with; none: it was trained from Python.
@@ -42,6 +45,7 @@ class RunRecord:
     group: str
     run: Run | None
     lines: tuple[dict[str, Any], ...]
+    is_saved: bool
     progress: Progress | None
     machine: dict[str, str]
     commands: tuple[str, ...]
@@ -55,7 +59,8 @@ class RunRecord:
             ValueError: nothing can be shown: there is no run, or neither its settings nor its log can be read.
         """
         missing, run, progress, machine, commands = list[str](), None, None, dict[str, str](), ""
-        lines, told = read_log(path / METRICS)
+        is_saved = isinstance(TrainedFolder.at(path), SavedRun)
+        lines, told = ([], []) if is_saved else read_log(path / METRICS)
         try:
             run = Run(path, tasks=tasks, device=device)
         except (ValueError, TypeError, OSError, LookupError, AttributeError, ArithmeticError, ImportError) as error:
@@ -63,7 +68,9 @@ class RunRecord:
                 raise ValueError(f"{path}: nothing of it can be shown: {error}") from error
             missing.append(f"The settings and the model cannot be read, so that only the log is shown: {error}.")
         missing += told
-        if run is not None:
+        if is_saved:
+            missing.append("It is a model without its run, of which its README.md tells.")
+        elif run is not None:
             folder = RunFolder(path)
             try:
                 machine = {str(key): str(value) for key, value in json.loads(folder.text(MACHINE) or "{}").items()}
@@ -87,6 +94,7 @@ class RunRecord:
             name=name,
             group=name,
             run=run,
+            is_saved=is_saved,
             lines=tuple(lines),
             progress=progress,
             machine=machine,
@@ -98,8 +106,20 @@ class RunRecord:
     def best_step(self) -> int | None:
         """The step whose weights were chosen; None: that is not known."""
         if self.progress is None:
-            return None
+            return self.run.step() if self.run is not None and self.is_saved else None
         return self.progress.step if self.progress.best_step < 0 else self.progress.best_step
+
+    def told_of_data(self, error: Exception) -> str:
+        """What an error says that may be of data: that they are not there, or else the error itself."""
+        if self.run is None or is_there(data := self.run.config.task.data):
+            return str(error)
+        try:
+            _ = self.run.task.num_train
+        except (ValueError, OSError):
+            return f"nothing is at {data!r}, where they would lie, seen from the folder in which the page was written"
+        except ImportError:
+            pass
+        return str(error)
 
     def of_kind(self, kind: str) -> list[dict[str, Any]]:
         """The lines of the log that tell of training, or of a split."""

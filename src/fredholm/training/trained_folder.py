@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, final
 
+import torch
 from torch import nn
 
 from fredholm.storage.model_folder import ModelFolder
@@ -156,7 +157,13 @@ class SavedRun(TrainedFolder):
         return self._folder.text(name)
 
     def step(self, which: Which) -> int:
-        """The step of the weights that were saved, whichever are asked for."""
+        """The step of the weights that were saved.
+
+        Raises:
+            ValueError: the last ones are asked for, as if there were others.
+        """
+        if which == "last":
+            raise ValueError(f"{self.path} has the weights of one step; leave --checkpoint out")
         step = self._content.get("step")
         if type(step) is not int:
             raise ValueError(f"{self.config_file} does not tell the step of its weights; fetch it again")
@@ -164,9 +171,10 @@ class SavedRun(TrainedFolder):
 
     def fill(self, model: nn.Module, which: Which) -> None:
         """See `TrainedFolder`."""
+        self.step(which)
         for file in sorted(self.path.glob("*.safetensors")):
             noted(file, is_start=True)
-        self._folder.fill(model)
+        self._folder.fill(model, torch.float32)  # which inputs are, whatever the file was made to hold
 
     @property
     def progress(self) -> None:

@@ -190,6 +190,8 @@ def test_what_is_told_of_a_pair(count: int) -> None:
             row += [p * q for p, q in zip(x, y, strict=True)] + [abs(p - q) for p, q in zip(x, y, strict=True)]
         rows.append(row)
     torch.testing.assert_close(told_of_pairs(edges, features, pairs), torch.tensor(rows))
+    with torch.autocast("cpu", torch.bfloat16):
+        torch.testing.assert_close(told_of_pairs(edges, features, pairs), torch.tensor(rows))
     assert len(rows[0]) == num_told(count)
 
 

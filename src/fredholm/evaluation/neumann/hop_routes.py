@@ -142,9 +142,9 @@ def _continue(
 ) -> tuple[Tensor, State]:
     """The integral along a sequence that goes on from a state, as in `StatefulRoute.advance`."""
     kernel, u = integral.kernel, integral.u
-    state = stateful(kernel).initial_state(len(u)) if state is None else state
+    state = stateful(kernel).initial_state(u.shape[0]) if state is None else state
     if u.shape[1] == 0:
-        return u.new_zeros(len(u), 0, kernel.out_dim), state
+        return u.new_zeros(u.shape[0], 0, kernel.out_dim), state
     form, heads = kernel.hop_form(u, None), kernel.num_heads
     keys = torch.cat([state[0].to(form.key.dtype), form.key], dim=2)
     value = form.value.to(state[1].dtype)

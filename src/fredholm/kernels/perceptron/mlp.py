@@ -126,7 +126,7 @@ class PairwiseMLP(Stateful):
         signal = torch.cat([state[0].to(u.dtype), u], dim=1)
         if not self.reads_time or pos is None:
             return (signal,)
-        return signal, torch.cat([state[1], pos.to(state[1].dtype).expand(len(u), -1, -1)], dim=1)
+        return signal, torch.cat([state[1], pos.to(state[1].dtype).expand(u.shape[0], -1, -1)], dim=1)
 
     @final
     def places(self, state: State, count: int) -> tuple[Domain, Domain]:

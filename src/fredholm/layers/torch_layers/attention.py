@@ -174,7 +174,7 @@ class AttentionLayer(TorchLayer[nn.MultiheadAttention]):
         self._check_signals(query, key, value)
         has_batch, is_one = query.ndim == 3, key is value
         query, key, value = (self._batched(part) for part in (query, key, value))
-        if key.shape[:2] != value.shape[:2] or len(key) != len(query):
+        if key.shape[:2] != value.shape[:2] or key.shape[0] != query.shape[0]:
             raise ValueError(
                 "AttentionLayer: key and value must hold the same points, in the batch of query; got "
                 f"{tuple(query.shape)}, {tuple(key.shape)} and {tuple(value.shape)} (batch, points, channels)"

@@ -198,9 +198,9 @@ class RecurrentLayer(TorchLayer[NativeRecurrent]):
             got = tuple(u.shape) if isinstance(u, Tensor) else type(u).__name__
             raise ValueError(f"RecurrentLayer.step: u must be one point, (batch, channels); got {got}")
         ended: list[State] = []
-        for operator, state in zip(self._operators(), _split(hx, self._kernels(), len(u)), strict=True):
+        for operator, state in zip(self._operators(), _split(hx, self._kernels(), u.shape[0]), strict=True):
             u = self._dropped(u) if ended else u
-            u, state = operator.step(u, operator.initial_state(len(u)) if state is None else state)
+            u, state = operator.step(u, operator.initial_state(u.shape[0]) if state is None else state)
             ended.append(state)
         return u, _join(ended)
 
@@ -235,7 +235,7 @@ class RecurrentLayer(TorchLayer[NativeRecurrent]):
 
     def _packed(self, u: PackedSequence, hx: Tensor | State | None) -> tuple[PackedSequence, Tensor | State]:
         signal, mask = _unpack(u)
-        states = _split(hx, self._kernels(), len(signal))
+        states = _split(hx, self._kernels(), signal.shape[0])
         if u.sorted_indices is not None:
             states = [s if s is None else tuple(part[u.sorted_indices] for part in s) for s in states]
         out, ended = self._run(signal, mask, states)

@@ -175,7 +175,7 @@ class NeighbourhoodBank(FittedModel[GraphBatch]):
 
     def _waves(self, u: Tensor, domain: Graph) -> Tensor:
         """m, then s, `(B, 2 num_waves)`, of features `(B, N, F)`."""
-        batch, z = len(u), self._neighbourhoods(u, domain)
+        batch, z = u.shape[0], self._neighbourhoods(u, domain)
         weights = domain.weights.to(z.dtype).expand(u.shape[:2]).flatten()
         counts = weights > 0  # a node without mass, such as padding, has no part in any integral
         weights, z = weights[counts], z[counts]

@@ -226,7 +226,7 @@ class ViT(SavedModel):
         leading, positions = self.leading, self.positions
         if leading is None:
             return self.first_norm(self.dropout(u + positions)), grid
-        tokens = leading.to(u.dtype).expand(len(u), -1, -1)
+        tokens = leading.to(u.dtype).expand(u.shape[0], -1, -1)
         if self.config.placed_tokens:
             u = torch.cat([tokens, u], dim=1) + positions
         else:

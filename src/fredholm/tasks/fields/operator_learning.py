@@ -345,7 +345,9 @@ class OperatorLearning(DividedTask[FieldSet]):
     def meanings(self, model: nn.Module) -> Meanings:
         """See `Task.meanings`: of the head's rows and of the encoder's columns, the channels."""
         facts = self._facts
-        return meanings_of_head(model, facts.target_channels) | meanings_of_inputs(model, facts.channels)
+        # of trajectories the network tells one step, and the targets are all of them
+        told = facts.channels if facts.num_steps > 1 else facts.target_channels
+        return meanings_of_head(model, told) | meanings_of_inputs(model, facts.channels)
 
     def train_batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
         """What is shown, `pos` (B, N, s), `values` (B, N, m) and `mask` (B, N), and what is wanted, `wanted_...`.

@@ -40,10 +40,20 @@ def user_path(data: str | Path) -> Path:
         raise ValueError(f"{data}: there is no home folder of that user; write the path in full") from error
 
 
+def is_there(data: str | Path) -> bool:
+    """Whether something is at a path that a user wrote; at a built-in name there is nothing."""
+    try:
+        return user_path(data).exists()
+    except (OSError, ValueError):
+        return False
+
+
 def is_one_place(first: str | Path, second: str | Path) -> bool:
-    """Whether two paths that a user wrote lead to one place; where nothing is there, their names tell."""
+    """Whether two paths that a user wrote lead to one place; where nothing is at one of them, their names tell."""
     try:
         one, other = user_path(first), user_path(second)
+        if not (one.exists() and other.exists()):
+            return one.name == other.name
         return os.path.realpath(one) == os.path.realpath(other) or one.samefile(other)
     except (OSError, ValueError):
         return False

@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from fredholm._precision import without_autocast
 from fredholm._settings import check_count, check_seed, filled
 from fredholm.domains import undirected
 from fredholm.encoders.graph import GraphBatch
@@ -366,7 +367,11 @@ class LinkLearning(OneGraphTask[PairSet]):
 
         They are nodes of the graph of the run, which is opened for it; the network sees all of its edges.
         """
-        names, rows = self._graph.node_names, list[Prediction]()
+        try:
+            names, rows = self._graph.node_names, list[Prediction]()
+        except (ValueError, OSError) as error:
+            told = f"pairs are told by the graph of the run: {error}; say where it lies by data='PATH'"
+            raise ValueError(told) from error
         asked = list(inputs.read(lambda file: _read_pairs(file, names)))
         outputs, whole = self._at_nodes_on(model, self._graph, device), self._prepared(self._graph)
         for file, pairs in asked:
@@ -444,19 +449,20 @@ def walks_between(edges: Tensor, num_nodes: int, pairs: Tensor) -> Tensor:
         num_nodes: N.
         pairs: `(P, 2)`.
     """
-    ones = torch.ones(edges.shape[1], device=edges.device)
-    steps = torch.sparse_coo_tensor(edges, ones, (num_nodes, num_nodes), check_invariants=False).coalesce()
-    degrees = torch.zeros(num_nodes, device=edges.device).index_add_(0, edges[0], ones)
-    rare = 1 / degrees.clamp(min=2).log()
-    found = torch.empty(len(pairs), NUM_WALKS, device=edges.device)
-    for rows in torch.arange(len(pairs), device=edges.device).split(max(1, CELLS // num_nodes)):
-        source, target = pairs[rows].T
-        here = torch.zeros(num_nodes, len(rows), device=edges.device)
-        here[source, torch.arange(len(rows), device=edges.device)] = 1.0
-        once = steps @ here
-        twice = steps @ once
-        for k, reached in enumerate((twice, steps @ (rare[:, None] * once), steps @ twice)):
-            found[rows, k] = torch.log1p(reached[target, torch.arange(len(rows), device=edges.device)])
+    with without_autocast(edges):  # which would count in its own dtype
+        ones = torch.ones(edges.shape[1], device=edges.device)
+        steps = torch.sparse_coo_tensor(edges, ones, (num_nodes, num_nodes), check_invariants=False).coalesce()
+        degrees = torch.zeros(num_nodes, device=edges.device).index_add_(0, edges[0], ones)
+        rare = 1 / degrees.clamp(min=2).log()
+        found = torch.empty(len(pairs), NUM_WALKS, device=edges.device)
+        for rows in torch.arange(len(pairs), device=edges.device).split(max(1, CELLS // num_nodes)):
+            source, target = pairs[rows].T
+            here = torch.zeros(num_nodes, len(rows), device=edges.device)
+            here[source, torch.arange(len(rows), device=edges.device)] = 1.0
+            once = steps @ here
+            twice = steps @ once
+            for k, reached in enumerate((twice, steps @ (rare[:, None] * once), steps @ twice)):
+                found[rows, k] = torch.log1p(reached[target, torch.arange(len(rows), device=edges.device)])
     return found
 
 

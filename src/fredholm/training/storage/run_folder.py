@@ -185,6 +185,12 @@ class RunFolder:
         if is_missing(path):
             if is_missing(self.config_file):
                 raise ValueError(f"{self.path} is no run folder: it has no {CONFIG}")
+            if any(self.path.glob("*.safetensors")):
+                raise ValueError(
+                    f"{self.path} is no run folder: it has weights beside a {CONFIG} that fredholm did not write, or "
+                    "that is damaged; fetch a model that fredholm saved again, and begin a run from a checkpoint of "
+                    "another library with --task.model pretrained"
+                )
             raise ValueError(
                 f"{self.path} has no {MANIFEST}: it is a run of an older version, which this one does not read, or "
                 "lost that file; train it again in another folder"
