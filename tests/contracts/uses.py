@@ -484,7 +484,11 @@ LENGTH = Reason(
 UNTRANSLATED = "Failed to convert the exported program to an ONNX model"
 SOLVE = Reason("ONNX has no operator that solves systems of equations", RuntimeError, UNTRANSLATED)
 CELL = Reason("PyTorch has no translation of its fused cells to ONNX", RuntimeError, UNTRANSLATED)
-UNROLLED = Reason("the compiler unrolls PyTorch's fused cells: any batch, one length", UserError, "specialized")
+UNROLLED = Reason(
+    "PyTorch's fused cells are unrolled, a step a point, here and by AOTInductor: any batch, one length",
+    UserError,
+    "specialized",
+)
 EXPONENTIAL = Reason("ONNX has no exponential of matrices", RuntimeError, UNTRANSLATED)
 COMPLEX = Reason("ONNX has no exponential of complex numbers", RuntimeError, UNTRANSLATED)
 AGAIN = Reason(
@@ -498,9 +502,9 @@ UNBATCHED = Reason(
 )
 REASONS: dict[tuple[str, str], Reason] = {
     **_reasons("export", RECURRENCES, LENGTH),
+    **_reasons("export", "RNN LSTM GRU", UNROLLED),
     **_reasons("ONNX", "InfiniteAttention FactorisedInfiniteAttention", SOLVE),
     **_reasons("ONNX", "RNN LSTM GRU", CELL),
-    **_reasons("AOTInductor", "RNN LSTM GRU", UNROLLED),
     **_reasons("ONNX", "LinearSystem", EXPONENTIAL),
     **_reasons("ONNX", "DiagonalStateSpace", COMPLEX),
     **_reasons("compile", "Convolution ContinuousConvolution", AGAIN),
