@@ -61,7 +61,7 @@ LEAST_STEPS = 5000
 """Of a run by default: on few images, too, a network learns nothing for some hundreds of steps."""
 
 
-WITHOUT_DROPOUT = 30
+WITHOUT_DROPOUT = 20
 """Epochs up to which a network leaves out nothing in training."""
 PHOTOGRAPHS = Augmentation.Config(horizontal_flip=0.5, shift=0.1, scale=(0.9, 1.1), label_smoothing=0.1)
 """How pictures in colour are changed where nothing is said: a mirrored scene is a scene."""
