@@ -271,7 +271,8 @@ def test_what_is_not_set_is_as_on_the_command_line(case: Case, preset: Preset, t
     run = Run(tmp_path, device="cpu")
     read: Any = run.config.task
     columns = {"target": read.target, "label_columns": read.label_columns} if hasattr(read, "label_columns") else {}
-    task, schedule, _ = type(read)(data=read.data, **columns).suited(preset)
+    asked = type(read)(data=read.data, **columns)
+    task, schedule, _ = asked.suited(preset, epochs=brief["epochs"] or None)
     assert run.config.task == task
     expected = schedule.in_epochs(1).settings if brief["epochs"] else schedule.settings
     assert run.config.training == TrainingConfig(**expected, tensorboard=False)
