@@ -254,6 +254,26 @@ def test_channels_that_do_not_mix_leave_room_for_more_points(monkeypatch: pytest
     assert counts == {1: 4, 3: 12, 6: 24}
 
 
+@pytest.mark.parametrize(("shape", "num_points", "count"), [((5, 5, 5), 64, 64), ((9, 7), 25, 25), ((1, 1), 3, 1)])
+def test_a_window_has_the_points_that_are_asked_for(shape: tuple[int, ...], num_points: int, count: int) -> None:
+    kernel = kernels.Convolution(2, 2, 3, len(shape), padding="same").double()
+    found = analysis.kernel_spectrum(kernel, signal(math.prod(shape), 2), domains.Grid(*shape), num_points=num_points)
+    assert found.num_points == count
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_a_spectrum_of_low_precision_at_other_queries_is_near(dtype: torch.dtype) -> None:
+    kernel = kernels.Convolution(3, 6, 3, stride=2, groups=3)
+    u, grid = signal(11, 3), domains.Grid(11)
+    with torch.no_grad():
+        exact = analysis.kernel_spectrum(fredholm.IntegralOperator(kernel, residual=False).double().prepare(u, grid))
+        found = analysis.kernel_spectrum(
+            fredholm.IntegralOperator(kernel, residual=False).to(dtype).prepare(u.to(dtype), grid)
+        )
+    assert found.values.shape == exact.values.shape
+    torch.testing.assert_close(found.values, exact.values, rtol=2e-2, atol=1e-2)
+
+
 def test_a_spectrum_that_takes_long_is_refused_and_can_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel, u = kernels.InfiniteAttention(4).double(), signal()
     monkeypatch.setattr(sys.modules[analysis.kernel_spectrum.__module__], "MOST_COLUMNS", 4)

@@ -19,6 +19,7 @@ from fredholm.report import kernel_pages, page, page_of, write_page
 from fredholm.report.blocks import Facts, Figure, Gallery, Note, Page, Plot, Table
 from fredholm.report.curves import training_tab
 from fredholm.report.examined import examine
+from fredholm.report.model_card import model_card
 from fredholm.report.run_record import RunRecord, names_of, read_log
 from fredholm.tasks import TASKS
 from fredholm.tasks.splits.splits import HeldOut
@@ -116,6 +117,9 @@ def test_the_commands_are_those_that_were_given(copy: Path, capsys: pytest.Captu
     told = dict(facts.rows)
     assert told["command"] == (first.rstrip("\n"),)
     assert told["gone on with"] == (shlex.join(["fredholm", *more, "4\\n"]),)
+    card = model_card(RunRecord.read(copy, "copy"), "best", "there")
+    assert "| command | `fredholm train images digits --task.patch-size" in card
+    assert "--run-dir copy --resume" in next(row for row in card.splitlines() if row.startswith("| gone on with | "))
 
 
 def test_a_model_without_its_run(

@@ -11,8 +11,8 @@ integrals. Where there are too many points, evenly spaced ones stand for all, wi
 a causal kernel the first ones, and of a filter on a grid those of a window in its middle. The entropy of
 p_k = σ_k² / Σ σ² gives the effective rank exp(-Σ p_k log p_k) (Roy and Vetterli, 2007).
 
-Channels that no κ_ij leads between make blocks of M, each of which has its own singular values: attention, and a filter
-of each channel, have one a channel, which takes a hundredth of the time, and leaves room for as many more points.
+Channels that no κ_ij leads between make blocks of M, each of which has its own singular values: weights that all
+channels share, and a filter of each channel, have one a channel. That takes less time, and leaves room for more points.
 """
 
 from dataclasses import dataclass
@@ -112,8 +112,8 @@ def kernel_spectrum(
             matrices, points = wider, more_points
     if (columns := _widest(matrices) * points) > 2 * MOST_COLUMNS:
         raise ValueError(
-            f"analysis.{NAME}: κ of {type(integral.kernel).__name__} is of more than pairs of points, and a matrix of "
-            f"{columns:,} columns here; pass a signal at fewer points, or num_points={points} to wait for it"
+            f"analysis.{NAME}: κ of {type(integral.kernel).__name__} makes a matrix of {columns:,} columns here, which "
+            f"takes long; pass a signal at fewer points, or num_points={points} to wait for it"
         )
     return _spectrum(matrices, points)
 

@@ -98,12 +98,11 @@ def values_at(name: str, integral: Integral[Kernel], queries: int, points: int |
         room = max(1, int((MOST_ENTRIES / per_pair) ** 0.5))
         if count := _whole_past(domain, min(wanted_points, max(queries, 1), room)):
             return _values(Integral(kernel, integral.u[:, :count], _first(domain, count)))
-    grid = whole_grid(domain)
-    has_window = isinstance(kernel, Stationary) and grid is not None
-    if per_pair * n * n_q <= MOST_ENTRIES and not (has_window and wanted_points < n):
+    grid = whole_grid(domain) if isinstance(kernel, Stationary) else None
+    if per_pair * n * n_q <= MOST_ENTRIES and (grid is None or wanted_points == n):
         return _values(integral)
-    if isinstance(kernel, Stationary) and grid is not None:
-        side = int(min(MOST_ENTRIES / per_pair, float(wanted_points) ** 2) ** (0.5 / len(grid.shape)))
+    if grid is not None:
+        side = int(min(MOST_ENTRIES / per_pair, float(wanted_points) ** 2) ** (0.5 / len(grid.shape)) + 1e-9)
         return _values(_of_window(integral, grid, side))
     raise ValueError(
         f"analysis.{name}: κ of {type(kernel).__name__} is of more than pairs of points, and has "

@@ -187,9 +187,7 @@ class SignalModel(SavedModel, abc.ABC):
                 depth: blocks.
                 default: the task's model: what is as there, or as the kind has it by itself, was not set.
             """
-            fields = {field.name for field in dataclasses.fields(self)}
-            kind: Any = type(self)
-            defaults = [kind(), *([default] if isinstance(default, type(self)) else [])]
+            fields, defaults = {field.name for field in dataclasses.fields(self)}, self._defaults(default)
             sizes = {"embed_dim": width, "depth": depth}
             found = filled(self, defaults, **{name: size for name, size in sizes.items() if name in fields})
             if "num_heads" not in fields or not found.has_heads:
@@ -199,21 +197,14 @@ class SignalModel(SavedModel, abc.ABC):
         @final
         def sized_for(self, room: Room, default: ImageModelConfig) -> Self:
             """See `ImageModelConfig.sized_for`: as `resized`, and with less dropout where that suits."""
-            known = default if isinstance(default, SignalModel.Config) else self
-            return self.resized(room.width, room.depth, known).dropping_at_most(room.most_dropout, known)
+            known, most = default if isinstance(default, SignalModel.Config) else self, room.most_dropout
+            lowered = {name: most for name in ("dropout", "drop_path") if getattr(self, name, 0.0) > most}
+            return filled(self.resized(room.width, room.depth, known), self._defaults(known), **lowered)
 
-        @final
-        def dropping_at_most(self, rate: float, default: SignalModel.Config) -> Self:
-            """The same with no larger rates of dropout and stochastic depth than this; what was set stays.
-
-            Args:
-                rate: the largest.
-                default: see `resized`.
-            """
+        def _defaults(self, default: SignalModel.Config) -> list[SignalModel.Config]:
+            """Settings that were not set where they are as in one of these: the kind's own, and the task's of it."""
             kind: Any = type(self)
-            defaults = [kind(), *([default] if isinstance(default, type(self)) else [])]
-            larger = {name: rate for name in ("dropout", "drop_path") if getattr(self, name, 0.0) > rate}
-            return filled(self, defaults, **larger)
+            return [kind(), *([default] if isinstance(default, type(self)) else [])]
 
         @final
         def build_for(self, reading: ImageReading, num_outputs: int) -> SignalModel:

@@ -183,9 +183,7 @@ def flat_profile(integral: Integral[Kernel]) -> analysis.KernelProfile:
     size = profile.mean.mean(0)
     is_held = torch.ones(len(size), dtype=torch.bool)
     for along in profile.places.T:
-        _, steps = (
-            ((along - along.min()) / float(along.max() - along.min() or 1.0) * 1e4).round().unique(return_inverse=True)
-        )
+        steps = along.unique(return_inverse=True)[1]
         held = steps[size > 1e-6 * size.max()]
         if not len(held) or held.max() - held.min() >= MOST_CELLS:
             return analysis.kernel_profile(integral, bins=MOST_CELLS // 2)

@@ -58,10 +58,7 @@ def _facts(record: RunRecord, model: nn.Module | None) -> dict[str, str]:
             f"up to {numbers.epochs} epochs, batches of {numbers.batch_size}" if numbers.epochs else "computed at once"
         )
         found["training"] = f"{steps}, {numbers.precision}"
-    if record.commands:
-        found["command"] = record.commands[0]
-    if len(record.commands) > 1:
-        found["gone on with"] = record.commands[-1]
+    found |= record.told_commands
     if model is not None:
         found |= _model(model)
     if record.progress is not None:

@@ -48,7 +48,7 @@ class Room:
         patch: side of a square patch, which divides them.
         width: channels of a network.
         depth: its blocks.
-        most_dropout: the largest rate at which a network leaves out channels and layers in training.
+        most_dropout: the largest rate at which a network leaves out channels and layers in training; 1: any.
     """
 
     image_size: tuple[int, int]
