@@ -319,6 +319,10 @@ def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
             ["train", "images", "--minutes", "3", "--training.epochs", "2"],
             "--training.epochs 2 and --minutes both say when to end; pass one of them",
         ),
+        (
+            ["train", "images", "--minutes", "3", "--training.epochs=300"],
+            "--training.epochs 300 and --minutes both say when to end; pass one of them",
+        ),
         (["train", "images", "--minutes", "0.00001"], "1e-05 minutes a run are too few: one epoch takes about"),
         (
             ["train", "series", "long.csv", "--minutes", "3"],

@@ -115,6 +115,15 @@ def test_seeds_are_the_seeds_themselves_as_of_train(
     assert [request.seeds for request in asked] == [expected]
 
 
+def test_what_is_typed_stays_also_where_it_is_as_by_default(
+    data: Path, asked: list[Request], capsys: pytest.CaptureFixture[str]
+) -> None:
+    typed = ("--training.learning-rate=0.001", "--training.no-tensorboard", "--task.patch-size", "16")
+    assert call(capsys, "compare", "images", data, *typed, "--task.model.dropout", "0.1")[2] == "error: noted\n"
+    names = ("task.patch_size", "task.model.dropout", "training.learning_rate", "training.tensorboard")
+    assert asked[0].given == names
+
+
 def test_the_bare_command_lists_kernels(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = call(capsys, "compare")
     assert code == 2
@@ -146,6 +155,7 @@ def test_help_shows_the_network_whose_kernel_differs(capsys: pytest.CaptureFixtu
         ("no sentences are given", ["sentences"]),
         ("--seed 3 has no effect on a comparison; pass --seeds", ["images", "--seed", "3"]),
         ("--training.epochs has no effect on a comparison; pass --epochs", ["images", "--training.epochs", "3"]),
+        ("--training.epochs has no effect on a comparison; pass --epochs", ["images", "--training.epochs=300"]),
         ("--task.model.kernel has no effect on a comparison", ["images", "--task.model.kernel", "attention"]),
         (
             "--task.model.stack.kernel.edge-mass=mean has no effect on a comparison, whose kernels take its place",

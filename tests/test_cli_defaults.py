@@ -15,6 +15,7 @@ from fredholm.cli import train
 from fredholm.models import ITNet, ViT
 from fredholm.tasks import TASKS, ImageLearning, LanguageModelling
 from fredholm.tasks.images.patches import divided_into_patches
+from fredholm.training import Run
 from fredholm.training.config import TrainingConfig
 from fredholm.training.step_cost import StepCost
 from tests.command_line import call
@@ -167,6 +168,23 @@ def test_what_follows_from_the_epochs_follows_from_those_that_are_given(
     code, _, err = call(capsys, *command, *small, "--training.epochs", "82", "--run-dir", run, "--resume")
     assert (code, err) == (0, "")
     assert training() == (82, 1, 5, 0.5)
+
+
+@pytest.mark.parametrize("epochs", ["299", "300"])  # 300 is the number where no task says another
+def test_epochs_that_are_typed_count_whatever_their_number(
+    shapes: Path, epochs: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = list[TrainingConfig]()
+
+    def noted(run: Run.Config, *given: object, **settings: object) -> None:
+        found.append(run.training)
+        raise ValueError("noted")
+
+    monkeypatch.setattr(train, "train", noted)
+    assert call(capsys, "train", "images", shapes, "--training.epochs", epochs)[2] == "error: noted\n"
+    (training,) = found
+    assert (training.epochs, training.evaluate_every) == (int(epochs), 8)
+    assert training.ema_decay == pytest.approx(1 - 50 / (3 * int(epochs)), abs=1e-4)
 
 
 def test_images_of_several_sizes_are_brought_to_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,7 +3,7 @@
 import dataclasses
 import inspect
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 import torch
@@ -41,6 +41,17 @@ def filled(settings: Settings, defaults: Sequence[object], **suggested: object) 
         if any(getattr(settings, name) == getattr(default, name) for default in defaults)
     }
     return dataclasses.replace(settings, **left_open)  # pyright: ignore[reportArgumentType, reportCallIssue]
+
+
+def with_given(settings: Settings, asked: object, names: Iterable[str]) -> Settings:
+    """Frozen settings with those of some names, such as model.dropout, as another one of the same form has them."""
+    for name in names:
+        first, _, inner = name.partition(".")
+        value = getattr(asked, first)
+        if inner:
+            value = with_given(getattr(settings, first), value, [inner])
+        settings = dataclasses.replace(settings, **{first: value})  # pyright: ignore[reportArgumentType, reportCallIssue]
+    return settings
 
 
 def check_count(name: str, what: str, value: object, least: int = 1) -> None:

@@ -93,6 +93,20 @@ def test_slow_kernels_are_left_out_where_that_is_asked_for(
     assert slow == ([reason] if expected else [])
 
 
+def test_settings_that_were_given_stay_where_they_are_as_by_default(data: Path) -> None:
+    usual = request(data, "low-rank", "attention", position_frequencies=64)
+    usual = dataclasses.replace(usual, default=usual.run)
+    names = ("task.position_frequencies", "training.learning_rate")
+    given = dataclasses.replace(usual, given=names)
+    for asked, frequencies, rate in ((usual, 16, 2e-3), (given, 64, 1e-3)):
+        protocol = Protocol(asked)
+        assert protocol.training(2).learning_rate == rate
+        assert isinstance(protocol.default, Run.Config)
+        for config in (protocol.config, protocol.default.task):
+            assert isinstance(config, ImageLearning.Config)
+            assert config.position_frequencies == frequencies
+
+
 def test_the_file_tells_what_was_found(whole: tuple[Comparison, Path]) -> None:
     found, folder = whole
     assert read_comparison(folder) == found

@@ -14,7 +14,7 @@ from fredholm.cli.json_text import json_text
 from fredholm.cli.kinds import list_kinds, with_kinds
 from fredholm.cli.option_names import with_option_names
 from fredholm.cli.page import leave_page
-from fredholm.cli.parsing import Flag, check_seeds, parse, refuse_unknown_homes
+from fredholm.cli.parsing import Flag, check_seeds, parse, refuse_unknown_homes, typed_settings
 from fredholm.comparison.compare import compare
 from fredholm.comparison.comparison import Comparison
 from fredholm.comparison.kernels import KERNELS_BY_NAME, MEASURE, chosen, kernel_of
@@ -79,8 +79,8 @@ def _compare(argv: list[str]) -> None:
             raise ValueError(f"{option} has no effect on a comparison, whose kernels take its place; pass --kernels")
     command = f"compare {argv[0]}"
     try:
-        arguments = _parsed(network, options, task, command)
-        request = _request(arguments, network, _own_model(own, options, task, command))
+        arguments, given = _parsed(network, options, task, command)
+        request = _request(arguments, given, network, _own_model(own, options, task, command))
         _run(arguments, request, task, ("compare", *argv))
     except SystemExit:  # help was printed
         list_kinds(network, list(task.parts))
@@ -108,21 +108,27 @@ def _task_called(word: str) -> type[Task]:
     return words[word]
 
 
-def _parsed(config: Run.Config, options: list[str], task: type[Task], command: str) -> CompareArguments:
-    """The arguments, with the kinds that options name."""
+def _parsed(
+    config: Run.Config, options: list[str], task: type[Task], command: str
+) -> tuple[CompareArguments, tuple[str, ...]]:
+    """The arguments, with the kinds that options name, and the names of the other settings that they name."""
     config, rest = with_kinds(config, list(options), list(task.parts))
-    return parse(CompareArguments, command, rest, CompareArguments(run=config))
+    given = [f"{owner}.{name}" for owner in ("task", "training") for name in typed_settings(rest, owner)]
+    return parse(CompareArguments, command, rest, CompareArguments(run=config)), tuple(given)
 
 
 def _own_model(own: Run.Config, options: list[str], task: type[Task], command: str) -> Run.Config | str:
     """The run of the task's own model by the same options, or why there is none."""
     try:
-        return _parsed(own, options, task, command).run
+        return _parsed(own, options, task, command)[0].run
     except ValueError as error:
         return with_option_names(str(error), own)
 
 
-def _request(arguments: CompareArguments, network: Run.Config, default: Run.Config | str) -> Request:
+def _request(
+    arguments: CompareArguments, given: tuple[str, ...], network: Run.Config, default: Run.Config | str
+) -> Request:
+    """What is to be compared, with the settings of the given names as the arguments have them."""
     run = arguments.run
     check_seeds(arguments.seeds)
     if arguments.kernels == ():
@@ -133,10 +139,11 @@ def _request(arguments: CompareArguments, network: Run.Config, default: Run.Conf
         raise ValueError(f"--seed {run.seed} has no effect on a comparison; pass --seeds")
     if run.init is not None:
         raise ValueError(f"--init {run.init} has no effect on a comparison, whose networks start from new weights")
-    if run.training.epochs != network.training.epochs:
+    if "training.epochs" in given:
         raise ValueError("--training.epochs has no effect on a comparison; pass --epochs")
     return Request(
         run=run,
+        given=given,
         default=default,
         kernels=chosen(arguments.kernels or ()),
         seeds=arguments.seeds,

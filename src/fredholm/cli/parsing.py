@@ -68,6 +68,13 @@ def parse(kind: type[Arguments], command: str, argv: list[str], default: Argumen
         raise ValueError(f"{_one_line(caught.getvalue())}; see fredholm {command} --help") from None
 
 
+def typed_settings(options: Sequence[str], owner: str) -> list[str]:
+    """Names of the settings of an owner, such as model.dropout of the task, that options name."""
+    start = f"--{owner}."
+    named = (option.partition("=")[0].removeprefix(start) for option in options if option.startswith(start))
+    return [re.sub(r"(^|\.)no_", r"\1", name.replace("-", "_")) for name in named]
+
+
 def refuse_unknown_homes(words: Sequence[str]) -> None:
     """Raises a ValueError where a word, or what stands behind an option's =, names the home of a user there is not."""
     for word in (part for option in words for part in option.split("=", 1)):

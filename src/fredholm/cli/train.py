@@ -19,7 +19,7 @@ from fredholm.cli.kinds import list_kinds, with_kinds
 from fredholm.cli.launching import refuse_devices, train_on
 from fredholm.cli.option_names import with_option_names
 from fredholm.cli.page import leave_page
-from fredholm.cli.parsing import Flag, check_seeds, parse, refuse_unknown_homes
+from fredholm.cli.parsing import Flag, check_seeds, parse, refuse_unknown_homes, typed_settings
 from fredholm.distributed.processes import Processes, is_restarted, joined, leave, num_started
 from fredholm.tasks import TASKS
 from fredholm.tasks.schedule import Preset, Schedule
@@ -141,7 +141,8 @@ def _train_as(
     """
     command = f"train {argv[0]}"
     arguments = parse(TrainArguments, command, options, TrainArguments(run=config))
-    _refuse_idle_options(arguments, recipe, config, is_task=is_task)
+    asked_epochs = arguments.run.training.epochs if "epochs" in typed_settings(options, "training") else None
+    _refuse_idle_options(arguments, recipe, config, asked_epochs, is_task=is_task)
     seeds = arguments.seeds or (arguments.run.seed,)
     parent = arguments.run_dir or Path("runs") / recipe.name
     single = arguments.run_dir if not arguments.seeds else None
@@ -167,7 +168,9 @@ def _train_as(
         arguments = parse(TrainArguments, command, options, TrainArguments(run=kept))
     elif is_task:
         with processes.first_ahead():
-            suited, schedule, notes = _suited(arguments.run, arguments.preset or "small", recipe.tasks)
+            suited, schedule, notes = _suited(
+                arguments.run, arguments.preset or "small", recipe.tasks, epochs=asked_epochs
+            )
         if is_to_try and not resume:
             notes = (f"no DATA is given: these are {config.task.data}, built in, to try; pass your own", *notes)
         for note in () if resume else notes:
@@ -192,7 +195,9 @@ def _train_as(
     return 1
 
 
-def _refuse_idle_options(arguments: TrainArguments, recipe: Recipe, config: Run.Config, *, is_task: bool) -> None:
+def _refuse_idle_options(
+    arguments: TrainArguments, recipe: Recipe, config: Run.Config, asked_epochs: int | None, *, is_task: bool
+) -> None:
     """Raises ValueError for options that have no effect beside others, or cannot be meant."""
     if not is_task and arguments.preset is not None:
         raise ValueError(f"--preset has no effect with the recipe {recipe.name}, which says everything itself")
@@ -202,7 +207,7 @@ def _refuse_idle_options(arguments: TrainArguments, recipe: Recipe, config: Run.
             "--training.epochs"
         )
     if arguments.minutes is not None:
-        _check_minutes(arguments.minutes, arguments.run.training)
+        _check_minutes(arguments.minutes, asked_epochs)
     if arguments.accept_new_data and not arguments.resume:
         raise ValueError("--accept-new-data has no effect without --resume; pass both, or leave it out")
     for name, given in (("preset", arguments.preset), ("minutes", arguments.minutes)):
@@ -288,24 +293,23 @@ def _suited(
 
     Args:
         run: as it was asked for.
-        preset, share, epochs: see `Task.Config.suited`; those that the run asks for are known.
+        preset, share, epochs: see `Task.Config.suited`.
         tasks: that a run from whose weights it starts may be of.
     """
     start = None if run.init is None else read_trained(Path(run.init), tasks)
-    asked = run.training.epochs if run.training.epochs not in (0, TrainingConfig().epochs) else None
-    task, schedule, notes = run.task.suited(preset, start, share=share, epochs=asked or epochs)
-    if asked is not None:
-        schedule = schedule.in_epochs(asked)
+    task, schedule, notes = run.task.suited(preset, start, share=share, epochs=epochs or None)
+    if epochs:
+        schedule = schedule.in_epochs(epochs)
     training = filled(run.training, [TrainingConfig()], **schedule.settings)
     return dataclasses.replace(run, task=task, training=training), schedule, notes
 
 
-def _check_minutes(minutes: float, training: TrainingConfig) -> None:
+def _check_minutes(minutes: float, asked_epochs: int | None) -> None:
     """Raises ValueError for minutes that cannot be meant, or epochs beside them."""
     if not 0 < minutes < math.inf:
         raise ValueError(f"--minutes is {minutes}; expected a finite number above 0")
-    if training.epochs != TrainingConfig().epochs:
-        raise ValueError(f"--training.epochs {training.epochs} and --minutes both say when to end; pass one of them")
+    if asked_epochs is not None:
+        raise ValueError(f"--training.epochs {asked_epochs} and --minutes both say when to end; pass one of them")
 
 
 def _within(

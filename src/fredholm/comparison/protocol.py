@@ -10,7 +10,7 @@ from typing import NamedTuple, final
 
 import torch
 
-from fredholm._settings import check_seed, filled
+from fredholm._settings import check_seed, filled, with_given
 from fredholm.models.kernel_configs import KernelConfig
 from fredholm.models.signal_model import replaced
 from fredholm.models.stack import Stack
@@ -44,6 +44,8 @@ class Request:
     Args:
         run: the task, whose model is `Task.Config.stack`, and settings of the training in place of those that suit the
             data. The seed and `init` are not read.
+        given: names of settings of `run`, such as task.model.stack.dropout, that stay as they are, also where they are
+            as by default; others at their defaults give way to what suits the data.
         default: the run of the task's own model, or why there is none.
         kernels: names, in the order of `KERNELS_BY_NAME`.
         seeds: of the final runs, all different.
@@ -55,6 +57,7 @@ class Request:
     """
 
     run: Run.Config
+    given: tuple[str, ...] = ()
     default: Run.Config | str = "not asked for"
     kernels: tuple[str, ...]
     seeds: tuple[int, ...] = (0, 1, 2)
@@ -95,9 +98,9 @@ class Protocol:
 
     def __init__(self, request: Request) -> None:
         self.request, given = request, request.run.task
-        stack = dataclasses.replace(given.stack, kernel=kernel_of(MEASURE, given.kernel_sigma))
-        suited = given.with_stack(stack).suited(request.preset)
-        self.config, self.notes = suited.config, suited.notes
+        given = given.with_stack(dataclasses.replace(given.stack, kernel=kernel_of(MEASURE, given.kernel_sigma)))
+        suited = given.suited(request.preset)
+        self.config, self.notes = with_given(suited.config, given, self._given("task")), suited.notes
         self._schedule: Schedule = suited.schedule
         self.task = self.config.build()
         if self.task.num_held_out("valid") == 0:
@@ -131,9 +134,13 @@ class Protocol:
         """How a kernel is trained for so many epochs, with the usual learning rate; there is no patience."""
         schedule = dataclasses.replace(self._schedule.in_epochs(epochs), patience=None)
         steps_per_epoch = -(-self.task.num_train // schedule.batch_size)
-        return filled(
-            self.request.run.training, [TrainingConfig()], **schedule.settings, checkpoint_every=steps_per_epoch
-        )
+        asked, settings = self.request.run.training, schedule.settings | {"checkpoint_every": steps_per_epoch}
+        return with_given(filled(asked, [TrainingConfig()], **settings), asked, self._given("training"))
+
+    def _given(self, owner: str) -> list[str]:
+        """Names of the settings of an owner, the task or the training, that were asked for."""
+        names = (name.partition(".") for name in self.request.given)
+        return [name for first, _, name in names if first == owner]
 
     @cached_property
     def default(self) -> Run.Config | str:
@@ -148,7 +155,8 @@ class Protocol:
         training = self.training(1)
         if suited.schedule.epochs == 0:  # a model that is computed at once
             training = given.training.without_steps()
-        return dataclasses.replace(given, task=suited.config, training=training)
+        task = with_given(suited.config, given.task, self._given("task"))
+        return dataclasses.replace(given, task=task, training=training)
 
     def run(self, row: Row, seed: int, epochs: int, rate: float | None) -> Run.Config:
         """A run of a row, with the usual learning rate or another one."""
