@@ -1,9 +1,10 @@
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from fredholm.tasks.schedule import EVALUATIONS, STEPS, Effort, Preset, schedule_for, width_for
+from fredholm.tasks.schedule import EVALUATIONS, FEW_STEPS, STEPS, Effort, Preset, Schedule, schedule_for, width_for
 
 
 @pytest.mark.parametrize("num_train", [1, 7, 36, 320, 1437, 60_000, 2_000_000])
@@ -51,6 +52,22 @@ def test_averages_evaluations_and_patience_follow_other_epochs() -> None:
     assert schedule_for(1000, Effort("small"), has_valid=False).in_epochs(90).patience is None
     at_once = replace(usual, epochs=0)
     assert at_once.in_epochs(8).settings == at_once.settings == {"epochs": 0}
+
+
+@pytest.mark.parametrize(
+    ("num_train", "epochs", "size"),
+    [(5000, 8, 32), (5000, 1, 8), (5000, 40, 128), (20_000, 2, 32), (900, 5, 8), (900, 300, 32), (60_000, 2, 128)],
+)
+def test_few_epochs_are_of_smaller_batches_so_that_they_have_some_steps(num_train: int, epochs: int, size: int) -> None:
+    def found(**settings: Any) -> Schedule:
+        return schedule_for(num_train, Effort("small", epochs=epochs), has_valid=True, **settings).in_epochs(epochs)
+
+    usual = schedule_for(num_train, Effort("small"), has_valid=True).batch_size
+    assert found().batch_size == size
+    assert found(batch_size=48).batch_size == 48
+    assert size in (8, usual) or FEW_STEPS <= epochs * math.ceil(num_train / size) < 2.1 * FEW_STEPS
+    # no more steps than suit the task
+    assert found(length=0.001).batch_size == usual
 
 
 def test_models_grow_by_half_with_each_factor_of_ten() -> None:

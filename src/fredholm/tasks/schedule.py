@@ -23,6 +23,10 @@ STEPS: dict[Preset, int] = {"small": 150, "base": 600}
 """Optimiser steps of a run on n examples, in units of n^0.4."""
 DEPTH: dict[Preset, int] = {"small": 4, "base": 8}
 """Blocks of a model, where a task asks for no others."""
+LEAST_BATCH, MOST_BATCH = 8, 128
+"""Examples in a batch by default."""
+FEW_STEPS = 800
+"""Of a run in so few epochs that its batches are smaller, to have as many steps."""
 EVALUATIONS = 40
 """Of the validation split in a run, at most."""
 
@@ -78,6 +82,11 @@ class Schedule:
         )
 
 
+def _batch_size(wanted: float, most: int = MOST_BATCH) -> int:
+    """The power of two nearest to a wanted number of examples."""
+    return int(2 ** round(math.log2(min(max(wanted, LEAST_BATCH), most))))
+
+
 def _ema_decay(steps: int) -> float:
     """Of a moving average over the last fiftieth of a run."""
     return round(min(max(1 - 50 / steps, 0.5), 0.9999), 4)
@@ -128,7 +137,7 @@ def fine_tuning_for(
         width: channels of the model; None: it is no transformer.
         share: of the rate; a model that goes on telling tokens bears all of it.
     """
-    size = int(2 ** round(math.log2(min(max(num_train / 20, 8), 32))))
+    size = _batch_size(num_train / 20, most=32)
     steps_per_epoch = math.ceil(num_train / size)
     fewest, most = FINE_TUNING_EPOCHS
     epochs = min(max(math.ceil(FINE_TUNING_STEPS[preset] / steps_per_epoch), fewest), most)
@@ -159,10 +168,10 @@ def schedule_for(
 ) -> Schedule:
     """A schedule for so many examples.
 
-    A batch is the power of two nearest to a twentieth of the examples, from 8 to 128. There are enough epochs for
-    STEPS n^0.4 steps: few data are seen more often, but a run on many is longer. The moving average reaches over the
-    last fiftieth of a run. A run ends where a quarter of its evaluations, at least 5 in a row, were no better than the
-    best one.
+    A batch is the power of two nearest to a twentieth of the examples, from LEAST_BATCH to MOST_BATCH, and halved where
+    the epochs that were asked for make fewer than FEW_STEPS steps. There are enough epochs for STEPS n^0.4 steps: few
+    data are seen more often, but a run on many is longer. The moving average reaches over the last fiftieth of a run. A
+    run ends where a quarter of its evaluations, at least 5 in a row, were no better than the best one.
 
     Args:
         num_train: examples in the training split, at least 1.
@@ -174,9 +183,13 @@ def schedule_for(
         least_steps: steps that a run has at least, however few the examples.
     """
     sized_for = effort.share * num_train
-    size = batch_size or int(2 ** round(math.log2(min(max(sized_for / 20, 8), 128))))
-    steps_per_epoch = math.ceil(num_train / size)
     steps = max(length * STEPS[effort.preset] * sized_for**0.4, least_steps)
+    size = batch_size or _batch_size(sized_for / 20)
+    if batch_size is None and effort.epochs is not None:
+        shown = effort.epochs * num_train
+        while size > LEAST_BATCH and shown / size < min(steps, FEW_STEPS):
+            size //= 2
+    steps_per_epoch = math.ceil(num_train / size)
     epochs = max(1, round(steps / steps_per_epoch))
     evaluate_every = math.ceil(epochs / EVALUATIONS)
     return Schedule(
