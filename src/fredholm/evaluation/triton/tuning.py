@@ -42,7 +42,7 @@ GAIN = 0.97
 """Of the time of another tile: what is no faster than that is left."""
 _ROUNDS, _HOPELESS = 5, 1.5
 _PROCESSORS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-_TOLERANCE = {torch.float32: 1e-2, torch.bfloat16: 5e-2}
+_TOLERANCE = {torch.float32: 1e-2, torch.float16: 1e-2, torch.bfloat16: 5e-2}
 """By which the norm of a result may differ: in float32 products may be those of TensorFloat-32."""
 _NOTHING = 1e-2
 """Of the largest norm of all results of a step: below it a result may be what rounding leaves of 0."""
@@ -270,7 +270,7 @@ def tune(
 
     Args:
         step: computes the same results each time, such as outputs and gradients of a model.
-        dtype: that it computes in; of autocast bfloat16, though gradients are float32.
+        dtype: that it computes in; of autocast its dtype, though gradients are float32.
         budget_s: seconds after which nothing more is tried, compiling included.
         heard: called with each finding.
 
