@@ -90,6 +90,10 @@ class Problem:
         """Whether the points of a side add something to p that is not the same at all of them, content aside."""
         return self.t[f"{side}_bias"].shape[2] > 1
 
+    def has_rest(self, met: str) -> bool:
+        """Whether p receives something of pairs, or of the points met, that lies in memory."""
+        return self.places is not None or self.varies(met)
+
     def side(self, name: str, met: str | None) -> Side:
         """The queries, or the keys; what they add to p themselves, where they own the sums and meet the others."""
         t, num = self.t, self.t[name].shape[2]
@@ -239,7 +243,8 @@ def integral(inputs: PerceptronInputs, block: Block, activation: str) -> Tensor:
     total, d = problem.batch * problem.num_queries, padded(problem.dim)
     out = inputs.query.new_empty(kernels, total, problem.out_dim)
     last = problem.weighed(problem.last.to(problem.sums_dtype)).flatten(1, 2)  # (G, w·d, d_out)
-    tile = choose_tile(sums_kernel, Room(width, d, 2 * d + 2 * problem.frequencies, problem.dtype))
+    loaded, has_rest = 2 * d + 2 * problem.frequencies, problem.has_rest("key")
+    tile = choose_tile(sums_kernel, Room(width, d, loaded, problem.dtype, has_rest=has_rest))
     step = problem.owners_at_once(kernels * width * dim * problem.sums_dtype.itemsize)
     shared = problem.arguments("query", "key") | {"value": problem.values, "PLAN": problem.plan("query", "key", dim)}
     for first in range(0, total, step):
@@ -374,7 +379,8 @@ class Owned:
         pos = problem.reads_distance and f"{own}_pos" in wanted
         d, e = padded(problem.dim), padded(self.value_dim)
         summed = 2 * d + 4 * frequencies if self.own_queries else d + e + (2 * frequencies if phase else 0)
-        room = Room(problem.width, summed, d + e + 2 * frequencies, problem.dtype, is_crowded=True)
+        loaded, has_rest = d + e + 2 * frequencies, problem.has_rest(other)
+        room = Room(problem.width, summed, loaded, problem.dtype, has_rest=has_rest, is_crowded=True)
         self.tile = choose_tile(gradients_kernel, room)
         self.blocks = self.tile.blocks(problem.width)
         plan = problem.plan(own, other, self.value_dim, phase=phase, pos=pos)

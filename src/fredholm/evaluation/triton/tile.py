@@ -77,6 +77,17 @@ def point_rows(
 
 
 @triton.jit
+def of_units(base, points, exist, units, WIDTH: tl.constexpr, MASKED: tl.constexpr):
+    """What lies as `(points, WIDTH)`, at some units, `(points, units)`; MASKED: 0 where no point exists."""
+    at = base + points.to(tl.int64)[:, None] * WIDTH + units[None, :]
+    if MASKED or not fills(WIDTH, units.shape[0]):
+        rows = tl.load(at, mask=exist[:, None] & (units[None, :] < WIDTH), other=0.0)
+    else:
+        rows = tl.load(at)
+    return rows
+
+
+@triton.jit
 def by_unit(base, points, exist, units, WIDTH: tl.constexpr, MASKED: tl.constexpr):
     """What lies as `(points, WIDTH)`, turned, `(units, points)`; MASKED: 0 where no point exists."""
     at = base + points.to(tl.int64)[None, :] * WIDTH + units[:, None]
