@@ -145,7 +145,7 @@ def test_what_leaves_float16_is_never_finite(query, key, activation):
 
 
 def test_slopes_of_scores_of_near_points_beyond_the_range_of_float16():
-    """Where a query is a key, r is 4e6, and what multiplies the key 2e5; against all pairs at once, on the same rounded numbers."""
+    """Where a query is a key, r is 4e6, and what multiplies the key 2e5; against all pairs, of the same numbers."""
     key, value, cotangent = (torch.randn(1, 1, 5, 4, generator=SEEDED) for _ in range(3))
     key, value, softening = (1 + 0.02 * key).half(), value.half(), torch.tensor(1e-6, dtype=torch.float64)
     found = []
