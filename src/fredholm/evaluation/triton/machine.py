@@ -69,8 +69,10 @@ def mass_unit(weights: Tensor, dtype: torch.dtype) -> Tensor | None:
     """
     if dtype != torch.float16:
         return None
-    _, exponent = torch.frexp(weights.amax().float())
-    return torch.ldexp(weights.new_ones((), dtype=torch.float32), exponent)
+    largest = weights.amax().float()
+    # a quotient is exact, as a GPU's power of 2 need not be
+    mantissa, _ = torch.frexp(largest)
+    return torch.where(mantissa > 0, largest / mantissa, 1.0)
 
 
 def precision() -> str:
