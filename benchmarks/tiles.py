@@ -77,7 +77,7 @@ def step_of(case: str, config: Config) -> Callable[[], list[Tensor]]:
     domain = Union(Points(torch.full((1, 2), 0.5)), Grid(config.side, config.side)).to(device)
     u = torch.randn(config.batch, domain.num_points, config.channels, device=device, requires_grad=True)
     leaves = [u, *kernel.parameters()]
-    # the interpreter has float32 alone
+    # the interpreter has no bfloat16
     is_short = case.endswith("bf16") and device.type == "cuda"
 
     def step() -> list[Tensor]:

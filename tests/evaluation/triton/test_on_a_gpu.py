@@ -1,12 +1,16 @@
 """The kernels on a GPU, against the dense oracle."""
 
+from typing import Any
+
 import pytest
 import torch
 
 from fredholm.domains import Domain, Grid, Points, Sequence, Union
 from fredholm.evaluation import AUTO, ROUTES, Dense, Evaluation, Integral, TritonFeatureSum, TritonTiled, TritonYat
 from fredholm.evaluation.attention.score_tiled import ScoreInputs
+from fredholm.evaluation.triton import tuning
 from fredholm.evaluation.triton.machine import FusedRoute
+from fredholm.evaluation.triton.tuning import AFTER, PRODUCT, Room, Tile
 from fredholm.evaluation.triton.yat_tiled import yat_sums_triton
 from fredholm.kernels import MLP, SeparableMLP, Softermax, Softmax, YatAttention
 from tests.contracts.routes import TOLERANCE, randomise, relative_errors, results
@@ -28,13 +32,18 @@ def make(domain: Domain, dtype: torch.dtype, **options) -> Integral:
     return Integral(kernel, torch.randn(2, domain.num_points, 48, dtype=dtype).cuda(), domain.to("cuda"))
 
 
-def check(route: Evaluation, problem: Integral, *, autocast: bool = False) -> None:
+SHORT = [None, torch.bfloat16, torch.float16]
+"""Of autocast; None: without."""
+IDS = ["fp32", "bf16", "fp16"]
+
+
+def check(route: Evaluation, problem: Integral, *, autocast: torch.dtype | None = None) -> None:
     """Compares with the oracle in float64, in what does not depend on how positions are rounded.
 
     Under autocast signals are rounded before any route sees them, and a steep kernel may make more of that than the
     tolerance: then a route may be 1.5 times as far off as the one that would be taken without fused kernels.
     """
-    with torch.autocast("cuda", torch.bfloat16, enabled=autocast):
+    with torch.autocast("cuda", autocast, enabled=autocast is not None):
         plain = next(
             each for each in ROUTES if not isinstance(each, FusedRoute) and not each.unsupported_reasons(problem)
         )
@@ -43,9 +52,9 @@ def check(route: Evaluation, problem: Integral, *, autocast: bool = False) -> No
     names = [name for name in got.keys() & oracle.keys() if "pos" not in name or name.endswith("weight")]
     expected = {name: oracle[name].cpu() for name in names}
     errors, allowed = (relative_errors({n: by[n] for n in names}, expected) for by in (got, by_plain))
-    tolerance = TOLERANCE[torch.bfloat16 if autocast else torch.float32]
+    tolerance = TOLERANCE[autocast or torch.float32]
     for name, error in errors.items():
-        most = max(tolerance, 1.5 * allowed.get(name, 0.0)) if autocast else tolerance
+        most = tolerance if autocast is None else max(tolerance, 1.5 * allowed.get(name, 0.0))
         assert error <= most, f"{name}: relative error {error:.2e} above {most:.1e}"
 
 
@@ -55,12 +64,31 @@ def test_float32(name, is_causal):
     check(TritonTiled(), make(DOMAINS[name], torch.float32, is_causal=is_causal))
 
 
+@pytest.mark.parametrize("autocast", SHORT[1:], ids=IDS[1:])
 @pytest.mark.parametrize("name", DOMAINS)
-def test_bfloat16_stays_near_the_float64_oracle(name):
-    check(TritonTiled(), make(DOMAINS[name], torch.float32), autocast=True)
+def test_16_bits_stay_near_the_float64_oracle(name, autocast):
+    check(TritonTiled(), make(DOMAINS[name], torch.float32), autocast=autocast)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
+@pytest.mark.parametrize("options", [{"is_causal": True}, {"activation": "relu"}, {"width": 130}], ids=str)
+def test_float16_with_other_options(options):
+    check(TritonTiled(), make(DOMAINS["points"], torch.float32, **options), autocast=torch.float16)
+
+
+@pytest.mark.parametrize("rest", [AFTER, PRODUCT])
+@pytest.mark.parametrize("autocast", SHORT[1:], ids=IDS[1:])
+@pytest.mark.parametrize("name", ["points", "token and grid"])
+def test_every_way_of_r_into_p(name, autocast, rest, monkeypatch):
+    kept = tuning.tuned_tile
+
+    def with_rest(kernel: Any, room: Room, rule: Tile) -> Tile:
+        return kept(kernel, room, rule._replace(rest=rest if room.has_rest else rule.rest))
+
+    monkeypatch.setattr(tuning, "tuned_tile", with_rest)
+    check(TritonTiled(), make(DOMAINS[name], torch.float32), autocast=autocast)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=IDS)
 @pytest.mark.parametrize("name", DOMAINS)
 def test_two_runs_are_identical(name, dtype):
     problem = make(DOMAINS[name], dtype)
@@ -77,7 +105,7 @@ def test_sizes_and_options(options):
     check(TritonTiled(), make(Sequence(67), torch.float32, **options))
 
 
-@pytest.mark.parametrize("autocast", [False, True], ids=["fp32", "bf16"])
+@pytest.mark.parametrize("autocast", SHORT, ids=IDS)
 @pytest.mark.parametrize("name", ["points", "grid"])
 def test_features(name, autocast):
     domain = DOMAINS[name].to("cuda")
@@ -87,7 +115,7 @@ def test_features(name, autocast):
 
 
 @pytest.mark.pairs
-@pytest.mark.parametrize("autocast", [False, True], ids=["fp32", "bf16"])
+@pytest.mark.parametrize("autocast", SHORT, ids=IDS)
 @pytest.mark.parametrize("is_causal", [False, True])
 @pytest.mark.parametrize("normaliser", [None, Softermax(2.0, 1e-2)], ids=str)
 def test_yat_scores(normaliser, is_causal, autocast):
@@ -126,6 +154,7 @@ def test_yat_scores_of_many_tiles(normaliser, head_dim, num_points, is_causal):
         assert float((ours.double() - expected).norm() / expected.norm()) < 1e-2
 
 
-def test_it_is_the_first_choice():
-    problem = make(Grid(3, 3), torch.bfloat16)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=IDS)
+def test_it_is_the_first_choice(dtype):
+    problem = make(Grid(3, 3), dtype)
     assert isinstance(AUTO.choose(problem).route, TritonTiled)

@@ -14,13 +14,25 @@ from torch import Tensor
 
 from fredholm.evaluation import Tuned, tune
 from fredholm.evaluation.triton import tuning
-from fredholm.evaluation.triton.tuning import CAPS, Room, Tile, TileFile, choose_tile, launch, tile_path, tuned_tile
+from fredholm.evaluation.triton.tuning import (
+    AFTER,
+    BEFORE,
+    CAPS,
+    PRODUCT,
+    Room,
+    Tile,
+    TileFile,
+    choose_tile,
+    launch,
+    tile_path,
+    tuned_tile,
+)
 from fredholm.training.storage.machine import describe_machine, describe_numerics
 from tests.refusals import refused
 
 ROOM = Room(128, 64, 128, torch.bfloat16)
 RULE = Tile(64, 64, 4, 2)
-BEST = (128, 32, 8, 3, 128)
+BEST = (128, 32, 8, 3, 128, BEFORE)
 
 
 @pytest.fixture(autouse=True)
@@ -49,6 +61,7 @@ class Kernel:
     def __init__(self, name: str, result: Callable[[Tile], float] = lambda _: 1.0) -> None:
         self.fn = SimpleNamespace(__name__=name)
         self.result, self.tiles, self.compiled = result, list[Tile](), list[Tile]()
+        self.arg_names = ["out", "UNITS", "N"]
 
     def __getitem__(self, grid: tuple[int, int, int]) -> Callable[..., None]:
         assert grid == (1, 1, 1)
@@ -131,7 +144,7 @@ def test_a_tile_that_does_not_compile_does_not_count() -> None:
         return 1.0
 
     (found,) = tune(step_of(Kernel("one", result)))
-    assert found.tile.sizes == (*BEST[:3], 2, BEST[4])
+    assert found.tile.sizes == (*BEST[:3], 2, *BEST[4:])
 
 
 def test_the_longest_launches_come_first_and_a_spent_budget_leaves_the_rest() -> None:
@@ -250,6 +263,7 @@ def test_tiles_of_other_gpus_stay_in_the_file(path: Path, monkeypatch: pytest.Mo
         '{"gpus": {"cpu": {"kernels": "", "date": "", "tiles": {"one": [3, 64, 8, 2]}}}}',
         '{"gpus": {"cpu": {"kernels": "", "date": "", "tiles": {"one": [64, 64, 8, 9]}}}}',
         '{"gpus": {"cpu": {"kernels": "", "date": "", "tiles": {"one": [64, 64]}}}}',
+        '{"gpus": {"cpu": {"kernels": "", "date": "", "tiles": {"one": [64, 64, 8, 2, 0, 3]}}}}',
     ],
 )  # fmt: skip
 def test_a_damaged_file_is_told_of_and_changes_nothing(path: Path, content: str) -> None:
@@ -277,12 +291,58 @@ def test_what_is_tried_has_room() -> None:
         near = list(room.near(rule))
         assert near, room
         assert all(steps_between(tile.sizes, rule.sizes) == 1 for tile in near)
-        for units, points, warps, stages, registers in (tile.sizes for tile in near):
+        for units, points, warps, stages, registers, rest in (tile.sizes for tile in near):
+            assert rest == BEFORE
             assert units * (room.summed + points) * 4 <= 128 * 1024
             assert stages * points * room.loaded * room.dtype.itemsize <= 227 * 1024
             assert units == 16 or units < 2 * room.width
             assert registers * 32 * warps <= 1 << 16
             assert room.dtype == torch.float32 or units < 64 or units >= 16 * warps
+
+
+class KernelOfR(Kernel):
+    """One that takes R into p, fastest in one way."""
+
+    def __init__(self, way: int, points: int) -> None:
+        super().__init__("one")
+        self.way, self.points = way, points
+        self.arg_names.append("REST")
+
+    def run(self, *, REST: int, **options: Any) -> None:
+        super().run(**options)
+        CLOCK.now += 0.0 if (REST, options["N"]) == (self.way, self.points) else 1.0
+
+    def warmup(self, *, REST: int, **options: Any) -> None:
+        super().warmup(**options)
+
+
+@pytest.mark.parametrize(
+    ("way", "points", "told"),
+    [(AFTER, 64, "64x64x4x2 with R last"), (PRODUCT, 64, "with R by a product"), (PRODUCT, 32, "with R by a product")],
+)
+def test_the_fastest_way_of_r_into_p_is_kept(way: int, points: int, told: str, path: Path) -> None:
+    kernel, room = KernelOfR(way, points), ROOM._replace(has_rest=True)
+
+    def step() -> list[Tensor]:
+        out = torch.zeros(3)
+        launch(kernel, (1, 1, 1), choose_tile(kernel, room), {"out": out})
+        return [out]
+
+    (found,) = tune(step)
+    assert (found.tile.rest, found.tile.points) == (way, points)
+    assert told in str(found) or found.tile.sizes[:5] != RULE.sizes[:5]
+    assert choose_tile(kernel, room).sizes == found.tile.sizes
+
+
+def test_ways_of_r_into_p() -> None:
+    has_rest = ROOM._replace(has_rest=True)
+    assert {tile.rest for tile in has_rest.near(RULE)} == {BEFORE, AFTER, PRODUCT}
+    # there a product may round R
+    assert {tile.rest for tile in has_rest._replace(dtype=torch.float32).near(RULE)} == {BEFORE, AFTER}
+    assert {tile.rest for tile in ROOM.near(RULE)} == {BEFORE}
+    wide = Room(512, 64, 128, torch.bfloat16, has_rest=True)
+    assert wide.fits(Tile(128, 128, 8, 4, rest=AFTER))
+    assert not wide.fits(Tile(128, 128, 8, 4, rest=PRODUCT))
 
 
 def test_loads_that_shared_memory_does_not_hold_are_not_tried() -> None:

@@ -203,7 +203,7 @@ feature_sums_triton = Operator(
     plain=plain_sums,
     is_counted=False,
 )
-"""As `feature_sums`, in float32 or bfloat16."""
+"""As `feature_sums`, in float32, bfloat16 or float16."""
 
 feature_tables_triton = Operator(
     "feature_tables_triton",
@@ -215,7 +215,7 @@ feature_tables_triton = Operator(
     plain=plain_tables,
     is_counted=False,
 )
-"""As `feature_tables`, in float32 or bfloat16."""
+"""As `feature_tables`, in float32, bfloat16 or float16."""
 
 low_rank_tables_triton = Operator(
     "low_rank_tables_triton",

@@ -21,7 +21,7 @@ import triton.language as tl
 from torch import Tensor
 
 from fredholm.evaluation.features.features import FeatureInputs
-from fredholm.evaluation.triton.machine import activation_for, padded, precision
+from fredholm.evaluation.triton.machine import activation_for, mass_unit, padded, precision
 from fredholm.evaluation.triton.tile import (
     activate,
     activate_with_slope,
@@ -41,7 +41,7 @@ Tiles take each other's place in shared memory, and tensor cores are told by a d
 that share a place have shorter rows of unlike length, the assembler of CUDA 12.8 makes the second descriptor from a
 register that nothing has set. Of this length and longer, all have the same descriptor.
 """
-_TYPES = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16}
+_TYPES = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16, torch.float16: tl.float16}
 _WEIGHTS = {"position_weight": "grad_position", "content_weight": "grad_content", "bias": "grad_bias"}
 _SUMMED = ("sums", *_WEIGHTS.values())
 
@@ -241,6 +241,8 @@ class FusedFeatures:
         self.batch, self.num_points, self.heads = inputs.content.shape[:3]
         self.kernels, self.width = inputs.bias.shape
         self.lifted, self.content = inputs.position_weight.shape[-1], inputs.content_weight.shape[-1]
+        self.unit = None if weights is None else mass_unit(weights, dtype)
+        weights = weights if weights is None or self.unit is None else weights / self.unit
         self.unused = self.t.bias  # what stands for tensors that a kernel is told not to touch
         self.inputs: dict[str, Any] = {
             **own,
@@ -284,7 +286,7 @@ class FusedFeatures:
             sums: whether to find "sums" as well, as of `sums(value)`.
             read: whether v is u, which then also receives ω_i h_i T.
         """
-        t = self.t
+        t, table = self.t, self._weighed(table)
         grads = self._over_points(value, table, sums=sums)
         positions, signal = "lifted" in wanted and self.lifted > 0, read or self.content > 0
         if positions or ("content" in wanted and signal):
@@ -321,7 +323,9 @@ class FusedFeatures:
         if self.batch * runs * self.heads:
             arguments = {**self.inputs, **places, **own, "VALUE": n, "V": v}
             launch(unit_sums_kernel, (self.batch * runs, blocks, self.heads), tile, arguments)
-        found = {"sums": places["sums"][:, :, 0] if runs == 1 else places["sums"].sum(2)} if sums else {}
+        found = {}
+        if sums:
+            found["sums"] = self._weighed(places["sums"][:, :, 0] if runs == 1 else places["sums"].sum(2))
         if table is not None:
             shared = (0, 1, 2) if self.kernels == 1 else (1, 2)
             found |= {name: places[place].sum(shared) for name, place in _WEIGHTS.items()}
@@ -338,6 +342,10 @@ class FusedFeatures:
         programs = self.batch * -(-self.num_points // tile.points)
         if programs * self.heads:
             launch(point_sums_kernel, (programs, 1, self.heads), tile, {**self.inputs, **own})
+
+    def _weighed(self, value: Tensor) -> Tensor:
+        """S, or a T that multiplies ω u, as if ω were in units of 1."""
+        return value if self.unit is None else value * self.unit
 
     def _padded(self, columns: int) -> int:
         """The columns of a tile that holds so many."""

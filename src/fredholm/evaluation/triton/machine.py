@@ -6,6 +6,7 @@ import os
 from typing import final
 
 import torch
+from torch import Tensor
 
 from fredholm.evaluation.evaluation import Integral, K, Route
 from fredholm.kernels import Kernel
@@ -36,10 +37,11 @@ def machine_refusals(integral: Integral[Kernel]) -> list[str]:
     """What speaks against fused kernels on this GPU: the installation, the dtype, or its age."""
     if not INSTALLED:
         return ["triton is not installed (pip install fredholm[triton])"]
-    served = (torch.float32,) if INTERPRETING else (torch.float32, torch.bfloat16)
+    # the interpreter rounds to bfloat16 wrongly
+    served = (torch.float32, *(() if INTERPRETING else (torch.bfloat16,)), torch.float16)
     if integral.working_dtype not in served:
-        named, *names = (str(dtype).removeprefix("torch.") for dtype in (integral.working_dtype, *served))
-        return [f"computes in {' and '.join(names)}, not in {named}"]
+        named, *names, last = (str(dtype).removeprefix("torch.") for dtype in (integral.working_dtype, *served))
+        return [f"computes in {', '.join(names)} and {last}, not in {named}"]
     if integral.u.device.type == "cuda":
         if torch.version.cuda is None:
             return ["the kernels are made for NVIDIA GPUs"]
@@ -58,6 +60,19 @@ def activation_for(activation: str, dtype: torch.dtype) -> str:
 def scale_for(activation: str) -> float:
     """By what the first layer is multiplied before an activation, so named, is taken; a power of 2."""
     return 0.5 if activation.endswith("_short") else 1.0
+
+
+def mass_unit(weights: Tensor, dtype: torch.dtype) -> Tensor | None:
+    """In which unit ω is taken where products are in float16, 0-dim: a power of two just above the largest.
+
+    In that unit ω u is as large as u, and keeps its digits however many points share a mass. None: in units of 1.
+    """
+    if dtype != torch.float16:
+        return None
+    largest = weights.amax().float()
+    # a quotient is exact, as a GPU's power of 2 need not be
+    mantissa, _ = torch.frexp(largest)
+    return torch.where(mantissa > 0, largest / mantissa, 1.0)
 
 
 def precision() -> str:

@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 
 from fredholm.evaluation.perceptron.tiles import Block, PerceptronInputs, length, split_at_block
-from fredholm.evaluation.triton.machine import activation_for, padded, precision, scale_for
+from fredholm.evaluation.triton.machine import activation_for, mass_unit, padded, precision, scale_for
 from fredholm.evaluation.triton.perceptron_kernels import (
     Extent,
     Layer,
@@ -71,16 +71,28 @@ class Problem:
         self.block = block
         self.batch, self.kernels, self.num_queries, self.dim = inputs.query.shape
         self.num_keys, self.width, self.out_dim = inputs.key.shape[2], *inputs.output_weight.shape[1::2]
-        self.values = (t["key"] * t["weights"][:, None, :, None]).contiguous()
+        self.unit = mass_unit(t["weights"], self.dtype)
+        mass = t["weights"] if self.unit is None else t["weights"] / self.unit
+        self.values = (t["key"] * mass[:, None, :, None]).contiguous()
         self.rows = t["table"].mT.contiguous() if "table" in given else nothing
         self.places = places_of(block, self.num_queries, self.num_keys, nothing.device) if "table" in given else None
         self.frequencies = t["sin_weight"].shape[-1] if "sin_weight" in self.has else 0
         self.reads_distance = "distance_weight" in self.has
         self.last = t["output_weight"]  # (G, w, d, d_out)
+        # float16 ends at 65504, and so may S where the integral does not
+        self.sums_dtype = torch.float32 if self.dtype == torch.float16 else self.dtype
+
+    def weighed(self, value: Tensor) -> Tensor:
+        """What is linear in `values`, as if ω were in units of 1."""
+        return value if self.unit is None else value * self.unit
 
     def varies(self, side: str) -> bool:
         """Whether the points of a side add something to p that is not the same at all of them, content aside."""
         return self.t[f"{side}_bias"].shape[2] > 1
+
+    def has_rest(self, met: str) -> bool:
+        """Whether p receives something of pairs, or of the points met, that lies in memory."""
+        return self.places is not None or self.varies(met)
 
     def side(self, name: str, met: str | None) -> Side:
         """The queries, or the keys; what they add to p themselves, where they own the sums and meet the others."""
@@ -230,19 +242,20 @@ def integral(inputs: PerceptronInputs, block: Block, activation: str) -> Tensor:
     kernels, width, dim = problem.kernels, problem.width, problem.dim
     total, d = problem.batch * problem.num_queries, padded(problem.dim)
     out = inputs.query.new_empty(kernels, total, problem.out_dim)
-    last = problem.last.flatten(1, 2)  # (G, w·d, d_out)
-    tile = choose_tile(sums_kernel, Room(width, d, 2 * d + 2 * problem.frequencies, problem.dtype))
-    step = problem.owners_at_once(kernels * width * dim * inputs.query.element_size())
+    last = problem.weighed(problem.last.to(problem.sums_dtype)).flatten(1, 2)  # (G, w·d, d_out)
+    loaded, has_rest = 2 * d + 2 * problem.frequencies, problem.has_rest("key")
+    tile = choose_tile(sums_kernel, Room(width, d, loaded, problem.dtype, has_rest=has_rest))
+    step = problem.owners_at_once(kernels * width * dim * problem.sums_dtype.itemsize)
     shared = problem.arguments("query", "key") | {"value": problem.values, "PLAN": problem.plan("query", "key", dim)}
     for first in range(0, total, step):
         count = min(step, total - first)
         parts, run = split(problem.num_keys, tile, count * tile.blocks(width) * kernels, out.device)
-        dtype = torch.float32 if parts > 1 else problem.dtype
+        dtype = torch.float32 if parts > 1 else problem.sums_dtype
         sums = torch.empty(kernels, count, parts, width * dim, dtype=dtype, device=out.device)
         at = dict(zip(FIRST, divmod(first, problem.num_queries), strict=True))
         chunk = {"sums": sums, "others": problem.num_keys, **at, "count": count, "parts": parts, "run": run}
         launch(sums_kernel, (count * parts, tile.blocks(width), kernels), tile, {**shared, **chunk})
-        whole = sums.sum(2).to(problem.dtype) if parts > 1 else sums.squeeze(2)
+        whole = sums.sum(2).to(last.dtype) if parts > 1 else sums.squeeze(2)
         out[:, first : first + count] = torch.bmm(whole, last)
     return problem.by_batch(out, problem.num_queries)
 
@@ -286,7 +299,7 @@ class Gradients:
             for name, partial in owned.launch(
                 first, count, torch.bmm(grads[:, first : first + count], last.mT)
             ).items():
-                self.sums[name].add_(partial.sum(1).view_as(self.sums[name]))
+                self.sums[name].add_(partial.view_as(self.sums[name]))
         owned.add_to(self.sums)
 
     def _of_keys(self) -> None:
@@ -301,7 +314,7 @@ class Gradients:
             turned = torch.empty_like(grads)  # T, (G, count, w·d_out)
             owned.launch(first, count, grads, turned)
             grad_values[:, first : first + count] = torch.bmm(turned, last.transpose(2, 3).flatten(1, 2))
-            grad_last = torch.bmm(here.mT, turned).unflatten(-1, (problem.width, problem.out_dim))
+            grad_last = torch.bmm(problem.weighed(here).mT, turned).unflatten(-1, (problem.width, problem.out_dim))
             sums["output_weight"].add_(grad_last.transpose(1, 2))
         owned.add_to(sums)
         by_batch = problem.by_batch(grad_values, problem.num_keys).float()
@@ -335,7 +348,7 @@ class Gradients:
                 grid = (-(-places.displacements // by_entry.points), by_entry.blocks(width), kernels)
                 launch(gather_table_kernel, grid, by_entry, {**gather, **chunk, "first": first - block.query_start})
             self._add_beside(total, relative, places, queries, inside)
-        self.sums["table"].copy_(total.mT)
+        self.sums["table"].copy_(problem.weighed(total).mT)
 
     def _add_beside(self, total: Tensor, relative: Tensor, places: Places, queries: slice, inside: bool) -> None:
         """The rows of the table that belong to one pair each."""
@@ -366,7 +379,8 @@ class Owned:
         pos = problem.reads_distance and f"{own}_pos" in wanted
         d, e = padded(problem.dim), padded(self.value_dim)
         summed = 2 * d + 4 * frequencies if self.own_queries else d + e + (2 * frequencies if phase else 0)
-        room = Room(problem.width, summed, d + e + 2 * frequencies, problem.dtype, is_crowded=True)
+        loaded, has_rest = d + e + 2 * frequencies, problem.has_rest(other)
+        room = Room(problem.width, summed, loaded, problem.dtype, has_rest=has_rest, is_crowded=True)
         self.tile = choose_tile(gradients_kernel, room)
         self.blocks = self.tile.blocks(problem.width)
         plan = problem.plan(own, other, self.value_dim, phase=phase, pos=pos)
@@ -394,7 +408,7 @@ class Owned:
             yield first, min(step, self.total - first)
 
     def launch(self, first: int, count: int, grads: Tensor, sums: Tensor | None = None) -> dict[str, Tensor]:
-        """Runs one chunk; queries leave the gradients of weights, `(G, programs, w, ...)`, keys leave T in `sums`."""
+        """Runs one chunk; queries give the gradients of weights, `(G, w, ...)`, keys leave T in `sums`."""
         problem = self.problem
         together, programs = grouped(count, self.points, self.blocks * problem.kernels, grads.device)
         partial = {name: self._empty(programs, problem.width, size) for name, size in self.parameters.items()}
@@ -409,19 +423,20 @@ class Owned:
             "before": first,
         }
         launch(gradients_kernel, (programs, self.blocks, problem.kernels), self.tile, {**self.arguments, **chunk})
-        return {name: value for name, value in partial.items() if value.numel()}
+        return {name: problem.weighed(value.sum(1)) for name, value in partial.items() if value.numel()}
 
     def add_to(self, sums: dict[str, Tensor]) -> None:
         """Adds what all chunks left to the gradients of this side's tensors."""
         problem, own = self.problem, self.own
-        sums[f"{own}_bias"].add_(self._by_batch(self.bias).sum_to_size(sums[f"{own}_bias"].shape))
+        by_bias = problem.weighed(self.bias)
+        sums[f"{own}_bias"].add_(self._by_batch(by_bias).sum_to_size(sums[f"{own}_bias"].shape))
         if self.u.shape[-1]:
-            sums[own].add_(self._by_batch(self.u.sum(1)))
+            sums[own].add_(self._by_batch(problem.weighed(self.u.sum(1))))
         if f"{own}_weight" in sums:
-            bias = self.bias.to(problem.dtype)
+            bias = by_bias.to(problem.dtype)
             sums[f"{own}_weight"].add_(torch.bmm(bias.mT, problem.by_kernel(problem.t[own])))
             sums[own].add_(self._by_batch(torch.bmm(bias, problem.t[f"{own}_weight"])))
         for name, value in ((f"{own}_phase", self.phase), (f"{own}_pos", self.pos)):
             if value.shape[-1]:
-                total = value.sum((0, 1)).unflatten(0, (problem.batch, self.points))
+                total = problem.weighed(value.sum((0, 1))).unflatten(0, (problem.batch, self.points))
                 sums[name].add_(total.sum_to_size(sums[name].shape))

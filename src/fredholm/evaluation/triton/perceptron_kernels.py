@@ -22,12 +22,17 @@ from fredholm.evaluation.triton.tile import (
     activate_with_slope,
     by_unit,
     length_of,
+    of_units,
     point_rows,
     steps_to,
     tail_of,
     unit_rows,
     write_unit_rows,
 )
+from fredholm.evaluation.triton.tuning import AFTER, BEFORE, PRODUCT
+
+AT_FIRST, AT_LAST, BY_PRODUCT = tl.constexpr(BEFORE), tl.constexpr(AFTER), tl.constexpr(PRODUCT)
+"""REST: when p receives R; see `Tile`."""
 
 
 class Side(NamedTuple):
@@ -227,19 +232,48 @@ def _rows_of(own, o, other, points, displacements, SIGN: tl.constexpr):
 
 
 @triton.jit
-def _pre_activation(owner, met, o, points, exist, units, extent, MASKED: tl.constexpr, PLAN: tl.constexpr):
-    """p on a tile, `(units, points)`, and of its points, where they are read, u, sin θ, cos θ, steps and distances."""
-    p = tl.zeros([units.shape[0], points.shape[0]], tl.float32) + owner.part[:, None]
-    u, sin, cos, steps, distance = p, p, p, p, p
+def _table_rows(owner, met, o, points, exist, displacements, MASKED: tl.constexpr, PLAN: tl.constexpr):
+    """Which rows of the table belong to an owner and the points that it meets."""
+    entry = tl.load(met.entry + points, mask=exist, other=0) if MASKED else tl.load(met.entry + points)
+    return _rows_of(owner.entry, o.to(tl.int32), entry, points, displacements, PLAN.SIGN)
+
+
+@triton.jit
+def _rest(owner, met, o, points, exist, units, extent, MASKED: tl.constexpr, PLAN: tl.constexpr):
+    """What the table and the points met add to p, `(units, points)`, in float32."""
     if PLAN.TABLE:
-        entry = tl.load(met.entry + points, mask=exist, other=0) if MASKED else tl.load(met.entry + points)
-        rows = _rows_of(owner.entry, o.to(tl.int32), entry, points, extent.displacements, PLAN.SIGN)
+        rows = _table_rows(owner, met, o, points, exist, extent.displacements, MASKED, PLAN)
         rest = by_unit(met.table, rows, exist, units, PLAN.WIDTH, MASKED)
         if PLAN.BIAS:
             rest += by_unit(met.bias, points, exist, units, PLAN.WIDTH, MASKED)
-        p += rest.to(tl.float32)
-    elif PLAN.BIAS:
-        p += by_unit(met.bias, points, exist, units, PLAN.WIDTH, MASKED).to(tl.float32)
+    else:
+        rest = by_unit(met.bias, points, exist, units, PLAN.WIDTH, MASKED)
+    return rest.to(tl.float32)
+
+
+@triton.jit
+def _plus_turned(p, rows, PLAN: tl.constexpr):
+    """p + rowsᵀ, by a matrix product with 1, which is exact."""
+    place = tl.arange(0, p.shape[0])
+    one = (place[:, None] == place[None, :]).to(rows.dtype)
+    return tl.dot(one, tl.trans(rows), p, input_precision=PLAN.PRECISION)
+
+
+@triton.jit
+def _pre_activation(
+    owner, met, o, points, exist, units, extent, MASKED: tl.constexpr, PLAN: tl.constexpr, REST: tl.constexpr
+):
+    """p on a tile, `(units, points)`, and of its points, where they are read, u, sin θ, cos θ, steps and distances."""
+    HAS_REST: tl.constexpr = PLAN.TABLE or PLAN.BIAS
+    p = tl.zeros([units.shape[0], points.shape[0]], tl.float32) + owner.part[:, None]
+    u, sin, cos, steps, distance = p, p, p, p, p
+    if HAS_REST and REST == AT_FIRST:
+        p += _rest(owner, met, o, points, exist, units, extent, MASKED, PLAN)
+    if PLAN.BIAS and REST == BY_PRODUCT:
+        p = _plus_turned(p, of_units(met.bias, points, exist, units, PLAN.WIDTH, MASKED), PLAN)
+    if PLAN.TABLE and REST == BY_PRODUCT:
+        rows = _table_rows(owner, met, o, points, exist, extent.displacements, MASKED, PLAN)
+        p = _plus_turned(p, of_units(met.table, rows, exist, units, PLAN.WIDTH, MASKED), PLAN)
     if PLAN.DISTANCE:
         steps = steps_to(owner.pos, met.pos, points, exist, PLAN.DIMENSIONS, PLAN.S)
         distance = length_of(steps)
@@ -253,19 +287,22 @@ def _pre_activation(owner, met, o, points, exist, units, extent, MASKED: tl.cons
         phase = met.phase + PLAN.FREQUENCIES
         cos = point_rows(phase, points, exist, 2 * PLAN.FREQUENCIES, PLAN.FREQUENCIES, PLAN.L, MASKED)
         p = tl.dot(owner.cos, tl.trans(cos), p, input_precision=PLAN.PRECISION)
+    if HAS_REST and REST == AT_LAST:
+        p += _rest(owner, met, o, points, exist, units, extent, MASKED, PLAN)
     return p, u, sin, cos, steps, distance
 
 
 @triton.jit
 def _add_sums(
-    total, owner, met, o, units, first, stop, last, extent, MASKED: tl.constexpr, PLAN: tl.constexpr, N: tl.constexpr
-):
+    total, owner, met, o, units, first, stop, last, extent,
+    MASKED: tl.constexpr, PLAN: tl.constexpr, REST: tl.constexpr, N: tl.constexpr,
+):  # fmt: skip
     """total + Σ_j φ(p_ij) ⊗ ω_j u_j over the keys from the first to before the stop, of those before the last."""
     ACTIVATION: tl.constexpr = PLAN.ACTIVATION
     for begin in range(first, stop, N):
         keys = begin + tl.arange(0, N)
         exist = keys < last
-        p, _, _, _, _, _ = _pre_activation(owner, met, o, keys, exist, units, extent, MASKED, PLAN)
+        p, _, _, _, _, _ = _pre_activation(owner, met, o, keys, exist, units, extent, MASKED, PLAN, REST)
         values = point_rows(met.value, keys, exist, PLAN.DIM, PLAN.DIM, PLAN.D, MASKED)
         h = activate(p, ACTIVATION).to(values.dtype)
         total = tl.dot(h, values, total, input_precision=PLAN.PRECISION)
@@ -291,7 +328,7 @@ def _numbered(place, first_batch, first, own_num):
 @triton.jit(do_not_specialize=["others", "first_batch", "first", "count", "run"])
 def sums_kernel(
     own, other, layer, extent, value, seen, sums, others, first_batch, first, count, parts, run,
-    PLAN: tl.constexpr, UNITS: tl.constexpr, N: tl.constexpr,
+    PLAN: tl.constexpr, REST: tl.constexpr, UNITS: tl.constexpr, N: tl.constexpr,
 ):  # fmt: skip
     """S of `count` queries, `(G, count, parts, w, d)`, to be added: from the `first` of the `first_batch` entry on.
 
@@ -312,8 +349,8 @@ def sums_kernel(
         last = tl.minimum(last, tl.load(met.seen + i).to(tl.int32))
     full = tl.maximum(begin, begin + (last - begin) // N * N)
     total = tl.zeros([UNITS, D], tl.float32)
-    total = _add_sums(total, owner, met, i, units, begin, full, last, extent, False, PLAN, N)
-    total = _add_sums(total, owner, met, i, units, full, last, last, extent, True, PLAN, TAIL)
+    total = _add_sums(total, owner, met, i, units, begin, full, last, extent, False, PLAN, REST, N)
+    total = _add_sums(total, owner, met, i, units, full, last, last, extent, True, PLAN, REST, TAIL)
     at = sums + (g * count * parts + program) * PLAN.WIDTH * PLAN.DIM
     write_unit_rows(at, total, units, PLAN.WIDTH, PLAN.DIM, D)
 
@@ -321,14 +358,16 @@ def sums_kernel(
 @triton.jit
 def _add_gradients(
     on_sums, on_matrix, on_sin, on_cos, on_bias, on_r, on_pos, owner, met, units, grad, o, first, stop, last, extent,
-    MASKED: tl.constexpr, PLAN: tl.constexpr, N: tl.constexpr,
+    MASKED: tl.constexpr, PLAN: tl.constexpr, REST: tl.constexpr, N: tl.constexpr,
 ):  # fmt: skip
     """Adds what the points of one loop give to the sums of an owner, in the order in which they are named."""
     ACTIVATION: tl.constexpr = PLAN.ACTIVATION
     for begin in range(first, stop, N):
         points = begin + tl.arange(0, N)
         exist = points < last
-        p, u, sin, cos, steps, distance = _pre_activation(owner, met, o, points, exist, units, extent, MASKED, PLAN)
+        p, u, sin, cos, steps, distance = _pre_activation(
+            owner, met, o, points, exist, units, extent, MASKED, PLAN, REST
+        )
         visible = exist
         if PLAN.CAUSAL and PLAN.SIGN == -1:
             visible = exist & (tl.load(met.seen + points, mask=exist, other=0) > o)
@@ -371,7 +410,7 @@ def _write_phase(out, on_sin, on_cos, layer, g, units, PLAN: tl.constexpr):
 def gradients_kernel(
     own, other, layer, extent, value, seen, grads, sums, received, others, first_batch, first, count, together,
     before, total,
-    PLAN: tl.constexpr, UNITS: tl.constexpr, N: tl.constexpr,
+    PLAN: tl.constexpr, REST: tl.constexpr, UNITS: tl.constexpr, N: tl.constexpr,
 ):  # fmt: skip
     """Gradients of what `count` owners contribute, numbered as in `sums_kernel`.
 
@@ -415,11 +454,11 @@ def gradients_kernel(
         on_pos = tl.zeros([S], tl.float32)
         on_sums, on_matrix, on_sin, on_cos, on_bias, on_r, on_pos = _add_gradients(
             on_sums, on_matrix, on_sin, on_cos, on_bias, on_r, on_pos, owner, met, units, grad, o, 0, full, last,
-            extent, False, PLAN, N,
+            extent, False, PLAN, REST, N,
         )  # fmt: skip
         on_sums, on_matrix, on_sin, on_cos, on_bias, on_r, on_pos = _add_gradients(
             on_sums, on_matrix, on_sin, on_cos, on_bias, on_r, on_pos, owner, met, units, grad, o, full, last, last,
-            extent, True, PLAN, TAIL,
+            extent, True, PLAN, REST, TAIL,
         )  # fmt: skip
         if PLAN.SIGN == -1:
             write_unit_rows(sums + at, on_sums, units, PLAN.WIDTH, PLAN.VALUE_DIM, E)

@@ -7,14 +7,15 @@ kernel's parameters, are int32.
 arithmetic on p, not the matrix products, sets the pace there. They take the processor's own tanh: one instruction, to a
 relative 2^-11 (PTX ISA, `tanh.approx`), and five more. Erf is replaced by the tanh of an odd cubic, fitted for the
 least largest error: 1.3e-4 times max(1, |p|), and 2.2e-4 in the slope. Both errors together, 4e-4 and 5e-4, are a
-quarter of what bfloat16 rounds off. They are given p / 2, which saves one of six instructions: by `scale_for` the first
-layer is multiplied, exactly, before a kernel sees it, and so are the gradients of its parameters afterwards.
+quarter of what bfloat16 rounds off, and as much as float16 does of p, which is not rounded here. They are given p / 2,
+which saves one of six instructions: by `scale_for` the first layer is multiplied, exactly, before a kernel sees it, and
+so are the gradients of its parameters afterwards.
 """
 
 import triton
 import triton.language as tl
 
-from fredholm.evaluation.triton.processor import exp2, tanh
+from fredholm.evaluation.triton.processor import exp2, larger, tanh
 
 
 @triton.constexpr_function
@@ -76,6 +77,17 @@ def point_rows(
 
 
 @triton.jit
+def of_units(base, points, exist, units, WIDTH: tl.constexpr, MASKED: tl.constexpr):
+    """What lies as `(points, WIDTH)`, at some units, `(points, units)`; MASKED: 0 where no point exists."""
+    at = base + points.to(tl.int64)[:, None] * WIDTH + units[None, :]
+    if MASKED or not fills(WIDTH, units.shape[0]):
+        rows = tl.load(at, mask=exist[:, None] & (units[None, :] < WIDTH), other=0.0)
+    else:
+        rows = tl.load(at)
+    return rows
+
+
+@triton.jit
 def by_unit(base, points, exist, units, WIDTH: tl.constexpr, MASKED: tl.constexpr):
     """What lies as `(points, WIDTH)`, turned, `(units, points)`; MASKED: 0 where no point exists."""
     at = base + points.to(tl.int64)[None, :] * WIDTH + units[:, None]
@@ -110,7 +122,7 @@ def scale_of(activation):
 def activate(p, ACTIVATION: tl.constexpr):
     """φ(p); of the short ones φ(2p)."""
     if ACTIVATION == "relu":
-        return tl.maximum(p, 0.0)
+        return larger(p, 0.0)
     elif ACTIVATION == "gelu_tanh":
         return p * _tanh_gate(p)
     elif ACTIVATION == "gelu":
@@ -123,7 +135,7 @@ def activate(p, ACTIVATION: tl.constexpr):
 def activate_with_slope(p, ACTIVATION: tl.constexpr):
     """What `activate` gives, and its derivative by p."""
     if ACTIVATION == "relu":
-        return tl.maximum(p, 0.0), tl.where(p > 0.0, 1.0, 0.0)
+        return larger(p, 0.0), tl.where(p > 0.0, 1.0, 0.0)
     elif ACTIVATION == "gelu_tanh":
         gate = _tanh_gate(p)
         inner = 1.5957691216057308 * (1.0 + 0.134145 * p * p)

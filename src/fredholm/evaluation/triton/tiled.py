@@ -22,10 +22,11 @@ from fredholm.kernels import PairwiseMLP
 class TritonTiled(FusedRoute[PairwiseMLP]):
     """For `PairwiseMLP` kernels on a GPU: `Tiled` and `Toeplitz` in one fused pass, sums in registers.
 
-    For float32 and bfloat16, on NVIDIA GPUs of compute capability 8.0 or more. Sums are kept in float32; the backward
-    pass uses no atomic operations, so that two runs are identical. float32 products follow
-    `torch.set_float32_matmul_precision`. With TRITON_INTERPRET=1, set before the library is imported, float32 runs in
-    Triton's interpreter on a CPU: a slow check of the kernels.
+    For float32, bfloat16 and float16, on NVIDIA GPUs of compute capability 8.0 or more. Sums are kept in float32; the
+    backward pass uses no atomic operations, so that two runs are identical. float32 products follow
+    `torch.set_float32_matmul_precision`. float16 ends at 65504: hidden units beyond it, and gradients, become infinite,
+    as in `Tiled`; S and its product with the last layer are in float32. With TRITON_INTERPRET=1, set before the library
+    is imported, float32 and float16 run in Triton's interpreter on a CPU: a slow check of the kernels.
 
     Args:
         table: where queries and keys hold the same grid, what depends on x - y is read from a table, as in `Toeplitz`;
@@ -160,4 +161,4 @@ mlp_integral_triton = Operator(
     plain=_plain,
     is_counted=False,
 )
-"""As `mlp_integral`, in float32 or bfloat16 but for positions (float32) and `seen` (int64), without hidden layers."""
+"""As `mlp_integral`, in 32 or 16 bits but for positions (float32) and `seen` (int64), without hidden layers."""

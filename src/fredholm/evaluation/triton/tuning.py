@@ -36,13 +36,17 @@ UNITS, POINTS, WARPS, STAGES = (16, 256), (16, 128), (4, 8), (1, 4)
 """The least and the most that is tried."""
 CAPS = (0, 168, 128, 96)
 """Registers of a thread that are tried, so that 2 programs of 4 warps, 3, 4 or 5 share a multiprocessor."""
+BEFORE, AFTER, PRODUCT = range(3)
+"""When p receives what the table and the points met add to it, R: before the matrix product that is summed on it; after
+that, so that R is read meanwhile; or by a matrix product with 1, so that R goes the way of the product's own factors:
+loaded tiles ahead, and never laid out anew."""
 PROGRAMS_EACH, SHORTEST = 2, 4
 """Programs that a multiprocessor is to have, and the tiles that one is worth starting for."""
 GAIN = 0.97
 """Of the time of another tile: what is no faster than that is left."""
 _ROUNDS, _HOPELESS = 5, 1.5
 _PROCESSORS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-_TOLERANCE = {torch.float32: 1e-2, torch.bfloat16: 5e-2}
+_TOLERANCE = {torch.float32: 1e-2, torch.float16: 1e-2, torch.bfloat16: 5e-2}
 """By which the norm of a result may differ: in float32 products may be those of TensorFloat-32."""
 _NOTHING = 1e-2
 """Of the largest norm of all results of a step: below it a result may be what rounding leaves of 0."""
@@ -51,7 +55,7 @@ _NOTHING = 1e-2
 class Tile(NamedTuple):
     """`units` hidden units against `points` points, by `warps` warps; loads run `stages` tiles ahead.
 
-    A thread has at most `registers` registers; 0: as many as the compiler takes.
+    A thread has at most `registers` registers; 0: as many as the compiler takes. `rest` is BEFORE, AFTER or PRODUCT.
     """
 
     units: int
@@ -59,6 +63,7 @@ class Tile(NamedTuple):
     warps: int
     stages: int
     registers: int = 0
+    rest: int = BEFORE
     key: str = ""
     """What it is for, as the file names it."""
 
@@ -66,16 +71,17 @@ class Tile(NamedTuple):
     def told(self) -> str:
         """In words."""
         sizes = "x".join(map(str, self.sizes[:4]))
-        return f"{sizes} in {self.registers} registers" if self.registers else sizes
+        registers = f" in {self.registers} registers" if self.registers else ""
+        return sizes + registers + ("", " with R last", " with R by a product")[self.rest]
 
     def blocks(self, width: int) -> int:
         """Blocks of hidden units."""
         return -(-width // self.units)
 
     @property
-    def sizes(self) -> tuple[int, int, int, int, int]:
+    def sizes(self) -> tuple[int, int, int, int, int, int]:
         """What the kernel is launched with."""
-        return self.units, self.points, self.warps, self.stages, self.registers
+        return self.units, self.points, self.warps, self.stages, self.registers, self.rest
 
 
 @final
@@ -89,12 +95,16 @@ class Room(NamedTuple):
     dtype: torch.dtype
     rows: Literal["units", "points"] = "units"
     """The rows of the matrix products."""
+    has_rest: bool = False
+    """Whether p receives R from memory."""
     is_crowded: bool = False
     """Whether the compiler takes more registers than are worth it, so that too few programs share a multiprocessor."""
 
     def fits(self, tile: Tile) -> bool:
         """Whether registers and shared memory may hold a tile; the compiler has the last word."""
-        units, points, warps, stages, registers = tile.sizes
+        units, points, warps, stages, registers, rest = tile.sizes
+        # R and what the points met add to it
+        loaded = self.loaded + (2 * units if rest == PRODUCT else 0)
         within = all(
             least <= size <= most
             for size, (least, most) in zip(tile.sizes[:4], (UNITS, POINTS, WARPS, STAGES), strict=True)
@@ -107,11 +117,17 @@ class Room(NamedTuple):
             and (units < 2 * self.width or units == UNITS[0])
             and 2 * held <= REGISTERS
             and held >= 4 * 32 * warps
-            and stages * points * self.loaded * self.dtype.itemsize <= SHARED_BYTES
+            and stages * points * loaded * self.dtype.itemsize <= SHARED_BYTES
+            and (rest == BEFORE or self.has_rest)
+            # a product of float32 may round to TensorFloat-32, and costs as much as the others
+            and (rest != PRODUCT or self.dtype != torch.float32)
         )
 
     def near(self, tile: Tile) -> Iterator[Tile]:
-        """The tiles that fit and differ from one by one step in one size."""
+        """The tiles that fit and differ from one by one step in one size, or in `rest`.
+
+        Where that becomes PRODUCT, R takes shared memory: then half of the points are tried too.
+        """
         for field in ("units", "points", "warps", "stages", "registers"):
             size = getattr(tile, field)
             if field == "registers":
@@ -120,6 +136,9 @@ class Room(NamedTuple):
             else:
                 steps = (size - 1, size + 1) if field == "stages" else (size // 2, size * 2)
             yield from filter(self.fits, (tile._replace(**{field: step}) for step in steps))
+        others = [tile._replace(rest=rest) for rest in (BEFORE, AFTER, PRODUCT) if rest != tile.rest]
+        halved = [each._replace(points=each.points // 2) for each in others if each.rest == PRODUCT]
+        yield from filter(self.fits, others + halved)
 
 
 def _has_rows(rows: int, warps: int) -> bool:
@@ -201,15 +220,15 @@ def launch(kernel: Any, grid: tuple[int, int, int], tile: Tile, arguments: dict[
     trial = _Trial.running
     if trial is None:
         try:
-            kernel[grid](**arguments, **_options(tile))
+            kernel[grid](**arguments, **_options(kernel, tile))
         except Exception as error:
             _explain(tile, error)
             raise
     else:
         trial.start(
             tile.key,
-            lambda: kernel[grid](**arguments, **_options(tile)),
-            lambda other: kernel.warmup(grid=grid, **arguments, **_options(other)),
+            lambda: kernel[grid](**arguments, **_options(kernel, tile)),
+            lambda other: kernel.warmup(grid=grid, **arguments, **_options(kernel, other)),
         )
 
 
@@ -226,10 +245,11 @@ def _explain(tile: Tile, error: Exception) -> None:
         ) from error
 
 
-def _options(tile: Tile) -> dict[str, int]:
+def _options(kernel: Any, tile: Tile) -> dict[str, int]:
     """What a kernel is compiled with."""
     limit = {"maxnreg": tile.registers} if tile.registers else {}
-    return {"UNITS": tile.units, "N": tile.points, "num_warps": tile.warps, "num_stages": tile.stages, **limit}
+    rest = {"REST": tile.rest} if "REST" in kernel.arg_names else {}
+    return {"UNITS": tile.units, "N": tile.points, "num_warps": tile.warps, "num_stages": tile.stages, **limit, **rest}
 
 
 @final
@@ -245,7 +265,7 @@ class Tuned:
     num_tried: int
 
     def as_json(self) -> dict[str, object]:
-        """As plain values; tiles as units, points, warps, stages and registers."""
+        """As plain values; tiles as units, points, warps, stages, registers and `rest`."""
         return {**dataclasses.asdict(self), "tile": self.tile.sizes, "before": self.before.sizes}
 
     def __str__(self) -> str:
@@ -270,7 +290,7 @@ def tune(
 
     Args:
         step: computes the same results each time, such as outputs and gradients of a model.
-        dtype: that it computes in; of autocast bfloat16, though gradients are float32.
+        dtype: that it computes in; of autocast its dtype, though gradients are float32.
         budget_s: seconds after which nothing more is tried, compiling included.
         heard: called with each finding.
 
@@ -563,6 +583,8 @@ def _tiles_of(entry: dict[str, Any]) -> dict[str, Tile]:
             raise ValueError(f"{key}: expected 1 to {STAGES[1]} stages; got {tile.stages!r}")
         if tile.registers not in CAPS:
             raise ValueError(f"{key}: expected {', '.join(map(str, CAPS))} registers; got {tile.registers!r}")
+        if tile.rest not in (BEFORE, AFTER, PRODUCT):
+            raise ValueError(f"{key}: expected {BEFORE}, {AFTER} or {PRODUCT} for R; got {tile.rest!r}")
     return tiles if entry["kernels"] == _fingerprint() and isinstance(entry["date"], str) else {}
 
 

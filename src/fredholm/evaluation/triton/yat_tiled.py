@@ -28,7 +28,7 @@ class TritonYat(FusedRoute[YatScored], StatefulRoute[YatScored]):
     """For `YatScored` kernels on a GPU: `ScoreTiled` in one fused pass, scores in registers.
 
     Machines, dtypes, precision and determinism as in `TritonTiled`. Signals in bfloat16 are multiplied exactly and
-    summed in float32, so that distances are those of float32.
+    summed in float32, so that distances are those of float32. Of signals in float16 all is computed in float32.
     """
 
     marker = YatScored
@@ -61,6 +61,8 @@ class TritonYat(FusedRoute[YatScored], StatefulRoute[YatScored]):
 
 
 def _fused(inputs: ScoreInputs, score: Score, normaliser: Normaliser) -> Tensor:
+    # squares, and slopes where a query is near a key, leave the range of float16
+    inputs = inputs._make(t if t is None or t.dtype != torch.float16 else t.float() for t in inputs)
     return yat_sums_triton(inputs, normaliser.encoded()).out
 
 

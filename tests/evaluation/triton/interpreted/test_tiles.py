@@ -13,7 +13,7 @@ from fredholm.evaluation import Evaluation, Integral, TritonFeatureSum, TritonTi
 from fredholm.evaluation.triton import perceptron as perceptron_module
 from fredholm.evaluation.triton import tuning
 from fredholm.evaluation.triton import yat as yat_module
-from fredholm.evaluation.triton.tuning import Room, Tile, launch, tile_path
+from fredholm.evaluation.triton.tuning import AFTER, PRODUCT, Room, Tile, launch, tile_path
 from fredholm.kernels import SeparableMLP, YatAttention
 from tests.contracts.routes import check_route, randomise, results
 from tests.evaluation.triton.interpreted.problems import make, with_queries
@@ -57,6 +57,27 @@ def test_any_tile_gives_the_same_integral(name, first, monkeypatch):
     make_problem, route = PROBLEMS[name]
     check_route(route, make_problem(), tolerance=3e-5)
     assert used
+
+
+@pytest.mark.parametrize("rest", [AFTER, PRODUCT])
+@pytest.mark.parametrize(
+    ("where", "is_causal"),
+    [(Union(Points(torch.rand(1, 1, 2)), Grid(3, 6)), False), (Grid(17), True), (Points(torch.rand(19, 2)), False)],
+    ids=["token and grid", "in order", "points"],
+)
+def test_p_may_receive_r_in_any_way(where, is_causal, rest, monkeypatch):
+    has_rest = dict[str, bool]()
+
+    def with_rest(kernel: Any, room: Room, rule: Tile) -> Tile:
+        has_rest[kernel.fn.__name__] = room.has_rest
+        return rule._replace(units=16, points=16, rest=rest) if room.has_rest else rule
+
+    for module in (tuning, perceptron_module):
+        monkeypatch.setattr(module, "tuned_tile", with_rest)
+    problem = make(where, num_heads=1, head_dim=3, width=20, num_frequencies=3, is_causal=is_causal)
+    check_route(TritonTiled(), problem)
+    assert has_rest["sums_kernel"]
+    assert has_rest["gradients_kernel"]
 
 
 @pytest.mark.parametrize("is_causal", [False, True])
