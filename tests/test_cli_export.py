@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch._inductor.config as inductor
 from PIL import Image
 from torch import Tensor, nn
 
@@ -104,7 +105,7 @@ def test_what_is_refused(
     refused("invalid choice 'gguf' for argument '--format'", "--format", "gguf")
     monkeypatch.setitem(sys.modules, "onnxscript", None)
     refused('ONNX needs onnxscript; get it with: pip install "fredholm[export]"', *onnx, tmp_path / "a")
-    with torch._inductor.config.patch({"cpp.cxx": ("no-such-compiler",)}):
+    with inductor.patch({"cpp.cxx": ("no-such-compiler",)}):
         refused("a .pt2 package is compiled, and there is no C++ compiler", "--format", "pt2")
     assert (tmp_path / "full.onnx").read_text() == "mine"
 

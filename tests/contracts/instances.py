@@ -782,6 +782,11 @@ def quick_cells(name: str) -> tuple[Cell, ...]:
     return tuple(Cell.of(name, row) for row in all_pairs(every, allowed, alike=alike, given=plain))
 
 
+def asking_cells(name: str) -> list[Cell]:
+    """The quick cells in which there are points, and queries: of others all is empty, whatever a route does."""
+    return [cell for cell in quick_cells(name) if cell.domain != "no point" and cell.query != "nowhere"]
+
+
 def covering_cells(name: str) -> list[Cell]:
     """Cells of one kernel in which every pair of levels occurs that can; and once more in plainer cells.
 
