@@ -140,7 +140,7 @@ def _become_command(
     if forks_spawned:
         contexts = multiprocessing.get_context
         multiprocessing.get_context = lambda method=None: contexts("fork" if method == "spawn" else method)
-        SubprocessHandler._popen = lambda handler, command, environment: _Forked(command, environment)
+        SubprocessHandler._popen = lambda _, command, environment: _Forked(command, environment)  # pyright: ignore
     sys.argv = ["fredholm", *arguments]
     sys.exit(cli.main())
 
