@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.reduction import DupFd
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 
 import pytest
 import torch
+from torch.distributed.elastic.multiprocessing.subprocess_handler import SubprocessHandler
 
 from fredholm import cli
 
@@ -62,6 +63,7 @@ class Started:
         limit: bytes that its files may have.
         leads_group: whether it is the first of a process group.
         environment: what else its environment tells.
+        forks_spawned: whether it forks the processes that it would start anew, each of which would import all again.
     """
 
     def __init__(
@@ -71,9 +73,10 @@ class Started:
         limit: int | None = None,
         leads_group: bool = False,
         environment: Mapping[str, str] | None = None,
+        forks_spawned: bool = False,
     ) -> None:
         (out, to_out), (err, to_err) = os.pipe(), os.pipe()
-        given = [str(argument) for argument in arguments], folder, limit, leads_group, environment or {}
+        given = [str(argument) for argument in arguments], folder, limit, leads_group, environment or {}, forks_spawned
         self._process = FORKS.Process(target=_become_command, args=(*given, DupFd(to_out), DupFd(to_err)))
         self._process.start()
         for descriptor in (to_out, to_err):
@@ -114,6 +117,7 @@ def _become_command(
     limit: int | None,
     leads_group: bool,
     environment: Mapping[str, str],
+    forks_spawned: bool,
     out: Any,
     err: Any,
 ) -> NoReturn:
@@ -133,7 +137,38 @@ def _become_command(
     os.environ.update(environment)
     torch.set_num_threads(1)
     multiprocessing.set_start_method(None, force=True)  # as in a program of its own
+    if forks_spawned:
+        contexts = multiprocessing.get_context
+        multiprocessing.get_context = lambda method=None: contexts("fork" if method == "spawn" else method)
+        SubprocessHandler._popen = lambda _, command, environment: _Forked(command, environment)  # pyright: ignore
     sys.argv = ["fredholm", *arguments]
+    sys.exit(cli.main())
+
+
+class _Forked:
+    """As `subprocess.Popen` of a command `... -m fredholm WORDS`, forked."""
+
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
+        words = list(command[command.index("fredholm") + 1 :])
+        self._process = multiprocessing.get_context("fork").Process(target=_become_rank, args=(words, environment))
+        self._process.start()
+        self.pid = self._process.pid
+
+    def poll(self) -> int | None:
+        return self._process.exitcode
+
+    def wait(self, timeout: float | None = None) -> int | None:
+        self._process.join(timeout)
+        return self._process.exitcode
+
+
+def _become_rank(words: list[str], environment: Mapping[str, str]) -> NoReturn:
+    """Turns a process that torchrun's launcher forked into one of the command's."""
+    os.setsid()
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+    os.environ.update(environment)
+    sys.argv = ["fredholm", *words]
     sys.exit(cli.main())
 
 
@@ -163,3 +198,8 @@ def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
     out, err = process.communicate(timeout=300)
     assert "Traceback" not in err, err
     return process.returncode, out, err
+
+
+def descendants(process: int) -> list[int]:
+    """The processes that a process started, in their order."""
+    return [int(number) for number in Path(f"/proc/{process}/task/{process}/children").read_text().split()]

@@ -1,6 +1,7 @@
 """Shared by all tests: one seed, one hypothesis profile, the real data, poisoned memory."""
 
 import gc
+import importlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -123,6 +124,14 @@ def fresh_compiler() -> Iterator[None]:
     torch.compiler.reset()
     yield
     torch.compiler.reset()
+
+
+@pytest.fixture(scope="module")
+def few_rates() -> Iterator[None]:
+    """Comparisons of kernels search three learning rates, not five."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(importlib.import_module("fredholm.comparison.compare"), "FACTORS", (0.5, 1.0, 2.0))
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -12,6 +12,7 @@ from fredholm.training import Run
 from tests.command_line import call, check_refused
 from tests.comparison.build import ROW, found, runs, stripes
 
+pytestmark = pytest.mark.usefixtures("few_rates")
 TINY = [
     *("--task.patch-size", "4", "--task.position-frequencies", "2", "--task.stem-depth", "0"),
     *("--task.model.embed-dim", "16", "--task.model.depth", "1", "--task.model.num-heads", "2"),

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.command_line import TINY, Started, call, check_refused
+from tests.command_line import TINY, Started, call, check_refused, descendants
 
 RESTARTED = [
     *TINY,
@@ -33,7 +33,8 @@ def test_two_processes_train_as_one_does_and_one_of_them_prints(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made = ("--training.num-workers", "1")
-    process = Started("train", "digits", "--devices", "2", *TINY, *made, "--run-dir", "two", folder=tmp_path)
+    words = ("train", "digits", "--devices", "2", *TINY, *made, "--run-dir", "two")
+    process = Started(*words, folder=tmp_path, forks_spawned=True)
     code, out, err = process.finish()
     assert (code, err) == (0, "")
     assert out.count("training digits, seed 0") == out.count("test accuracy: ") == 1
@@ -54,11 +55,12 @@ def on_ranks(folder: Path, *words: str) -> list[tuple[int, str, str]]:
 
 @pytest.mark.slow
 def test_the_first_process_says_how_many_epochs_take_so_long(tmp_path: Path) -> None:
-    command = ("train", "images", "--training.batch-size", "128", "--no-report", "--run-dir", "run")
-    (code, out, err), (_, *told) = on_ranks(tmp_path, *command, "--minutes", "0.0001")
+    small = TINY[: TINY.index("--training.epochs")]
+    command = ("train", "images", *small, "--training.batch-size", "128", "--no-report", "--run-dir", "run")
+    (code, out, err), (_, *told) = on_ranks(tmp_path, *command, "--minutes", "0.000001")
     assert (code, out.count("training"), told) == (2, 0, ["", ""])
-    assert err.startswith("error: 0.0001 minutes a run are too few: one epoch takes about 0.")
-    found = on_ranks(tmp_path, "train", "images", "--dry-run", "--minutes", "3")
+    assert err.startswith("error: 1e-06 minutes a run are too few: one epoch takes about 0.")
+    found = on_ranks(tmp_path, "train", "images", *small, "--dry-run", "--minutes", "3")
     assert [(code, out.count("training: ")) for code, out, _ in found] == [(0, 1), (0, 0)], found
 
 
@@ -96,9 +98,10 @@ def test_commands_for_one_process_refuse_torchrun(
     assert call(capsys, "evaluate", str(tmp_path)) == (2, "", "")
 
 
-def begun(folder: Path, devices: int) -> Started:
+def begun(folder: Path, devices: int, *, forks_spawned: bool) -> Started:
     """A long run on processes, once it has its first checkpoint."""
-    process = Started("train", "digits", "--devices", str(devices), *LONG, "--run-dir", "run", folder=folder)
+    words = ("train", "digits", "--devices", str(devices), *LONG, "--run-dir", "run")
+    process = Started(*words, folder=folder, forks_spawned=forks_spawned)
     while process.poll() is None and not list(folder.glob("run/checkpoints/step-*")):
         time.sleep(0.05)
     return process
@@ -117,8 +120,9 @@ def process_of(parent: int, rank: int) -> int:
 
 
 @pytest.mark.slow
-def test_a_signal_to_all_saves_and_tells_once(tmp_path: Path) -> None:
-    process = begun(tmp_path, 2)
+@pytest.mark.parametrize("forks_spawned", [True, pytest.param(False, marks=pytest.mark.long)])
+def test_a_signal_to_all_saves_and_tells_once(tmp_path: Path, forks_spawned: bool) -> None:
+    process = begun(tmp_path, 2, forks_spawned=forks_spawned)
     process.send_signal(signal.SIGTERM)
     code, _, err = process.finish()
     assert code == 128 + signal.SIGTERM
@@ -128,8 +132,8 @@ def test_a_signal_to_all_saves_and_tells_once(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_killed_process_ends_the_run_with_its_name(tmp_path: Path) -> None:
-    process = begun(tmp_path, 2)
-    pid = process_of(process.pid, 1)
+    process = begun(tmp_path, 2, forks_spawned=True)
+    _, pid = descendants(process.pid)
     os.kill(pid, signal.SIGKILL)
     code, _, err = process.finish()
     assert code == 1

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch._inductor.config as inductor
 from PIL import Image
 from torch import Tensor, nn
 
@@ -104,8 +105,8 @@ def test_what_is_refused(
     refused("invalid choice 'gguf' for argument '--format'", "--format", "gguf")
     monkeypatch.setitem(sys.modules, "onnxscript", None)
     refused('ONNX needs onnxscript; get it with: pip install "fredholm[export]"', *onnx, tmp_path / "a")
-    monkeypatch.setattr("torch._inductor.config.cpp.cxx", ("no-such-compiler",))
-    refused("a .pt2 package is compiled, and there is no C++ compiler", "--format", "pt2")
+    with inductor.patch({"cpp.cxx": ("no-such-compiler",)}):
+        refused("a .pt2 package is compiled, and there is no C++ compiler", "--format", "pt2")
     assert (tmp_path / "full.onnx").read_text() == "mine"
 
 
@@ -206,7 +207,16 @@ def test_a_file_with_other_numbers_is_not_left(exports: Any, tmp_path: Path, mon
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("left", [("query_content",), ("key_content",), ("query_position", "key_position")])
+@pytest.mark.parametrize(
+    "left",
+    [
+        ("query_content",),
+        *(
+            pytest.param(left, marks=pytest.mark.long)
+            for left in (("key_content",), ("query_position", "key_position"))
+        ),
+    ],
+)
 def test_perceptrons_that_do_not_read_all_of_a_point(exports: Any, left: tuple[str, ...]) -> None:
     inputs = kernels.PointInputs(**dict.fromkeys(left, False))
     operator = fredholm.IntegralOperator(kernels.LowRankMLP(2, width=3, rank=2, inputs=inputs)).eval()
@@ -220,16 +230,20 @@ def test_what_cannot_be_exported_is_one_line(exports: Any, tmp_path: Path) -> No
     code, _, err = exports(solved)
     assert (code, err.count("\n")) == (2, 1)
     assert err.startswith("error: the model cannot be written as onnx, which has no operator for aten._linalg_solve")
-    infinite = fredholm.IntegralOperator(kernels.InfiniteAttention(2, 1)).eval()
-    code, _, err = exports(lambda model, values: infinite(values))
-    assert (code, err.count("\n")) == (2, 1)
-    assert err.startswith("error: the model cannot be written as onnx, which has no operator for prims.frexp")
     code, _, err = exports(lambda model, values: values * float(values.sum()))
     assert (code, err.count("\n")) == (2, 1)
     assert err.startswith("error: the model cannot be written as onnx: ")
     code, _, err = exports(lambda model, values: values / 0)
     assert (code, err) == (2, "error: the model gives numbers that are NaN or infinite; nothing is written\n")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.long
+def test_a_kernel_that_cannot_be_exported_is_one_line(exports: Any) -> None:
+    infinite = fredholm.IntegralOperator(kernels.InfiniteAttention(2, 1)).eval()
+    code, _, err = exports(lambda model, values: infinite(values))
+    assert (code, err.count("\n")) == (2, 1)
+    assert err.startswith("error: the model cannot be written as onnx, which has no operator for prims.frexp")
 
 
 def test_weights_that_one_file_cannot_hold_lie_beside_it(

@@ -112,16 +112,31 @@ def test_a_cuda_graph_needs_a_gpu():
     assert Config().sized().ways == ("as it is",)
 
 
-@pytest.mark.slow
+def noted_compile(model: torch.nn.Module, *, fullgraph: bool, noted: list[torch.nn.Module]) -> None:
+    """As `Module.compile`, of a compiler that changes nothing and notes whose first call it sees."""
+    assert fullgraph
+
+    def first_call(*args, **kwargs):
+        noted.append(model)
+        model._compiled_call_impl = model._call_impl
+        return model._call_impl(*args, **kwargs)
+
+    model._compiled_call_impl = first_call
+
+
+@pytest.mark.parametrize("traced", [False, pytest.param(True, marks=pytest.mark.long)])
 @pytest.mark.usefixtures("in_one_process")
-def test_both_sides_go_another_way(monkeypatch):
-    """Of one layer, and without code generation, which takes ten times as long as all the rest."""
-    graphs = CompileCounter()
-    monkeypatch.setattr(torch.nn.Module, "compile", functools.partialmethod(torch.nn.Module.compile, backend=graphs))
+def test_both_sides_go_another_way(monkeypatch, traced):
+    """Of one layer; traced in the long suite alone, as it is by `tests/models/test_itnet.py`."""
+    graphs, noted = CompileCounter(), []
+    compile_with = functools.partialmethod(torch.nn.Module.compile, backend=graphs)
+    if not traced:
+        compile_with = functools.partialmethod(noted_compile, noted=noted)
+    monkeypatch.setattr(torch.nn.Module, "compile", compile_with)
     config = dataclasses.replace(SHORT, cases=("exact", "low rank 2"), ways=("compiled",), integral_sizes=())
     config = dataclasses.replace(config, model=dataclasses.replace(config.model, depth=1))
     rows = BENCHMARK.run(config).rows
-    assert graphs.frame_count == 2 * len(config.cases) * len(DIRECTIONS)
+    assert (graphs.frame_count if traced else len(noted)) == 2 * len(config.cases) * len(DIRECTIONS)
     peer = f"{PEER}, compiled"
     expected = {(f"{name}, compiled", direction, peer) for name in config.cases for direction in DIRECTIONS}
     assert {(row.case, row.direction, row.peer) for row in rows} == expected | {(peer, d, None) for d in DIRECTIONS}

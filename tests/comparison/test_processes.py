@@ -13,7 +13,7 @@ from fredholm.comparison import Comparison, read_comparison
 from fredholm.comparison.comparison import COMPARISON
 from fredholm.training.storage.run_folder import RunFolder
 from fredholm.training.trainer import read_progress
-from tests.command_line import FORKS, Started, finish, start
+from tests.command_line import FORKS, Started, descendants, finish, start
 from tests.comparison.build import keep_a_worker, stripes
 
 pytestmark = pytest.mark.slow
@@ -46,11 +46,6 @@ def last_steps(folder: Path) -> dict[Path, tuple[int, int]]:
     return found
 
 
-def descendants(process: int) -> list[int]:
-    """The processes that a process started."""
-    return [int(number) for number in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
-
-
 def trains(process: int) -> bool:
     """Whether it is one that a comparison gives its jobs."""
     return "spawn_main" in Path(f"/proc/{process}/cmdline").read_text()
@@ -78,9 +73,10 @@ def test_a_killed_worker_is_a_reason_and_ctrl_c_saves_and_says_how_to_go_on(tmp_
     stripes(tmp_path)
     found = tmp_path / "found"
     # So many epochs that it is under way however late the signal comes.
-    process = Started(*ASKED, "--epochs", "40", "--processes", "2", folder=tmp_path, leads_group=True)
+    options = ("--epochs", "40", "--processes", "2")
+    process = Started(*ASKED, *options, folder=tmp_path, leads_group=True, forks_spawned=True)
     wait_until(lambda: len(list(found.glob("*/**/metrics.jsonl"))) >= 2)
-    lost, *_ = (child for child in descendants(process.pid) if trains(child))
+    lost, *_ = descendants(process.pid)
     os.kill(lost, signal.SIGKILL)
     wait_until(lambda: None in tried())
     os.killpg(process.pid, signal.SIGINT)

@@ -782,6 +782,11 @@ def quick_cells(name: str) -> tuple[Cell, ...]:
     return tuple(Cell.of(name, row) for row in all_pairs(every, allowed, alike=alike, given=plain))
 
 
+def asking_cells(name: str) -> list[Cell]:
+    """The quick cells in which there are points, and queries: of others all is empty, whatever a route does."""
+    return [cell for cell in quick_cells(name) if cell.domain != "no point" and cell.query != "nowhere"]
+
+
 def covering_cells(name: str) -> list[Cell]:
     """Cells of one kernel in which every pair of levels occurs that can; and once more in plainer cells.
 
@@ -1122,14 +1127,28 @@ def disagreements(cell: Cell, exercised: Counter[str] | None = None, only: str |
     return wrong
 
 
-def accepted(case: Case) -> Iterator[tuple[str, Callable[[Case], Tensor]]]:
-    """The routes that do not refuse a case, by name, and the operator."""
+def accepted(
+    case: Case, is_wanted: Callable[[str], bool] = lambda name: True
+) -> Iterator[tuple[str, Callable[[Case], Tensor]]]:
+    """The routes that do not refuse a case, by name, and the operator; those that are wanted."""
     asked = case.asked()
     for route in ALL_ROUTES:
-        if not refusals(route, asked):
-            name = route.name + (" (eager)" if route in EAGER else "")
+        name = route.name + (" (eager)" if route in EAGER else "")
+        if not refusals(route, asked) and is_wanted(name):
             yield name, by_route(route)
-    yield "operator", by_operator
+    if is_wanted("operator"):
+        yield "operator", by_operator
+
+
+class FirstTimes:
+    """Wants each route the first times that it is met, so many."""
+
+    def __init__(self, most: int) -> None:
+        self.met, self.most = Counter[str](), most
+
+    def __call__(self, name: str) -> bool:
+        self.met[name] += 1
+        return self.met[name] <= self.most
 
 
 def rows_of_nothing(case: Case) -> Tensor:

@@ -17,7 +17,7 @@ def wrong(cells: list[Cell], processes: int) -> str:
 @pytest.mark.slow
 def test_processes_give_the_literal_integral() -> None:
     """Some cells of every kernel, of which three processes hold uneven parts."""
-    assert wrong([cell for name in ROWS for cell in cells_of(name, 3, every=24)], 3) == ""
+    assert wrong([cell for name in ROWS for cell in cells_of(name, 3, every=48)], 3) == ""
 
 
 @pytest.mark.long

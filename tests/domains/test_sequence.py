@@ -189,8 +189,16 @@ def test_a_kernel_cannot_tell_regular_samples_from_the_same_times(name: str) -> 
     irregular = Sequence(times=regular.times)
     torch.testing.assert_close(op(u, regular), op(u, irregular), rtol=1e-10, atol=1e-12)
     assert not torch.allclose(op(u, regular), op(u, Sequence(7)), rtol=1e-7, atol=0) or name == "linear RNN"
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name == "MLP" else pytest.mark.long) for name in REGULAR]
+)
+def test_regular_samples_are_read_in_one_graph(name: str) -> None:
+    op, u = IntegralOperator(REGULAR[name]()).double(), torch.randn(2, 7, 4, dtype=torch.float64)
     compiled = torch.compile(op, fullgraph=True, backend="eager")
-    torch.testing.assert_close(compiled(u, Sequence(7, spacing=0.3, start=2.0)), op(u, regular))
+    regular = Sequence(7, spacing=0.3, start=2.0)
+    torch.testing.assert_close(compiled(u, regular), op(u, regular))
 
 
 def test_regular_samples_are_ordered_by_index() -> None:

@@ -1,11 +1,12 @@
 """Small sets of examples, and estimators that learn them in a second."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
+import pytest
 
 from fredholm.estimators import (
     Classifier,
@@ -134,3 +135,10 @@ CASES: dict[str, Callable[[], Case]] = {
     "points": _points,
     "graphs": _graphs,
 }
+
+
+def of_two(names: Iterable[str]) -> pytest.MarkDecorator:
+    """For what all estimators share, and what takes a fit: of images and of graphs; of the others in the long suite."""
+    always = ("images", "graphs")
+    cases = [pytest.param(name, marks=[] if name in always else pytest.mark.long) for name in names]
+    return pytest.mark.parametrize("case", cases, indirect=True)

@@ -20,7 +20,7 @@ from fredholm.estimators import Classifier
 from fredholm.tasks.schedule import Preset
 from fredholm.training import InterruptedRunError, Run, TrainingConfig, seed_everything
 from fredholm.training import run as run_module
-from tests.estimators.cases import CASES, NUM, Case
+from tests.estimators.cases import CASES, NUM, Case, of_two
 from tests.refusals import refused
 
 WORDS = np.array(["odd", "even"] * (NUM // 2))
@@ -114,6 +114,7 @@ def test_classes_of_another_order_in_the_task_are_not_mixed_up(case: Case) -> No
     assert case.new().fit(case.X, labels).score(case.X, labels) >= 0.95
 
 
+@of_two(CASES)
 def test_one_seed_gives_one_model_and_leaves_other_generators_alone(case: Case) -> None:
     def told(seed: int) -> np.ndarray:
         return case.new(random_state=seed, training=BRIEF).fit(case.X, WORDS).predict_proba(case.X)
@@ -166,6 +167,7 @@ def test_progress_is_shown_where_it_is_asked_for(case: Case, capsys: pytest.Capt
     assert "epoch 1/1" in capsys.readouterr().out
 
 
+@of_two(CASES)
 def test_without_a_validation_part_all_examples_are_learnt_from(case: Case, tmp_path: Path) -> None:
     estimator = case.new(valid_fraction=0, run_dir=tmp_path, training=BRIEF).fit(case.X, WORDS)
     assert estimator.valid_metrics_ == {}
@@ -248,6 +250,7 @@ def test_a_column_of_classes_is_taken_with_a_warning(case: Case) -> None:
         case.new(training=BRIEF).fit(case.X, WORDS[:, None])
 
 
+@of_two(CASES)
 def test_cross_validation_and_pipelines_work(case: Case) -> None:
     assert np.isfinite(cross_val_score(case.new(training=BRIEF), case.X, WORDS, cv=2)).all()
     pipeline = make_pipeline(FunctionTransformer(), case.new(training=BRIEF))

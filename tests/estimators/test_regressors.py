@@ -11,7 +11,7 @@ from sklearn.model_selection import cross_val_score
 
 from fredholm.estimators import Regressor
 from fredholm.training import Run
-from tests.estimators.cases import CASES, NUM, Case
+from tests.estimators.cases import CASES, NUM, Case, of_two
 from tests.refusals import refused
 
 CLASS = np.arange(NUM) % 2
@@ -66,6 +66,7 @@ def test_a_run_folder_is_a_run_of_the_command_line(fitted: Regressor[Any]) -> No
     assert run.task.facts == fitted.trained_.task.facts
 
 
+@of_two(OF_NUMBERS)
 def test_the_form_of_y_comes_back(case: Case) -> None:
     whole_numbers = 5 - 4 * CLASS
     one, column = (
@@ -76,6 +77,7 @@ def test_the_form_of_y_comes_back(case: Case) -> None:
     np.testing.assert_array_equal(one[:, None], column)
 
 
+@of_two(OF_NUMBERS)
 def test_one_seed_gives_one_model(case: Case) -> None:
     first, second, other = (
         case.new_regressor(random_state=seed, training=BRIEF).fit(case.X, NUMBERS).predict(case.X) for seed in (0, 0, 1)
@@ -90,6 +92,7 @@ def test_without_quantiles_none_are_told(case: Case) -> None:
         estimator.predict_quantiles(case.X)
 
 
+@of_two(OF_NUMBERS)
 def test_cross_validation_works(case: Case) -> None:
     assert np.isfinite(cross_val_score(case.new_regressor(training=BRIEF), case.X, NUMBERS, cv=2)).all()
 

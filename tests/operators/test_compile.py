@@ -142,8 +142,9 @@ FILTERS: dict[str, tuple[kernels.Kernel, Domain]] = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", FILTERS)
+@pytest.mark.parametrize("name", ["waves", pytest.param("smoothed", marks=pytest.mark.long)])
 def test_filters_on_a_grid_of_a_size_that_is_known(name: str) -> None:
+    """A continuous convolution on a line is compiled by its own tests too: smoothed in the long suite."""
     kernel, domain = FILTERS[name]
     compare(IntegralOperator(kernel).double(), signal(domain.num_points), domain)
 

@@ -18,6 +18,7 @@ def config(out: Path) -> study.Config:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("few_rates")
 def test_results_and_picture_are_kept_and_not_made_twice(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

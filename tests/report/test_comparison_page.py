@@ -20,6 +20,7 @@ pytest.importorskip("jinja2")
 pytest.importorskip("vl_convert")
 pytest.importorskip("sklearn")
 KERNELS = ("low-rank", "attention", "mamba")
+pytestmark = pytest.mark.usefixtures("few_rates")
 
 
 @pytest.fixture(scope="module")

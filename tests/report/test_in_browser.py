@@ -100,7 +100,7 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="module")
-def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def pages(tmp_path_factory: pytest.TempPathFactory, few_rates: None) -> dict[str, Path]:
     """Of one run, of two side by side, and of a comparison of kernels."""
     folder = tmp_path_factory.mktemp("runs")
     first, second = digits(folder / "first"), digits(folder / "second", seed=1)

@@ -48,7 +48,9 @@ def test_the_context_holds_every_sentence(tmp_path: Path, length: int, small: in
     assert found["small"].schedule.batch_size == 32
 
 
-@pytest.mark.parametrize(("length", "context"), [(5, 16), (400, 1024), (3000, 8192)])
+@pytest.mark.parametrize(
+    ("length", "context"), [(5, 16), (400, 1024), pytest.param(3000, 8192, marks=pytest.mark.long)]
+)
 def test_a_bank_of_sentences_reads_all_of_them_and_has_all_their_n_grams(
     tmp_path: Path, length: int, context: int
 ) -> None:

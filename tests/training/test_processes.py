@@ -5,6 +5,7 @@ import itertools
 import json
 import math
 import signal
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, cast, final
 
@@ -82,15 +83,20 @@ def trained_each(path: Path, runs: dict[str, Run.Config]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("size", "shard"),
-    [(2, False), pytest.param(3, False, marks=pytest.mark.long), pytest.param(3, True, marks=pytest.mark.slow)],
+    ("size", "shard", "names"),
+    [
+        (2, False, CASES),
+        pytest.param(3, False, CASES, marks=pytest.mark.long),
+        pytest.param(3, True, CASES, marks=pytest.mark.long),
+        pytest.param(3, True, ("no parts", "clipped", "patience"), marks=pytest.mark.slow),
+    ],
 )
 def test_runs_on_processes_are_those_on_one(
-    tmp_path: Path, size: int, shard: bool, alone: tuple[Path, dict[str, Any]]
+    tmp_path: Path, size: int, shard: bool, names: Iterable[str], alone: tuple[Path, dict[str, Any]]
 ) -> None:
-    runs = {name: config(**settings, shard=shard) for name, settings in CASES.items()}
+    runs = {name: config(**CASES[name], shard=shard) for name in names}
     found = on_processes(size, trained_each, tmp_path / "shared", runs)
-    for name in CASES:
+    for name in runs:
         check_alike(tmp_path / "shared" / name, alone[0] / name)
         for each in found:
             assert each[name]["metrics"] == pytest.approx(alone[1][name]["metrics"], rel=1e-5)
@@ -103,7 +109,7 @@ def test_patience_ends_a_run_early(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("size", "shard"), [(3, False), (2, True)])
+@pytest.mark.parametrize(("size", "shard"), [pytest.param(3, False, marks=pytest.mark.long), (2, True)])
 def test_curves_agree_over_fifty_steps(tmp_path: Path, size: int, shard: bool) -> None:
     run = config(epochs=8, log_every=1, evaluate_every=4)
     on_processes(

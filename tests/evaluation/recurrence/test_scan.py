@@ -163,8 +163,17 @@ def test_any_cut_of_any_length(name, length, batch, chunk, elements):
     assert torch.allclose(final[0], end[0], rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", ["mamba", "selective zoh", "s4d zoh", "zoh", "linear rnn, affine"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "mamba",
+        "s4d zoh",
+        "linear rnn, affine",
+        *(pytest.param(name, marks=pytest.mark.long) for name in ("selective zoh", "zoh")),
+    ],
+)
 def test_gradcheck(name):
+    """A real, a complex and a dense transition; the other rules, which only make transitions, in the long suite."""
     problem = make(name, Sequence(5), batch=1)
     kernel = problem.kernel
     assert isinstance(kernel, Stateful)

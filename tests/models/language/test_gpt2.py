@@ -159,8 +159,9 @@ def test_autocast_trains() -> None:
     torch.testing.assert_close(step.float(), logits[:, 5:].float(), rtol=0.05, atol=0.05)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_one_graph() -> None:
+    """What it is made of always is: attention by `tests/contracts/uses.py`, blocks by `tests/models/test_itnet.py`."""
     net, given = model(), tokens()
     torch.compiler.reset()
     compiled = torch.compile(net, fullgraph=True, backend="aot_eager")
