@@ -526,12 +526,16 @@ def read_progress(checkpoints: Checkpoints, step: int) -> Progress:
 
 
 def check_examples(task: Task, config: TrainingConfig) -> None:
-    """Raises a ValueError unless there is something to train on, and the settings have a use."""
+    """Raises a ValueError unless there is something to train on, and the settings have a use.
+
+    Packages that are missing for it are an ImportError; see `Task.check_packages`.
+    """
     if task.num_train == 0:
         raise ValueError("0 training examples; expected at least 1")
     config.check_steps(learns_by_steps=task.learns_by_steps)
     if task.num_held_out("valid") == 0 and config.patience is not None:
         raise ValueError(f"patience={config.patience} has no effect without a validation split; pass a valid_fraction")
+    task.check_packages()
 
 
 def measured_split(task: Task, *, reads_test: bool = True) -> HeldOut | None:
