@@ -363,7 +363,7 @@ class Trainer:
                 f"{each.metric.replace('_', ' ')} {each.format(progress.metrics[each.metric])}"
                 for each in {each.metric: each for each in (objective, *self._task.shown)}.values()
             )
-            print_line(f"{split} {told}, averaged weights of step {step}")
+            print_line(f"{split} {told}, {which_weights(self._task, step)}")
         else:
             print_line("nothing is held out, so the model is not measured")
         self._save()
@@ -536,6 +536,11 @@ def check_examples(task: Task, config: TrainingConfig) -> None:
     if task.num_held_out("valid") == 0 and config.patience is not None:
         raise ValueError(f"patience={config.patience} has no effect without a validation split; pass a valid_fraction")
     task.check_packages()
+
+
+def which_weights(task: Task, step: int) -> str:
+    """Which weights were measured, in words."""
+    return f"averaged weights of step {step}" if task.learns_by_steps else "weights computed at once"
 
 
 def measured_split(task: Task, *, reads_test: bool = True) -> HeldOut | None:

@@ -43,8 +43,12 @@ def test_what_is_not_there(folder: Path) -> None:
     with refused(ValueError, "is no folder; pass a file or a folder"):
         open_series(folder / "none" / "at_all")
     (folder / "empty").mkdir()
-    with refused(ValueError, "no series at", ".npz"):
+    with refused(ValueError, "no series at", "the folder holds no file of .ts,", ".npz"):
         open_series(folder / "empty")
+    with refused(ValueError, "there is no such file or folder; did you mean", "Gun_TRAIN.ts'?"):
+        open_series(folder / "Gun_TRAINS.ts")
+    with refused(ValueError, "there is no such file or folder; pass a file or a folder of .ts,"):
+        open_series(folder / "nothing_alike")
     with refused(ValueError, "notes.txt, line 1: 'of' is no finite number"):
         open_series(folder / "notes.txt")
     (folder / "Other_TRAIN.ts").write_text(HEAD)
