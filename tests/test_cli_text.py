@@ -122,7 +122,7 @@ def test_a_prompt_may_be_empty_or_come_from_a_file(folder: Path, capsys: pytest.
         (["generate", "run", "--seed", "-1"], "seed is -1; expected an integer from 0 to 4294967295"),
         (["generate", "images"], "images is a run of the task 'images'; expected one of 'text'"),
         (["generate", "nowhere"], "nowhere is no folder; expected a run folder"),
-        (["generate"], "Missing"),
+        (["generate"], "RUN is missing: The run folder"),
         (["train", "text", "absent.txt", *TINY], "no text at 'absent.txt': did you mean"),
         (["train", "text", *TINY], "no text is given"),
         (["train", "text", "latin.txt", *TINY], "latin.txt: is no UTF-8 text: byte 0xe9 at offset 3"),
