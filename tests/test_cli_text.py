@@ -120,7 +120,7 @@ def test_a_prompt_may_be_empty_or_come_from_a_file(folder: Path, capsys: pytest.
         (["generate", "run", "--max-tokens", "0"], "max_tokens is 0; expected at least 1"),
         (["generate", "run", "--num-samples", "0"], "num_samples is 0; expected at least 1"),
         (["generate", "run", "--seed", "-1"], "seed is -1; expected an integer from 0 to 4294967295"),
-        (["generate", "images"], "images is a run of the task 'images'; expected one of 'text'"),
+        (["generate", "images"], "images is a run of the task 'images'; expected 'text'"),
         (["generate", "nowhere"], "nowhere is no folder; expected a run folder"),
         (["generate"], "RUN is missing: The run folder"),
         (["train", "text", "absent.txt", *TINY], "no text at 'absent.txt': did you mean"),

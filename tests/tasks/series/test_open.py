@@ -58,7 +58,9 @@ def test_what_is_not_there(folder: Path) -> None:
 
 def test_what_cannot_be_learnt_from(folder: Path) -> None:
     (folder / "some.csv").write_text("time,x\n0,1\n")
-    with refused(ValueError, "some.csv: the series have no labels; give each one a class, labels or a number"):
+    with refused(
+        ValueError, "some.csv: the series have no labels; give each one a class, labels or a number, in a table"
+    ):
         open_series(folder / "some.csv")
     (folder / "Gun_TEST.ts").write_text("@classLabel true a c\n@data\n1:c\n")
     with refused(ValueError, "Gun_TEST.ts, line 3: class 'c' is none of a, b"):
