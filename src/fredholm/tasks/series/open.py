@@ -78,7 +78,7 @@ def open_series(data: str | Path, *, kind: Kind | None = None) -> Splits[Series]
     if found.answers is None:
         raise ValueError(
             f"{files[0]}: the series have no labels; give each one a class, labels or a number, in a table in a column "
-            "'label' or 'target'. What comes after their end is predicted by fredholm train forecast"
+            "'label'. What comes after their end is predicted by fredholm train forecast"
         )
     if found.marks.given is None:
         return Splits(found, is_given=False)
