@@ -66,7 +66,7 @@ bench: .venv/.stamp-dev
 	$(PYTHON) -m venv .venv
 	@touch $@
 
-# A machine with an NVIDIA GPU takes whatever build of torch its pip offers; every other one the tested CPU build.
+# A machine with an NVIDIA GPU takes whatever torch its pip offers; every other one the tested version.
 install = \
 	if nvidia-smi -L >/dev/null 2>&1; then constraint=; else constraint='--constraint constraints-cpu.txt'; fi; \
 	echo "installing fredholm[$(1)] into .venv"; \

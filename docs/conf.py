@@ -7,6 +7,7 @@ from sphinx.application import Sphinx
 
 import fredholm
 from fredholm._version import __version__
+from fredholm.storage.rebuildable import Rebuildable
 
 project = "fredholm"
 author = "The Fredholm authors"
@@ -31,6 +32,9 @@ html_static_path = ["_static"]
 html_css_files = ["front.css"]
 # MathJax's menu could load what is not in its folder.
 mathjax3_config = {"options": {"enableMenu": False}}
+
+# Sphinx would show its (*args, **kwargs) in place of what kernels, encoders and models are built from.
+del Rebuildable.__new__
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"

@@ -69,6 +69,17 @@ def test_styles_load_what_lies_beside_them(site: Path) -> None:
             assert not re.match(r"(\w+:)?//", one or other), f"{style.name} loads {one or other}"
 
 
+def test_the_reference_says_what_a_kernel_is_built_from(tmp_path: Path) -> None:
+    (tmp_path / "pages").mkdir()
+    (tmp_path / "pages" / "index.rst").write_text("kernels\n=======\n\n.. autoclass:: fredholm.kernels.Convolution\n")
+    places = ["-c", str(DOCS), str(tmp_path / "pages"), str(tmp_path / "text")]
+    command = [sys.executable, "-m", "sphinx", "-q", "-b", "text", "-D", "extensions=sphinx.ext.autodoc", *places]
+    subprocess.run(command, check=True, capture_output=True)
+    signature = (tmp_path / "text" / "index.txt").read_text().replace("\n", " ")
+    assert "kernels.Convolution(in_dim: int, out_dim: int" in signature
+    assert "*args" not in signature
+
+
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="chromium is not installed")
 @pytest.mark.parametrize(
     "page",

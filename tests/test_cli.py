@@ -18,7 +18,7 @@ from fredholm.tasks.images import open_images
 from fredholm.training.recipes import open_recipe
 from tests.command_line import TINY, Started, call, check_refused, finish, start
 
-NO_PAIR = "Error parsing --task image-size: expected INT,INT; got "
+NO_PAIR = "--task image-size: expected INT,INT; got "
 
 
 @pytest.fixture(scope="module")
@@ -227,12 +227,19 @@ def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
         ),
         (
             ["train", "digits", "--training.epochs", "many"],
-            "Error parsing --training.epochs: invalid literal for int()",
+            "--training.epochs is 'many'; expected a whole number; see fredholm train digits --help",
+        ),
+        (
+            ["train", "digits", "--training.learning-rate", "fast"],
+            "--training.learning-rate is 'fast'; expected a number; see fredholm train digits --help",
         ),
         (
             ["train", "digits", "--training.precision", "half"],
-            "invalid choice 'half' for argument '--training.precision'",
+            "--training.precision is 'half'; expected one of float32, bfloat16; see fredholm train digits --help",
         ),
+        (["train", "digits", "--task.quantiles", "a"], "--task.quantiles cannot be 'a'; see"),
+        (["train", "digits", "--task.patch-size", "a"], "--task.patch-size is 'a'; expected INT|{INT INT}; see"),
+        (["train", "digits", "--run-dir"], "--run-dir lacks a value; expected 1; see"),
         (
             ["train", "digits", "--trainign.epochs", "3"],
             "Unrecognized options: --trainign.epochs, 3 (perhaps --training.ep",
@@ -249,10 +256,10 @@ def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
         (["train", "digits", *TINY, "--training.device", "cuda:77"], "device 'cuda:77' is not available here"),
         (["train", "images", "nowhere", *TINY], "no data called 'nowhere'"),
         (["train", "images", "empty", *TINY], "empty"),
-        (["evaluate"], "Missing"),
+        (["evaluate"], "RUN is missing: The run folder, or hf://OWNER/NAME, a model on the Hugging Face hub; see"),
         (["evaluate", "nowhere"], "nowhere is no folder; expected a run folder"),
         (["evaluate", "empty"], "empty is no run folder: it has no config.json"),
-        (["evaluate", "empty", "--checkpoint", "first"], "invalid choice 'first' for argument '--checkpoint'"),
+        (["evaluate", "empty", "--checkpoint", "first"], "--checkpoint is 'first'; expected one of best, last"),
         (
             ["evaluate", "RUN", "--task", "image-size=16"],
             f"{NO_PAIR}16; see",
@@ -267,7 +274,7 @@ def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
         ),
         (
             ["evaluate", "RUN", "--task", "augmentation.scale=1"],
-            "Missing value for argument '--task augmentation.sc",
+            "--task augmentation.scale lacks a value; expected 2; see",
         ),
         (
             ["evaluate", "RUN", "--task", "patch-size=2"],

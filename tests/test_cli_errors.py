@@ -122,7 +122,7 @@ def test_a_warning_is_shown_once_a_command(capsys: pytest.CaptureFixture[str]) -
     def warns() -> int:
         warnings.simplefilter("default")
         for _ in range(2):
-            warnings.warn("3 edges given one way taken both ways", stacklevel=1)
+            warnings.warn("3 edges listed one way: taken both ways", stacklevel=1)
             with warnings.catch_warnings():  # as some modules do when they are imported
                 warnings.simplefilter("ignore")
         warnings.warn("another one", stacklevel=1)
@@ -130,7 +130,7 @@ def test_a_warning_is_shown_once_a_command(capsys: pytest.CaptureFixture[str]) -
 
     for _ in range(2):
         assert exit_code(warns) == 0
-        shown = "warning: 3 edges given one way taken both ways\nwarning: another one\n"
+        shown = "warning: 3 edges listed one way: taken both ways\nwarning: another one\n"
         assert capsys.readouterr().err == shown
 
 

@@ -101,8 +101,8 @@ def test_what_is_refused(
     refused(f"{tmp_path} is no run folder", *onnx, tmp_path / "a", given=str(tmp_path))
     refused("--device has no effect with --format onnx", *onnx, tmp_path / "a", "--device", "cpu")
     refused("device 'ufo' is", "--format", "pt2", "--device", "ufo")
-    refused("Missing from fredholm export: --format {onnx,pt2}", "--output", tmp_path / "a")
-    refused("invalid choice 'gguf' for argument '--format'", "--format", "gguf")
+    refused("--format {onnx,pt2} is missing: onnx, for onnxruntime", "--output", tmp_path / "a")
+    refused("--format is 'gguf'; expected one of onnx, pt2", "--format", "gguf")
     monkeypatch.setitem(sys.modules, "onnxscript", None)
     refused('ONNX needs onnxscript; get it with: pip install "fredholm[export]"', *onnx, tmp_path / "a")
     with inductor.patch({"cpp.cxx": ("no-such-compiler",)}):

@@ -105,7 +105,7 @@ def test_other_ways_to_read_both(folder: Path, tmp_path: Path, more: list[str]) 
             "--task.image-run: run does not fit this model: it has no patch_embedding.weight",
         ),
         ([*TRAIN, "good.jsonl", *TINY, "--task.text-run", "splits"], "splits"),
-        ([*TRAIN, "good.jsonl", "--task.measure", "even"], "invalid choice 'even' for argument '--task.measure'"),
+        ([*TRAIN, "good.jsonl", "--task.measure", "even"], "--task.measure is 'even'; expected one of "),
         (["evaluate", "run", "--task", "context=64"], "context is 64; the run was made with 16"),
         (["predict", "run", "counts.jsonl"], "counts.jsonl, line 2: has 1 images, but line 1 has 2"),
         (["predict", "run", "one.jsonl"], "one.jsonl, line 1: has 1 images; the model reads 2 with a text"),

@@ -70,3 +70,12 @@ def test_a_model_that_is_computed_at_once_needs_nothing_to_be_held_out(
         code, out, err = call(capsys, *words, "--no-report")
         assert (code, err) == (0, "")
         assert out.splitlines()[-1] == "nothing is held out, so the model is not measured"
+
+
+def test_a_model_that_is_computed_at_once_is_of_no_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    values, labels = np.random.default_rng(0).normal(size=(12, 6, 1)), np.arange(12) % 2
+    np.savez(tmp_path / "all.npz", values=values, labels=labels)
+    code, out, _ = call(capsys, "train", "series", tmp_path / "all.npz", "--run-dir", tmp_path / "run", "--no-report")
+    assert (code, out.count("weights computed at once")) == (0, 1)
+    code, out, _ = call(capsys, "evaluate", tmp_path / "run")
+    assert (code, out.splitlines()[-1]) == (0, "3 examples, weights computed at once")

@@ -229,7 +229,7 @@ def test_graphs_are_alike_in_every_form() -> None:
     np.testing.assert_array_equal(told, brief("graphs", tensors).predict_proba(tensors))
     lists = [[edges.tolist(), x.tolist()] for edges, x in whole]
     np.testing.assert_array_equal(told, brief("graphs", whole).predict_proba(lists))
-    with pytest.warns(UserWarning, match="X: 84 edges given one way taken both ways"):
+    with pytest.warns(UserWarning, match="X: 84 edges listed one way: taken both ways"):
         one_way = brief("graphs", [(PATH, x) for _, x in whole])
     np.testing.assert_array_equal(told, one_way.predict_proba(whole))
 

@@ -697,6 +697,24 @@ def test_without_tensorboard_one_line_says_so_and_the_run_goes_on(
     assert [line["kind"] for line in lines(tmp_path / "a")] == ["train", "train", "train", "valid", "test"]
 
 
+def test_a_package_that_training_needs_is_missed_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(task: ToyTask) -> dict[str, Any]:
+        raise ImportError('metrics need torchmetrics; get it with: pip install "fredholm[train]"')
+
+    run(tmp_path / "a")
+    monkeypatch.setattr(ToyTask, "metrics", missing)
+    with refused(ImportError, 'metrics need torchmetrics; get it with: pip install "fredholm[train]"'):
+        run(tmp_path / "b")
+    assert not (tmp_path / "b").exists()
+    (tmp_path / "x.txt").touch()
+    (told,) = Run(tmp_path / "a", tasks=[ToyTask]).predict([tmp_path / "x.txt"])  # needs none of it
+    assert told["size"] == 0
+    nothing = dataclasses.replace(toy_run(), task=dataclasses.replace(toy_run().task, held_out=()))
+    train(nothing, tmp_path / "c", tasks=[ToyTask], needs_measure=False)
+
+
 def averages(path: Path) -> dict[str, Tensor]:
     model = Run(path, tasks=[ToyTask]).model()
     return {name: tensor.clone() for name, tensor in model.state_dict().items()}

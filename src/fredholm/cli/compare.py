@@ -56,7 +56,7 @@ class CompareArguments:
     format: Format = "text"
     """How the table is printed; nothing else is with markdown and json."""
     report: Flag = True
-    """Write report.html into the folder at the end, a page that shows the comparison."""
+    """Whether report.html is written into the folder at the end, a page that shows it; --no-report: it is not."""
 
 
 def _compare(argv: list[str]) -> None:

@@ -17,7 +17,7 @@ from fredholm.tasks.objective import Objective
 from fredholm.tasks.splits.splits import HeldOut
 from fredholm.training.recipes import open_recipe
 from fredholm.training.storage.checkpoint import Which
-from fredholm.training.trainer import measured_split
+from fredholm.training.trainer import measured_split, which_weights
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +69,7 @@ def _evaluate(argv: list[str]) -> None:
     print(f"{split} {objective.metric}: {objective.format(metrics.pop(objective.metric))}")
     for name, value in metrics.items():
         print(f"{split} {name}: {Objective(name, needs=needs.get(name, '')).format(value)}")
-    print(f"{count} examples, averaged weights of step {step}")
+    print(f"{count} examples, {which_weights(run.task, step)}")
     if arguments.report:
         print(f"page: {Path(arguments.run) / PAGE}")
 

@@ -23,7 +23,7 @@ FormatName = Literal["onnx", "pt2"]
 class ExportArguments:
     """Write the model of a finished run as a file that runs without this library.
 
-    The file holds all from what a data file holds, such as pixels or token numbers, to what `fredholm predict` tells,
+    The file computes from what a data file holds, such as pixels or token numbers, what `fredholm predict` prints,
     such as probabilities. NAME.json beside it says what it takes and gives, and how to run it. It is compared with the
     model before anything is left on the disk.
     """

@@ -74,7 +74,7 @@ def _generate(argv: list[str]) -> None:
     task = run.task
     if not isinstance(task, LanguageModelling):
         raise ValueError(
-            f"{arguments.run} is a run of the task {task.command!r}; expected one of {LanguageModelling.command!r}"
+            f"{arguments.run} is a run of the task {task.command!r}; expected {LanguageModelling.command!r}"
         )
     model = run.model(arguments.checkpoint)
     texts: list[dict[str, Any]] = []

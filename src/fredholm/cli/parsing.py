@@ -19,8 +19,22 @@ from fredholm._settings import check_seed
 Arguments = TypeVar("Arguments")
 Flag = tyro.conf.FlagCreatePairsOff[bool]
 _registry = ConstructorRegistry()
-_NARROWEST = 40
-"""Columns of help."""
+_NARROWEST, _WIDEST = 40, 10_000
+"""Columns of help, and of what is read again, in which no word is broken."""
+_WORDED = {
+    re.compile(theirs): ours
+    for theirs, ours in {
+        r"Error parsing (--\S+): invalid literal for int\(\) with base 10: (.*)": r"\1 is \2; expected a whole number",
+        r"Error parsing (--\S+): could not convert string to float: ('.*')": r"\1 is \2; expected a number",
+        r"Error parsing (--\S+): Could not find valid parse for arguments: \[(.*)\]": r"\1 cannot be \2",
+        r"Error parsing (--\S+): no type matching (.*) could be .* from \[(.*)\]": r"\1 is \3; expected \2",
+        r"Error parsing (--.*)": r"\1",
+        r"invalid choice ('.*') for argument '(--.*)'\. Expected one of \('(.*)'\)\.": r"\2 is \1; expected one of \3",
+        r"Missing value for argument '(--.*)'\. Expected (\S+) values?\.": r"\1 lacks a value; expected \2",
+        r"Missing from fredholm [^:]*: (--\S+ \S+|\S+) ((?:(?!\(required\)).)*?)\.? \(required\)": r"\1 is missing: \2",
+    }.items()
+}
+"""What tyro says of a mistake, and what is said here."""
 
 
 @_registry.primitive_rule
@@ -60,7 +74,7 @@ def parse(kind: type[Arguments], command: str, argv: list[str], default: Argumen
     given: dict[str, Any] = {} if default is None else {"default": default}
     caught = io.StringIO()
     try:
-        with contextlib.redirect_stderr(caught), _wide_enough():
+        with contextlib.redirect_stderr(caught), _wide_enough(_NARROWEST if {"-h", "--help"} & {*argv} else _WIDEST):
             return tyro.cli(kind, prog=f"fredholm {command}", args=argv, registry=_registry, **given)
     except SystemExit as end:
         if not end.code:
@@ -96,13 +110,13 @@ def check_seeds(seeds: Sequence[int]) -> None:
 
 
 @contextlib.contextmanager
-def _wide_enough() -> Iterator[None]:
-    """While entered, the terminal is said to have columns in which help can be laid out; in a few it never ends."""
-    if shutil.get_terminal_size().columns >= _NARROWEST:
+def _wide_enough(columns: int) -> Iterator[None]:
+    """While entered, the terminal is said to have so many columns; help in a few would never end."""
+    if shutil.get_terminal_size().columns >= columns:
         yield
         return
     given = os.environ.get("COLUMNS")
-    os.environ["COLUMNS"] = str(_NARROWEST)
+    os.environ["COLUMNS"] = str(columns)
     try:
         yield
     finally:
@@ -130,4 +144,8 @@ def _one_line(box: str) -> str:
     suggested = (line for part in sections if part[:1] == ["Perhaps you meant:"] for line in part if line[0] == "-")
     # a switch has two spellings, with a comma between them
     near = [word for line in suggested for word in re.findall(r"--[^\s,]+", line)]
+    for theirs, ours in _WORDED.items():
+        if found := theirs.fullmatch(text):
+            text = found.expand(ours).replace("', '", ", ")
+            break
     return f"{text} (perhaps {' or '.join(near)})" if near else text

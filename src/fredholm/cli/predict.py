@@ -30,9 +30,9 @@ class PredictArguments:
     """Apply a trained model to files. Prints a header and a row for each result.
 
     A folder stands for the files in it, at any depth and in the order of their names, that the run's task reads; how
-    many others were skipped is told. Arrays (.npz, .npy) and tables are laid out as for training, without labels.
+    many others were skipped is printed. Arrays (.npz, .npy) and tables are laid out as for training, without labels.
 
-    A file that cannot be read is told in one line, and the others are predicted. The exit code is then 1, or 2 where no
+    A file that cannot be read gets one line, and the others are predicted. The exit code is then 1, or 2 where no
     file could be predicted.
     """
 

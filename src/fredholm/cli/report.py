@@ -4,6 +4,7 @@ import time
 import webbrowser
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import tyro
 
@@ -19,7 +20,7 @@ from fredholm.training.recipes import open_recipe
 class ReportArguments:
     """Show runs on a page: one file, which opens without a network."""
 
-    runs: tyro.conf.Positional[tuple[Path, ...]]
+    runs: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="RUN...")]
     """The run folders, of which several are shown side by side; or the folder of a comparison."""
     output: Path | None = None
     """The page; default: report.html in the run folder, of several runs in the current folder. A page that is there is

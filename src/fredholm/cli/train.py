@@ -61,7 +61,7 @@ class TrainArguments:
     seeds: tuple[int, ...] | None = None
     """Train once for each of these seeds, in place of --seed, and print mean and standard deviation."""
     report: Flag = True
-    """Write report.html into the run folder at the end, a page that shows the run."""
+    """Whether report.html is written into the run folder at the end, a page of the run; --no-report: it is not."""
     devices: int = 1
     """Train on so many GPUs of this machine, or processes where it has none, each of which computes a part of every
     batch. Starts torchrun, by which several machines and restarts are to be had."""

@@ -344,6 +344,14 @@ class Task(ABC):
         """
         raise ValueError(f"the task {self.command!r} does not say which tensors its model takes (Task.tensor_form)")
 
+    def check_packages(self) -> None:
+        """Raises an ImportError, before a run begins, where a package is missing that training needs.
+
+        A prediction may need less: neither metrics nor augmentation.
+        """
+        if self.num_held_out("valid") or self.num_held_out("test"):
+            self.metrics()
+
     @abstractmethod
     def train_batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
         """The training examples ``indices`` (B,), augmented with draws from ``generator`` alone."""

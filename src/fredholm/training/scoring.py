@@ -8,6 +8,7 @@ from torch import nn
 
 from fredholm.distributed.called import Called
 from fredholm.distributed.processes import ALONE, Processes
+from fredholm.tasks.metrics_import import importing_metrics
 from fredholm.tasks.splits.splits import HeldOut
 from fredholm.tasks.task import Task
 
@@ -42,7 +43,8 @@ def score_split(
         dtype: float32, or a lower precision to compute in by autocast.
         processes: that compute a part each, and all get what one would up to rounding.
     """
-    from torchmetrics import Metric
+    with importing_metrics():
+        from torchmetrics import Metric
 
     metrics = {name: metric.to(device) for name, metric in task.metrics().items()}
     indices = torch.arange(task.num_held_out(split))

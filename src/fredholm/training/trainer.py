@@ -363,7 +363,7 @@ class Trainer:
                 f"{each.metric.replace('_', ' ')} {each.format(progress.metrics[each.metric])}"
                 for each in {each.metric: each for each in (objective, *self._task.shown)}.values()
             )
-            print_line(f"{split} {told}, averaged weights of step {step}")
+            print_line(f"{split} {told}, {which_weights(self._task, step)}")
         else:
             print_line("nothing is held out, so the model is not measured")
         self._save()
@@ -526,12 +526,21 @@ def read_progress(checkpoints: Checkpoints, step: int) -> Progress:
 
 
 def check_examples(task: Task, config: TrainingConfig) -> None:
-    """Raises a ValueError unless there is something to train on, and the settings have a use."""
+    """Raises a ValueError unless there is something to train on, and the settings have a use.
+
+    Packages that are missing for it are an ImportError; see `Task.check_packages`.
+    """
     if task.num_train == 0:
         raise ValueError("0 training examples; expected at least 1")
     config.check_steps(learns_by_steps=task.learns_by_steps)
     if task.num_held_out("valid") == 0 and config.patience is not None:
         raise ValueError(f"patience={config.patience} has no effect without a validation split; pass a valid_fraction")
+    task.check_packages()
+
+
+def which_weights(task: Task, step: int) -> str:
+    """Which weights were measured, in words."""
+    return f"averaged weights of step {step}" if task.learns_by_steps else "weights computed at once"
 
 
 def measured_split(task: Task, *, reads_test: bool = True) -> HeldOut | None:

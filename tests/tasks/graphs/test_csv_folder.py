@@ -27,7 +27,7 @@ def test_one_graph_with_all_that_tables_may_hold(tmp_path: Path) -> None:
     assert graph.node_labels.tolist() == [1, 0, 1, -1]
     assert graph.marks.given is not None
     assert graph.marks.given.tolist() == [0, 1, 2, -1]
-    assert graph.notes == ("4 edges given one way taken both ways",)
+    assert graph.notes == ("4 edges listed one way: taken both ways",)
     assert graph.edge_offsets.tolist() == [0, 8]
 
 
@@ -110,7 +110,10 @@ EDGES = "source,target\na,b\n"
         ({"nodes": "id,x\na,1\nb,blue\n"}, "nodes.csv, line 3: column 'x': 'blue' is no finite number"),
         ({"nodes": "id,x\na,1\nb,2,3\n"}, "nodes.csv, line 3: has 3 cells; expected 2"),
         ({"nodes": "id,x\n"}, "nodes.csv: has no rows below its header"),
-        ({"nodes": "name,x\na,1\nb,2\n"}, "nodes.csv, line 1: no column 'id'; the columns are name, x"),
+        (
+            {"nodes": "name,x\na,1\nb,2\n"},
+            "nodes.csv, line 1: no column 'id'; the columns are name, x; expected the name of a node there",
+        ),
         ({"nodes": "id,x\na,1\n,2\n"}, "nodes.csv, line 3: column 'id': is empty; expected a name"),
         ({"nodes": "id,x\na,1\na,2\n"}, "nodes.csv, line 3: node 'a' is there twice, first in"),
         (
@@ -124,7 +127,10 @@ EDGES = "source,target\na,b\n"
         ({"edges": "source,target,weight\na,b,-3\n"}, "edges.csv, line 2: weight -3; expected a finite number"),
         ({"edges": "source,target,weight\na,b,1\nb,a,2\n"}, "edges.csv, line 3: has another weight than the same edge"),
         ({"edges": "source,target,long\na,b,x\n"}, "edges.csv, line 2: column 'long': 'x' is no finite number"),
-        ({"edges": "from,to\na,b\n"}, "edges.csv, line 1: no column 'source', 'target'; the columns are from, to"),
+        (
+            {"edges": "from,to\na,b\n"},
+            "no column 'source', 'target'; the columns are from, to; expected the node where an edge begins and",
+        ),
         ({"edges": "graph,source,target\ng,a,b\n"}, "nodes.csv, line 1: no column 'graph'"),
     ],
 )

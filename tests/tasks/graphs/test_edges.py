@@ -24,7 +24,7 @@ def test_an_edge_given_one_way_is_taken_both_ways() -> None:
     assert found.weights.tolist() == [0.5, 0.5, 2.0, 2.0]
     assert found.features is not None
     assert found.features.tolist() == [[1.0], [1.0], [2.0], [2.0]]
-    assert found.notes == ("1 edge given one way taken both ways",)
+    assert found.notes == ("1 edge listed one way: taken both ways",)
 
 
 def test_directed_edges_stay_as_they_are() -> None:
@@ -38,7 +38,7 @@ def test_directed_edges_stay_as_they_are() -> None:
 def test_loops_are_dropped_and_duplicates_count_once() -> None:
     found = tidy([(1, 1), (1, 0), (1, 0), (1, 0), (0, 1), (2, 2)])
     assert found.index.T.tolist() == [[0, 1], [1, 0]]
-    assert found.notes == ("2 edges to the node itself dropped", "2 edges there again counted once")
+    assert found.notes == ("2 edges from a node to itself: dropped", "2 edges listed again: counted once")
     assert tidy([(1, 0), (0, 1), (1, 0)], is_directed=True).index.T.tolist() == [[0, 1], [1, 0]]
 
 

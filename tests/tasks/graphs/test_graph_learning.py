@@ -256,7 +256,7 @@ def test_what_became_of_edges_is_said_once(tmp_path: Path) -> None:
     edges = "graph,source,target\ntri,1,2\ntri,2,3\ntri,3,1\ntri,1,1\nline,1,2\nline,2,3\nline,2,3\n"
     graphs = "graph,label,split\nline,open,train\ntri,closed,val\n"
     built = GraphLearning.Config(data=str(write_several(tmp_path, edges=edges, graphs=graphs)), model=SMALL).build()
-    told = "1 edge to the node itself dropped; 1 edge there again counted once; 5 edges given one way taken both ways"
+    told = "1 edge from a node to itself: dropped; 1 edge listed again: counted once; 5 edges listed one way: taken"
     with pytest.warns(UserWarning, match=told):
         _ = built.splits
     _ = built.splits  # a second warning would be an error
@@ -289,7 +289,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
             task(tmp_path / "rings", data=own, **settings)
     graphs = "graph,label,split\nline,open,train\ntri,closed,val\n"
     no_test = write_several(tmp_path / "few", graphs=graphs)
-    with pytest.warns(UserWarning, match="5 edges given one way"):
+    with pytest.warns(UserWarning, match="5 edges listed one way"):
         assert GraphLearning.Config(data=str(no_test), model=SMALL).build().num_held_out("test") == 0
     one = write_several(tmp_path / "one", graphs="graph,label,split\nline,open,train\ntri,open,val\n")
     with refused(ValueError, "has the classes ['open']; expected at least 2"):

@@ -52,7 +52,7 @@ def test_one_graph(tmp_path: Path) -> None:
 
 def test_several_graphs(tmp_path: Path) -> None:
     graphs = open_graphs(save(tmp_path / "a.npz", **TWO))
-    assert graphs.notes == ("1 edge to the node itself dropped", "1 edge given one way taken both ways")
+    assert graphs.notes == ("1 edge from a node to itself: dropped", "1 edge listed one way: taken both ways")
     assert graphs.node_offsets.tolist() == [0, 2, 3]
     assert graphs.features[:, 0].tolist() == [1, 3, 2]
     assert graphs.edge_index.T.tolist() == [[0, 1], [1, 0]]

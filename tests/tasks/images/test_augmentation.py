@@ -351,8 +351,11 @@ def test_missing_kornia_matters_only_where_it_is_needed(monkeypatch: pytest.Monk
     monkeypatch.setitem(sys.modules, "kornia.augmentation", None)
     for config in WITHOUT_KORNIA:
         Augmentation(config, classes(5))(*batch(), generator())
-    with pytest.raises(ImportError, match=r'pip install "fredholm\[augment\]"'):
-        Augmentation(Config(shift=0.1), classes(5))
+        Augmentation(config, classes(5)).check_packages()
+    augmentation = Augmentation(Config(shift=0.1), classes(5))  # as a model that was trained so is read back
+    for needs in (augmentation.check_packages, lambda: augmentation(*batch(), generator())):
+        with pytest.raises(ImportError, match=r'pip install "fredholm\[augment\]"'):
+            needs()
 
 
 @pytest.mark.slow

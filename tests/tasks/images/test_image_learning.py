@@ -360,6 +360,17 @@ def test_without_torchmetrics_the_error_says_what_to_install(
         task.metrics()
 
 
+def test_a_trained_model_is_read_back_without_what_augmented_its_images(
+    task: ImageLearning, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "kornia", None)
+    config = dataclasses.replace(CONFIG, augmentation=dataclasses.replace(CONFIG.augmentation, shift=0.1))
+    same = config.build(task.facts)
+    assert same.held_out_batch("test", torch.arange(2))["images"].shape[0] == 2
+    with pytest.raises(ImportError, match=r'pip install "fredholm\[augment\]"'):
+        same.check_packages()
+
+
 def test_a_stem_reads_the_images_by_convolutions() -> None:
     task = dataclasses.replace(CONFIG, stem_depth=2, position_frequencies=3).build()
     model: Any = task.model()

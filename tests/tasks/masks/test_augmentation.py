@@ -1,3 +1,4 @@
+import sys
 from typing import Any
 
 import pytest
@@ -24,6 +25,18 @@ def ramps(batch: int = 6, height: int = 20, width: int = 24) -> Masked:
     numbers = ((5 * down).long() * 4 + (4 * right).long()).to(torch.uint8)
     images = torch.stack([down, right, (down + right) / 2])
     return Masked(images.expand(batch, -1, -1, -1).clone(), numbers.expand(batch, -1, -1).clone())
+
+
+def test_missing_kornia_matters_only_where_colours_are_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "kornia", None)
+    for settings in PLACES:
+        augmentation = MaskAugmentation(Config(**settings), 3)
+        augmentation.check_packages()
+        augmentation(ramps(), generator())
+    for settings in COLOURS:
+        augmentation = MaskAugmentation(Config(**settings), 3)  # as a model that was trained so is read back
+        with pytest.raises(ImportError, match=r'pip install "fredholm\[augment\]"'):
+            augmentation.check_packages()
 
 
 def test_defaults_change_nothing() -> None:

@@ -92,7 +92,10 @@ def test_gzipped(tmp_path: Path) -> None:
         ("time,x\n0,1\n1,2,3\n", "line 3: has 3 cells"),
         ("time,x\n0,1\nnan,2\n", "line 3: column 'time': 'nan' is no time; expected a finite number"),
         ("time,x\n0,1\n,2\n", "line 3: column 'time': '' is no time"),
-        ("time,x\n3,1\n2,2\n", "line 3: column 'time': '2' after '3'; sort the rows of a series by time"),
+        (
+            "time,x\n3,1\n2,2\n",
+            "'2' after '3'; sort the rows of a series by time, one a time; of several series, say in a column 'series'",
+        ),
         ("time,x\n2026-01-01,1\n3,2\n", "line 3: column 'time': '3' stands among dates; write one kind"),
         ("time,x\n3,1\n3,2\n", "line 3: column 'time': '3' after '3'"),
         ("time,x\n2026-01-02,1\n2026-01-01,2\n", "column 'time': '2026-01-01' after '2026-01-02'; sort the rows"),

@@ -43,8 +43,12 @@ def test_what_is_not_there(folder: Path) -> None:
     with refused(ValueError, "is no folder; pass a file or a folder"):
         open_series(folder / "none" / "at_all")
     (folder / "empty").mkdir()
-    with refused(ValueError, "no series at", ".npz"):
+    with refused(ValueError, "no series at", "the folder holds no file of .ts,", ".npz"):
         open_series(folder / "empty")
+    with refused(ValueError, "there is no such file or folder; did you mean", "Gun_TRAIN.ts'?"):
+        open_series(folder / "Gun_TRAINS.ts")
+    with refused(ValueError, "there is no such file or folder; pass a file or a folder of .ts,"):
+        open_series(folder / "nothing_alike")
     with refused(ValueError, "notes.txt, line 1: 'of' is no finite number"):
         open_series(folder / "notes.txt")
     (folder / "Other_TRAIN.ts").write_text(HEAD)
@@ -54,7 +58,9 @@ def test_what_is_not_there(folder: Path) -> None:
 
 def test_what_cannot_be_learnt_from(folder: Path) -> None:
     (folder / "some.csv").write_text("time,x\n0,1\n")
-    with refused(ValueError, "some.csv: the series have no labels; give each one a class, labels or a number"):
+    with refused(
+        ValueError, "some.csv: the series have no labels; give each one a class, labels or a number, in a table"
+    ):
         open_series(folder / "some.csv")
     (folder / "Gun_TEST.ts").write_text("@classLabel true a c\n@data\n1:c\n")
     with refused(ValueError, "Gun_TEST.ts, line 3: class 'c' is none of a, b"):

@@ -21,6 +21,12 @@ EDGES, NODES, GRAPHS = "edges.csv", "nodes.csv", "graphs.csv"
 _OF_EDGES = ("source", "target", "weight", "graph")
 _OF_NODES = ("id", "graph", "label", "split", "weight")
 _OF_GRAPHS = ("graph", "label", *MARKS)
+_NEEDED = {
+    "source": "the node where an edge begins",
+    "target": "the node where it ends",
+    "id": "the name of a node",
+    "graph": "the graph that a row is of",
+}
 
 
 def is_csv_folder(folder: Path) -> bool:
@@ -101,7 +107,7 @@ class _Cells:
         if absent := [word for word in words if word not in self.columns]:
             raise ValueError(
                 f"{self.table.path}, line 1: no column {', '.join(map(repr, absent))}; the columns are "
-                f"{', '.join(self.table.names)}"
+                f"{', '.join(self.table.names)}; expected {' and '.join(_NEEDED[word] for word in absent)} there"
             )
 
     def texts(self, word: str) -> list[str]:

@@ -71,9 +71,9 @@ def tidy_edges(
     order = np.lexsort((ends[1], ends[0]))
     ends, chosen = ends[:, order], chosen[order]
     told = (
-        (loops, "to the node itself dropped"),
-        (len(kept) - num_ordered, "there again counted once"),
-        (one_way, "given one way taken both ways"),
+        (loops, "from a node to itself: dropped"),
+        (len(kept) - num_ordered, "listed again: counted once"),
+        (one_way, "listed one way: taken both ways"),
     )
     return Edges(
         np.ascontiguousarray(ends),

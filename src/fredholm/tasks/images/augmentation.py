@@ -10,7 +10,7 @@ from torch import Tensor
 from fredholm._settings import refuse_idle
 from fredholm.tasks.targets import Target
 
-from .kornia_changes import Change, of_kornia
+from .kornia_changes import Change, importing_kornia, of_kornia
 from .mixing import drawn_blend
 from .rand_augment import MAX_MAGNITUDE, MAX_OPS, rand_augment
 
@@ -30,7 +30,6 @@ class Augmentation:
 
     Raises:
         ValueError: a setting does not fit the target.
-        ImportError: a setting needs kornia, which is not installed.
     """
 
     @dataclass(frozen=True, kw_only=True)
@@ -107,15 +106,16 @@ class Augmentation:
                     raise ValueError(
                         f"{name} is {getattr(config, name)}; numbers have no shares of an image: leave it at 0"
                     )
-        if config.changes_images:
-            try:
-                import kornia.augmentation  # noqa: F401
-            except ImportError as error:
-                raise ImportError('augmentation uses kornia; get it with: pip install "fredholm[augment]"') from error
         self.config = config
         self.target = target
         self._changes: list[Change] = []
         self._shape: tuple[int, int, int] | None = None
+
+    def check_packages(self) -> None:
+        """Raises an ImportError where a setting needs kornia, which is not installed."""
+        if self.config.changes_images:
+            with importing_kornia():
+                import kornia.augmentation  # noqa: F401
 
     def __call__(self, images: Tensor, targets: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Augment one batch.
@@ -133,6 +133,7 @@ class Augmentation:
         Raises:
             TypeError: ``images`` are not floating.
             ValueError: a shape is wrong.
+            ImportError: a setting needs kornia, which is not installed.
         """
         self._check(images, targets)
         return self.some(torch.arange(len(images)), lambda places: images[places], images.shape, targets, generator)
@@ -191,7 +192,8 @@ class Augmentation:
 
 
 def _build(config: Augmentation.Config, channels: int, height: int, width: int) -> list[Change]:
-    from kornia import augmentation as kornia
+    with importing_kornia():
+        from kornia import augmentation as kornia
 
     changes: list[Change] = []
     if config.horizontal_flip:

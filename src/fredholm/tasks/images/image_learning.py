@@ -398,6 +398,11 @@ class ImageLearning(TargetTask[ImageDataset]):
         """See `Task.meanings`: of the head's rows."""
         return meanings_of_head(model, self.target.output_names)
 
+    def check_packages(self) -> None:
+        """See `Task.check_packages`: also what augmentation needs."""
+        super().check_packages()
+        self._augment.check_packages()
+
     def train_batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
         """``images`` (B, C, H, W), standardised, and ``targets``, softened by the augmentation."""
         return self.train_batch_rows(indices, slice(0, len(indices)), generator)

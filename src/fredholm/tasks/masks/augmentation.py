@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple, final
 
 import torch
@@ -9,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fredholm._settings import refuse_idle
-from fredholm.tasks.images.kornia_changes import Change, of_kornia
+from fredholm.tasks.images.kornia_changes import Change, importing_kornia, of_kornia
 
 COLOURS = ("brightness", "contrast", "saturation", "hue")
 
@@ -35,7 +36,6 @@ class MaskAugmentation:
 
     Raises:
         ValueError: saturation or hue of grey images.
-        ImportError: a setting needs kornia, which is not installed.
     """
 
     @dataclass(frozen=True, kw_only=True)
@@ -94,7 +94,14 @@ class MaskAugmentation:
                 raise ValueError(
                     f"augmentation.{name} is {getattr(config, name)}, but the images are grey; leave it out"
                 )
-        self._colours = _colours(config)
+
+    @cached_property
+    def _colours(self) -> list[Change]:
+        return _colours(self._config)
+
+    def check_packages(self) -> None:
+        """Raises an ImportError where a setting needs kornia, which is not installed."""
+        _colours(self._config)
 
     def __call__(self, given: Masked, generator: torch.Generator) -> Masked:
         """The images and masks changed, by draws from ``generator`` alone; torch's own generators stay as they were."""
@@ -156,10 +163,8 @@ def _cropped(images: Tensor, masks: Tensor, boxes: Tensor) -> tuple[Tensor, Tens
 def _colours(config: MaskAugmentation.Config) -> list[Change]:
     if not any(getattr(config, name) for name in COLOURS):
         return []
-    try:
+    with importing_kornia():
         from kornia import augmentation as kornia
-    except ImportError as error:
-        raise ImportError('augmentation uses kornia; get it with: pip install "fredholm[augment]"') from error
     changes: list[Change] = []
     if config.brightness:
         changes.append(of_kornia(kornia.RandomBrightness((1 - config.brightness, 1 + config.brightness), p=1.0)))

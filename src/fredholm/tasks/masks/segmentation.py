@@ -296,6 +296,11 @@ class Segmentation(TargetTask[MaskedImages], DividedTask[MaskedImages]):
             model.eval()(torch.zeros(1, self._facts.channels, side, side), at=Points(torch.tensor([[0.3, 0.6]])))
             model.train()
 
+    def check_packages(self) -> None:
+        """See `Task.check_packages`: also what augmentation needs."""
+        super().check_packages()
+        self._augment.check_packages()
+
     def train_batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
         """`images` (B, C, H, W), standardised, the places `pos` (B, n, 2) of pixels, and their `targets` (B, n).
 

@@ -204,9 +204,10 @@ class _Series:
                     f"{cells[at].strip()!r} stands among {'dates' if self.is_dated else 'numbers'}; write one kind"
                 )
             if self.times and not time > self.times[-1]:
-                raise ValueError(
-                    f"{cells[at].strip()!r} after {self.last!r}; sort the rows of a series by time, one a time"
-                )
+                hint = "sort the rows of a series by time, one a time"
+                if columns.series is None:
+                    hint += f"; of several series, say in a column {SERIES!r} which one each row is of"
+                raise ValueError(f"{cells[at].strip()!r} after {self.last!r}; {hint}")
             row = []
             for at in columns.values:
                 row.append(parse_value(cells[at]))

@@ -1,5 +1,6 @@
 """One entry for every source of series: a file, a pair of files, or a folder with one."""
 
+import difflib
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -76,8 +77,8 @@ def open_series(data: str | Path, *, kind: Kind | None = None) -> Splits[Series]
         return found
     if found.answers is None:
         raise ValueError(
-            f"{files[0]}: the series have no labels; give each one a class, labels or a number. What comes after their "
-            "end is told by: fredholm train forecast"
+            f"{files[0]}: the series have no labels; give each one a class, labels or a number, in a table in a column "
+            "'label'. What comes after their end is predicted by fredholm train forecast"
         )
     if found.marks.given is None:
         return Splits(found, is_given=False)
@@ -157,8 +158,13 @@ def _files(path: Path) -> list[Path]:
     if not folder.is_dir():
         raise ValueError(f"no series at {str(path)!r}: {str(folder)!r} is no folder; pass a file or a folder")
     files = [file for file in _listed(folder) if start is None or (_split_of(file) and _stem(file) == start)]
+    kinds = ", ".join(KINDS)
+    if not files and start is None:
+        raise ValueError(f"no series at {str(path)!r}: the folder holds no file of {kinds}")
     if not files:
-        raise ValueError(f"no series at {str(path)!r}; expected {', '.join(KINDS)}")
+        close = difflib.get_close_matches(path.name, [file.name for file in _listed(folder)], n=1)
+        hint = f"did you mean {str(folder / close[0])!r}?" if close else f"pass a file or a folder of {kinds}"
+        raise ValueError(f"no series at {str(path)!r}: there is no such file or folder; {hint}")
     if len(files) == 1:
         return files
     return _pair(path, files)
