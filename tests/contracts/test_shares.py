@@ -22,7 +22,7 @@ def drawn() -> torch.Generator:
     return torch.Generator().manual_seed(3)
 
 
-@pytest.mark.filterwarnings("ignore:.*one way taken both ways")
+@pytest.mark.filterwarnings("ignore:.*one way. taken both ways")
 @pytest.mark.parametrize("kind", TASKS)
 def test_rows_are_those_of_the_whole_batch(kind: type[Task], tasks: dict[type[Task], Task]) -> None:
     task = tasks[kind]
