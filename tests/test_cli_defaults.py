@@ -144,6 +144,9 @@ def test_a_run_of_few_minutes_on_many_examples_has_a_narrower_model_and_smaller_
     assert first == f"64 of the 116 epochs that suit the data, for 118 minutes{fewer}"
     assert model.endswith("with 64 parameters")
     assert training.startswith("training: 64 epochs of 86 steps on batches of 64; at most 2.0 h;")
+    first, *_, training = told(10)  # whose steps were measured with these batches
+    assert first == f"5 of the 116 epochs that suit the data, for 10 minutes{fewer}"
+    assert training.startswith("training: 5 epochs of 86 steps on batches of 64;")
     heads = ("--task.model.num-heads", "2")
     first, _, model, training = told(118, "--training.batch-size", "32", "--task.model.embed-dim", "48", *heads)
     assert first.endswith("for 118 minutes")

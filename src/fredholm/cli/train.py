@@ -362,6 +362,7 @@ def _within(
         smaller = f", by a model and batches as for {share * schedule.num_train:,.0f} examples" if share < 1 else ""
         print_line(f"{epochs} of the {schedule.epochs} epochs that suit the data, for {minutes:.4g} minutes{smaller}")
         with processes.first_ahead():
+            # in the batches whose steps were measured
             own, suited = sized(share)[1], sized(share, epochs)[0]
         suited = dataclasses.replace(suited, training=in_epochs(epochs, own))
     return suited, None if found is None else found[0]

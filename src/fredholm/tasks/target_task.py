@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, final
 import torch
 from torch import Tensor, nn
 
-from fredholm.tasks.metrics_import import importing_metrics
+from fredholm.tasks.extras import importing_metrics
 from fredholm.tasks.splits.splits import HeldOut, Part
 
 from .baselines import Baseline, Learnt, Plain, PlainData, plain_baselines

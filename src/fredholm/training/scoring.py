@@ -8,7 +8,7 @@ from torch import nn
 
 from fredholm.distributed.called import Called
 from fredholm.distributed.processes import ALONE, Processes
-from fredholm.tasks.metrics_import import importing_metrics
+from fredholm.tasks.extras import importing_metrics
 from fredholm.tasks.splits.splits import HeldOut
 from fredholm.tasks.task import Task
 

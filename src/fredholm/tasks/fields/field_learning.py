@@ -27,10 +27,10 @@ from fredholm.fields.siren import SIREN
 from fredholm.fields.splined import splined
 from fredholm.models.fields.neural_field import FieldOperator
 from fredholm.models.stack import Stack
+from fredholm.tasks.extras import importing_metrics
 from fredholm.tasks.fields import FieldSet, Samples, open_fields, read_fields
 from fredholm.tasks.files.npz_arrays import ARRAY_SUFFIXES
 from fredholm.tasks.inputs import Inputs, Kinds
-from fredholm.tasks.metrics_import import importing_metrics
 from fredholm.tasks.outputs import PICTURES
 from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.schedule import DEPTH, Effort, schedule_for, width_for

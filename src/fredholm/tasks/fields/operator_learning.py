@@ -18,10 +18,10 @@ from fredholm.models.itnet import ITNet
 from fredholm.models.kernel_configs import KERNELS, SpectralConfig
 from fredholm.models.stack import Stack, stack_of
 from fredholm.tasks.baselines import Baseline, Learnt, Plain, PlainData, plain_baselines
+from fredholm.tasks.extras import importing_metrics
 from fredholm.tasks.fields import FieldSet, Problem, Samples, open_functions, read_functions
 from fredholm.tasks.files.npz_arrays import ARRAY_SUFFIXES
 from fredholm.tasks.inputs import Inputs, Kinds
-from fredholm.tasks.metrics_import import importing_metrics
 from fredholm.tasks.outputs import PICTURES
 from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.schedule import Effort, Preset, schedule_for, width_for

@@ -34,10 +34,10 @@ from fredholm.models.series.itnet_series import ITNetSeriesConfig, series_stack,
 from fredholm.models.series.series_model import SeriesModelConfig, SeriesSampling
 from fredholm.models.stack import Stack
 from fredholm.tasks.baselines import Baseline, Learnt, Plain, PlainData, plain_baselines
+from fredholm.tasks.extras import importing_metrics
 from fredholm.tasks.files.data_files import user_path
 from fredholm.tasks.forecasts import Clock, LongSeries, WindowSet, open_long, season_of
 from fredholm.tasks.inputs import Inputs, Kinds
-from fredholm.tasks.metrics_import import importing_metrics
 from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.schedule import Effort
 from fredholm.tasks.series.open import KINDS as SERIES_SUFFIXES

@@ -20,9 +20,9 @@ from fredholm.models.fitted.ridge_head import RidgeHead
 from fredholm.models.itnet import ITNet
 from fredholm.models.kernel_configs import ConstantConfig, OnEdgesConfig
 from fredholm.tasks.baselines import Baseline, Learnt, Plain, PlainData, plain_baselines
+from fredholm.tasks.extras import importing_metrics
 from fredholm.tasks.graphs import GraphSet
 from fredholm.tasks.inputs import Inputs, Kinds
-from fredholm.tasks.metrics_import import importing_metrics
 from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.schedule import DEPTH, Effort, schedule_for, width_for
 from fredholm.tasks.sentences.table import TABLE_SUFFIXES, read_table

@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from fredholm._settings import refuse_idle
+from fredholm.tasks.extras import importing_kornia
 from fredholm.tasks.targets import Target
 
-from .kornia_changes import Change, importing_kornia, of_kornia
+from .kornia_changes import Change, of_kornia
 from .mixing import drawn_blend
 from .rand_augment import MAX_MAGNITUDE, MAX_OPS, rand_augment
 

@@ -3,8 +3,7 @@
 Processes that share a batch draw alike, and each reads and changes its own images alone.
 """
 
-import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,19 +17,6 @@ Drawn = Callable[[Tensor, Tensor], Tensor]
 """Changes images `(n, C, H, W)` that are those of some places of the batch, int64 `(n,)`."""
 Change = Callable[[torch.Size], Drawn]
 """Draws, from torch's CPU generator, how to change a batch of shape `(B, C, H, W)`."""
-
-
-@contextlib.contextmanager
-def importing_kornia() -> Iterator[None]:
-    """While entered, an import that fails tells what to install.
-
-    Raises:
-        ImportError: kornia is not installed.
-    """
-    try:
-        yield
-    except ImportError as error:
-        raise ImportError('augmentation uses kornia; get it with: pip install "fredholm[augment]"') from error
 
 
 def of_kornia(operation: "_BasicAugmentationBase | RandAugment") -> Change:

@@ -10,7 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fredholm._settings import refuse_idle
-from fredholm.tasks.images.kornia_changes import Change, importing_kornia, of_kornia
+from fredholm.tasks.extras import importing_kornia
+from fredholm.tasks.images.kornia_changes import Change, of_kornia
 
 COLOURS = ("brightness", "contrast", "saturation", "hue")
 

@@ -25,7 +25,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fredholm.models.fitted.ridge_head import Readout
-from fredholm.tasks.metrics_import import importing_metrics
+from fredholm.tasks.extras import importing_metrics
 from fredholm.tasks.objective import Objective
 
 from .calibration import best_factor

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, final
 import torch
 from torch import Tensor
 
-from fredholm.tasks.metrics_import import importing_metrics
+from fredholm.tasks.extras import importing_metrics
 from fredholm.tasks.objective import Objective
 
 from .classes import LogitsOfClasses, mean_recall, weights_of

@@ -22,8 +22,8 @@ import torch
 from torch import Tensor
 
 from fredholm.models.fitted.ridge_head import Readout
+from fredholm.tasks.extras import importing_metrics
 from fredholm.tasks.files.cells import FINITE, LARGEST
-from fredholm.tasks.metrics_import import importing_metrics
 from fredholm.tasks.objective import Objective
 
 from .target import Answer, Answers, Kind, Known, Target, Wish

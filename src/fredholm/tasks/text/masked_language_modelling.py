@@ -21,11 +21,11 @@ from fredholm.models.language.language_model import MaskedModel
 from fredholm.models.stack import Stack, stack_of
 from fredholm.pretrained import PretrainedMasked
 from fredholm.tasks.baselines import Baseline
+from fredholm.tasks.extras import importing_metrics
 from fredholm.tasks.files.cache import Kept
 from fredholm.tasks.files.data_files import user_path
 from fredholm.tasks.files.mapped import is_mapped, shards_of
 from fredholm.tasks.inputs import Inputs, Kinds
-from fredholm.tasks.metrics_import import importing_metrics
 from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.schedule import DEPTH, Effort, fine_tuning_for, rate_for, schedule_for, width_for
 from fredholm.tasks.shown import Shown, TextPart, TextView, device_of
