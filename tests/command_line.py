@@ -16,7 +16,6 @@ from typing import Any, NoReturn
 import pytest
 import torch
 from torch.distributed.elastic.multiprocessing.subprocess_handler import SubprocessHandler
-from tqdm import tqdm
 
 from fredholm import cli
 
@@ -139,7 +138,6 @@ def _become_command(
     torch.set_num_threads(1)
     multiprocessing.set_start_method(None, force=True)  # as in a program of its own
     if forks_spawned:
-        tqdm.set_lock(threading.RLock())  # its own lock would be one of all forks, and be lost with the one that has it
         contexts = multiprocessing.get_context
         multiprocessing.get_context = lambda method=None: contexts("fork" if method == "spawn" else method)
         SubprocessHandler._popen = lambda _, command, environment: _Forked(command, environment)  # pyright: ignore

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from fredholm.comparison import Comparison, Request, compare, job, protocol, read_comparison, workers
+from fredholm.comparison.budget import seconds
 from fredholm.comparison.comparison import COMPARISON, Row
 from fredholm.comparison.protocol import Protocol
-from fredholm.models import AttentionConfig, LowRankConfig
+from fredholm.models import AttentionConfig, ITNet, LowRankConfig
 from fredholm.tasks import FieldLearning, ImageLearning
 from fredholm.training import InterruptedRunError, Run, TrainingConfig
 from fredholm.training.step_cost import StepCost
@@ -87,7 +88,7 @@ def test_slow_kernels_are_left_out_where_that_is_asked_for(
     monkeypatch.setattr(protocol, "step_cost", step_cost)
     names = ("low-rank", "attention", "linear-attention")
     asked = dataclasses.replace(request(data, *names), leave_out_slow=leave_out_slow)
-    found, left_out = Protocol(asked).rows(names)
+    found, left_out = Protocol(asked, None).rows(names)
     assert [each.row.name for each in found] == (expected or list(names))
     slow = [each.reason for each in left_out if each.name == "low-rank"]
     reason = "an epoch takes 31 s, 3.1 times the median of all kernels; name it with --kernels"
@@ -100,12 +101,44 @@ def test_settings_that_were_given_stay_where_they_are_as_by_default(data: Path) 
     names = ("task.position_frequencies", "training.learning_rate")
     given = dataclasses.replace(usual, given=names)
     for asked, frequencies, rate in ((usual, 16, 2e-3), (given, 64, 1e-3)):
-        protocol = Protocol(asked)
+        protocol = Protocol(asked, None)
         assert protocol.training(2).learning_rate == rate
         assert isinstance(protocol.default, Run.Config)
         for config in (protocol.config, protocol.default.task):
             assert isinstance(config, ImageLearning.Config)
             assert config.position_frequencies == frequencies
+
+
+def test_few_epochs_have_smaller_batches_and_no_dropout_whether_minutes_or_epochs_are_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured, sizes = protocol.step_cost, list[int]()
+
+    def step_cost(task: ImageLearning, training: TrainingConfig, *given: Any, **settings: Any) -> StepCost:
+        sizes.append(training.batch_size)
+        found = measured(task, training, *given, **settings)
+        return found._replace(seconds=10 / found.steps_per_epoch, evaluation_seconds=0.0)
+
+    monkeypatch.setattr(protocol, "step_cost", step_cost)
+    few, usual = stripes(tmp_path, count=340), TrainingConfig(tensorboard=False, device="cpu")
+    minutes = seconds(2, 1, [10.0, 10.0], 1) / 60 + 1e-6
+    runs = list[list[tuple[float | None, float | None]]]()
+    for name, budget in {"minutes": {"epochs": None, "minutes": minutes}, "epochs": {"epochs": 2}}.items():
+        asked = request(few, "low-rank", "attention", **budget)
+        stack = dataclasses.replace(asked.run.task.stack, dropout=ITNet.Config().dropout)
+        run = dataclasses.replace(asked.run, task=asked.run.task.with_stack(stack), training=usual)
+        asked = dataclasses.replace(asked, run=run, seeds=(0,))
+        sizes.clear()
+        found = compare(asked, tmp_path / name, processes=1)
+        assert found.budget.epochs == 2
+        assert sizes == ([16, 16, 8, 8] if name == "minutes" else [8, 8])
+        for row in found.rows:
+            config = Run(tmp_path / name / row.name / "seed-0").config
+            assert (config.training.batch_size, config.task.stack.dropout) == (8, 0.0)
+        again = compare(asked, tmp_path / name, processes=1, resume=True)
+        assert again == found
+        runs.append([(row.learning_rate, each.test) for row in found.rows for each in row.runs])
+    assert runs[0] == runs[1]
 
 
 def test_the_file_tells_what_was_found(whole: tuple[Comparison, Path]) -> None:
@@ -199,7 +232,7 @@ def test_the_tasks_own_model_has_a_row_and_one_seed_leaves_differences_open(data
     assert [[run.seed for run in each.runs] for each in found.rows] == [[5], [5], [5]]
     assert [each.differs_from_best for each in found.rows] == [None, None, None]
     assert [each.test_deviation for each in found.rows] == [None, None, None]
-    assert Run(tmp_path / row.runs[0].folder).config.task == own.task.suited("small").config
+    assert Run(tmp_path / row.runs[0].folder).config.task == own.task.suited("small", epochs=1).config
 
 
 def test_folders_of_something_else_are_refused(whole: tuple[Comparison, Path], data: Path, tmp_path: Path) -> None:

@@ -82,8 +82,7 @@ def test_a_killed_worker_is_a_reason_and_ctrl_c_saves_and_says_how_to_go_on(tmp_
     os.killpg(process.pid, signal.SIGINT)
     code, _, err = process.finish()
     assert code == 130
-    assert "error" not in err  # Python's resource tracker may tell of a lock that the lost process had
-    last = err.splitlines()[-1]
+    _, last = err.splitlines()  # that it stops, and how to go on
     assert last == "interrupted; all runs are saved in found, and the same command with --resume goes on"
     assert tried().count(None) == 1
 
@@ -145,8 +144,7 @@ def test_a_comparison_that_lost_a_process_is_whole(tmp_path: Path) -> None:
     lost, *_ = (child for child in descendants(process.pid) if trains(child))
     os.kill(lost, signal.SIGKILL)
     code, _, err = finish(process)
-    assert code == 0
-    assert "error" not in err  # Python's resource tracker may tell of a lock that the lost process had
+    assert (code, err) == (0, "")  # a lock that the lost process left behind would be told
     assert read_comparison(tmp_path / "found").is_complete
     values = [value for row in read_comparison(tmp_path / "found").rows for _, _, value in row.tried]
     assert values.count(None) == 1

@@ -80,14 +80,16 @@ def compare(
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     count = processes or (1 if device.type == "cuda" else cores)
     with one_thread():
+        kept = None if is_new else _kept(folder, request)
         with noting() as read:
-            protocol = Protocol(request)
+            protocol = Protocol(request, request.epochs if kept is None else kept.budget.epochs)
         data = Fingerprint.of(read, request.run.task.data)
-        if is_new:
+        if kept is None:
             machine = describe_numerics(device) | {"cores": f"{cores} core{'s' if cores > 1 else ''}"}
-            comparison = _planned(protocol, count, command_line, machine)
+            protocol, comparison = _planned(protocol, count, command_line, machine)
         else:
-            comparison = _kept(folder, protocol, data)
+            _check_data(folder, data, request)
+            comparison = kept
         with only_writer(folder):
             if is_new:
                 write_file(folder / FINGERPRINT, data.text.encode())
@@ -118,17 +120,26 @@ def _check_folder(folder: Path, *, resume: bool) -> bool:
     return True
 
 
-def _planned(protocol: Protocol, processes: int, command_line: Sequence[str], machine: dict[str, str]) -> Comparison:
-    """A new comparison: which kernels, how wide, and how long."""
+def _planned(
+    protocol: Protocol, processes: int, command_line: Sequence[str], machine: dict[str, str]
+) -> tuple[Protocol, Comparison]:
+    """A new comparison: which kernels, how wide, and how long; and what its epochs make of the protocol."""
     request, task = protocol.request, protocol.task
     print_line(f"measuring a training step of each of {len(request.kernels)} kernels")
     measured, left_out = protocol.rows(request.kernels)
-    costs = [each.epoch_seconds for each in measured if each.row.learns_by_steps]
-    epochs = request.epochs
-    if epochs is None:
+    epochs, most = request.epochs, protocol.most_epochs
+    while epochs is None:
         assert request.minutes is not None
-        epochs = epochs_within(request.minutes, len(request.seeds), costs, processes, protocol.most_epochs)
-    return Comparison(
+        costs = [each.epoch_seconds for each in measured if each.row.learns_by_steps]
+        most = epochs_within(request.minutes, len(request.seeds), costs, processes, most)
+        before, protocol = protocol.training(most).batch_size, Protocol(request, most)
+        size = protocol.training(most).batch_size
+        if size == before:
+            epochs = most
+        else:
+            print_line(f"measuring again, in batches of {size}: {most} epochs in batches of {before} are few steps")
+            measured, left_out = protocol.rows(request.kernels)
+    return protocol, Comparison(
         task=task.command,
         data=request.run.task.data,
         request=_text_of(request),
@@ -153,20 +164,24 @@ def _planned(protocol: Protocol, processes: int, command_line: Sequence[str], ma
     )
 
 
-def _kept(folder: Path, protocol: Protocol, data: Fingerprint) -> Comparison:
+def _kept(folder: Path, request: Request) -> Comparison:
     """The comparison in a folder, which is to go on.
 
     Raises:
         ValueError: it is damaged, or another one.
     """
     comparison = read_comparison(folder)
-    difference = first_difference(json.loads(comparison.request), json.loads(_text_of(protocol.request)))
+    difference = first_difference(json.loads(comparison.request), json.loads(_text_of(request)))
     if difference:
         raise ValueError(f"{folder} holds another comparison: {difference}; choose another --folder")
+    return comparison
+
+
+def _check_data(folder: Path, data: Fingerprint, request: Request) -> None:
+    """Raises a ValueError where the data are others than those that the comparison in a folder read."""
     before = Fingerprint.of_text((folder / FINGERPRINT).read_text())
     if told := Difference.between(before, data):
-        raise ValueError(f"{protocol.config.data} is not as the comparison in {folder} read it: {told}")
-    return comparison
+        raise ValueError(f"{request.run.task.data} is not as the comparison in {folder} read it: {told}")
 
 
 def _text_of(request: Request) -> str:

@@ -91,15 +91,16 @@ class Protocol:
 
     Args:
         request: what is to be compared.
+        epochs: of a final run, of which few ask for smaller batches and other settings; None: as many as suit.
 
     Raises:
         ValueError: the data cannot be opened, have no validation split, or the task has no network with a kernel.
     """
 
-    def __init__(self, request: Request) -> None:
-        self.request, given = request, request.run.task
+    def __init__(self, request: Request, epochs: int | None) -> None:
+        self.request, self._epochs, given = request, epochs, request.run.task
         given = given.with_stack(dataclasses.replace(given.stack, kernel=kernel_of(MEASURE, given.kernel_sigma)))
-        suited = given.suited(request.preset)
+        suited = given.suited(request.preset, epochs=epochs)
         self.config, self.notes = with_given(suited.config, given, self._given("task")), suited.notes
         self._schedule: Schedule = suited.schedule
         self.task = self.config.build()
@@ -149,7 +150,7 @@ class Protocol:
         if isinstance(given, str):
             return given
         try:
-            suited = given.task.suited(self.request.preset)
+            suited = given.task.suited(self.request.preset, epochs=self._epochs)
         except (ValueError, TypeError) as error:
             return str(error)
         training = self.training(1)

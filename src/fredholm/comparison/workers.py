@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, final
 
 import torch
+from tqdm import tqdm
 
 from fredholm.tasks import TASKS
 from fredholm.tasks.task import Task
@@ -169,6 +170,7 @@ def _work(connection: Connection, log: Path) -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
     torch.set_num_threads(1)
+    tqdm.set_lock(threading.RLock())  # by default it is a semaphore of the system, which a killed process leaves behind
     while True:
         try:
             job = connection.recv()
