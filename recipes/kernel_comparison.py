@@ -6,9 +6,10 @@ Time:      some 8 hours of two cores, half of them beside other work; a call goe
 Score:     see docs/studies/kernel_comparison.md
 Data:      the folders of ../shared/data that `SETS` names
 
-The network, its width and its schedule are those that suit the data, with the kernel in place of the default's and as
-many parameters as with attention. Learning rates are searched, and the best row is chosen, on the validation split; the
-test split is read once a final run. Kernels that would take most of the time are left out of a set by name.
+The network, its width, its dropout and its batches are those that suit the data, in as many epochs as suit them, with
+the kernel in place of the default's and as many parameters as with attention. Learning rates are searched, and the best
+row is chosen, on the validation split; the test split is read once a final run. Kernels that would take most of the
+time are left out of a set by name.
 """
 
 import dataclasses
@@ -101,14 +102,19 @@ def request(config: Config, name: str) -> Request:
     elif not (config.data / chosen.path.partition("/")[0]).exists():
         path = chosen.path  # a set that comes with a library
     task = chosen.task(data=path, **dict(chosen.settings))
-    training = TrainingConfig(tensorboard=False, device="cpu")
+    stacked = task.with_stack(task.stack)
+    epochs = config.epochs or chosen.epochs
+    usual = stacked.suited("small").schedule.in_epochs(epochs)
+    training = TrainingConfig(tensorboard=False, device="cpu", batch_size=usual.batch_size, ema_decay=usual.ema_decay)
+    kept_dropout = ("task.model.dropout",) if chosen.task is ImageLearning.Config else ()
     return Request(
-        run=Run.Config(task=task.with_stack(task.stack), training=training),
+        run=Run.Config(task=stacked, training=training),
+        given=("training.batch_size", "training.ema_decay", *kept_dropout),
         default=Run.Config(task=task, training=training),
         kernels=tuple(kernel for kernel in config.kernels if kernel not in chosen.too_slow),
         seeds=config.seeds,
         minutes=None,
-        epochs=config.epochs or chosen.epochs,
+        epochs=epochs,
     )
 
 

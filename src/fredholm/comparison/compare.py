@@ -127,18 +127,12 @@ def _planned(
     request, task = protocol.request, protocol.task
     print_line(f"measuring a training step of each of {len(request.kernels)} kernels")
     measured, left_out = protocol.rows(request.kernels)
-    epochs, most = request.epochs, protocol.most_epochs
-    while epochs is None:
+    epochs = request.epochs
+    if epochs is None:
         assert request.minutes is not None
         costs = [each.epoch_seconds for each in measured if each.row.learns_by_steps]
-        most = epochs_within(request.minutes, len(request.seeds), costs, processes, most)
-        before, protocol = protocol.training(most).batch_size, Protocol(request, most)
-        size = protocol.training(most).batch_size
-        if size == before:
-            epochs = most
-        else:
-            print_line(f"measuring again, in batches of {size}: {most} epochs in batches of {before} are few steps")
-            measured, left_out = protocol.rows(request.kernels)
+        epochs = epochs_within(request.minutes, len(request.seeds), costs, processes, protocol.most_epochs)
+        protocol = Protocol(request, epochs)
     return protocol, Comparison(
         task=task.command,
         data=request.run.task.data,

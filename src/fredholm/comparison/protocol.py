@@ -91,7 +91,8 @@ class Protocol:
 
     Args:
         request: what is to be compared.
-        epochs: of a final run, of which few ask for smaller batches and other settings; None: as many as suit.
+        epochs: of a final run, which settings that suit the data depend on; None: as many as suit. Where minutes leave
+            so many, batches are those of as many as suit, whose steps were measured.
 
     Raises:
         ValueError: the data cannot be opened, have no validation split, or the task has no network with a kernel.
@@ -102,7 +103,8 @@ class Protocol:
         given = given.with_stack(dataclasses.replace(given.stack, kernel=kernel_of(MEASURE, given.kernel_sigma)))
         suited = given.suited(request.preset, epochs=epochs)
         self.config, self.notes = with_given(suited.config, given, self._given("task")), suited.notes
-        self._schedule: Schedule = suited.schedule
+        whole = suited if epochs == request.epochs else given.suited(request.preset)
+        self._schedule: Schedule = whole.schedule
         self.task = self.config.build()
         if self.task.num_held_out("valid") == 0:
             raise ValueError(
