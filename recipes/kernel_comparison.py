@@ -93,25 +93,34 @@ class Config:
             raise ValueError(f"no data set {unknown[0]!r}; expected some of {', '.join(SETS)}")
 
 
-def request(config: Config, name: str) -> Request:
-    """What is compared on a data set: all kernels that are not too slow there."""
+def task_config(config: Config, name: str) -> Task.Config:
+    """What is learned on a data set."""
     chosen = SETS[name]
     path = str(config.data / chosen.path)
     if chosen.task is ImageTextLearning.Config:
         path = str(nlvr.prepared(nlvr.Config(data=config.data / chosen.path, out=config.out)))
     elif not (config.data / chosen.path.partition("/")[0]).exists():
         path = chosen.path  # a set that comes with a library
-    task = chosen.task(data=path, **dict(chosen.settings))
+    return chosen.task(data=path, **dict(chosen.settings))
+
+
+def kernels(config: Config, name: str) -> tuple[str, ...]:
+    """Those that are not too slow on a data set."""
+    return tuple(kernel for kernel in config.kernels if kernel not in SETS[name].too_slow)
+
+
+def request(config: Config, name: str) -> Request:
+    """What is compared on a data set."""
+    task, epochs = task_config(config, name), config.epochs or SETS[name].epochs
     stacked = task.with_stack(task.stack)
-    epochs = config.epochs or chosen.epochs
     usual = stacked.suited("small").schedule.in_epochs(epochs)
     training = TrainingConfig(tensorboard=False, device="cpu", batch_size=usual.batch_size, ema_decay=usual.ema_decay)
-    kept_dropout = ("task.model.dropout",) if chosen.task is ImageLearning.Config else ()
+    kept_dropout = ("task.model.dropout",) if isinstance(task, ImageLearning.Config) else ()
     return Request(
         run=Run.Config(task=stacked, training=training),
         given=("training.batch_size", "training.ema_decay", *kept_dropout),
         default=Run.Config(task=task, training=training),
-        kernels=tuple(kernel for kernel in config.kernels if kernel not in chosen.too_slow),
+        kernels=kernels(config, name),
         seeds=config.seeds,
         minutes=None,
         epochs=epochs,

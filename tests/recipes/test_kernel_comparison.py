@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from fredholm.comparison.kernels import KERNELS_BY_NAME
+from fredholm.comparison.protocol import Protocol
+from fredholm.models import ITNet
 from fredholm.tasks import ImageLearning
 from recipes import kernel_comparison as study
 from tests.comparison.build import stripes
@@ -51,11 +53,22 @@ def test_results_and_picture_are_kept_and_not_made_twice(
 
 
 @pytest.mark.parametrize("name", [name for name in study.SETS if name != "NLVR"])  # whose file is made first
-def test_every_set_is_asked_for_without_its_slow_kernels(name: str) -> None:
-    asked = study.request(study.Config(), name)
-    assert set(asked.kernels) == set(KERNELS_BY_NAME) - set(study.SETS[name].too_slow)
-    assert asked.epochs == study.SETS[name].epochs
-    assert asked.run.task.data.endswith(study.SETS[name].path)
+def test_every_set_is_compared_without_its_slow_kernels(name: str) -> None:
+    assert set(study.kernels(study.Config(), name)) == set(KERNELS_BY_NAME) - set(study.SETS[name].too_slow)
+    assert study.task_config(study.Config(), name).data.endswith(study.SETS[name].path)
+
+
+def test_batches_and_dropout_are_those_of_as_many_epochs_as_suit_the_data(tmp_path: Path) -> None:
+    stripes(tmp_path, count=340)
+    small = study.DataSet(ImageLearning.Config, "stripes.npz", 2, (), (("patch_size", 4),))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(study.SETS, "digits", small)
+        asked = study.request(study.Config(data=tmp_path), "digits")
+    protocol = Protocol(asked, asked.epochs)
+    assert (protocol.training(2).batch_size, protocol.training(2).epochs) == (16, 2)
+    assert isinstance(protocol.config, ImageLearning.Config)
+    assert isinstance(protocol.config.model, ITNet.Config)
+    assert protocol.config.model.dropout == 0.1
 
 
 def test_the_table_has_a_column_a_set_and_the_chosen_row_is_bold() -> None:
