@@ -65,7 +65,7 @@ def test_batches_and_dropout_are_those_of_as_many_epochs_as_suit_the_data(tmp_pa
         patch.setitem(study.SETS, "digits", small)
         asked = study.request(study.Config(data=tmp_path), "digits")
     protocol = Protocol(asked, asked.epochs)
-    assert (protocol.training(2).batch_size, protocol.training(2).epochs) == (16, 2)
+    assert (asked.epochs, protocol.training(2).batch_size) == (2, 16)
     assert isinstance(protocol.config, ImageLearning.Config)
     assert isinstance(protocol.config.model, ITNet.Config)
     assert protocol.config.model.dropout == 0.1
