@@ -1,6 +1,9 @@
 import multiprocessing
+import multiprocessing.resource_sharer
 import signal
+import socket
 import time
+from multiprocessing.connection import Connection
 
 import pytest
 import torch
@@ -51,3 +54,22 @@ def test_an_error_that_comes_while_a_batch_is_awaited_is_the_only_one(monkeypatc
         signal.signal(signal.SIGALRM, before)
     assert multiprocessing.active_children() == []
     del caught  # whose trace holds what is told of killed processes; pytest makes an error of one in a destructor
+
+
+def test_a_worker_says_nothing_of_a_run_that_hangs_up_while_it_takes_a_tensor_over(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    sharer, hung_up = multiprocessing.resource_sharer._ResourceSharer, []  # pyright: ignore[reportAttributeAccessIssue]
+    get_connection = sharer.get_connection
+
+    def hang_up_first(handle: tuple[str, int]) -> Connection:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(handle[0])
+        hung_up.append(handle)
+        return get_connection(handle)
+
+    monkeypatch.setattr(sharer, "get_connection", staticmethod(hang_up_first))
+    batches = EpochBatches(ToyTask.Config().build(), 8, seed=0, epoch=0)
+    assert len(list(iterate(batches, 0, num_workers=2, pin_memory=False))) == 7
+    assert len(hung_up) >= 7
+    assert capfd.readouterr().err == ""

@@ -4,8 +4,10 @@ import contextlib
 import multiprocessing
 import multiprocessing.process
 import signal
+import sys
 import threading
 import traceback
+import types
 from collections.abc import Generator, Iterator
 from typing import NamedTuple, final
 
@@ -95,7 +97,7 @@ def iterate(batches: EpochBatches, start: int, *, num_workers: int, pin_memory: 
         sampler=range(start, len(batches)),
         num_workers=num_workers,
         pin_memory=pin_memory,
-        worker_init_fn=_leave_signals,
+        worker_init_fn=_leave_stopping_to_the_run,
         generator=torch.Generator(),
     )
     if not num_workers:
@@ -122,9 +124,16 @@ def iterate(batches: EpochBatches, start: int, *, num_workers: int, pin_memory: 
         raise LostWorkerError(f"a process that makes batches was lost ({_end_of(lost)})")
 
 
-def _leave_signals(worker: int) -> None:
+def _leave_stopping_to_the_run(worker: int) -> None:
     # Once more, for those that are not forked.
     signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
+    # A run that is stopped while it takes a tensor over hangs up; Python's thread that serves it would print that.
+    sys.excepthook = _report_but_hanging_up
+
+
+def _report_but_hanging_up(kind: type[BaseException], error: BaseException, trace: types.TracebackType | None) -> None:
+    if not issubclass(kind, ConnectionError | EOFError):
+        sys.__excepthook__(kind, error, trace)
 
 
 def _made(share: Share | Exception) -> Share:
