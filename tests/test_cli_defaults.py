@@ -188,6 +188,12 @@ def test_epochs_that_are_typed_count_whatever_their_number(
     (training,) = found
     assert (training.epochs, training.evaluate_every) == (int(epochs), 8)
     assert training.ema_decay == pytest.approx(1 - 50 / (3 * int(epochs)), abs=1e-4)
+    found.clear()
+    size = str(TrainingConfig().batch_size)  # typed, though it is the number where no task says another
+    command = ("train", "images", shapes, "--training.epochs", epochs, "--training.batch-size", size)
+    assert call(capsys, *command)[2] == "error: noted\n"
+    assert found[0].batch_size == int(size)
+    assert found[0].ema_decay == pytest.approx(1 - 50 / int(epochs), abs=1e-4)  # a step an epoch
 
 
 def test_images_of_several_sizes_are_brought_to_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -98,15 +98,27 @@ def test_slow_kernels_are_left_out_where_that_is_asked_for(
 def test_settings_that_were_given_stay_where_they_are_as_by_default(data: Path) -> None:
     usual = request(data, "low-rank", "attention", position_frequencies=64)
     usual = dataclasses.replace(usual, default=usual.run)
-    names = ("task.position_frequencies", "training.learning_rate")
+    names = ("task.position_frequencies", "training.learning_rate", "training.ema_decay")
     given = dataclasses.replace(usual, given=names)
-    for asked, frequencies, rate in ((usual, 16, 2e-3), (given, 64, 1e-3)):
+    for asked, frequencies, rate, decay in ((usual, 16, 2e-3, 0.5), (given, 64, 1e-3, TrainingConfig().ema_decay)):
         protocol = Protocol(asked, None)
-        assert protocol.training(2).learning_rate == rate
+        assert (protocol.training(2).learning_rate, protocol.training(2).ema_decay) == (rate, decay)
         assert isinstance(protocol.default, Run.Config)
         for config in (protocol.config, protocol.default.task):
             assert isinstance(config, ImageLearning.Config)
             assert config.position_frequencies == frequencies
+
+
+def test_averages_and_checkpoints_follow_batches_that_were_asked_for(data: Path) -> None:
+    asked = request(data, "low-rank", "attention")
+    usual = dataclasses.replace(asked, run=dataclasses.replace(asked.run, training=TrainingConfig()))
+    typed = dataclasses.replace(usual, given=("training.batch_size",))  # though it is the number by default
+    for each, size in ((asked, 16), (usual, 8), (typed, TrainingConfig().batch_size)):
+        protocol = Protocol(each, None)
+        training = protocol.training(200)
+        steps_per_epoch = -(-protocol.task.num_train // size)
+        assert (training.batch_size, training.checkpoint_every) == (size, steps_per_epoch)
+        assert training.ema_decay == pytest.approx(1 - 50 / (200 * steps_per_epoch), abs=1e-4)
 
 
 def test_few_epochs_are_without_dropout_and_have_smaller_batches_unless_minutes_were_measured_in_others(

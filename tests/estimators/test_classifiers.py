@@ -199,6 +199,19 @@ def test_what_was_given_stays_even_if_it_is_a_default(tmp_path: Path) -> None:
     assert task.position_frequencies == 64
 
 
+def test_averages_follow_batches_that_were_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise InterruptedRunError(2, "interrupted")
+
+    monkeypatch.setattr(run_module.Trainer, "fit", interrupted)
+    case, size = CASES["images"](), TrainingConfig().batch_size
+    with pytest.raises(KeyboardInterrupt):
+        case.kind(training={"epochs": 299, "batch_size": size}, run_dir=tmp_path).fit(case.X, WORDS)
+    training = Run(tmp_path, device="cpu").config.training
+    assert training.batch_size == size
+    assert training.ema_decay == pytest.approx(1 - 50 / 299, abs=1e-4)  # a step an epoch
+
+
 @pytest.mark.parametrize(
     ("settings", "kind", "told"),
     [
@@ -277,7 +290,7 @@ def test_what_is_not_set_is_as_on_the_command_line(case: Case, preset: Preset, t
     asked = type(read)(data=read.data, **columns)
     task, schedule, _ = asked.suited(preset, epochs=brief["epochs"] or None)
     assert run.config.task == task
-    expected = schedule.in_epochs(1).settings if brief["epochs"] else schedule.settings
+    expected = schedule.asked(epochs=1).settings if brief["epochs"] else schedule.settings
     assert run.config.training == TrainingConfig(**expected, tensorboard=False)
     assert estimator.predict(case.X).shape == (NUM,)
 

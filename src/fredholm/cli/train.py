@@ -141,8 +141,9 @@ def _train_as(
     """
     command = f"train {argv[0]}"
     arguments = parse(TrainArguments, command, options, TrainArguments(run=config))
-    asked_epochs = arguments.run.training.epochs if "epochs" in typed_settings(options, "training") else None
-    _refuse_idle_options(arguments, recipe, config, asked_epochs, is_task=is_task)
+    typed = typed_settings(options, "training")
+    asked = {name: getattr(arguments.run.training, name) for name in ("epochs", "batch_size") if name in typed}
+    _refuse_idle_options(arguments, recipe, config, asked.get("epochs"), is_task=is_task)
     seeds = arguments.seeds or (arguments.run.seed,)
     parent = arguments.run_dir or Path("runs") / recipe.name
     single = arguments.run_dir if not arguments.seeds else None
@@ -168,16 +169,14 @@ def _train_as(
         arguments = parse(TrainArguments, command, options, TrainArguments(run=kept))
     elif is_task:
         with processes.first_ahead():
-            suited, schedule, notes = _suited(
-                arguments.run, arguments.preset or "small", recipe.tasks, epochs=asked_epochs
-            )
+            suited, schedule, notes = _suited(arguments.run, arguments.preset or "small", recipe.tasks, **asked)
         if is_to_try and not resume:
             notes = (f"no DATA is given: these are {config.task.data}, built in, to try; pass your own", *notes)
         for note in () if resume else notes:
             print_line(with_option_names(note, config))
         if arguments.minutes is not None:
             share = arguments.minutes / len(seeds)
-            sized = functools.partial(_suited, arguments.run, arguments.preset or "small", recipe.tasks)
+            sized = functools.partial(_suited, arguments.run, arguments.preset or "small", recipe.tasks, **asked)
             suited, cost = _within(share, arguments.run, sized, suited, schedule, seeds[0], sharing, processes)
         arguments = parse(TrainArguments, command, options, TrainArguments(run=suited))
     if (arguments.dry_run or not resume) and processes.is_first:
@@ -287,7 +286,13 @@ def _with_end(run: Run.Config, saved: Run.Config) -> Run.Config:
 
 
 def _suited(
-    run: Run.Config, preset: Preset, tasks: Sequence[type[Task]], share: float = 1.0, epochs: int | None = None
+    run: Run.Config,
+    preset: Preset,
+    tasks: Sequence[type[Task]],
+    share: float = 1.0,
+    epochs: int | None = None,
+    *,
+    batch_size: int | None = None,
 ) -> tuple[Run.Config, Schedule, tuple[str, ...]]:
     """The run with what suits its data and its start in place of defaults, how long suits them, and what is told.
 
@@ -295,11 +300,11 @@ def _suited(
         run: as it was asked for.
         preset, share, epochs: see `Task.Config.suited`.
         tasks: that a run from whose weights it starts may be of.
+        batch_size: that was asked for; None: what suits.
     """
     start = None if run.init is None else read_trained(Path(run.init), tasks)
     task, schedule, notes = run.task.suited(preset, start, share=share, epochs=epochs or None)
-    if epochs:
-        schedule = schedule.in_epochs(epochs)
+    schedule = schedule.asked(epochs=epochs or None, batch_size=batch_size)
     training = filled(run.training, [TrainingConfig()], **schedule.settings)
     return dataclasses.replace(run, task=task, training=training), schedule, notes
 
@@ -338,7 +343,7 @@ def _within(
         raise ValueError("--minutes has no effect with a model that is computed at once; leave it out")
 
     def in_epochs(epochs: int, schedule: Schedule) -> TrainingConfig:
-        return filled(given.training, [TrainingConfig()], **schedule.in_epochs(epochs).settings)
+        return filled(given.training, [TrainingConfig()], **schedule.asked(epochs=epochs).settings)
 
     def has_all_sizes(run: Run.Config) -> bool:
         return (run.task, run.training.batch_size) == (suited.task, suited.training.batch_size)

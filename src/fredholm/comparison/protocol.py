@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple, final
+from typing import Any, NamedTuple, final
 
 import torch
 
@@ -104,7 +104,8 @@ class Protocol:
         suited = given.suited(request.preset, epochs=epochs)
         self.config, self.notes = with_given(suited.config, given, self._given("task")), suited.notes
         whole = suited if epochs == request.epochs else given.suited(request.preset)
-        self._schedule: Schedule = whole.schedule
+        batch_size = self._with_asked(whole.schedule.settings).batch_size
+        self._schedule: Schedule = whole.schedule.asked(batch_size=batch_size)
         self.task = self.config.build()
         if self.task.num_held_out("valid") == 0:
             raise ValueError(
@@ -135,9 +136,13 @@ class Protocol:
 
     def training(self, epochs: int) -> TrainingConfig:
         """How a kernel is trained for so many epochs, with the usual learning rate; there is no patience."""
-        schedule = dataclasses.replace(self._schedule.in_epochs(epochs), patience=None)
+        schedule = dataclasses.replace(self._schedule.asked(epochs=epochs), patience=None)
         steps_per_epoch = -(-self.task.num_train // schedule.batch_size)
-        asked, settings = self.request.run.training, schedule.settings | {"checkpoint_every": steps_per_epoch}
+        return self._with_asked(schedule.settings | {"checkpoint_every": steps_per_epoch})
+
+    def _with_asked(self, settings: dict[str, Any]) -> TrainingConfig:
+        """How training was asked for, with these settings where it was not."""
+        asked = self.request.run.training
         return with_given(filled(asked, [TrainingConfig()], **settings), asked, self._given("training"))
 
     def _given(self, owner: str) -> list[str]:

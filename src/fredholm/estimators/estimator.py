@@ -133,10 +133,9 @@ class Estimator(BaseEstimator, ABC):
         if self.preset not in get_args(Preset):
             raise ValueError(f"preset is {self.preset!r}; expected one of {', '.join(get_args(Preset))}")
         config = cast(Callable[..., Task.Config], self._task.Config)(**given)
-        epochs = (asked.epochs or None) if "epochs" in training else None
-        task, schedule, _ = config.suited(self.preset, epochs=epochs)
-        if epochs is not None:
-            schedule = schedule.in_epochs(epochs)
+        epochs, batch_size = (getattr(asked, name) if name in training else None for name in ("epochs", "batch_size"))
+        task, schedule, _ = config.suited(self.preset, epochs=epochs or None)
+        schedule = schedule.asked(epochs=epochs or None, batch_size=batch_size)
         return Run.Config(
             task=dataclasses.replace(task, **given),
             training=TrainingConfig(**{**schedule.settings, "tensorboard": False, **training}),

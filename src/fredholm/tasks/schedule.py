@@ -62,24 +62,26 @@ class Schedule:
         numbers = {name: value for name, value in vars(self).items() if name != "num_train"}
         return {"epochs": 0} if self.epochs == 0 else numbers
 
-    def in_epochs(self, epochs: int) -> "Schedule":
-        """These with other epochs, and what follows from their number: averaging, evaluations, patience.
+    def asked(self, *, epochs: int | None = None, batch_size: int | None = None) -> "Schedule":
+        """These as somebody asks for them, with what follows: averaging and, from epochs, evaluations and patience.
 
-        None are asked of a model that is computed at once, whose settings stay.
+        Neither is asked of a model that is computed at once, whose settings stay. Other batches leave the epochs as
+        they are: each example is seen as often.
 
         Args:
-            epochs: at least 1.
+            epochs, batch_size: at least 1; None: those that suit.
         """
         if self.epochs == 0:
             return self
+        ends = self if epochs is None else self._ending(epochs)
+        size = batch_size or self.batch_size
+        steps = ends.epochs * math.ceil(self.num_train / size)
+        return replace(ends, batch_size=size, ema_decay=_ema_decay(steps))
+
+    def _ending(self, epochs: int) -> "Schedule":
         evaluate_every = math.ceil(epochs / EVALUATIONS)
-        return replace(
-            self,
-            epochs=epochs,
-            ema_decay=_ema_decay(epochs * math.ceil(self.num_train / self.batch_size)),
-            evaluate_every=evaluate_every,
-            patience=None if self.patience is None else _patience(epochs, evaluate_every),
-        )
+        patience = None if self.patience is None else _patience(epochs, evaluate_every)
+        return replace(self, epochs=epochs, evaluate_every=evaluate_every, patience=patience)
 
 
 def _batch_size(wanted: float, most: int = MOST_BATCH) -> int:
