@@ -4,15 +4,16 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from fredholm.domains import Grid
 from fredholm.encoders import ConvolutionalImage, Image
+from fredholm.encoders.convolutional_image import SignalNorm
 from tests.encoders.stencil_stages import SHAPES, STRIDES, encoder, filters
 
 
-def phi(norm: nn.Module, image: Tensor) -> Tensor:
-    return F.gelu(norm(image.movedim(1, -1))).movedim(-1, 1)
+def phi(norm: SignalNorm, image: Tensor) -> Tensor:
+    return F.gelu(F.group_norm(image, 1, norm.weight, norm.bias, 1e-5))
 
 
 def formula(built: ConvolutionalImage, images: Tensor, strides: list[tuple[int, int]]) -> Tensor:
@@ -68,6 +69,40 @@ def test_a_signal_of_size_one_at_the_start(depth: int) -> None:
         for stage in built.stages:
             u, domain = stage(u, domain)
             assert 0.5 < float(u.std()) < 1.5
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_autocast_stays_near(dtype: torch.dtype) -> None:
+    built, images = ConvolutionalImage(Image.Config(image_size=(8, 8), patch_size=4), 16), torch.randn(2, 3, 8, 8)
+    with torch.no_grad():
+        expected, _ = built(images)
+        with torch.autocast("cpu", dtype):
+            found, _ = built(images)
+    assert (found.float() - expected).abs().max() < 0.1 * expected.abs().max()
+
+
+def test_norms_compute_in_float32_at_least() -> None:
+    norm, short = SignalNorm(3), (10 + torch.randn(2, 50, 3)).bfloat16()
+    assert torch.equal(norm(short), norm(short.float()).bfloat16())
+
+
+def test_a_constant_image_is_no_nan() -> None:
+    built = ConvolutionalImage(Image.Config(image_size=(8, 8), patch_size=8), 16)
+    images = torch.full((1, 3, 8, 8), 0.5, requires_grad=True)
+    signal, _ = built(images)
+    (gradient,) = torch.autograd.grad(signal.square().sum(), images)
+    assert signal.isfinite().all()
+    assert gradient.isfinite().all()
+
+
+def test_noise_in_empty_places_stays_small_beside_what_is_drawn() -> None:
+    torch.manual_seed(0)
+    images = 0.05 * torch.randn(1, 1, 32, 32)
+    images[..., :8, :8] += torch.randn(8, 8)
+    built = ConvolutionalImage(Image.Config(image_size=(32, 32), patch_size=8, channels=1, num_frequencies=0), 16)
+    signal, _ = built(images)
+    sizes = signal.square().mean(2).sqrt().unflatten(1, (4, 4))[0]
+    assert sizes[2:, 2:].mean() < 0.4 * sizes[0, 0]
 
 
 def test_golden_parameter_shapes() -> None:

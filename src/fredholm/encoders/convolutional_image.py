@@ -3,7 +3,9 @@
 Legend
     P = r_1 ... r_m     side of a patch in pixels, as its prime factors, the smallest first
     u_i                 the signal on the grid of stage i, whose cells are r_1 ... r_i pixels wide
-    φ                   GELU of a layer norm over the channels
+    N                   norm over the points and channels of a signal together:  N u = γ (u - m) / (v + ε)^½ + β
+                        with m = mean_c ∫ u_c dμ,  v = mean_c ∫ (u_c - m)² dμ,  μ(all) = 1
+    φ                   GELU of N
     K                   a stencil, κ(x, y) = Σ_t W_t 1[y = x + h (t - c)], h the spacing of the grid it reads, whose
                         filters have mean 0 and a norm of their own (`kernels.Convolution`, standardised)
 
@@ -13,8 +15,9 @@ Legend
 
 Source: Xiao et al., Early convolutions help transformers see better (arXiv 2106.14881): some stencils with strides in
 place of patches that are cut out; He et al. (arXiv 1603.05027) for residuals behind norm and nonlinearity. Deviations:
-windows lie round the patches' centres, so that the signal stands where the patch does; standardised filters and layer
-norm in place of batch norm (Qiao et al., arXiv 1903.10520), so that no image changes the signal of another.
+windows lie round the patches' centres, so that the signal stands where the patch does; standardised filters and N in
+place of batch norm (Qiao et al., arXiv 1903.10520), so that no image changes the signal of another. N is group norm of
+one group (Wu and He, arXiv 1803.08494): a norm at each point would make noise in empty places as large as what is drawn.
 """
 
 import itertools
@@ -35,6 +38,25 @@ from fredholm.kernels.fourier_features import fourier_features, sample_frequenci
 from fredholm.operators import IntegralOperator
 
 LEAST_CHANNELS = 8
+
+
+@final
+class SignalNorm(nn.Module):
+    """N of the legend.
+
+    Args:
+        channels: of the signal.
+        epsilon: added to variances.
+    """
+
+    def __init__(self, channels: int, epsilon: float = 1e-5) -> None:
+        super().__init__()
+        self.epsilon = epsilon
+        self.weight, self.bias = nn.Parameter(torch.ones(channels)), nn.Parameter(torch.zeros(channels))
+
+    def forward(self, u: Tensor) -> Tensor:
+        """A signal `(B, N, channels)` on cells of one size, in float32 at least inside."""
+        return (F.layer_norm(u, u.shape[1:], eps=self.epsilon) * self.weight + self.bias).to(u.dtype)
 
 
 @final
@@ -59,7 +81,7 @@ class ConvolutionalImage(Encoder):
         self.config, self.embed_dim, self.pos_dim = config, embed_dim, 2
         strides = strides_of(config.patch)
         widths = [config.channels, *widths_of(len(strides), embed_dim, LEAST_CHANNELS)]
-        self.stages = stages_of(widths, strides, depth, nn.LayerNorm, bias=True)
+        self.stages = stages_of(widths, strides, depth, SignalNorm, bias=True)
         self.register_buffer("frequencies", sample_frequencies(config.num_frequencies, 2, config.sigma))
         self.frequencies: Tensor
         self.position_weight = nn.Parameter(0.02 * torch.randn(embed_dim, 2 * config.num_frequencies))
