@@ -1,5 +1,6 @@
 """The command line, called in this process or in one of its own."""
 
+import gc
 import multiprocessing
 import os
 import resource
@@ -23,7 +24,7 @@ FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(
     [
         *("tests.command_line", "torch._dynamo", "torch.distributed.checkpoint", "torchmetrics", "sklearn.datasets"),
-        "fredholm.training",
+        *("kornia.augmentation", "fredholm.cli.train", "fredholm.cli.compare"),
     ]
 )
 
@@ -131,6 +132,7 @@ def _become_command(
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if leads_group:
         os.setsid()
+    gc.freeze()  # nothing that was imported is garbage: to look for any takes seconds
     if limit is not None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
     os.chdir(folder)

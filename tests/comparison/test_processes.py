@@ -72,8 +72,8 @@ def test_a_killed_worker_is_a_reason_and_ctrl_c_saves_and_says_how_to_go_on(tmp_
 
     stripes(tmp_path)
     found = tmp_path / "found"
-    # Five rates for ten epochs: they are still searched when the first epoch has been seen, however late that is.
-    options = ("--epochs", "40", "--processes", "2")
+    # Five rates for six epochs: they are still searched when the first epoch has been seen, however late that is.
+    options = ("--epochs", "24", "--processes", "2")
     process = Started(*ASKED, *options, folder=tmp_path, leads_group=True, forks_spawned=True)
     wait_until(lambda: any(found.glob("*/**/metrics.jsonl")))
     lost, *_ = descendants(process.pid)

@@ -100,21 +100,32 @@ def possible(
 ) -> dict[str, list[str]]:
     """The factors without levels that no allowed row was found for: others would be drawn beside them in vain.
 
-    To find none takes thousands of draws: who wants several tables of the same factors leaves these levels out first.
+    To find none takes hundreds of draws: who wants several tables of the same factors leaves these levels out first.
     """
     rng = rng or random.Random(0)
-    return {
-        name: [level for level in levels if _completed({name: [level]}, factors, allowed, rng, tries=2000) is not None]
-        for name, levels in factors.items()
-    }
+    pairs = [(name, level) for name, levels in factors.items() for level in levels]
+    rows = [_completed({name: [level]}, factors, allowed, rng) for name, level in pairs]
+    found = {pair for row in rows if row is not None for pair in row.items()}
+
+    def kept() -> dict[str, list[str]]:
+        return {name: [level for level in levels if (name, level) in found] for name, levels in factors.items()}
+
+    rare = [pair for pair in pairs if pair not in found]  # found, if at all, beside levels that are possible
+    for name, level in rare:
+        row = _completed({name: [level]}, kept() | {name: [level]}, allowed, rng)
+        found |= set() if row is None else set(row.items())
+    return kept()
 
 
 def _completed(
     among: Levels, factors: Levels, allowed: Callable[[Chosen], bool], rng: random.Random, tries: int = 200
 ) -> Chosen | None:
     """An allowed row, with levels of some factors from fewer than all; None where none was found."""
+    tables = [(name, among.get(name, levels)) for name, levels in factors.items()]
+    if not all(levels for _, levels in tables):
+        return None
     for _ in range(tries):
-        row = {name: rng.choice(among.get(name, levels)) for name, levels in factors.items()}
+        row = {name: rng.choice(levels) for name, levels in tables}
         if allowed(row):
             return row
     return None

@@ -1127,28 +1127,28 @@ def disagreements(cell: Cell, exercised: Counter[str] | None = None, only: str |
     return wrong
 
 
-def accepted(
-    case: Case, is_wanted: Callable[[str], bool] = lambda name: True
-) -> Iterator[tuple[str, Callable[[Case], Tensor]]]:
-    """The routes that do not refuse a case, by name, and the operator; those that are wanted."""
-    asked = case.asked()
-    for route in ALL_ROUTES:
-        name = route.name + (" (eager)" if route in EAGER else "")
-        if not refusals(route, asked) and is_wanted(name):
-            yield name, by_route(route)
-    if is_wanted("operator"):
-        yield "operator", by_operator
-
-
 class FirstTimes:
-    """Wants each route the first times that it is met, so many."""
+    """Wants each route the first times that it takes a case, so many."""
 
     def __init__(self, most: int) -> None:
         self.met, self.most = Counter[str](), most
 
-    def __call__(self, name: str) -> bool:
-        self.met[name] += 1
-        return self.met[name] <= self.most
+    def wants(self, name: str) -> bool:
+        """Whether it has not been met so many times."""
+        return self.met[name] < self.most
+
+
+def accepted(case: Case, times: FirstTimes | None = None) -> Iterator[tuple[str, Callable[[Case], Tensor]]]:
+    """The routes that do not refuse a case, by name, and the operator; those that are wanted."""
+    asked = case.asked()
+    routes = [(route.name + (" (eager)" if route in EAGER else ""), route) for route in ALL_ROUTES]
+    for name, route in [*routes, ("operator", None)]:
+        if times is not None and not times.wants(name):
+            continue  # which spares the question whether it refuses
+        if route is None or not refusals(route, asked):
+            if times is not None:
+                times.met[name] += 1
+            yield name, by_operator if route is None else by_route(route)
 
 
 def rows_of_nothing(case: Case) -> Tensor:

@@ -2,7 +2,7 @@
 
 import itertools
 
-from tests.contracts.covering import Chosen, all_pairs, covering_subset
+from tests.contracts.covering import Chosen, all_pairs, covering_subset, possible
 
 FACTORS = {"size": list("abcdef"), "colour": ["red", "green", "blue", "grey"], "form": ["round", "square", "long"]}
 CLASS = {"a": "small", "b": "small", "c": "small", "d": "large", "e": "large", "f": "large"}
@@ -39,6 +39,17 @@ def test_of_classes_every_pair_meets_and_every_level_has_a_row() -> None:
     }
     assert {row["size"] for row in rows} == set("abcde")
     assert len(rows) < len(all_pairs(FACTORS, no_grey_square))
+
+
+def test_levels_that_only_rare_rows_have_are_possible() -> None:
+    """One row in half a million has the odd way: it is found beside levels that others were found with."""
+    wide = {name: [*map(str, range(130))] for name in "xyz"} | {"way": ["plain", "odd"]}
+
+    def allowed(row: Chosen) -> bool:
+        low = all(int(row[name]) < 9 for name in "xyz")
+        return low if row["way"] == "plain" else low and row["x"] == row["y"] == "8"
+
+    assert possible(wide, allowed) == {name: [*map(str, range(9))] for name in "xyz"} | {"way": ["plain", "odd"]}
 
 
 def test_rows_that_are_given_are_only_added_to() -> None:

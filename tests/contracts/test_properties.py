@@ -291,14 +291,14 @@ def shuffled(case: Case) -> str:
 @pytest.mark.parametrize("name", ROWS)
 def test_a_call_repeated_gives_the_same_bits(name: str) -> None:
     """By each route as often as there are choices of levels."""
-    is_wanted = FirstTimes(3)
+    times = FirstTimes(3)
 
     def wrong() -> Iterator[Wrong]:
         choices = levels(("float32", "other values"), ("bfloat16", "no query"), of=("precision", "query"))
         choices += levels(("float32", "other points", "mask per entry"), of=("precision", "query", "mask"))
         for cell in cells_of(name, ["sequence", "points per entry", "times"], choices):
             case = case_of(cell)
-            for route, compute in accepted(case, is_wanted):
+            for route, compute in accepted(case, times):
                 yield from wrong_in(cell, route, unrepeated, case, compute)
 
     assert report(wrong()) == ""
@@ -314,7 +314,7 @@ def unrepeated(case: Case, compute: Callable[[Case], Tensor]) -> str:
 @pytest.mark.parametrize("name", ROWS)
 def test_a_row_with_nothing_to_integrate_is_0_and_has_no_gradient(name: str, each: int) -> None:
     """By each route as often as there are choices of levels; in the long suite in all cells."""
-    is_wanted = FirstTimes(3) if each == 1 else (lambda name: True)
+    times = FirstTimes(3) if each == 1 else None
 
     def wrong() -> Iterator[Wrong]:
         choices = levels(
@@ -325,7 +325,7 @@ def test_a_row_with_nothing_to_integrate_is_0_and_has_no_gradient(name: str, eac
         )
         for cell in cells_of(name, ["points", "grid", "sequence", "tied times", "union", "one point"], choices, each):
             case = case_of(cell)
-            for route, compute in accepted(case, is_wanted):
+            for route, compute in accepted(case, times):
                 yield from wrong_in(cell, route, something_of_nothing, case, compute)
 
     assert report(wrong()) == ""

@@ -1,5 +1,6 @@
 """The kernels compile for an H200 (sm_90) ahead of time, without a GPU, as they are really launched."""
 
+import functools
 import re
 import subprocess
 import time
@@ -224,22 +225,30 @@ def test_the_forward_pass_keeps_all_in_registers(launches, tmp_path, dtype, rest
         assert waits <= {tuning.BEFORE: 17, tuning.AFTER: 9, tuning.PRODUCT: 2}[rest]
 
 
+KERNELS = (SeparableMLP, functools.partial(LowRankMLP, rank=3))
+
+
 @pytest.mark.parametrize(
-    ("sizes", "dtype"),
+    ("sizes", "dtype", "made"),
     [
-        *((PAPER, BF16), (PAPER, FP16)),
+        *((PAPER, BF16, KERNELS[:1]), (PAPER, FP16, KERNELS[1:])),
         *(
-            pytest.param(*case, marks=pytest.mark.long)
-            for case in ((PAPER, FP32), (ODD, BF16), (ODD, FP16), (LARGE, BF16), (LARGE, FP16))
+            pytest.param(*case, KERNELS, marks=pytest.mark.long)
+            for case in (
+                *((PAPER, BF16), (PAPER, FP16), (PAPER, FP32)),
+                *((ODD, BF16), (ODD, FP16), (LARGE, BF16), (LARGE, FP16)),
+            )
         ),
     ],
 )
-def test_every_launch_of_features_compiles_and_fits(launches, tmp_path, sizes, dtype):
+def test_every_launch_of_features_compiles_and_fits(launches, tmp_path, sizes, dtype, made):
+    """Each kernel in one dtype, and each dtype with one kernel; in the long suite all."""
     head_dim, options = sizes["head_dim"], {name: sizes[name] for name in ("width", "num_frequencies")}
-    for kernel in (SeparableMLP(head_dim, 1, 2, **options), LowRankMLP(head_dim, 1, 2, rank=3, **options)):
-        results(TritonFeatureSum(), Integral(kernel.to(dtype), torch.zeros(1, 3, head_dim, dtype=dtype), POINTS))
-    # S and h T; backward, for each, both orders of gradients, with the other sum; and a long product each way
-    assert len(launches) == 2 * (2 + 2 * 2) + 2
+    for make in made:
+        kernel = make(head_dim, 1, 2, **options).to(dtype)
+        results(TritonFeatureSum(), Integral(kernel, torch.zeros(1, 3, head_dim, dtype=dtype), POINTS))
+    # S and h T; backward, for each, both orders of gradients, with the other sum; and, of low rank, a product each way
+    assert len(launches) == len(made) * (2 + 2 * 2) + 2 * (KERNELS[1] in made)
     for launch in launches:
         in_float32 = launch[0].fn.__name__ == "long_products_kernel"
         on_tensor_cores = sizes is PAPER and dtype != FP32 and not in_float32
