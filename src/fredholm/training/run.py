@@ -16,7 +16,7 @@ from fredholm._settings import check_seed
 from fredholm._version import __version__
 from fredholm.distributed.processes import ALONE, Processes
 from fredholm.storage.config_json import to_json
-from fredholm.storage.model_folder import ModelFolder
+from fredholm.storage.model_folder import RUN, ModelFolder
 from fredholm.tasks import TASKS
 from fredholm.tasks.files.data_files import user_path
 from fredholm.tasks.files.noted import Noted, noted, noting
@@ -39,7 +39,7 @@ from .progress import muted, print_line
 from .random_state import seed_everything
 from .scoring import score_split
 from .start import starting_tensors
-from .trained_folder import KIND, TrainedFolder
+from .trained_folder import TrainedFolder
 from .trainer import Trainer, check_examples, measured_split
 
 COMMANDS = "commands.txt"
@@ -190,7 +190,7 @@ class Run:
         """
         self.check_finished()
         content = {
-            "kind": KIND,
+            "kind": RUN,
             "task": self.task.command,
             "step": self.step(which),
             "run": without_folders(to_json(self.config)),
