@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from fredholm._version import __version__
-from fredholm.storage.atomic import PARTIAL_PREFIX, write_file
+from fredholm.storage.atomic import PARTIAL_PREFIX, of_place, write_file
 from fredholm.storage.integrity import (
     check_listed,
     check_listing,
@@ -136,9 +136,9 @@ class ModelFolder:
             partial.mkdir(parents=True)
             _put(partial, content, model, card, texts or {}, shard_bytes)
             partial.rename(self.path)
-        except OSError:
+        except OSError as error:
             shutil.rmtree(partial, ignore_errors=True)
-            raise
+            raise of_place(error, self.path) from error
 
     def text(self, name: str) -> str | None:
         """A further file; None where there is none of that name. Errors as of `content`."""

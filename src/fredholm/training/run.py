@@ -2,7 +2,9 @@
 
 import contextlib
 import dataclasses
+import errno
 import json
+import os
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -31,7 +33,7 @@ from fredholm.training.storage.config_difference import first_difference
 from fredholm.training.storage.fingerprint import FINGERPRINT, Difference, Fingerprint
 from fredholm.training.storage.lock import only_writer
 from fredholm.training.storage.machine import MACHINE, describe_numerics, other_numerics
-from fredholm.training.storage.run_folder import RunFolder
+from fredholm.training.storage.run_folder import MANIFEST, RunFolder
 
 from .config import TrainingConfig
 from .device import choose_device
@@ -185,10 +187,12 @@ class Run:
             overwrite: whether the files may replace others of their names.
 
         Raises:
-            ValueError: the run has not finished, or the folder holds something.
+            ValueError: the run has not finished, or the folder holds something, or a run, whatever `overwrite` says.
             OSError: the disk is full or the folder cannot be written.
         """
         self.check_finished()
+        if (Path(folder) / MANIFEST).is_file():
+            raise ValueError(f"{folder} is the folder of a run, which would lose its config.json; name another folder")
         content = {
             "kind": RUN,
             "task": self.task.command,
@@ -514,6 +518,9 @@ def _with_free_settings(saved: Run.Config, given: Run.Config) -> Run.Config:
 
 
 def refuse_occupied(path: Path) -> None:
-    """Raises a ValueError unless ``path`` is free for a new run."""
+    """Raises a ValueError unless ``path`` is free for a new run, and a PermissionError where it cannot be made."""
     if not RunFolder(path).is_new():
         raise ValueError(f"{path} is not empty; choose another --run-dir, or pass --resume to go on with the run in it")
+    lowest = next(each for each in (path, *path.parents) if each.exists())
+    if not os.access(lowest, os.W_OK | os.X_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(lowest))
