@@ -286,6 +286,8 @@ def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
         (["train", "images", "nowhere", "--seeds"], "--seeds is empty; name one or more"),
         (["train", "images", "nowhere", "--seed", "-1"], "seed is -1; expected an integer from 0"),
         (["train", "digits", "--seed", "9", "--seeds", "1", "2", *TINY], "--seed 9 has no effect with --seeds"),
+        (["train", "digits", "--seed", "0", "--seeds", "1", "2", *TINY], "--seed 0 has no effect with --seeds"),
+        (["train", "digits", "--seed=0", "--seeds", "1", "2", *TINY], "--seed 0 has no effect with --seeds"),
         (
             ["train", "digits", "--task.position-frequencies", "0", "--task.position-sigma", "2"],
             "--task.position-sigma 2.0 has no effect with --task.position-frequencies 0; leave it at",
@@ -311,6 +313,14 @@ def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
             "RUN is a run of the task images, not series; choose another",
         ),
         (["train", "digits", "--run-dir", "text.png", *TINY], "text.png is a file; expected a run folder"),
+        (
+            ["train", "digits", "--run-dir", "text.png/x/y", *TINY],
+            "text.png is a file; expected a folder, for the run folder text.png/x/y in it",
+        ),
+        (["report", "RUN", "--output", "text.png/page.html"], "--output: there is no folder 'text.png'; make it"),
+        (["push"], "RUN and TO are missing; see fredholm push --help"),
+        (["export"], "RUN and --format {onnx,pt2} are missing; see fredholm export --help"),
+        (["verify", "--seed", "-1"], "--seed is -1; expected an integer from 0"),
         (["info", "--jsno"], "Unrecognized options: --jsno"),
         (
             ["train", "digits", "--preset", "base"],

@@ -175,6 +175,17 @@ def test_an_axis_is_fixed_where_a_model_wants_that(exports: Any, tmp_path: Path)
     assert session.get_inputs()[0].shape == ["batch", 6, 2]
 
 
+def test_an_axis_is_fixed_where_the_graph_holds_for_one_size_alone(exports: Any, tmp_path: Path) -> None:
+    def least_of_nine(model: nn.Module, values: Tensor) -> Tensor:
+        return model(values) - values.topk(int(min(9, values.shape[1])), dim=1).values[:, -1:]
+
+    code, out, err = exports(least_of_nine)
+    assert (code, err) == (0, "")
+    assert "  points: 6, and no other number (its graph holds for 5 points alone, by the example that it was" in out
+    session = onnxruntime.InferenceSession(tmp_path / "a.onnx")
+    assert session.get_inputs()[0].shape == ["batch", 6, 2]
+
+
 def test_numbers_of_points_for_which_a_graph_holds_are_told(exports: Any, tmp_path: Path) -> None:
     def from_four_on(model: nn.Module, values: Tensor) -> Tensor:
         return model(values) if values.shape[1] > 3 else values

@@ -13,7 +13,7 @@ import torch
 import fredholm
 from fredholm import cli
 from fredholm.storage.integrity import listed, seal
-from fredholm.storage.tensors import model_tensors, tensor_bytes
+from fredholm.storage.tensors import model_tensors, read_noted, tensor_bytes
 from fredholm.training import Run, TaskModel
 from tests.command_line import TINY, call, check_refused
 from tests.refusals import refused
@@ -116,6 +116,9 @@ def test_what_cannot_be_pushed(run: Path, tmp_path: Path, capsys: pytest.Capture
     check_refused(capsys, tmp_path, "--private has no effect on the folder", "push", there, new, "--private")
     check_refused(capsys, tmp_path, "--token has no effect on the folder", "push", there, new, "--token", "x")
     check_refused(capsys, tmp_path, f"{full} is no run folder", "push", full, new)
+    run_itself = f"{there} is the folder of a run, which would lose its config.json; name another folder"
+    check_refused(capsys, tmp_path, run_itself, "push", there, there, "--overwrite")
+    assert call(capsys, "evaluate", there)[0] == 0
     assert call(capsys, "push", there, full, "--overwrite")[0] == 0
     assert (tmp_path / "full" / "thesis.txt").read_text() == "mine"
 
@@ -210,3 +213,24 @@ def test_a_saved_run_that_is_damaged(run: Path, tmp_path: Path, capsys: pytest.C
         path.write_bytes(seal(content))
         with refused(ValueError, str(path), *words):
             fredholm.from_pretrained(path.parent)
+
+
+@pytest.mark.parametrize("name", ["run", "saved"])
+def test_weights_that_are_not_finite(name: str, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = shutil.copytree(run / name, tmp_path / name)
+    for file in [*folder.rglob("ema.safetensors"), *folder.rglob("model.safetensors")]:
+        tensors, notes = read_noted(file)
+        data = tensor_bytes(tensors | {"head.bias": torch.full_like(tensors["head.bias"], torch.nan)}, notes)
+        file.unlink()
+        file.write_bytes(data)
+        listing = next(file.parent.glob("*.json"))
+        content = json.loads(listing.read_text())
+        del content["sha256"]
+        content["files"][file.name] = listed(data)
+        listing.write_bytes(seal(content))
+    told = f"{folder}: head.bias holds NaN or infinite numbers; expected finite weights"
+    check_refused(capsys, tmp_path, told, "predict", str(folder), str(run / "shapes" / "a"))
+    check_refused(capsys, tmp_path, told, "evaluate", str(folder), "--task", f"data={run / 'shapes'}")
+    check_refused(capsys, tmp_path, told, "push", str(folder), str(tmp_path / "to"))
+    with refused(ValueError, told):
+        fredholm.from_pretrained(folder)

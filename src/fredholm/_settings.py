@@ -56,7 +56,7 @@ def with_given(settings: Settings, asked: object, names: Iterable[str]) -> Setti
 
 def check_count(name: str, what: str, value: object, least: int = 1) -> None:
     """Raises, in the name of `name`, unless `value` is a whole number of at least `least`."""
-    if not isinstance(value, int) or isinstance(value, bool):
+    if not isinstance(value, int | torch.SymInt) or isinstance(value, bool):  # as in is_count
         raise TypeError(f"{name}: {what} must be a whole number; got {value!r}")
     if value < least:
         raise ValueError(f"{name}: {what} must be at least {least}; got {value}")

@@ -10,6 +10,7 @@ every other one must.
 
 import copy
 import dataclasses
+import io
 import pickle
 import sys
 import tempfile
@@ -17,6 +18,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+import pytest
 import torch
 import torch.distributed as dist
 from torch import Generator, Tensor, nn
@@ -231,18 +233,35 @@ def points_are_open(label: str) -> bool:
     return ("export", label) not in REASONS
 
 
+UNSAVED = {
+    "LinearAttention, causal, sequence": "wrap_with_autocast_1 is missing val",
+    "Convolution, grid": "Failed serializing node floor",
+}
+"""Graphs that PyTorch does not read back from a file, or not write, and what it says."""
+
+
+def read_back(program: torch.export.ExportedProgram) -> nn.Module:
+    """The module of a graph that was saved and loaded."""
+    torch.export.save(program, file := io.BytesIO())
+    file.seek(0)
+    return torch.export.load(file).module()
+
+
 def by_export(label: str) -> None:
-    """`torch.export`, with any batch and any number of points, in PyTorch's own operators alone."""
+    """`torch.export`, saved and loaded, with any batch and number of points, in PyTorch's own operators alone."""
     case, program = exported(label, torch.float64)
     own = {str(node.target) for node in program.graph.nodes if "fredholm" in str(node.target)}
     assert not own, f"the graph holds {own}"
-    case.near(program.module(), OTHER_SIZES, 1e-9)
+    if label in UNSAVED:
+        with pytest.raises(Exception, match=UNSAVED[label]):
+            read_back(program)
+    case.near(program.module() if label in UNSAVED else read_back(program), OTHER_SIZES, 1e-9)
 
 
 def check_export_of_a_length(label: str) -> None:
     """The same, with any batch and one number of points."""
     case, program = exported(label, torch.float64, points=False)
-    case.near(program.module(), ((2, 12), (3, 12), (1, 12)), 1e-9)
+    case.near(read_back(program), ((2, 12), (3, 12), (1, 12)), 1e-9)
 
 
 def by_onnx(label: str) -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from scipy.interpolate import CubicSpline, RBFInterpolator
-from torch import Tensor
+from torch import Tensor, nn
 
 from fredholm import fields, models
 from fredholm.domains import Points
@@ -111,6 +111,27 @@ def test_gradients_reach_the_field_and_it_moves_with_its_samples() -> None:
         fields.splined(turned, 3 * x @ turn.mT + 1, y)(3 * asked @ turn.mT + 1),
     )
     torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-6)
+
+
+def test_a_graph_holds_for_any_number_of_samples_and_places() -> None:
+    class Splined(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            field = fields.SIREN(2, 1, width=4, depth=2, omega_0=2.0)
+            sizes = models.FieldOperator.Config(embed_dim=8, depth=1, num_heads=2, num_seeds=2, head_dim=8)
+            self.operator = models.FieldOperator(2, field, fields.Isotropic(), sizes)
+
+        def forward(self, x: Tensor, y: Tensor, asked: Tensor) -> Tensor:
+            return fields.splined(self.operator(y, Points(x)), x, y)(asked)
+
+    torch.manual_seed(0)
+    model, many = Splined().eval(), torch.export.Dim.DYNAMIC
+    shapes = ({0: many, 1: many}, {0: many, 1: many}, {0: many, 1: many})
+    given, other = (
+        (torch.rand(b, n, 2), torch.rand(b, n, 1), torch.rand(b, p, 2)) for b, n, p in ((2, 9, 5), (3, 4, 7))
+    )
+    program = torch.export.export(model, given, dynamic_shapes=shapes)
+    torch.testing.assert_close(program.module()(*other), model(*other))
 
 
 def test_refusals() -> None:

@@ -85,6 +85,10 @@ WRONG_TENSORS: dict[str, tuple[Callable[[dict[str, torch.Tensor]], Any], list[st
         lambda found: found.update({"model.layers.1.self_attn.q_norm.weight": torch.ones(4)}),
         ["'layers.1.self_attn.q_norm.weight'", "no place in Llama", "not supported"],
     ),
+    "not a number": (
+        lambda found: found["model.norm.weight"][3:4].fill_(torch.nan),
+        ["norm.weight holds NaN or infinite numbers"],
+    ),
     "whole numbers": (
         lambda found: found.update({"model.norm.weight": torch.ones(16, dtype=torch.int8)}),
         ["'norm.weight'", "torch.int8", "floating-point"],

@@ -144,6 +144,15 @@ WRONG: dict[str, tuple[Callable[[Path], Any], list[str]]] = {
         lambda folder: with_tensors(folder, model_tensors(gpt2()) | {"norm.bias": torch.zeros(3)}),
         ["saved", "norm.bias", "(3,)", "expected", "(8,)"],
     ),
+    "a weight that is not a number": (
+        lambda folder: with_tensors(folder, model_tensors(gpt2()) | {"norm.bias": torch.full((8,), torch.nan)}),
+        ["saved", "norm.bias holds NaN or infinite numbers", "expected finite weights"],
+    ),
+    "another kind": (
+        lambda folder: changed(folder, lambda content: content.update(kind="banana")),
+        ["config.json is of kind 'banana'", "expected one of model, run", "fetch it again"],
+    ),
+    "no kind": (lambda folder: changed(folder, lambda content: content.pop("kind")), ["config.json is of kind None"]),
     "a file elsewhere": (
         lambda folder: changed(
             folder, lambda content: content.update(files={"../a.safetensors": {"bytes": 1, "sha256": ""}})
@@ -221,6 +230,14 @@ def test_changed_kernels_are_saved_and_read_back(change: str, tmp_path: Path) ->
     again.save_pretrained(tmp_path / "again")
     told = [ModelFolder(tmp_path / name).content["operators"] for name in ("again", "saved")]
     assert told[0] == told[1]
+
+
+def test_weights_that_are_not_finite_are_not_saved(tmp_path: Path) -> None:
+    model = gpt2()
+    model.get_parameter("norm.bias").data[3] = torch.inf
+    with refused(ValueError, str(tmp_path / "saved"), "norm.bias holds NaN or infinite numbers"):
+        model.save_pretrained(tmp_path / "saved")
+    assert not any(tmp_path.iterdir())
 
 
 def test_weights_that_are_shared_otherwise_are_not_saved(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ from fredholm.training import (
 from fredholm.training.config import OF_STEPS
 from fredholm.training.progress import muted
 from fredholm.training.recipes import Listing, Recipe
-from fredholm.training.run import read_trained
+from fredholm.training.run import read_trained, refuse_occupied
 from fredholm.training.storage.checkpoint import Which
 from tests.refusals import refused
 from tests.training.storage.test_checkpoint import until
@@ -829,3 +829,13 @@ def test_folders_and_files_may_be_given_as_text(tmp_path: Path) -> None:
 def test_parts_of_a_config_of_another_kind(changes: dict[str, Any], told: str) -> None:
     with refused(TypeError, f"training.Run.Config: {told}"):
         dataclasses.replace(toy_run(epochs=1), **changes)
+
+
+def test_a_folder_that_nothing_can_be_made_in_is_refused_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Path] = []
+    monkeypatch.setattr(os, "access", lambda path, _: bool(asked.append(path)))  # whoever is root may write anywhere
+    with pytest.raises(PermissionError) as caught:
+        refuse_occupied(tmp_path / "runs" / "a")
+    assert (caught.value.filename, asked) == (str(tmp_path), [tmp_path])

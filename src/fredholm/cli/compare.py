@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import difflib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -14,7 +15,7 @@ from fredholm.cli.json_text import json_text
 from fredholm.cli.kinds import list_kinds, with_kinds
 from fredholm.cli.option_names import with_option_names
 from fredholm.cli.page import leave_page
-from fredholm.cli.parsing import Flag, check_seeds, parse, refuse_unknown_homes, typed_settings
+from fredholm.cli.parsing import Flag, check_minutes, check_seeds, parse, refuse_unknown_homes, typed_settings
 from fredholm.comparison.compare import compare
 from fredholm.comparison.comparison import Comparison
 from fredholm.comparison.kernels import KERNELS_BY_NAME, MEASURE, chosen, kernel_of
@@ -80,7 +81,8 @@ def _compare(argv: list[str]) -> None:
     command = f"compare {argv[0]}"
     try:
         arguments, given = _parsed(network, options, task, command)
-        request = _request(arguments, given, network, _own_model(own, options, task, command))
+        _refuse_idle_options(arguments, [option.partition("=")[0] for option in options])
+        request = _request(arguments, given, _own_model(own, options, task, command))
         _run(arguments, request, task, ("compare", *argv))
     except SystemExit:  # help was printed
         list_kinds(network, list(task.parts))
@@ -125,9 +127,15 @@ def _own_model(own: Run.Config, options: list[str], task: type[Task], command: s
         return with_option_names(str(error), own)
 
 
-def _request(
-    arguments: CompareArguments, given: tuple[str, ...], network: Run.Config, default: Run.Config | str
-) -> Request:
+def _refuse_idle_options(arguments: CompareArguments, typed: Sequence[str]) -> None:
+    """Raises ValueError for typed options that have no effect, here or beside others."""
+    if "--seed" in typed:
+        raise ValueError(f"--seed {arguments.run.seed} has no effect on a comparison; pass --seeds")
+    if arguments.epochs is not None and "--minutes" in typed:
+        raise ValueError(f"--epochs {arguments.epochs} and --minutes both say when to end; pass one of them")
+
+
+def _request(arguments: CompareArguments, given: tuple[str, ...], default: Run.Config | str) -> Request:
     """What is to be compared, with the settings of the given names as the arguments have them."""
     run = arguments.run
     check_seeds(arguments.seeds)
@@ -135,8 +143,10 @@ def _request(
         raise ValueError("--kernels is empty; name some, or leave it out for all")
     if arguments.processes is not None and arguments.processes < 1:
         raise ValueError(f"--processes is {arguments.processes}; expected at least 1")
-    if run.seed != network.seed:
-        raise ValueError(f"--seed {run.seed} has no effect on a comparison; pass --seeds")
+    if arguments.epochs is None:
+        check_minutes(arguments.minutes)
+    elif arguments.epochs < 1:
+        raise ValueError(f"--epochs is {arguments.epochs}; expected at least 1")
     if run.init is not None:
         raise ValueError(f"--init {run.init} has no effect on a comparison, whose networks start from new weights")
     if "training.epochs" in given:

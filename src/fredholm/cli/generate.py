@@ -10,6 +10,7 @@ from fredholm._settings import refuse_idle
 from fredholm.cli.command import Command
 from fredholm.cli.json_text import json_text
 from fredholm.cli.open_run import RunPlace, open_run
+from fredholm.cli.option_names import telling_options
 from fredholm.cli.parsing import Flag, parse
 from fredholm.models.language.generation import Sampling
 from fredholm.tasks import LanguageModelling
@@ -63,13 +64,16 @@ def _generate(argv: list[str]) -> None:
     arguments = parse(GenerateArguments, "generate", argv)
     if arguments.prompt and arguments.prompt_file:
         raise ValueError("a prompt and a prompt file are given; pass one of them")
-    if arguments.num_samples < 1:
-        raise ValueError(f"num_samples is {arguments.num_samples}; expected at least 1")
-    if arguments.temperature == 0:
-        refuse_idle("", GenerateArguments, "temperature=0", "raise the temperature", seed=arguments.seed)
-    sampling = Sampling(temperature=arguments.temperature, top_k=arguments.top_k, top_p=arguments.top_p)
+    with telling_options(arguments):
+        if arguments.num_samples < 1:
+            raise ValueError(f"num_samples is {arguments.num_samples}; expected at least 1")
+        if arguments.max_tokens < 1:
+            raise ValueError(f"max_tokens is {arguments.max_tokens}; expected at least 1")
+        if arguments.temperature == 0:
+            refuse_idle("", GenerateArguments, "temperature=0", "raise the temperature", seed=arguments.seed)
+        sampling = Sampling(temperature=arguments.temperature, top_k=arguments.top_k, top_p=arguments.top_p)
+        generator = seeded_generator(arguments.seed)
     prompt = read_text(arguments.prompt_file) if arguments.prompt_file else arguments.prompt
-    generator = seeded_generator(arguments.seed)
     run = open_run(arguments.run, arguments.recipe, arguments.device)
     task = run.task
     if not isinstance(task, LanguageModelling):

@@ -1,10 +1,11 @@
 """Settings in messages, by the options that set them."""
 
 import ast
+import contextlib
 import dataclasses
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 _TEXT = r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\""
@@ -79,6 +80,16 @@ def with_option_names(
     if parsing and "--" not in told.partition("; see ")[0]:
         return f"--{'.'.join(part).replace('_', '-')}: {told}" if part else told
     return told
+
+
+@contextlib.contextmanager
+def telling_options(arguments: object) -> Iterator[None]:
+    """While entered, a ValueError on a command's arguments tells them by their options, those of one word too."""
+    try:
+        yield
+    except ValueError as error:
+        error.args = (with_option_names(f"Error parsing run: {error}", arguments),)
+        raise
 
 
 def kind_name(name: str) -> str:

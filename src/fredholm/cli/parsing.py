@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import io
+import math
 import operator
 import os
 import re
@@ -35,6 +36,8 @@ _WORDED = {
     }.items()
 }
 """What tyro says of a mistake, and what is said here."""
+_MISSING = re.compile(r"(--\S+ \S+|\S+) (?:(?!\(required\)).)*\(required\) ?")
+"""Of what it says is missing, each with its description, the names."""
 
 
 @_registry.primitive_rule
@@ -96,6 +99,12 @@ def refuse_unknown_homes(words: Sequence[str]) -> None:
             raise ValueError(f"{word}: there is no home folder of that user; write the path in full")
 
 
+def check_minutes(minutes: float) -> None:
+    """Raises ValueError for `--minutes` that cannot be meant."""
+    if not 0 < minutes < math.inf:
+        raise ValueError(f"--minutes is {minutes}; expected a finite number above 0")
+
+
 def check_seeds(seeds: Sequence[int]) -> None:
     """Raises ValueError unless there is one or more of `--seeds`, each one and none twice."""
     if not seeds:
@@ -144,6 +153,8 @@ def _one_line(box: str) -> str:
     suggested = (line for part in sections if part[:1] == ["Perhaps you meant:"] for line in part if line[0] == "-")
     # a switch has two spellings, with a comma between them
     near = [word for line in suggested for word in re.findall(r"--[^\s,]+", line)]
+    if len(missing := _MISSING.findall(text.partition(": ")[2])) > 1:
+        return f"{' and '.join(missing)} are missing"
     for theirs, ours in _WORDED.items():
         if found := theirs.fullmatch(text):
             text = found.expand(ours).replace("', '", ", ")

@@ -12,6 +12,7 @@ from fredholm.cli.command import Command
 from fredholm.cli.parsing import Flag, parse
 from fredholm.report import write_page
 from fredholm.tasks import TASKS
+from fredholm.tasks.outputs import refuse_absent_parent
 from fredholm.training.device import choose_device
 from fredholm.training.recipes import open_recipe
 
@@ -38,6 +39,8 @@ def _report(argv: list[str]) -> None:
     if not arguments.runs:
         raise ValueError("no run is given; expected a run folder or several")
     choose_device(arguments.device)
+    if arguments.output is not None:
+        refuse_absent_parent("--output", arguments.output)
     started, (first, *others) = time.monotonic(), arguments.runs
     path = write_page(
         first,

@@ -19,7 +19,7 @@ from fredholm.cli.kinds import list_kinds, with_kinds
 from fredholm.cli.launching import refuse_devices, train_on
 from fredholm.cli.option_names import with_option_names
 from fredholm.cli.page import leave_page
-from fredholm.cli.parsing import Flag, check_seeds, parse, refuse_unknown_homes, typed_settings
+from fredholm.cli.parsing import Flag, check_minutes, check_seeds, parse, refuse_unknown_homes, typed_settings
 from fredholm.distributed.processes import Processes, is_restarted, joined, leave, num_started
 from fredholm.tasks import TASKS
 from fredholm.tasks.schedule import Preset, Schedule
@@ -143,7 +143,7 @@ def _train_as(
     arguments = parse(TrainArguments, command, options, TrainArguments(run=config))
     typed = typed_settings(options, "training")
     asked = {name: getattr(arguments.run.training, name) for name in ("epochs", "batch_size") if name in typed}
-    _refuse_idle_options(arguments, recipe, config, asked.get("epochs"), is_task=is_task)
+    _refuse_idle_options(arguments, recipe, options, asked.get("epochs"), is_task=is_task)
     seeds = arguments.seeds or (arguments.run.seed,)
     parent = arguments.run_dir or Path("runs") / recipe.name
     single = arguments.run_dir if not arguments.seeds else None
@@ -195,7 +195,7 @@ def _train_as(
 
 
 def _refuse_idle_options(
-    arguments: TrainArguments, recipe: Recipe, config: Run.Config, asked_epochs: int | None, *, is_task: bool
+    arguments: TrainArguments, recipe: Recipe, options: Sequence[str], asked_epochs: int | None, *, is_task: bool
 ) -> None:
     """Raises ValueError for options that have no effect beside others, or cannot be meant."""
     if not is_task and arguments.preset is not None:
@@ -214,7 +214,7 @@ def _refuse_idle_options(
             raise ValueError(f"--{name} {given} has no effect with --accept-new-data: the run keeps its settings")
     if arguments.seeds is not None:
         check_seeds(arguments.seeds)
-    if arguments.seeds and arguments.run.seed != config.seed:
+    if arguments.seeds and "--seed" in [option.partition("=")[0] for option in options]:
         raise ValueError(f"--seed {arguments.run.seed} has no effect with --seeds; pass one of them")
     if arguments.devices != 1 and num_started() > 1:
         raise ValueError(
@@ -311,8 +311,7 @@ def _suited(
 
 def _check_minutes(minutes: float, asked_epochs: int | None) -> None:
     """Raises ValueError for minutes that cannot be meant, or epochs beside them."""
-    if not 0 < minutes < math.inf:
-        raise ValueError(f"--minutes is {minutes}; expected a finite number above 0")
+    check_minutes(minutes)
     if asked_epochs is not None:
         raise ValueError(f"--training.epochs {asked_epochs} and --minutes both say when to end; pass one of them")
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from fredholm.cli.command import Command
 from fredholm.cli.error_reporting import FAILURE
 from fredholm.cli.json_text import json_text
+from fredholm.cli.option_names import telling_options
 from fredholm.cli.parsing import Flag, parse
 from fredholm.training.progress import progress_bar
 from fredholm.verification.report import table
@@ -28,9 +29,10 @@ def _verify(argv: list[str]) -> None:
     arguments = parse(VerifyArguments, "verify", argv)
     with progress_bar("verify", None, unit="check") as bar:
         rows = []
-        for row in verify(arguments.seed):
-            rows.append(row)
-            bar.update()
+        with telling_options(arguments):
+            for row in verify(arguments.seed):
+                rows.append(row)
+                bar.update()
     print(json_text([row.as_json() for row in rows], indent=2) if arguments.json else table(rows))
     if not arguments.json and not any(row.layer == "GCNConv" for row in rows):
         print(

@@ -19,7 +19,7 @@ from fredholm._version import __version__
 from fredholm.storage.atomic import PARTIAL_PREFIX
 from fredholm.tasks.tensor_form import BATCH, Sizes, Slot, TensorForm
 
-from .format import Format, Graph, Limits, NoOperatorError, reason_of
+from .format import BEYOND, Format, Graph, Limits, NoOperatorError, reason_of
 
 BATCHES = (2, 3)
 """Of the example, and of another one that the file is tried with; it is tried with 1, too."""
@@ -111,12 +111,22 @@ def _attempted(form: TensorForm, kind: Format, path: Path, told: Mapping[str, An
         for number, batch in enumerate(BATCHES)
     )
     graph = Graph.of(form, _on(form.example(example), kind.device), {BATCH.name, *opened})
-    about = _description(graph, kind, path.name, told, fixed, example)
+    limits = graph.limits(example)
+    _check_open(limits, other)
+    about = _description(graph, kind, path.name, told, fixed, example, limits)
     kind.write(graph, path, json.dumps(about))
     found = _compared(form, kind, path, (example, other, example | {BATCH.name: 1}))
     about["checked"] = {"largest_difference": found.difference, "largest_number": found.largest}
     path.with_suffix(".json").write_text(json.dumps(about, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     return found
+
+
+def _check_open(limits: Mapping[str, Limits], sizes: Sizes) -> None:
+    """Raises a ValueError where a graph, of which axes are said to be open, does not hold for these sizes."""
+    for name, (least, most) in limits.items():
+        if not least <= sizes[name] <= (most or BEYOND):
+            told = f"{least} or more" if most is None else str(least) if least == most else f"{least} to {most}"
+            raise ValueError(f"its graph holds for {told} {name} alone, by the example that it was made with")
 
 
 class _OtherNumbersError(ValueError):
@@ -161,10 +171,15 @@ def _on(inputs: tuple[Tensor, ...], device: torch.device) -> tuple[Tensor, ...]:
 
 
 def _description(
-    graph: Graph, kind: Format, name: str, told: Mapping[str, Any], fixed: Mapping[str, int], example: Sizes
+    graph: Graph,
+    kind: Format,
+    name: str,
+    told: Mapping[str, Any],
+    fixed: Mapping[str, int],
+    example: Sizes,
+    limits: Mapping[str, Limits],
 ) -> dict[str, Any]:
-    form, limits = graph.form, graph.limits(example)
-    facts = dict(kind.facts)
+    form, facts = graph.form, dict(kind.facts)
     versions = {"fredholm": __version__, "torch": str(torch.__version__), **facts.pop("versions", {})}
     dtypes = [str(tensor.dtype).removeprefix("torch.") for tensor in form.example(example)]
     described = [_described(slot, form, fixed, limits) for slot in (*form.inputs, form.output)]

@@ -21,11 +21,8 @@ from fredholm.kernels import Kernel
 from fredholm.operators import IntegralOperator
 from fredholm.storage.config_json import from_json, to_json
 from fredholm.storage.hub import HUB, push_folder
-from fredholm.storage.model_folder import SHARD_BYTES, ModelFolder
+from fredholm.storage.model_folder import MODEL, SHARD_BYTES, ModelFolder
 from fredholm.storage.rebuildable import Rebuildable
-
-KIND = "model"
-"""What the config of a folder with a model by itself says of its kind."""
 
 
 class SavedModel(nn.Module, Rebuildable):
@@ -48,7 +45,7 @@ class SavedModel(nn.Module, Rebuildable):
             OSError: the disk is full or the folder cannot be written.
         """
         ModelFolder(Path(folder).expanduser()).write(
-            {"kind": KIND, **_described(self)},
+            {"kind": MODEL, **_described(self)},
             self,
             _card(self, str(folder)),
             overwrite=overwrite,
@@ -95,7 +92,7 @@ def load_model(folder: Path, dtype: torch.dtype | None) -> SavedModel:
     """
     place = ModelFolder(folder)
     content = place.content
-    if content.get("kind") != KIND:
+    if content["kind"] != MODEL:
         raise ValueError(f"{folder} holds the model of a run; read it with fredholm.from_pretrained")
     try:
         with torch.random.fork_rng(devices=[]):  # the first weights are drawn, and then replaced

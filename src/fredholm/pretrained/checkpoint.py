@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from fredholm.storage.hub import HUB, hub_hint, hub_name
 from fredholm.storage.model_folder import INDEX, SINGLE
+from fredholm.storage.tensors import refuse_non_finite
 
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".msgpack", ".h5")
 
@@ -331,7 +332,7 @@ def fill(model: nn.Module, tensors: Tensors, sources: Mapping[str, Source], dtyp
         dtype: of the parameters; None: as they are kept.
 
     Raises:
-        ValueError: a tensor is missing, has another shape, is no floating-point tensor, or is left over.
+        ValueError: a tensor is missing, has another shape, is no floating-point tensor, not finite, or left over.
     """
     expected = model.state_dict()
     assert set(expected) == set(sources), sorted(set(expected) ^ set(sources))
@@ -355,3 +356,4 @@ def fill(model: nn.Module, tensors: Tensors, sources: Mapping[str, Source], dtyp
             "the architecture is not supported"
         )
     model.load_state_dict(found, assign=True)
+    refuse_non_finite(model, tensors.source)

@@ -21,10 +21,10 @@ def write_file(path: Path, content: bytes) -> None:
     try:
         _write_through(partial, content)
         partial.replace(path)
-    except OSError:
+    except OSError as error:
         with contextlib.suppress(OSError):
             partial.unlink(missing_ok=True)
-        raise
+        raise of_place(error, path) from error
     _sync_folder(path.parent)
 
 
@@ -128,6 +128,11 @@ def clear_partial(folder: Path) -> None:
             shutil.rmtree(path, ignore_errors=True)
         else:
             path.unlink(missing_ok=True)
+
+
+def of_place(error: OSError, path: Path) -> OSError:
+    """The same error of the path that was asked for: nobody knows of a partial one."""
+    return OSError(error.errno, error.strerror, str(path))
 
 
 def _write_through(path: Path, content: bytes) -> None:

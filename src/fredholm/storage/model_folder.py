@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from fredholm._version import __version__
-from fredholm.storage.atomic import PARTIAL_PREFIX, write_file
+from fredholm.storage.atomic import PARTIAL_PREFIX, of_place, write_file
 from fredholm.storage.integrity import (
     check_listed,
     check_listing,
@@ -26,11 +26,13 @@ from fredholm.storage.integrity import (
     seal,
     unseal,
 )
-from fredholm.storage.tensors import model_tensors, read_tensors, refuse_misfits, tensor_bytes
+from fredholm.storage.tensors import model_tensors, read_tensors, refuse_misfits, refuse_non_finite, tensor_bytes
 
 FORMAT = 1
 LIBRARY = "fredholm"
 CONFIG, CARD = "config.json", "README.md"
+MODEL, RUN = KINDS = ("model", "run")
+"""What a folder may hold: a model by itself, or that of a run, with its task."""
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 SHARD_BYTES = 5 * 10**9
 """The most tensor data of one file, unless a single tensor has more."""
@@ -65,7 +67,7 @@ class ModelFolder:
         """What `write` was given.
 
         Raises:
-            ValueError: there is none, it is damaged, or of a newer format.
+            ValueError: there is none, it is damaged, of a newer format, or of a kind that there is not.
             OSError: it cannot be read.
         """
         found = parse_object(self.config_file, read_bytes(self.config_file))
@@ -78,9 +80,15 @@ class ModelFolder:
         if found.get("library") != LIBRARY or version != FORMAT:
             raise ValueError(f"{self.config_file} is no config of a model that this library saved")
         try:
-            return unseal(self.config_file)
+            content = unseal(self.config_file)
         except ValueError as error:
             raise ValueError(f"{error}; fetch it again") from error
+        if content.get("kind") not in KINDS:
+            raise ValueError(
+                f"{self.config_file} is of kind {content.get('kind')!r:.40}; expected one of {', '.join(KINDS)}: fetch "
+                "it again, or update fredholm"
+            )
+        return content
 
     def write(
         self,
@@ -95,7 +103,7 @@ class ModelFolder:
         """Makes the folder, whole or not at all.
 
         Args:
-            content: what the model is, in types that JSON has.
+            content: what the model is, in types that JSON has; its entry kind is one of KINDS.
             model: whose tensors are written.
             card: the text of README.md.
             texts: of further files, by name.
@@ -103,13 +111,14 @@ class ModelFolder:
             shard_bytes: the most tensor data of one file.
 
         Raises:
-            ValueError: the path is a file, or a folder that holds something.
+            ValueError: the path is a file, or a folder that holds something; or a parameter is not finite.
             OSError: it cannot be written.
         """
         if shard_bytes < 1:
             raise ValueError(f"a file must have room for at least 1 byte of tensors; got {shard_bytes}")
         if self.path.exists() and not self.path.is_dir():
             raise ValueError(f"{self.path} is a file; expected a new or an empty folder")
+        refuse_non_finite(model, f"the model for {self.path}")
         if self.path.is_dir():
             if not overwrite and any(self.path.iterdir()):
                 raise ValueError(
@@ -127,9 +136,9 @@ class ModelFolder:
             partial.mkdir(parents=True)
             _put(partial, content, model, card, texts or {}, shard_bytes)
             partial.rename(self.path)
-        except OSError:
+        except OSError as error:
             shutil.rmtree(partial, ignore_errors=True)
-            raise
+            raise of_place(error, self.path) from error
 
     def text(self, name: str) -> str | None:
         """A further file; None where there is none of that name. Errors as of `content`."""
@@ -144,7 +153,8 @@ class ModelFolder:
             dtype: of what is float32 in a new model; None: as it was saved.
 
         Raises:
-            ValueError: a file is missing or damaged, or a tensor is missing, of another shape, or left over.
+            ValueError: a file is missing or damaged; a tensor is missing, of another shape, or left over; a parameter
+                is not finite.
             OSError: one cannot be read.
         """
         found: dict[str, Tensor] = {}
@@ -169,6 +179,7 @@ class ModelFolder:
             is_default = own[name].dtype == torch.float32 and dtype is not None
             # a copy, since what was read may be the file itself, at an odd place in memory
             own[name].data = tensor.to(dtype if is_default else tensor.dtype, copy=True)
+        refuse_non_finite(model, self.path)
 
     def _files(self) -> dict[str, dict[str, Any]]:
         return check_listing(self.config_file, self.content.get("files"))

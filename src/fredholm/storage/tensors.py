@@ -61,6 +61,21 @@ def refuse_misfits(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor], pa
 
 
 @torch.no_grad()
+def refuse_non_finite(model: nn.Module, place: Path | str) -> None:
+    """Raises a ValueError where a parameter is NaN or infinite, so that answers would be NaN without a word.
+
+    Buffers are not looked at: some stay NaN until there is something to tell, as the penalty of a fit.
+    """
+    for name, parameter in model.named_parameters():
+        numbers = parameter if parameter.element_size() > 1 else parameter.float()  # not every format has isfinite
+        if not bool(numbers.isfinite().all()):
+            raise ValueError(
+                f"{place}: {name} holds NaN or infinite numbers; expected finite weights: take others, or train "
+                "again with a lower learning rate"
+            )
+
+
+@torch.no_grad()
 def fill(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
     """Copies tensors into those of a model by name, in place: one that has several names is given under any of them."""
     own = model.state_dict(keep_vars=True)

@@ -2,7 +2,9 @@
 
 import contextlib
 import dataclasses
+import errno
 import json
+import os
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,7 +18,7 @@ from fredholm._settings import check_seed
 from fredholm._version import __version__
 from fredholm.distributed.processes import ALONE, Processes
 from fredholm.storage.config_json import to_json
-from fredholm.storage.model_folder import ModelFolder
+from fredholm.storage.model_folder import RUN, ModelFolder
 from fredholm.tasks import TASKS
 from fredholm.tasks.files.data_files import user_path
 from fredholm.tasks.files.noted import Noted, noted, noting
@@ -31,7 +33,7 @@ from fredholm.training.storage.config_difference import first_difference
 from fredholm.training.storage.fingerprint import FINGERPRINT, Difference, Fingerprint
 from fredholm.training.storage.lock import only_writer
 from fredholm.training.storage.machine import MACHINE, describe_numerics, other_numerics
-from fredholm.training.storage.run_folder import RunFolder
+from fredholm.training.storage.run_folder import MANIFEST, RunFolder
 
 from .config import TrainingConfig
 from .device import choose_device
@@ -39,7 +41,7 @@ from .progress import muted, print_line
 from .random_state import seed_everything
 from .scoring import score_split
 from .start import starting_tensors
-from .trained_folder import KIND, TrainedFolder
+from .trained_folder import TrainedFolder
 from .trainer import Trainer, check_examples, measured_split
 
 COMMANDS = "commands.txt"
@@ -185,12 +187,14 @@ class Run:
             overwrite: whether the files may replace others of their names.
 
         Raises:
-            ValueError: the run has not finished, or the folder holds something.
+            ValueError: the run has not finished, or the folder holds something, or a run, whatever `overwrite` says.
             OSError: the disk is full or the folder cannot be written.
         """
         self.check_finished()
+        if (Path(folder) / MANIFEST).is_file():
+            raise ValueError(f"{folder} is the folder of a run, which would lose its config.json; name another folder")
         content = {
-            "kind": KIND,
+            "kind": RUN,
             "task": self.task.command,
             "step": self.step(which),
             "run": without_folders(to_json(self.config)),
@@ -514,6 +518,9 @@ def _with_free_settings(saved: Run.Config, given: Run.Config) -> Run.Config:
 
 
 def refuse_occupied(path: Path) -> None:
-    """Raises a ValueError unless ``path`` is free for a new run."""
+    """Raises a ValueError unless ``path`` is free for a new run, and a PermissionError where it cannot be made."""
     if not RunFolder(path).is_new():
         raise ValueError(f"{path} is not empty; choose another --run-dir, or pass --resume to go on with the run in it")
+    lowest = next(each for each in (path, *path.parents) if each.exists())
+    if not os.access(lowest, os.W_OK | os.X_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(lowest))

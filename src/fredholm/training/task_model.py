@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from fredholm.pretrained.checkpoint import find_folder
 from fredholm.pretrained.open_model import open_model
-from fredholm.storage.model_folder import ModelFolder
+from fredholm.storage.model_folder import RUN, ModelFolder
 from fredholm.tasks.outputs import Outputs
 from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.splits.split_files import Split
@@ -95,5 +95,5 @@ def from_pretrained(
 def _is_run(folder: Path) -> bool:
     """Whether a folder is that of a run, or its model was saved in it."""
     if ModelFolder.is_one(folder):
-        return ModelFolder(folder).content.get("kind") == "run"
+        return ModelFolder(folder).content["kind"] == RUN
     return (folder / MANIFEST).is_file()

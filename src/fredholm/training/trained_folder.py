@@ -10,7 +10,8 @@ from typing import Any, TypeVar, final
 import torch
 from torch import nn
 
-from fredholm.storage.model_folder import ModelFolder
+from fredholm.storage.model_folder import RUN, ModelFolder
+from fredholm.storage.tensors import refuse_non_finite
 from fredholm.tasks.files.noted import noted
 from fredholm.tasks.task import Task
 
@@ -19,8 +20,6 @@ from .storage.run_folder import RunFolder, config_and_facts
 from .trainer import Progress, read_progress
 
 T = TypeVar("T")
-KIND = "run"
-"""What the config of a folder with the model of a run says of its kind."""
 
 
 class TrainedFolder(ABC):
@@ -53,7 +52,11 @@ class TrainedFolder(ABC):
 
     @abstractmethod
     def fill(self, model: nn.Module, which: Which) -> None:
-        """Gives a model the averaged weights."""
+        """Gives a model the averaged weights.
+
+        Raises:
+            ValueError: they are missing, damaged, of another model or not finite.
+        """
 
     @property
     @abstractmethod
@@ -120,6 +123,7 @@ class OwnRun(TrainedFolder):
         for file in self._folder.checkpoints.average_files(step):
             noted(file, is_start=True)
         self._folder.checkpoints.load_weights(step, model)
+        refuse_non_finite(model, self.path)
 
     def _while_it_trains(self, read: Callable[[], T]) -> T:
         """What is read of the checkpoints; again, where a run that trains has meanwhile removed one for a newer one."""
@@ -184,9 +188,6 @@ class SavedRun(TrainedFolder):
     @property
     def _content(self) -> dict[str, Any]:
         content = self._folder.content
-        if content.get("kind") != KIND:
-            raise ValueError(
-                f"{self.path} holds a model without a task ({content.get('kind')!r:.40}); read it with "
-                "fredholm.from_pretrained"
-            )
+        if content["kind"] != RUN:
+            raise ValueError(f"{self.path} holds a model without a task; read it with fredholm.from_pretrained")
         return content

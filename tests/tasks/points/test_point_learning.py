@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fredholm.encoders import PointBatch
+from fredholm.export.format import Graph
 from fredholm.models import EdgeConvolution, InfViT, ITNet, LowRankConfig, PointPooling
 from fredholm.storage.config_json import from_json, to_json
 from fredholm.tasks import PointLearning, Task
@@ -495,6 +496,18 @@ def test_data_that_do_not_fit(tmp_path: Path) -> None:
         _ = other.build(task.facts).splits
     with refused(ValueError, "target is 'points'; the run was made with 'cloud'"):
         dataclasses.replace(other, target="points").build(task.facts)
+
+
+@pytest.mark.parametrize("num_centres", [None, 5])
+def test_a_graph_holds_for_any_number_of_points_beyond_the_neighbours(tmp_path: Path, num_centres: int | None) -> None:
+    np.savez(tmp_path / "clouds.npz", x=np.random.default_rng(0).normal(size=(30, 9, 3)), y=np.arange(30) % 2)
+    settings = PointLearning.Config(data=str(tmp_path / "clouds.npz"), model=SMALL, num_centres=num_centres)
+    task = settings.build(settings.build().facts)
+    form = task.tensor_form(task.model().eval().requires_grad_(False))
+    sizes = {"batch": 2, "points": form.open_axes["points"].tried[0]}
+    limits = Graph.of(form, form.example(sizes), set(sizes)).limits(sizes)
+    least, most = limits["points"]
+    assert least <= 2 * settings.num_neighbours + 1 < 1024 <= (most or 1024)
 
 
 @pytest.mark.parametrize("points", [False, True])

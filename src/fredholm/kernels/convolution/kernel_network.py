@@ -60,8 +60,8 @@ class WeightNormalised(nn.Module):
     @property
     def weight(self) -> Tensor:
         """W, `(out, in)`, in at least float32."""
-        with without_autocast(self.direction):
-            return at_least_float32(self.magnitude) * nn.functional.normalize(at_least_float32(self.direction), dim=1)
+        # autocast changes none of these operations, and no graph with one of its regions in another can be loaded
+        return at_least_float32(self.magnitude) * nn.functional.normalize(at_least_float32(self.direction), dim=1)
 
     def forward(self, x: Tensor) -> Tensor:
         """`(..., in)` to `(..., out)`."""

@@ -502,7 +502,8 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
             notes.append(f"the model saw up to {config.num_points} points at a time, drawn from those of a cloud")
         if config.votes > 1:
             notes.append(f"fredholm predict averages what {config.votes} such calls with other points tell")
-        example = max(16, 4 + (config.num_centres or 0))
+        # more than the encoder looks for: twice the neighbours, of which equally near ones go by their indices
+        example = 4 + max(12, config.num_centres or 0, 2 * config.num_neighbours)
         return TensorForm(
             model=model,
             call=call,

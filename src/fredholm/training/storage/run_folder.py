@@ -68,10 +68,13 @@ class RunFolder:
         """Whether nothing is there yet, but for the data and what a crash left half-written.
 
         Raises:
-            ValueError: the path is a file.
+            ValueError: the path is a file, or lies below one.
         """
         if self.path.exists() and not self.path.is_dir():
             raise ValueError(f"{self.path} is a file; expected a run folder")
+        for parent in self.path.parents:
+            if parent.is_file():
+                raise ValueError(f"{parent} is a file; expected a folder, for the run folder {self.path} in it")
         return not self.path.exists() or all(
             entry.name in (DATA, LOCK) or entry.name.startswith(PARTIAL_PREFIX) for entry in self.path.iterdir()
         )
