@@ -96,6 +96,10 @@ def test_a_folder_with_something_is_kept(saved: Path, tmp_path: Path) -> None:
     from_pretrained(saved)
     with refused(ValueError, "notes.txt", "is a file"):
         gpt2().save_pretrained(saved / "notes.txt")
+    (saved / "config.json").write_text('{"run": {}}')
+    with refused(ValueError, "config.json", "of no saved model", "another folder"):
+        gpt2().save_pretrained(saved, overwrite=True)
+    assert (saved / "config.json").read_text() == '{"run": {}}'
     assert [path.name for path in tmp_path.iterdir()] == ["saved"]
 
 

@@ -17,7 +17,7 @@ Source: Xiao et al., Early convolutions help transformers see better (arXiv 2106
 place of patches that are cut out; He et al. (arXiv 1603.05027) for residuals behind norm and nonlinearity. Deviations:
 windows lie round the patches' centres, so that the signal stands where the patch does; standardised filters and N in
 place of batch norm (Qiao et al., arXiv 1903.10520), so that no image changes the signal of another. N is group norm of
-one group (Wu and He, arXiv 1803.08494): a norm at each point would make noise in empty places as large as what is drawn.
+one group (Wu and He, arXiv 1803.08494): a norm at each point makes noise in empty places as large as what is drawn.
 """
 
 import itertools

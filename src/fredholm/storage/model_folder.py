@@ -111,7 +111,8 @@ class ModelFolder:
             shard_bytes: the most tensor data of one file.
 
         Raises:
-            ValueError: the path is a file, or a folder that holds something; or a parameter is not finite.
+            ValueError: the path is a file, or a folder that holds something, or whatever `overwrite` says a config.json
+                of something else; or a parameter is not finite.
             OSError: it cannot be written.
         """
         if shard_bytes < 1:
@@ -124,6 +125,11 @@ class ModelFolder:
                 raise ValueError(
                     f"{self.path} is not empty; choose another folder, or replace its files with overwrite=True "
                     "(--overwrite)"
+                )
+            if self.config_file.exists() and not self.is_one(self.path):
+                raise ValueError(
+                    f"{self.config_file} is of no saved model, but of a run or another program, and would be lost; "
+                    "name another folder"
                 )
             before = self._listed_names()
             names = _put(self.path, content, model, card, texts or {}, shard_bytes)

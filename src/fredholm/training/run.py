@@ -33,7 +33,7 @@ from fredholm.training.storage.config_difference import first_difference
 from fredholm.training.storage.fingerprint import FINGERPRINT, Difference, Fingerprint
 from fredholm.training.storage.lock import only_writer
 from fredholm.training.storage.machine import MACHINE, describe_numerics, other_numerics
-from fredholm.training.storage.run_folder import MANIFEST, RunFolder
+from fredholm.training.storage.run_folder import RunFolder
 
 from .config import TrainingConfig
 from .device import choose_device
@@ -187,12 +187,10 @@ class Run:
             overwrite: whether the files may replace others of their names.
 
         Raises:
-            ValueError: the run has not finished, or the folder holds something, or a run, whatever `overwrite` says.
+            ValueError: the run has not finished, or the folder holds something, or whatever `overwrite` says a run.
             OSError: the disk is full or the folder cannot be written.
         """
         self.check_finished()
-        if (Path(folder) / MANIFEST).is_file():
-            raise ValueError(f"{folder} is the folder of a run, which would lose its config.json; name another folder")
         content = {
             "kind": RUN,
             "task": self.task.command,
