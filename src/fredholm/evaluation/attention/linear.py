@@ -91,11 +91,12 @@ class FeatureMapSum(ProductSum[FeatureMapped]):
         with without_autocast(phi):
             carried = None if state is None else torch.cat([state[0], state[1][..., None]], dim=-1).to(psi.dtype)
             out, total = causal_sums(phi, psi, weighed, carried, self.chunk)
-            fresh = stateful(integral.kernel).initial_state(0)  # of no batch size, which a graph leaves open
-            before = [each.new_zeros(out.shape[0]) for each in fresh[2:]] if state is None else state[2:]
-            counted = (each + integral.domain.num_points for each in before)
-            total = total.to(fresh[0].dtype)
-            return self._mean(out).to(dtype), (total[..., :-1], total[..., -1], *counted)
+            out = self._mean(out).to(dtype)
+        fresh = stateful(integral.kernel).initial_state(0)  # of no batch size, which a graph leaves open
+        before = [each.new_zeros(out.shape[0]) for each in fresh[2:]] if state is None else state[2:]
+        counted = (each + integral.domain.num_points for each in before)
+        total = total.to(fresh[0].dtype)
+        return out, (total[..., :-1], total[..., -1], *counted)
 
     def _pieces(
         self, integral: Integral[FeatureMapped], form: FeatureMapForm

@@ -234,9 +234,8 @@ class LinearAttention(FeatureMapped, Stateful):
     def initial_state(self, batch_size: int) -> State:
         """Zeros, of `num_kv_heads` heads; see `FeatureMapped` and `Stateful.initial_state`."""
         own = self.projections
-        with torch.no_grad():
-            some = own.key_weight.new_zeros(1, own.head_dim)
-            rank = (some if self.feature_map is None else self.feature_map(some)).shape[-1]
+        some = own.key_weight.new_zeros(1, own.head_dim)
+        rank = (some if self.feature_map is None else self.feature_map(some)).shape[-1]
         shape = (batch_size, own.num_kv_heads, rank)
         # sums of exponentials, whose range is that of float64
         total = torch.zeros(*shape, own.head_dim, dtype=torch.float64, device=own.key_weight.device)
