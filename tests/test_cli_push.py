@@ -116,7 +116,7 @@ def test_what_cannot_be_pushed(run: Path, tmp_path: Path, capsys: pytest.Capture
     check_refused(capsys, tmp_path, "--private has no effect on the folder", "push", there, new, "--private")
     check_refused(capsys, tmp_path, "--token has no effect on the folder", "push", there, new, "--token", "x")
     check_refused(capsys, tmp_path, f"{full} is no run folder", "push", full, new)
-    run_itself = f"{Path(there, 'config.json')} is of no saved model, but of a run or another program, and would be lost; "
+    run_itself = f"{Path(there, 'config.json')} is of no saved model, but of a run or another program"
     check_refused(capsys, tmp_path, run_itself, "push", there, there, "--overwrite")
     assert call(capsys, "evaluate", there)[0] == 0
     assert call(capsys, "push", there, full, "--overwrite")[0] == 0
