@@ -20,9 +20,10 @@ place of batch norm (Qiao et al., arXiv 1903.10520), so that no image changes th
 one group (Wu and He, arXiv 1803.08494): a norm at each point makes noise in empty places as large as what is drawn.
 """
 
+import abc
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import final
 
 import torch
@@ -40,9 +41,8 @@ from fredholm.operators import IntegralOperator
 LEAST_CHANNELS = 8
 
 
-@final
-class SignalNorm(nn.Module):
-    """N of the legend.
+class StageNorm(nn.Module, abc.ABC):
+    """A norm of signals on cells of one size, γ and β by channel, in float32 at least inside.
 
     Args:
         channels: of the signal.
@@ -55,8 +55,22 @@ class SignalNorm(nn.Module):
         self.weight, self.bias = nn.Parameter(torch.ones(channels)), nn.Parameter(torch.zeros(channels))
 
     def forward(self, u: Tensor) -> Tensor:
-        """A signal `(B, N, channels)` on cells of one size, in float32 at least inside."""
-        return (F.layer_norm(u, u.shape[1:], eps=self.epsilon) * self.weight + self.bias).to(u.dtype)
+        """A signal `(B, N, channels)`."""
+        wide = u if u.dtype == torch.float64 else u.float()
+        return (self.standardised(wide) * self.weight + self.bias).to(u.dtype)
+
+    @abc.abstractmethod
+    def standardised(self, u: Tensor) -> Tensor:
+        """A signal of mean 0 and variance 1, each taken over what the norm is over."""
+
+
+@final
+class SignalNorm(StageNorm):
+    """N of the legend."""
+
+    def standardised(self, u: Tensor) -> Tensor:
+        """See `StageNorm.standardised`: over the points and channels together."""
+        return F.layer_norm(u, u.shape[1:], eps=self.epsilon)
 
 
 @final
@@ -143,7 +157,7 @@ class Stage(nn.Module):
         after: int,
         stride: tuple[int, int],
         depth: int,
-        norm: Callable[[int], nn.Module],
+        norm: type[StageNorm],
         *,
         bias: bool,
         reads_pixels: bool,
@@ -172,7 +186,7 @@ def stages_of(
     widths: list[int],
     strides: list[tuple[int, int]],
     depth: int,
-    norm: Callable[[int], nn.Module],
+    norm: type[StageNorm],
     *,
     bias: bool,
 ) -> nn.ModuleList:

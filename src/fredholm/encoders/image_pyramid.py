@@ -32,7 +32,15 @@ from torch.nn import functional as F
 
 from fredholm._settings import check_count
 from fredholm.domains import Domain, Grid
-from fredholm.encoders.convolutional_image import grids, recoloured, stages_of, stencil, strides_of, widths_of
+from fredholm.encoders.convolutional_image import (
+    StageNorm,
+    grids,
+    recoloured,
+    stages_of,
+    stencil,
+    strides_of,
+    widths_of,
+)
 from fredholm.encoders.encoder import FieldEncoder, check_places
 from fredholm.encoders.image import Image, windows
 from fredholm.kernels.fourier_features import fourier_features, sample_frequencies
@@ -41,25 +49,13 @@ LEAST_CHANNELS = 16
 
 
 @final
-class ImageNorm(nn.Module):
-    """N of the legend.
+class ImageNorm(StageNorm):
+    """N of the legend."""
 
-    Args:
-        channels: of the signal.
-        epsilon: added to variances.
-    """
-
-    def __init__(self, channels: int, epsilon: float = 1e-5) -> None:
-        super().__init__()
-        self.epsilon = epsilon
-        self.weight, self.bias = nn.Parameter(torch.ones(channels)), nn.Parameter(torch.zeros(channels))
-
-    def forward(self, u: Tensor) -> Tensor:
-        """A signal `(B, N, channels)` on cells of one size, at least in float32 inside."""
-        wide = u if u.dtype == torch.float64 else u.float()
-        centred = wide - wide.mean(1, keepdim=True)
-        variance = centred.square().mean(1, keepdim=True)
-        return (centred * (variance + self.epsilon).rsqrt() * self.weight + self.bias).to(u.dtype)
+    def standardised(self, u: Tensor) -> Tensor:
+        """See `StageNorm.standardised`: over the points, each channel by itself."""
+        centred = u - u.mean(1, keepdim=True)
+        return centred * (centred.square().mean(1, keepdim=True) + self.epsilon).rsqrt()
 
 
 @final
