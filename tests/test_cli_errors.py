@@ -113,6 +113,33 @@ def test_ctrl_c_after_the_last_word_adds_none() -> None:
     assert process.stderr in ("interrupted; step 6 is saved", "interrupted; step 6 is saved\n")
 
 
+LATE = """
+import ctypes, os, signal, sys
+from fredholm.cli.error_reporting import exit_code
+
+set_handler = ctypes.CDLL(None).signal
+set_handler.restype, set_handler.argtypes = ctypes.c_void_p, [ctypes.c_int, ctypes.c_void_p]
+
+def run():
+    ours = set_handler(signal.SIGINT, None)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    set_handler(signal.SIGINT, ours)
+    os.kill(os.getpid(), signal.SIGINT)
+    print("goes on")
+    return 0
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.exit(exit_code(run))
+"""
+"""Python has noted a signal when its handler is taken away; it would print a traceback, and go on."""
+
+
+@pytest.mark.slow
+def test_ctrl_c_just_before_its_handler_is_taken_away_ends_the_process() -> None:
+    process = subprocess.run([sys.executable, "-c", LATE], capture_output=True, text=True, timeout=120, check=False)
+    assert (process.returncode, process.stdout, process.stderr) == (130, "", "interrupted\n")
+
+
 def test_a_command_may_run_in_any_thread() -> None:
     with ThreadPoolExecutor(1) as pool:
         assert pool.submit(exit_code, lambda: 3).result() == 3

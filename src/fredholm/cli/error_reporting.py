@@ -119,21 +119,26 @@ def _interruptible(ends_process: bool) -> Iterator[None]:
 
     unraisable = sys.unraisablehook
 
-    def end_in_destructor(error: Any) -> None:
+    def end_if_interrupted(error: Any) -> None:
         # Python prints what is raised in a destructor, and goes on.
-        if not issubclass(error.exc_type, KeyboardInterrupt):
+        if not issubclass(error.exc_type, KeyboardInterrupt) and not _is_late_signal(error):
             unraisable(error)
             return
         _say("interrupted")
         os._exit(INTERRUPTED)
 
     signal.signal(signal.SIGINT, interrupt)
-    sys.unraisablehook = end_in_destructor
+    sys.unraisablehook = end_if_interrupted
     try:
         yield
     finally:
-        sys.unraisablehook = unraisable
         signal.signal(signal.SIGINT, signal.SIG_DFL if ends_process else signal.default_int_handler)
+        sys.unraisablehook = unraisable
+
+
+def _is_late_signal(error: Any) -> bool:
+    """Whether Python prints of a signal that came just before its handler was taken away, and goes on."""
+    return error.exc_type is OSError and error.object is None and error.exc_value.errno is None
 
 
 def settle_streams() -> None:
