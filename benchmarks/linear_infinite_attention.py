@@ -31,6 +31,7 @@ from benchmarks.harness import (
     require_same,
     rows_alone,
 )
+from benchmarks.itnet_problem import Precision
 from benchmarks.written_out import WrittenLinear, WrittenSoftmax
 from fredholm import domains
 from fredholm.evaluation import AUTO, Evaluation, Integral
@@ -55,7 +56,11 @@ class Config(Settings):
     points: int = 4096
     """Points where all sides are measured: an image of 1024 x 1024 in patches of 16."""
     own_channels: int = 64
-    """Channels of the one head with which the two are measured at larger sizes."""
+    """Channels with which the two are measured at larger sizes."""
+    own_heads: int = 1
+    """Heads that those are cut into."""
+    own_precision: Precision = "float32"
+    """In which the two are measured there; bfloat16 is autocast."""
     own_points: tuple[int, ...] = (4096, 16384, 65536, 262144, 331776)
     """Those sizes; the last is an image of 9216 x 9216."""
     tolerance: float = 2e-5
@@ -70,8 +75,8 @@ class Config(Settings):
 class Problem(Instance):
     """A random signal of ``n`` points and random weights, the same for every process and machine."""
 
-    def __init__(self, config: Config, channels: int, heads: int, n: int) -> None:
-        self.n, self.device = n, config.options.torch_device
+    def __init__(self, config: Config, channels: int, heads: int, precision: Precision, n: int) -> None:
+        self.n, self.device, self.precision = n, config.options.torch_device, precision
         torch.manual_seed(config.options.seed)
         self.linear = LinearInfiniteAttention(channels, heads).to(self.device)
         self.factorised = FactorisedInfiniteAttention(channels, heads).to(self.device)
@@ -101,7 +106,8 @@ class Problem(Instance):
         """Checked beforehand, at a size where dense forms are small."""
 
     def _by(self, route: Evaluation, kernel: Kernel) -> Tensor:
-        return route.integrate(Integral(kernel, self.u, self.domain))
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bfloat16"):
+            return route.integrate(Integral(kernel, self.u, self.domain))
 
     def _solve(self) -> Tensor:
         form = self.factorised.hop_form(self.u, None)
@@ -114,8 +120,8 @@ class Problem(Instance):
 
 
 def measure(config: Config) -> Iterator[Row]:
-    """Compare, then time all sides at one size, then the two by themselves, with one head, at larger ones."""
-    errors, build = compare(config), functools.partial(Problem, config, config.channels, config.heads)
+    """Compare, then time all sides at one size, then the two by themselves at larger ones."""
+    errors, build = compare(config), functools.partial(Problem, config, config.channels, config.heads, "float32")
     lean = both_ways((LINEAR, FACTORISED, LINEAR_ATTENTION, SOFTMAX))
     alone = measure_alone(build, config.points, lean, config.options, rounds=1)
     wanted: dict[str, Sequence[Direction]] = {**lean, WRITTEN: DIRECTIONS, PLAIN: ("forward",)}
@@ -126,26 +132,33 @@ def measure(config: Config) -> Iterator[Row]:
                     yield sides.against(ours, peer, error=errors[ours] if peer == GATES[ours] else None)
         for peer in (LINEAR_ATTENTION, SOFTMAX):
             yield Row.alone(peer, config.points, sides.direction, alone[peer][sides.direction])
-    single = functools.partial(Problem, config, config.own_channels, 1)
+    large = functools.partial(Problem, config, config.own_channels, config.own_heads, config.own_precision)
     for n in config.own_points:
-        yield from rows_alone(single, n, {side: f"{side}, one head" for side in GATES}, config.options)
+        yield from rows_alone(large, n, {side: f"{side}, {_told(config)}" for side in GATES}, config.options)
+
+
+def _told(config: Config) -> str:
+    """What the two have by themselves."""
+    heads = "one head" if config.own_heads == 1 else f"{config.own_heads} heads"
+    return f"{heads} of {config.own_channels // config.own_heads} channels, {config.own_precision}"
 
 
 def compare(config: Config) -> dict[str, float]:
     """The gate before any timing, at a size with odd edges of blocks."""
-    build = functools.partial(Problem, config, config.channels, config.heads)
+    build = functools.partial(Problem, config, config.channels, config.heads, "float32")
     n = min(301, config.points - 1)
     return {side: require_same(build, n, side, [gate], config.tolerance) for side, gate in GATES.items()}
 
 
 def notes(rows: Sequence[Row]) -> Iterator[str]:
-    """The factorised series beside linear infinite attention, one head, then how costs grow."""
-    seconds = {(row.case, row.n, row.direction): row.ours_s for row in rows}
+    """The factorised series beside linear infinite attention, both by themselves, then how costs grow."""
+    own = [row for row in rows if row.case.startswith(tuple(f"{side}, " for side in GATES))]
+    seconds = {(row.case, row.n, row.direction): row.ours_s for row in own}
     for (case, n, direction), time in seconds.items():
-        if case == f"{FACTORISED}, one head":
-            ratio = time / seconds[f"{LINEAR}, one head", n, direction]
+        if case.startswith(FACTORISED):
+            ratio = time / seconds[case.replace(FACTORISED, LINEAR), n, direction]
             yield f"{case}, n = {n}, {direction}: {ratio:.1f} times the time of {LINEAR}"
-    yield from growth([row for row in rows if row.case.endswith("one head")])
+    yield from growth(own)
 
 
 BENCHMARK = Benchmark(

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from benchmarks.harness import Benchmark, Row, Settings, require_known
 from fredholm import evaluation
-from fredholm.domains import Grid, Points, Union
+from fredholm.domains import Domain, Grid, Points, Union
 from fredholm.evaluation.triton.machine import INTERPRETING
 from fredholm.evaluation.triton.tuning import tile_path
 from fredholm.kernels import MLP, Kernel, LowRankMLP, SeparableMLP, YatAttention
@@ -34,6 +34,8 @@ class Config(Settings):
     heads: int = 12
     side: int = 14
     """Patches along an image; beside them is a class token."""
+    yat_points: int = 4096
+    """Points of the sequence on which Yat attention is measured."""
     width: int = 128
     num_frequencies: int = 64
     rank: int = 32
@@ -44,6 +46,7 @@ class Config(Settings):
     def small(self) -> "Config":
         """See `Settings.small`."""
         small = {"channels": 4, "heads": 2, "side": 2, "width": 3, "num_frequencies": 2, "rank": 2, "batch": 1}
+        small |= {"yat_points": 5}
         return dataclasses.replace(self, **small, case_budget_s=2.0)
 
     def checked(self) -> "Config":
@@ -71,10 +74,17 @@ def kernel_of(case: str, config: Config) -> Kernel:
     return made[case.removesuffix(" bf16")]().to(config.options.torch_device)
 
 
+def domain_of(case: str, config: Config) -> Domain:
+    """Where the signal of a case lies."""
+    if case.startswith("yat"):
+        return Grid(config.yat_points)
+    return Union(Points(torch.full((1, 2), 0.5)), Grid(config.side, config.side))
+
+
 def step_of(case: str, config: Config) -> Callable[[], list[Tensor]]:
     """The integral of a case with all gradients."""
     kernel, device = kernel_of(case, config), config.options.torch_device
-    domain = Union(Points(torch.full((1, 2), 0.5)), Grid(config.side, config.side)).to(device)
+    domain = domain_of(case, config).to(device)
     u = torch.randn(config.batch, domain.num_points, config.channels, device=device, requires_grad=True)
     leaves = [u, *kernel.parameters()]
     # the interpreter has no bfloat16
@@ -96,7 +106,7 @@ def measure(config: Config) -> Iterator[Row]:
         for found in evaluation.tune(step_of(case, config), dtype=dtype, budget_s=config.case_budget_s):
             yield Row(
                 case=f"{case}: {found}",
-                n=config.side**2 + 1,
+                n=domain_of(case, config).num_points,
                 direction=_DIRECTION,
                 ours_s=found.seconds,
                 peer="the tile before",

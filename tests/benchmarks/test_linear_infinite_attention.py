@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from benchmarks import linear_infinite_attention as benchmark
-from benchmarks.harness import GateError, Options
+from benchmarks.harness import DIRECTIONS, GateError, Options
 from fredholm.evaluation import CentralPooling, Woodbury
 
 pytestmark = pytest.mark.usefixtures("poisoned_memory")
@@ -33,6 +33,23 @@ def test_a_wrong_sum_is_not_timed(monkeypatch, route, named):
 
 
 def test_plain_attention_is_the_formula():
-    problem = benchmark.Problem(QUICK, 24, 12, 5)
+    problem = benchmark.Problem(QUICK, 24, 12, "float32", 5)
     found, expected = (problem.step(name, "forward")()[0] for name in (benchmark.PLAIN, benchmark.SOFTMAX))
     torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("in_one_process")
+def test_large_sizes_may_have_heads_and_round():
+    config = dataclasses.replace(QUICK, own_heads=2, own_precision="bfloat16", own_points=(48, 64))
+    rows = list(benchmark.measure(config))
+    told = f"2 heads of {QUICK.own_channels // 2} channels, bfloat16"
+    own = [row for row in rows if row.case == f"{benchmark.LINEAR}, {told}"]
+    assert [(row.n, row.direction) for row in own] == [(n, way) for n in (48, 64) for way in DIRECTIONS]
+    assert any(note.startswith(f"{benchmark.FACTORISED}, {told}, n = 64, forward:") for note in benchmark.notes(rows))
+
+
+def test_bfloat16_is_autocast():
+    problems = (benchmark.Problem(QUICK, 24, 12, precision, 48) for precision in ("float32", "bfloat16"))
+    exact, rounded = (problem.step(benchmark.LINEAR, "forward")()[0] for problem in problems)
+    assert 0 < float((exact - rounded).norm() / exact.norm()) < 0.05

@@ -210,7 +210,7 @@ def test_the_forward_pass_keeps_all_in_registers(launches, tmp_path, dtype, rest
     """Whenever p receives R; and three programs share an H100's multiprocessor, by their registers."""
     record_all(BOTH, dtype, **PAPER)
     kernel, tile, arguments = launches[0]
-    assert (kernel.fn.__name__, arguments["REST"]) == ("sums_kernel", tuning.BEFORE)
+    assert (kernel.fn.__name__, arguments["REST"]) == ("sums_kernel", tuning.AFTER)
     code = compiled(kernel, tile._replace(registers=168), {**arguments, "REST": rest}, capability)
     assert stack_bytes(code.asm["cubin"], tmp_path) == 0
     assert 2 * code.metadata.shared <= SHARED_OF[capability]
@@ -222,7 +222,7 @@ def test_the_forward_pass_keeps_all_in_registers(launches, tmp_path, dtype, rest
         waits = sum("BAR.SYNC" in step for step in steps)
         print(f"{dtype}, {tile._replace(rest=rest).told}: {len(steps)} instructions, {waits} barriers a tile")
         # R is laid out anew before the product, after it, or never
-        assert waits <= {tuning.BEFORE: 17, tuning.AFTER: 9, tuning.PRODUCT: 2}[rest]
+        assert waits <= {tuning.BEFORE: 9, tuning.AFTER: 5, tuning.PRODUCT: 2}[rest]
 
 
 KERNELS = (SeparableMLP, functools.partial(LowRankMLP, rank=3))

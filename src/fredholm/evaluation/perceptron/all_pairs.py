@@ -100,9 +100,21 @@ def by_parts(t: PerceptronInputs) -> Tensor:
     if t.sin_weight is not None and t.cos_weight is not None:
         assert t.query_phase is not None
         assert t.key_phase is not None
-        sin, cos = (part[:, None, :, None] for part in t.query_phase.chunk(2, dim=-1))  # (B', 1, Nq, 1, L)
-        on_sin = t.cos_weight[:, None] * sin - t.sin_weight[:, None] * cos
-        on_cos = t.sin_weight[:, None] * sin + t.cos_weight[:, None] * cos
-        rotated = torch.cat([on_sin, on_cos], dim=-1)  # (B', G, Nq, w, 2L)
-        found = found + torch.einsum("bgqwl,bkl->bgqkw", rotated, t.key_phase)
+        # a point that is turned has w times as many numbers: fewer points are
+        if t.key_phase.shape[1] < t.query_phase.shape[1]:
+            turned = _turned(t.key_phase, t.sin_weight, t.cos_weight, -1)
+            found = found + torch.einsum("bgkwl,bql->bgqkw", turned, t.query_phase)
+        else:
+            turned = _turned(t.query_phase, t.sin_weight, t.cos_weight, 1)
+            found = found + torch.einsum("bgqwl,bkl->bgqkw", turned, t.key_phase)
     return found
+
+
+def _turned(phase: Tensor, sin_weight: Tensor, cos_weight: Tensor, sign: int) -> Tensor:
+    """Of s sin(θ_i - θ_j) + c cos(θ_i - θ_j) the coefficients of one side's sines and cosines, `(B', G, n, w, 2L)`.
+
+    They belong to the points of the other side: queries i, with sign 1, or keys j, with sign -1.
+    """
+    sin, cos = (part[:, None, :, None] for part in phase.chunk(2, dim=-1))  # (B', 1, n, 1, L)
+    s, c = sin_weight[:, None], cos_weight[:, None]
+    return torch.cat([c * sin - sign * s * cos, c * cos + sign * s * sin], dim=-1)
