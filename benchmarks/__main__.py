@@ -28,6 +28,7 @@ from benchmarks import (
     safe_runs,
     scan,
     tiles,
+    training_step,
     yat_attention,
     yat_dense,
 )
@@ -57,6 +58,7 @@ BENCHMARKS: tuple[Benchmark[Any], ...] = (
     safe_runs.BENCHMARK,
     tiles.BENCHMARK,
     roofline.BENCHMARK,
+    training_step.BENCHMARK,
 )
 """All benchmarks, in the order of the list."""
 

@@ -70,9 +70,10 @@ beside=()
 step tests 90 "$python" -m pytest -q "${beside[@]}" -p no:cacheprovider -W default -k "cuda or gpu or routes_on_devices" \
   tests/evaluation/test_routes_on_devices.py tests/evaluation/triton/test_on_a_gpu.py \
   tests/evaluation/recurrence/test_native_recurrence.py \
-  tests/operators/test_cost.py tests/tasks/images/test_augmentation.py
+  tests/operators/test_cost.py tests/tasks/images/test_augmentation.py tests/contracts/test_waiting.py
 [ "$device" = cpu ] || bench tiles 95 --case-budget-s 15
 bench itnet 90 --rounds 5 --budget-s 3
+bench training_step 60 --rounds 3 --budget-s 2
 # the kernels that roofline compiles, half a minute, serve large_domains and exact_mlp too: sizes are multiples of 16
 bench roofline 75 --points 2304 --matrix 8192 --rounds 5 --budget-s 1
 bench exact_mlp 60 --peer-sizes 64 256 --own-sizes 1024 4096 --rounds 5 --budget-s 1 --peer-limit-s 1
