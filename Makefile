@@ -53,6 +53,7 @@ pictures: .venv/.stamp-docs
 	$(BIN)/python docs/pictures/draw_fields.py
 	$(BIN)/python -m benchmarks.scaling benchmarks/results/large_domains.json docs/pictures/scaling.png
 	$(BIN)/python -m benchmarks.roofline_picture benchmarks/results/roofline.json docs/pictures/roofline.png
+	$(BIN)/python -m benchmarks.roofline_picture benchmarks/results/h100.json docs/pictures/roofline_h100.png
 	$(BIN)/python recipes/aether_against_gpt2.py --draw docs/studies/aether.json --out docs/pictures
 
 bench: .venv/.stamp-dev

@@ -1,5 +1,9 @@
-"""Time beside its roofs from a report of `roofline`: ``python -m benchmarks.roofline_picture REPORT PICTURE``."""
+"""Time beside its roofs: ``python -m benchmarks.roofline_picture REPORT PICTURE``.
 
+The report is one of `roofline`, or what `gpu.sh` gathered, among which is one.
+"""
+
+import json
 import sys
 from pathlib import Path
 
@@ -41,5 +45,18 @@ def draw(report: Report, picture: Path) -> None:
     plt.close(figure)
 
 
+def report_in(path: Path) -> Report:
+    """The report of `roofline` in a file of one report or of many.
+
+    Raises:
+        ValueError: the file has none.
+    """
+    content = json.loads(path.read_text())
+    for report in content.get("reports", [content]):
+        if report["benchmark"] == "roofline":
+            return Report.from_json(json.dumps(report))
+    raise ValueError(f"{path} has no report of roofline")
+
+
 if __name__ == "__main__":
-    draw(Report.from_json(Path(sys.argv[1]).read_text()), Path(sys.argv[2]))
+    draw(report_in(Path(sys.argv[1])), Path(sys.argv[2]))

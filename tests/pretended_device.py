@@ -42,8 +42,8 @@ _CUDA: dict[str, Callable[..., Any]] = {
     "reset_peak_memory_stats": lambda device=None: None,
     "memory_allocated": lambda device=None: 0,
     "max_memory_allocated": lambda device=None: 1_000_000,
-    "get_rng_state": lambda device: torch.get_rng_state(),
-    "set_rng_state": lambda state, device: torch.set_rng_state(state),
+    "get_rng_state": lambda device=None: torch.get_rng_state(),
+    "set_rng_state": lambda state, device=None: torch.set_rng_state(state),
 }
 """What is asked of the device by other means than tensors."""
 

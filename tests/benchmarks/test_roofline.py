@@ -1,4 +1,5 @@
 import dataclasses
+import json
 from pathlib import Path
 
 import pytest
@@ -82,3 +83,18 @@ def test_a_report_becomes_a_picture_and_another_is_refused(tmp_path: Path) -> No
         with refused(ValueError, "expected a report of roofline", report.benchmark):
             draw(report, tmp_path / "other.png")
     assert not (tmp_path / "other.png").exists()
+
+
+def test_the_report_is_found_among_those_of_a_gpu(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="the picture needs matplotlib")
+    from benchmarks.roofline_picture import report_in
+
+    one, other = (dataclasses.asdict(report_of(name, [], [], Options())) for name in ("roofline", "scan"))
+    path = tmp_path / "report.json"
+    for content in (one, {"reports": [other, one]}):
+        path.write_text(json.dumps(content))
+        assert report_in(path).benchmark == "roofline"
+    for content in (other, {"reports": [other]}):
+        path.write_text(json.dumps(content))
+        with refused(ValueError, "no report of roofline", str(path)):
+            report_in(path)

@@ -3,8 +3,8 @@
 All tensors are contiguous. Offsets that grow with the data are int64; numbers of points, and offsets within one
 kernel's parameters, are int32.
 
-"gelu_short" and "gelu_tanh_short" are GELUs for results that are rounded to 16 bits. By the count of instructions the
-arithmetic on p, not the matrix products, sets the pace there. They take the processor's own tanh: one instruction, to a
+"gelu_short" and "gelu_tanh_short" are GELUs for results that are rounded to 16 bits. Exact ones would have more
+instructions than all else there. They take the processor's own tanh: one instruction, to a
 relative 2^-11 (PTX ISA, `tanh.approx`), and five more. Erf is replaced by the tanh of an odd cubic, fitted for the
 least largest error: 1.3e-4 times max(1, |p|), and 2.2e-4 in the slope. Both errors together, 4e-4 and 5e-4, are a
 quarter of what bfloat16 rounds off, and as much as float16 does of p, which is not rounded here. They are given p / 2,
