@@ -28,6 +28,7 @@ from benchmarks.harness import (
     require_agreement,
     require_known,
 )
+from benchmarks.harness.instance import Steps
 from benchmarks.itnet_problem import PEER, TOLERANCE, ModelConfig, ModelProblem, variants
 from fredholm.training.learner import ExponentialMovingAverage
 
@@ -147,7 +148,8 @@ def measure(config: Config) -> Iterator[Row]:
     for shape in tqdm(config.shapes, desc="models", disable=None):
         for name in config.cases:
             for each, error in ((name, None), (name + AGAIN, errors[name])):
-                build, step = functools.partial(Training, config, shape), {each: (_DIRECTION,)}
+                build = functools.partial(Training, config, shape)
+                step: Steps = {each: (_DIRECTION,)}
                 for _, _, alone in each_alone(
                     build, images, step, config.options, rounds=config.options.rounds, tiny=1
                 ):
