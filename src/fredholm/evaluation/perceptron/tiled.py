@@ -89,9 +89,16 @@ def in_tiles(tile_elements: int | None) -> PairIntegral:
 
 
 def integrate_pairwise(
-    integral: Integral[PairwiseMLP], by: PairIntegral, blocks: tuple[GridBlock, GridBlock] | None = None
+    integral: Integral[PairwiseMLP],
+    by: PairIntegral,
+    blocks: tuple[GridBlock, GridBlock] | None = None,
+    *,
+    reverses: bool = True,
 ) -> Tensor:
-    """What `by` makes of it; with `blocks`, one grid among queries and again among keys, R comes from a table."""
+    """What `by` makes of it; with `blocks`, one grid among queries and again among keys, R comes from a table.
+
+    Where it `reverses`, `by` is given the queries of the grid in reversed order.
+    """
     kernel, u, domain, query_domain = integral.kernel, integral.u, integral.domain, integral.query_domain
     form = kernel.pairwise_form(domain, None if integral.own_positions else query_domain)
     pairs = domain.pair_weights
@@ -100,7 +107,7 @@ def integrate_pairwise(
     block, order = Block(), None
     if blocks is not None:
         block = Block(blocks[0].start, blocks[1].start, blocks[1].shape)
-        order = _reversed_within(query_domain.num_points, blocks[0], u.device)
+        order = _reversed_within(query_domain.num_points, blocks[0], u.device) if reverses else None
     if pairs is not None:
         pairs = _permuted(pairs if folds == 1 else _heads_in_batch(pairs, u.shape[0], folds), order, -2)
     seen = _permuted(preceding_counts(query_domain, domain), order, -1) if kernel.is_causal else None

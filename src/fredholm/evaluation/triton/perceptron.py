@@ -167,8 +167,9 @@ class Problem:
 class Places(NamedTuple):
     """Where points lie in the table of R, int32; see `_rows_of`.
 
-    First come the `displacements` of the grid: query i, counted backwards through it, and key j are entry_i + entry_j
-    apart. Then, for each key beside the grid, a row a query; then, for each query beside it, a row a key.
+    First come the `displacements` of the grid: query i and key j are entry_i + entry_j apart, where entry_i is that of
+    the cell as far from the last as i is from the first. Then, for each key beside the grid, a row a query; then, for
+    each query beside it, a row a key.
     """
 
     query: Tensor  # (Nq,)
@@ -226,7 +227,7 @@ def _places(block: Block, num_queries: int, num_keys: int, device: torch.device)
     first, last = block.key_start, block.key_start + block.size
     every = torch.arange(num_keys, device=device)
     return Places(
-        query=torch.cat([of_queries[: block.query_start], entry, of_queries[block.query_start :]]),
+        query=torch.cat([of_queries[: block.query_start], entry.flip(0), of_queries[block.query_start :]]),
         key=torch.cat([of_keys[:first], entry, of_keys[first:]]),
         cell=cell,
         keys_beside=torch.cat([every[:first], every[last:]]),

@@ -52,7 +52,7 @@ class TritonTiled(FusedRoute[PairwiseMLP]):
 
     def compute(self, integral: Integral[PairwiseMLP]) -> Tensor:
         """See `Route.compute`."""
-        return integrate_pairwise(integral, _fused, self._blocks(integral))
+        return integrate_pairwise(integral, _fused, self._blocks(integral), reverses=False)
 
     def _blocks(self, integral: Integral[PairwiseMLP]) -> tuple[GridBlock, GridBlock] | None:
         if not (self.table and integral.kernel.reads_displacement(integral.domain)):
