@@ -89,8 +89,8 @@ def evaluates_kernel(entries: int, width: int, out_dim: int) -> bool:
 class Block(NamedTuple):
     """Where the grid lies: its queries from `query_start`, its keys from `key_start`.
 
-    Tiles have the queries of the grid in reversed order. Without a shape there is no grid. An operator of PyTorch, whose
-    options are numbers and lists, is told `numbers`.
+    Tiles have the queries of the grid in reversed order. Without a shape there is no grid. An operator of PyTorch,
+    whose options are numbers and lists, is told `numbers`.
     """
 
     query_start: int = 0
