@@ -138,7 +138,8 @@ def _interruptible(ends_process: bool) -> Iterator[None]:
 
 def _is_late_signal(error: Any) -> bool:
     """Whether Python prints of a signal that came just before its handler was taken away, and goes on."""
-    return error.exc_type is OSError and error.object is None and error.exc_value.errno is None
+    value = error.exc_value
+    return type(value) is OSError and value.errno is None and error.object is None
 
 
 def settle_streams() -> None:
