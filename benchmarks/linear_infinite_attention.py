@@ -70,6 +70,13 @@ class Config(Settings):
         """See `Settings.small`."""
         return dataclasses.replace(self, channels=12, heads=2, points=32, own_channels=4, own_points=(48, 64))
 
+    def checked(self) -> "Config":
+        """Itself; raises `ValueError` where heads do not divide their channels."""
+        for heads, channels in ((self.heads, self.channels), (self.own_heads, self.own_channels)):
+            if heads < 1 or channels % heads:
+                raise ValueError(f"expected heads that divide {channels} channels; got {heads}")
+        return self
+
 
 @final
 class Problem(Instance):

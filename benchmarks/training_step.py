@@ -57,9 +57,13 @@ class Config(Settings):
         return dataclasses.replace(self, model=model, shapes=("S",))
 
     def checked(self) -> "Config":
-        """Itself; raises `ValueError` on unknown shapes or cases."""
-        require_known(self.shapes, SHAPES)
-        require_known(self.cases, [*(variant.name for variant in variants(self.model)), PEER])
+        """Itself; raises `ValueError` on unknown shapes or cases, and on none.
+
+        Drawn nodes are no case: their proposals have a loss of their own.
+        """
+        if not self.shapes or any(shape not in SHAPES for shape in self.shapes):
+            raise ValueError(f"expected shapes among {', '.join(SHAPES)}; got {', '.join(self.shapes) or 'none'}")
+        require_known(self.cases, [*(each.name for each in variants(self.model) if each.sampled is None), PEER])
         return self
 
     def shaped(self, shape: str) -> ModelConfig:

@@ -53,3 +53,9 @@ def test_bfloat16_is_autocast():
     problems = (benchmark.Problem(QUICK, 24, 12, precision, 48) for precision in ("float32", "bfloat16"))
     exact, rounded = (problem.step(benchmark.LINEAR, "forward")()[0] for problem in problems)
     assert 0 < float((exact - rounded).norm() / exact.norm()) < 0.05
+
+
+@pytest.mark.parametrize("wrong", [{"own_heads": 0}, {"own_heads": 3}, {"heads": 5}])
+def test_heads_that_do_not_divide_are_refused_before_anything_is_timed(wrong):
+    with pytest.raises(ValueError, match="expected heads that divide"):
+        dataclasses.replace(QUICK, **wrong).checked()
