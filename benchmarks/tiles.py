@@ -46,8 +46,7 @@ class Config(Settings):
     def small(self) -> "Config":
         """See `Settings.small`."""
         small = {"channels": 4, "heads": 2, "side": 2, "width": 3, "num_frequencies": 2, "rank": 2, "batch": 1}
-        small |= {"yat_points": 5}
-        return dataclasses.replace(self, **small, case_budget_s=2.0)
+        return dataclasses.replace(self, **small, yat_points=7, case_budget_s=2.0)
 
     def checked(self) -> "Config":
         """Itself; raises `ValueError` on unknown cases, and where no fused kernel runs."""

@@ -6,12 +6,14 @@ from typing import Any
 import pytest
 import torch
 
-from fredholm.evaluation.perceptron.all_pairs import by_parts
+from fredholm.evaluation.perceptron import all_pairs
 
 
 @pytest.mark.parametrize("batch", [1, 2])
 @pytest.mark.parametrize(("queries", "keys"), [(3, 3), (5, 2), (2, 5), (1, 4), (4, 1), (0, 3), (3, 0)])
-def test_both_sides_give_the_formula_and_its_gradients(batch: int, queries: int, keys: int) -> None:
+def test_both_sides_give_the_formula_and_its_gradients(
+    monkeypatch: pytest.MonkeyPatch, batch: int, queries: int, keys: int
+) -> None:
     generator = torch.Generator().manual_seed(0)
     kernels, width, frequencies = 2, 3, 4
 
@@ -28,7 +30,12 @@ def test_both_sides_give_the_formula_and_its_gradients(batch: int, queries: int,
         cos_weight=c,
         **dict.fromkeys(("distance_weight", "wrapped_weight", "frequencies")),
     )
-    found = by_parts(given)
+    turned, right = [], all_pairs._turned
+    monkeypatch.setattr(
+        all_pairs, "_turned", lambda phase, *rest: (turned.append(phase.shape[1]), right(phase, *rest))[1]
+    )
+    found = all_pairs.by_parts(given)
+    assert turned == [min(queries, keys)]  # the other has so many times the numbers
     between = (angles[:, :, None] - others[:, None])[:, None, :, :, None]  # (B, 1, Nq, N, 1, L)
     expected = (s[:, None, None] * between.sin() + c[:, None, None] * between.cos()).sum(-1)
     torch.testing.assert_close(found, expected)

@@ -341,6 +341,9 @@ def test_the_fastest_way_of_r_into_p_is_kept(way: int, points: int, told: str, p
 
 def test_ways_of_r_into_p() -> None:
     has_rest = ROOM._replace(has_rest=True)
+    rules = [choose_tile(Kernel("one"), room) for room in (has_rest, has_rest._replace(is_crowded=True), ROOM)]
+    assert [rule.rest for rule in rules] == [AFTER, BEFORE, BEFORE]
+    assert choose_tile(Kernel("one"), has_rest._replace(dtype=torch.float32)).rest == BEFORE
     assert {tile.rest for tile in has_rest.near(RULE)} == {BEFORE, AFTER, PRODUCT}
     # there a product may round R
     assert {tile.rest for tile in has_rest._replace(dtype=torch.float32).near(RULE)} == {BEFORE, AFTER}

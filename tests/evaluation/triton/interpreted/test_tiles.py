@@ -113,7 +113,7 @@ def test_the_benchmark_of_tiles(monkeypatch, tmp_path):
     tuning.forget_tiles()
     config = tiles.Config(options=Options(quick=True), cases=("yat bf16", "low rank bf16")).sized()
     rows = list(tiles.measure(config))
-    assert {row.case.split()[0] for row in rows} == {"yat", "low"}
+    assert {(row.case.split()[0], row.n) for row in rows} == {("yat", 7), ("low", 5)}
     assert all(row.ratio is not None and row.ratio >= 1 for row in rows)
     assert len(list(tiles.notes(rows))) == 2
     tuning.forget_tiles()
