@@ -107,12 +107,12 @@ class ModelProblem(Instance):
         model = self.model(name)
 
         def infer() -> Tensor:
-            model.eval()
+            _in_mode(model, training=False)
             with self.config.autocast(self.device):
                 return model(self.images)
 
         def train() -> Tensor:
-            model.train()
+            _in_mode(model, training=True)
             with collect_auxiliary_losses() as extra:
                 with self.config.autocast(self.device):
                     logits = model(self.images)
@@ -157,6 +157,12 @@ class ModelProblem(Instance):
                 nodes = quadrature.MonteCarlo(c.samples, proposal, at_evaluation=variant.sampled)
                 block.operator = block.operator.with_quadrature(nodes)
         return model
+
+
+def _in_mode(model: nn.Module, *, training: bool) -> None:
+    # what a user does once is not timed each time
+    if model.training != training:
+        model.train(training)
 
 
 def blocks(model: nn.Module) -> list[ResidualBlock]:

@@ -25,6 +25,20 @@ def test_cell_centres_in_row_major_order(shape: tuple[int, ...], periodic: bool)
     assert grid.spacing == pytest.approx([1 / n for n in shape])
 
 
+@given(st.lists(st.integers(1, 3), min_size=1, max_size=3).map(tuple), st.booleans())
+def test_the_block_tells_the_displacement_of_every_pair(shape: tuple[int, ...], periodic: bool) -> None:
+    grid = Grid(*shape, periodic=periodic)
+    told = grid.grid_blocks[0].displacements(grid.device)
+    assert told.shape == (*(2 * n - 1 for n in shape), len(shape))
+    cells = list(itertools.product(*map(range, shape)))
+    between = grid.displacement(grid.pos)
+    for (i, x), (j, y) in itertools.product(enumerate(cells), repeat=2):
+        entry = tuple(b - a + n - 1 for a, b, n in zip(x, y, shape, strict=True))
+        apart = told[entry] - between[i, j]
+        # half a torus is as far one way as the other
+        torch.testing.assert_close(apart - apart.round() if periodic else apart, torch.zeros_like(apart))
+
+
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=3).map(tuple), st.booleans())
 def test_the_block_says_where_every_point_lies(shape: tuple[int, ...], periodic: bool) -> None:
     grid = Grid(*shape, periodic=periodic)

@@ -1,8 +1,11 @@
 import math
 
+import pytest
 import torch
 
-from fredholm.kernels.fourier_features import fourier_features, phases
+from fredholm.domains import Grid, Points, Sequence
+from fredholm.kernels import MLP, KernelInputs, LowRankMLP
+from fredholm.kernels.fourier_features import LIFTED_AT_ONCE, Lifting, fourier_features, lift_together, phases
 
 
 def test_phases_keep_float32_under_autocast():
@@ -14,3 +17,45 @@ def test_phases_keep_float32_under_autocast():
         theta, (2 * math.pi * pos.double() @ frequencies.double().T).float(), rtol=1e-5, atol=1e-4
     )
     assert fourier_features(pos, frequencies).shape == (50, 128)
+
+
+def lifting(kind: str, pos_dim: int = 2, num_frequencies: int = 3) -> Lifting:
+    if kind == "MLP":
+        return MLP(4, 2, pos_dim, width=3, num_frequencies=num_frequencies)
+    return LowRankMLP(4, 2, pos_dim, rank=1, width=3, num_frequencies=num_frequencies).features
+
+
+@pytest.mark.parametrize("kind", ["MLP", "low rank"])
+def test_many_points_are_lifted_as_few_are(kind: str) -> None:
+    own = lifting(kind, 1)
+    pos = torch.rand(2, 9001, 1, dtype=torch.float64)
+    expected = fourier_features(pos, own.frequencies).float()
+    assert torch.equal(own.lift(Points(pos)), expected)
+    assert torch.equal(own.lift(Points(pos[0])), expected[:1])
+
+
+def test_positions_are_lifted_for_several_kernels_at_once() -> None:
+    kernels = [lifting(kind, num_frequencies=count) for kind, count in (("MLP", 3), ("low rank", 5), ("low rank", 3))]
+    kernels.append(lifting("MLP", num_frequencies=0))
+    for domain in (Grid(2, 3), Points(torch.rand(2, 5, 2)), Points(torch.rand(5, 2).requires_grad_())):
+        together = domain.remembering()
+        lift_together(kernels, together)
+        for kernel in kernels:
+            is_found = kernel.num_frequencies > 0 and not domain.pos.requires_grad
+            assert (kernel in (together._known or {})) == is_found
+            assert torch.equal(kernel.lift(together), kernel.lift(domain))
+
+
+@pytest.mark.parametrize("kind", ["MLP", "low rank"])
+def test_many_points_are_lifted_kernel_by_kernel_and_not_kept(kind: str) -> None:
+    kernel, domain = lifting(kind, 1), Sequence(LIFTED_AT_ONCE + 1).remembering()
+    lift_together([kernel], domain)
+    kernel.lift(domain)
+    assert domain._known == {}
+    few = Sequence(LIFTED_AT_ONCE).remembering()
+    assert kernel.lift(few) is kernel.lift(few)
+
+
+def test_a_kernel_that_reads_no_position_lifts_nothing() -> None:
+    inputs = KernelInputs(query_position=False, key_position=False, relative_position=False)
+    assert MLP(2, inputs=inputs).lift(Sequence(5)).shape == (1, 5, 0)

@@ -35,6 +35,18 @@ class GridBlock(NamedTuple):
             count *= extent
         return count
 
+    def displacements(self, device: torch.device) -> Tensor:
+        """x - y between any two of its cells, `(2 n_1 - 1, ..., 2 n_s - 1, s)` float64; on a torus they wrap round.
+
+        Entry `[j_1 - i_1 + n_1 - 1, ...]` is that of cell x = i and cell y = j.
+        """
+        axes = [
+            torch.arange(n - 1, -n, -1, dtype=torch.float64, device=device) * h
+            for n, h in zip(self.shape, self.spacing, strict=True)
+        ]
+        displacement = torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1)
+        return wrapped(displacement) if self.periodic else displacement
+
     def shifted(self, offset: int) -> "GridBlock":
         """The same block, starting `offset` points later."""
         return self._replace(start=self.start + offset)

@@ -6,12 +6,19 @@ Legend
 Source: ITNet (arXiv 2606.19538), eq. 199 and H.2.1.
 """
 
+import abc
 import math
+from collections.abc import Sequence
+from typing import Any, final
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fredholm._precision import wide_dtype
+from fredholm.domains import Domain
+
+LIFTED_AT_ONCE = 4096
+"""Of how many points phases, in the precision of positions, are in memory at one time; γ of more is not kept."""
 
 
 def sample_frequencies(num_frequencies: int, pos_dim: int, sigma: float) -> Tensor:
@@ -38,3 +45,69 @@ def fourier_features(pos: Tensor, frequencies: Tensor) -> Tensor:
     """γ(x) = [sin 2πBx, cos 2πBx] (ITNet, eq. 199): positions `(..., s)` to `(..., 2L)`, in at least float32."""
     theta = phases(pos, frequencies)
     return torch.cat([theta.sin(), theta.cos()], dim=-1)
+
+
+class Lifting(nn.Module, abc.ABC):
+    """What reads γ(x), or x itself where it has no frequencies.
+
+    Attributes:
+        num_frequencies: L.
+        frequencies: B, `(L, s)`.
+    """
+
+    num_frequencies: int
+    frequencies: Tensor
+
+    @property
+    @abc.abstractmethod
+    def reads_position(self) -> bool:
+        """Whether γ at points is read at all."""
+
+    @property
+    @abc.abstractmethod
+    def lifted_dtype(self) -> torch.dtype:
+        """That of the parameters, in which γ is wanted."""
+
+    @final
+    def lift(self, domain: Domain) -> Tensor:
+        """γ at the points of a domain, `(B', N, 2L or s)`, in the parameters' dtype; `(1, N, 0)` if it is not read."""
+        if not self.reads_position:
+            return self.frequencies.new_empty(1, domain.num_points, 0, dtype=self.lifted_dtype)
+        pos = _batched(domain)
+        # what is differentiated is found where it is used, as checkpoints expect that run a layer twice
+        if not domain.is_remembering or pos.requires_grad or pos.shape[0] * pos.shape[1] > LIFTED_AT_ONCE:
+            return self.lift_positions(pos)
+        return domain.once(self, lambda: self.lift_positions(pos))
+
+    @final
+    def lift_positions(self, pos: Tensor) -> Tensor:
+        """γ(x) of positions `(..., N, s)`, in the parameters' dtype."""
+        if not self.num_frequencies:
+            return pos.to(self.lifted_dtype)
+        pieces = pos.split(LIFTED_AT_ONCE, dim=-2) if pos.shape[-2] > LIFTED_AT_ONCE else (pos,)
+        found = [fourier_features(piece, self.frequencies).to(self.lifted_dtype) for piece in pieces]
+        return found[0] if len(found) == 1 else torch.cat(found, dim=-2)
+
+
+def lift_together(kernels: Sequence[Lifting], domain: Domain) -> None:
+    """Finds γ for several kernels at the points of a `remembering` domain by as many operations as for one.
+
+    Where points are many, each kernel finds its own when it needs it, so that they are not all in memory.
+    """
+    alike: dict[Any, list[Lifting]] = {}
+    for kernel in kernels:
+        if kernel.reads_position and kernel.num_frequencies:
+            key = kernel.frequencies.shape, kernel.frequencies.dtype, kernel.lifted_dtype
+            alike.setdefault(key, []).append(kernel)
+    pos = _batched(domain)
+    if not domain.is_remembering or pos.requires_grad or pos.shape[0] * pos.shape[1] > LIFTED_AT_ONCE:
+        return
+    for (_, _, dtype), group in alike.items():
+        waves = torch.stack([kernel.frequencies for kernel in group])[:, None, None]  # (K, 1, 1, L, s)
+        for kernel, lifted in zip(group, fourier_features(pos, waves).to(dtype).unbind(), strict=True):
+            domain.once(kernel, lambda lifted=lifted: lifted)
+
+
+def _batched(domain: Domain) -> Tensor:
+    """Positions `(B', N, s)`."""
+    return domain.pos if domain.pos.ndim == 3 else domain.pos[None]

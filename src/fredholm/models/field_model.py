@@ -13,7 +13,7 @@ from fredholm.blocks import FieldBlock, ResidualBlock
 from fredholm.domains import Domain
 from fredholm.encoders.encoder import Encoder, FieldEncoder
 from fredholm.kernels import FeatureFactorised
-from fredholm.kernels.perceptron.factorised import lift_together
+from fredholm.kernels.fourier_features import Lifting, lift_together
 from fredholm.models.signal_model import SignalModel, summed
 
 
@@ -97,7 +97,8 @@ class FieldModel(SignalModel, abc.ABC):
         """The domain as all layers share it, with what their kernels read of its points, found for all at once."""
         domain = domain.remembering()
         kernels = (block.operator.kernel for block in self.layers() if isinstance(block, ResidualBlock))
-        lift_together([kernel.features for kernel in kernels if isinstance(kernel, FeatureFactorised)], domain)
+        read = (kernel.features if isinstance(kernel, FeatureFactorised) else kernel for kernel in kernels)
+        lift_together([kernel for kernel in read if isinstance(kernel, Lifting)], domain)
         return domain
 
     def _field_encoder(self) -> FieldEncoder:

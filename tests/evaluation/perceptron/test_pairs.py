@@ -81,8 +81,8 @@ def test_equal_queries_are_lifted_once_and_positions_that_learn_apart_have_gradi
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     kernel, u, lifted = make(), signal(6), []
-    lift = type(kernel)._lift
-    monkeypatch.setattr(MLP, "_lift", lambda self, pos: (lifted.append(pos), lift(self, pos))[1])
+    lift = type(kernel).lift_positions
+    monkeypatch.setattr(MLP, "lift_positions", lambda self, pos: (lifted.append(pos), lift(self, pos))[1])
     Tiled().integrate(Integral(kernel, u, Grid(2, 3), None, Grid(2, 3)))
     assert len(lifted) == 1
     pos = [torch.rand(6, 2, dtype=torch.float64).requires_grad_()]

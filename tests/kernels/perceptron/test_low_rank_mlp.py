@@ -5,8 +5,6 @@ import torch
 
 from fredholm.domains import Grid, Points, Sequence
 from fredholm.kernels import MLP, KernelInputs, LowRankMLP, PointInputs
-from fredholm.kernels.fourier_features import fourier_features
-from fredholm.kernels.perceptron.factorised import lift_together
 from tests.contracts.routes import randomise
 from tests.kernels.point_formulas import check_entries, literal_features
 from tests.refusals import refused
@@ -158,29 +156,3 @@ def test_a_step_that_reads_positions_needs_a_time():
     with refused(ValueError, "kernels.LowRankMLP: a step needs the time", "Sequence(times=...)", "inputs="):
         kernel.step(u, kernel.initial_state(2))
     kernel.step(u, kernel.initial_state(2), torch.zeros(2))
-
-
-def test_many_points_are_lifted_as_few_are():
-    features = LowRankMLP(4, 2, 1, **SMALL).features
-    pos = torch.rand(2, 9001, 1, dtype=torch.float64)
-    expected = fourier_features(pos, features.frequencies).float()
-    assert torch.equal(features.lift(Points(pos)), expected)
-    assert torch.equal(features.lift(Points(pos[0])), expected[:1])
-
-
-def test_positions_are_lifted_for_several_kernels_at_once() -> None:
-    counts = (3, 5, 3, 0)
-    pairs = [LowRankMLP(4, 2, 2, rank=1, width=3, num_frequencies=n).features for n in counts]
-    for domain in (Grid(2, 3), Points(torch.rand(2, 5, 2)), Points(torch.rand(5, 2).requires_grad_())):
-        together = domain.remembering()
-        lift_together(pairs, together)
-        for pair in pairs:
-            is_found = pair.num_frequencies > 0 and not domain.pos.requires_grad
-            assert (pair in (together._known or {})) == is_found
-            assert torch.equal(pair.lift(together), pair.lift(domain))
-
-
-def test_many_points_are_lifted_kernel_by_kernel() -> None:
-    pair, domain = LowRankMLP(2, pos_dim=1, rank=1, width=3, num_frequencies=2).features, Sequence(4097).remembering()
-    lift_together([pair], domain)
-    assert domain._known == {}

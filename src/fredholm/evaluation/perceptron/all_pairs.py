@@ -11,7 +11,7 @@ from torch import Tensor
 from fredholm._precision import wide_dtype
 from fredholm.domains.domain import wrapped
 from fredholm.evaluation.perceptron.tiles import Block, PerceptronInputs
-from fredholm.kernels.perceptron.mlp import activate
+from fredholm.kernels.perceptron.mlp import activate, norm
 
 
 def plain_integral(
@@ -87,10 +87,7 @@ def by_parts(t: PerceptronInputs) -> Tensor:
         step = t.query_pos[:, :, None] - t.key_pos[:, None]  # (B', Nq, N, s)
         step = step if t.frequencies is None else wrapped(step)
         if t.distance_weight is not None:
-            squared = step.square().sum(-1)
-            # gradient 0 where points coincide
-            distance = torch.where(squared > 0, squared, 1.0).sqrt() * (squared > 0)
-            found = found + torch.einsum("bqk,gw->bgqkw", distance.to(found.dtype), t.distance_weight)
+            found = found + torch.einsum("bqk,gw->bgqkw", norm(step).to(found.dtype), t.distance_weight)
         if t.wrapped_weight is not None:
             lifted = step
             if t.frequencies is not None and t.frequencies.shape[0]:

@@ -8,14 +8,14 @@ import torch
 from torch import Tensor
 
 from fredholm._precision import wide_dtype
-from fredholm.domains import GridBlock, preceding_counts
+from fredholm.domains import Domain, GridBlock, preceding_counts
 from fredholm.evaluation.evaluation import Integral, StatefulRoute, cache_refusals
 from fredholm.evaluation.perceptron.sums import mlp_integral
 from fredholm.evaluation.perceptron.tiles import Block, PerceptronInputs
 from fredholm.evaluation.running_sums import state_refusals
 from fredholm.evaluation.tiling import pair_refusals
 from fredholm.kernels import PairwiseMLP, State
-from fredholm.kernels.perceptron.mlp import PairwiseForm
+from fredholm.kernels.perceptron.mlp import PairwiseForm, norm
 
 
 @final
@@ -92,12 +92,15 @@ def integrate_pairwise(
     integral: Integral[PairwiseMLP],
     by: PairIntegral,
     blocks: tuple[GridBlock, GridBlock] | None = None,
-    *,
-    reverses: bool = True,
+    table: Tensor | None = None,
 ) -> Tensor:
-    """What `by` makes of it; with `blocks`, one grid among queries and again among keys, R comes from a table.
+    """What `by` makes of it.
 
-    Where it `reverses`, `by` is given the queries of the grid in reversed order.
+    Args:
+        integral: the integral.
+        by: is given all tensors.
+        blocks: one grid among the queries and again among the keys, so that R comes from a table.
+        table: R of all pairs, as `by` reads it. None: R of the grid, whose queries `by` is given in reversed order.
     """
     kernel, u, domain, query_domain = integral.kernel, integral.u, integral.domain, integral.query_domain
     form = kernel.pairwise_form(domain, None if integral.own_positions else query_domain)
@@ -107,17 +110,26 @@ def integrate_pairwise(
     block, order = Block(), None
     if blocks is not None:
         block = Block(blocks[0].start, blocks[1].start, blocks[1].shape)
-        order = _reversed_within(query_domain.num_points, blocks[0], u.device) if reverses else None
+        if table is None:
+            order = _reversed_within(query_domain.num_points, blocks[0], u.device)
+            cells = tuple(2 * extent - 1 for extent in blocks[1].shape)
+            part = kernel.relative_part(*between_cells(blocks[1], domain), is_periodic=blocks[1].periodic)
+            table = part.mT.unflatten(-1, cells)
+        else:
+            unread: dict[str, Any] = {"query_pos": form.query_pos[..., :0], "key_pos": form.key_pos[..., :0]}
+            form = form._replace(**dict.fromkeys(_RELATIVE), **unread)
     if pairs is not None:
         pairs = _permuted(pairs if folds == 1 else _heads_in_batch(pairs, u.shape[0], folds), order, -2)
     seen = _permuted(preceding_counts(query_domain, domain), order, -1) if kernel.is_causal else None
+    # where it is cast, head by head, as kernels read it
+    key = _split_heads(u, kernel).to(dtype, memory_format=torch.contiguous_format)
     given: dict[str, Any] = {
-        "query": _permuted(_split_heads(integral.query, kernel), order, -2),
-        "key": _split_heads(u, kernel),
+        "query": _permuted(key if integral.own_queries else _split_heads(integral.query, kernel), order, -2),
+        "key": key,
         "weights": _fold(torch.atleast_2d(domain.weights.to(dtype)), folds),
         "pairs": pairs,
         "seen": None if seen is None else _fold(seen, folds),
-        "table": None if blocks is None else kernel.relative_table(blocks[1]),
+        "table": table,
         **_geometry(form, order, folds),
     }
     # what has no other name in a form
@@ -132,6 +144,16 @@ def integrate_pairwise(
     out = out.reshape(u.shape[0], kernel.num_heads, *out.shape[-2:]).transpose(1, 2).flatten(2)
     share = kernel.past_share(domain, query_domain)
     return out if share is None else (out * share[..., None]).to(out.dtype)
+
+
+def between_cells(grid: GridBlock, domain: Domain) -> tuple[Tensor, Tensor]:
+    """x - y within a grid among the points of a domain, `(T, s)` in the order of its displacements, and its norm."""
+
+    def found() -> tuple[Tensor, Tensor]:
+        displacement = grid.displacements(domain.device).flatten(0, -2)
+        return displacement, norm(displacement)
+
+    return domain.once((between_cells, grid), found)
 
 
 def _continue(
@@ -186,6 +208,8 @@ def _geometry(form: PairwiseForm, order: Tensor | None, folds: int) -> dict[str,
 
 
 _AT_POINTS = ("bias", "phase", "pos")
+_RELATIVE = ("sin_weight", "cos_weight", "query_phase", "key_phase", "distance_weight", "wrapped_weight", "frequencies")
+"""What R is computed from where no table has all of it."""
 
 
 def _split_heads(u: Tensor, kernel: PairwiseMLP) -> Tensor:

@@ -65,7 +65,9 @@ class Problem:
         self.scale = scale_for(self.activation)
         given = {name: x for name, x in inputs._asdict().items() if x is not None}
         if self.scale != 1.0:
-            given |= {name: given[name] * self.scale for name in FIRST_LAYER if name in given}
+            scaled = [name for name in FIRST_LAYER if name in given]
+            # by one launch, as optimisers work
+            given |= zip(scaled, torch.ops.aten._foreach_mul([given[name] for name in scaled], self.scale), strict=True)
         self.t = t = dict.fromkeys(inputs._fields, nothing) | {name: x.contiguous() for name, x in given.items()}
         self.has = frozenset(given)
         self.block = block
@@ -74,7 +76,6 @@ class Problem:
         self.unit = mass_unit(t["weights"], self.dtype)
         mass = t["weights"] if self.unit is None else t["weights"] / self.unit
         self.values = (t["key"] * mass[:, None, :, None]).contiguous()
-        self.rows = t["table"].mT.contiguous() if "table" in given else nothing
         self.places = places_of(block, self.num_queries, self.num_keys, nothing.device) if "table" in given else None
         self.frequencies = t["sin_weight"].shape[-1] if "sin_weight" in self.has else 0
         self.reads_distance = "distance_weight" in self.has
@@ -113,11 +114,11 @@ class Problem:
         weights = {name: t[name] for name in WEIGHTS}
         geometry = len(t["key_bias"]) > 1
         seen_geometry = int("seen" in self.has and len(t["seen"]) > 1)
-        entries, displacements = (self.rows.shape[1], self.places.displacements) if self.places else (0, 0)
+        entries, displacements = (t["table"].shape[1], self.places.displacements) if self.places else (0, 0)
         return {
             "own": self.side(own, other),
             "other": self.side(other, None),
-            "layer": Layer(weight=t[f"{other}_weight"], table=self.rows, **weights),
+            "layer": Layer(weight=t[f"{other}_weight"], table=t["table"], **weights),
             "extent": Extent(self.kernels, int(geometry), seen_geometry, entries, displacements),
             "seen": t["seen"],
         }
@@ -274,9 +275,13 @@ class Gradients:
 
     def __init__(self, problem: Problem, grad: Tensor, wanted: frozenset[str]) -> None:
         self.problem, self.t, self.wanted, self.grad = problem, problem.t, wanted, grad.contiguous()
+        shapes = {name: problem.t[name].shape for name in problem.has - {"seen"}}
+        # one piece, by one launch; kernels are compiled for addresses that 16 bytes divide
+        sizes = [-(-shape.numel() // 4) * 4 for shape in shapes.values()]
+        pieces = torch.zeros(sum(sizes), dtype=torch.float32, device=grad.device).split(sizes)
         self.sums = {
-            name: torch.zeros(problem.t[name].shape, dtype=torch.float32, device=grad.device)
-            for name in problem.has - {"seen"}
+            name: piece[: shape.numel()].view(shape)
+            for (name, shape), piece in zip(shapes.items(), pieces, strict=True)
         }
 
     def run(self) -> dict[str, Tensor]:
@@ -286,8 +291,9 @@ class Gradients:
         if self.problem.places is not None:
             self._of_table(self.problem.places)
         if self.problem.scale != 1.0:
-            for name in self.sums.keys() & FIRST_LAYER:
-                self.sums[name].mul_(self.problem.scale)
+            torch.ops.aten._foreach_mul_(
+                [self.sums[name] for name in FIRST_LAYER if name in self.sums], self.problem.scale
+            )
         return self.sums
 
     def _of_queries(self) -> None:
@@ -327,7 +333,7 @@ class Gradients:
         problem, block, num_keys = self.problem, self.problem.block, self.problem.num_keys
         kernels, batch, width, dim = problem.kernels, problem.batch, problem.width, problem.dim
         last, device = problem.last.flatten(1, 2), self.grad.device
-        total = torch.zeros(problem.rows.shape, dtype=torch.float32, device=device)
+        total = self.sums["table"]
         # the first layer's weights stay in registers, for another A at each batch entry
         tile = choose_tile(relative_gradient_kernel, Room(width, 4 * padded(dim), 2 * padded(dim), problem.dtype))
         step = problem.owners_at_once(kernels * width * (batch * dim * problem.dtype.itemsize + 4 * num_keys))
@@ -335,7 +341,7 @@ class Gradients:
         shared["PLAN"] = problem.plan("query", "key", dim)
         by_entry = tuned_tile(gather_table_kernel, Room(width, 1, 1, torch.float32), Tile(tile.units, 16, 4, 1))
         gather = {"entry": places.query, "cell": places.cell, "grad_table": total, "keys": num_keys, "WIDTH": width}
-        gather |= {"own_start": block.query_start, "start": block.key_start, "entries": problem.rows.shape[1]}
+        gather |= {"own_start": block.query_start, "start": block.key_start, "entries": total.shape[1]}
         gather["displacements"] = places.displacements
         for queries, inside in split_at_block(problem.num_queries, step, block.query_start, block):
             first, count = queries.start, length(queries)
@@ -349,7 +355,8 @@ class Gradients:
                 grid = (-(-places.displacements // by_entry.points), by_entry.blocks(width), kernels)
                 launch(gather_table_kernel, grid, by_entry, {**gather, **chunk, "first": first - block.query_start})
             self._add_beside(total, relative, places, queries, inside)
-        self.sums["table"].copy_(problem.weighed(total).mT)
+        if problem.unit is not None:
+            total.mul_(problem.unit)
 
     def _add_beside(self, total: Tensor, relative: Tensor, places: Places, queries: slice, inside: bool) -> None:
         """The rows of the table that belong to one pair each."""

@@ -9,12 +9,13 @@ from torch import Tensor
 from fredholm.domains import GridBlock
 from fredholm.evaluation.custom_op import Operator
 from fredholm.evaluation.evaluation import Integral
-from fredholm.evaluation.perceptron.all_pairs import by_parts, plain_integral, with_relative
+from fredholm.evaluation.perceptron.all_pairs import plain_integral, with_relative
 from fredholm.evaluation.perceptron.sums import PerceptronOutputs
-from fredholm.evaluation.perceptron.tiled import common_grid, integrate_pairwise
+from fredholm.evaluation.perceptron.tiled import between_cells, common_grid, integrate_pairwise
 from fredholm.evaluation.perceptron.tiles import Block, PerceptronInputs
 from fredholm.evaluation.triton.machine import LARGEST_DIM, FusedRoute
 from fredholm.kernels import PairwiseMLP
+from fredholm.kernels.perceptron.mlp import norm
 
 
 @final
@@ -52,7 +53,9 @@ class TritonTiled(FusedRoute[PairwiseMLP]):
 
     def compute(self, integral: Integral[PairwiseMLP]) -> Tensor:
         """See `Route.compute`."""
-        return integrate_pairwise(integral, _fused, self._blocks(integral), reverses=False)
+        blocks = self._blocks(integral)
+        table = None if blocks is None else _table_of_all_pairs(integral, *blocks)
+        return integrate_pairwise(integral, _fused, None if table is None else blocks, table)
 
     def _blocks(self, integral: Integral[PairwiseMLP]) -> tuple[GridBlock, GridBlock] | None:
         if not (self.table and integral.kernel.reads_displacement(integral.domain)):
@@ -64,50 +67,43 @@ EDGE_BYTES = 1 << 28
 """What R of the pairs with points beside a grid may fill, to be read from a table as R within the grid is."""
 
 
-def _whole_table(inputs: PerceptronInputs, block: Block) -> PerceptronInputs:
-    """With R of all pairs in the table, `(G, w, entries)`, as `Places` has it, and nothing else to find it from.
+def _table_of_all_pairs(integral: Integral[PairwiseMLP], queries: GridBlock, keys: GridBlock) -> Tensor | None:
+    """R, `(G, entries, w)`, as `Places` has it, of a grid among queries and among keys and of the points beside it.
 
-    Without a grid, or with too many points beside it, inputs without a table.
+    None where these are too many, or lie elsewhere in each batch entry.
     """
-    t, num_queries, num_keys = inputs, inputs.query.shape[2], inputs.key.shape[2]
-    if t.table is None:
-        return t
-    keys_beside, queries_beside = num_keys - block.size, num_queries - block.size
-    kernels, width = t.table.shape[:2]
-    beside = keys_beside * num_queries + queries_beside * num_keys
-    if beside and (len(t.key_bias) > 1 or beside * kernels * width * t.table.element_size() > EDGE_BYTES):
-        return t._replace(table=None)
-    parts = [t.table.flatten(2)]
-    if beside:
-        keys, queries = _beside(num_keys, block.key_start, block), _beside(num_queries, block.query_start, block)
-        of_keys = by_parts(_selected(t, "key", keys)).expand(1, kernels, num_queries, keys_beside, width)
-        of_queries = by_parts(_selected(t, "query", queries)).expand(1, kernels, queries_beside, num_keys, width)
-        parts += [of_keys[0].permute(0, 3, 2, 1).flatten(2), of_queries[0].permute(0, 3, 1, 2).flatten(2)]
-    return t._replace(table=torch.cat(parts, dim=2), **dict.fromkeys(_RELATIVE))
+    kernel, domain = integral.kernel, integral.domain
+    asked = domain if integral.own_positions else integral.query_domain
+    keys_beside, queries_beside = domain.num_points - keys.num_points, asked.num_points - queries.num_points
+    pairs = keys_beside * asked.num_points + queries_beside * domain.num_points
+    if pairs:
+        kernels = 1 if kernel.head_shared else kernel.num_heads
+        is_large = pairs * kernels * kernel.width * integral.working_dtype.itemsize > EDGE_BYTES
+        if is_large or any(side.pos.shape[:-2].numel() > 1 for side in (asked, domain)):
+            return None
+
+    def found() -> tuple[Tensor, Tensor]:
+        displacement, distance = between_cells(keys, domain)
+        if not pairs:
+            return displacement, distance
+        x, y = (side.pos.to(displacement.dtype).flatten(0, -2) for side in (asked, domain))
+        of_keys, of_queries = x - _beside(y, keys)[:, None], _beside(x, queries)[:, None] - y
+        beside = domain.wrap(torch.cat([of_keys.flatten(0, 1), of_queries.flatten(0, 1)]))
+        return torch.cat([displacement, beside]), torch.cat([distance, norm(beside)])
+
+    # what is differentiated is found where it is used, as checkpoints expect that run a layer twice
+    is_shared = asked is domain and not domain.pos.requires_grad
+    between = domain.once((_table_of_all_pairs, queries, keys), found) if is_shared else found()
+    return kernel.relative_part(*between, is_periodic=domain.is_periodic)
 
 
-_RELATIVE = ("sin_weight", "cos_weight", "query_phase", "key_phase", "distance_weight", "wrapped_weight", "frequencies")
-"""What R is computed from where no table has it."""
-
-
-def _beside(num_points: int, start: int, block: Block) -> list[slice]:
-    """The points before the block that starts there, and behind it."""
-    return [slice(0, start), slice(start + block.size, num_points)]
-
-
-def _selected(t: PerceptronInputs, side: str, runs: list[slice]) -> PerceptronInputs:
-    """What positions tell of some points of one side."""
-    found = {name: getattr(t, name) for name in (f"{side}_phase", f"{side}_pos")}
-    chosen = {
-        name: None if value is None else torch.cat([value[:, run] for run in runs], dim=1)
-        for name, value in found.items()
-    }
-    return t._replace(**chosen)
+def _beside(pos: Tensor, block: GridBlock) -> Tensor:
+    """The positions before the block, and behind it."""
+    return torch.cat([pos[: block.start], pos[block.start + block.num_points :]])
 
 
 def _fused(inputs: PerceptronInputs, block: Block, activation: str) -> Tensor:
-    inputs = _whole_table(inputs, block)
-    return mlp_integral_triton(inputs, (Block() if inputs.table is None else block).numbers, activation).out
+    return mlp_integral_triton(inputs, block.numbers, activation).out
 
 
 def _plain(inputs: PerceptronInputs, block: list[int], activation: str) -> tuple[Tensor]:
@@ -118,7 +114,7 @@ def _plain(inputs: PerceptronInputs, block: list[int], activation: str) -> tuple
     from fredholm.evaluation.triton.perceptron import places_of
 
     places = places_of(Block.of(block), inputs.query.shape[2], inputs.key.shape[2], inputs.query.device)
-    return with_relative(inputs, inputs.table[:, :, places.rows].movedim(1, -1)[None], activation)
+    return with_relative(inputs, inputs.table[:, places.rows][None], activation)
 
 
 def _forward(inputs: PerceptronInputs, block: list[int], activation: str) -> PerceptronOutputs:
@@ -161,4 +157,7 @@ mlp_integral_triton = Operator(
     plain=_plain,
     is_counted=False,
 )
-"""As `mlp_integral`, in 32 or 16 bits but for positions (float32) and `seen` (int64), without hidden layers."""
+"""As `mlp_integral`, in 32 or 16 bits but for positions (float32) and `seen` (int64), without hidden layers.
+
+A table has R of all pairs, `(G, entries, w)`; see `Places`.
+"""

@@ -18,20 +18,17 @@ measure of total mass 1 that is the value without `is_causal`, and a step needs 
 
 import abc
 import dataclasses
-from collections.abc import Sequence
-from typing import Any, NamedTuple, final
+from typing import NamedTuple, final
 
 import torch
 from torch import Tensor, nn
 
 from fredholm.domains import Domain, preceding_counts
 from fredholm.kernels.attention.scored import ValueMixing
-from fredholm.kernels.fourier_features import fourier_features, sample_frequencies
+from fredholm.kernels.fourier_features import Lifting, sample_frequencies
 from fredholm.kernels.heads import block_diagonal, split_heads
 from fredholm.kernels.kernel import Stateful
 from fredholm.kernels.perceptron.mlp import Activation, activate, check_frequencies, check_sizes
-
-_LIFTED_AT_ONCE = 4096
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -102,7 +99,7 @@ class PointFeatures(nn.Module):
 
 
 @final
-class FeaturePair(nn.Module):
+class FeaturePair(Lifting):
     """The perceptron of the query and that of the key, with the frequencies that both read.
 
     Args:
@@ -140,7 +137,6 @@ class FeaturePair(nn.Module):
         lifted, content = 2 * num_frequencies or pos_dim, embed_dim // num_heads
         self.num_heads, self.num_frequencies = num_heads, num_frequencies
         self.register_buffer("frequencies", sample_frequencies(num_frequencies, pos_dim, sigma))
-        self.frequencies: Tensor
         self.query = PointFeatures(
             kernels, width, lifted * inputs.query_position, content * inputs.query_content, activation
         )
@@ -151,22 +147,10 @@ class FeaturePair(nn.Module):
         """Whether either side reads positions."""
         return self.query.reads_position or self.key.reads_position
 
-    def lift(self, domain: Domain) -> Tensor:
-        """γ at the points of a domain, `(B', N, 2L or s)`, in the parameters' dtype; `(1, N, 0)` if it is not read."""
-        if not self.reads_position:
-            return self.query.bias.new_empty(1, domain.num_points, 0)
-        pos = _batched(domain)
-        # what is differentiated is found where it is used, as checkpoints expect that run a layer twice
-        return self.lift_positions(pos) if pos.requires_grad else domain.once(self, lambda: self.lift_positions(pos))
-
-    def lift_positions(self, pos: Tensor) -> Tensor:
-        """γ(x) of positions `(B, N, s)`, in the parameters' dtype."""
-        if not self.num_frequencies:
-            return pos.to(self.query.bias.dtype)
-        # many points go in pieces, whose phases in the precision of the positions are many times what is kept of them
-        pieces = pos.split(_LIFTED_AT_ONCE, dim=1) if pos.shape[1] > _LIFTED_AT_ONCE else (pos,)
-        found = [fourier_features(piece, self.frequencies).to(self.query.bias.dtype) for piece in pieces]
-        return found[0] if len(found) == 1 else torch.cat(found, dim=1)
+    @property
+    def lifted_dtype(self) -> torch.dtype:
+        """See `Lifting.lifted_dtype`."""
+        return self.query.bias.dtype
 
     def inputs(self, side: PointFeatures, u: Tensor, lifted: Tensor) -> tuple[Tensor, Tensor]:
         """What one side reads: γ(x) `(B', N, lifted_dim)` and u by head `(B, H, N, content_dim)`.
@@ -183,29 +167,6 @@ class FeaturePair(nn.Module):
             else u.new_empty(u.shape[0], self.num_heads, at.shape[1], 0)
         )
         return at, content
-
-
-def lift_together(pairs: Sequence[FeaturePair], domain: Domain) -> None:
-    """Finds γ of several kernels at the points of a `remembering` domain by as many operations as that of one.
-
-    Where points are many, each kernel finds its own when it needs it, so that they are not all in memory.
-    """
-    alike: dict[Any, list[FeaturePair]] = {}
-    for pair in pairs:
-        if pair.reads_position and pair.num_frequencies:
-            alike.setdefault((pair.frequencies.shape, pair.frequencies.dtype, pair.query.bias.dtype), []).append(pair)
-    pos = _batched(domain)
-    if not domain.is_remembering or pos.requires_grad or pos.shape[0] * pos.shape[1] > _LIFTED_AT_ONCE:
-        return
-    for (_, _, dtype), group in alike.items():
-        waves = torch.stack([pair.frequencies for pair in group])[:, None, None]  # (K, 1, 1, L, s)
-        for pair, lifted in zip(group, fourier_features(pos, waves).to(dtype).unbind(), strict=True):
-            domain.once(pair, lambda lifted=lifted: lifted)
-
-
-def _batched(domain: Domain) -> Tensor:
-    """Positions `(B', N, s)`."""
-    return domain.pos if domain.pos.ndim == 3 else domain.pos[None]
 
 
 class FeatureFactorised(Stateful):

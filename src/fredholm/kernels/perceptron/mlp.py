@@ -24,9 +24,8 @@ from fredholm._precision import wide_dtype, without_autocast
 from fredholm._settings import check_count, check_positive, refuse_idle
 from fredholm.domains import Domain, GridBlock, Sequence, preceding_counts
 from fredholm.domains.checks import values_can_be_read
-from fredholm.domains.domain import wrapped
 from fredholm.kernels.convolution.stationary import DisplacementFilter
-from fredholm.kernels.fourier_features import fourier_features, sample_frequencies
+from fredholm.kernels.fourier_features import Lifting, sample_frequencies
 from fredholm.kernels.heads import block_diagonal, split_heads
 from fredholm.kernels.kernel import MultiHead, State, Stateful
 
@@ -142,12 +141,13 @@ class PairwiseMLP(Stateful):
         """The pieces of the kernel on these points, in the parameters' dtype; without queries they are the points."""
 
     @abc.abstractmethod
-    def relative_table(self, block: GridBlock) -> Tensor:
-        """The part of p that depends on x - y alone, at every displacement within a grid block.
+    def relative_part(self, displacement: Tensor, distance: Tensor, *, is_periodic: bool) -> Tensor:
+        """R: the part of p that depends on x - y beyond what splits over the two points, `(G, T, w)`.
 
-        Returns:
-            `(G, w, 2 n_1 - 1, ..., 2 n_s - 1)`; entry `[g, k, j_1 - i_1 + n_1 - 1, ...]` belongs to query cell i and
-            key cell j.
+        Args:
+            displacement: x - y, `(T, s)`.
+            distance: ‖x - y‖, `(T,)`.
+            is_periodic: whether displacements wrap round, as these do, so that less splits.
         """
 
     @abc.abstractmethod
@@ -179,7 +179,7 @@ class KernelInputs:
 
 
 @final
-class MLP(PairwiseMLP, MultiHead, DisplacementFilter):
+class MLP(PairwiseMLP, MultiHead, DisplacementFilter, Lifting):
     """κ = a small perceptron of positions, displacement, distance and features; matrices, block-diagonal over heads.
 
     Args:
@@ -280,9 +280,15 @@ class MLP(PairwiseMLP, MultiHead, DisplacementFilter):
         columns = self.input_weight.split(list(self.group_sizes.values()), dim=-1)
         return dict(zip(self.group_sizes, columns, strict=True))
 
-    def _lift(self, pos: Tensor) -> Tensor:
-        lifted = fourier_features(pos, self.frequencies) if self.num_frequencies else pos
-        return lifted.to(self.input_bias.dtype)
+    @property
+    def reads_position(self) -> bool:
+        """See `Lifting.reads_position`; at the points x - y is read too, where it splits."""
+        return self.inputs.has_frequencies
+
+    @property
+    def lifted_dtype(self) -> torch.dtype:
+        """See `Lifting.lifted_dtype`."""
+        return self.input_bias.dtype
 
     def _told_of_pairs(self, domain: Domain) -> Tensor | None:
         """f·e of the pairs that the points of a domain stand for, `(B, G, N, w)`; None where it tells none."""
@@ -317,10 +323,10 @@ class MLP(PairwiseMLP, MultiHead, DisplacementFilter):
         # a difference in fewer digits than those of the parameters is not what routes make of the two positions
         displacement = domain.displacement(query_domain.pos.to(wide_dtype(query_domain.pos, self.input_bias)))
         parts = {
-            "query_position": lambda: self._lift(query_domain.pos)[..., None, :, None, :],
-            "key_position": lambda: self._lift(domain.pos)[..., None, None, :, :],
-            "relative_position": lambda: self._lift(displacement)[..., None, :, :, :],
-            "distance": lambda: _norm(displacement)[..., None, :, :, None],
+            "query_position": lambda: self.lift_positions(query_domain.pos)[..., None, :, None, :],
+            "key_position": lambda: self.lift_positions(domain.pos)[..., None, None, :, :],
+            "relative_position": lambda: self.lift_positions(displacement)[..., None, :, :, :],
+            "distance": lambda: norm(displacement)[..., None, :, :, None],
             "query_content": lambda: content_q,
             "key_content": lambda: content_k,
             "product": lambda: content_q * content_k,
@@ -412,13 +418,12 @@ class MLP(PairwiseMLP, MultiHead, DisplacementFilter):
         asked = domain if query_domain is None else query_domain
         query_pos, key_pos = (p.pos if p.pos.ndim == 3 else p.pos[None] for p in (asked, domain))
         splits = "relative_position" in columns and not wraps and self.num_frequencies > 0
-        at_query = self._lift(query_pos) if splits or "query_position" in columns else None
+        at_query = self.lift(asked) if splits or "query_position" in columns else None
         if at_query is not None and query_domain is None:
             at_key = at_query
         else:
-            at_key = self._lift(key_pos) if splits or "key_position" in columns else None
-        query_bias = self.input_bias[None, :, None]
-        key_bias = torch.zeros_like(query_bias)
+            at_key = self.lift(domain) if splits or "key_position" in columns else None
+        query_bias, key_bias = self.input_bias[None, :, None], None
         sin_weight = cos_weight = query_phase = key_phase = None
         if "relative_position" in columns and not wraps:
             if self.num_frequencies:
@@ -427,17 +432,17 @@ class MLP(PairwiseMLP, MultiHead, DisplacementFilter):
                 query_phase, key_phase = at_query, at_key
             else:
                 query_bias = query_bias + _project(query_pos.to(dtype), columns["relative_position"])
-                key_bias = key_bias - _project(key_pos.to(dtype), columns["relative_position"])
+                key_bias = _project(-key_pos.to(dtype), columns["relative_position"])
         if "query_position" in columns and at_query is not None:
             query_bias = query_bias + _project(at_query, columns["query_position"])
         if "key_position" in columns and at_key is not None:
-            key_bias = key_bias + _project(at_key, columns["key_position"])
+            key_bias = _plus(key_bias, _project(at_key, columns["key_position"]))
         distance, told = columns.get("distance"), self._told_of_pairs(domain)
         if told is not None:
-            key_bias = key_bias + told
+            key_bias = _plus(key_bias, told)
         return PairwiseForm(
             query_bias=query_bias,
-            key_bias=key_bias,
+            key_bias=torch.zeros_like(self.input_bias)[None, :, None] if key_bias is None else key_bias,
             query_weight=columns.get("query_content"),
             key_weight=columns.get("key_content"),
             product_weight=columns.get("product"),
@@ -457,29 +462,24 @@ class MLP(PairwiseMLP, MultiHead, DisplacementFilter):
             output_bias=self.output_bias,
         )
 
-    def relative_table(self, block: GridBlock) -> Tensor:
-        """See `PairwiseMLP.relative_table`; displacements of a periodic block wrap round."""
-        axes = [
-            -torch.arange(1 - n, n, dtype=torch.float64, device=self.input_bias.device) * h
-            for n, h in zip(block.shape, block.spacing, strict=True)
-        ]
-        displacement = torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1)  # x - y
-        if block.periodic:
-            displacement = wrapped(displacement)
+    def relative_part(self, displacement: Tensor, distance: Tensor, *, is_periodic: bool) -> Tensor:
+        """See `PairwiseMLP.relative_part`."""
         # raw coordinates split over the two points unless they wrap round
-        splits = self.num_frequencies == 0 and not block.periodic
-        part = self._of_displacement(displacement.flatten(0, -2), with_coordinates=not splits)
-        return part.mT.unflatten(-1, displacement.shape[:-1])
+        splits = self.num_frequencies == 0 and not is_periodic
+        return self._of_displacement(displacement, distance, with_coordinates=not splits)
 
-    def _of_displacement(self, displacement: Tensor, *, with_coordinates: bool = True) -> Tensor:
-        """The part of p that depends on x - y `(T, s)` alone, without b1: `(G, T, w)`."""
-        columns = self._columns()
-        part = self.input_bias.new_zeros(self.input_bias.shape[0], displacement.shape[0], self.width)
+    def _of_displacement(self, displacement: Tensor, distance: Tensor, *, with_coordinates: bool = True) -> Tensor:
+        """The part of p that depends on x - y `(T, s)`, and its norm, alone, without b1: `(G, T, w)`."""
+        columns, parts, weights = self._columns(), [], []
         if with_coordinates and "relative_position" in columns:
-            part = part + self._lift(displacement) @ columns["relative_position"].mT
+            parts.append(self.lift_positions(displacement))
+            weights.append(columns["relative_position"])
         if "distance" in columns:
-            part = part + _norm(displacement).to(part.dtype)[:, None] @ columns["distance"].mT
-        return part
+            parts.append(distance.to(self.input_bias.dtype)[:, None])
+            weights.append(columns["distance"])
+        if not parts:
+            return self.input_bias.new_zeros(self.input_bias.shape[0], displacement.shape[0], self.width)
+        return torch.cat(parts, dim=-1) @ torch.cat(weights, dim=-1).mT
 
     def _read_beyond_displacement(self) -> list[str]:
         """The inputs that x - y does not tell."""
@@ -497,8 +497,9 @@ class MLP(PairwiseMLP, MultiHead, DisplacementFilter):
     def filter_weight(self, keys: GridBlock, queries: GridBlock) -> Tensor:
         """See `Stationary.filter_weight`: κ at every displacement, `(embed_dim, d, *size)`."""
         displacement = self.tap_displacements(keys, queries)
+        flat = displacement.flatten(0, -2)
         with without_autocast(self.input_bias):
-            p = self._of_displacement(displacement.flatten(0, -2)) + self.input_bias[:, None]
+            p = self._of_displacement(flat, norm(flat)) + self.input_bias[:, None]
             kappa = self._later_layers(p[:, None])[:, 0].movedim(1, -1)  # (G, d_out, d_in, T)
         kappa = kappa.expand(self.num_heads, -1, -1, -1).flatten(0, 1)
         return kappa.unflatten(-1, displacement.shape[:-1])
@@ -526,10 +527,15 @@ def _project(features: Tensor, weight: Tensor) -> Tensor:
     return projected.unflatten(-1, weight.shape[:2]).transpose(1, 2)
 
 
-def _norm(displacement: Tensor) -> Tensor:
+def _plus(total: Tensor | None, part: Tensor) -> Tensor:
+    return part if total is None else total + part
+
+
+def norm(displacement: Tensor) -> Tensor:
     """‖x - y‖ with gradient 0, not NaN, where the points coincide."""
     squared = displacement.square().sum(-1)
-    return torch.where(squared > 0, squared, 1.0).sqrt() * (squared > 0)
+    differ = squared > 0
+    return torch.where(differ, squared, 1.0).sqrt() * differ
 
 
 def check_sizes(

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from fredholm.domains import Domain, Grid, Points, Sequence, Union
-from fredholm.evaluation import TritonTiled
-from fredholm.kernels import KernelInputs
+from fredholm.evaluation import Dense, Integral, TritonTiled
+from fredholm.kernels import MLP, KernelInputs
 from tests.contracts.routes import changed, check_route, results
 from tests.evaluation.triton.interpreted.problems import make, with_queries
 
@@ -68,6 +68,27 @@ def test_every_domain(name, is_causal):
 @pytest.mark.parametrize("name", [pytest.param("plane", marks=pytest.mark.long), "grid between points"])
 def test_a_grid_by_parts(name):
     check_route(TritonTiled(table=False), make(GRIDS[name], is_causal=True))
+
+
+def test_points_beside_a_grid_may_learn_their_places():
+    pos, gradients = torch.rand(2, 2, dtype=torch.float64).requires_grad_(), []
+    for route in (Dense(), TritonTiled()):
+        torch.manual_seed(1)
+        out = route.integrate(make(Union(Points(pos), Grid(1, 2))))
+        gradients += torch.autograd.grad(out.sin().sum(), pos)
+    assert gradients[0].abs().min() > 1e-3
+    torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-4, atol=1e-6)
+
+
+def test_layers_share_what_lies_between_the_points_of_their_domain():
+    domain = Union(token(), Grid(2, 2))
+    shared = domain.remembering()
+    for seed in range(2):
+        problem = make(domain)
+        found = TritonTiled().integrate(Integral(problem.kernel, problem.u, shared))
+        assert torch.equal(found, TritonTiled().integrate(problem)), seed
+    tables = [key for key in shared._known or () if not isinstance(key, MLP)]
+    assert len(tables) == 2  # of the cells, and with the token
 
 
 @pytest.mark.parametrize("activation", ["gelu_tanh", "relu"])
