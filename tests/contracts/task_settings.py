@@ -300,7 +300,7 @@ def _image_texts(folder: Path) -> Subject:
             "split_seed": (1,),
             "split_by": ("time",),
         }
-        | {"valid_fraction": (0.3,), "patch_size": (4, (2, 4)), "context": (9,)}
+        | {"valid_fraction": (0.3,), "patch_size": (4, (2, 4)), "stem_depth": (0, 1), "context": (9,)}
         | {"tokens": (Tokens(vocab_size=50),), "position_frequencies": (3,), "position_sigma": (2.0,)}
         | {"modalities": ("image", "text"), "measure": ("uniform", "image-heavy", "text-heavy")}
         | {"images_apart": SWITCH, "shuffle_images": SWITCH, "label_smoothing": (0.1,)}

@@ -5,18 +5,18 @@ import torch
 from torch import Tensor
 
 from fredholm.domains import Domain, Grid
-from fredholm.encoders import Image, ImageText, ImageTextBatch, Text
+from fredholm.encoders import ConvolutionalImage, Image, ImageText, ImageTextBatch, Text
 from fredholm.models import ITNet, MLPConfig
 from tests.refusals import refused
 
 PAD = 9
 MASSES = {"uniform": None, "balanced": 0.5, "image-heavy": 0.75, "text-heavy": 0.25}
 """What images weigh; None: their share of the points."""
+IMAGES = Image.Config(image_size=(4, 6), patch_size=2, channels=1, num_frequencies=2, sigma=1.0)
 
 
 def image(embed_dim: int = 4) -> Image:
-    config = Image.Config(image_size=(4, 6), patch_size=2, channels=1, num_frequencies=2, sigma=1.0)
-    return Image(config, embed_dim).double()
+    return Image(IMAGES, embed_dim).double()
 
 
 def text(embed_dim: int = 4, **more: Any) -> Text:
@@ -24,8 +24,8 @@ def text(embed_dim: int = 4, **more: Any) -> Text:
     return Text(10, embed_dim, **settings).double()
 
 
-def encoder(num_images: int = 2, **more: Any) -> ImageText:
-    built = ImageText(image(), text(), num_images=num_images, **more).double()
+def encoder(num_images: int = 2, of_images: Any = Image, **more: Any) -> ImageText:
+    built = ImageText(of_images(IMAGES, 4), text(), num_images=num_images, **more).double()
     with torch.no_grad():
         for parameter in built.parameters():
             parameter.copy_(torch.randn_like(parameter))
@@ -45,8 +45,9 @@ def network(pool: Any = "cls", *, class_token: bool = True, **more: Any) -> ITNe
     return ITNet(joint, 3, config).double().eval()
 
 
-def test_the_signal_is_that_of_each_encoder_with_its_modality() -> None:
-    built, given = encoder(), batch()
+@pytest.mark.parametrize("of_images", [Image, ConvolutionalImage])
+def test_the_signal_is_that_of_each_encoder_with_its_modality(of_images: Any) -> None:
+    built, given = encoder(of_images=of_images), batch()
     u, domain = built(given)
     e_img, e_txt = built.modality_weight
     assert built.text is not None

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from fredholm._settings import check_count, refuse_idle
 from fredholm.domains import Domain, Points, Union
+from fredholm.encoders.convolutional_image import ConvolutionalImage
 from fredholm.encoders.encoder import Encoder
 from fredholm.encoders.image import Image
 from fredholm.encoders.text import Text
@@ -69,7 +70,7 @@ class ImageText(Encoder):
 
     def __init__(
         self,
-        image: Image | None,
+        image: Image | ConvolutionalImage | None,
         text: Text | None,
         *,
         num_images: int = 1,
@@ -130,7 +131,7 @@ class ImageText(Encoder):
             found["image"] = self._images(self.image, inputs.images)
         return found
 
-    def _images(self, encoder: Image, images: Tensor) -> tuple[Tensor, Domain]:
+    def _images(self, encoder: Image | ConvolutionalImage, images: Tensor) -> tuple[Tensor, Domain]:
         if images.ndim != 5 or images.shape[1] != self.num_images:
             raise ValueError(
                 f"encoders.ImageText: expected images of shape (batch, {self.num_images}, channels, height, width); "

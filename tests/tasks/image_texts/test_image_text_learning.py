@@ -167,22 +167,27 @@ def masked_run(folder: Path, tokens: Tokens = TOKENS, context: int = 16) -> Path
     return folder / "masked"
 
 
-def image_run(folder: Path, patch_size: int = 4) -> Path:
+def image_run(folder: Path, patch_size: int = 4, stem_depth: int | None = None) -> Path:
     shown = np.concatenate([pixels([name]) for name in ("red", "blue") * 8])
     labels = np.array([0, 1] * 8)
     np.savez(folder / "images.npz", x_train=shown, y_train=labels, x_test=shown, y_test=labels)
     task = ImageLearning.Config(
-        data=str(folder / "images.npz"), patch_size=patch_size, position_frequencies=2, model=SMALL
+        data=str(folder / "images.npz"),
+        patch_size=patch_size,
+        stem_depth=stem_depth,
+        position_frequencies=2,
+        model=SMALL,
     )
     train(Run.Config(task=task, training=BRIEF), folder / f"images-{patch_size}")
     return folder / f"images-{patch_size}"
 
 
-@pytest.mark.parametrize("settings", [{}, {"images_apart": True}, {"model": STREAMS}])
+@pytest.mark.parametrize("settings", [{}, {"images_apart": True}, {"model": STREAMS}, {"stem_depth": 1}])
 def test_encoders_start_from_other_runs(
     tmp_path: Path, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    texts, images, data = masked_run(tmp_path), image_run(tmp_path), write_npz(tmp_path / "a.npz")
+    texts, data = masked_run(tmp_path), write_npz(tmp_path / "a.npz")
+    images = image_run(tmp_path, stem_depth=settings.get("stem_depth"))
     tokens = Tokens(file=str(texts / "tokenizer.json"))
     task = config(data, tokens=tokens, image_run=str(images), text_run=str(texts), **settings)
     still = dataclasses.replace(BRIEF, learning_rate=1e-12, final_learning_rate=1e-12, weight_decay=0.0)
@@ -239,6 +244,8 @@ def test_runs_that_do_not_fit_are_refused_in_one_line(tmp_path: Path) -> None:
             "measure='uniform' has no effect with modalities='text'",
         ),
         ({"modalities": "text"}, "patch_size=4 has no effect"),
+        ({"modalities": "text", "patch_size": 16, "stem_depth": 0}, "stem_depth=0 has no effect"),
+        ({"stem_depth": -1}, "image-text: stem_depth must be at least 0; got -1"),
         ({"modalities": "text", "patch_size": 16, "images_apart": True}, "images_apart=True has no effect"),
         ({"modalities": "text", "patch_size": 16, "image_run": "a"}, "image_run='a' has no effect"),
         ({"modalities": "image", "tokens": Tokens()}, "context=16 has no effect with modalities='image'"),

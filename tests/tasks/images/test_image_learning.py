@@ -405,6 +405,7 @@ def test_models_that_read_pixels(model: Any) -> None:
         ({"model": dataclasses.replace(PIXELS, num_classes=5)}, "num_classes=5 has no effect"),
         ({"model": dataclasses.replace(STAGES, num_classes=5)}, "num_classes=5 has no effect"),
         ({"model": dataclasses.replace(STAGES, patch_size=8)}, "pass an image_size of at least 16"),
+        ({"stem_depth": -1}, "images: stem_depth must be at least 0; got -1"),
         ({"model": PIXELS, "stem_depth": 1}, "stem_depth=1 has no effect with model=ViT"),
         ({"model": PIXELS, "mean": (0.5,)}, "mean=(0.5,) and deviation=() must be a number each"),
         ({"model": PIXELS, "mean": (0.5,), "deviation": (0.0,)}, "deviations above 0"),

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from fredholm._settings import check_rate, filled, refuse_idle
+from fredholm._settings import check_count, check_rate, filled, refuse_idle
 from fredholm.encoders.image import Image
 from fredholm.encoders.image_text import ImageText, ImageTextBatch, ModalityMeasure
 from fredholm.encoders.text import Text
@@ -27,7 +27,7 @@ from fredholm.models.two_stream import TwoStream
 from fredholm.tasks.baselines import Learnt, plain_pixels
 from fredholm.tasks.image_texts import ImageTextSet, open_image_texts, read_image_texts
 from fredholm.tasks.images import moments
-from fredholm.tasks.images.patches import divided_into_patches
+from fredholm.tasks.images.patches import STEM, divided_into_patches, patch_encoder
 from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.schedule import DEPTH, Effort, Preset, schedule_for, width_for
@@ -115,6 +115,8 @@ class ImageTextLearning(TargetTask[ImageTextSet], DividedTask[ImageTextSet]):
                 these; see `open_image_texts`.
             image_size: height and width to scale images to; None keeps theirs.
             patch_size: side of a square patch, or height and width; it divides the image.
+            stem_depth: residual convolutions on each grid between the pixels and the patches
+                (`encoders.ConvolutionalImage`), 0 or more; None: patches are cut out, and mapped linearly.
             tokens: what texts are made of.
             context: tokens that the model sees, marks included, and the unit of length of their positions.
             position_frequencies: Fourier frequencies of the positions that enter the signal (kernels have theirs), of
@@ -139,6 +141,7 @@ class ImageTextLearning(TargetTask[ImageTextSet], DividedTask[ImageTextSet]):
         data: str = ""
         image_size: tuple[int, int] | None = None
         patch_size: int | tuple[int, int] = 16
+        stem_depth: int | None = None
         tokens: Tokens = field(default_factory=Tokens)
         context: int = 64
         position_frequencies: int = 16
@@ -153,7 +156,7 @@ class ImageTextLearning(TargetTask[ImageTextSet], DividedTask[ImageTextSet]):
         model: SignalModel.Config = field(default_factory=_small)
 
         shaping: ClassVar[tuple[str, ...]] = (
-            *("patch_size", "tokens", "context", "position_frequencies", "position_sigma"),
+            *("patch_size", "stem_depth", "tokens", "context", "position_frequencies", "position_sigma"),
             *("modalities", "measure", "images_apart", "model"),
         )
 
@@ -163,6 +166,8 @@ class ImageTextLearning(TargetTask[ImageTextSet], DividedTask[ImageTextSet]):
                 if getattr(self, name) not in get_args(kind):
                     raise ValueError(f"{name} is {getattr(self, name)!r}; expected one of {', '.join(get_args(kind))}")
             check_rate("image-text", "label_smoothing", self.label_smoothing)
+            if self.stem_depth is not None:
+                check_count("image-text", "stem_depth", self.stem_depth, 0)
             if self.position_frequencies == 0:
                 none, given = "position_frequencies=0", {"position_sigma": self.position_sigma}
                 refuse_idle("", type(self), none, "give position_frequencies", **given)
@@ -178,7 +183,7 @@ class ImageTextLearning(TargetTask[ImageTextSet], DividedTask[ImageTextSet]):
                             f"tokens are given, and have no effect with {alone}; leave them out, or read both"
                         )
                 else:
-                    idle |= {"image_run": self.image_run, "patch_size": self.patch_size}
+                    idle |= {"image_run": self.image_run, "patch_size": self.patch_size, "stem_depth": self.stem_depth}
                     idle |= {"images_apart": self.images_apart, "shuffle_images": self.shuffle_images}
                 refuse_idle("", type(self), alone, "read both", **idle)
             elif isinstance(self.model, TwoStream.Config):
@@ -195,7 +200,7 @@ class ImageTextLearning(TargetTask[ImageTextSet], DividedTask[ImageTextSet]):
                 size, patch = divided_into_patches(task.facts.image_size, SIDES[effort.preset], PATCHES[effort.preset])
                 # which another size might not fit
                 has_patches = start is not None or self.patch_size != default.patch_size
-                config = filled(config, [default], patch_size=patch)
+                config = filled(config, [default], patch_size=patch, stem_depth=STEM[effort.preset])
                 if size != task.facts.image_size and not has_patches:
                     config = filled(config, [default], image_size=size)
             if self.modalities != "image":
@@ -348,7 +353,7 @@ class ImageTextLearning(TargetTask[ImageTextSet], DividedTask[ImageTextSet]):
                 num_frequencies=config.position_frequencies,
                 sigma=config.position_sigma,
             )
-            image = Image(images, config.model.embed_dim)
+            image = patch_encoder(images, config.model.embed_dim, config.stem_depth)
         if config.modalities != "image":
             text = Text(
                 self.tokenizer.vocab_size,

@@ -12,8 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fredholm._settings import filled, refuse_idle
-from fredholm.encoders.convolutional_image import ConvolutionalImage
+from fredholm._settings import check_count, filled, refuse_idle
 from fredholm.encoders.encoder import Encoder
 from fredholm.encoders.image import Image
 from fredholm.models.brought import Brought
@@ -53,7 +52,7 @@ from fredholm.tasks.task import Batch, Meanings, Suited, Task, Trained, TrainedE
 from fredholm.tasks.tensor_form import ABOUT_PIXELS, BATCH, Slot, TensorForm, pixel_axes, random_pixels, sizes_of
 
 from .augmentation import Augmentation
-from .patches import divided_into_patches, in_whole_patches
+from .patches import STEM, divided_into_patches, in_whole_patches, patch_encoder
 from .read import IMAGE_SUFFIXES
 
 CHUNK = 64
@@ -73,8 +72,6 @@ SIDES: dict[Preset, int] = {"small": 64, "base": 224}
 """Pixels of the longer side, to which larger images are scaled."""
 PATCHES: dict[Preset, int] = {"small": 7, "base": 14}
 """Along that side."""
-STEM: dict[Preset, int] = {"small": 1, "base": 2}
-"""Residual convolutions on each grid."""
 BLOCKS: dict[Preset, int] = {"small": 1, "base": 4}
 """Of the model behind them."""
 
@@ -179,6 +176,8 @@ class ImageLearning(TargetTask[ImageDataset]):
         def __post_init__(self) -> None:
             self.model.check_pools("an image")
             _check_moments(self.mean, self.deviation)
+            if self.stem_depth is not None:
+                check_count("images", "stem_depth", self.stem_depth, 0)
             if not self.model.reads_encoder:
                 names = ("patch_size", "stem_depth", "position_frequencies", "position_sigma")
                 because = f"model={type(self.model).__qualname__.removesuffix('.Config')}, which reads pixels by itself"
@@ -391,8 +390,7 @@ class ImageLearning(TargetTask[ImageDataset]):
             sigma=config.position_sigma,
             any_size=True,
         )
-        depth = config.stem_depth
-        return Image(images, width) if depth is None else ConvolutionalImage(images, width, depth=depth)
+        return patch_encoder(images, width, config.stem_depth)
 
     def meanings(self, model: nn.Module) -> Meanings:
         """See `Task.meanings`: of the head's rows."""

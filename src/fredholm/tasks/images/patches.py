@@ -1,6 +1,18 @@
-"""The size and the patches that suit images."""
+"""The size and the patches that suit images, and what reads them."""
 
 import math
+
+from fredholm.encoders.convolutional_image import ConvolutionalImage
+from fredholm.encoders.image import Image
+from fredholm.tasks.schedule import Preset
+
+STEM: dict[Preset, int] = {"small": 1, "base": 2}
+"""Residual convolutions on each grid between pixels and patches."""
+
+
+def patch_encoder(images: Image.Config, width: int, stem_depth: int | None) -> Image | ConvolutionalImage:
+    """What gives patches so many channels: convolutions, or without a depth of these one linear map."""
+    return Image(images, width) if stem_depth is None else ConvolutionalImage(images, width, depth=stem_depth)
 
 
 def divided_into_patches(size: tuple[int, int], longest: int, most: int) -> tuple[tuple[int, int], int]:

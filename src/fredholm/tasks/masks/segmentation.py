@@ -27,7 +27,7 @@ from fredholm.tasks.files.data_files import user_path
 from fredholm.tasks.files.npz_arrays import ARRAY_SUFFIXES
 from fredholm.tasks.files.parts import refuse_part
 from fredholm.tasks.images import moments, read_images
-from fredholm.tasks.images.patches import divided_into_patches
+from fredholm.tasks.images.patches import STEM, divided_into_patches
 from fredholm.tasks.images.read import IMAGE_SUFFIXES, size_of
 from fredholm.tasks.images.resize import covering_size
 from fredholm.tasks.inputs import Inputs, Kinds
@@ -55,8 +55,6 @@ SIDES: dict[Preset, int] = {"small": 128, "base": 512}
 """Pixels of the longer side, to which larger images are scaled."""
 PATCHES: dict[Preset, int] = {"small": 8, "base": 32}
 """Along that side."""
-STEM: dict[Preset, int] = {"small": 1, "base": 2}
-"""Residual convolutions on each grid."""
 BLOCKS: dict[Preset, int] = {"small": 2, "base": 6}
 """Of the model behind them."""
 LARGEST = 16
