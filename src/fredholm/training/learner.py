@@ -72,8 +72,9 @@ class ExponentialMovingAverage:
     def update(self, model: nn.Module, num_updates: int) -> None:
         """Takes in ``model`` after optimiser step number ``num_updates``, counted from 0."""
         weight = 1 - warmed_decay(num_updates, self._decay)
-        for averaged, current in zip(self.model.parameters(), model.parameters(), strict=True):
-            averaged.lerp_(current, weight)
+        if parameters := list(self.model.parameters()):
+            # all by one launch, as optimisers work
+            torch.ops.aten._foreach_lerp_(parameters, list(model.parameters()), weight)
         for averaged, current in zip(self.model.buffers(), model.buffers(), strict=True):
             averaged.copy_(current)
 
