@@ -4,6 +4,7 @@ What would wait is seen among the operations: values that Python reads, and size
 sent is seen because torch makes tensors elsewhere meanwhile: what names no device is not where the signal is.
 """
 
+import itertools
 import traceback
 from collections.abc import Callable
 from typing import Any
@@ -43,6 +44,25 @@ class Watch(TorchDispatchMode):
         return func(*args, **kwargs)
 
 
+class Launches(TorchDispatchMode):
+    """Counts operations that a GPU would start a kernel for, those inside of the library's own operators too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func.namespace == "fredholm":
+            with self:
+                return func.redispatch(torch._C.DispatchKeySet(torch._C.DispatchKey.CPU), *args, **kwargs)
+        self.count += not func.is_view and func.overloadpacket.__name__ not in WITHOUT_LAUNCH
+        return func(*args, **kwargs)
+
+
+WITHOUT_LAUNCH = {"empty", "empty_like", "new_empty", "empty_strided", "_unsafe_view", "promote_types", "scalar_tensor"}
+
+
 PERCEPTRON: dict[str, Any] = {"width": 5, "num_frequencies": 3}
 KERNELS: dict[str, Any] = {
     "exact": models.MLPConfig(**PERCEPTRON),
@@ -55,10 +75,11 @@ KERNELS: dict[str, Any] = {
 }
 
 
-def itnet(kernel: str, **options: Any) -> nn.Module:
+def itnet(kernel: str, depth: int = 2, **options: Any) -> nn.Module:
     """On images of 4 x 4 patches, with a class token."""
     images = encoders.Image.Config(image_size=(8, 8), patch_size=2, num_frequencies=2)
-    config = models.ITNet.Config(embed_dim=12, depth=2, num_heads=3, kernel=KERNELS[kernel], drop_path=0.1, **options)
+    sizes = {"embed_dim": 12, "depth": depth, "num_heads": 3}
+    config = models.ITNet.Config(**sizes, kernel=KERNELS[kernel], drop_path=0.1, **options)
     return models.ITNet(encoders.Image(images, 12), 5, config)
 
 
@@ -112,6 +133,26 @@ def test_nothing_waits_for_the_device(name: str, trains: bool, autocast: bool) -
         if trains:
             torch.autograd.grad(out.float().sum(), leaves, allow_unused=True)
     assert not watch.found
+
+
+@pytest.mark.usefixtures("fused")
+@pytest.mark.parametrize(
+    ("name", "inference", "training"), [("exact", 70, 215), ("low rank", 24, 90), ("attention", 38, 118)]
+)
+def test_a_layer_starts_few_kernels(name: str, inference: int, training: int) -> None:
+    """Where they are small, Python sets the pace, at some microseconds for each; Triton's own are not among them."""
+    counts, given = [], images()
+    itnet(name)(given)  # what lies where is found once
+    for depth, trains in itertools.product((1, 3), (False, True)):
+        model = itnet(name, depth).train(trains)
+        with Launches() as launches, torch.set_grad_enabled(trains), torch.autocast("cpu", torch.bfloat16):
+            out = model(given)
+            if trains:
+                out.float().sum().backward()
+        counts.append(launches.count)
+    layer = [(deep - shallow) / 2 for shallow, deep in zip(counts[:2], counts[2:], strict=True)]
+    assert layer[0] <= inference
+    assert layer[1] <= training
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
