@@ -24,7 +24,7 @@ from fredholm.tasks.files.noted import noting
 from fredholm.tasks.task import Task
 from fredholm.training.device import choose_device
 from fredholm.training.interruption import InterruptedRunError
-from fredholm.training.progress import print_line
+from fredholm.training.progress import counted, print_line
 from fredholm.training.run import Run
 from fredholm.training.storage.config_difference import first_difference
 from fredholm.training.storage.fingerprint import FINGERPRINT, Difference, Fingerprint
@@ -305,8 +305,8 @@ class _Run:
             print_line(f"{name}: {row.reason}")
         else:
             print_line(
-                f"{name}: of {len(order)} learning rates {order[0]:.2g} is best after {rung.epochs} epochs, with valid "
-                f"{objective.metric} {objective.format(best.valid)}"
+                f"{name}: of {len(order)} learning rates {order[0]:.2g} is best after "
+                f"{counted(rung.epochs, 'epoch')}, with valid {objective.metric} {objective.format(best.valid)}"
             )
         self._keep(self.comparison.with_row(row))
 

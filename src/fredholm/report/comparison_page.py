@@ -8,6 +8,7 @@ from typing import Any
 
 from fredholm.comparison.comparison import Comparison, Row
 from fredholm.tasks.objective import Objective
+from fredholm.training.progress import counted
 
 from .blocks import Block, Cell, Facts, Figure, Note, Plot, Section, Tab, Table
 from .charts import HUES, away_from_zero, axis, chart, hint
@@ -208,7 +209,7 @@ def _facts(comparison: Comparison, folder: Path) -> list[tuple[str, tuple[str, .
         "data": comparison.data or "-",
         "examples": "{:,} to learn from, {:,} for validation, {:,} for testing".format(*sizes),
         "parameters": f"about {comparison.target_parameters:,} of every network",
-        "budget": f"{asked}{budget.epochs} epochs a run, seeds {', '.join(map(str, comparison.seeds))}",
+        "budget": f"{asked}{counted(budget.epochs, 'epoch')} a run, seeds {', '.join(map(str, comparison.seeds))}",
         "began": comparison.created,
         "machine": ", ".join(comparison.machine.values()),
         "version": comparison.version,

@@ -7,6 +7,7 @@ from torch import nn
 
 from fredholm.operators import IntegralOperator
 from fredholm.tasks.task import Task
+from fredholm.training.progress import counted
 
 from .blocks import Block, Facts, Note, Section, Tab, Table
 from .run_record import METRICS, RunRecord
@@ -55,7 +56,9 @@ def _facts(record: RunRecord, model: nn.Module | None) -> dict[str, str]:
             found["started from"] = start
         numbers = config.training
         steps = (
-            f"up to {numbers.epochs} epochs, batches of {numbers.batch_size}" if numbers.epochs else "computed at once"
+            f"up to {counted(numbers.epochs, 'epoch')}, batches of {numbers.batch_size}"
+            if numbers.epochs
+            else "computed at once"
         )
         found["training"] = f"{steps}, {numbers.precision}"
     found |= record.told_commands
@@ -63,7 +66,7 @@ def _facts(record: RunRecord, model: nn.Module | None) -> dict[str, str]:
         found |= _model(model)
     if record.progress is not None:
         progress = record.progress
-        found["trained for"] = f"{progress.epoch} epochs, {progress.step:,} steps"
+        found["trained for"] = f"{counted(progress.epoch, 'epoch')}, {counted(progress.step, 'step')}"
         chosen = f"of step {record.best_step:,}" if record.best_step is not None else NOTHING
         found["weights"] = f"averaged, {chosen}, " + (
             "the best on validation data" if progress.best_step >= 0 else "the last ones"

@@ -9,6 +9,7 @@ from fredholm.tasks.task import Task
 
 from .config import TrainingConfig
 from .learner import NonFiniteError
+from .progress import counted
 from .step_cost import StepCost, step_cost
 from .trainer import DivergedError
 
@@ -43,10 +44,8 @@ class Plan(NamedTuple):
     def __str__(self) -> str:
         """For people, in lines."""
         held_out = f"{self.num_valid:,} for validation and {self.num_test:,} for testing"
-        steps = (
-            f"{self.epochs} epochs of {-(-self.num_train // self.batch_size):,} steps on batches of "
-            f"{self.batch_size}; at most {duration(self.seconds)}"
-        )
+        an_epoch = counted(-(-self.num_train // self.batch_size), "step")
+        steps = f"{counted(self.epochs, 'epoch')} of {an_epoch} on batches of {self.batch_size}; at most {duration(self.seconds)}"
         return (
             f"data: {self.num_train:,} examples to learn from, {held_out}\n"
             f"model: {self.model} with {self.num_parameters:,} parameters\n"

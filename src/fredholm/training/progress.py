@@ -31,6 +31,11 @@ def progress_bar(description: str, total: int | None, *, unit: str, initial: int
     )
 
 
+def counted(count: int, what: str) -> str:
+    """So many of something: 1 epoch, 1,440 steps."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
 def print_line(line: str) -> None:
     """A line on stdout that leaves the bars below it whole; nothing while `muted`.
 

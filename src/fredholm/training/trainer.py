@@ -26,7 +26,7 @@ from .batches import EpochBatches, LostWorkerError, Share, iterate
 from .config import TrainingConfig
 from .interruption import InterruptedRunError, Interruption
 from .learner import Learner, NonFiniteError, StepReport
-from .progress import print_line, progress_bar
+from .progress import counted, print_line, progress_bar
 from .random_state import own_seed, random_state, restore_random_state, seed_everything
 from .scoring import score_split
 
@@ -207,8 +207,8 @@ class Trainer:
             return
         if progress.epoch >= config.epochs:
             raise ValueError(
-                f"{self._folder.path} has learnt for {progress.epoch} epochs, and training.epochs is {config.epochs}; "
-                "pass more to go on longer"
+                f"{self._folder.path} has learnt for {counted(progress.epoch, 'epoch')}, and training.epochs is "
+                f"{config.epochs}; pass more to go on longer"
             )
         if self._is_spent:
             raise ValueError(
@@ -227,8 +227,8 @@ class Trainer:
             rate = config.rate_at(step, self.num_steps)
             moves = "stays at" if rate == last else f"{'rises' if rate > last else 'falls'} from {last:.3g} to"
             print_line(
-                f"{config.epochs} epochs in place of {before.epochs}: from here on the schedule is that of "
-                f"{config.epochs} epochs; the learning rate {moves} {rate:.3g}"
+                f"{counted(config.epochs, 'epoch')} in place of {before.epochs}: from here on the schedule is that of "
+                f"{counted(config.epochs, 'epoch')}; the learning rate {moves} {rate:.3g}"
             )
             self._write("schedule", {"epoch": before.epoch, "epochs": config.epochs, "learning_rate": rate})
         if before.is_done and self._task.num_held_out("test"):
