@@ -55,11 +55,8 @@ def _facts(record: RunRecord, model: nn.Module | None) -> dict[str, str]:
         if (start := config.init or config.task.begins_with) is not None:
             found["started from"] = start
         numbers = config.training
-        steps = (
-            f"up to {counted(numbers.epochs, 'epoch')}, batches of {numbers.batch_size}"
-            if numbers.epochs
-            else "computed at once"
-        )
+        up_to = f"up to {counted(numbers.epochs, 'epoch')}, batches of {numbers.batch_size}"
+        steps = up_to if numbers.epochs else "computed at once"
         found["training"] = f"{steps}, {numbers.precision}"
     found |= record.told_commands
     if model is not None:

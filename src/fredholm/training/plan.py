@@ -44,8 +44,8 @@ class Plan(NamedTuple):
     def __str__(self) -> str:
         """For people, in lines."""
         held_out = f"{self.num_valid:,} for validation and {self.num_test:,} for testing"
-        an_epoch = counted(-(-self.num_train // self.batch_size), "step")
-        steps = f"{counted(self.epochs, 'epoch')} of {an_epoch} on batches of {self.batch_size}; at most {duration(self.seconds)}"
+        each = f"{counted(-(-self.num_train // self.batch_size), 'step')} on batches of {self.batch_size}"
+        steps = f"{counted(self.epochs, 'epoch')} of {each}; at most {duration(self.seconds)}"
         return (
             f"data: {self.num_train:,} examples to learn from, {held_out}\n"
             f"model: {self.model} with {self.num_parameters:,} parameters\n"
