@@ -58,6 +58,7 @@ from fredholm.tasks.graphs import open_graphs
 from fredholm.tasks.graphs.inputs import GraphInputs
 from fredholm.tasks.graphs.network import reading_of
 from fredholm.tasks.images.augmentation import Augmentation
+from fredholm.tasks.images.changes import ImageChanges, drawing
 from fredholm.tasks.masks.augmentation import MaskAugmentation, Masked
 from fredholm.tasks.points import NUM_SAMPLES
 from fredholm.tasks.points.augmentation import CloudAugmentation, Clouds
@@ -86,6 +87,7 @@ OF_NUMBERS: dict[str, tuple[object, ...]] = {**OF_TARGETS, "quantiles": ((0.1, 0
 CONFIGS_OF_TASKS: tuple[type, ...] = (
     Augmentation.Config,
     CloudAugmentation.Config,
+    ImageChanges.Config,
     FieldLearning.Config,
     GraphInputs,
     GraphLearning.Config,
@@ -127,6 +129,7 @@ def small_tasks(folder: Path) -> list[Task.Config]:
 def _of_tasks(folder: Path) -> list[Subject]:
     return [
         _augmentation(),
+        _image_changes(),
         _images(folder / "images"),
         _image_checkpoints(folder / "image checkpoints"),
         _image_texts(folder / "image texts"),
@@ -182,6 +185,23 @@ def _augmentation() -> Subject:
         | {"cutmix_alpha": (1.0,), "label_smoothing": (0.1,)},
         augmented,
         make=lambda **settings: Augmentation(Augmentation.Config(**settings), ClassTarget(names=("a", "b", "c"))),
+        modes={"operations": {"rand_augment_ops": 2}},
+    )
+
+
+def _image_changes() -> Subject:
+    def changed(built: ImageChanges) -> Iterator[object]:
+        images = torch.rand(4, 3, 8, 8, generator=torch.Generator().manual_seed(2))
+        with drawing(torch.Generator().manual_seed(5)):
+            yield built.drawn(images.shape)(images, torch.arange(4))
+
+    return Subject(
+        ImageChanges.Config,
+        {},
+        {"shift": (0.2,), "rotation": (20.0,), "scale": ((0.7, 1.3),), "horizontal_flip": (1.0,), "crop_padding": (2,)}
+        | {"rand_augment_ops": (2,), "rand_augment_magnitude": (20,), "random_erasing": (1.0,)},
+        changed,
+        make=lambda **settings: ImageChanges(ImageChanges.Config(**settings)),
         modes={"operations": {"rand_augment_ops": 2}},
     )
 
@@ -304,6 +324,7 @@ def _image_texts(folder: Path) -> Subject:
         | {"tokens": (Tokens(vocab_size=50),), "position_frequencies": (3,), "position_sigma": (2.0,)}
         | {"modalities": ("image", "text"), "measure": ("uniform", "image-heavy", "text-heavy")}
         | {"images_apart": SWITCH, "shuffle_images": SWITCH, "label_smoothing": (0.1,)}
+        | {"augmentation": (ImageChanges.Config(shift=0.2),)}
         | {"image_run": ("there",), "text_run": ("there",), "model": (dataclasses.replace(model, depth=2), streams)}
         | OF_TARGETS,
         task,

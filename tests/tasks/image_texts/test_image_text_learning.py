@@ -1,4 +1,5 @@
 import dataclasses
+import itertools
 import warnings
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from fredholm.models import AttentionConfig, EachImage, ITNet, ITNetMaskedModel,
 from fredholm.storage.config_json import from_json, to_json
 from fredholm.storage.tensors import model_tensors
 from fredholm.tasks import ImageLearning, ImageTextLearning, MaskedLanguageModelling
+from fredholm.tasks.images.changes import ImageChanges
 from fredholm.tasks.text import Tokens
 from fredholm.training import Run, TrainingConfig, train
 from fredholm.training.scoring import score_split
@@ -78,6 +80,30 @@ def test_a_context_that_cuts_warns_once(tmp_path: Path) -> None:
     assert batch["tokens"].shape == (2, 5)
     with warnings.catch_warnings(action="error"):
         task.train_batch(torch.arange(2), torch.Generator())
+
+
+def test_training_images_are_changed_each_for_itself_and_rows_as_in_the_whole_batch(tmp_path: Path) -> None:
+    data, changes = write_npz(tmp_path / "a.npz", num_images=3), ImageChanges.Config(shift=0.2, rotation=10.0)
+    plain, changed = config(data).build(), config(data, augmentation=changes).build()
+    indices, rows = torch.tensor([3, 3, 5, 0, 9]), slice(1, 4)
+    whole = changed.train_batch(indices, torch.Generator().manual_seed(1))
+    part = changed.train_batch_rows(indices, rows, torch.Generator().manual_seed(1))
+    assert all(torch.equal(part[name], whole[name][rows]) for name in whole)
+    other = changed.train_batch(indices, torch.Generator().manual_seed(2))["images"]
+    still = plain.train_batch(indices, torch.Generator())["images"]
+    assert whole["images"].shape == still.shape
+    ways = (whole["images"][0], whole["images"][1], other[0], still[0])  # of one example
+    assert all(not torch.equal(one, two) for one, two in itertools.combinations(ways, 2))
+    moved = (whole["images"] - still).flatten(2).abs().amax(-1)
+    assert (moved > 0.1).all()
+    # a pixel that enters is black
+    black = (-changed._mean / changed._deviation).flatten().min()
+    assert whole["images"].min() >= black - 1e-5
+    for split in ("valid", "test"):
+        assert torch.equal(
+            changed.held_out_batch(split, torch.arange(3))["images"],
+            plain.held_out_batch(split, torch.arange(3))["images"],
+        )
 
 
 def test_shuffled_images_are_the_same_ones_in_drawn_orders(tmp_path: Path) -> None:
@@ -152,7 +178,10 @@ def test_predictions_are_the_models_line_by_line(tmp_path: Path) -> None:
     assert [row["line"] for row in rows[:5]] == [1, 2, 3, 4, 5]
     everything = task._all
     batch = task._batch(
-        everything, [task._lay_out(example.text)[0] for example in everything.examples], torch.arange(5)
+        everything.images(torch.arange(5)) / 255,
+        everything,
+        [task._lay_out(example.text)[0] for example in everything.examples],
+        torch.arange(5),
     )
     probabilities = model(ImageTextBatch(batch["images"], batch["tokens"])).softmax(-1)
     assert [row["class"] for row in rows[:5]] == [task.facts.target.names[i] for i in probabilities.argmax(-1).tolist()]
@@ -248,6 +277,10 @@ def test_runs_that_do_not_fit_are_refused_in_one_line(tmp_path: Path) -> None:
         ({"stem_depth": -1}, "image-text: stem_depth must be at least 0; got -1"),
         ({"modalities": "text", "patch_size": 16, "images_apart": True}, "images_apart=True has no effect"),
         ({"modalities": "text", "patch_size": 16, "image_run": "a"}, "image_run='a' has no effect"),
+        (
+            {"modalities": "text", "patch_size": 16, "augmentation": ImageChanges.Config(shift=0.1)},
+            "augmentation is given, and has no effect with modalities='text'",
+        ),
         ({"modalities": "image", "tokens": Tokens()}, "context=16 has no effect with modalities='image'"),
         ({"modalities": "image", "context": 64}, "tokens are given, and have no effect"),
         ({"modalities": "image", "text_run": "a", **WORDLESS}, "text_run='a' has no effect"),

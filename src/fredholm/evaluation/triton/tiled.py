@@ -64,7 +64,7 @@ class TritonTiled(FusedRoute[PairwiseMLP]):
 
 
 EDGE_BYTES = 1 << 28
-"""What R of the pairs with points beside a grid may fill, to be read from a table as R within the grid is."""
+"""What R of the pairs with points beside a grid may fill, and γ of their displacements, to be read from a table."""
 
 
 def _table_of_all_pairs(integral: Integral[PairwiseMLP], queries: GridBlock, keys: GridBlock) -> Tensor | None:
@@ -78,8 +78,11 @@ def _table_of_all_pairs(integral: Integral[PairwiseMLP], queries: GridBlock, key
     pairs = keys_beside * asked.num_points + queries_beside * domain.num_points
     if pairs:
         kernels = 1 if kernel.head_shared else kernel.num_heads
-        is_large = pairs * kernels * kernel.width * integral.working_dtype.itemsize > EDGE_BYTES
-        if is_large or any(side.pos.shape[:-2].numel() > 1 for side in (asked, domain)):
+        entry = kernels * kernel.width * integral.working_dtype.itemsize
+        features = 2 * kernel.num_frequencies * torch.float32.itemsize
+        if pairs * max(entry, features) > EDGE_BYTES or any(
+            side.pos.shape[:-2].numel() > 1 for side in (asked, domain)
+        ):
             return None
 
     def found() -> tuple[Tensor, Tensor]:

@@ -27,6 +27,7 @@ from fredholm.models.two_stream import TwoStream
 from fredholm.tasks.baselines import Learnt, plain_pixels
 from fredholm.tasks.image_texts import ImageTextSet, open_image_texts, read_image_texts
 from fredholm.tasks.images import moments
+from fredholm.tasks.images.changes import ImageChanges, drawing
 from fredholm.tasks.images.patches import STEM, divided_into_patches, patch_encoder
 from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.prediction import Prediction
@@ -58,6 +59,8 @@ PATCHES: dict[Preset, int] = {"small": 8, "base": 14}
 """Along that side."""
 PLAIN_SIDE = 8
 """Places along a side of an image, for models without a network."""
+CHANGES = ImageChanges.Config(shift=0.1, scale=(0.9, 1.1))
+"""Of images in training: what is left of something stays so, and upright; a text may speak of either."""
 CHUNK = 64
 """Examples of a file that are predicted at a time."""
 
@@ -130,6 +133,7 @@ class ImageTextLearning(TargetTask[ImageTextSet], DividedTask[ImageTextSet]):
                 joined (ITNet K.4); else all lie in one domain. Refused of one image, and where texts are read alone.
             shuffle_images: put the images of each training example into a new order every time, for labels that do
                 not depend on it. Likewise refused.
+            augmentation: random changes to the training images, each for itself; refused where texts are read alone.
             label_smoothing: share of each label that is spread over all classes.
             image_run: the folder of a run of `fredholm train images`, from whose averaged weights the encoder of
                 patches starts and, where they fit, the blocks; None: from new weights.
@@ -150,6 +154,7 @@ class ImageTextLearning(TargetTask[ImageTextSet], DividedTask[ImageTextSet]):
         measure: ModalityMeasure = "balanced"
         images_apart: bool = False
         shuffle_images: bool = False
+        augmentation: ImageChanges.Config = field(default_factory=ImageChanges.Config)
         label_smoothing: float = 0.0
         image_run: str | None = None
         text_run: str | None = None
@@ -185,6 +190,10 @@ class ImageTextLearning(TargetTask[ImageTextSet], DividedTask[ImageTextSet]):
                 else:
                     idle |= {"image_run": self.image_run, "patch_size": self.patch_size, "stem_depth": self.stem_depth}
                     idle |= {"images_apart": self.images_apart, "shuffle_images": self.shuffle_images}
+                    if self.augmentation != ImageChanges.Config():
+                        raise ValueError(
+                            f"augmentation is given, and has no effect with {alone}; leave it out, or read both"
+                        )
                 refuse_idle("", type(self), alone, "read both", **idle)
             elif isinstance(self.model, TwoStream.Config):
                 refuse_idle("", type(self), "a model of two streams", "take another one", measure=self.measure)
@@ -200,7 +209,9 @@ class ImageTextLearning(TargetTask[ImageTextSet], DividedTask[ImageTextSet]):
                 size, patch = divided_into_patches(task.facts.image_size, SIDES[effort.preset], PATCHES[effort.preset])
                 # which another size might not fit
                 has_patches = start is not None or self.patch_size != default.patch_size
-                config = filled(config, [default], patch_size=patch, stem_depth=STEM[effort.preset])
+                config = filled(
+                    config, [default], patch_size=patch, stem_depth=STEM[effort.preset], augmentation=CHANGES
+                )
                 if size != task.facts.image_size and not has_patches:
                     config = filled(config, [default], image_size=size)
             if self.modalities != "image":
@@ -244,6 +255,7 @@ class ImageTextLearning(TargetTask[ImageTextSet], DividedTask[ImageTextSet]):
                 "", ImageTextLearning.Config, one, "give texts several", **{n: getattr(config, n) for n in idle}
             )
         self.tokenizer = MarkedTokenizer(self._facts.tokenizer)
+        self._changes = ImageChanges(config.augmentation)
         self._mean, self._deviation = (
             torch.tensor(values).view(-1, 1, 1) for values in (self._facts.mean, self._facts.deviation)
         )
@@ -378,14 +390,20 @@ class ImageTextLearning(TargetTask[ImageTextSet], DividedTask[ImageTextSet]):
             classes = tuple(f"{name}, by image {m}" for m in range(count) for name in classes)
         return meanings_of_head(model, classes)
 
+    def check_packages(self) -> None:
+        """See `Task.check_packages`: also what changes of images need."""
+        super().check_packages()
+        self._changes.check_packages()
+
     def train_batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
-        """`images` (B, M, C, H, W), standardised, `tokens` (B, T), padded, and `targets` (B,)."""
+        """`images` (B, M, C, H, W), changed and standardised, `tokens` (B, T), padded, and `targets` (B,)."""
         return self.train_batch_rows(indices, slice(0, len(indices)), generator)
 
     def train_batch_rows(self, indices: Tensor, rows: slice, generator: torch.Generator) -> Batch:
         """See `Task.train_batch_rows`: no other images are read."""
         train, tokens = self.splits.train, self._train_tokens
-        batch = self._batch(train, tokens, indices[rows])
+        images = self._changed(train.images(indices[rows]) / 255, len(indices), rows, generator)
+        batch = self._batch(images, train, tokens, indices[rows])
         longest = max(len(tokens[i]) for i in indices.tolist())
         filler = (0, longest - batch["tokens"].shape[1])
         batch["tokens"] = F.pad(batch["tokens"], filler, value=self.tokenizer.marks.pad)
@@ -396,7 +414,8 @@ class ImageTextLearning(TargetTask[ImageTextSet], DividedTask[ImageTextSet]):
 
     def held_out_batch(self, split: HeldOut, indices: Tensor) -> Batch:
         """Likewise of the validation or the test split; nothing is drawn."""
-        return self._batch(self.held_out(split), self._held_out_tokens[split], indices)
+        part = self.held_out(split)
+        return self._batch(part.images(indices) / 255, part, self._held_out_tokens[split], indices)
 
     def shown_example(self, split: HeldOut, index: int, model: nn.Module | None = None) -> Shown:
         """See `Task.shown_example`: the images and the text."""
@@ -406,8 +425,16 @@ class ImageTextLearning(TargetTask[ImageTextSet], DividedTask[ImageTextSet]):
         views = (*(ImageView(pixels=pixels) for pixels in images), text)
         return Shown(name=f"{example.path.name}, line {example.line}", views=views)
 
-    def _batch(self, examples: ImageTextSet, tokens: Sequence[Tensor], indices: Tensor) -> Batch:
-        inputs = self._inputs(examples.images(indices), [tokens[i] for i in indices.tolist()])
+    def _changed(self, images: Tensor, count: int, rows: slice, generator: torch.Generator) -> Tensor:
+        """Images in [0, 1] `(b, M, C, H, W)` of some rows of a batch of so many examples, all of which is drawn."""
+        each = images.flatten(0, 1)
+        places = torch.arange(count * images.shape[1]).view(count, -1)[rows].flatten()
+        with drawing(generator):
+            changed = self._changes.drawn(torch.Size((count * images.shape[1], *each.shape[1:])))(each, places)
+        return changed.view_as(images)
+
+    def _batch(self, images: Tensor, examples: ImageTextSet, tokens: Sequence[Tensor], indices: Tensor) -> Batch:
+        inputs = self._inputs(images, [tokens[i] for i in indices.tolist()])
         return {**inputs._asdict(), "targets": self.target.targets(_answers(examples).values[indices])}
 
     def _inputs(self, images: Tensor, tokens: list[Tensor]) -> ImageTextBatch:
@@ -415,7 +442,8 @@ class ImageTextLearning(TargetTask[ImageTextSet], DividedTask[ImageTextSet]):
         return ImageTextBatch(self._standardised(images), padded.long())
 
     def _standardised(self, images: Tensor) -> Tensor:
-        return (images / 255 - self._mean.to(images.device)) / self._deviation.to(images.device)
+        """From pixels in [0, 1]."""
+        return (images - self._mean.to(images.device)) / self._deviation.to(images.device)
 
     def _plain_inputs(self, learnt: Learnt) -> np.ndarray:
         """Means of pixels on PLAIN_SIDE x PLAIN_SIDE places, of all images, and which tokens the text has."""
@@ -448,7 +476,7 @@ class ImageTextLearning(TargetTask[ImageTextSet], DividedTask[ImageTextSet]):
         def call(model: nn.Module, *inputs: Tensor) -> Tensor:
             first = inputs[0]
             nothing = torch.zeros(first.shape[0], 0, dtype=torch.int64, device=first.device)
-            images = nothing if modalities == "text" else self._standardised(first)
+            images = nothing if modalities == "text" else self._standardised(first / 255)
             batch = {"images": images, "tokens": nothing if modalities == "image" else inputs[-1]}
             return target.answers(self._outputs(model, batch))
 
@@ -480,7 +508,7 @@ class ImageTextLearning(TargetTask[ImageTextSet], DividedTask[ImageTextSet]):
         for file, found in inputs.read(lambda file: self._read(file, inputs.part)):
             for indices in torch.arange(len(found)).split(CHUNK):
                 part = [found.examples[i] for i in indices.tolist()]
-                given = self._inputs(found.images(indices), [self._lay_out(example.text)[0] for example in part])
+                given = self._inputs(found.images(indices) / 255, [self._lay_out(example.text)[0] for example in part])
                 batch = {name: tensor.to(device) for name, tensor in given._asdict().items()}
                 answers = map(self.target.answer, self._outputs(model, batch).cpu())
                 rows += [

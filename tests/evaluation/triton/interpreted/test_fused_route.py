@@ -5,6 +5,7 @@ import torch
 
 from fredholm.domains import Domain, Grid, Points, Sequence, Union
 from fredholm.evaluation import Dense, Integral, TritonTiled
+from fredholm.evaluation.triton import tiled
 from fredholm.kernels import MLP, KernelInputs
 from tests.contracts.routes import changed, check_route, results
 from tests.evaluation.triton.interpreted.problems import make, with_queries
@@ -89,6 +90,19 @@ def test_layers_share_what_lies_between_the_points_of_their_domain():
         assert torch.equal(found, TritonTiled().integrate(problem)), seed
     tables = [key for key in shared._known or () if not isinstance(key, MLP)]
     assert len(tables) == 2  # of the cells, and with the token
+
+
+@pytest.mark.parametrize(("width", "num_frequencies"), [(3, 1), (1, 6)])
+def test_many_points_beside_a_grid_are_read_by_parts(monkeypatch, width, num_frequencies):
+    domain = GRIDS["grid between points"]
+    problem = make(domain, width=width, num_frequencies=num_frequencies, num_heads=1)
+    (block,) = domain.grid_blocks
+    beside = domain.num_points - block.num_points
+    largest = beside * 2 * domain.num_points * max(4 * width, 8 * num_frequencies)
+    for limit, is_table in ((largest, True), (largest - 1, False)):
+        monkeypatch.setattr(tiled, "EDGE_BYTES", limit)
+        assert (tiled._table_of_all_pairs(problem, block, block) is not None) == is_table
+        check_route(TritonTiled(), problem)
 
 
 @pytest.mark.parametrize("activation", ["gelu_tanh", "relu"])
