@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from fredholm.encoders import ConvolutionalImage, ImagePyramid
+from fredholm.encoders import ImagePyramid
 from fredholm.models import Bert, BertMasked, ConvNeXt, InfViT, ITNet, NGramBank, PointPooling, SentenceStackConfig
 from fredholm.models.language.itnet_text import ITNetMaskedModel
 from fredholm.tasks import (
@@ -21,6 +21,7 @@ from fredholm.tasks import (
     Segmentation,
     SentenceLearning,
 )
+from fredholm.tasks.images.changes import ImageChanges
 from fredholm.tasks.images.image_learning import WITHOUT_DROPOUT
 from fredholm.tasks.points.augmentation import CloudAugmentation
 from fredholm.tasks.points.point_set import PointSet
@@ -224,12 +225,13 @@ def test_images_with_text(tmp_path: Path) -> None:
     config: Any = asked.suited("small")[0]
     assert (config.patch_size, config.image_size, config.context, config.tokens.vocab_size) == (1, None, 16, 2000)
     assert (config.model.embed_dim, config.model.depth, config.position_sigma) == (64, 4, 1.0)
-    assert (config.stem_depth, asked.suited("base")[0].stem_depth) == (1, 2)
-    assert isinstance(config.build().model().encoder.image, ConvolutionalImage)
+    assert (config.stem_depth, config.augmentation.shift, config.augmentation.scale) == (None, 0.1, (0.9, 1.1))
+    assert config.augmentation.horizontal_flip == 0  # a text may tell left from right
     config = replace(asked, modalities="image").suited("small")[0]
-    assert (config.tokens, config.context, config.patch_size, config.stem_depth) == (Tokens(), 64, 1, 1)
+    assert (config.tokens, config.context, config.patch_size, config.augmentation.shift) == (Tokens(), 64, 1, 0.1)
     config = replace(asked, modalities="text", position_frequencies=0).suited("small")[0]
-    assert (config.patch_size, config.stem_depth, config.context, config.position_sigma) == (16, None, 16, 10.0)
+    assert (config.patch_size, config.context, config.position_sigma) == (16, 16, 10.0)
+    assert config.augmentation == ImageChanges.Config()
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ from fredholm.tasks.baselines import Learnt, plain_pixels
 from fredholm.tasks.image_texts import ImageTextSet, open_image_texts, read_image_texts
 from fredholm.tasks.images import moments
 from fredholm.tasks.images.changes import ImageChanges, drawing
-from fredholm.tasks.images.patches import STEM, divided_into_patches, patch_encoder
+from fredholm.tasks.images.patches import divided_into_patches, patch_encoder
 from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.schedule import DEPTH, Effort, Preset, schedule_for, width_for
@@ -209,9 +209,7 @@ class ImageTextLearning(TargetTask[ImageTextSet], DividedTask[ImageTextSet]):
                 size, patch = divided_into_patches(task.facts.image_size, SIDES[effort.preset], PATCHES[effort.preset])
                 # which another size might not fit
                 has_patches = start is not None or self.patch_size != default.patch_size
-                config = filled(
-                    config, [default], patch_size=patch, stem_depth=STEM[effort.preset], augmentation=CHANGES
-                )
+                config = filled(config, [default], patch_size=patch, augmentation=CHANGES)
                 if size != task.facts.image_size and not has_patches:
                     config = filled(config, [default], image_size=size)
             if self.modalities != "image":
