@@ -59,8 +59,6 @@ PATCHES: dict[Preset, int] = {"small": 8, "base": 14}
 """Along that side."""
 PLAIN_SIDE = 8
 """Places along a side of an image, for models without a network."""
-CHANGES = ImageChanges.Config(shift=0.1, scale=(0.9, 1.1))
-"""Of images in training: what is left of something stays so, and upright; a text may speak of either."""
 CHUNK = 64
 """Examples of a file that are predicted at a time."""
 
@@ -209,7 +207,7 @@ class ImageTextLearning(TargetTask[ImageTextSet], DividedTask[ImageTextSet]):
                 size, patch = divided_into_patches(task.facts.image_size, SIDES[effort.preset], PATCHES[effort.preset])
                 # which another size might not fit
                 has_patches = start is not None or self.patch_size != default.patch_size
-                config = filled(config, [default], patch_size=patch, augmentation=CHANGES)
+                config = filled(config, [default], patch_size=patch)
                 if size != task.facts.image_size and not has_patches:
                     config = filled(config, [default], image_size=size)
             if self.modalities != "image":
