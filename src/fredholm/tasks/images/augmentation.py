@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fredholm.tasks.targets import Target
 
-from .changes import ChangesConfig, ImageChanges, drawing
+from .changes import ChangeSettings, ImageChanges, drawing
 from .mixing import drawn_blend
 
 
@@ -28,8 +28,8 @@ class Augmentation:
     """
 
     @dataclass(frozen=True, kw_only=True)
-    class Config(ChangesConfig):
-        """How strongly to augment, beside what `ChangesConfig` says; the defaults change nothing.
+    class Config(ChangeSettings):
+        """How strongly to augment, beside what `ChangeSettings` says; the defaults change nothing.
 
         Args:
             mixup_alpha: parameter of Mixup's Beta distribution; 0 turns it off.

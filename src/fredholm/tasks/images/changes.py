@@ -1,5 +1,6 @@
 """Random changes to training images alone, whatever is told of them."""
 
+import abc
 import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from .rand_augment import MAX_MAGNITUDE, MAX_OPS, rand_augment
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChangesConfig:
+class ChangeSettings(abc.ABC):
     """How strongly images are changed; the defaults change nothing. Abstract: a task says what else it does to them.
 
     Args:
@@ -88,10 +89,10 @@ class ImageChanges:
 
     @final
     @dataclass(frozen=True, kw_only=True)
-    class Config(ChangesConfig):
+    class Config(ChangeSettings):
         """How strongly images are changed; the defaults change nothing."""
 
-    def __init__(self, config: ChangesConfig) -> None:
+    def __init__(self, config: ChangeSettings) -> None:
         self._config = config
         self._changes: list[Change] = []
         self._shape: tuple[int, int, int] | None = None
@@ -140,7 +141,7 @@ def drawing(generator: torch.Generator) -> Iterator[None]:
         yield
 
 
-def _build(config: ChangesConfig, channels: int, height: int, width: int) -> list[Change]:
+def _build(config: ChangeSettings, channels: int, height: int, width: int) -> list[Change]:
     with importing_kornia():
         from kornia import augmentation as kornia
 
