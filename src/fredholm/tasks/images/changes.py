@@ -17,8 +17,8 @@ from .rand_augment import MAX_MAGNITUDE, MAX_OPS, rand_augment
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChangeSettings(abc.ABC):
-    """How strongly images are changed; the defaults change nothing. Abstract: a task says what else it does to them.
+class ChangeSettings(abc.ABC):  # noqa: B024  fields alone, of which its kinds have more or none
+    """How strongly images are changed; the defaults change nothing.
 
     Args:
         shift: largest shift along either axis, as a fraction of that side (uniform, not rounded to pixels).
