@@ -102,7 +102,7 @@ def test_other_ways_to_read_both(folder: Path, tmp_path: Path, more: list[str]) 
         ([*TRAIN, "good.jsonl", *TINY, "--task.tokens.vocab-size", "9"], "--task.tokens.vocab-size is 9; expected at"),
         (
             [*TRAIN, "good.jsonl", *TINY, "--task.image-run", "run"],
-            "--task.image-run: run does not fit this model: it has no patch_embedding.weight",
+            "--task.image-run: run does not fit this model: it has no patch_embedding.weight, expected",
         ),
         ([*TRAIN, "good.jsonl", *TINY, "--task.text-run", "splits"], "splits"),
         ([*TRAIN, "good.jsonl", "--task.measure", "even"], "--task.measure is 'even'; expected one of "),

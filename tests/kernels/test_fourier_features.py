@@ -5,7 +5,9 @@ import torch
 
 from fredholm.domains import Grid, Points, Sequence
 from fredholm.kernels import MLP, KernelInputs, LowRankMLP
-from fredholm.kernels.fourier_features import LIFTED_AT_ONCE, Lifting, fourier_features, lift_together, phases
+from fredholm.kernels import fourier_features as module
+from fredholm.kernels.fourier_features import SHARED_POINTS, Lifting, fourier_features, lift_together, phases
+from fredholm.operators import IntegralOperator
 
 
 def test_phases_keep_float32_under_autocast():
@@ -26,12 +28,37 @@ def lifting(kind: str, pos_dim: int = 2, num_frequencies: int = 3) -> Lifting:
 
 
 @pytest.mark.parametrize("kind", ["MLP", "low rank"])
-def test_many_points_are_lifted_as_few_are(kind: str) -> None:
+def test_many_points_are_lifted_as_few_are(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     own = lifting(kind, 1)
-    pos = torch.rand(2, 9001, 1, dtype=torch.float64)
+    pos = torch.rand(2, 21, 1, dtype=torch.float64)
+    sizes, found = [], fourier_features
+    monkeypatch.setattr(module, "PIECE_BYTES", 8 * 8 * own.num_frequencies)
+    monkeypatch.setattr(
+        module, "fourier_features", lambda pos, *rest: (sizes.append(pos.shape[-2]), found(pos, *rest))[1]
+    )
     expected = fourier_features(pos, own.frequencies).float()
     assert torch.equal(own.lift(Points(pos)), expected)
     assert torch.equal(own.lift(Points(pos[0])), expected[:1])
+    assert sizes == 2 * [8, 8, 5]
+
+
+def test_an_exported_graph_holds_for_few_points_and_for_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PIECE_BYTES", 8 * 8 * 3)
+    operator, sizes = IntegralOperator(lifting("MLP")).eval(), {1: torch.export.Dim("n", min=2, max=64)}
+    signal, pos = torch.rand(1, 20, 4), torch.rand(1, 20, 2)
+
+    class OnPoints(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.operator = operator
+
+        def forward(self, u: torch.Tensor, pos: torch.Tensor) -> torch.Tensor:
+            return self.operator(u, Points(pos))
+
+    graph = torch.export.export(OnPoints(), (signal, pos), dynamic_shapes=(sizes, sizes)).module()
+    for n in (3, 50):
+        given = torch.rand(1, n, 4), torch.rand(1, n, 2)
+        torch.testing.assert_close(graph(*given), OnPoints()(*given))
 
 
 def test_positions_are_lifted_for_several_kernels_at_once() -> None:
@@ -48,11 +75,11 @@ def test_positions_are_lifted_for_several_kernels_at_once() -> None:
 
 @pytest.mark.parametrize("kind", ["MLP", "low rank"])
 def test_many_points_are_lifted_kernel_by_kernel_and_not_kept(kind: str) -> None:
-    kernel, domain = lifting(kind, 1), Sequence(LIFTED_AT_ONCE + 1).remembering()
+    kernel, domain = lifting(kind, 1), Sequence(SHARED_POINTS + 1).remembering()
     lift_together([kernel], domain)
     kernel.lift(domain)
     assert domain._known == {}
-    few = Sequence(LIFTED_AT_ONCE).remembering()
+    few = Sequence(SHARED_POINTS).remembering()
     assert kernel.lift(few) is kernel.lift(few)
 
 

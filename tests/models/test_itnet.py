@@ -409,3 +409,19 @@ def test_arguments_of_another_kind(encoder: Any, config: Any, told: str) -> None
     settings = ITNet.Config(**SMALL)
     with refused(TypeError, f"models.ITNet: {told}"):
         ITNet(CloudEncoder(8) if encoder is None else encoder, 3, settings if config is None else config)
+
+
+@pytest.mark.usefixtures("fresh_compiler")
+@pytest.mark.parametrize("kernel", [KERNEL, LOW_RANK], ids=["exact", "low rank"])
+def test_blocks_that_are_compiled_one_by_one_share_their_graphs(kernel: Any) -> None:
+    """Of more blocks than the compiler makes graphs of one function, which reads nothing that tells them apart."""
+    stack = ITNet.Config(embed_dim=4, depth=5, num_heads=1, kernel=kernel)
+    encoder = encoders.Image.Config(image_size=(4, 6), patch_size=2, channels=1, num_frequencies=2, any_size=True)
+    built = ITNet(encoders.Image(encoder, 4), 2, stack).eval()
+    given = [images(image_size=size) for size in ((4, 6), (6, 6), (8, 10))]
+    with torch.no_grad(), torch._dynamo.config.patch(recompile_limit=3):
+        expected = [built(each) for each in given]
+        for block in built.blocks:
+            block.compile(backend="eager", fullgraph=True)
+        for each, found in zip(given, expected, strict=True):
+            torch.testing.assert_close(built(each), found)

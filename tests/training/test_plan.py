@@ -29,6 +29,7 @@ def test_it_counts_what_the_run_will_have() -> None:
     assert found.num_bytes == 2 * 4 * 4 * parameters
     assert "50 examples to learn from, 50 for validation and 25 for testing" in str(found)
     assert "3 epochs of 7 steps on batches of 8; at most 1 s; 1 MB on disk" in str(found)
+    assert "1 epoch of 1 step on batches of 50" in str(planned(epochs=1, batch_size=50))
 
 
 def test_more_epochs_take_longer_and_none_are_fitted_at_once() -> None:

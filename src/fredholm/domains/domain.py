@@ -341,11 +341,12 @@ class Domain(abc.ABC):
     @property
     def is_remembering(self) -> bool:
         """Whether `once` keeps what it computes."""
-        return self._known is not None
+        # first, since a graph that looks at the dictionary is compiled for what it holds, block by block
+        return not torch.compiler.is_compiling() and self._known is not None
 
     def once(self, question: Hashable, answer: Callable[[], Answer]) -> Answer:
         """What follows from the positions and weights of a `remembering` domain, computed once; else each time."""
-        if self._known is None:
+        if not self.is_remembering or self._known is None:
             return answer()
         if question not in self._known:
             self._known[question] = answer()

@@ -17,8 +17,10 @@ from torch import Tensor, nn
 from fredholm._precision import wide_dtype
 from fredholm.domains import Domain
 
-LIFTED_AT_ONCE = 4096
-"""Of how many points phases, in the precision of positions, are in memory at one time; γ of more is not kept."""
+PIECE_BYTES = 1 << 24
+"""What phases, in the precision of positions, may fill at one time: many times what is kept of them."""
+SHARED_POINTS = 4096
+"""Up to how many points of a domain have γ found for several kernels at once, and kept for a pass of a model."""
 
 
 def sample_frequencies(num_frequencies: int, pos_dim: int, sigma: float) -> Tensor:
@@ -74,8 +76,7 @@ class Lifting(nn.Module, abc.ABC):
         if not self.reads_position:
             return self.frequencies.new_empty(1, domain.num_points, 0, dtype=self.lifted_dtype)
         pos = _batched(domain)
-        # what is differentiated is found where it is used, as checkpoints expect that run a layer twice
-        if not domain.is_remembering or pos.requires_grad or pos.shape[0] * pos.shape[1] > LIFTED_AT_ONCE:
+        if not _is_shared(pos, domain):
             return self.lift_positions(pos)
         return domain.once(self, lambda: self.lift_positions(pos))
 
@@ -84,7 +85,10 @@ class Lifting(nn.Module, abc.ABC):
         """γ(x) of positions `(..., N, s)`, in the parameters' dtype."""
         if not self.num_frequencies:
             return pos.to(self.lifted_dtype)
-        pieces = pos.split(LIFTED_AT_ONCE, dim=-2) if pos.shape[-2] > LIFTED_AT_ONCE else (pos,)
+        size = max(1, PIECE_BYTES // (8 * self.num_frequencies))
+        # a compiled or exported graph holds for numbers of points on both sides
+        is_whole = torch.compiler.is_compiling() or pos.shape[-2] <= size
+        pieces = (pos,) if is_whole else pos.split(size, dim=-2)
         found = [fourier_features(piece, self.frequencies).to(self.lifted_dtype) for piece in pieces]
         return found[0] if len(found) == 1 else torch.cat(found, dim=-2)
 
@@ -100,12 +104,17 @@ def lift_together(kernels: Sequence[Lifting], domain: Domain) -> None:
             key = kernel.frequencies.shape, kernel.frequencies.dtype, kernel.lifted_dtype
             alike.setdefault(key, []).append(kernel)
     pos = _batched(domain)
-    if not domain.is_remembering or pos.requires_grad or pos.shape[0] * pos.shape[1] > LIFTED_AT_ONCE:
+    if not _is_shared(pos, domain):
         return
     for (_, _, dtype), group in alike.items():
         waves = torch.stack([kernel.frequencies for kernel in group])[:, None, None]  # (K, 1, 1, L, s)
         for kernel, lifted in zip(group, fourier_features(pos, waves).to(dtype).unbind(), strict=True):
             domain.once(kernel, lambda lifted=lifted: lifted)
+
+
+def _is_shared(pos: Tensor, domain: Domain) -> bool:
+    # what is differentiated is found where it is used, as checkpoints expect that run a layer twice
+    return domain.is_remembering and not pos.requires_grad and pos.shape[0] * pos.shape[1] <= SHARED_POINTS
 
 
 def _batched(domain: Domain) -> Tensor:

@@ -138,7 +138,7 @@ def _part_from(source: Source, task: Task, model: nn.Module, open_run: Callable[
             came = f"its {own} is {tuple(weights[name].shape)}" if name in weights else f"it has no {own}"
             raise ValueError(
                 f"{source.setting}: {source.run} does not fit this model: {came}, expected "
-                f"{tuple(wanted[name].shape)}; give both the same sizes"
+                f"{tuple(wanted[name].shape)}; give both the same {', '.join(source.alike)}"
             )
     places = tuple(source.names.values())
     _print_start(source.run, start._replace(new=[name for name in start.new if name.startswith(places)]))

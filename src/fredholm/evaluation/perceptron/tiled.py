@@ -94,7 +94,7 @@ def integrate_pairwise(
     blocks: tuple[GridBlock, GridBlock] | None = None,
     table: Tensor | None = None,
 ) -> Tensor:
-    """What `by` makes of it.
+    """The integral, by way of `by`.
 
     Args:
         integral: the integral.

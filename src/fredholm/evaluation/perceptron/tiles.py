@@ -49,7 +49,7 @@ class PerceptronInputs(NamedTuple):
     hidden_weight: Tensor | None  # (m, G, w, w)
     hidden_bias: Tensor | None  # (m, G, w)
     output_weight: Tensor  # W: (G, w, d, d_out)
-    table: Tensor | None  # R of the grid block by displacement, (G, w, 2 n_1 - 1, ...); `mlp_integral_triton`: of all
+    table: Tensor | None  # R of the grid block by displacement, (G, w, 2 n_1 - 1, ...); see `mlp_integral_triton`
     seen: Tensor | None  # number of leading keys each query may see, int64 (B', Nq)
 
     @property

@@ -269,6 +269,21 @@ def grouped(count: int, points: int, blocks: int, device: torch.device) -> tuple
     return together, min(count, -(-entries // together) * points)
 
 
+def zeros_apart(shapes: dict[str, torch.Size], device: torch.device) -> dict[str, Tensor]:
+    """Sums in float32 that are given away as they are."""
+    return {name: torch.zeros(shape, dtype=torch.float32, device=device) for name, shape in shapes.items()}
+
+
+def zeros_together(shapes: dict[str, torch.Size], device: torch.device) -> dict[str, Tensor]:
+    """Likewise, in one piece of memory and by one launch, of sums that leave it as they are rounded to 16 bits."""
+    # kernels are compiled for addresses that 16 bytes divide
+    sizes = [-(-shape.numel() // 4) * 4 for shape in shapes.values()]
+    pieces = torch.zeros(sum(sizes), dtype=torch.float32, device=device).split(sizes)
+    return {
+        name: piece[: shape.numel()].view(shape) for (name, shape), piece in zip(shapes.items(), pieces, strict=True)
+    }
+
+
 @final
 class Gradients:
     """Sums the gradients of all tensors in float32; those of phases and positions are 0 where they are not `wanted`."""
@@ -276,13 +291,7 @@ class Gradients:
     def __init__(self, problem: Problem, grad: Tensor, wanted: frozenset[str]) -> None:
         self.problem, self.t, self.wanted, self.grad = problem, problem.t, wanted, grad.contiguous()
         shapes = {name: problem.t[name].shape for name in problem.has - {"seen"}}
-        # one piece, by one launch; kernels are compiled for addresses that 16 bytes divide
-        sizes = [-(-shape.numel() // 4) * 4 for shape in shapes.values()]
-        pieces = torch.zeros(sum(sizes), dtype=torch.float32, device=grad.device).split(sizes)
-        self.sums = {
-            name: piece[: shape.numel()].view(shape)
-            for (name, shape), piece in zip(shapes.items(), pieces, strict=True)
-        }
+        self.sums = (zeros_together if grad.dtype.itemsize == 2 else zeros_apart)(shapes, grad.device)
 
     def run(self) -> dict[str, Tensor]:
         """All gradients."""

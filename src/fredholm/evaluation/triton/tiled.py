@@ -64,7 +64,7 @@ class TritonTiled(FusedRoute[PairwiseMLP]):
 
 
 EDGE_BYTES = 1 << 28
-"""What R of the pairs with points beside a grid may fill, and γ of their displacements, to be read from a table."""
+"""What R of the pairs with points beside a grid may fill, with γ of their displacements, to be read from a table."""
 
 
 def _table_of_all_pairs(integral: Integral[PairwiseMLP], queries: GridBlock, keys: GridBlock) -> Tensor | None:
@@ -80,9 +80,7 @@ def _table_of_all_pairs(integral: Integral[PairwiseMLP], queries: GridBlock, key
         kernels = 1 if kernel.head_shared else kernel.num_heads
         entry = kernels * kernel.width * integral.working_dtype.itemsize
         features = 2 * kernel.num_frequencies * torch.float32.itemsize
-        if pairs * max(entry, features) > EDGE_BYTES or any(
-            side.pos.shape[:-2].numel() > 1 for side in (asked, domain)
-        ):
+        if pairs * (entry + features) > EDGE_BYTES or any(side.pos.shape[:-2].numel() > 1 for side in (asked, domain)):
             return None
 
     def found() -> tuple[Tensor, Tensor]:

@@ -255,7 +255,6 @@ class MLP(PairwiseMLP, MultiHead, DisplacementFilter, Lifting):
         self.reads_time = self.inputs.has_positions
         self.num_frequencies = num_frequencies
         self.register_buffer("frequencies", sample_frequencies(num_frequencies, pos_dim, sigma))
-        self.frequencies: Tensor
         kernels, d, hidden = (1 if head_shared else num_heads), self.head_dim, depth - 2
         self.group_sizes = _group_sizes(self.inputs, 2 * num_frequencies or pos_dim, d)
         self.is_filter = not self._read_beyond_displacement()
@@ -282,7 +281,7 @@ class MLP(PairwiseMLP, MultiHead, DisplacementFilter, Lifting):
 
     @property
     def reads_position(self) -> bool:
-        """See `Lifting.reads_position`; at the points x - y is read too, where it splits."""
+        """See `Lifting.reads_position`; γ(x) and γ(y) also give γ(x - y), by the angle sums."""
         return self.inputs.has_frequencies
 
     @property

@@ -279,7 +279,8 @@ class ImageTextLearning(TargetTask[ImageTextSet], DividedTask[ImageTextSet]):
         blocks = f"{apart}{'image_' if isinstance(config.model, TwoStream.Config) else ''}blocks."
         if config.image_run is not None:
             names = {"encoder.": f"{apart}encoder.image.", "blocks.": blocks}
-            found.append(Source("image_run", config.image_run, names, whole=f"{apart}encoder.image."))
+            alike = ("patch_size", "stem_depth", "position_frequencies", "model.embed_dim")
+            found.append(Source("image_run", config.image_run, names, whole=f"{apart}encoder.image.", alike=alike))
         if config.text_run is not None:
             names = {"encoder.": f"{apart}encoder.text."}
             found.append(
@@ -423,6 +424,8 @@ class ImageTextLearning(TargetTask[ImageTextSet], DividedTask[ImageTextSet]):
 
     def _changed(self, images: Tensor, count: int, rows: slice, generator: torch.Generator) -> Tensor:
         """Images in [0, 1] `(b, M, C, H, W)` of some rows of a batch of so many examples, all of which is drawn."""
+        if not self.config.augmentation.changes_images:
+            return images
         each = images.flatten(0, 1)
         places = torch.arange(count * images.shape[1]).view(count, -1)[rows].flatten()
         with drawing(generator):

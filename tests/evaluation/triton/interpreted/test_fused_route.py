@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from fredholm.domains import Domain, Grid, Points, Sequence, Union
+from fredholm.domains import Domain, Grid, GridBlock, Points, Sequence, Union
 from fredholm.evaluation import Dense, Integral, TritonTiled
 from fredholm.evaluation.triton import tiled
-from fredholm.kernels import MLP, KernelInputs
+from fredholm.kernels import KernelInputs
 from tests.contracts.routes import changed, check_route, results
 from tests.evaluation.triton.interpreted.problems import make, with_queries
 
@@ -81,15 +81,14 @@ def test_points_beside_a_grid_may_learn_their_places():
     torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-4, atol=1e-6)
 
 
-def test_layers_share_what_lies_between_the_points_of_their_domain():
-    domain = Union(token(), Grid(2, 2))
-    shared = domain.remembering()
-    for seed in range(2):
-        problem = make(domain)
-        found = TritonTiled().integrate(Integral(problem.kernel, problem.u, shared))
-        assert torch.equal(found, TritonTiled().integrate(problem)), seed
-    tables = [key for key in shared._known or () if not isinstance(key, MLP)]
-    assert len(tables) == 2  # of the cells, and with the token
+def test_layers_share_what_lies_between_the_points_of_their_domain(monkeypatch):
+    domain, count, whole = Union(token(), Grid(2, 2)), [], GridBlock.displacements
+    shared, problems = domain.remembering(), [make(domain) for _ in range(3)]
+    expected = [TritonTiled().integrate(problem) for problem in problems]
+    monkeypatch.setattr(GridBlock, "displacements", lambda *given: (count.append(1), whole(*given))[1])
+    for problem, alone in zip(problems, expected, strict=True):
+        assert torch.equal(TritonTiled().integrate(Integral(problem.kernel, problem.u, shared)), alone)
+    assert len(count) == 1
 
 
 @pytest.mark.parametrize(("width", "num_frequencies"), [(3, 1), (1, 6)])
@@ -98,7 +97,7 @@ def test_many_points_beside_a_grid_are_read_by_parts(monkeypatch, width, num_fre
     problem = make(domain, width=width, num_frequencies=num_frequencies, num_heads=1)
     (block,) = domain.grid_blocks
     beside = domain.num_points - block.num_points
-    largest = beside * 2 * domain.num_points * max(4 * width, 8 * num_frequencies)
+    largest = beside * 2 * domain.num_points * (4 * width + 8 * num_frequencies)
     for limit, is_table in ((largest, True), (largest - 1, False)):
         monkeypatch.setattr(tiled, "EDGE_BYTES", limit)
         assert (tiled._table_of_all_pairs(problem, block, block) is not None) == is_table
