@@ -44,7 +44,8 @@ def test_many_points_are_lifted_as_few_are(kind: str, monkeypatch: pytest.Monkey
 
 def test_an_exported_graph_holds_for_few_points_and_for_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "PIECE_BYTES", 8 * 8 * 3)
-    operator, sizes = IntegralOperator(MLP(4, 2, 2, width=3, num_frequencies=3)).eval(), {1: torch.export.Dim("n", min=2, max=64)}
+    operator = IntegralOperator(MLP(4, 2, 2, width=3, num_frequencies=3)).eval()
+    sizes = {1: torch.export.Dim("n", min=2, max=64)}
     signal, pos = torch.rand(1, 20, 4), torch.rand(1, 20, 2)
 
     class OnPoints(torch.nn.Module):
