@@ -16,9 +16,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from benchmarks.captured import captured
 from fredholm import encoders, models
+from fredholm.domains import Grid, Points, Union
 from fredholm.evaluation import TritonFeatureSum, TritonTiled, TritonYat
 from fredholm.evaluation.triton import machine
+from fredholm.kernels import MLP
 from fredholm.models.language.gpt2 import GPT2
+from fredholm.operators import IntegralOperator
 
 READS = {"_local_scalar_dense", "is_nonzero", "equal", "nonzero", "masked_select", "bincount", "_unique2", "unique_dim"}
 READS |= {"unique_consecutive", "lift_fresh"}  # the last one is `torch.tensor`, of numbers that Python holds
@@ -153,6 +156,17 @@ def test_a_layer_starts_few_kernels(name: str, inference: int, training: int) ->
     layer = [(deep - shallow) / 2 for shallow, deep in zip(counts[:2], counts[2:], strict=True)]
     assert layer[0] <= inference
     assert layer[1] <= training
+
+
+@pytest.mark.usefixtures("fused")
+def test_many_points_beside_a_grid_start_few_kernels_too() -> None:
+    """Such as the words of a text beside the patches of an image."""
+    domain = Union(Points(torch.rand(128, 2)), Grid(14, 14)).remembering()
+    operators = [IntegralOperator(MLP(4, 2, 2, width=3, num_frequencies=64)) for _ in range(2)]
+    for operator in operators:
+        with Launches() as launches, torch.autocast("cpu", torch.bfloat16):
+            operator(torch.randn(1, domain.num_points, 4), domain)
+    assert launches.count <= 90
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
