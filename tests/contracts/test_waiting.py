@@ -162,11 +162,12 @@ def test_a_layer_starts_few_kernels(name: str, inference: int, training: int) ->
 def test_many_points_beside_a_grid_start_few_kernels_too() -> None:
     """Such as the words of a text beside the patches of an image."""
     domain = Union(Points(torch.rand(128, 2)), Grid(14, 14)).remembering()
-    operators = [IntegralOperator(MLP(4, 2, 2, width=3, num_frequencies=64)) for _ in range(2)]
-    for operator in operators:
+    operator, counts = IntegralOperator(MLP(4, 2, 2, width=3, num_frequencies=64)), []
+    for _ in range(2):
         with Launches() as launches, torch.autocast("cpu", torch.bfloat16):
             operator(torch.randn(1, domain.num_points, 4), domain)
-    assert launches.count <= 90
+        counts.append(launches.count)
+    assert counts[1] <= 90  # where the points lie is known
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
