@@ -52,7 +52,7 @@ class Source:
         names: beginnings of the names of its tensors, with what they begin with here; others are left there.
         whole: all tensors here whose names begin so must be there, of one shape; of others those that fit are taken.
         reading: what of `Task.reading` must mean the same there.
-        alike: settings that must be the same there for tensors to fit, for messages.
+        alike: settings of both tasks, such as model.embed_dim, that must be equal for tensors to fit; for messages.
     """
 
     setting: str
@@ -60,7 +60,7 @@ class Source:
     names: dict[str, str]
     whole: str
     reading: tuple[str, ...] = ()
-    alike: tuple[str, ...] = ("sizes",)
+    alike: tuple[str, ...] = ()
 
 
 @final

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +18,8 @@ from .random_state import seed_everything
 class OtherRun(Protocol):
     """A run that another starts from."""
 
+    config: Any
+    """Its settings, those of its task among them."""
     task: Task
 
     def model(self) -> nn.Module:
@@ -138,11 +140,27 @@ def _part_from(source: Source, task: Task, model: nn.Module, open_run: Callable[
             came = f"its {own} is {tuple(weights[name].shape)}" if name in weights else f"it has no {own}"
             raise ValueError(
                 f"{source.setting}: {source.run} does not fit this model: {came}, expected "
-                f"{tuple(wanted[name].shape)}; give both the same {', '.join(source.alike)}"
+                f"{tuple(wanted[name].shape)}; {_shared(source.alike, other.config.task)}"
             )
     places = tuple(source.names.values())
     _print_start(source.run, start._replace(new=[name for name in start.new if name.startswith(places)]))
     return start.fitting
+
+
+def _shared(names: Sequence[str], there: Task.Config) -> str:
+    """What to do so that settings are those of another run's task, which need not have them all."""
+    told = list[str]()
+    for name in names:
+        value: Any = there
+        for part in name.split("."):
+            value = getattr(value, part, _ABSENT)
+        if value is not _ABSENT:
+            words = " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+            told.append(f"--task.{name.replace('_', '-')} {words}")
+    return f"pass {' '.join(told)}, as in that run" if told else "give both the same sizes"
+
+
+_ABSENT = object()
 
 
 def _check_reading(task: Task, other: Task, names: Iterable[str], run: str) -> None:

@@ -250,7 +250,9 @@ def test_runs_that_do_not_fit_are_refused_in_one_line(tmp_path: Path) -> None:
     refuses("image_run: ", "its patch_embedding.weight is (8, 12), expected (8, 48)", image_run=str(images))
     refuses("image_run: ", "it has no patch_embedding.weight, expected (8, 48)", image_run=str(texts))
     by_convolutions = image_run(tmp_path, stem_depth=1)
-    refuses("image_run: ", "give both the same patch_size, stem_depth, position", image_run=str(by_convolutions))
+    pass_them = "pass --task.patch-size 4 --task.stem-depth 1 --task.position-frequencies 2 --task.model.embed-dim 8"
+    refuses("image_run: ", pass_them, image_run=str(by_convolutions))
+    refuses("image_run: ", "give both the same sizes", image_run=str(texts))
     refuses("the tokenizer of", "pass --task.tokens.file", text_run=str(texts))
     kept = Tokens(file=str(texts / "tokenizer.json"))
     refuses("the context of", "pass --task.context 16", text_run=str(texts), tokens=kept, context=12)
