@@ -84,6 +84,17 @@ OF_TARGETS: dict[str, tuple[object, ...]] = {
 """Other values of the settings of every task with a target."""
 OF_NUMBERS: dict[str, tuple[object, ...]] = {**OF_TARGETS, "quantiles": ((0.1, 0.9),)}
 """Of those that may tell numbers."""
+CHANGES: dict[str, tuple[object, ...]] = {
+    "shift": (0.2,),
+    "rotation": (20.0,),
+    "scale": ((0.7, 1.3),),
+    "horizontal_flip": (1.0,),
+    "crop_padding": (2,),
+    "rand_augment_ops": (2,),
+    "rand_augment_magnitude": (20,),
+    "random_erasing": (1.0,),
+}
+"""Of those of everything that changes images."""
 CONFIGS_OF_TASKS: tuple[type, ...] = (
     Augmentation.Config,
     CloudAugmentation.Config,
@@ -180,9 +191,7 @@ def _augmentation() -> Subject:
     return Subject(
         Augmentation.Config,
         {},
-        {"shift": (0.2,), "rotation": (20.0,), "scale": ((0.7, 1.3),), "horizontal_flip": (1.0,), "crop_padding": (2,)}
-        | {"rand_augment_ops": (2,), "rand_augment_magnitude": (20,), "random_erasing": (1.0,), "mixup_alpha": (1.0,)}
-        | {"cutmix_alpha": (1.0,), "label_smoothing": (0.1,)},
+        CHANGES | {"mixup_alpha": (1.0,), "cutmix_alpha": (1.0,), "label_smoothing": (0.1,)},
         augmented,
         make=lambda **settings: Augmentation(Augmentation.Config(**settings), ClassTarget(names=("a", "b", "c"))),
         modes={"operations": {"rand_augment_ops": 2}},
@@ -198,8 +207,7 @@ def _image_changes() -> Subject:
     return Subject(
         ImageChanges.Config,
         {},
-        {"shift": (0.2,), "rotation": (20.0,), "scale": ((0.7, 1.3),), "horizontal_flip": (1.0,), "crop_padding": (2,)}
-        | {"rand_augment_ops": (2,), "rand_augment_magnitude": (20,), "random_erasing": (1.0,)},
+        CHANGES,
         changed,
         make=lambda **settings: ImageChanges(ImageChanges.Config(**settings)),
         modes={"operations": {"rand_augment_ops": 2}},

@@ -386,6 +386,10 @@ def image_part(patch_size: int = 2, embed_dim: int = 4) -> encoders.Image:
     return encoders.Image(config, embed_dim)
 
 
+def convolutional_part() -> encoders.ConvolutionalImage:
+    return encoders.ConvolutionalImage(image_part().config, 4, depth=1)
+
+
 def text_part(context: int = 6, embed_dim: int = 4) -> encoders.Text:
     return encoders.Text(5, embed_dim, context=context, pad=0, has_class_token=True)
 
@@ -876,7 +880,11 @@ ENCODERS = [
     Subject(
         encoders.ImageText,
         {"image": Made(image_part), "text": Made(text_part), "num_images": 2},
-        {"image": (None, Made(lambda: image_part(1))), "text": (None, Made(lambda: text_part(7))), "num_images": (1,)}
+        {
+            "image": (None, Made(lambda: image_part(1)), Made(convolutional_part)),
+            "text": (None, Made(lambda: text_part(7))),
+            "num_images": (1,),
+        }
         | {"measure": ("uniform", "image-heavy", "text-heavy", "even")},
         image_text_encoder,
     ),

@@ -1,4 +1,6 @@
+import functools
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -42,9 +44,10 @@ def test_many_points_are_lifted_as_few_are(kind: str, monkeypatch: pytest.Monkey
     assert sizes == 2 * [8, 8, 5]
 
 
-def test_an_exported_graph_holds_for_few_points_and_for_many(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", [MLP, functools.partial(LowRankMLP, rank=1)], ids=["MLP", "low rank"])
+def test_an_exported_graph_holds_for_few_points_and_for_many(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "PIECE_BYTES", 8 * 8 * 3)
-    operator = IntegralOperator(MLP(4, 2, 2, width=3, num_frequencies=3)).eval()
+    operator = IntegralOperator(kind(4, 2, 2, width=3, num_frequencies=3)).eval()
     sizes = {1: torch.export.Dim("n", min=2, max=64)}
     signal, pos = torch.rand(1, 20, 4), torch.rand(1, 20, 2)
 

@@ -414,7 +414,7 @@ def test_arguments_of_another_kind(encoder: Any, config: Any, told: str) -> None
 @pytest.mark.usefixtures("fresh_compiler")
 @pytest.mark.parametrize("kernel", [KERNEL, LOW_RANK], ids=["exact", "low rank"])
 def test_blocks_that_are_compiled_one_by_one_share_their_graphs(kernel: Any) -> None:
-    """Of more blocks than the compiler makes graphs of one function, which reads nothing that tells them apart."""
+    """There are more blocks than graphs that the compiler may make of one function."""
     stack = ITNet.Config(embed_dim=4, depth=5, num_heads=1, kernel=kernel)
     encoder = encoders.Image.Config(image_size=(4, 6), patch_size=2, channels=1, num_frequencies=2, any_size=True)
     built = ITNet(encoders.Image(encoder, 4), 2, stack).eval()
@@ -426,4 +426,4 @@ def test_blocks_that_are_compiled_one_by_one_share_their_graphs(kernel: Any) -> 
         for each, found in zip(given, expected, strict=True):
             torch.testing.assert_close(built(each), found)
         torch.compiler.reset()
-        built.train()(given[0])  # the rate of stochastic depth is another one in each
+        built.train()(given[0])  # where each has a rate of stochastic depth of its own

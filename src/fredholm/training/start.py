@@ -140,15 +140,15 @@ def _part_from(source: Source, task: Task, model: nn.Module, open_run: Callable[
             came = f"its {own} is {tuple(weights[name].shape)}" if name in weights else f"it has no {own}"
             raise ValueError(
                 f"{source.setting}: {source.run} does not fit this model: {came}, expected "
-                f"{tuple(wanted[name].shape)}; {_shared(source.alike, other.config.task)}"
+                f"{tuple(wanted[name].shape)}; {_to_pass(source.alike, other.config.task)}"
             )
     places = tuple(source.names.values())
     _print_start(source.run, start._replace(new=[name for name in start.new if name.startswith(places)]))
     return start.fitting
 
 
-def _shared(names: Sequence[str], there: Task.Config) -> str:
-    """What to do so that settings are those of another run's task, which need not have them all."""
+def _to_pass(names: Sequence[str], there: Task.Config) -> str:
+    """The options by which settings become those of another run's task, as far as it has them."""
     told = list[str]()
     for name in names:
         value: Any = there

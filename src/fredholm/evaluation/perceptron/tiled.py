@@ -121,7 +121,7 @@ def integrate_pairwise(
     if pairs is not None:
         pairs = _permuted(pairs if folds == 1 else _heads_in_batch(pairs, u.shape[0], folds), order, -2)
     seen = _permuted(preceding_counts(query_domain, domain), order, -1) if kernel.is_causal else None
-    # where it is cast, head by head, as kernels read it
+    # a cast lays it out head by head too, as the fused kernels read it
     key = _split_heads(u, kernel).to(dtype, memory_format=torch.contiguous_format)
     given: dict[str, Any] = {
         "query": _permuted(key if integral.own_queries else _split_heads(integral.query, kernel), order, -2),

@@ -17,7 +17,7 @@ from .rand_augment import MAX_MAGNITUDE, MAX_OPS, rand_augment
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChangeSettings(abc.ABC):  # noqa: B024  fields alone, of which its kinds have more or none
+class ChangeSettings(abc.ABC):  # noqa: B024  kinds of it add fields
     """How strongly images are changed; the defaults change nothing.
 
     Args:
@@ -131,9 +131,9 @@ class ImageChanges:
 
 @contextlib.contextmanager
 def drawing(generator: torch.Generator) -> Iterator[None]:
-    """While entered torch's CPU generator, from which kornia and Beta draw, is seeded by a draw of another one.
+    """While entered, torch's CPU generator, from which kornia and Beta draw, is seeded by a draw of another one.
 
-    Afterwards it is as it was; the other devices' generators are never touched.
+    Afterwards it is as it was. The generators of other devices are never touched.
     """
     seed = int(torch.randint(2**63 - 1, (), generator=generator, device=generator.device))
     with torch.random.fork_rng(devices=[]):

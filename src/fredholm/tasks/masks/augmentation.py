@@ -11,6 +11,7 @@ from torch import Tensor
 
 from fredholm._settings import refuse_idle
 from fredholm.tasks.extras import importing_kornia
+from fredholm.tasks.images.changes import drawing
 from fredholm.tasks.images.kornia_changes import Change, of_kornia
 
 COLOURS = ("brightness", "contrast", "saturation", "hue")
@@ -128,10 +129,7 @@ class MaskAugmentation:
                 images = torch.where(mirrored[:, None, None, None], images.flip(dim), images)
                 masks = torch.where(mirrored[:, None, None], masks.flip(dim), masks)
         if self._colours:
-            seed = int(torch.randint(2**63 - 1, (), generator=generator))
-            # kornia draws from the global CPU generator; the other devices' generators are never touched
-            with torch.no_grad(), torch.random.fork_rng(devices=[]):
-                torch.default_generator.manual_seed(seed)
+            with torch.no_grad(), drawing(generator):
                 for change in self._colours:
                     images = change(torch.Size((batch_size, *images.shape[1:])))(images, places)
         return Masked(images, masks)
