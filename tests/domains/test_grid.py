@@ -30,6 +30,7 @@ def test_the_block_tells_the_displacement_of_every_pair(shape: tuple[int, ...], 
     grid = Grid(*shape, periodic=periodic)
     told = grid.grid_blocks[0].displacements(grid.device)
     assert told.shape == (*(2 * n - 1 for n in shape), len(shape))
+    assert not periodic or told.abs().max() <= 0.5
     cells = list(itertools.product(*map(range, shape)))
     between = grid.displacement(grid.pos)
     for (i, x), (j, y) in itertools.product(enumerate(cells), repeat=2):
