@@ -127,6 +127,19 @@ def test_each_image_is_read_back(tmp_path: Path) -> None:
     assert torch.equal(*told)
 
 
+def test_a_model_of_joint_parts_is_read_back(tmp_path: Path) -> None:
+    rows = encoders.TableRow(2, (3,), 4)
+    parts = {"series": encoders.Series(2, 4, extent=4.0), "row": rows}
+    encoder = encoders.Joint(parts, mass={"series": 2.0, "row": 1.0})
+    model = models.ITNet(encoder, 4, TOKEN_STACK).eval()
+    inputs = {"series": noise(3, 5, 2), "row": encoders.TableRowBatch(noise(3, 2), torch.tensor([[0], [2], [-1]]))}
+    batch = encoders.JointBatch(inputs, {"series": torch.tensor([True, False, True])})
+    model.save_pretrained(tmp_path / "saved")
+    again = from_pretrained(tmp_path / "saved")
+    told: list[Tensor] = [each(batch) for each in (model, again)]
+    assert torch.equal(*told)
+
+
 GIVEN_A_FUNCTION = {("LinearAttention", "softplus features"), ("FactorisedInfiniteAttention", "softplus features")}
 """Which JSON has no form for."""
 

@@ -399,6 +399,23 @@ def image_text_encoder(built: encoders.ImageText) -> Iterator[object]:
     yield from (u, domain.weights, domain.pos, built.has_class_token)
 
 
+def table_row_encoder(built: encoders.TableRow) -> Iterator[object]:
+    torch.manual_seed(3)
+    numbers = torch.randn(2, built.num_numbers) if built.num_numbers else None
+    categories = torch.tensor([[1, 0], [0, -1]])[:, : len(built.num_categories)] if built.num_categories else None
+    yield built(encoders.TableRowBatch(numbers, categories))[0]
+
+
+def joint_encoder(built: encoders.Joint) -> Iterator[object]:
+    rows = encoders.TableRowBatch(noise(2, 2))
+    u, domain = built({"notes": torch.tensor([[1, 3, 2, 0], [1, 2, 0, 0]]), "row": rows})
+    yield from (u, domain.weights, domain.pos)
+
+
+def joint_parts(context: int = 6) -> dict[str, encoders.Encoder]:
+    return {"notes": text_part(context), "row": encoders.TableRow(2, (), 4)}
+
+
 def two_streams(**settings: Any) -> models.TwoStream:
     channels = settings["embed_dim"]
     encoder = encoders.ImageText(image_part(embed_dim=channels), text_part(embed_dim=channels), num_images=2)
@@ -887,6 +904,20 @@ ENCODERS = [
         }
         | {"measure": ("uniform", "image-heavy", "text-heavy", "even")},
         image_text_encoder,
+    ),
+    Subject(
+        encoders.Joint,
+        {"encoders": Made(joint_parts)},
+        {"encoders": (Made(lambda: joint_parts(7)),), "mass": ({"notes": 1.0, "row": 3.0},)},
+        joint_encoder,
+    ),
+    Subject(
+        encoders.TableRow,
+        {"num_numbers": 2, "num_categories": (3, 2), "embed_dim": 4},
+        {"num_numbers": (3, 0), "num_categories": ((3,), (4, 2), ()), "embed_dim": (3,), "num_frequencies": (4,)}
+        | {"sigma": (2.0,)},
+        table_row_encoder,
+        modes={"linear": {"num_frequencies": 0}, "categories": {"num_numbers": 0}},
     ),
     Subject(
         encoders.Series,

@@ -109,6 +109,40 @@ def test_nested_unions_share_mass_level_by_level() -> None:
     assert gone.weights.tolist() == pytest.approx([0.25] * 4 + [0.0] * 6)
 
 
+def test_a_union_of_any_mass_takes_its_share_as_a_part() -> None:
+    for inner in ((2.0, 6.0), (0.1, 0.3)):
+        outer = Union(Union(Sequence(2), Sequence(3), mass=inner), Sequence(5), mass=(0.5, 0.5))
+        assert outer.weights.tolist() == pytest.approx([0.0625] * 2 + [0.125] * 3 + [0.1] * 5)
+        kept = outer.restrict(torch.tensor([True, False] + [True] * 8))
+        assert kept.weights.tolist() == pytest.approx([0.125, 0] + [0.125] * 3 + [0.1] * 5)
+    nothing = Union(Union(Sequence(2), Sequence(3), mass=(0.0, 0.0)), Sequence(5), mass=(0.5, 0.5))
+    assert nothing.weights.tolist() == pytest.approx([0.0] * 5 + [0.1] * 5)
+
+
+def test_masses_of_each_batch_entry() -> None:
+    mass = torch.tensor([[0.5, 0.5], [0.0, 1.0], [2.0, 1.0]], dtype=torch.float64)
+    exists = torch.tensor([[True, True], [True, True], [True, False]])
+    for first in (Sequence(2, mask=exists), Points(torch.rand(2, 1), weights=torch.tensor([1.0, 3.0]), mask=exists)):
+        union = Union(first, Sequence(4), mass=mass)
+        assert (union.batch_size, union.weights.shape) == (3, (3, 6))
+        torch.testing.assert_close(masses(union, 2), mass)
+        for entry in range(3):
+            alone = Union(first.restrict(exists[entry]), Sequence(4), mass=mass[entry].tolist())
+            torch.testing.assert_close(union.weights[entry], alone.weights.expand(3, -1)[entry])
+    even = Union(Sequence(2, mask=exists), Sequence(4), mass=mass / mass.sum(-1, keepdim=True))
+    assert even.counts.sum(-1).tolist() == pytest.approx([6, 6, 5])
+    # given weights are counted as they are
+    weighted = Union(first, Sequence(4), mass=mass)
+    torch.testing.assert_close(weighted.counts, weighted.weights)
+
+
+def test_masses_learn() -> None:
+    mass = torch.tensor([[0.25, 0.75]], dtype=torch.float64, requires_grad=True)
+    Union(Sequence(2), Sequence(3), mass=mass).weights[0, 2].backward()
+    assert mass.grad is not None
+    assert mass.grad.tolist() == [[0.0, pytest.approx(1 / 3)]]
+
+
 @pytest.mark.parametrize("mass", [(0.0, 1.0), (2.0, 3.0), [0.5, 0.5], (1, 0)])
 def test_masses_of_any_size(mass: tuple[float, float]) -> None:
     assert masses(Union(Sequence(3), Sequence(4), mass), 3).tolist() == pytest.approx(list(mass))
@@ -142,6 +176,18 @@ def test_masses_that_are_none(mass: tuple[float, float]) -> None:
 def test_one_mass_for_two_parts() -> None:
     with refused(TypeError, "one finite number >= 0 for each of the two parts", "got 1.0"):
         Union(Sequence(2), Sequence(3), 1.0)  # pyright: ignore[reportArgumentType]
+
+
+def test_tensors_that_are_no_masses() -> None:
+    parts = Sequence(3), Points(torch.rand(2, 4, 1))
+    for shape in ((2,), (2, 3), (3, 2)):
+        with refused(ValueError, "a tensor of masses is (2, 2)", f"got {shape}"):
+            Union(*parts, mass=torch.ones(shape))
+    with refused(TypeError, "masses must be floats; got torch.int64"):
+        Union(*parts, mass=torch.ones(2, 2, dtype=torch.int64))
+    for wrong in (-0.5, float("nan"), float("inf")):
+        with refused(ValueError, "not finite or below 0"):
+            Union(*parts, mass=torch.tensor([[1.0, wrong], [0.5, 0.5]]))
 
 
 def test_a_part_that_is_no_domain() -> None:

@@ -6,6 +6,7 @@ from typing import final
 import torch
 from torch import Tensor
 
+from fredholm.domains.checks import values_can_be_read
 from fredholm.domains.domain import Domain
 
 
@@ -16,14 +17,16 @@ class Union(Domain):
     Args:
         first, second: domains of one `pos_dim` on one device; batched ones must agree in batch size.
         mass: the total mass of each part, both >= 0, whatever its number of points (a balanced measure for two
-            modalities is (0.5, 0.5)). None: proportional to the number of points that exist, so that two uniform parts
+            modalities is (0.5, 0.5)); or a float tensor `(B, 2)`, those of each batch entry. A part of which nothing
+            exists weighs nothing. None: proportional to the number of points that exist, so that two uniform parts
             give a uniform union of total mass 1.
 
     Raises:
         ValueError: when the parts do not fit each other.
+        TypeError: on parts or masses of another kind.
     """
 
-    def __init__(self, first: Domain, second: Domain, mass: Ordered[float] | None = None) -> None:
+    def __init__(self, first: Domain, second: Domain, mass: Ordered[float] | Tensor | None = None) -> None:
         _check(first, second, mass)
         dtype = torch.promote_types(first.pos.dtype, second.pos.dtype)
         parts = (first, second)
@@ -36,23 +39,37 @@ class Union(Domain):
         self.has_index_order = first.has_index_order and second.has_index_order
         self._weigh(parts, mass)
 
-    def _weigh(self, parts: tuple[Domain, Domain], mass: Ordered[float] | None) -> None:
+    def _weigh(self, parts: tuple[Domain, Domain], mass: Ordered[float] | Tensor | None) -> None:
         piecewise = [part.uniform_parts for part in parts]
         if mass is None and all(p is not None and len(p) == 1 for p in piecewise):
             return
-        if mass is not None and piecewise[0] is not None and piecewise[1] is not None:
-            scaled = [(n, m * share) for p, share in zip(piecewise, mass, strict=True) for n, m in p or ()]
-            self.uniform_parts = tuple(scaled)
+        if isinstance(mass, Ordered) and piecewise[0] is not None and piecewise[1] is not None:
+            whole = [sum(m for _, m in p or ()) or 1.0 for p in piecewise]
+            parted = zip(piecewise, mass, whole, strict=True)
+            self.uniform_parts = tuple((n, m * share / all_of_it) for p, share, all_of_it in parted for n, m in p or ())
             self.weights = self._weights_over(self.mask)
             return
+        self.uniform_parts = None
+        shares = self._shares(parts, mass)
+        self.weights = _join([_scaled(part, share) for part, share in zip(parts, shares, strict=True)], 1)
+        if isinstance(mass, Tensor) and all(map(_shares_evenly, parts)):
+            everywhere = self.pos.new_full((1,), self.num_points)
+            self.given_counts_per_mass = (
+                everywhere if self.mask is None else self.mask.sum(-1, keepdim=True).to(shares[0])
+            )
+
+    def _shares(self, parts: tuple[Domain, Domain], mass: Ordered[float] | Tensor | None) -> list[Tensor]:
+        """What each part weighs, `(1,)` or `(B, 1)`."""
+        if isinstance(mass, Tensor):
+            return list(mass.to(self.pos.dtype).split(1, dim=-1))
+        if mass is not None:
+            return [self.pos.new_full((1,), share) for share in mass]
         counts = [_existence(part).sum(-1, keepdim=True).to(self.pos.dtype) for part in parts]
         everything = (counts[0] + counts[1]).clamp_min(1.0)
-        shares = [c / everything if mass is None else torch.full_like(c, mass[i]) for i, c in enumerate(counts)]
-        self.uniform_parts = None
-        self.weights = _join([_scaled(p, s) for p, s in zip(parts, shares, strict=True)], 1)
+        return [count / everything for count in counts]
 
 
-def _check(first: Domain, second: Domain, mass: Ordered[float] | None) -> None:
+def _check(first: Domain, second: Domain, mass: Ordered[float] | Tensor | None) -> None:
     for part in (first, second):
         if not isinstance(part, Domain):
             raise TypeError(f"Union: both parts must be domains; got {type(part).__name__}")
@@ -69,8 +86,13 @@ def _check(first: Domain, second: Domain, mass: Ordered[float] | None) -> None:
         raise ValueError("Union: a periodic part would need displacements that wrap only within it; not supported")
     if any(part.pair_bias is not None or part.pair_list is not None for part in (first, second)):
         raise ValueError("Union: weigh or list the pairs of the union itself, not of its parts (Domain.weigh_pairs)")
-    if mass is None:
-        return
+    if isinstance(mass, Tensor):
+        _check_masses(mass, first, second)
+    elif mass is not None:
+        _check_mass(mass)
+
+
+def _check_mass(mass: object) -> None:
     if isinstance(mass, Domain):
         raise TypeError("Union: joins two domains; got three; join the first two, Union(Union(a, b), c)")
     expected = "Union: mass is one finite number >= 0 for each of the two parts"
@@ -78,6 +100,26 @@ def _check(first: Domain, second: Domain, mass: Ordered[float] | None) -> None:
         raise TypeError(f"{expected}; got {mass!r}")
     if len(mass) != 2 or not all(0 <= m < float("inf") for m in mass):
         raise ValueError(f"{expected}; got {tuple(mass)}")
+
+
+def _check_masses(mass: Tensor, first: Domain, second: Domain) -> None:
+    batch = first.batch_size or second.batch_size
+    if mass.ndim != 2 or mass.shape[1] != 2 or batch not in (None, mass.shape[0]):
+        raise ValueError(
+            f"Union: a tensor of masses is ({batch or 'B'}, 2), one of each part in each batch entry; got "
+            f"{tuple(mass.shape)}"
+        )
+    if not mass.dtype.is_floating_point:
+        raise TypeError(f"Union: masses must be floats; got {mass.dtype}")
+    if mass.device != first.device:
+        raise ValueError(f"Union: mass is on {mass.device} but the parts are on {first.device}")
+    if values_can_be_read(mass) and not bool(((mass >= 0) & (mass < torch.inf)).all()):
+        raise ValueError("Union: mass holds numbers that are not finite or below 0")
+
+
+def _shares_evenly(part: Domain) -> bool:
+    """Whether its points weigh alike within runs, so that a kernel that counts points counts each once on the mean."""
+    return part.uniform_parts is not None or (isinstance(part, Union) and part.given_counts_per_mass is not None)
 
 
 def _existence(part: Domain) -> Tensor:

@@ -7,9 +7,11 @@ from fredholm.encoders.graph import Graph, GraphBatch
 from fredholm.encoders.image import Image
 from fredholm.encoders.image_pyramid import ImagePyramid
 from fredholm.encoders.image_text import ImageText, ImageTextBatch
+from fredholm.encoders.joint import Joint, JointBatch
 from fredholm.encoders.multi_scale_image import MultiScaleImage
 from fredholm.encoders.points import PointBatch, PointCloud
 from fredholm.encoders.series import Series, SeriesBatch
+from fredholm.encoders.table_row import TableRow, TableRowBatch
 from fredholm.encoders.text import Text
 
 __all__ = [
@@ -24,10 +26,14 @@ __all__ = [
     "ImagePyramid",
     "ImageText",
     "ImageTextBatch",
+    "Joint",
+    "JointBatch",
     "MultiScaleImage",
     "PointBatch",
     "PointCloud",
     "Series",
     "SeriesBatch",
+    "TableRow",
+    "TableRowBatch",
     "Text",
 ]
