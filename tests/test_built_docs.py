@@ -69,6 +69,13 @@ def test_styles_load_what_lies_beside_them(site: Path) -> None:
             assert not re.match(r"(\w+:)?//", one or other), f"{style.name} loads {one or other}"
 
 
+def test_tables_are_tables(site: Path) -> None:
+    rule = re.compile(
+        r"^\|[-\u2013\u2014:| ]+\|$", re.MULTILINE
+    )  # the line below a head, with its dashes as they are set
+    assert [page.name for page in sorted(site.rglob("*.html")) if rule.search(page.read_text())] == []
+
+
 def test_the_reference_says_what_a_kernel_is_built_from(tmp_path: Path) -> None:
     (tmp_path / "pages").mkdir()
     (tmp_path / "pages" / "index.rst").write_text("kernels\n=======\n\n.. autoclass:: fredholm.kernels.Convolution\n")
