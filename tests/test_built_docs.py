@@ -70,9 +70,7 @@ def test_styles_load_what_lies_beside_them(site: Path) -> None:
 
 
 def test_tables_are_tables(site: Path) -> None:
-    rule = re.compile(
-        r"^\|[-\u2013\u2014:| ]+\|$", re.MULTILINE
-    )  # the line below a head, with its dashes as they are set
+    rule = re.compile(r"^\|[-\u2013\u2014:| ]+\|$", re.MULTILINE)  # what stands below a head
     assert [page.name for page in sorted(site.rglob("*.html")) if rule.search(page.read_text())] == []
 
 

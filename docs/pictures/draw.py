@@ -565,6 +565,72 @@ def draw_linear_infinite_attention() -> None:
     figure.savefig(HERE / "linear_infinite_attention.png", dpi=110)
 
 
+def learnt_mixture() -> tuple[models.ITNet, encoders.JointBatch]:
+    """The model of `mixtures.md` with patches of half the side, trained as there, and examples to look at."""
+
+    def drawn(count: int, seed: int) -> tuple[encoders.JointBatch, Tensor]:
+        draw = torch.Generator().manual_seed(seed)
+        photo, upright = 0.1 * torch.randn(count, 1, 8, 8, generator=draw), torch.rand(count, generator=draw) < 0.5
+        photo[upright, :, :, 2], photo[~upright, :, 2] = 1.0, 1.0
+        numbers, categories = torch.randn(count, 2, generator=draw), torch.randint(3, (count, 1), generator=draw)
+        notes = torch.randint(1, 50, (count, 12), generator=draw)
+        inputs = {"photo": photo, "notes": notes, "row": encoders.TableRowBatch(numbers, categories)}
+        return encoders.JointBatch(inputs), (upright ^ (numbers[:, 0] > 0)).long()
+
+    torch.manual_seed(0)
+    pixels = encoders.Image.Config(image_size=(8, 8), patch_size=2, channels=1, num_frequencies=8, sigma=1.0)
+    parts: dict[str, encoders.Encoder] = {
+        "photo": encoders.Image(pixels, 32),
+        "notes": encoders.Text(50, 32, context=16, num_frequencies=8, pad=0),
+        "row": encoders.TableRow(2, [3], 32),
+    }
+    encoder = encoders.Joint(parts, mass={"photo": 2.0, "notes": 1.0, "row": 1.0})
+    config = models.ITNet.Config(embed_dim=32, depth=2, num_heads=2, kernel=models.AttentionConfig())
+    model = models.ITNet(encoder, num_outputs=2, config=config)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
+    for step in range(200):
+        inputs, answers = drawn(64, step)
+        loss = torch.nn.functional.cross_entropy(model(inputs), answers)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    inputs, answers = drawn(500, 1000)
+    print(f"mixture: accuracy {(model.eval()(inputs).argmax(1) == answers).float().mean():.3f}")
+    return model, drawn(64, 2000)[0]
+
+
+def draw_mixtures() -> None:
+    """mixtures.png: a joint domain, and the weights of attention between its parts."""
+    model, inputs = learnt_mixture()
+    with torch.no_grad(), analysis.record_weights(model) as weights:
+        model(inputs)
+    domain = model.encoder(inputs)[1]
+    parts = {"photo": (16, BLUE), "notes": (12, ORANGE), "row": (3, GREEN)}
+    figure = plt.figure(figsize=(9.6, 4.2), layout="constrained")
+    space, matrix = figure.add_subplot(1, 2, 1, projection="3d"), figure.add_subplot(1, 2, 2)
+    start, ticks, bounds = 0, [0.0], [0.5]
+    for name, (count, colour) in parts.items():
+        pos, mass = domain.pos[start : start + count], domain.weights[0, start : start + count]
+        space.scatter(pos[:, 2], pos[:, 0], pos[:, 1], s=900 * mass, color=colour, depthshade=False)
+        top = float(pos[:, 1].max()) + 0.12
+        space.text(float(pos[0, 2]), float(pos[:, 0].mean()), top, name, color=colour, ha="center")
+        ticks.append(1 + start + (count - 1) / 2)
+        bounds.append(0.5 + start + count)
+        start += count
+    space.set(xlabel="part", ylabel="first coordinate", zlabel="second", xticks=[0, 1.5, 3])
+    space.view_init(elev=18, azim=-58)
+    found = weights["blocks.0.operator"].mean((0, 1))
+    matrix.imshow(found.sqrt(), cmap="Greys", vmin=0)
+    for bound in bounds[:-1]:
+        matrix.axhline(bound, color=GREY, linewidth=0.6)
+        matrix.axvline(bound, color=GREY, linewidth=0.6)
+    names = ["class token", *parts]
+    matrix.set_xticks(ticks, names)
+    matrix.set_yticks(ticks, names)
+    matrix.set(xlabel="point y", ylabel="point x", title="weight of y at x, dark is much (square root)")
+    figure.savefig(HERE / "mixtures.png", dpi=110)
+
+
 if __name__ == "__main__":
     draw_gallery()
     draw_refinement()
@@ -577,3 +643,4 @@ if __name__ == "__main__":
     draw_clouds()
     draw_edges()
     draw_neighbourhood_bank()
+    draw_mixtures()

@@ -116,6 +116,7 @@ def test_grids_and_regular_series_stay_grids() -> None:
     domain = Joint(parts)({"photo": torch.randn(2, 1, 4, 6), "series": torch.randn(2, 5, 2)})[1]
     assert [(block.start, block.shape) for block in domain.grid_blocks] == [(0, (2, 3, 1)), (6, (5, 1, 1))]
     assert domain.is_generated
+    assert not domain.is_ordered
     expected = Union(Grid(2, 3, 1, spacing=(0.5, 1 / 3, 1.0), origin=(0.25, 1 / 6, 0.0)), Grid(1, 1, 1))
     torch.testing.assert_close(domain.pos[:6], expected.pos[:6])
 

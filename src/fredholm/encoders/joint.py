@@ -40,7 +40,7 @@ class Joint(Encoder):
     An example without a part is what it would be without that part's encoder: its points do not exist, and the others
     share its mass. Neither the other examples of a batch nor padding change a result.
 
-    Times of points and edges between them are not kept: kernels that need them refuse, and others see points.
+    Orders and times of points are not kept, nor are edges: kernels that need them refuse, and others see points.
 
     Args:
         encoders: two or more, by names without dots, in the order of their points; all give as many channels.
@@ -96,7 +96,9 @@ class Joint(Encoder):
         if any(u.shape[0] != signals[0].shape[0] for u in signals):
             sizes = ", ".join(f"{name} {u.shape[0]}" for name, u in zip(self.parts, signals, strict=True))
             raise ValueError(f"encoders.Joint: the parts are of batches of different sizes: {sizes}")
-        return torch.cat(signals, dim=1), self._joined(domains, batch.present or {})
+        joint = self._joined(domains, batch.present or {})
+        joint.has_index_order = False  # nothing of one part comes before another
+        return torch.cat(signals, dim=1), joint
 
     def _joined(self, domains: list[Domain], present: dict[str, Tensor]) -> Domain:
         """Their union, each with its share of the parts that an example has."""
