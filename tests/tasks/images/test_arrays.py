@@ -38,6 +38,8 @@ def test_a_part_is_chosen_and_the_test_part_told(tmp_path: Path) -> None:
     assert len(read_image_arrays(path, 1, (4, 4))) == 3  # the only part needs no word
     with refused(ValueError, "a.npz: holds no test part; it has train"):
         read_image_arrays(path, 1, (4, 4), part="test")
+    np.savez(path, train_images=drawn(3, 4, 4), val_images=drawn(1, 4, 4), train_labels=np.arange(3))
+    assert [len(read_image_arrays(path, 1, (4, 4), part=part)) for part in ("train", "valid")] == [3, 1]
     np.savez(path, x=drawn(3, 4, 4))
     with refused(ValueError, "a.npz: is not in parts; leave --part train out"):
         read_image_arrays(path, 1, (4, 4), part="train")

@@ -172,6 +172,44 @@ def test_parts_have_validation_and_groups_of_their_own(tmp_path: Path) -> None:
         divided(found, ImageLearning.Config(data="x"))
 
 
+def medmnist(*shape: int) -> dict[str, Any]:
+    """The arrays of `arrays` by the names of MedMNIST's files, with validation."""
+    held = arrays(*shape)
+    told = {"x": "images", "y": "labels"}
+    named = {f"{word}_{told[kind]}": held[f"{kind}_{word}"] for kind in told for word in ("train", "test")}
+    return named | {"val_images": held["x_test"][:2], "val_labels": held["y_test"][:2]}
+
+
+def test_files_of_medmnist_are_read_as_they_are(tmp_path: Path) -> None:
+    held = medmnist(4, 5, 3)
+    found = open_images(write(tmp_path, **held))
+    for word, part in (("train", found.train), ("val", found.held_out("valid")), ("test", found.held_out("test"))):
+        every = torch.arange(len(part))
+        assert torch.equal(part.images(every), torch.from_numpy(held[f"{word}_images"]).permute(0, 3, 1, 2))
+        assert labels_of(part, every).tolist() == held[f"{word}_labels"].ravel().tolist()
+        assert part.name(1) == f"set.npz:{word}_images[1]"
+    many = held | {
+        f"{word}_labels": np.eye(len(held[f"{word}_images"]), 2, dtype=int) for word in ("train", "val", "test")
+    }
+    assert open_images(write(tmp_path, **many)).train.answer_names == ("label_0", "label_1")
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"train_labels": None}, "has no array 'train_labels'"),
+        ({"train_images": None}, "has no array 'train_images'"),
+        ({"val_labels": np.zeros(3, int)}, "val_labels is int64 (3,); expected (2, ...), one an image"),
+        ({"train_ids": np.zeros(7)}, "has 'train_ids', which nothing reads"),
+        ({"x_train": np.zeros((7, 4, 5), np.uint8)}, "which nothing reads; here "),
+    ],
+)
+def test_what_does_not_fit_in_files_of_medmnist(tmp_path: Path, change: dict[str, Any], told: str) -> None:
+    held = {name: array for name, array in (medmnist(4, 5) | change).items() if array is not None}
+    with refused(ValueError, "set.npz: ", told):
+        npz_images(write(tmp_path, **held))
+
+
 @pytest.mark.parametrize(
     ("more", "told"),
     [

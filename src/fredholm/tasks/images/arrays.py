@@ -1,8 +1,8 @@
 """Images in arrays: those without labels, as a trained model reads them, and those that are learnt from."""
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from pathlib import Path
-from typing import final
+from typing import NamedTuple, final
 
 import numpy as np
 import torch
@@ -24,12 +24,32 @@ NAMES = ("classes", "labels", "target_names")
 """Arrays that say what is told, and have no row an example."""
 OF_IMAGES = ("x", "y", *ARRAYS)
 """Arrays that have a row an example."""
+
+
+@final
+class Layout(NamedTuple):
+    """What the arrays of a split are called: those of images and answers, and where the word of the split stands."""
+
+    images: str
+    answers: str
+    form: str
+
+    def named(self, word: str) -> tuple[str, str]:
+        """Images and answers of a split, by a word of `SPLIT_WORDS`."""
+        return self.form.format(name=self.images, word=word), self.form.format(name=self.answers, word=word)
+
+
+KERAS = Layout("x", "y", "{name}_{word}")
+MEDMNIST = Layout("images", "labels", "{word}_{name}")
+"""That of Yang et al.'s files (arXiv 2110.14795), such as train_images and val_labels."""
 _RED, _GREEN, _BLUE = 19595, 38470, 7471  # the ITU-R 601 luma in 65536ths, as pillow has it
 
 
 @reads_data
 def read_image_arrays(path: Path, channels: int, image_size: tuple[int, int], *, part: Split | None = None) -> Tensor:
     """Read `x` of an .npz file, or its part of `x_train`, `x_valid` (or `x_val`) and `x_test`, or an .npy file.
+
+    Parts may also be named as `train_images`, `val_images` and `test_images`.
 
     Images are uint8 `(n, H, W)` or `(n, H, W, C)` with C of 1 or 3. Colour becomes grey and grey colour, and images of
     another size are scaled and trimmed, as `read_images` does it.
@@ -47,10 +67,10 @@ def read_image_arrays(path: Path, channels: int, image_size: tuple[int, int], *,
         ValueError: it is no such file, or has no such array or part. The message names file and array.
     """
     arrays = load_arrays(path, alone="x")
-    present: dict[Split, str] = {}
+    layout, present = layout_of(arrays), dict[Split, str]()
     for word, split in SPLIT_WORDS.items():
-        if f"x_{word}" in arrays:
-            present.setdefault(split, f"x_{word}")
+        if (name := layout.named(word)[0]) in arrays:
+            present.setdefault(split, name)
     if "x" in arrays:
         refuse_part(path, part)
         name = "x"
@@ -68,10 +88,20 @@ def read_image_arrays(path: Path, channels: int, image_size: tuple[int, int], *,
         raise ValueError(f"{path}: {error}") from error
 
 
+def layout_of(arrays: Container[str]) -> Layout:
+    """Keras's, unless images of splits are named as MedMNIST has it, and none as Keras has it."""
+    keras, medmnist = (any(layout.named(word)[0] in arrays for word in SPLIT_WORDS) for layout in (KERAS, MEDMNIST))
+    return MEDMNIST if medmnist and not keras else KERAS
+
+
 def refuse_unread_of_images(arrays: Iterable[str]) -> None:
     """Raises ValueError where a file of images has an array of a name that nothing reads."""
+    arrays = tuple(arrays)
+    layout = layout_of(arrays)
     if {"x", "y"} & {*arrays}:
         refuse_unread(arrays, (*OF_IMAGES, "split", *NAMES))
+    elif layout == MEDMNIST:
+        refuse_unread(arrays, NAMES, of_splits=(layout.images, layout.answers), form=layout.form)
     else:
         refuse_unread(arrays, NAMES, of_splits=OF_IMAGES, besides=("split",))
 

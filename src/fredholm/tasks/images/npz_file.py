@@ -13,7 +13,7 @@ from fredholm.tasks.splits.split_marks import marks_of_arrays
 from fredholm.tasks.splits.splits import Splits
 from fredholm.tasks.targets import Answers, Kind, answers_of_array
 
-from .arrays import NAMES, OF_IMAGES, ArrayImages, refuse_unread_of_images
+from .arrays import NAMES, OF_IMAGES, ArrayImages, layout_of, refuse_unread_of_images
 from .dataset import ImageDataset
 
 
@@ -22,7 +22,8 @@ def npz_images(
 ) -> Splits[ImageDataset]:
     """Read `x` and `y`, or those of each split: `x_train`, `y_train`, `x_test` and `y_test`, as Keras names its arrays.
 
-    Of splits, `x_valid` and `y_valid` (or `_val`) are the validation set; it and the test set may be absent.
+    Of splits, `x_valid` and `y_valid` (or `_val`) are the validation set; it and the test set may be absent. They may
+    also be named as in the files of MedMNIST, `train_images`, `train_labels`, `val_images` and so on.
 
     Images are uint8 `(n, H, W)` or `(n, H, W, C)` with C of 1 or 3. What `y` is, `answers_of_array` says: integers
     `(n,)` or `(n, 1)` are classes from 0, truth values `(n, L)` labels, floats `(n,)` or `(n, T)` numbers. Their names
@@ -45,14 +46,15 @@ def npz_images(
             if others := [name for name in arrays if name.startswith(("x_", "y_"))]:
                 raise ValueError(f"has {others[0]} beside x and y; keep one of these")
             refuse_unread_of_images(arrays)
-            found = _images(path, arrays, "", kind, None, image_size)
+            found = _images(path, arrays, ("x", "y"), "", kind, None, image_size)
             return found.marks.divided(found)
         refuse_unread_of_images(arrays)
-        words = split_words(lambda word: word == "train" or bool({f"x_{word}", f"y_{word}"} & arrays.keys()))
+        named = layout_of(arrays).named
+        words = split_words(lambda word: word == "train" or bool({*named(word)} & arrays.keys()))
         parts: dict[Split, ImageDataset] = {}
         known: tuple[str, ...] | None = None
         for split, word in words.items():
-            parts[split] = _images(path, arrays, f"_{word}", kind, known, image_size)
+            parts[split] = _images(path, arrays, named(word), f"_{word}", kind, known, image_size)
             known = parts["train"].answer_names
         return Splits(parts["train"], parts.get("test"), parts.get("valid"))
     except ValueError as error:
@@ -82,7 +84,7 @@ def npz_shards(
         rows = large["x"]
         try:
             refuse_unread_of_images({"x": rows, **arrays})
-            answers = _answers(rows, arrays, "", kind, known)
+            answers = _answers(rows, arrays, "y", kind, known)
             marks = marks_of_arrays(arrays, len(rows), end="")
             found = ArrayImages(rows, "x", answers, image_size, marks)
         except ValueError as error:
@@ -96,16 +98,17 @@ def npz_shards(
 def _images(
     path: Path,
     arrays: dict[str, np.ndarray],
+    names: tuple[str, str],
     end: str,
     kind: Kind | None,
     known: tuple[str, ...] | None,
     image_size: tuple[int, int] | None,
 ) -> ImageDataset:
-    """Those whose arrays have names that end so."""
-    name = f"x{end}"
+    """Those in arrays of these two names, with marks whose names end so."""
+    name, answered = names
     if name not in arrays:
         raise _missing(name, arrays)
-    answers = _answers(arrays[name], arrays, end, kind, known)
+    answers = _answers(arrays[name], arrays, answered, kind, known)
     marks = marks_of_arrays(arrays, len(answers), end=end)
     return ArrayImages(Rows([arrays[name]], [path.name]), name, answers, image_size, marks)
 
@@ -113,17 +116,17 @@ def _images(
 def _answers(
     images: np.ndarray | Rows,
     arrays: dict[str, np.ndarray],
-    end: str,
+    name: str,
     kind: Kind | None,
     known: tuple[str, ...] | None,
 ) -> Answers:
-    if f"y{end}" not in arrays:
-        raise _missing(f"y{end}", arrays)
-    y, n = arrays[f"y{end}"], images.shape[0] if images.shape else 0
+    if name not in arrays:
+        raise _missing(name, arrays)
+    y, n = arrays[name], images.shape[0] if images.shape else 0
     if y.ndim == 0 or len(y) != n:
-        raise ValueError(f"y{end} is {y.dtype} {y.shape}; expected ({n}, ...), one an image")
+        raise ValueError(f"{name} is {y.dtype} {y.shape}; expected ({n}, ...), one an image")
     names = {"classes": arrays.get("classes"), "labels": arrays.get("labels"), "numbers": arrays.get("target_names")}
-    return answers_of_array(y, f"y{end}", kind, **names, known=known)
+    return answers_of_array(y, name, kind, **names, known=known)
 
 
 def _missing(name: str, arrays: dict[str, np.ndarray]) -> ValueError:
