@@ -188,9 +188,8 @@ def test_files_of_medmnist_are_read_as_they_are(tmp_path: Path) -> None:
         assert torch.equal(part.images(every), torch.from_numpy(held[f"{word}_images"]).permute(0, 3, 1, 2))
         assert labels_of(part, every).tolist() == held[f"{word}_labels"].ravel().tolist()
         assert part.name(1) == f"set.npz:{word}_images[1]"
-    many = held | {
-        f"{word}_labels": np.eye(len(held[f"{word}_images"]), 2, dtype=int) for word in ("train", "val", "test")
-    }
+    sizes = {name.removesuffix("_images"): len(array) for name, array in held.items() if name.endswith("_images")}
+    many = held | {f"{word}_labels": np.eye(size, 2, dtype=int) for word, size in sizes.items()}
     assert open_images(write(tmp_path, **many)).train.answer_names == ("label_0", "label_1")
 
 
