@@ -277,8 +277,12 @@ def test_what_is_no_data(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("")
     with refused(ValueError, "no images at"):
         open_masks(tmp_path / "a.txt")
-    with refused(ValueError, "has no folder 'images'"):
+    with refused(ValueError, "has no folder 'images'; name the folder of images 'images' and that of their masks"):
         open_masks(tmp_path)
+    write_folder(tmp_path / "set", 2)
+    (tmp_path / "set" / "masks").rename(tmp_path / "set" / "labels")
+    with refused(ValueError, "set: has no folder 'masks', but labels; name the folder of images 'images'"):
+        open_masks(tmp_path / "set")
 
 
 ARRAYS: dict[str, tuple[dict[str, Any], str]] = {

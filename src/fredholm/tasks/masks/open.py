@@ -172,9 +172,12 @@ def _pairs(folder: Path) -> list[_Pair]:
     """The images of a folder with their masks, by name."""
     for name in (IMAGES, MASKS):
         if not (folder / name).is_dir():
-            raise ValueError(
-                f"{folder}: has no folder {name!r}; put images into {IMAGES!r} and their masks into {MASKS!r}"
+            others = sorted(
+                each.name for each in folder.iterdir() if each.is_dir() and each.name not in (IMAGES, MASKS)
             )
+            there = f", but {', '.join(others[:4])}{', ...' if len(others) > 4 else ''}" if others else ""
+            do = f"name the folder of images {IMAGES!r} and that of their masks {MASKS!r}"
+            raise ValueError(f"{folder}: has no folder {name!r}{there}; {do}")
     images, masks = (_by_stem(folder / name) for name in (IMAGES, MASKS))
     if not images and not masks:
         raise ValueError(f"{folder / IMAGES}: has no images ({', '.join(IMAGE_SUFFIXES)}); add some")
