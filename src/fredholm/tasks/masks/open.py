@@ -172,9 +172,7 @@ def _pairs(folder: Path) -> list[_Pair]:
     """The images of a folder with their masks, by name."""
     for name in (IMAGES, MASKS):
         if not (folder / name).is_dir():
-            others = sorted(
-                each.name for each in folder.iterdir() if each.is_dir() and each.name not in (IMAGES, MASKS)
-            )
+            others = sorted({each.name for each in folder.iterdir() if each.is_dir()} - {IMAGES, MASKS})
             there = f", but {', '.join(others[:4])}{', ...' if len(others) > 4 else ''}" if others else ""
             do = f"name the folder of images {IMAGES!r} and that of their masks {MASKS!r}"
             raise ValueError(f"{folder}: has no folder {name!r}{there}; {do}")
