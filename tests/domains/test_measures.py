@@ -83,3 +83,7 @@ def test_order_of_indices():
     assert is_ordered_by_index(Grid(2, 3))
     assert is_ordered_by_index(Sequence(times=torch.tensor([0.0, 0.5, 1.0])))
     assert not is_ordered_by_index(Sequence(times=torch.tensor([0.0, 0.5, 0.5])))
+    for mask, is_ordered in (([0, 1, 0, 1], True), ([1, 1, 1, 0], False), ([1, 1, 0, 1], True), ([1, 0, 1, 1], True)):
+        times = torch.tensor([0.0, 0.5, 0.5, 2.0])
+        assert is_ordered_by_index(Sequence(times=times, mask=torch.tensor(mask).bool())) == is_ordered
+    assert is_ordered_by_index(Sequence(times=torch.zeros(0)))

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from fredholm import IntegralOperator, kernels
-from fredholm.domains import Grid, Points, Sequence
+from fredholm.domains import Domain, Grid, Points, Sequence, Union
 from fredholm.evaluation import (
     AUTO,
     ROUTES,
@@ -127,6 +127,66 @@ def test_queries_at_the_points_need_no_signal_of_their_own() -> None:
 def test_fewer_queries_of_a_causal_kernel_lie_at_the_last_points() -> None:
     op, u = alone(CAUSAL["perceptron"]), signal(9)
     torch.testing.assert_close(op(u, query=u[:, 6:]), op(u)[:, 6:], rtol=1e-10, atol=1e-12)
+
+
+ORDERED: dict[str, Domain] = {
+    "places": Sequence(9, first=4),
+    "samples": Sequence(9, spacing=0.3, start=-1.0),
+    "times": Sequence(times=torch.tensor([0.0, 0.1, 0.4, 0.4, 0.9, 1.0, 1.0, 1.7, 2.5], dtype=torch.float64)),
+    "times of each entry": Sequence(times=torch.rand(2, 9, dtype=torch.float64).cumsum(-1)),
+    "cells": Grid(9),
+    "two lines": Union(Grid(4), Sequence(5)),
+}
+ROTARY = {
+    "attention": kernels.Attention(4, 2, is_causal=True, rotary=kernels.Rotary()),
+    "linear attention": kernels.LinearAttention(4, 2, is_causal=True, rotary=kernels.Rotary()),
+    "yat": kernels.YatAttention(4, 2, is_causal=True, rotary=kernels.Rotary()),
+}
+
+
+@pytest.mark.parametrize("domain", ORDERED)
+@pytest.mark.parametrize("name", [*CAUSAL, *ROTARY])
+def test_fewer_queries_lie_where_the_last_points_do(name: str, domain: str) -> None:
+    where, u = ORDERED[domain], signal(9)
+    op = alone({**CAUSAL, **ROTARY}[name])
+    torch.testing.assert_close(op(u, where, query=u[:, 6:]), op(u, where)[:, 6:], rtol=1e-9, atol=1e-11)
+    assert op(u, where, query=u[:, :0]).shape == (2, 0, 4)
+
+
+def test_more_queries_than_points_go_back_along_a_line() -> None:
+    op, u = alone(CAUSAL["perceptron"]), signal(5)
+    query = signal(7)
+    for where, asked in (
+        (Sequence(5, first=4), Sequence(7, first=2)),
+        (Sequence(5, spacing=0.25), Sequence(7, spacing=0.25, start=-0.5)),
+        (Grid(5), Grid(7, spacing=(0.2,), origin=(-0.3,))),
+    ):
+        torch.testing.assert_close(op(u, where, query=query), op(u, where, query=query, query_domain=asked))
+    with refused(ValueError, "7 queries", "begin before the 5 points", "give a query_domain"):
+        op(u, Sequence(times=torch.rand(5, dtype=torch.float64).sort().values), query=query)
+
+
+def test_fewer_queries_of_points_of_which_some_are_missing_are_refused() -> None:
+    op, u, keep = alone(CAUSAL["perceptron"]), signal(5), torch.tensor([True] * 4 + [False])
+    times = Sequence(times=torch.arange(5.0, dtype=torch.float64))
+    for where in (times, Sequence(5), Sequence(5, spacing=0.5)):
+        with refused(ValueError, "2 queries and 5 points", "nobody says which"):
+            op(u, where, query=u[:, 3:], key_padding_mask=keep)
+        with refused(ValueError, "2 queries and 5 points", "nobody says which"):
+            op(u, where.restrict(keep), query=u[:, 3:])
+
+
+@pytest.mark.parametrize("name", [name for name in CAUSAL if name not in ("perceptron", "attention")])
+def test_points_that_do_not_exist_share_no_time(name: str) -> None:
+    times = torch.tensor([0.0, 0.5, 0.7, 0.9, 1.5, 2.0], dtype=torch.float64)
+    mask = torch.tensor([[False, True, False, True, True, False], [True, True, True, True, False, False]])
+    where, u = Sequence(times=times, mask=mask), signal(6)
+    op, dense = alone(CAUSAL[name]), alone(CAUSAL[name], Dense())
+    dense.load_state_dict(op.state_dict())
+    assert op.explain(u, where).split()[0] == op.explain(u, Sequence(times=times)).split()[0]
+    torch.testing.assert_close(op(u, where), dense(u, where), rtol=1e-9, atol=1e-11)
+    if name != "continuous convolution":
+        torch.testing.assert_close(op.scan(u, where)[0], dense(u, where), rtol=1e-9, atol=1e-11)
 
 
 TIED = Sequence(times=torch.tensor([0.0, 0.5, 0.5, 1.0, 1.0], dtype=torch.float64))

@@ -59,16 +59,18 @@ def past_mass(query_domain: Domain, domain: Domain) -> Tensor:
 
 
 def is_ordered_by_index(domain: Domain) -> bool:
-    """Whether each point of a domain may see just the points up to its own index: no two share a time.
+    """Whether each point of a domain may see just the points up to its own index: no two that exist share a time.
 
     False where times cannot be read.
     """
-    if domain.times is None or domain.is_generated:
+    times, mask = domain.times, domain.mask
+    if times is None or domain.is_generated:
         return True
-    if not values_can_be_read(domain.times):
+    if not values_can_be_read(times, mask):
         return False
-    up_to_itself = torch.arange(1, domain.num_points + 1, device=domain.device)
-    return bool((preceding_counts(domain, domain) == up_to_itself).all())
+    exists = torch.ones_like(times, dtype=torch.bool) if mask is None else mask
+    latest = torch.where(exists, times, -torch.inf).cummax(-1).values
+    return not bool((exists[..., 1:] & (times[..., 1:] <= latest[..., :-1])).any())
 
 
 def order_times(query_domain: Domain, domain: Domain) -> tuple[Tensor, Tensor]:

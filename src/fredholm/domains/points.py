@@ -72,6 +72,38 @@ def centre(like: Domain, count: int = 1) -> Points:
     return points
 
 
+def last_points(domain: Domain, count: int) -> Points:
+    """The last points of a domain, in their places, at their times and in their order: queries that are not named.
+
+    On a line of equal spacing there may be more than it has, which then begin before it.
+
+    Args:
+        domain: N points that all exist.
+        count: how many.
+    """
+    points, lacking = Points.__new__(Points), count - domain.num_points
+    points.is_periodic, points.is_generated = domain.is_periodic, domain.is_generated
+    pos = domain.pos[..., max(-lacking, 0) :, :]
+    if domain.times is not None:
+        points.times = domain.times[..., max(-lacking, 0) :]
+    if count and len(domain.grid_blocks) == 1 and domain.grid_blocks[0].shape == (domain.num_points,):
+        block = domain.grid_blocks[0]
+        (spacing,), (origin,) = block.spacing, block.origin
+        points.grid_blocks = (block._replace(shape=(count,), origin=(origin - lacking * spacing,)),)
+        if lacking > 0:
+            before = origin - spacing * torch.arange(lacking, 0, -1, dtype=pos.dtype, device=pos.device)
+            pos = torch.cat([before[:, None], pos])
+            points.times = None if points.times is None else pos[:, 0]
+    elif lacking > 0:
+        raise ValueError(
+            f"{count} queries of a causal kernel begin before the {domain.num_points} points, and nothing says where; "
+            "give a query_domain"
+        )
+    points._set(pos, None, None, is_finite=True)
+    points.has_index_order = domain.has_index_order
+    return points
+
+
 def subset(domain: Domain, index: Tensor, weights: Tensor, times: Tensor | None = None) -> Points:
     """The points of a domain that `index` names, perhaps some of them more than once.
 

@@ -10,6 +10,8 @@ from torch import Tensor, nn
 from fredholm._precision import autocast_dtype, product_dtype
 from fredholm._settings import refuse_idle
 from fredholm.domains import Domain, Sequence
+from fredholm.domains.order import check_order
+from fredholm.domains.points import last_points
 from fredholm.evaluation import AUTO, Evaluation, Integral, StatefulEvaluation
 from fredholm.kernels import Kernel, State, Stateful
 from fredholm.operators.auxiliary_loss import is_collecting, offer
@@ -305,7 +307,7 @@ class IntegralOperator(nn.Module):
             raise ValueError(f"IntegralOperator: key_padding_mask has batch size {keys.batch_size} but u has {batch}")
         is_natural = query_domain is None
         if query_domain is None:
-            query_domain = _natural_queries(kernel, domain, query)
+            query_domain = _natural_queries(kernel, domain, keys, query)
         if is_natural and query is None and query_domain.has_points_of(domain):
             query_domain = keys  # nothing is wanted where a key is hidden
         else:
@@ -371,8 +373,18 @@ def check_quadrature(kernel: Kernel, quadrature: Quadrature | None) -> None:
         )
 
 
-def _natural_queries(kernel: Kernel, domain: Domain, query: Tensor | None) -> Domain:
-    """Where queries lie of which nothing but the signal, or not even that, was given."""
+def _natural_queries(kernel: Kernel, domain: Domain, keys: Domain, query: Tensor | None) -> Domain:
+    """Where queries lie of which nothing but the signal, or not even that, was given.
+
+    Args:
+        kernel: of the operator.
+        domain: the points of u.
+        keys: those of them that exist for this call.
+        query: the signal at the queries; None: none was given.
+
+    Raises:
+        ValueError: nothing says where they lie.
+    """
     natural = domain.mapped(kernel.output_domain)
     if (
         domain.whole is not None
@@ -390,9 +402,13 @@ def _natural_queries(kernel: Kernel, domain: Domain, query: Tensor | None) -> Do
     count = query.shape[1]
     if count == domain.num_points:
         return domain
-    # of a causal kernel the last query sees every point, so that it lies at the last one
-    first = domain.num_points - count if kernel.is_causal else 0
-    return Sequence(count, first=first, device=domain.device)
+    if not kernel.is_causal or domain.num_points == 0:
+        return Sequence(count, device=domain.device)
+    asked = Sequence(count, device=domain.device)
+    if not kernel.reads_past_by_position:
+        check_order(asked, keys)
+    # the last query sees every point, so that it lies at the last one
+    return last_points(domain, count)
 
 
 def _check_kernel(kernel: object) -> None:
