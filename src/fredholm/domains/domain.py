@@ -133,6 +133,21 @@ class Domain(abc.ABC):
         return self.pos.shape[-1]
 
     @property
+    def middle(self) -> Tensor:
+        """The mean place of the points that exist, `(1, s)` or `(B, 1, s)`, without a gradient.
+
+        Differences of positions that are counted from there keep their digits when positions are rounded.
+        """
+        return self.once("middle", self._middle)
+
+    def _middle(self) -> Tensor:
+        pos, mask = self.pos.detach(), self.mask
+        if mask is None:
+            return pos.sum(-2, keepdim=True) / max(self.num_points, 1)
+        exists = (mask if mask.ndim < pos.ndim else mask.any(0))[..., None]
+        return torch.where(exists, pos, 0.0).sum(-2, keepdim=True) / exists.sum(-2, keepdim=True).clamp_min(1)
+
+    @property
     def is_ordered(self) -> bool:
         """Whether its points have an order: that of times, or that of their indices."""
         return self.times is not None or self.has_index_order

@@ -118,6 +118,9 @@ def integrate_pairwise(
         else:
             unread: dict[str, Any] = {"query_pos": form.query_pos[..., :0], "key_pos": form.key_pos[..., :0]}
             form = form._replace(**dict.fromkeys(_RELATIVE), **unread)
+    if form.frequencies is None and form.key_pos.shape[-1]:
+        middle = domain.middle
+        form = form._replace(query_pos=form.query_pos - middle, key_pos=form.key_pos - middle)
     if pairs is not None:
         pairs = _permuted(pairs if folds == 1 else _heads_in_batch(pairs, u.shape[0], folds), order, -2)
     seen = _permuted(preceding_counts(query_domain, domain), order, -1) if kernel.is_causal else None
@@ -134,7 +137,7 @@ def integrate_pairwise(
     }
     # what has no other name in a form
     given |= {name: getattr(form, name) for name in PerceptronInputs._fields if name not in given}
-    # of positions, differences are taken
+    # of positions, differences are taken, which in 32 bits keep their digits near 0 alone
     wide = torch.promote_types(dtype, torch.float32 if form.frequencies is None else domain.pos.dtype)
     special = {"query_pos": wide, "key_pos": wide, "frequencies": wide, "seen": torch.int64}
     given |= {name: t.to(special.get(name, dtype)) for name, t in given.items() if t is not None}

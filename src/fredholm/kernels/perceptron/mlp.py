@@ -430,8 +430,9 @@ class MLP(PairwiseMLP, MultiHead, DisplacementFilter, Lifting):
                 sin_weight, cos_weight = columns["relative_position"].chunk(2, dim=-1)
                 query_phase, key_phase = at_query, at_key
             else:
-                query_bias = query_bias + _project(query_pos.to(dtype), columns["relative_position"])
-                key_bias = _project(-key_pos.to(dtype), columns["relative_position"])
+                middle = domain.middle  # from where differences keep their digits
+                query_bias = query_bias + _project((query_pos - middle).to(dtype), columns["relative_position"])
+                key_bias = _project((middle - key_pos).to(dtype), columns["relative_position"])
         if "query_position" in columns and at_query is not None:
             query_bias = query_bias + _project(at_query, columns["query_position"])
         if "key_position" in columns and at_key is not None:
