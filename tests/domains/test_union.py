@@ -131,6 +131,17 @@ def test_masses_of_each_batch_entry() -> None:
             torch.testing.assert_close(union.weights[entry], alone.weights.expand(3, -1)[entry])
     even = Union(Sequence(2, mask=exists), Sequence(4), mass=mass / mass.sum(-1, keepdim=True))
     assert even.counts.sum(-1).tolist() == pytest.approx([6, 6, 5])
+    for union in (
+        even,
+        Union(Sequence(2), Sequence(4), mass=even.weights.new_tensor([[0.5, 0.5]] * 3)).restrict(union.mask),
+    ):
+        kept = torch.tensor([[True, True, False, True, True, True]])
+        told = union.restrict(kept)
+        for entry in range(3):
+            share = [float(union.weights[entry, :2].sum()), float(union.weights[entry, 2:].sum())]
+            alone = Union(Sequence(2, mask=exists[entry]), Sequence(4), mass=share).restrict(kept[0])
+            torch.testing.assert_close(told.weights[entry], alone.weights)
+            torch.testing.assert_close(told.counts[entry], alone.counts)
     # given weights are counted as they are
     weighted = Union(first, Sequence(4), mass=mass)
     torch.testing.assert_close(weighted.counts, weighted.weights)

@@ -12,6 +12,8 @@ from fredholm.domains.checks import values_can_be_read
 from fredholm.domains.pair_list import PairList
 
 Answer = TypeVar("Answer")
+UniformParts = tuple[tuple[int, float | Tensor], ...]
+"""Numbers of points of consecutive runs, and the mass that each run shares evenly; of each batch entry, `(B, 1)`."""
 
 
 class GridBlock(NamedTuple):
@@ -82,8 +84,8 @@ class Domain(abc.ABC):
     """Whether the order of indices means something where there are no times: not among scattered points."""
     is_generated: bool = False
     """Whether positions follow from numbers alone, so that the domain may follow a signal to its device."""
-    uniform_parts: tuple[tuple[int, float], ...] | None
-    """(number of points, mass) of consecutive runs that share their mass evenly; None when weights were given."""
+    uniform_parts: UniformParts | None
+    """The runs that share their mass evenly; None when weights were given."""
     given_counts_per_mass: Tensor | None = None
     """`counts_per_mass` of points that stand for those of another domain; None: it follows from the measure."""
     given_past_mass: Tensor | None = None
@@ -392,6 +394,9 @@ class Domain(abc.ABC):
         other.pair_density = None if self.pair_density is None else self.pair_density.to(device)
         other.pair_list = None if self.pair_list is None else self.pair_list.to(device)
         other.features = None if self.features is None else self.features.to(device)
+        if self.uniform_parts is not None:
+            moved = [(n, mass.to(device) if isinstance(mass, Tensor) else mass) for n, mass in self.uniform_parts]
+            other.uniform_parts = tuple(moved)
         return other
 
     def restrict(self, mask: Tensor | None) -> Self:
@@ -426,14 +431,17 @@ class Domain(abc.ABC):
     def _weights_over(self, mask: Tensor | None) -> Tensor:
         if self.uniform_parts is None:
             return _dropped(self.weights, mask)
-        if mask is None:
-            even = [self.pos.new_full((n,), mass / n if n else 0.0) for n, mass in self.uniform_parts]
-            return even[0] if len(even) == 1 else torch.cat(even)
-        pieces = []
-        for part, (_, mass) in zip(mask.split([n for n, _ in self.uniform_parts], -1), self.uniform_parts, strict=True):
-            kept = part.to(self.pos.dtype)
-            pieces.append(kept * (mass / kept.sum(-1, keepdim=True).clamp_min(1.0)))
-        return torch.cat(pieces, dim=-1)
+        counts = [n for n, _ in self.uniform_parts]
+        exists = [None] * len(counts) if mask is None else mask.to(self.pos.dtype).split(counts, -1)
+        pieces = list[Tensor]()
+        for kept, (n, mass) in zip(exists, self.uniform_parts, strict=True):
+            if kept is None:
+                even = self.pos.new_ones(n)
+                pieces.append(even * (mass / n) if n else even)
+            else:
+                pieces.append(kept * (mass / kept.sum(-1, keepdim=True).clamp_min(1.0)))
+        batch = torch.broadcast_shapes(*(piece.shape[:-1] for piece in pieces))
+        return pieces[0] if len(pieces) == 1 else torch.cat([piece.expand(*batch, -1) for piece in pieces], dim=-1)
 
     def displacement(self, query_pos: Tensor) -> Tensor:
         """x - y from every point y of this domain to every x of `query_pos` `(..., Nq, s)`: `(..., Nq, N, s)`."""

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from fredholm.domains.checks import values_can_be_read
-from fredholm.domains.domain import Domain
+from fredholm.domains.domain import Domain, UniformParts
 
 
 @final
@@ -40,33 +40,35 @@ class Union(Domain):
         self._weigh(parts, mass)
 
     def _weigh(self, parts: tuple[Domain, Domain], mass: Ordered[float] | Tensor | None) -> None:
-        piecewise = [part.uniform_parts for part in parts]
-        if mass is None and all(p is not None and len(p) == 1 for p in piecewise):
+        first, second = (part.uniform_parts for part in parts)
+        if mass is None and first is not None and second is not None and len(first) == len(second) == 1:
             return
-        if isinstance(mass, Ordered) and piecewise[0] is not None and piecewise[1] is not None:
-            whole = [sum(m for _, m in p or ()) or 1.0 for p in piecewise]
-            parted = zip(piecewise, mass, whole, strict=True)
-            self.uniform_parts = tuple((n, m * share / all_of_it) for p, share, all_of_it in parted for n, m in p or ())
+        shares = self._shares(parts, mass)
+        if mass is not None and first is not None and second is not None:
+            self.uniform_parts = (*_with_mass(first, shares[0]), *_with_mass(second, shares[1]))
             self.weights = self._weights_over(self.mask)
             return
         self.uniform_parts = None
-        shares = self._shares(parts, mass)
-        self.weights = _join([_scaled(part, share) for part, share in zip(parts, shares, strict=True)], 1)
-        if isinstance(mass, Tensor) and all(map(_shares_evenly, parts)):
-            everywhere = self.pos.new_full((1,), self.num_points)
-            self.given_counts_per_mass = (
-                everywhere if self.mask is None else self.mask.sum(-1, keepdim=True).to(shares[0])
-            )
+        self.weights = _join(
+            [_scaled(part, share, self.pos.dtype) for part, share in zip(parts, shares, strict=True)], 1
+        )
 
-    def _shares(self, parts: tuple[Domain, Domain], mass: Ordered[float] | Tensor | None) -> list[Tensor]:
-        """What each part weighs, `(1,)` or `(B, 1)`."""
+    def _shares(self, parts: tuple[Domain, Domain], mass: Ordered[float] | Tensor | None) -> Ordered[float | Tensor]:
+        """What each part weighs; of each batch entry `(B, 1)`."""
         if isinstance(mass, Tensor):
-            return list(mass.to(self.pos.dtype).split(1, dim=-1))
+            return mass.to(self.pos.dtype).split(1, dim=-1)
         if mass is not None:
-            return [self.pos.new_full((1,), share) for share in mass]
+            return mass
         counts = [_existence(part).sum(-1, keepdim=True).to(self.pos.dtype) for part in parts]
         everything = (counts[0] + counts[1]).clamp_min(1.0)
         return [count / everything for count in counts]
+
+
+def _with_mass(runs: UniformParts, share: float | Tensor) -> UniformParts:
+    """Runs that share their mass evenly, of another mass in all."""
+    total = sum(mass for _, mass in runs)
+    total = torch.where(total > 0, total, 1.0) if isinstance(total, Tensor) else total or 1.0
+    return tuple((count, mass * share / total) for count, mass in runs)
 
 
 def _check(first: Domain, second: Domain, mass: Ordered[float] | Tensor | None) -> None:
@@ -117,17 +119,12 @@ def _check_masses(mass: Tensor, first: Domain, second: Domain) -> None:
         raise ValueError("Union: mass holds numbers that are not finite or below 0")
 
 
-def _shares_evenly(part: Domain) -> bool:
-    """Whether its points weigh alike within runs, so that a kernel that counts points counts each once on the mean."""
-    return part.uniform_parts is not None or (isinstance(part, Union) and part.given_counts_per_mass is not None)
-
-
 def _existence(part: Domain) -> Tensor:
     return torch.ones(part.num_points, dtype=torch.bool, device=part.device) if part.mask is None else part.mask
 
 
-def _scaled(part: Domain, share: Tensor) -> Tensor:
-    weights = part.weights.to(share.dtype)
+def _scaled(part: Domain, share: float | Tensor, dtype: torch.dtype) -> Tensor:
+    weights = part.weights.to(dtype)
     total = weights.sum(-1, keepdim=True)
     return weights * share / torch.where(total > 0, total, torch.ones_like(total))
 
