@@ -131,15 +131,14 @@ def test_masses_of_each_batch_entry() -> None:
             torch.testing.assert_close(union.weights[entry], alone.weights.expand(3, -1)[entry])
     even = Union(Sequence(2, mask=exists), Sequence(4), mass=mass / mass.sum(-1, keepdim=True))
     assert even.counts.sum(-1).tolist() == pytest.approx([6, 6, 5])
-    for union in (
-        even,
-        Union(Sequence(2), Sequence(4), mass=even.weights.new_tensor([[0.5, 0.5]] * 3)).restrict(union.mask),
-    ):
-        kept = torch.tensor([[True, True, False, True, True, True]])
-        told = union.restrict(kept)
+    # and of what stays when points leave, whether they leave before or after
+    kept = torch.tensor([[True, True, False, True, True, True]]).expand(3, -1)
+    whole = Union(Sequence(2), Sequence(4), mass=torch.full((3, 2), 0.5, dtype=torch.float64))
+    for joined, shares in ((even, mass / mass.sum(-1, keepdim=True)), (whole, torch.full((3, 2), 0.5))):
+        told = joined.restrict(kept)
         for entry in range(3):
-            share = [float(union.weights[entry, :2].sum()), float(union.weights[entry, 2:].sum())]
-            alone = Union(Sequence(2, mask=exists[entry]), Sequence(4), mass=share).restrict(kept[0])
+            parts = Sequence(2, mask=None if joined is whole else exists[entry]), Sequence(4)
+            alone = Union(*parts, mass=shares[entry].tolist()).restrict(kept[entry])
             torch.testing.assert_close(told.weights[entry], alone.weights)
             torch.testing.assert_close(told.counts[entry], alone.counts)
     # given weights are counted as they are

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from fredholm.domains import Domain, Grid, Points, Sequence, Union
-from fredholm.evaluation import Dense, Evaluation, Integral, Tiled, Toeplitz
+from fredholm.evaluation import AUTO, Dense, Evaluation, Integral, Tiled, Toeplitz
 from fredholm.kernels import MLP, KernelInputs
 from fredholm.operators import IntegralOperator
 from fredholm.quadrature import Neighbourhood
@@ -59,13 +59,12 @@ def test_the_nodes_of_a_neighbourhood_too(options: str) -> None:
     torch.manual_seed(0)
     kernel = randomise(MLP(4, 2, 2, **small_perceptron(**KERNELS[options])))
     u, domain = torch.randn(2, 7, 4), Points(far())
-    for evaluation in (Dense(), None):
-        given = {} if evaluation is None else {"evaluation": evaluation}
-        op = IntegralOperator(kernel, quadrature=Neighbourhood(num_neighbours=3), residual=False, **given)
-        op.output_weight = None if op.output_weight is None else torch.nn.Parameter(torch.eye(4))
-        out = op(u, domain)
-        expected = out if evaluation is not None else expected
-    torch.testing.assert_close(out, expected, rtol=1e-5, atol=1e-5)
+    dense, op = (
+        IntegralOperator(kernel, quadrature=Neighbourhood(num_neighbours=3), residual=False, evaluation=evaluation)
+        for evaluation in (Dense(), AUTO)
+    )
+    op.load_state_dict(dense.state_dict())
+    torch.testing.assert_close(op(u, domain), dense(u, domain), rtol=1e-5, atol=1e-5)
 
 
 def test_the_middle_of_what_exists() -> None:
