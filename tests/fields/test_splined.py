@@ -71,6 +71,32 @@ def test_whatever_the_field_is_it_goes_through_the_samples_that_exist(frame: fie
     torch.testing.assert_close(both[1:], fewer(asked), rtol=1e-8, atol=1e-8)
 
 
+def test_derivatives_at_its_own_nodes() -> None:
+    torch.manual_seed(2)
+    x = torch.rand(1, 6, 2, dtype=torch.float64)
+    found = fields.splined(placed(x, fields.Isotropic(), is_zero=False), x, x[..., :1].sin())
+    theta, at = found.parameters.detach().requires_grad_(), x.clone().requires_grad_()
+    jet = found.with_parameters(theta).jet(at)
+    (slope,) = torch.autograd.grad(found(at).sum(), at, create_graph=True)
+    torch.testing.assert_close(jet.gradient[..., 0].flatten(), slope.flatten(), rtol=1e-8, atol=1e-8)
+    second = [torch.autograd.grad(slope[..., axis].sum(), at, retain_graph=True)[0][..., axis] for axis in (0, 1)]
+    torch.testing.assert_close(jet.laplacian.flatten(), sum(second).flatten(), rtol=1e-8, atol=1e-8)
+    for part in (jet.value, jet.gradient, jet.laplacian):
+        for leaf in (theta, at):
+            (own,) = torch.autograd.grad(part.sum(), leaf, retain_graph=True)
+            direction = torch.randn_like(leaf)
+            step = 1e-6 * direction
+
+            def told(sign: float, leaf: Tensor = leaf, step: Tensor = step) -> tuple[Tensor, ...]:
+                moved = {"theta": theta.detach(), "at": at.detach()}
+                moved["theta" if leaf is theta else "at"] = leaf.detach() + sign * step
+                return tuple(found.with_parameters(moved["theta"]).jet(moved["at"]))
+
+            place = next(i for i, each in enumerate(jet) if each is part)
+            expected = (told(1.0)[place].sum() - told(-1.0)[place].sum()) / 2e-6
+            torch.testing.assert_close((own * direction).sum(), expected, rtol=1e-4, atol=1e-5)
+
+
 def test_smoothing_leads_to_the_plane_of_least_squares() -> None:
     torch.manual_seed(2)
     x = torch.rand(1, 20, 2, dtype=torch.float64)

@@ -70,11 +70,11 @@ class SplinedField(Field):
         theta, nodes, coefficients, linear = self._parts(parameters)
         found = self.field.derivatives(theta, x)
         apart = x.value[..., :, None, :] - nodes[..., None, :, :]
-        lengths = apart.square().sum(-1).sqrt()
+        lengths = _lengths(apart)
         # of |z|³: the gradient 3 |z| z, and second derivatives 3 (|z| δ_jk + z_j z_k / |z|)
         slope = 3 * lengths[..., None] * apart
         along = torch.einsum("...pnk,...pjk->...pjn", slope, x.gradient)
-        unit = torch.where(lengths[..., None] > 0, apart / lengths[..., None].clamp(min=1e-300), 0.0)
+        unit = apart / torch.where(lengths > 0, lengths, 1.0)[..., None]
         moved = torch.einsum("...pnk,...pjk->...pjn", unit, x.gradient)
         bend = 3 * lengths * (x.gradient.square().sum((-1, -2))[..., None] + moved.square().sum(-2))
         bend = bend + torch.einsum("...pnk,...pk->...pn", slope, x.laplacian)
@@ -99,7 +99,14 @@ class SplinedField(Field):
 
 def cubes(x: Tensor, nodes: Tensor) -> Tensor:
     """|x_p - z_i|³, `(..., N, n)`."""
-    return (x[..., :, None, :] - nodes[..., None, :, :]).square().sum(-1) ** 1.5
+    apart = x[..., :, None, :] - nodes[..., None, :, :]
+    return apart.square().sum(-1) * _lengths(apart)
+
+
+def _lengths(apart: Tensor) -> Tensor:
+    """|z|, whose derivatives at 0 are taken as 0, as the first two of |z|³ are."""
+    squared = apart.square().sum(-1)
+    return torch.where(squared > 0, squared, 1.0).sqrt() * (squared > 0)
 
 
 def splined(

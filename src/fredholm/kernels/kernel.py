@@ -56,6 +56,8 @@ class Kernel(nn.Module, Rebuildable, abc.ABC):
         is_affine: whether κ multiplies [u(y); 1] instead of u(y), one column more for a constant.
         counts_points: whether the measure defaults to one a point instead of total mass 1 (`Domain.counts`): a stencil
             or a recurrence sums over samples, however many there are.
+        skips_massless: whether a point of weight 0 has no part in the integral or in any norm, so that the weight gets
+            the gradient 0.
         averages_past: whether κ is divided by the mass of the past, μ{y ≤ x}: then the integral is a mean over what a
             causal kernel sees, and what comes later changes nothing.
         is_pairwise: whether κ(x, y, u(x), u(y)) needs the two points and nothing else, so that it may be integrated
@@ -79,6 +81,7 @@ class Kernel(nn.Module, Rebuildable, abc.ABC):
     is_recursive: bool = False
     is_affine: bool = False
     counts_points: bool = False
+    skips_massless: bool = False
     averages_past: bool = False
     is_pairwise: bool = True
     holds_pair_weights: bool = False
@@ -123,7 +126,9 @@ class Kernel(nn.Module, Rebuildable, abc.ABC):
     @final
     def measure(self, domain: Domain) -> Tensor:
         """Mass of each point under the measure that this kernel is integrated against, `(N,)` or `(B, N)`."""
-        return domain.counts if self.counts_points else domain.weights
+        mass = domain.counts if self.counts_points else domain.weights
+        # what is skipped has no part in a norm either, of which a gradient alone would know
+        return torch.where(mass > 0, mass, 0.0) if self.skips_massless and mass.requires_grad else mass
 
     @final
     def past_share(self, domain: Domain, query_domain: Domain | None = None) -> Tensor | None:
