@@ -33,6 +33,13 @@ def test_even_times_with_gaps() -> None:
         (("2025-12-31", "2026-01-31", "2026-02-28"), 1.0, 12, "2026-03-31"),
         (("2024-01-15", "2024-04-15", "2024-10-15"), 3.0, 4, "2025-01-15"),
         (("2023-05-01", "2024-05-01", "2025-05-01"), 12.0, 1, "2026-05-01"),
+        (("2026-01-28", "2026-02-28"), 1.0, 12, "2026-03-28"),
+        (("2026-02-28", "2026-03-28"), 1.0, 12, "2026-04-28"),
+        (("2026-03-30", "2026-04-30"), 1.0, 12, "2026-05-30"),
+        (("2026-01-30", "2026-02-28", "2026-03-30"), 1.0, 12, "2026-04-30"),
+        (("2025-11-30", "2025-12-30", "2026-01-30"), 1.0, 12, "2026-02-28"),
+        (("2024-01-29", "2024-02-29"), 1.0, 12, "2024-03-29"),
+        (("2026-02-28", "2026-04-30"), 2.0, 6, "2026-06-30"),
     ],
 )
 def test_months(texts: tuple[str, ...], step: float, season: int, after: str) -> None:
@@ -40,7 +47,11 @@ def test_months(texts: tuple[str, ...], step: float, season: int, after: str) ->
     clock = Clock.of([times], is_dated=True)
     assert clock == Clock(step=step, in_months=True, is_dated=True)
     assert clock.season == season
-    assert clock.text(clock.after(float(times[-1]), 1)) == after
+    day = clock.day(times)
+    assert clock.text(clock.after(float(times[-1]), 1, day)) == after
+    places = clock.places(times).tolist()
+    assert [clock.after(float(times[0]), place, day) for place in places] == times.tolist()
+    assert clock.text(clock.after(float(times[0]), places[-1] + 1, day)) == after
 
 
 def test_days_and_hours() -> None:
@@ -51,8 +62,7 @@ def test_days_and_hours() -> None:
     assert Clock(step=2 * DAY, is_dated=True).season is None
     hours = Clock(step=3600.0, is_dated=True)
     assert hours.text(hours.after(float(dates("2026-01-01T22:00")[0]), 1)) == "2026-01-01T23:00:00"
-    month_end = Clock(step=1.0, in_months=True, is_dated=True)
-    assert month_end.text(month_end.after(float(dates("2026-01-30")[0]), 1)) == "2026-02-28"
+    assert hours.day(dates("2026-01-01T22:00")) == 0
     with refused(
         ValueError, "times are not evenly spaced: 2026-01-03 is 6.85714 steps of 25200 seconds after 2026-01-01"
     ):

@@ -19,7 +19,8 @@ class Clock:
 
     Args:
         step: in the unit of the times, or in months; above 0.
-        in_months: whether the step is a number of months: samples are at one day of the month, or at its last.
+        in_months: whether the step is a number of months: samples are at one day of the month, or at the last where a
+            month is shorter.
         is_dated: whether times are seconds since 1970, written as dates.
     """
 
@@ -41,7 +42,7 @@ class Clock:
         steps = np.concatenate([np.diff(each) for each in times])
         if not len(steps):
             raise ValueError("every series has one sample; expected many")
-        if is_dated and steps.min() > 27 * DAY and all(_have_one_day(each) for each in times):
+        if is_dated and steps.min() > 27 * DAY and all(_are_monthly(each) for each in times):
             months = np.concatenate([np.diff(_months(each)) for each in times])
             return cls(step=float(np.gcd.reduce(months)), in_months=True, is_dated=True)
         found = cls(step=float(steps.min()), is_dated=is_dated)
@@ -65,15 +66,27 @@ class Clock:
             )
         return found.astype(np.int64)
 
-    def after(self, time: float, steps: int) -> float:
-        """The time so many steps later; at a month's end where `time` is at one."""
+    def day(self, times: np.ndarray) -> int:
+        """At which day of their months samples are; 31: at the last, and 0: the step is no number of months."""
+        if not self.in_months:
+            return 0
+        moments = [_moment(time) for time in times.tolist()]
+        are_last = all(moment.day == _days_of(_month(moment)) for moment in moments)
+        return 31 if are_last else max(moment.day for moment in moments)
+
+    def after(self, time: float, steps: int, day: int = 0) -> float:
+        """The time so many steps later.
+
+        Args:
+            time: of a sample.
+            steps: 0 or more.
+            day: of the series, as `day` has it.
+        """
         if not self.in_months:
             return time + steps * self.step
         moment = _moment(time)
-        month = moment.year * 12 + moment.month - 1 + round(steps * self.step)
-        days = _days_of(month)
-        day = days if moment.day == _days_of(moment.year * 12 + moment.month - 1) else min(moment.day, days)
-        return moment.replace(year=month // 12, month=month % 12 + 1, day=day).timestamp()
+        month = _month(moment) + round(steps * self.step)
+        return moment.replace(year=month // 12, month=month % 12 + 1, day=min(day, _days_of(month))).timestamp()
 
     def text(self, time: float) -> str | float:
         """The time as it is written: a number, or an ISO 8601 date, without hours at midnight."""
@@ -98,8 +111,13 @@ def _moment(time: float) -> datetime.datetime:
     return datetime.datetime.fromtimestamp(math.floor(time), tz=datetime.UTC)
 
 
+def _month(moment: datetime.datetime) -> int:
+    """Months since the year 0."""
+    return moment.year * 12 + moment.month - 1
+
+
 def _months(times: np.ndarray) -> np.ndarray:
-    return np.array([_moment(time).year * 12 + _moment(time).month - 1 for time in times.tolist()], np.int64)
+    return np.array([_month(_moment(time)) for time in times.tolist()], np.int64)
 
 
 def _days_of(month: int) -> int:
@@ -108,9 +126,9 @@ def _days_of(month: int) -> int:
     return (after - first).days
 
 
-def _have_one_day(times: np.ndarray) -> bool:
-    """Whether all are at one day of the month and one time of it, or all at the last of their month."""
+def _are_monthly(times: np.ndarray) -> bool:
+    """Whether all are at one day of the month, or at its last where it is shorter, and at one time of the day."""
     moments = [_moment(time) for time in times.tolist()]
     at = {(moment.hour, moment.minute, moment.second) for moment in moments}
-    are_last = all(moment.day == _days_of(moment.year * 12 + moment.month - 1) for moment in moments)
-    return len(at) == 1 and (are_last or len({moment.day for moment in moments}) == 1)
+    day = max(moment.day for moment in moments)
+    return len(at) == 1 and all(moment.day == min(day, _days_of(_month(moment))) for moment in moments)

@@ -545,10 +545,9 @@ class Forecasting(SplitTask[WindowSet]):
         facts, rows = self._facts, list[Prediction]()
         for file, found in inputs.read(lambda file: self._read(file, inputs)):
             for each, levels, number in zip(found, *self.forecasts(model, found, device), strict=True):
-                last = facts.clock.after(each.start, len(each) - 1)
                 for h in range(facts.horizon):
                     cells: dict[str, str | float] = {"series": each.name}
-                    cells["time"] = facts.clock.text(facts.clock.after(last, h + 1))
+                    cells["time"] = facts.clock.text(facts.clock.after(each.start, len(each) + h, each.day))
                     for f, name in enumerate(facts.told):
                         cells[name] = float(number[h, f])
                         for tau, level in zip(facts.target.quantiles, levels[h, f].tolist(), strict=False):

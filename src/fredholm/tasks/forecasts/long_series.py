@@ -25,11 +25,13 @@ class LongSeries:
         name: for messages and answers.
         values: float64 `(T, C)`, NaN where missing.
         start: the time of the first sample.
+        day: of the month, on a clock of months (`Clock.day`).
     """
 
     name: str
     values: Tensor
     start: float
+    day: int = 0
 
     def __len__(self) -> int:
         """T."""
@@ -80,7 +82,7 @@ def _on_clock(found: SeriesSet, i: int, clock: Clock, times: np.ndarray) -> Long
         raise ValueError(f"{name}: has {len(times)} samples of {count}; times are not evenly spaced: sample them so")
     values = torch.full((count, len(found.channels)), torch.nan, dtype=torch.float64)
     values[torch.from_numpy(places)] = found.values[i, : len(times)].double()
-    return LongSeries(name=name, values=values, start=float(times[0]))
+    return LongSeries(name=name, values=values, start=float(times[0]), day=clock.day(times))
 
 
 def _times(found: SeriesSet, i: int) -> np.ndarray:
