@@ -257,6 +257,11 @@ def test_answers() -> None:
             "no training example of the class 'c', which cannot be weighed",
         ),
         (LABELS.select(torch.tensor([0, 0])), Wish(), "every training example of cells has the same labels"),
+        (
+            LabelAnswers(names=("spam",), values=torch.tensor([[True], [False]])),
+            Wish(),
+            "cells has one label, 'spam', which an example has or lacks; make it two classes",
+        ),
         (LABELS.select(torch.tensor([0, 1])), BALANCED, "every training example of cells has the label 'wet'"),
         (LABELS.select(torch.tensor([0, 4])), BALANCED, "no training example of cells has the label 'new'"),
         (NUMBERS, BALANCED, "class_weights='balanced' has no effect with numbers"),

@@ -77,6 +77,10 @@ class LabelAnswers(Answers):
         counts = self.values.sum(0).double()
         if not len(self.names) or bool(((counts == 0) | (counts == len(self))).all()):
             raise ValueError(f"every training example of {data} has the same labels; expected some that differ")
+        if len(self.names) == 1:
+            raise ValueError(
+                f"{data} has one label, {self.names[0]!r}, which an example has or lacks; make it two classes"
+            )
         wish.refuse("labels", "take a target of numbers", "quantiles")
         if wish.class_weights == "none":
             return LabelTarget(names=self.names)
