@@ -92,7 +92,8 @@ class IntegralOperator(nn.Module):
         """Applies the operator.
 
         Args:
-            u: signal at the keys, `(B, N, C)`. Its values at points that do not exist are never read.
+            u: signal at the keys, `(B, N, C)`. Its values at points that do not exist are never read, unless a
+                `query_domain` without their mask asks for the result there, whose u(x) they are.
             domain: where it lives, N points; None: `Sequence(N)`.
             query: signal at the queries, `(B, Nq, C)`; needed with a `query_domain` when the kernel or the residual
                 reads u(x).
