@@ -80,14 +80,15 @@ class WindowSet(Divisible):
             ranges: of the places of answers.
             most: windows, at least 1.
         """
-        places: list[tuple[int, int]] = []
+        places = [torch.zeros(0, 2, dtype=torch.int64)]
         for i, (start, end) in enumerate(ranges):
             missing = known[i].isnan().any(1).long()
             before = torch.nn.functional.pad(missing.cumsum(0), (1, 0))
-            for at in range(max(start, context), end - horizon + 1):
-                if before[at + horizon] == before[at]:
-                    places.append((i, at))
-        found = torch.tensor(places, dtype=torch.int64).view(-1, 2)
+            first = max(start, context)
+            at = torch.arange(first, max(first, end - horizon + 1))
+            at = at[before[at + horizon] == before[at]]
+            places.append(torch.stack([torch.full_like(at, i), at], dim=1))
+        found = torch.cat(places)
         if len(found) > most:
             found = found[torch.linspace(0, len(found) - 1, most, dtype=torch.float64).round().long()]
         return WindowSet(values=tuple(values), known=tuple(known), context=context, horizon=horizon, places=found)
