@@ -42,7 +42,7 @@ def telling(counts: list[Counter[tuple[int, ...]]]) -> Counter[tuple[int, ...]]:
     return Counter({g: n for g, n in seen.items() if len({each[g] for each in counts}) > 1})
 
 
-def by_loop(train: Tensor, asked: Tensor, order: int) -> np.ndarray:
+def by_loop(train: Tensor, asked: Tensor, order: int, share: float = 1.0) -> np.ndarray:
     """Features `(n, p)` of rows asked, with a column for each n-gram of the training rows, by length and tokens."""
     counts = [grams(row, order) for row in train.tolist()]
     seen = telling(counts)
@@ -52,7 +52,7 @@ def by_loop(train: Tensor, asked: Tensor, order: int) -> np.ndarray:
         for g, count in grams(row, order).items():
             if g in seen:
                 rarity = 1 + math.log((1 + len(train)) / (1 + seen[g]))
-                found[i, names.index(g)] = (1 + math.log(count)) * rarity
+                found[i, names.index(g)] = share ** (len(g) - 2) * (1 + math.log(count)) * rarity
         if found[i].any():
             found[i] /= np.linalg.norm(found[i])
     return found
@@ -91,6 +91,54 @@ def test_features_are_those_of_the_definition(order: int, pairs: bool) -> None:
     expected = by_loop(train, asked, order)
     kept = dense(found, asked)[:, : expected.shape[1]]
     assert int((found.rarity > 0).sum()) == expected.shape[1]
+    np.testing.assert_allclose(kept.numpy(), expected, atol=1e-6)
+
+
+def left_out_by_loop(x: np.ndarray, y: np.ndarray, part: np.ndarray) -> np.ndarray:
+    """Scores of each row by the fit without its part, with the penalty that has the smallest errors."""
+    unit, best = ((x - x.mean(0)) ** 2).sum(1).mean(), None
+    for multiple in n_gram_bank.PENALTIES.tolist():
+        told = np.empty_like(y)
+        for some in np.unique(part):
+            out = part == some
+            told[out] = ridge(x[~out], y[~out], multiple * unit, x[out])
+        if best is None or ((y - told) ** 2).mean() < ((y - best) ** 2).mean():
+            best = told
+    assert best is not None
+    return best
+
+
+@pytest.mark.parametrize(("order", "told_by"), [(2, "words"), (3, "words"), (2, "pairs"), (2, "chance")])
+@pytest.mark.parametrize("pairs", [False, True])
+def test_longer_n_grams_count_less_where_that_is_surely_better(
+    order: int, told_by: str, pairs: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(n_gram_bank, "TOLERANCE", 1e-10)
+    monkeypatch.setattr(n_gram_bank, "PATIENCE", 100)
+    tokens, draw = rows(60, pairs=pairs), torch.Generator().manual_seed(4)
+    worth = torch.randn(13 * 13, generator=draw, dtype=torch.float64)
+    if told_by == "words":
+        values = worth[tokens].sum(1)
+    elif told_by == "pairs":
+        values = worth[13 * tokens[:, :-1] + tokens[:, 1:]].sum(1)
+    else:
+        values = worth[:60]
+    target = NumberTarget(names=("y",), mean=(0.0,), deviation=(1.0,))
+    found = fitted(bank(order, 3000, 1), tokens, values[:, None], target)
+    torch.manual_seed(0)
+    part = (torch.randperm(60) % 10).numpy()
+    y, errors, chosen = target.columns(target.targets(values[:, None])).numpy(), list[np.ndarray](), 1.0
+    for share in n_gram_bank.SHARES:
+        x = by_loop(tokens, tokens, order, share)
+        errors.append(((y - left_out_by_loop(x, y, part)) ** 2).mean(1))
+        if len(errors) > 1 and errors[-1].mean() >= errors[-2].mean():
+            break
+        gain = errors[0] - errors[-1]
+        if len(errors) > 1 and gain.mean() > n_gram_bank.SURE * gain.std(ddof=1) / math.sqrt(60):
+            chosen = share
+    assert (chosen < 1) == (told_by == "words")
+    expected = by_loop(tokens, rows(9, seed=1), order, chosen)
+    kept = dense(found, rows(9, seed=1))[:, : expected.shape[1]]
     np.testing.assert_allclose(kept.numpy(), expected, atol=1e-6)
 
 

@@ -5,17 +5,20 @@ Legend
                                                                        of the second sentence of a pair
     n            sentences to learn from; n_g of them hold g   μ       the even measure of mass 1 on the N places
     Y (n, c)     what is fitted, as a `Regressand` says        λ > 0   the penalty
+    |g|          tokens of g                                   s       share of an n-gram by a further token, 0 to 1
 
     count           c_g = N ∫ 1[g stands at x] dμ(x)
-    rarity          r_g = 1 + log((1 + n) / (1 + n_g))
+    rarity          r_g = s^(|g| - 1) (1 + log((1 + n) / (1 + n_g)))
     features        x_g = (1 + log c_g) r_g, 0 where c_g is; of a sentence X = x / ‖x‖. An n-gram that all n sentences
                     hold equally often, such as a mark, has none: it tells nothing, and would take length from others
     W(λ) = argmin_W ‖(X - X̄) W - (Y - Ȳ)‖² + λ‖W‖² = (X - X̄)ᵀ A,   (C X Xᵀ C + λI) A = Y - Ȳ,   C = I - 1/n
     scores = Ȳ + (X - X̄) W(λ);  outputs are read from them as the regressand says
 
 λ is the one with the smallest mean square of the errors on sentences that were left out: each of FOLDS parts by a fit
-to the others. The systems are solved by conjugate gradients in float64, from the largest penalty on, each from the
-solution of the one before; penalties end once PATIENCE of them in a row were no better.
+to the others. So is s of SHARES: 1, unless less has errors that are smaller by SURE standard errors of the difference.
+Where single words decide, pairs of them are many more features that tell little else, and take length from the words.
+The systems are solved by conjugate gradients in float64, from the largest penalty on, each from the solution of the one
+before; penalties end once PATIENCE of them in a row were no better.
 
 Source: term frequencies on a logarithmic scale and inverse document frequencies, Salton and Buckley, Term-weighting
 approaches in automatic text retrieval (1988); 1 is added to counts and rarities, so that none is 0. That linear models
@@ -24,6 +27,7 @@ of pairs of words are hard to beat where texts are few is Wang and Manning's (20
 """
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar, NamedTuple, Self, final
 
@@ -42,6 +46,10 @@ PENALTIES = torch.logspace(1, -3, 9, dtype=torch.float64)
 FOLDS = 10
 """Parts that are left out in turn; where there are fewer sentences, or groups of them, as many as those."""
 PATIENCE = 2
+SHARES = (1.0, 0.5, 0.25, 0.0)
+"""Values of s that are tried, each as long as the one before was better than those before it."""
+SURE = 2.0
+"""Standard errors by which less than 1 must be better."""
 TOLERANCE = 1e-5
 """Of a system's residual, in units of its right-hand side."""
 MOST_ITERATIONS = 1000
@@ -139,18 +147,21 @@ class NGramBank(FittedModel[Tensor]):
         if sum(len(targets) for _, targets in batches) < 2:
             raise ValueError("models.NGramBank: there are fewer than 2 sentences; expected some to fit to")
         self._choose([tokens for tokens, _ in batches])
-        parts, start = list[Tensor](), 0
-        for tokens, _ in batches:
-            row, gram, value = self.features(tokens)
-            parts.append(torch.stack([row + start, gram, value.view(torch.int64)]))
-            start += len(tokens)
-        row, gram, bits = torch.cat(parts, 1)
-        shape = start, len(self.grams)
-        places = torch.stack([row, gram])
-        features = torch.sparse_coo_tensor(places, bits.view(torch.float64), shape, check_invariants=False).coalesce()
         targets = torch.cat([targets for _, targets in batches])
-        wanted = regressand.columns(targets)
-        fit = _ridge(features, wanted, _dealt(start, groups, wanted.device))
+        wanted, rows = regressand.columns(targets), [tokens for tokens, _ in batches]
+        part, rarity = _dealt(len(targets), groups, wanted.device), self.rarity.clone()
+        further = _num_tokens(self.grams, self.reading.vocab_size, self.config.order) - 1
+        errors, fit, chosen = list[Tensor](), None, rarity
+        for share in SHARES[: 1 if self.config.order == 1 else None]:
+            self.rarity.copy_(rarity * share**further)
+            found = _ridge(self._sparse(rows), wanted, part)
+            errors.append((wanted - found.left_out).square().mean(1))
+            if len(errors) > 1 and errors[-1].mean() >= errors[-2].mean():
+                break
+            if len(errors) == 1 or _is_surely_less(errors[-1], errors[0]):
+                fit, chosen = found, self.rarity.clone()
+        assert fit is not None
+        self.rarity.copy_(chosen)
         readout = regressand.readout(fit.left_out, targets)
         if len(readout.gain) != len(self.bias):
             raise ValueError(
@@ -160,11 +171,22 @@ class NGramBank(FittedModel[Tensor]):
         self.bias.copy_(readout(fit.bias))
         self.penalty.fill_(fit.penalty)
 
+    def _sparse(self, batches: Sequence[Tensor]) -> Tensor:
+        """X of all rows, float64 `(n, p)`."""
+        parts, start = list[Tensor](), 0
+        for tokens in batches:
+            row, gram, value = self.features(tokens)
+            parts.append(torch.stack([row + start, gram, value.view(torch.int64)]))
+            start += len(tokens)
+        row, gram, bits = torch.cat(parts, 1)
+        places, shape = torch.stack([row, gram]), (start, len(self.grams))
+        return torch.sparse_coo_tensor(places, bits.view(torch.float64), shape, check_invariants=False).coalesce()
+
     def features(self, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """X of rows `(B, N)`, entry by entry: rows and n-grams, int64 `(E,)`, in order, and values, float64 `(E,)`."""
         row, key = occurrences(tokens, self.reading, self.config.order)
         gram = torch.searchsorted(self.grams, key).clamp_max(len(self.grams) - 1)
-        is_known = self.grams[gram] == key
+        is_known = (self.grams[gram] == key) & (self.rarity[gram] > 0)
         place, count = (row * len(self.grams) + gram)[is_known].unique(return_counts=True)
         row, gram = place.div(len(self.grams), rounding_mode="floor"), place % len(self.grams)
         value = (1 + count.double().log()) * self.rarity[gram]
@@ -222,6 +244,19 @@ def occurrences(tokens: Tensor, reading: TokenReading, order: int) -> tuple[Tens
         keys.append((number + start[:, :ends])[whole] + shorter)
         shorter += size ** (k + 1)
     return torch.cat(rows), torch.cat(keys)
+
+
+def _num_tokens(grams: Tensor, vocab_size: int, order: int) -> Tensor:
+    """How many tokens n-grams have, by their numbers."""
+    place = grams % (_numbers(vocab_size, order) // 2)  # of what is no n-gram it is of no account
+    ends = torch.tensor([vocab_size**k for k in range(1, order + 1)], device=grams.device).cumsum(0)
+    return 1 + torch.searchsorted(ends, place, right=True)
+
+
+def _is_surely_less(errors: Tensor, others: Tensor) -> bool:
+    """Whether the mean of some numbers is smaller than that of others, example by example, and not by chance."""
+    difference = others - errors
+    return float(difference.mean()) > SURE * float(difference.std()) / math.sqrt(len(difference))
 
 
 def _numbers(vocab_size: int, order: int) -> int:
