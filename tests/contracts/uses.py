@@ -544,10 +544,12 @@ COLUMNS = {
     "`fully_shard`": ("fully_shard",),
 }
 """Columns of the page, each of several uses."""
+LIMITS = {reason.told for reason in (AGAIN, BATCH, LENGTH, UNROLLED)}
+"""Of what is told, that which leaves a use possible."""
 
 
 def table() -> str:
-    """Kernels by uses, as the page has them: a tick, or the number of a reason, which are listed below."""
+    """Kernels by uses, as the page has them: a tick, one with the number of a limit, or a no with that of a reason."""
     told: list[str] = []
     lines = ["| kernel | " + " | ".join(COLUMNS) + " |", "|---" * (1 + len(COLUMNS)) + "|"]
     for name in ROWS:
@@ -560,7 +562,8 @@ def table() -> str:
                 if kernel == name and (reason := REASONS.get((use, label)))
             }
             told += sorted(reasons - set(told))
-            cells.append(", ".join(str(1 + told.index(text)) for text in sorted(reasons)) or "✓")
+            notes = " ".join("⁰¹²³⁴⁵⁶⁷⁸⁹"[1 + told.index(text)] for text in sorted(reasons))
+            cells.append(f"{'✓' if reasons <= LIMITS else 'no'} {notes}".strip())
         lines.append(f"| `{name}` | " + " | ".join(cells) + " |")
     return "\n".join([*lines, "", *(f"{i}. {text[0].upper()}{text[1:]}." for i, text in enumerate(told, start=1))])
 

@@ -57,7 +57,7 @@ class CompareArguments:
     format: Format = "text"
     """How the table is printed; nothing else is with markdown and json."""
     report: Flag = True
-    """Whether report.html is written into the folder at the end, a page that shows it; --no-report: it is not."""
+    """A page that shows it, report.html, is written into the folder at the end; with --no-report it is not."""
 
 
 def _compare(argv: list[str]) -> None:

@@ -49,7 +49,7 @@ class GenerateArguments:
     num_samples: int = 1
     """Texts, one after the other, with a line of --- between them."""
     cache: Flag = True
-    """Compute what concerns earlier tokens again for each new one: slower, and the same text."""
+    """Keep what was computed of earlier tokens; --no-cache: compute it again for each, the same text but slower."""
     checkpoint: Which = "best"
     """The checkpoint that was best on the validation split, or the last one."""
     device: str = "auto"

@@ -40,7 +40,10 @@ LONG = 3600.0
 
 @dataclass(frozen=True, kw_only=True)
 class TrainArguments:
-    """Train a model. The options below show this recipe's values; each can be changed."""
+    """Train a model. The options below show the values of a recipe; each can be changed.
+
+    Of a task they show the defaults of Python; a run takes what suits the data in place of those that you leave out.
+    """
 
     run: Annotated[Run.Config, tyro.conf.arg(name="")]
     run_dir: Path | None = None
@@ -49,9 +52,8 @@ class TrainArguments:
     """How much to spend on a task: small, for a processor, or base, for a GPU; default: small. What is not set follows
     from it and from the data. Refused with a recipe, which says everything itself."""
     minutes: float | None = None
-    """Of all training together, about and at most: fewer epochs than suit the data, and a narrower model, where these
-    would take longer here, by two measured steps, with a schedule that ends with them. Default: no limit. A run that
-    goes on keeps its length."""
+    """Train for about this long, of all seeds together: uses fewer epochs and, if needed, a narrower model, as two
+    measured steps tell, and fits the schedule to them. Default: no limit. A run that is resumed keeps its length."""
     dry_run: Flag = False
     """Print what would be trained, and how long it would take by two measured steps, and do nothing else."""
     resume: Flag = False
@@ -61,7 +63,7 @@ class TrainArguments:
     seeds: tuple[int, ...] | None = None
     """Train once for each of these seeds, in place of --seed, and print mean and standard deviation."""
     report: Flag = True
-    """Whether report.html is written into the run folder at the end, a page of the run; --no-report: it is not."""
+    """A page of the run, report.html, is written into its folder at the end; with --no-report it is not."""
     devices: int = 1
     """Train on so many GPUs of this machine, or processes where it has none, each of which computes a part of every
     batch. Starts torchrun, by which several machines and restarts are to be had."""

@@ -57,7 +57,7 @@ def test_on_a_cpu_the_choice_falls_on_another_route(monkeypatch):
 def test_a_missing_triton_is_named(monkeypatch):
     monkeypatch.setattr(machine, "INSTALLED", False)
     monkeypatch.setattr(machine.FusedRoute, "devices", ("cpu",))
-    assert reasons(mlp()) == ["triton is not installed (pip install fredholm[triton])"]
+    assert reasons(mlp()) == ["triton is not installed (pip install 'fredholm[triton]')"]
 
 
 @pytest.mark.parametrize(

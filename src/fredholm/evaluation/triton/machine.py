@@ -36,7 +36,7 @@ class FusedRoute(Route[K]):
 def machine_refusals(integral: Integral[Kernel]) -> list[str]:
     """What speaks against fused kernels on this GPU: the installation, the dtype, or its age."""
     if not INSTALLED:
-        return ["triton is not installed (pip install fredholm[triton])"]
+        return ["triton is not installed (pip install 'fredholm[triton]')"]
     # the interpreter rounds to bfloat16 wrongly
     served = (torch.float32, *(() if INTERPRETING else (torch.bfloat16,)), torch.float16)
     if integral.working_dtype not in served:

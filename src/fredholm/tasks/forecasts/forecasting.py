@@ -70,7 +70,7 @@ def _linear() -> FilterBank.Config:
 
 @final
 class Forecasting(SplitTask[WindowSet]):
-    """A model on windows of long series that tells what comes after them.
+    """A model on windows of long series that predicts what comes after them.
 
     A split is one by time: the last samples of every series are for the test, those before them for validation, and
     no window of the training part reaches into either. Each window is seen and told in its own scale. Metrics are in

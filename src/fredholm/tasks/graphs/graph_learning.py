@@ -47,7 +47,7 @@ _NETWORK = "take the model graph-stack"
 
 @final
 class GraphLearning(TargetTask[GraphSet], DividedTask[GraphSet]):
-    """A model of whole graphs that tells their classes or numbers (ITNet, J.1), as the data have them.
+    """A model of whole graphs that predicts their classes or numbers (ITNet, J.1), as the data have them.
 
     Batches are padded to their largest graph, and are of graphs of about one size. Warns once of what became of edges.
 

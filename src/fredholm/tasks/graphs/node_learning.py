@@ -74,7 +74,7 @@ class NodeSet(Examples):
 
 @final
 class NodeLearning(TargetTask[NodeSet], OneGraphTask[NodeSet]):
-    """A network on one graph that tells the class of each node, trained on some (ITNet, J.1).
+    """A network on one graph that predicts the class of each node, trained on some (ITNet, J.1).
 
     Every step runs the whole graph, nodes of the validation and test splits included, and counts the loss at its
     batch's nodes. Warns once of what became of edges.

@@ -70,7 +70,7 @@ def _small() -> SignalModel.Config:
 
 @final
 class ImageTextLearning(TargetTask[ImageTextSet], DividedTask[ImageTextSet]):
-    """A model on images with a text that tells the class of them; ITNet, section 3 and K.4.
+    """A model on images with a text each that predicts the class of each example; ITNet, section 3 and K.4.
 
     A text is `[CLS] a [SEP]`, padded to the longest of its batch. Images are standardised by the training split's mean
     and deviation per channel. Warns once of training texts that the context cuts.

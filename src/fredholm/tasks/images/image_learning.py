@@ -84,7 +84,7 @@ def _small() -> SignalModel.Config:
 
 @final
 class ImageLearning(TargetTask[ImageDataset]):
-    """A model on image patches that tells classes, labels or numbers; ITNet K.1.
+    """A model on image patches that predicts classes, labels or numbers; ITNet K.1.
 
     Images are augmented in [0, 1] and then standardised by the training split's mean and deviation per channel, or by
     those of a checkpoint. Grey images become equal channels where these are of colours.

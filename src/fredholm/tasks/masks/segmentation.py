@@ -67,7 +67,7 @@ def _small() -> ITNet.Config:
 
 @final
 class Segmentation(TargetTask[MaskedImages], DividedTask[MaskedImages]):
-    """A model on image patches that tells the class of pixels, trained at pixels drawn anew in each step.
+    """A model on image patches that predicts the class of each pixel, trained at pixels resampled in each step.
 
     Images are augmented in [0, 1] and then standardised by the training split's mean and deviation per channel.
 

@@ -68,7 +68,7 @@ def _small() -> SignalModel.Config:
 
 @final
 class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
-    """A model on point clouds that tells the class of each cloud or of each point; ITNet K.3.
+    """A model on point clouds that predicts the class of each cloud or of each point; ITNet K.3.
 
     Features are standardised by the training split's mean and deviation, but for normals. Clouds of other sizes are
     padded to the largest of their batch.

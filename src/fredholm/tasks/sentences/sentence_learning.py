@@ -58,7 +58,7 @@ LONGEST = 65_536
 
 @final
 class SentenceLearning(TargetTask[SentenceSet]):
-    """A model on sentences or pairs that tells classes, labels or numbers; ITNet K.2.
+    """A model on sentences or pairs that predicts classes, labels or numbers; ITNet K.2.
 
     A sentence is `[CLS] a [SEP]`, a pair `[CLS] a [SEP] b [SEP]`, padded to the longest of its batch; in training a
     batch holds sentences of about one length. There always is a validation split, which is what is measured on; the

@@ -59,8 +59,7 @@ CHUNK = 64
 
 @final
 class SeriesLearning(TargetTask[Series]):
-    """A model on time series of any lengths and sampling that tells their classes, labels or numbers, as data have
-    them.
+    """A model on time series of any lengths and sampling that predicts classes, labels or numbers.
 
     A filter bank with a ridge regression is computed from the training split; networks are trained by the target's
     loss. Channels are standardised by the observed training values; where values are missing in training, further
@@ -108,8 +107,8 @@ class SeriesLearning(TargetTask[Series]):
         """A set of series, what is left out of it, and the model.
 
         Args:
-            data: a .ts, .tsv, .csv or .npz file, the folder of one, of a training and a test file, or of several .npz
-                files.
+            data: a .ts, .tsv, .txt (UCR), .csv, .parquet or .npz file, the folder of one, of a training and a test
+                file, of several .npz files, of a subfolder of tables for each class, or of recordings of sound.
             target: what the labels are: a class each, some labels with | between them, or a number. None: as the file
                 says; labels in text are numbers where all are and one is not whole, else classes.
             train_every: keeps every n-th sample of the training series, from the first on.
