@@ -198,6 +198,6 @@ class _Given(NamedTuple):
 
 def _long(series: Sequence[np.ndarray]) -> list[LongSeries]:
     return [
-        LongSeries(name=f"series {i}", values=torch.from_numpy(each).double(), start=0.0)
+        LongSeries(name=f"series {i}", values=torch.from_numpy(each.astype(np.float64)), start=0.0)
         for i, each in enumerate(series)
     ]

@@ -124,6 +124,19 @@ def test_metrics_are_those_of_a_loop_over_test_windows(tmp_path: Path) -> None:
     assert "coverage" in found
 
 
+def test_a_channel_of_one_number_changes_no_scaled_error(tmp_path: Path) -> None:
+    wave = np.sin(np.arange(60) / 3) + 0.1 * np.random.default_rng(0).normal(size=60)
+    found = {}
+    for name, channels in (("alone", [wave]), ("beside", [wave, np.full(60, 5.0)]), ("none", [np.full(60, 5.0)])):
+        np.savez(tmp_path / f"{name}.npz", values=np.stack(channels, 1)[None])
+        built = Forecasting.Config(data=str(tmp_path / f"{name}.npz"), horizon=4, context=14, season=6).build()
+        model = fitted(built)
+        found[name] = score_split(built, "test", model, batch_size=7, device=CPU, dtype=torch.float32)
+    for metric in ("mase", "seasonal_naive_mase"):
+        assert found["beside"][metric] == pytest.approx(found["alone"][metric], rel=1e-3)
+        assert math.isnan(found["none"][metric])
+
+
 def test_a_line_and_a_wave_are_told_and_dated(tmp_path: Path) -> None:
     result = train(
         Run.Config(

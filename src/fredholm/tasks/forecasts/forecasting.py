@@ -86,7 +86,7 @@ class Forecasting(SplitTask[WindowSet]):
 
     command: ClassVar[str] = "forecast"
     predicts = Kinds(suffixes=(*(kind for kind in SERIES_SUFFIXES if kind not in TEXT), ".npy"), has_parts=True)
-    objective = Objective(metric="mase", maximise=False)
+    objective = Objective(metric="mase", maximise=False, needs="a series that is not one number all along")
     parts: ClassVar[tuple[type, ...]] = (
         FilterBank.Config,
         CKCNN.Config,
@@ -373,9 +373,17 @@ class Forecasting(SplitTask[WindowSet]):
 
     @cached_property
     def _error_scales(self) -> Tensor:
-        """q of each series and channel that is told, float64 `(series, 1, F)`; its deviation where q is 0."""
-        ends = zip(self._data[0], self._ends, strict=True)
-        return torch.stack([self.error_scale(each.values[:end]) for each, (end, _) in ends])
+        """q of each series and channel that is told, float64 `(series, 1, F)`; NaN of one number all along."""
+        found, columns = list[Tensor](), self._columns()
+        for each, (end, _) in zip(self._data[0], self._ends, strict=True):
+            known = each.values[:end]
+            lowest, highest = known.nan_to_num(torch.inf).amin(0), known.nan_to_num(-torch.inf).amax(0)
+            found.append(torch.where(highest > lowest, 1.0, torch.nan)[None, columns] * self.error_scale(known))
+        return torch.stack(found)
+
+    def is_defined(self, split: HeldOut) -> bool:
+        """See `Task.is_defined`."""
+        return bool((self._error_scales > 0).any())
 
     def error_scale(self, values: Tensor) -> Tensor:
         """q of the channels that are told, float64 `(1, F)`, of what is known of a series, `(T, C)`.
@@ -483,14 +491,15 @@ class Forecasting(SplitTask[WindowSet]):
         metrics["loss"].update(target.losses(outputs, batch["targets"]))
         levels, number = self._in_unit(outputs, batch)
         true, q = batch["answers"], batch["error_scale"]
-        error = (number - true).abs()
-        metrics["mase"].update(error / q)
-        metrics["seasonal_naive_mase"].update((batch["naive"] - true).abs() / q)
+        error, has_unit = (number - true).abs(), (q > 0).expand_as(true)
+        metrics["mase"].update((error / q)[has_unit])
+        metrics["seasonal_naive_mase"].update(((batch["naive"] - true).abs() / q)[has_unit])
         metrics["mean_absolute_error"].update(error)
         metrics["root_mean_squared_error"].update(error.square())
         if target.quantiles:
             missed, tau = true[..., None] - levels, levels.new_tensor(target.quantiles)
-            metrics["quantile_loss"].update(torch.maximum(tau * missed, (tau - 1) * missed) / q[..., None])
+            loss = torch.maximum(tau * missed, (tau - 1) * missed) / q[..., None]
+            metrics["quantile_loss"].update(loss[has_unit])
         if len(target.quantiles) > 1:
             metrics["coverage"].update(((levels[..., 0] <= true) & (true <= levels[..., -1])).float())
 
