@@ -44,8 +44,8 @@ def operators(path: Path) -> object:
         (open_images, {"data": PIXELS, "target": LABELS}, "here data is x, target is y"),
         (
             open_images,
-            {"train_images": PIXELS, "train_labels": LABELS},
-            "here train_images is x_train, train_labels is y_train",
+            {"train_data": PIXELS, "train_labels": LABELS},
+            "here train_data is x_train, train_labels is y_train",
         ),
         (open_images, {"x": PIXELS, "y": LABELS, "train_mask": LABELS > 0}, "a split is an array split, one of"),
         (read_series, {"X_train": VALUES, "y_train": LABELS}, "here X_train is train_values, y_train is train_labels"),

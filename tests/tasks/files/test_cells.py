@@ -98,6 +98,16 @@ def test_a_column_of_numbers_with_one_that_is_none_is_no_column_of_classes(cell:
         answers_of_cells({"label": ["0.5", cell, "1.5"]}, None, lambda i, column: f"row {i}")
 
 
+def test_numbers_with_decimal_commas_are_no_classes() -> None:
+    def place(i: int, column: str) -> str:
+        return f"row {i}"
+
+    with refused(ValueError, "row 1: '0,5' looks like a number with a decimal comma; write a point"):
+        answers_of_cells({"label": ["2", "0,5", "-1,25"]}, None, place)
+    for words, kind in ((["2", "0,5", "-1,25"], "class"), (["2", "0,5", "a"], None), (["1", "2", "1"], None)):
+        assert {*answers_of_cells({"label": words}, kind, place).names} == {*words}
+
+
 def test_a_number_may_be_infinite_or_none_and_is_written_as_in_other_programs() -> None:
     assert [parse_number(text) for text in (" 1", "-2.5e3", "inf")] == [1, -2500, math.inf]
     assert math.isnan(parse_number("nan"))

@@ -61,9 +61,18 @@ def test_days_and_hours() -> None:
     assert Clock(step=3600.0, is_dated=True).season == 24
     assert Clock(step=2 * DAY, is_dated=True).season is None
     hours = Clock(step=3600.0, is_dated=True)
-    assert hours.text(hours.after(float(dates("2026-01-01T22:00")[0]), 1)) == "2026-01-01T23:00:00"
+    evening = float(dates("2026-01-01T22:00")[0])
+    told = [hours.text(hours.after(evening, k)) for k in (1, 2, 3)]
+    assert told == ["2026-01-01T23:00:00", "2026-01-02T00:00:00", "2026-01-02T01:00:00"]  # in one form
+    noon = Clock(step=DAY, is_dated=True)
+    assert noon.text(evening) == "2026-01-01T22:00:00"
+    assert noon.text(evening + 7200) == "2026-01-02"
+    zoned = Clock(step=DAY, is_dated=True, has_zone=True)
+    assert zoned.text(evening + 7200) == "2026-01-02T00:00:00+00:00"
+    assert Clock.of([dates("2026-01-01", "2026-01-02")], is_dated=True, has_zone=True) == zoned
     assert hours.day(dates("2026-01-01T22:00")) == 0
     with refused(
-        ValueError, "times are not evenly spaced: 2026-01-03 is 6.85714 steps of 25200 seconds after 2026-01-01"
+        ValueError,
+        "times are not evenly spaced: 2026-01-03T00:00:00 is 6.85714 steps of 25200 seconds after 2026-01-01T00:00",
     ):
         Clock.of([dates("2026-01-01", "2026-01-03", "2026-01-05", "2026-01-05T07:00")], is_dated=True)

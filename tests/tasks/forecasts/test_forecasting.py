@@ -1,6 +1,7 @@
 """Forecasts against literal loops over windows."""
 
 import dataclasses
+import datetime
 import json
 import math
 from pathlib import Path
@@ -124,6 +125,31 @@ def test_metrics_are_those_of_a_loop_over_test_windows(tmp_path: Path) -> None:
     assert "coverage" in found
 
 
+def test_days_without_weekends_have_a_horizon_that_fits(tmp_path: Path) -> None:
+    start = datetime.date(2024, 1, 1)
+    days = [start + datetime.timedelta(days=i) for i in range(280)]
+    rows = [f"{day},{math.sin(i / 5)}" for i, day in enumerate(days) if day.weekday() < 5]
+    (tmp_path / "work.csv").write_text("\n".join(["time,v", *rows]) + "\n")
+    built = Forecasting.Config(data=str(tmp_path / "work.csv")).build()
+    assert (built.facts.season, built.facts.horizon) == (7, 5)
+    assert len(built.splits.train) > 10
+    with refused(ValueError, "no training window has horizon=7 observed samples; make the horizon shorter"):
+        _ = Forecasting.Config(data=str(tmp_path / "work.csv"), horizon=7).build().facts
+
+
+def test_dates_with_a_zone_are_told_in_utc(tmp_path: Path) -> None:
+    start = datetime.datetime(2022, 1, 1, tzinfo=datetime.timezone(datetime.timedelta(hours=1)))
+    rows = [f"{(start + datetime.timedelta(hours=i)).isoformat()},{math.sin(i * math.pi / 12)}" for i in range(240)]
+    (tmp_path / "zoned.csv").write_text("\n".join(["time,v", *rows]) + "\n")
+    config = Forecasting.Config(data=str(tmp_path / "zoned.csv"), horizon=3)
+    built = config.build()
+    (told, *_) = built.predict(fitted(built), [tmp_path / "zoned.csv"], CPU)
+    assert told["time"] == "2022-01-10T23:00:00+00:00"  # midnight of 11 January at the place
+    (tmp_path / "plain.csv").write_text((tmp_path / "zoned.csv").read_text().replace("+01:00", ""))
+    with refused(ValueError, "plain.csv: times are dates without a zone; those of the run are dates with a zone"):
+        built.predict(fitted(built), [tmp_path / "plain.csv"], CPU)
+
+
 def test_a_channel_of_one_number_changes_no_scaled_error(tmp_path: Path) -> None:
     wave = np.sin(np.arange(60) / 3) + 0.1 * np.random.default_rng(0).normal(size=60)
     found = {}
@@ -159,7 +185,7 @@ def test_a_line_and_a_wave_are_told_and_dated(tmp_path: Path) -> None:
     with refused(ValueError, "short.csv: short.csv has 2 samples; the model reads the last 14 of a series"):
         run.predict([tmp_path / "short.csv"])
     (tmp_path / "dated.csv").write_text("time,x,y\n2026-01-01,1,1\n2026-01-02,1,1\n")
-    with refused(ValueError, "dated.csv: times are dates; those of the run are numbers"):
+    with refused(ValueError, "dated.csv: times are dates without a zone; those of the run are numbers"):
         run.predict([tmp_path / "dated.csv"])
 
 

@@ -2,6 +2,7 @@
 
 import datetime
 import math
+from typing import NamedTuple, final
 
 import numpy as np
 import torch
@@ -107,7 +108,16 @@ def rounding_of(kept: torch.dtype) -> float:
     return 1e-6 if kept == torch.float32 else 1e-12
 
 
-def parse_time(text: str) -> float:
+@final
+class Moment(NamedTuple):
+    """A time as it was written: a number, or seconds since 1970 of a date, of which it may say the zone."""
+
+    time: float
+    is_date: bool
+    has_zone: bool
+
+
+def parse_moment(text: str) -> Moment:
     """A finite number, or a date and time of ISO 8601, which becomes seconds since 1970 (UTC where no zone is given).
 
     Raises:
@@ -121,10 +131,16 @@ def parse_time(text: str) -> float:
             stamp = datetime.datetime.fromisoformat(word)
         except ValueError:
             raise ValueError(f"{word!r} is no time; expected a number or a date such as 2026-01-31T12:00") from None
-        return (stamp if stamp.tzinfo else stamp.replace(tzinfo=datetime.UTC)).timestamp()
+        has_zone = stamp.tzinfo is not None
+        return Moment((stamp if has_zone else stamp.replace(tzinfo=datetime.UTC)).timestamp(), True, has_zone)
     if not math.isfinite(time):
         raise ValueError(f"{word!r} is no time; expected a finite number")
-    return time
+    return Moment(time, False, False)
+
+
+def parse_time(text: str) -> float:
+    """The time of `parse_moment`."""
+    return parse_moment(text).time
 
 
 def is_date(cell: str) -> bool:

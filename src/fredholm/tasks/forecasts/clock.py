@@ -22,19 +22,21 @@ class Clock:
         in_months: whether the step is a number of months: samples are at one day of the month, or at the last where a
             month is shorter.
         is_dated: whether times are seconds since 1970, written as dates.
+        has_zone: whether these dates say their zone, which is then UTC.
     """
 
     step: float
     in_months: bool = False
     is_dated: bool = False
+    has_zone: bool = False
 
     @classmethod
-    def of(cls, times: Sequence[np.ndarray], *, is_dated: bool) -> "Clock":
+    def of(cls, times: Sequence[np.ndarray], *, is_dated: bool, has_zone: bool = False) -> "Clock":
         """The clock of some series, with the smallest step that they have.
 
         Args:
             times: `(samples,)` a series, increasing; one of them has two samples.
-            is_dated: see `Clock`.
+            is_dated, has_zone: see `Clock`.
 
         Raises:
             ValueError: times lie on no such clock.
@@ -44,8 +46,8 @@ class Clock:
             raise ValueError("every series has one sample; expected many")
         if is_dated and steps.min() > 27 * DAY and all(_are_monthly(each) for each in times):
             months = np.concatenate([np.diff(_months(each)) for each in times])
-            return cls(step=float(np.gcd.reduce(months)), in_months=True, is_dated=True)
-        found = cls(step=float(steps.min()), is_dated=is_dated)
+            return cls(step=float(np.gcd.reduce(months)), in_months=True, is_dated=True, has_zone=has_zone)
+        found = cls(step=float(steps.min()), is_dated=is_dated, has_zone=has_zone)
         for each in times:
             found.places(each)
         return found
@@ -89,11 +91,17 @@ class Clock:
         return moment.replace(year=month // 12, month=month % 12 + 1, day=min(day, _days_of(month))).timestamp()
 
     def text(self, time: float) -> str | float:
-        """The time as it is written: a number, or an ISO 8601 date, without hours at midnight."""
+        """The time as it is written: a number, or an ISO 8601 date.
+
+        Of whole days at midnight it is a date alone, and of dates with a zone a time of UTC.
+        """
         if not self.is_dated:
             return time
         moment = _moment(time)
-        return moment.date().isoformat() if time % DAY == 0 else moment.replace(tzinfo=None).isoformat()
+        if self.has_zone:
+            return moment.isoformat()
+        has_days_alone = (self.in_months or self.step % DAY == 0) and time % DAY == 0
+        return moment.date().isoformat() if has_days_alone else moment.replace(tzinfo=None).isoformat()
 
     @property
     def season(self) -> int | None:

@@ -231,6 +231,8 @@ class Forecasting(SplitTask[WindowSet]):
         if season is None:
             season = season_of([each[:end] for each, (end, _) in zip(observed_before(series), self._ends, strict=True)])
         horizon = config.horizon or max(1, min(season if season > 1 else 10, (test if test else shortest) // 2))
+        if config.horizon is None:
+            horizon = max(1, min(horizon, self._longest_observed))
         context = config.context or max(1, min(3 * max(season, horizon), train // 3))
         if train < context + horizon:
             raise ValueError(
@@ -238,6 +240,15 @@ class Forecasting(SplitTask[WindowSet]):
                 f"horizon={horizon} together at least; make one of them shorter"
             )
         return _Shape(context, horizon, season)
+
+    @property
+    def _longest_observed(self) -> int:
+        """The most samples in a row of a training part that are observed in all channels that are told."""
+        longest, columns = 0, self._columns()
+        for each, (end, _) in zip(self._data[0], self._ends, strict=True):
+            missing = torch.nn.functional.pad(each.values[:end, columns].isnan().any(1), (1, 1), value=True)
+            longest = max(longest, int(missing.nonzero()[:, 0].diff().max()) - 1)
+        return longest
 
     @cached_property
     def _ends(self) -> list[tuple[int, int]]:

@@ -65,9 +65,9 @@ def open_long(
     times = [_times(found, i) for i in range(len(found))]
     try:
         if clock is None:
-            clock = Clock.of(times, is_dated=found.is_dated)
-        elif clock.is_dated != found.is_dated:
-            raise ValueError(f"times are {_kind(found.is_dated)}; those of the run are {_kind(clock.is_dated)}")
+            clock = Clock.of(times, is_dated=found.is_dated, has_zone=found.has_zone)
+        elif (clock.is_dated, clock.has_zone) != (found.is_dated, found.has_zone):
+            raise ValueError(f"times are {_kind(found)}; those of the run are {_kind(clock)}")
         every = [_on_clock(found, i, clock, stamps) for i, stamps in enumerate(times)]
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
@@ -93,8 +93,8 @@ def _times(found: SeriesSet, i: int) -> np.ndarray:
     return start + found.spacing * np.arange(count)
 
 
-def _kind(is_dated: bool) -> str:
-    return "dates" if is_dated else "numbers"
+def _kind(of: SeriesSet | Clock) -> str:
+    return f"dates {'with' if of.has_zone else 'without'} a zone" if of.is_dated else "numbers"
 
 
 def observed_before(series: Sequence[LongSeries]) -> list[Tensor]:

@@ -12,7 +12,7 @@ import torch
 from tqdm import tqdm
 
 from fredholm.tasks.files.arrow_table import PARQUET
-from fredholm.tasks.files.cells import is_date, parse_time, parse_value
+from fredholm.tasks.files.cells import parse_moment, parse_value
 from fredholm.tasks.files.class_folders import class_folders
 from fredholm.tasks.files.table_text import csv_text, first_twice, told_of_csv
 from fredholm.tasks.splits.split_files import Split
@@ -103,6 +103,7 @@ def _packed(tables: "Sequence[_Rows]", names: Sequence[str], answers: Answers | 
         [np.array(each.values, np.float64) for each in every],
         times=[np.array(each.times, np.float64) for each in every],
         is_dated=any(each.is_dated for each in every),
+        has_zone=any(each.has_zone for each in every),
         answers=answers,
         channels=tables[0].columns.channels,
         names=tuple(
@@ -193,16 +194,16 @@ class _Series:
     values: list[list[float]] = field(default_factory=list)
     told: dict[str, str] = field(default_factory=dict)
     is_dated: bool = False
+    has_zone: bool = False
     last: str = ""
 
     def add(self, cells: Sequence[str], columns: _Columns, header: Sequence[str], *, has_answers: bool) -> None:
         at = columns.time
         try:
-            time, is_dated = parse_time(cells[at]), is_date(cells[at])
-            if self.times and is_dated != self.is_dated:
-                raise ValueError(
-                    f"{cells[at].strip()!r} stands among {'dates' if self.is_dated else 'numbers'}; write one kind"
-                )
+            time, is_dated, has_zone = parse_moment(cells[at])
+            if self.times and (is_dated, has_zone) != (self.is_dated, self.has_zone):
+                others = f"dates {'with' if self.has_zone else 'without'} a zone" if self.is_dated else "numbers"
+                raise ValueError(f"{cells[at].strip()!r} stands among {others}; write one kind")
             if self.times and not time > self.times[-1]:
                 hint = "sort the rows of a series by time, one a time"
                 if columns.series is None:
@@ -217,6 +218,6 @@ class _Series:
                     raise ValueError(f"{cell!r} after {self.told[word]!r}; expected one {word} a series")
         except ValueError as error:
             raise ValueError(f"column {header[at].strip()!r}: {error}") from error
-        self.is_dated, self.last = is_dated, cells[columns.time].strip()
+        self.is_dated, self.has_zone, self.last = is_dated, has_zone, cells[columns.time].strip()
         self.times.append(time)
         self.values.append(row)

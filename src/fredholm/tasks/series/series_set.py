@@ -92,6 +92,7 @@ class SeriesSet(Series):
         times: float64 `(n, T)`, increasing along a series, 0 after its end; None: sample k is at k times `spacing`.
         spacing: time between two samples where `times` is None; above 0.
         is_dated: whether times were written as dates, and are seconds since 1970.
+        has_zone: whether these dates said their zone; all times are in UTC.
         answers: what is known of each series; None: nothing.
         channels: the channels' names.
         names: where each series came from, for messages.
@@ -107,6 +108,7 @@ class SeriesSet(Series):
     times: Tensor | None = None
     spacing: float = 1.0
     is_dated: bool = False
+    has_zone: bool = False
     answers: Answers | None = None
     channels: tuple[str, ...]
     names: tuple[str, ...]
@@ -230,6 +232,7 @@ class SeriesSet(Series):
         times: Sequence[np.ndarray] | None = None,
         spacing: float = 1.0,
         is_dated: bool = False,
+        has_zone: bool = False,
         answers: Answers | None = None,
         channels: tuple[str, ...],
         names: tuple[str, ...],
@@ -240,7 +243,7 @@ class SeriesSet(Series):
         Args:
             values: `(samples, C)` a series; see `kept_type`.
             times: `(samples,)` a series. Where all series have one spacing, to a millionth, they become that spacing.
-            spacing, is_dated, answers, channels, names: see `SeriesSet`.
+            spacing, is_dated, has_zone, answers, channels, names: see `SeriesSet`.
             marks: likewise; without times of their own they get those of the first samples.
 
         Raises:
@@ -273,6 +276,7 @@ class SeriesSet(Series):
             times=torch.from_numpy(stamps) if times is not None and common is None else None,
             spacing=spacing if common is None else common,
             is_dated=is_dated,
+            has_zone=has_zone,
             answers=answers,
             channels=channels,
             names=names,

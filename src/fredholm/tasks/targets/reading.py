@@ -1,6 +1,7 @@
 """Answers from the cells of a table and from arrays."""
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -16,8 +17,9 @@ from .numbers import NumberAnswers
 from .target import Answers, Kind
 
 BAR = "|"
-_FEWER = "leave out labels that are rare"
 """What stands between the labels of a cell."""
+_FEWER = "leave out labels that are rare"
+_DECIMAL = re.compile(r"[-+]?\d+(,\d+)?")
 Place = Callable[[int, str], str]
 """Where row i of a column stands, for messages."""
 
@@ -48,6 +50,8 @@ def answers_of_cells(
         return _labels(name, words, place, known)
     if kind == "number" or (kind is None and _has_fractions(words)):
         return _numbers(cells, place)
+    if kind is None:
+        _refuse_decimal_commas(name, words, place)
     for i, word in enumerate(words):
         if not word:
             raise ValueError(f"{place(i, name)}: is empty; expected a class")
@@ -61,6 +65,16 @@ def answers_of_cells(
             raise ValueError(f"{place(i, name)}: {error}, those of the training data") from error
     numbers, classes = ClassNames(known).number(words)
     return ClassAnswers(names=classes, values=torch.tensor(numbers, dtype=torch.int64))
+
+
+def _refuse_decimal_commas(name: str, words: list[str], place: Place) -> None:
+    """Raises where all cells are numbers if their commas are points: each would be a class of its own."""
+    comma = next((i for i, word in enumerate(words) if "," in word), None)
+    if comma is not None and all(_DECIMAL.fullmatch(word) for word in words):
+        raise ValueError(
+            f"{place(comma, name)}: {words[comma]!r} looks like a number with a decimal comma; write a point, or set "
+            "target to 'class' where it is the name of one"
+        )
 
 
 def _of_several(cells: dict[str, list[str]], kind: Kind | None, place: Place, known: tuple[str, ...] | None) -> Answers:
