@@ -430,7 +430,7 @@ def test_numbers_of_series_are_told_in_their_unit(tmp_path: Path) -> None:
     run = Run(tmp_path / "run")
     assert isinstance(run.task, SeriesLearning)
     assert isinstance(run.task.target, NumberTarget)
-    assert run.task.objective.metric == "mean_absolute_error"
+    assert run.task.objective.metric == "r2"
     with np.load(path) as arrays:
         np.savez(tmp_path / "new.npz", values=arrays["values"][45:])
         wanted = arrays["targets"][45:]

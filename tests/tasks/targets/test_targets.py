@@ -453,7 +453,7 @@ def test_what_is_shown_and_advised() -> None:
     for answers, shown in (
         (CLASSES, ["accuracy", "balanced_accuracy", "auroc"]),
         (LABELS, ["auroc", "exact_match"]),
-        (NUMBERS, ["root_mean_squared_error", "r2"]),
+        (NUMBERS, ["mean_absolute_error", "root_mean_squared_error", "r2"]),
     ):
         target = answers.learn(Wish(), "x")
         assert [each.metric for each in target.shown] == shown

@@ -86,6 +86,9 @@ def test_documents_end_where_they_are_said_to(tmp_path: Path) -> None:
     assert texts(Documents(files, "file")) == (text,)
     assert texts(Documents(files, "blank line")) == ("one\ntwo ", "three", "four\n")
     assert texts(Documents(files, "line")) == ("one", "two ", "three", "four")
+    for name in ("a.csv", "b.TSV", "c.csv.gz"):
+        with refused(ValueError, f"{name}: is a table, whose commas", "give its texts as one of .txt"):
+            Documents([tmp_path / name], "file")
     with refused(ValueError, "documents is 'page'; expected 'file', 'blank line' or 'line'"):
         Documents(files, "page")  # pyright: ignore[reportArgumentType]
 

@@ -47,18 +47,18 @@ def open_fields(data: str | Path, *, coordinates: tuple[str, ...] = ()) -> Split
         ValueError: nothing of that name, the source is broken, or settings that it does not read.
     """
     path = user_path(data)
-    if not path.name.endswith(FIELD_TABLES):
+    if not path.name.lower().endswith(FIELD_TABLES):
         refuse_idle("", open_fields, f"{path}, which is no table", "pass a .csv file", coordinates=coordinates)
     if path.is_file() and is_neuralop(path):
         return neuralop(path)
     if not _has_shards(path) and (
-        not path.is_file() or not path.name.endswith((*FIELD_TABLES, ".npz")) or _holds_images(path)
+        not path.is_file() or not path.name.lower().endswith((*FIELD_TABLES, ".npz")) or _holds_images(path)
     ):
         return image_fields(open_images(data))
     if path.is_dir():
         found = read_npz_shards(path)
     else:
-        found = read_fields(path, coordinates=coordinates) if path.suffix != ".npz" else read_npz(path)
+        found = read_fields(path, coordinates=coordinates) if path.suffix.lower() != ".npz" else read_npz(path)
     if isinstance(found, Splits):
         return found
     if len(found) < 2:
@@ -92,7 +92,7 @@ def open_functions(
         ValueError: nothing of that name, the source is broken, nothing is wanted, or settings that it does not read.
     """
     path = user_path(data)
-    is_table = path.name.endswith(FIELD_TABLES)
+    is_table = path.name.lower().endswith(FIELD_TABLES)
     for because, idle, instead in (
         (is_table or path.is_dir(), {"coordinates": coordinates}, "pass a .csv file"),
         (is_table, {"targets": targets}, "pass a .csv file"),
@@ -105,7 +105,7 @@ def open_functions(
     has_shards = _has_shards(path)
     if path.is_dir() and not has_shards:
         return _matched(path, coordinates)
-    if not has_shards and (not path.is_file() or not (is_table or path.suffix == ".npz")):
+    if not has_shards and (not path.is_file() or not (is_table or path.suffix.lower() == ".npz")):
         raise ValueError(
             f"no functions at {str(path)!r}; pass an .npz file or a folder of these, a .csv file, or a folder with "
             "given.csv and wanted.csv"
@@ -140,7 +140,7 @@ def read_functions(
     if path.is_dir():
         refuse_part(path, part)
         return _matched(path, coordinates, channels, targets)
-    if path.name.endswith(FIELD_TABLES):
+    if path.name.lower().endswith(FIELD_TABLES):
         refuse_part(path, part)
         with contextlib.suppress(ValueError):  # a table without the answers is read below, and its mistakes told
             whole = read_csv(path, coordinates=coordinates, channels=(*channels, *targets))
@@ -219,10 +219,10 @@ def read_fields(
     Raises:
         ValueError: it is of no known kind, broken, has no such part, or other coordinates or channels.
     """
-    if path.name.endswith(FIELD_TABLES):
+    if path.name.lower().endswith(FIELD_TABLES):
         refuse_part(path, part)
         return read_csv(path, coordinates=coordinates, channels=channels)
-    if not path.name.endswith(ARRAY_SUFFIXES):
+    if not path.name.lower().endswith(ARRAY_SUFFIXES):
         raise ValueError(f"{path}: is of no known kind; expected {', '.join((*FIELD_TABLES, *ARRAY_SUFFIXES))}")
     found = part_of(path, read_npz(path), part)
     for what, came, expected in (
@@ -241,7 +241,7 @@ def read_places(path: Path, coordinates: tuple[str, ...]) -> Tensor:
     Raises:
         ValueError: it is of no known kind, broken, of other coordinates, or of several functions.
     """
-    if path.suffix != ".npz":
+    if path.suffix.lower() != ".npz":
         found = read_fields(path, coordinates=coordinates, channels=())
         if len(found) != 1:
             raise ValueError(f"{path}: holds the places of {len(found)} functions; expected those of one")
@@ -270,12 +270,12 @@ def _has_shards(path: Path) -> bool:
     """Whether a folder has .npz files of functions."""
     if not path.is_dir() or is_function_folder(path):
         return False
-    first = next((file for file in sorted(path.iterdir()) if file.suffix == ".npz"), None)
+    first = next((file for file in sorted(path.iterdir()) if file.suffix.lower() == ".npz"), None)
     return first is not None and bool({*ROWS} & {*array_names(first)})
 
 
 def _holds_images(path: Path) -> bool:
-    return path.suffix == ".npz" and "x_train" in array_names(path)
+    return path.suffix.lower() == ".npz" and "x_train" in array_names(path)
 
 
 def image_fields(images: Splits[ImageDataset]) -> Splits[FieldSet]:

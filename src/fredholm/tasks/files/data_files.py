@@ -111,7 +111,7 @@ def chunks_of(path: Path) -> Iterator[bytes]:
     try:
         with open_file(path) as file:
             given = size_of_file(file)
-            if path.suffix != ".gz":
+            if path.suffix.lower() != ".gz":
                 while chunk := file.read(_CHUNK):
                     yield chunk
                 return

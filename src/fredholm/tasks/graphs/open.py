@@ -42,7 +42,7 @@ def open_graphs(
             return read_csv_folder(path, is_directed=is_directed, features=features, edge_features=edge_features)
         if is_tu:
             return read_tu_folder(path, is_directed=is_directed, features=features, edge_features=edge_features)
-    elif path.suffix == ".npz":
+    elif path.suffix.lower() == ".npz":
         return read_npz(path, is_directed=is_directed, features=features, edge_features=edge_features)
     raise ValueError(
         f"no graphs at {str(path)!r}; expected a folder with edges.csv, or with NAME_A.txt and "

@@ -34,7 +34,7 @@ def open_image_texts(data: str | Path, *, image_size: tuple[int, int] | None = N
     path = user_path(data)
     if path.is_file():
         _check_kind(path)
-    if path.suffix == ".npz" and path.is_file():
+    if path.suffix.lower() == ".npz" and path.is_file():
         found = read_npz(path, image_size=image_size)
     elif path.is_dir() and not _has(path, JSONL_SUFFIXES) and _has(path, (".npz",)):
         found = read_npz_shards(path, image_size=image_size)
@@ -73,7 +73,7 @@ def read_image_texts(
         ValueError: it cannot be read, has no such part, or does not fit.
     """
     _check_kind(path)
-    if path.suffix == ".npz":
+    if path.suffix.lower() == ".npz":
         found = read_npz(path, image_size=image_size, reads_labels=False)
         rows = rows_of_part(path, found.marks.given, part)
         found = found if rows is None else found.select(rows)
@@ -90,9 +90,9 @@ def read_image_texts(
 
 
 def _has(folder: Path, suffixes: tuple[str, ...]) -> bool:
-    return any(file.name.endswith(suffixes) for file in folder.iterdir())
+    return any(file.name.lower().endswith(suffixes) for file in folder.iterdir())
 
 
 def _check_kind(path: Path) -> None:
-    if not path.name.endswith((*JSONL_SUFFIXES, ".npz")):
+    if not path.name.lower().endswith((*JSONL_SUFFIXES, ".npz")):
         raise ValueError(f"{path}: is of no known kind; expected {', '.join((*JSONL_SUFFIXES, '.npz'))}")

@@ -49,16 +49,16 @@ def open_images(
                 f"no data called {str(data)!r}: {_hint(folder)}pass 'digits' or the path of a folder, an .npz or a "
                 ".parquet file"
             )
-        if folder.suffix == ".npz" and folder.is_file():
+        if folder.suffix.lower() == ".npz" and folder.is_file():
             return npz_images(folder, image_size, kind)
-        if folder.suffix in COLUMN_SUFFIXES or is_saved(folder):
+        if folder.suffix.lower() in COLUMN_SUFFIXES or is_saved(folder):
             return image_table(folder, image_size, kind)
         if not folder.is_dir():
             raise ValueError(f"{folder} is a file; pass an .npz or .parquet file, or the folder that holds it")
         if (folder / TABLE).is_file():
             return labelled_folder(folder, image_size, kind)
         if not any(each.is_dir() for each in folder.iterdir()):
-            suffixes = {each.suffix for each in folder.iterdir()}
+            suffixes = {each.suffix.lower() for each in folder.iterdir()}
             if ".npz" in suffixes:
                 return npz_shards(folder, image_size, kind)
             if suffixes & {*COLUMN_SUFFIXES}:
@@ -80,7 +80,7 @@ def _hint(folder: Path) -> str:
     """Offer the nearest name among ``digits`` and the sources that lie where ``folder`` was looked for."""
     siblings = {"digits": "digits"} if folder.name == str(folder) else {}
     if folder.parent.is_dir():
-        known = (path for path in folder.parent.iterdir() if path.is_dir() or path.suffix == ".npz")
+        known = (path for path in folder.parent.iterdir() if path.is_dir() or path.suffix.lower() == ".npz")
         siblings |= {path.name: str(path) for path in known}
     nearest = difflib.get_close_matches(folder.name, siblings, n=1)
     return f"did you mean {siblings[nearest[0]]!r}? Otherwise " if nearest else ""

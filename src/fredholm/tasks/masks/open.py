@@ -67,7 +67,7 @@ def open_masks(data: str | Path, *, image_size: tuple[int, int] | None = None) -
         check_image_size(image_size)
     path = user_path(data)
     if path.is_dir():
-        has_arrays = not (path / IMAGES).is_dir() and any(each.suffix == ".npz" for each in path.iterdir())
+        has_arrays = not (path / IMAGES).is_dir() and any(each.suffix.lower() == ".npz" for each in path.iterdir())
         found = masks_of_shards(path, image_size) if has_arrays else _folder(path, image_size)
     elif path.suffix.lower() == ".npz" and path.is_file():
         found = masks_of_npz(path, image_size)

@@ -72,11 +72,11 @@ class TableFile:
     """
 
     def __init__(self, path: Path, columns: tuple[str, ...] = ()) -> None:
-        if not path.name.endswith(TABLE_SUFFIXES):
+        if not path.name.lower().endswith(TABLE_SUFFIXES):
             raise ValueError(f"{path}: is of no known kind; expected {', '.join(TABLE_SUFFIXES)}")
         self.path, self._columns = path, columns
-        self._is_jsonl = path.name.endswith(JSONL_SUFFIXES)
-        self._arrow = ArrowTable(path) if path.name.endswith(COLUMN_SUFFIXES) else None
+        self._is_jsonl = path.name.lower().endswith(JSONL_SUFFIXES)
+        self._arrow = ArrowTable(path) if path.name.lower().endswith(COLUMN_SUFFIXES) else None
         if columns and (self._is_jsonl or self._arrow is not None):
             raise ValueError(f"{path}: columns={columns} has no effect here, where columns have names; leave it out")
         if self._arrow is not None:
@@ -115,7 +115,7 @@ class TableFile:
 
     @property
     def _is_csv(self) -> bool:
-        return Path(self.path.name.removesuffix(".gz")).suffix != ".tsv"
+        return Path(self.path.name.lower().removesuffix(".gz")).suffix != ".tsv"
 
     def _records(self) -> "Iterator[_Record]":
         """The lines that are not empty, as cells, with where they begin."""

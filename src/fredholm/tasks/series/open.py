@@ -105,7 +105,7 @@ def read_series(
     Raises:
         ValueError: it is of no known kind, broken, or has no such part.
     """
-    if path.name.endswith(ARRAY_SUFFIXES):
+    if path.name.lower().endswith(ARRAY_SUFFIXES):
         return read_npz_part(path, channels=channels, part=part)
     refuse_part(path, part)
     return _of_pair(path, channels=channels).in_memory()
@@ -119,7 +119,7 @@ def _has_shards(path: Path) -> bool:
     """Whether it is a folder of .npz files that are not a training and a test file."""
     files = _listed(path) if path.is_dir() else []
     is_pair = len(files) == 2 and sorted(map(str, map(_split_of, files))) == ["test", "train"]
-    return len(files) > 1 and not is_pair and all(file.suffix == ".npz" for file in files)
+    return len(files) > 1 and not is_pair and all(file.suffix.lower() == ".npz" for file in files)
 
 
 def _of_pair(path: Path, *, channels: tuple[str, ...] | None = None, reading: Reading | None = None) -> Series:
@@ -134,9 +134,10 @@ def _read(
     path: Path, *, channels: tuple[str, ...] | None = None, reading: Reading | None = None
 ) -> Series | Splits[Series]:
     """What one file holds."""
-    name = path.name.removesuffix(".gz")
-    if path.name.lower().endswith(SOUND_SUFFIXES):
+    name = path.name.lower()
+    if name.endswith(SOUND_SUFFIXES):
         return read_recording(path, channels)
+    name = name.removesuffix(".gz")
     if name.endswith((".csv", PARQUET)):
         return read_csv(path, channels=channels, reading=reading)
     if name.endswith(".ts"):
@@ -181,8 +182,8 @@ def _pair(path: Path, files: list[Path]) -> list[Path]:
 
 
 def _listed(folder: Path) -> list[Path]:
-    found = sorted(file for file in folder.iterdir() if file.name.endswith(KINDS) and file.is_file())
-    others = [file for file in found if not file.name.endswith(TEXT)]
+    found = sorted(file for file in folder.iterdir() if file.name.lower().endswith(KINDS) and file.is_file())
+    others = [file for file in found if not file.name.lower().endswith(TEXT)]
     return others or [file for file in found if _split_of(file)]
 
 

@@ -114,16 +114,15 @@ class NumberTarget(Target):
 
     @property
     def objectives(self) -> dict[str, Objective]:
-        """Those of `metrics`, and the loss."""
-        single = ("pearson", "spearman") if len(self.names) == 1 else ()
-        return {
-            name: each for name, each in OBJECTIVES.items() if name not in ("pearson", "spearman") or name in single
-        }
+        """Those of `metrics`, and the loss; of several numbers first the one that is the same in any unit."""
+        if len(self.names) == 1:
+            return OBJECTIVES
+        return {name: OBJECTIVES[name] for name in ("r2", "mean_absolute_error", "root_mean_squared_error", "loss")}
 
     @property
     def shown(self) -> tuple[Objective, ...]:
-        """The root of the mean squared error, and the share of the variance that is told."""
-        return (OBJECTIVES["root_mean_squared_error"], OBJECTIVES["r2"])
+        """Errors in the unit of the data, and the share of the variance that is told."""
+        return tuple(OBJECTIVES[name] for name in ("mean_absolute_error", "root_mean_squared_error", "r2"))
 
     def _check_wish(self, wish: Wish) -> None:
         wish.refuse_other(class_weights="none", quantiles=self.quantiles)

@@ -21,6 +21,8 @@ from .tokenizer import utf8
 ROW_SUFFIXES = (*JSONL_SUFFIXES, *COLUMN_SUFFIXES)
 """Of files with rows, each of which is a document."""
 DOCUMENT_SUFFIXES = (*TEXT_SUFFIXES, *ROW_SUFFIXES)
+TABLES = (".csv", ".tsv")
+"""Files whose texts stand between other cells."""
 TEXT_COLUMNS = ("text", "content", "document")
 """The usual names of a column of documents."""
 
@@ -83,6 +85,12 @@ class Documents(Iterable[str]):
     ) -> None:
         if separator not in get_args(Separator):
             raise ValueError(f"documents is {separator!r}; expected 'file', 'blank line' or 'line'")
+        for file in files:
+            if file.name.lower().removesuffix(".gz").endswith(TABLES):
+                raise ValueError(
+                    f"{file}: is a table, whose commas and quotation marks would be learnt as text; give its texts as "
+                    f"one of {', '.join(DOCUMENT_SUFFIXES)}"
+                )
         self._separator: Separator = separator
         self._column = column
         self._files, self._start, self._stop = tuple(files), start, stop

@@ -1,0 +1,54 @@
+"""Names of files in capitals, as other systems write them, are read as those in small letters are."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fredholm.tasks.fields.open import open_fields
+from fredholm.tasks.graphs.open import open_graphs
+from fredholm.tasks.image_texts import open_image_texts
+from fredholm.tasks.images import open_images
+from fredholm.tasks.masks import open_masks
+from fredholm.tasks.sentences.table import TableFile
+from fredholm.tasks.series import read_series
+
+PIXELS = np.arange(6 * 16, dtype=np.uint8).reshape(6, 4, 4)
+ROWS = "text,label\ngood,1\nbad,0\n"
+FILES: dict[str, tuple[str, Any, Callable[[Path], Any]]] = {
+    "images": ("A.NPZ", {"x": PIXELS, "y": np.arange(6) % 2}, open_images),
+    "masks": ("A.NPZ", {"images": PIXELS, "masks": PIXELS % 2}, open_masks),
+    "images with text": (
+        "A.NPZ",
+        {"images": PIXELS[..., None], "text": ["a b"] * 6, "label": np.arange(6) % 2},
+        open_image_texts,
+    ),
+    "series": ("A.NPZ", {"values": np.ones((6, 4)), "labels": np.arange(6) % 2}, read_series),
+    "series, table": ("A.CSV", "time,x\n0,1\n1,2\n", read_series),
+    "functions": ("A.NPZ", {"values": np.ones((6, 4, 1)), "pos": np.linspace(0, 1, 4)[:, None]}, open_fields),
+    "sentences": ("A.CSV", ROWS, TableFile),
+    "sentences, tabs": ("A.TSV", ROWS.replace(",", "\t"), TableFile),
+    "graphs": (
+        "A.NPZ",
+        {"edge_index": np.array([[0, 2], [1, 3]]), "graph": np.array([0, 0, 1, 1]), "labels": np.arange(2)},
+        open_graphs,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_capitals_are_read(name: str, tmp_path: Path) -> None:
+    file, held, read = FILES[name]
+    for each in (file, file.lower()):
+        path = tmp_path / each
+        if isinstance(held, str):
+            path.write_text(held)
+        else:
+            np.savez(path.with_suffix(".npz"), **held)
+            path.with_suffix(".npz").rename(path)
+    big, small = (read(tmp_path / each) for each in (file, file.lower()))
+    assert type(big) is type(small)
+    if isinstance(big, TableFile):
+        assert [row.cells for row in big.rows()] == [row.cells for row in small.rows()]
