@@ -80,7 +80,7 @@ def test_derivatives_at_its_own_nodes() -> None:
     (slope,) = torch.autograd.grad(found(at).sum(), at, create_graph=True)
     torch.testing.assert_close(jet.gradient[..., 0].flatten(), slope.flatten(), rtol=1e-8, atol=1e-8)
     second = [torch.autograd.grad(slope[..., axis].sum(), at, retain_graph=True)[0][..., axis] for axis in (0, 1)]
-    torch.testing.assert_close(jet.laplacian.flatten(), sum(second).flatten(), rtol=1e-8, atol=1e-8)
+    torch.testing.assert_close(jet.laplacian.flatten(), torch.stack(second).sum(0).flatten(), rtol=1e-8, atol=1e-8)
     for part in (jet.value, jet.gradient, jet.laplacian):
         for leaf in (theta, at):
             (own,) = torch.autograd.grad(part.sum(), leaf, retain_graph=True)
