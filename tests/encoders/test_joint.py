@@ -193,6 +193,17 @@ def test_an_example_without_anything_is_finite() -> None:
         assert model(JointBatch(inputs, dict.fromkeys(MASS, nothing))).isfinite().all()
 
 
+def test_a_part_may_be_joint_itself_and_keeps_its_masses() -> None:
+    inner = Joint({"a": encoders.TableRow(3, (), 4), "b": encoders.TableRow(1, (), 4)}).double()
+    whole = Joint({"ab": inner, "d": encoders.TableRow(5, (), 4)}).double()
+    a, b, d = (torch.zeros(2, n, dtype=torch.float64) for n in (3, 1, 5))
+    a[1, 0] = math.nan
+    domain = whole({"ab": {"a": TableRowBatch(a), "b": TableRowBatch(b)}, "d": TableRowBatch(d)})[1]
+    expected = torch.tensor([[1 / 12] * 3 + [0.25] + [0.1] * 5, [0, 0.125, 0.125, 0.25] + [0.1] * 5])
+    torch.testing.assert_close(domain.weights, expected.double())
+    torch.testing.assert_close(domain.counts.sum(-1), torch.tensor([9.0, 8.0], dtype=torch.float64))
+
+
 def test_clouds_and_functions_side_by_side() -> None:
     cloud = encoders.PointCloud(encoders.PointCloud.Config(num_frequencies=2, num_neighbours=0), 4)
     built = Joint({"cloud": cloud, "row": encoders.TableRow(1, (), 4)}).double()

@@ -162,6 +162,9 @@ def test_more_queries_than_points_go_back_along_a_line() -> None:
         (Grid(5), Grid(7, spacing=(0.2,), origin=(-0.3,))),
     ):
         torch.testing.assert_close(op(u, where, query=query), op(u, where, query=query, query_domain=asked))
+    unplaced = alone(CAUSAL["attention"])
+    times = Sequence(times=torch.rand(5, dtype=torch.float64).sort().values)
+    torch.testing.assert_close(unplaced(u, times, query=query), unplaced(u, query=query))
     with refused(ValueError, "7 queries", "begin before the 5 points", "give a query_domain"):
         op(u, Sequence(times=torch.rand(5, dtype=torch.float64).sort().values), query=query)
 

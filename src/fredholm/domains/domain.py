@@ -433,7 +433,7 @@ class Domain(abc.ABC):
             return _dropped(self.weights, mask)
         counts = [n for n, _ in self.uniform_parts]
         exists = [None] * len(counts) if mask is None else mask.to(self.pos.dtype).split(counts, -1)
-        pieces = list[Tensor]()
+        pieces: list[Tensor] = []
         for kept, (n, mass) in zip(exists, self.uniform_parts, strict=True):
             if kept is None:
                 even = self.pos.new_ones(n)

@@ -84,7 +84,8 @@ class Joint(Encoder):
             raise TypeError(f"encoders.Joint: expected a JointBatch or a dictionary; got {type(inputs).__name__}")
         self._check_names("inputs", batch.inputs, all_of_them=True)
         self._check_names("present", batch.present or {}, all_of_them=False)
-        signals, domains = list[Tensor](), list[Domain]()
+        signals: list[Tensor] = []
+        domains: list[Domain] = []
         for number, (name, encoder) in enumerate(self.parts.items()):
             u, domain = encoder(batch.inputs[name])
             u = u + self.part_weight[number].to(u.dtype)
@@ -125,8 +126,11 @@ class Joint(Encoder):
         beyond = (*(0.0,) * (self.pos_dim - 1 - domain.pos_dim), STEP * number)
         weights = domain.weights if domain.uniform_parts is None else None
         block = whole_grid(domain)
-        if block is not None:
-            return Grid(
+        if block is None:
+            more = domain.pos.new_tensor(beyond).expand(*domain.pos.shape[:-1], -1)
+            placed: Domain = Points(torch.cat([domain.pos, more], dim=-1), weights, domain.mask)
+        else:
+            placed = Grid(
                 *(*block.shape, *(1,) * len(beyond)),
                 spacing=(*block.spacing, *(1.0,) * len(beyond)),
                 origin=(*block.origin, *beyond),
@@ -134,8 +138,9 @@ class Joint(Encoder):
                 mask=domain.mask,
                 device=domain.device,
             )
-        more = domain.pos.new_tensor(beyond).expand(*domain.pos.shape[:-1], -1)
-        return Points(torch.cat([domain.pos, more], dim=-1), weights, domain.mask)
+        if weights is None:
+            placed.uniform_parts, placed.weights = domain.uniform_parts, domain.weights
+        return placed
 
     def _check_names(self, what: str, given: dict[str, Any], *, all_of_them: bool) -> None:
         if given.keys() == self.parts.keys() or (not all_of_them and given.keys() <= self.parts.keys()):

@@ -405,9 +405,10 @@ def _natural_queries(kernel: Kernel, domain: Domain, keys: Domain, query: Tensor
         return domain
     if not kernel.is_causal or domain.num_points == 0:
         return Sequence(count, device=domain.device)
-    asked = Sequence(count, device=domain.device)
-    if not kernel.reads_past_by_position:
-        check_order(asked, keys)
+    by_index = Sequence(count, first=domain.num_points - count, device=domain.device)
+    check_order(by_index, keys)
+    if count > domain.num_points and kernel.pos_dim is None and not kernel.reads_order:
+        return by_index
     # the last query sees every point, so that it lies at the last one
     return last_points(domain, count)
 

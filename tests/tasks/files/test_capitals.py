@@ -12,8 +12,10 @@ from fredholm.tasks.graphs.open import open_graphs
 from fredholm.tasks.image_texts import open_image_texts
 from fredholm.tasks.images import open_images
 from fredholm.tasks.masks import open_masks
+from fredholm.tasks.sentences import open_sentences
 from fredholm.tasks.sentences.table import TableFile
 from fredholm.tasks.series import read_series
+from fredholm.tasks.text.documents import Documents
 
 PIXELS = np.arange(6 * 16, dtype=np.uint8).reshape(6, 4, 4)
 ROWS = "text,label\ngood,1\nbad,0\n"
@@ -52,3 +54,15 @@ def test_capitals_are_read(name: str, tmp_path: Path) -> None:
     assert type(big) is type(small)
     if isinstance(big, TableFile):
         assert [row.cells for row in big.rows()] == [row.cells for row in small.rows()]
+
+
+@pytest.mark.parametrize("ends", ["upper", "lower"])
+def test_text_and_the_files_of_splits(ends: str, tmp_path: Path) -> None:
+    change = getattr(str, ends)
+    (tmp_path / change("a.jsonl")).write_text('{"text": "one two"}\n{"text": "three"}\n')
+    assert list(Documents([tmp_path / change("a.jsonl")], "file")) == ["one two", "three"]
+    (tmp_path / "set").mkdir()
+    for split in ("train", "test"):
+        (tmp_path / "set" / change(f"{split}.csv")).write_text(ROWS)
+    found = open_sentences(tmp_path / "set")
+    assert (len(found.train), len(found.held_out("test"))) == (2, 2)

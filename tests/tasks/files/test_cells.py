@@ -106,6 +106,7 @@ def test_numbers_with_decimal_commas_are_no_classes() -> None:
         answers_of_cells({"label": ["2", "0,5", "-1,25"]}, None, place)
     for words in (["2", "0,5", "a"], ["1", "2", "1"]):
         assert {*answers_of_cells({"label": words}, None, place).names} == {*words}
+    assert answers_of_cells({"label": ["0,5", "0,5"]}, None, place, ("0,5", "a")).values.tolist() == [0, 0]
     assert {*answers_of_cells({"label": ["2", "0,5"]}, "class", place).names} == {"2", "0,5"}
 
 

@@ -67,6 +67,12 @@ def test_days_and_hours() -> None:
     noon = Clock(step=DAY, is_dated=True)
     assert noon.text(evening) == "2026-01-01T22:00:00"
     assert noon.text(evening + 7200) == "2026-01-02"
+    old = Clock(step=DAY, is_dated=True)  # of a run that did not tell whether dates had a zone
+    for has_zone in (True, False, None):
+        assert Clock(step=DAY, is_dated=True, has_zone=has_zone).may_be(old)
+        assert old.may_be(Clock(step=DAY, is_dated=True, has_zone=has_zone))
+    assert not Clock(step=DAY, is_dated=True, has_zone=True).may_be(Clock(step=DAY, is_dated=True, has_zone=False))
+    assert not Clock(step=2 * DAY, is_dated=True, has_zone=True).may_be(old)
     zoned = Clock(step=DAY, is_dated=True, has_zone=True)
     assert zoned.text(evening + 7200) == "2026-01-02T00:00:00+00:00"
     assert Clock.of([dates("2026-01-01", "2026-01-02")], is_dated=True, has_zone=True) == zoned

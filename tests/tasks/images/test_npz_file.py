@@ -196,7 +196,7 @@ def test_files_of_medmnist_are_read_as_they_are(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"train_labels": None}, "has no array 'train_labels'"),
+        ({"train_labels": None}, "has no array 'train_labels'; the arrays are train_images, test_images"),
         ({"train_images": None}, "has no array 'train_images'"),
         ({"val_labels": np.zeros(3, int)}, "val_labels is int64 (3,); expected (2, ...), one an image"),
         ({"train_ids": np.zeros(7)}, "has 'train_ids', which nothing reads"),

@@ -97,6 +97,10 @@ def test_gzipped(tmp_path: Path) -> None:
             "'2' after '3'; sort the rows of a series by time, one a time; of several series, say in a column 'series'",
         ),
         ("time,x\n2026-01-01,1\n3,2\n", "line 3: column 'time': '3' stands among dates without a zone; write one kind"),
+        (
+            "series,time,x\na,2026-01-01T00Z,1\nb,2026-01-01,2\n",
+            "times of one series are dates with a zone, of another dates without a zone; write one kind",
+        ),
         ("time,x\n2026-01-01T00Z,1\n2026-01-02,2\n", "'2026-01-02' stands among dates with a zone; write one kind"),
         ("time,x\n3,1\n3,2\n", "line 3: column 'time': '3' after '3'"),
         ("time,x\n2026-01-02,1\n2026-01-01,2\n", "column 'time': '2026-01-01' after '2026-01-02'; sort the rows"),

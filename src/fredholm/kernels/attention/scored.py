@@ -42,7 +42,6 @@ class ValueMixing(Kernel):
 
     num_heads: int
     counts_points = True
-    skips_massless = True
 
     @abc.abstractmethod
     def density(self, u: Tensor, domain: Domain, query: Tensor | None, query_domain: Domain | None) -> Tensor:

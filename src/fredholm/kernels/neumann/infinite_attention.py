@@ -272,6 +272,7 @@ class Neumann(ValueMixing):
         discount: γ; None: κ is one hop, without it.
     """
 
+    skips_massless = True
     reads_query = True
     is_pairwise = False  # a chain passes through all points
     holds_pair_weights = True

@@ -16,6 +16,7 @@ from fredholm.tasks.files.npz_arrays import ARRAY_SUFFIXES, array_names, load_ar
 from fredholm.tasks.files.parts import part_of, refuse_part
 from fredholm.tasks.files.read_errors import reads_data
 from fredholm.tasks.images import ImageDataset, open_images
+from fredholm.tasks.images.arrays import KERAS, MEDMNIST
 from fredholm.tasks.splits.split_files import Split
 from fredholm.tasks.splits.splits import Splits
 
@@ -275,7 +276,10 @@ def _has_shards(path: Path) -> bool:
 
 
 def _holds_images(path: Path) -> bool:
-    return path.suffix.lower() == ".npz" and "x_train" in array_names(path)
+    if path.suffix.lower() != ".npz":
+        return False
+    names = array_names(path)
+    return any(layout.named("train")[0] in names for layout in (KERAS, MEDMNIST))
 
 
 def image_fields(images: Splits[ImageDataset]) -> Splits[FieldSet]:

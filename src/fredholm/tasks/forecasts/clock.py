@@ -3,7 +3,7 @@
 import datetime
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
 import numpy as np
@@ -22,25 +22,27 @@ class Clock:
         in_months: whether the step is a number of months: samples are at one day of the month, or at the last where a
             month is shorter.
         is_dated: whether times are seconds since 1970, written as dates.
-        has_zone: whether these dates say their zone, which is then UTC.
+        has_zone: whether these dates say their zone, which is then UTC; None: that is not known, or there are no dates.
     """
 
     step: float
     in_months: bool = False
     is_dated: bool = False
-    has_zone: bool = False
+    has_zone: bool | None = None
 
     @classmethod
-    def of(cls, times: Sequence[np.ndarray], *, is_dated: bool, has_zone: bool = False) -> "Clock":
+    def of(cls, times: Sequence[np.ndarray], *, is_dated: bool, has_zone: bool | None = None) -> "Clock":
         """The clock of some series, with the smallest step that they have.
 
         Args:
             times: `(samples,)` a series, increasing; one of them has two samples.
-            is_dated, has_zone: see `Clock`.
+            is_dated: see `Clock`.
+            has_zone: likewise, of dates.
 
         Raises:
             ValueError: times lie on no such clock.
         """
+        has_zone = has_zone if is_dated else None
         steps = np.concatenate([np.diff(each) for each in times])
         if not len(steps):
             raise ValueError("every series has one sample; expected many")
@@ -51,6 +53,11 @@ class Clock:
         for each in times:
             found.places(each)
         return found
+
+    def may_be(self, other: "Clock") -> bool:
+        """Whether both are one clock, as far as they know of zones."""
+        is_known = None not in (self.has_zone, other.has_zone)
+        return self == (other if is_known else replace(other, has_zone=self.has_zone))
 
     def places(self, times: np.ndarray) -> np.ndarray:
         """Numbers of steps from the first of increasing times, int64.
@@ -82,13 +89,15 @@ class Clock:
         Args:
             time: of a sample.
             steps: 0 or more.
-            day: of the series, as `day` has it.
+            day: of the series, as `day` has it; 0: that of the time.
         """
         if not self.in_months:
             return time + steps * self.step
         moment = _moment(time)
         month = _month(moment) + round(steps * self.step)
-        return moment.replace(year=month // 12, month=month % 12 + 1, day=min(day, _days_of(month))).timestamp()
+        return moment.replace(
+            year=month // 12, month=month % 12 + 1, day=min(day or moment.day, _days_of(month))
+        ).timestamp()
 
     def text(self, time: float) -> str | float:
         """The time as it is written: a number, or an ISO 8601 date.

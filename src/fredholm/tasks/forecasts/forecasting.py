@@ -343,7 +343,8 @@ class Forecasting(SplitTask[WindowSet]):
         came = (channels, tuple(channels[c] for c in self._columns()), clock)
         expected = (self._facts.channels, self._facts.told, self._facts.clock)
         for what, one, other in zip(("channels", "channels that are told", "clock"), came, expected, strict=True):
-            if one != other:
+            is_same = one.may_be(other) if isinstance(one, Clock) and isinstance(other, Clock) else one == other
+            if not is_same:
                 raise ValueError(f"the {what} of {self.config.data} are {one}; the run was made with {other}")
 
     def model(self) -> nn.Module:

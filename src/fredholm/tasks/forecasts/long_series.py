@@ -66,7 +66,7 @@ def open_long(
     try:
         if clock is None:
             clock = Clock.of(times, is_dated=found.is_dated, has_zone=found.has_zone)
-        elif (clock.is_dated, clock.has_zone) != (found.is_dated, found.has_zone):
+        elif clock.is_dated != found.is_dated or clock.has_zone not in (None, found.has_zone):
             raise ValueError(f"times are {_kind(found)}; those of the run are {_kind(clock)}")
         every = [_on_clock(found, i, clock, stamps) for i, stamps in enumerate(times)]
     except ValueError as error:

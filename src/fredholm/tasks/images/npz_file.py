@@ -13,7 +13,7 @@ from fredholm.tasks.splits.split_marks import marks_of_arrays
 from fredholm.tasks.splits.splits import Splits
 from fredholm.tasks.targets import Answers, Kind, answers_of_array
 
-from .arrays import NAMES, OF_IMAGES, ArrayImages, layout_of, refuse_unread_of_images
+from .arrays import KERAS, NAMES, OF_IMAGES, ArrayImages, layout_of, refuse_unread_of_images
 from .dataset import ImageDataset
 
 
@@ -130,4 +130,5 @@ def _answers(
 
 
 def _missing(name: str, arrays: dict[str, np.ndarray]) -> ValueError:
-    return no_array(name, arrays, OF_IMAGES, "{name}_{word}")
+    layout = layout_of(arrays)
+    return no_array(name, arrays, OF_IMAGES if layout == KERAS else (layout.images, layout.answers), layout.form)

@@ -99,6 +99,10 @@ def read_class_folders(root: Path) -> Splits[SeriesSet]:
 def _packed(tables: "Sequence[_Rows]", names: Sequence[str], answers: Answers | None, marks: SplitMarks) -> SeriesSet:
     """The series of some tables of the same channels, which come from files of these names."""
     every = [each for rows in tables for each in rows.series.values()]
+    if len({each.kind_of_times for each in every}) > 1:
+        others = next(each for each in every if each.kind_of_times != every[0].kind_of_times)
+        one, other = every[0].kind_of_times, others.kind_of_times
+        raise ValueError(f"{names[0]}: times of one series are {one}, of another {other}; write one kind")
     return SeriesSet.pack(
         [np.array(each.values, np.float64) for each in every],
         times=[np.array(each.times, np.float64) for each in every],
@@ -197,13 +201,17 @@ class _Series:
     has_zone: bool = False
     last: str = ""
 
+    @property
+    def kind_of_times(self) -> str:
+        """For messages."""
+        return f"dates {'with' if self.has_zone else 'without'} a zone" if self.is_dated else "numbers"
+
     def add(self, cells: Sequence[str], columns: _Columns, header: Sequence[str], *, has_answers: bool) -> None:
         at = columns.time
         try:
             time, is_dated, has_zone = parse_moment(cells[at])
             if self.times and (is_dated, has_zone) != (self.is_dated, self.has_zone):
-                others = f"dates {'with' if self.has_zone else 'without'} a zone" if self.is_dated else "numbers"
-                raise ValueError(f"{cells[at].strip()!r} stands among {others}; write one kind")
+                raise ValueError(f"{cells[at].strip()!r} stands among {self.kind_of_times}; write one kind")
             if self.times and not time > self.times[-1]:
                 hint = "sort the rows of a series by time, one a time"
                 if columns.series is None:

@@ -164,7 +164,7 @@ def _files(path: Path, suffixes: tuple[str, ...], what: str) -> list[Path]:
     if not folder.is_dir():
         raise ValueError(f"no {what} at {str(path)!r}: {str(folder)!r} is no folder; pass a {what} file or a folder")
     try:
-        listed = sorted(file for file in folder.iterdir() if file.name.endswith(suffixes) and file.is_file())
+        listed = sorted(file for file in folder.iterdir() if file.name.lower().endswith(suffixes) and file.is_file())
     except PermissionError as error:
         raise ValueError(f"{folder}: may not be read; change its permissions") from error
     if path.is_dir():
@@ -182,7 +182,8 @@ def _files(path: Path, suffixes: tuple[str, ...], what: str) -> list[Path]:
 
 
 def _name(file: Path, suffixes: tuple[str, ...]) -> str:
-    return next((file.name.removesuffix(end) for end in suffixes if file.name.endswith(end)), file.name)
+    lower = file.name.lower()
+    return next((file.name[: -len(end)] for end in suffixes if lower.endswith(end)), file.name)
 
 
 def _split_of(file: Path, suffixes: tuple[str, ...]) -> Split | None:

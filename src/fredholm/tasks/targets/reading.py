@@ -50,7 +50,7 @@ def answers_of_cells(
         return _labels(name, words, place, known)
     if kind == "number" or (kind is None and _has_fractions(words)):
         return _numbers(cells, place)
-    if kind is None:
+    if kind is None and known is None:
         _refuse_decimal_commas(name, words, place)
     for i, word in enumerate(words):
         if not word:

@@ -226,7 +226,7 @@ class Documents(Iterable[str]):
         for file, state in zip(self._files, self._states, strict=True):
             _check_unchanged(file, state)
             is_blank = True
-            has_rows = file.name.endswith(ROW_SUFFIXES)
+            has_rows = file.name.lower().endswith(ROW_SUFFIXES)
             for part in _of_rows(file, self._column) if has_rows else _OF[self._separator](text_chunks(file)):
                 is_blank = False
                 yield part
@@ -264,7 +264,7 @@ def pieces(text: str) -> Iterator[str]:
 
 def _of_rows(file: Path, asked: str | None) -> Iterator[DocumentPart]:
     """The documents in a column of a file with rows."""
-    if file.name.endswith(JSONL_SUFFIXES):
+    if file.name.lower().endswith(JSONL_SUFFIXES):
         column = asked
         for line, found in json_lines(file):
             column = column or _text_column(file, tuple(found), None)

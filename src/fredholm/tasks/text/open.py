@@ -57,7 +57,7 @@ def open_text(
     path = user_path(data)
     found = find_split_files(path, DOCUMENT_SUFFIXES, what="text", example=".txt", may_be_alone=True)
     files = [file for part in (*found.by_split.values(), found.unsplit) for file in part]
-    have_rows = [file.name.endswith(ROW_SUFFIXES) for file in files]
+    have_rows = [file.name.lower().endswith(ROW_SUFFIXES) for file in files]
     if all(have_rows):
         refuse_idle("", open_text, f"{path}, each row of which is a document", "pass a .txt", documents=documents)
     if not any(have_rows):

@@ -30,7 +30,7 @@ def text_chunks(path: Path) -> Iterator[str]:
         try:
             text = decoder.decode(data or b"", final=data is None)
         except UnicodeDecodeError as error:
-            at, unpacked = before - waiting + error.start, ", unpacked" if path.suffix == ".gz" else ""
+            at, unpacked = before - waiting + error.start, ", unpacked" if path.suffix.lower() == ".gz" else ""
             line = lines + error.object.count(b"\n", 0, error.start)
             raise ValueError(
                 f"{path}: is no UTF-8 text: byte 0x{error.object[error.start]:02x} at offset {at}{unpacked}, in line "
