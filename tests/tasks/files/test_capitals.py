@@ -64,5 +64,5 @@ def test_text_and_the_files_of_splits(ends: str, tmp_path: Path) -> None:
     (tmp_path / "set").mkdir()
     for split in ("train", "test"):
         (tmp_path / "set" / change(f"{split}.csv")).write_text(ROWS)
-    found = open_sentences(tmp_path / "set")
+    found = open_sentences(tmp_path / "set").splits
     assert (len(found.train), len(found.held_out("test"))) == (2, 2)
