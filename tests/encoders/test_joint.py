@@ -215,6 +215,38 @@ def test_clouds_and_functions_side_by_side() -> None:
     torch.testing.assert_close(domain.weights[1], torch.tensor([1 / 6] * 3 + [0, 0, 0.5], dtype=torch.float64))
 
 
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_in_bfloat16_and_under_autocast(kernel: str) -> None:
+    inputs = batch()
+    present = {"photo": torch.tensor([True, False, True])}
+    expected = network(KERNELS[kernel], "mean")(JointBatch(inputs, present)).float()
+    model = network(KERNELS[kernel], "mean")
+
+    def rounded(part: Any, dtype: torch.dtype) -> Any:
+        return tree_map(lambda t: t.to(dtype) if t is not None and t.is_floating_point() else t, part)
+
+    times = inputs["track"].times
+    for dtype in (torch.float32, torch.bfloat16):
+        given = rounded(inputs, dtype) | {"track": rounded(inputs["track"], dtype)._replace(times=times)}
+        told = model.to(dtype)(JointBatch(given, present))
+        assert told.dtype == dtype
+        torch.testing.assert_close(told.float(), expected, rtol=0.2, atol=0.1 if dtype == torch.bfloat16 else 1e-4)
+    with torch.autocast("cpu", torch.bfloat16):
+        given = rounded(inputs, torch.float32) | {
+            "track": rounded(inputs["track"], torch.float32)._replace(times=times)
+        }
+        told = network(KERNELS[kernel], "mean").float()(JointBatch(given, present))
+    torch.testing.assert_close(told.float(), expected, rtol=0.2, atol=0.1)
+
+
+def test_a_batch_without_examples() -> None:
+    inputs = {
+        name: part[:0] if isinstance(part, Tensor) else type(part)(*(t[:0] for t in part if t is not None))
+        for name, part in batch().items()
+    }
+    assert network(KERNELS["attention"], "cls")(inputs).shape == (0, 3)
+
+
 def test_gradients_reach_every_parameter() -> None:
     model = network(KERNELS["exact"], "cls")
     model(JointBatch(batch(), {"photo": torch.tensor([True, False, True])})).square().sum().backward()

@@ -143,7 +143,8 @@ class Domain(abc.ABC):
         return self.once("middle", self._middle)
 
     def _middle(self) -> Tensor:
-        pos, mask = self.pos.detach(), self.mask
+        # a sum of 16 bits may be beyond them
+        pos, mask = self.pos.detach().to(torch.promote_types(self.pos.dtype, torch.float32)), self.mask
         if mask is None:
             return pos.sum(-2, keepdim=True) / max(self.num_points, 1)
         exists = (mask if mask.ndim < pos.ndim else mask.any(0))[..., None]
@@ -440,8 +441,10 @@ class Domain(abc.ABC):
                 pieces.append(even * (mass / n) if n else even)
             else:
                 pieces.append(kept * (mass / kept.sum(-1, keepdim=True).clamp_min(1.0)))
+        if len(pieces) == 1:
+            return pieces[0]
         batch = torch.broadcast_shapes(*(piece.shape[:-1] for piece in pieces))
-        return pieces[0] if len(pieces) == 1 else torch.cat([piece.expand(*batch, -1) for piece in pieces], dim=-1)
+        return torch.cat([piece.expand(*batch, -1) for piece in pieces], dim=-1)
 
     def displacement(self, query_pos: Tensor) -> Tensor:
         """x - y from every point y of this domain to every x of `query_pos` `(..., Nq, s)`: `(..., Nq, N, s)`."""

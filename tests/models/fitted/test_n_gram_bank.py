@@ -142,6 +142,14 @@ def test_longer_n_grams_count_less_where_that_is_surely_better(
     np.testing.assert_allclose(kept.numpy(), expected, atol=1e-6)
 
 
+def test_a_row_of_which_nothing_counts_is_no_direction() -> None:
+    empty = torch.tensor([[1, 2] + [0] * 10])  # its marks are in all rows, and the two in a row in this one alone
+    found = fitted(bank(), torch.cat([rows(), empty]), torch.arange(31) % 3, CLASSES)
+    assert len(found.features(empty)[0]) == 1
+    found.rarity[n_gram_bank._num_tokens(found.grams, 13, 2) > 1] = 0
+    torch.testing.assert_close(found(empty)[0], found.bias)
+
+
 def test_scores_are_those_of_the_ridge_regression_with_the_best_penalty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(n_gram_bank, "TOLERANCE", 1e-12)
     monkeypatch.setattr(n_gram_bank, "PATIENCE", 100)

@@ -339,11 +339,13 @@ class Forecasting(SplitTask[WindowSet]):
         )
 
     def _check(self, splits: Splits[WindowSet]) -> None:
-        _, clock, channels = self._data
-        came = (channels, tuple(channels[c] for c in self._columns()), clock)
-        expected = (self._facts.channels, self._facts.told, self._facts.clock)
-        for what, one, other in zip(("channels", "channels that are told", "clock"), came, expected, strict=True):
-            is_same = one.may_be(other) if isinstance(one, Clock) and isinstance(other, Clock) else one == other
+        (_, clock, channels), facts = self._data, self._facts
+        told = tuple(channels[c] for c in self._columns())
+        for what, one, other, is_same in (
+            ("channels", channels, facts.channels, channels == facts.channels),
+            ("channels that are told", told, facts.told, told == facts.told),
+            ("clock", clock, facts.clock, clock.may_be(facts.clock)),
+        ):
             if not is_same:
                 raise ValueError(f"the {what} of {self.config.data} are {one}; the run was made with {other}")
 
