@@ -6,10 +6,12 @@ from fredholm.models.fields.neural_field import FieldOperator
 from fredholm.models.fields.neural_operator import NeuralOperator
 from fredholm.models.fitted.filter_bank import FilterBank
 from fredholm.models.fitted.fitted_model import FittedModel
+from fredholm.models.fitted.kernel_machine import KernelMachine
 from fredholm.models.fitted.n_gram_bank import NGramBank
 from fredholm.models.fitted.neighbourhood_bank import NeighbourhoodBank
 from fredholm.models.fitted.ridge_head import FeatureBlock, Readout, Regressand, RidgeHead
 from fredholm.models.fitted.summary_bank import SummaryBank
+from fredholm.models.fitted.table_machine import TableBatch, TableMachine, TableReading
 from fredholm.models.graphs.graph_model import GraphModelConfig, GraphReading, GraphStackConfig
 from fredholm.models.graphs.message_passing import MessagePassing
 from fredholm.models.images.convnext import ConvNeXt
@@ -91,6 +93,7 @@ __all__ = [
     "InfViT",
     "InfiniteConfig",
     "KernelConfig",
+    "KernelMachine",
     "LanguageModel",
     "LanguageState",
     "LinearAttentionConfig",
@@ -119,6 +122,9 @@ __all__ = [
     "SpectralConfig",
     "SumConfig",
     "SummaryBank",
+    "TableBatch",
+    "TableMachine",
+    "TableReading",
     "TokenReading",
     "TwoStream",
     "ViT",

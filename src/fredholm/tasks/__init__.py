@@ -16,6 +16,7 @@ from .prediction import Prediction
 from .sentences.sentence_learning import SentenceLearning
 from .series.series_learning import SeriesLearning
 from .splits.splits import Examples, Splits
+from .tables.table_learning import TableLearning
 from .task import Batch, EpochTask, Objective, Source, SplitTask, Task
 from .tensor_form import Axis, OpenAxis, Slot, TensorForm
 from .text.language_modelling import LanguageModelling
@@ -36,6 +37,7 @@ TASKS: tuple[type[Task], ...] = (
     NodeLearning,
     LinkLearning,
     ImageTextLearning,
+    TableLearning,
 )
 """Every task of the library; a new one is added here."""
 
@@ -69,6 +71,7 @@ __all__ = [
     "Source",
     "SplitTask",
     "Splits",
+    "TableLearning",
     "Task",
     "TensorForm",
 ]

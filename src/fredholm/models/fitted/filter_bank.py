@@ -149,13 +149,13 @@ class FilterBank(FittedModel[SeriesBatch]):
         regressand: Regressand,
         *,
         groups: Tensor | None = None,
-    ) -> None:
+    ) -> Tensor:
         """Draws the thresholds from the training series, and fits the head; see `FittedModel.fit`."""
         if not sum(len(targets) for _, targets in batches):
             raise ValueError("models.FilterBank: there is no series to fit to")
         self._draw_thresholds([batch for batch, _ in batches])
         features = torch.cat([self.features(batch) for batch, _ in batches])
-        self.head.fit(features, torch.cat([targets for _, targets in batches]), regressand, groups=groups)
+        return self.head.fit(features, torch.cat([targets for _, targets in batches]), regressand, groups=groups)
 
     @torch.no_grad()
     def features(self, inputs: Tensor | SeriesBatch) -> Tensor:

@@ -24,7 +24,7 @@ class FittedModel(SavedModel, abc.ABC, Generic[Inputs]):
         regressand: Regressand,
         *,
         groups: Tensor | None = None,
-    ) -> None:
+    ) -> Tensor:
         """Sets the model from all its training data; what is drawn comes from the global torch seed.
 
         Args:
@@ -32,6 +32,9 @@ class FittedModel(SavedModel, abc.ABC, Generic[Inputs]):
             regressand: what the targets are; it has `num_outputs` outputs.
             groups: int64, one an example: what is chosen is chosen by leaving out all of a group at once; None: each
                 example by itself.
+
+        Returns:
+            The outputs of each example by a fit without it and its group, float64 `(n, num_outputs)`.
 
         Raises:
             ValueError: there is no example, or what the regressand refuses.

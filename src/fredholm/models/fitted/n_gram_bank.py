@@ -142,7 +142,7 @@ class NGramBank(FittedModel[Tensor]):
     @torch.no_grad()
     def fit(
         self, batches: Sequence[tuple[Tensor, Tensor]], regressand: Regressand, *, groups: Tensor | None = None
-    ) -> None:
+    ) -> Tensor:
         """Takes the n-grams from the training sentences, and fits the head; see `FittedModel.fit`."""
         if sum(len(targets) for _, targets in batches) < 2:
             raise ValueError("models.NGramBank: there are fewer than 2 sentences; expected some to fit to")
@@ -154,7 +154,7 @@ class NGramBank(FittedModel[Tensor]):
         errors, fit, chosen = list[Tensor](), None, rarity
         for share in SHARES[: 1 if self.config.order == 1 else None]:
             self.rarity.copy_(rarity * share**further)
-            found = _ridge(self._sparse(rows), wanted, part)
+            found = _ridge(self.sparse(rows), wanted, part)
             errors.append((wanted - found.left_out).square().mean(1))
             if len(errors) > 1 and errors[-1].mean() >= errors[-2].mean():
                 break
@@ -170,8 +170,9 @@ class NGramBank(FittedModel[Tensor]):
         self.weight.copy_(readout.gain * fit.weight[:, readout.column])
         self.bias.copy_(readout(fit.bias))
         self.penalty.fill_(fit.penalty)
+        return readout(fit.left_out)
 
-    def _sparse(self, batches: Sequence[Tensor]) -> Tensor:
+    def sparse(self, batches: Sequence[Tensor]) -> Tensor:
         """X of all rows, float64 `(n, p)`."""
         parts, start = list[Tensor](), 0
         for tokens in batches:

@@ -125,7 +125,7 @@ class NeighbourhoodBank(FittedModel[GraphBatch]):
         regressand: Regressand,
         *,
         groups: Tensor | None = None,
-    ) -> None:
+    ) -> Tensor:
         """Chooses colours, by some of the graphs τ and shares, and fits the head to all; see `FittedModel.fit`."""
         targets = torch.cat([targets for _, targets in batches]) if batches else torch.zeros(0)
         if not len(targets):
@@ -156,7 +156,7 @@ class NeighbourhoodBank(FittedModel[GraphBatch]):
             shares = self.head.shares.tolist()
         self.scale.fill_(scale)
         found = torch.cat([self.features(batch) for batch, _ in batches])
-        self.head.fit(found, targets, regressand, groups=groups, shares=[tuple(shares)])
+        return self.head.fit(found, targets, regressand, groups=groups, shares=[tuple(shares)])
 
     def features(self, inputs: GraphBatch) -> Tensor:
         """What the head reads, `(B, 2 num_waves + num_colours)`: m, s, and the roots of counts."""

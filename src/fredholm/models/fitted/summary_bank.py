@@ -88,7 +88,7 @@ class SummaryBank(FittedModel[SeriesBatch]):
         regressand: Regressand,
         *,
         groups: Tensor | None = None,
-    ) -> None:
+    ) -> Tensor:
         """Takes the quantiles from the training series, and fits the head; see `FittedModel.fit`."""
         if not sum(len(targets) for _, targets in batches):
             raise ValueError("models.SummaryBank: there is no series to fit to")
@@ -99,7 +99,8 @@ class SummaryBank(FittedModel[SeriesBatch]):
             values = values[~values.isnan()]
             if len(values):
                 row.copy_(values.quantile(orders, interpolation="nearest"))
-        self.head.fit(self._features(found), torch.cat([targets for _, targets in batches]), regressand, groups=groups)
+        targets = torch.cat([targets for _, targets in batches])
+        return self.head.fit(self._features(found), targets, regressand, groups=groups)
 
     def _features(self, summaries: Tensor) -> Tensor:
         """Of `(B, S)`, NaN where one is not defined, `(B, S (degree + 1))`."""

@@ -1,0 +1,398 @@
+"""A sum over training examples by a kernel that learns which coordinates matter, and how much, in closed form.
+
+Legend
+    x (d,)     the coordinates of an example                 Y (n, c)  what is fitted, as a `Regressand` says
+    c_1..c_m   centres: the n training examples, or m drawn of them         Ȳ (c,)   its column means
+    w_p (d,)   how much a coordinate counts to κ_p, 0 to 1   ℓ_p > 0   length of κ_p
+    s          shares of κ_0, κ_1 and κ_2, whose sum is 1    λ > 0     the penalty
+    v          mean of ‖x‖² over the training examples       K_ij = κ(x_i, c_j)
+
+    κ_0(x, y) = ⟨x, y⟩ / v          κ_p(x, y) = exp(-‖w_p ∘ (x - y)‖_p / ℓ_p)   for p = 1, 2
+    κ = s_0 κ_0 + s_1 κ_1 + s_2 κ_2
+    f(x) = Ȳ + Σ_j κ(x, c_j) A_j = Ȳ + ∫ κ(x, y) α(y) dμ(y),   μ the even measure on the centres, α = m A
+    centres that are all examples:   A = (K + λI)⁻¹ (Y - Ȳ);   without example i f is  Y_i - A_i / [(K + λI)⁻¹]_ii
+    some of them:   A = B⁻¹ Kᵀ (Y - Ȳ),  B = KᵀK + λ κ(c, c);   without i  Y_i - (Y_i - f_i) / (1 - [K B⁻¹ Kᵀ]_ii)
+
+κ_1 falls along each axis by itself, as a tree of decisions does; κ_2 along all directions alike. How much coordinates
+count is learnt in rounds: w is 1 at first, and then (g / max g)^q, with g_k the mean of |∂f/∂x_k|² over the examples, f
+the fit of the round before, and q of EXPONENTS. Of the rounds, lengths, exponents, penalties and shares those are taken
+that have the smallest mean square of left-out errors, on at most CHOSEN examples. With all examples λ is chosen anew
+among three.
+
+Source: recursive feature machines, Radhakrishnan et al. (arXiv 2212.13881), which are kernel ridge regressions by the
+Laplace kernel κ_2 whose metric is the average outer product of the gradients. Deviations: its diagonal alone, so that
+coordinates keep their meaning; κ_1 and κ_0 beside κ_2; roots of it as q says, since the full contrast leaves out what
+helps a little; choices by leaving examples out. Fewer centres are the subset of regressors (Williams and Seeger, 2001).
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, final
+
+import torch
+from torch import Tensor, nn
+
+from fredholm._settings import check_count
+from fredholm.domains.checks import values_can_be_read
+from fredholm.models.fitted.ridge_head import Regressand
+from fredholm.models.saved_model import SavedModel
+
+PENALTIES = torch.logspace(-5, 2, 15, dtype=torch.float64)
+"""Values of λ that are tried, in units of κ(x, x)."""
+LENGTHS = (0.6, 2.0, 6.0)
+"""Values of ℓ that are tried, in units of the median distance."""
+EXPONENTS = (0.5, 0.25)
+ROUNDS = 3
+"""Times that w is learnt, at most."""
+CHOSEN = 1500
+"""Examples by which all is chosen, at most."""
+LINEAR = (0.1, 0.5, 0.9, 1.0)
+"""Shares of κ_0 that are tried beside 0."""
+REFINED = (1 / 3, 1.0, 3.0)
+"""Multiples of λ that are tried with all examples."""
+_LEAST = 1e-3
+"""Of w, so that no coordinate is lost to later rounds."""
+_COORDINATES = 16
+"""That are compared at a time in an exported graph."""
+_ROWS = 2048
+"""Examples whose kernel is computed at a time."""
+
+
+@final
+class KernelMachine(SavedModel):
+    """Outputs that are an integral over training examples, fitted by kernel ridge regression.
+
+    Args:
+        num_coordinates: d.
+        num_outputs: such as classes.
+        num_centres: m, at most; examples beyond it are learnt from, but are no centres.
+
+    Attributes:
+        dual: `(num_centres, num_outputs)`, A with what the regressand's readout does to it; 0 before a fit. A
+            parameter, so that gradient steps may go on from the fit.
+        bias: `(num_outputs,)`.
+        centres: `(num_centres, d)`, 0 where there are fewer.
+        relevance: `(2, d)`, w_1 and w_2.
+        shares: `(3,)`; κ_2 alone before a fit.
+        penalty: λ of the last fit, a float64 scalar; NaN before one.
+
+    Raises:
+        ValueError: on sizes below 1.
+    """
+
+    centres: Tensor
+    relevance: Tensor
+    lengths: Tensor
+    shares: Tensor
+    square: Tensor
+    penalty: Tensor
+
+    def __init__(self, num_coordinates: int, num_outputs: int, num_centres: int) -> None:
+        super().__init__()
+        sizes = {"num_coordinates": num_coordinates, "num_outputs": num_outputs, "num_centres": num_centres}
+        for name, size in sizes.items():
+            check_count("models.KernelMachine", name, size)
+        self.dual = nn.Parameter(torch.zeros(num_centres, num_outputs))
+        self.bias = nn.Parameter(torch.zeros(num_outputs))
+        self.register_buffer("centres", torch.zeros(num_centres, num_coordinates))
+        self.register_buffer("relevance", torch.ones(2, num_coordinates))
+        self.register_buffer("lengths", torch.ones(2))
+        self.register_buffer("shares", torch.tensor([0.0, 0.0, 1.0]))
+        self.register_buffer("square", torch.ones(()))
+        self.register_buffer("penalty", torch.tensor(torch.nan, dtype=torch.float64))
+
+    def forward(self, coordinates: Tensor) -> Tensor:
+        """`(B, d)` to outputs `(B, num_outputs)`, all equal before a fit."""
+        coordinates = coordinates.to(self.centres.dtype)
+        kernel = self.shares[0] * (coordinates @ self.centres.T) / self.square
+        for p in (1, 2):
+            kernel = kernel + self.shares[p] * self._laplace(p, coordinates, self.centres)
+        return kernel @ self.dual + self.bias
+
+    def _laplace(self, p: int, x: Tensor, y: Tensor) -> Tensor:
+        """κ_p of `(B, d)` and `(m, d)`."""
+        weight = self.relevance[p - 1].to(x.dtype)
+        return torch.exp(-_distance(x * weight, y * weight, p) / self.lengths[p - 1].to(x.dtype))
+
+    @torch.no_grad()
+    def fit(
+        self, coordinates: Tensor, targets: Tensor, regressand: Regressand, *, groups: Tensor | None = None
+    ) -> Tensor:
+        """Learns the kernel, and fits A; what is drawn comes from the global torch seed.
+
+        Args:
+            coordinates: `(n, d)`, any float dtype; n at least 2.
+            targets: `(n, ...)`, as the regressand takes them.
+            regressand: what they are.
+            groups: int64 `(n,)`, whose examples are left out together; None: each by itself.
+
+        Returns:
+            The outputs of each example by the fit without it and its group, float64 `(n, num_outputs)`; what the kernel
+            has learnt of it is kept.
+
+        Raises:
+            ValueError: shapes that do not agree, fewer than two examples, coordinates that are NaN or infinite, and
+                what the regressand refuses.
+        """
+        x, wanted = self._checked(coordinates, targets), regressand.columns(targets)
+        offset = wanted.mean(0)
+        some = torch.randperm(len(x))[:CHOSEN].sort().values.to(x.device)
+        part = _Part(x[some], (wanted - offset)[some], _members(groups, some))
+        chosen = _chosen(part)
+        for p, each in enumerate(chosen.metrics):
+            self.relevance[p].copy_(each.weight)
+            self.lengths[p] = each.length
+        self.square.fill_(part.square)
+        self.shares.copy_(torch.tensor(chosen.shares))
+        if len(some) == len(x):
+            found, centres = chosen.fit, x
+        else:
+            order = torch.randperm(len(x))[: len(self.centres)].sort().values.to(x.device)
+            centres = x[order]
+            tried = [multiple * chosen.fit.penalty for multiple in REFINED]
+            solve = self._whole if len(order) == len(x) else self._by_centres
+            found = solve(x, centres, wanted - offset, tried, _members(groups, None))
+        readout = regressand.readout(offset + found.left_out, targets)
+        if len(readout.gain) != len(self.bias):
+            raise ValueError(
+                f"models.KernelMachine: the regressand has {len(readout.gain)} outputs; expected {len(self.bias)}"
+            )
+        self.centres.zero_()
+        self.dual.zero_()
+        self.centres[: len(centres)] = centres.to(self.centres)
+        self.dual[: len(centres)] = (readout.gain * found.dual[:, readout.column]).to(self.dual)
+        self.bias.copy_(readout(offset))
+        self.penalty.fill_(found.penalty)
+        return readout(offset + found.left_out)
+
+    def _checked(self, coordinates: Tensor, targets: Tensor) -> Tensor:
+        d = self.centres.shape[1]
+        if coordinates.ndim != 2 or coordinates.shape[1] != d or len(targets) != len(coordinates):
+            raise ValueError(
+                f"models.KernelMachine: expected coordinates (n, {d}) and n targets; got {tuple(coordinates.shape)} "
+                f"and {tuple(targets.shape)}"
+            )
+        if len(coordinates) < 2:
+            raise ValueError("models.KernelMachine: there are fewer than 2 examples; expected some to fit to")
+        if not bool(coordinates.isfinite().all()):
+            raise ValueError("models.KernelMachine: coordinates hold NaN or infinite numbers")
+        return coordinates.double()
+
+    def _kernel(self, x: Tensor, y: Tensor) -> Tensor:
+        """κ in float64."""
+        kernel = float(self.shares[0]) * (x @ y.T) / float(self.square)
+        for p in (1, 2):
+            if self.shares[p] > 0:
+                kernel += float(self.shares[p]) * self._laplace(p, x, y)
+        return kernel
+
+    def _whole(
+        self, x: Tensor, _: Tensor, wanted: Tensor, penalties: Sequence[float], members: list[Tensor] | None
+    ) -> "_Fit":
+        """The best fit whose centres are all examples."""
+        kernel, best = self._kernel(x, x), None
+        for penalty in penalties:
+            system = kernel.clone()
+            system.diagonal().add_(penalty)
+            factor = torch.linalg.cholesky(system)
+            inverse = torch.cholesky_inverse(factor)
+            dual = inverse @ wanted
+            if members is None:
+                errors = dual / inverse.diagonal()[:, None]
+            else:
+                errors = torch.empty_like(dual)
+                for own in members:
+                    errors[own] = torch.linalg.solve(inverse[own][:, own], dual[own])
+            best = _better(best, _Fit(float(errors.square().mean()), penalty, dual, wanted - errors))
+        assert best is not None
+        return best
+
+    def _by_centres(
+        self, x: Tensor, centres: Tensor, wanted: Tensor, penalties: Sequence[float], members: list[Tensor] | None
+    ) -> "_Fit":
+        """The best fit whose centres are some of the examples."""
+        between, best = self._kernel(centres, centres), None
+        gram, right = torch.zeros_like(between), torch.zeros_like(wanted[: len(centres)])
+        for rows, kernel in self._by_rows(x, centres):
+            gram.addmm_(kernel.T, kernel)
+            right.addmm_(kernel.T, wanted[rows])
+        for penalty in penalties:
+            system = gram + penalty * between
+            system.diagonal().add_(1e-10 * float(system.diagonal().mean()))
+            factor = torch.linalg.cholesky(system)
+            dual = torch.cholesky_solve(right, factor)
+            left = torch.empty_like(wanted)
+            fitted, leverage = torch.empty_like(wanted), wanted.new_empty(len(wanted))
+            for rows, kernel in self._by_rows(x, centres):
+                fitted[rows] = kernel @ dual
+                if members is None:
+                    half = torch.linalg.solve_triangular(factor, kernel.T, upper=False)
+                    leverage[rows] = half.square().sum(0)
+            if members is None:
+                left = (wanted - fitted) / (1 - leverage).clamp_min(1e-6)[:, None]
+            else:
+                for own in members:
+                    half = torch.linalg.solve_triangular(factor, self._kernel(x[own], centres).T, upper=False)
+                    eye = torch.eye(len(own), dtype=half.dtype, device=half.device)
+                    left[own] = torch.linalg.solve((1 + 1e-6) * eye - half.T @ half, (wanted - fitted)[own])
+            best = _better(best, _Fit(float(left.square().mean()), penalty, dual, wanted - left))
+        assert best is not None
+        return best
+
+    def _by_rows(self, x: Tensor, centres: Tensor) -> Iterator[tuple[slice, Tensor]]:
+        """K, some rows at a time."""
+        for start in range(0, len(x), _ROWS):
+            rows = slice(start, min(start + _ROWS, len(x)))
+            yield rows, self._kernel(x[rows], centres)
+
+
+class _Fit(NamedTuple):
+    """The mean square of the left-out errors, λ, A, and what is said of each example left out, Ȳ taken off."""
+
+    error: float
+    penalty: float
+    dual: Tensor
+    left_out: Tensor
+
+
+class _Metric(NamedTuple):
+    """What a κ_p has learnt: w, ℓ, the kernel between the examples, and the error of the fit by it alone."""
+
+    weight: Tensor
+    length: float
+    multiple: float
+    """ℓ in units of the median distance."""
+    kernel: Tensor
+    error: float
+
+
+class _Choice(NamedTuple):
+    shares: tuple[float, float, float]
+    metrics: tuple[_Metric, _Metric]
+    fit: _Fit
+
+
+@final
+class _Part:
+    """The examples by which is chosen: coordinates, what is fitted less its mean, and who is left out with whom."""
+
+    def __init__(self, x: Tensor, wanted: Tensor, members: list[Tensor] | None) -> None:
+        self.x, self.wanted, self.members = x, wanted, members
+        self.square = float(x.square().sum(1).mean()) or 1.0
+
+    def fit(self, kernel: Tensor) -> _Fit:
+        """The best of all penalties."""
+        values, vectors = torch.linalg.eigh(kernel)
+        projected, best = vectors.T @ self.wanted, None
+        for penalty in PENALTIES.tolist():
+            shrunk = 1 / (values.clamp_min(0) + penalty)
+            dual = vectors @ (shrunk[:, None] * projected)
+            if self.members is None:
+                errors = dual / (vectors.square() @ shrunk)[:, None]
+            else:
+                errors = torch.empty_like(dual)
+                for own in self.members:
+                    inverse = (vectors[own] * shrunk) @ vectors[own].T
+                    errors[own] = torch.linalg.solve(inverse, dual[own])
+            best = _better(best, _Fit(float(errors.square().mean()), penalty, dual, self.wanted - errors))
+        assert best is not None
+        return best
+
+    def learnt(self, p: int) -> _Metric:
+        """w and ℓ of κ_p."""
+        weight, best = torch.ones_like(self.x[0]), None
+        lengths: Sequence[float] = LENGTHS
+        for _ in range(ROUNDS + 1):
+            found = [self._tried(p, each, lengths) for each in ([weight] if best is None else self._sharper(p, best))]
+            before, (metric, fit) = best, min(found, key=lambda each: each[0].error)
+            if before is not None and metric.error >= before[0].error:
+                break
+            best = (metric, fit)
+            lengths = (metric.multiple,)
+        assert best is not None
+        return best[0]
+
+    def _tried(self, p: int, weight: Tensor, lengths: Sequence[float]) -> tuple[_Metric, _Fit]:
+        """The best of some lengths, in units of the median distance."""
+        distance, best = _distance(self.x * weight, self.x * weight, p), None
+        unit = _median(distance)
+        for multiple in lengths:
+            kernel = torch.exp(-distance / (multiple * unit))
+            fit = self.fit(kernel)
+            if best is None or fit.error < best[1].error:
+                best = _Metric(weight, multiple * unit, multiple, kernel, fit.error), fit
+        assert best is not None
+        return best
+
+    def _sharper(self, p: int, of: tuple[_Metric, _Fit]) -> list[Tensor]:
+        """The next w, by how steep f is along each coordinate."""
+        steep = self._steepness(p, *of)
+        if float(steep.max()) == 0:
+            return [of[0].weight]
+        return [((steep / steep.max()) ** exponent).clamp_min(_LEAST) for exponent in EXPONENTS]
+
+    def _steepness(self, p: int, metric: _Metric, fit: _Fit) -> Tensor:
+        """g, of f at the examples; where κ_p has a kink, at the example itself, it has no slope."""
+        x, weight = self.x, metric.weight
+        slope = -metric.kernel / metric.length
+        if p == 1:
+            each = [(slope * weight[k] * (x[:, k, None] - x[:, k]).sign()) @ fit.dual for k in range(x.shape[1])]
+            return torch.stack([of.square().mean(0).sum() for of in each])
+        distance = _distance(x * weight, x * weight, 2)
+        slope = torch.where(distance > 0, slope / distance, 0.0)
+        found = torch.zeros_like(weight)
+        for dual in fit.dual.T:
+            pull = slope * dual
+            gradient = (pull.sum(1)[:, None] * x - pull @ x) * weight.square()
+            found += gradient.square().mean(0)
+        return found
+
+
+def _chosen(part: _Part) -> _Choice:
+    """The metrics of κ_1 and κ_2, and the shares of all three kernels."""
+    metrics = (part.learnt(1), part.learnt(2))
+    linear = (part.x @ part.x.T) / part.square
+    best: _Choice | None = None
+
+    def tried(shares: tuple[float, float, float]) -> None:
+        nonlocal best
+        kernel = shares[0] * linear + shares[1] * metrics[0].kernel + shares[2] * metrics[1].kernel
+        choice = _Choice(shares, metrics, part.fit(kernel))
+        if best is None or choice.fit.error < best.fit.error:
+            best = choice
+
+    for first in (0.0, 0.5, 1.0):
+        tried((0.0, first, 1 - first))
+    assert best is not None
+    _, first, second = best.shares
+    for share in LINEAR:
+        tried((share, (1 - share) * first, (1 - share) * second))
+    return best
+
+
+def _better(best: _Fit | None, other: _Fit) -> _Fit:
+    return other if best is None or other.error < best.error else best
+
+
+def _distance(x: Tensor, y: Tensor, p: int) -> Tensor:
+    if values_can_be_read(x):
+        # by products of matrices, points that nearly coincide would lose all digits
+        return torch.cdist(x, y, p=float(p), compute_mode="donot_use_mm_for_euclid_dist")
+    total = x.new_zeros(x.shape[0], y.shape[0])  # in the operations that any graph holds
+    for own, other in zip(x.split(_COORDINATES, 1), y.split(_COORDINATES, 1), strict=True):
+        total = total + (own[:, None] - other).abs().pow(p).sum(-1)
+    return total if p == 1 else total.sqrt()
+
+
+def _median(distance: Tensor) -> float:
+    """Of the distances of different examples; 1 where all coincide."""
+    found = distance[~torch.eye(len(distance), dtype=torch.bool, device=distance.device)]
+    return float(found.median()) or float(found.mean()) or 1.0
+
+
+def _members(groups: Tensor | None, some: Tensor | None) -> list[Tensor] | None:
+    """The places of each group among some examples; None: each is left out by itself."""
+    if groups is None:
+        return None
+    own = groups if some is None else groups[some]
+    numbers = own.unique()
+    return [(own == number).nonzero()[:, 0] for number in numbers] if len(numbers) > 1 else None

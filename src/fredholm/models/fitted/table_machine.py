@@ -1,0 +1,255 @@
+"""Rows of a table, numbers, categories and texts together, and a kernel machine on what they become.
+
+Legend
+    v          a number of a row, standardised by the training rows; NaN where it is missing
+    q_1..q_K   quantiles of its column over the training rows, even from 1/2K on;  z_k = Φ⁻¹((k - 1/2) / K)
+    F(v)       z_1 + Σ_k (z_{k+1} - z_k) clamp((v - q_k) / (q_{k+1} - q_k), 0, 1): the normal score of its rank
+    T          texts of a row;   t_i  what a bank of n-grams says of text i, outputs (c,)
+    X V        coordinates of text i along the `num_directions` directions in which those of the training rows vary most
+
+    coordinates of a number      clamp(v, -4, 4) / √2,  F(v) / √2,  0 both where it is missing, and 1[it is missing]
+    of a category                1 at its place, 0 at the others; all 0 where it is missing or new
+    of a text                    t_i, each standardised, and X V / √num_directions, each divided by its deviation
+    outputs                      of a `KernelMachine` on all coordinates
+
+Where the machine learns, t_i is what the bank says without that row (`FittedModel.fit`), as it is of a row that was not
+learnt from: stacking (Wolpert, Stacked generalization, 1992).
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import NamedTuple, final
+
+import torch
+from torch import Tensor, nn
+
+from fredholm._settings import check_count
+from fredholm.models.fitted.fitted_model import FittedModel
+from fredholm.models.fitted.kernel_machine import KernelMachine
+from fredholm.models.fitted.n_gram_bank import NGramBank
+from fredholm.models.fitted.ridge_head import Regressand
+from fredholm.models.language.sentence_model import TokenReading
+from fredholm.models.saved_model import SavedModel
+
+NUM_QUANTILES = 100
+"""K, of a column."""
+FAR = 4.0
+"""Deviations beyond which a number counts as being there."""
+
+
+@final
+class TableBatch(NamedTuple):
+    """Rows of one batch.
+
+    `numbers (B, F)` are floats of mean 0 and deviation 1 over the training rows, about; NaN where one is missing.
+    `categories (B, C)`, int64, counts from 0 within each column; -1 where one is missing.
+    `tokens (B, T, N)`, int64, are the texts' rows, filled up at their ends.
+    """
+
+    numbers: Tensor
+    categories: Tensor
+    tokens: Tensor
+
+
+@final
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TableReading:
+    """How rows reach a model.
+
+    Args:
+        num_numbers: F.
+        may_miss: the columns of numbers, from 0 on, in which some are missing in training.
+        num_categories: of each column of categories, how many there are.
+        num_texts: T.
+        text: the rows of tokens; None: there are no texts.
+
+    Raises:
+        ValueError: no column at all, sizes below 1, or texts without tokens.
+    """
+
+    num_numbers: int
+    may_miss: tuple[int, ...] = ()
+    num_categories: tuple[int, ...] = ()
+    num_texts: int = 0
+    text: TokenReading | None = None
+
+    def __post_init__(self) -> None:
+        name = "models.TableReading"
+        check_count(name, "num_numbers", self.num_numbers, least=0)
+        check_count(name, "num_texts", self.num_texts, least=0)
+        for column, count in enumerate(self.num_categories):
+            check_count(name, f"num_categories[{column}]", count)
+        if not all(0 <= column < self.num_numbers for column in self.may_miss):
+            raise ValueError(f"{name}: may_miss is {self.may_miss}; expected columns from 0 to {self.num_numbers - 1}")
+        if not self.num_numbers and not self.num_categories and not self.num_texts:
+            raise ValueError(f"{name}: there are no numbers, categories or texts; a row needs columns")
+        if (self.text is None) != (self.num_texts == 0):
+            came = "no reading of tokens" if self.text is None else "a reading of tokens"
+            raise ValueError(f"{name}: num_texts is {self.num_texts}, with {came}; give both or none")
+
+
+@final
+class TableMachine(FittedModel[TableBatch]):
+    """Numbers by value and rank, categories, and what banks of n-grams say of texts, read by a kernel machine.
+
+    Args:
+        reading: the rows.
+        num_outputs: such as classes.
+        config: sizes.
+    """
+
+    quantiles: Tensor
+    scores: Tensor
+
+    @final
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Config:
+        """Sizes."""
+
+        num_centres: int = 4096
+        """Training rows that are centres of the kernel, at most; all are learnt from."""
+        order: int = 2
+        """Most tokens of an n-gram of a text."""
+        num_grams: int = 65_536
+        """N-grams of a column of texts that have a weight, at most."""
+        num_directions: int = 32
+        """Of each column of texts; 0: what the bank of n-grams says alone."""
+
+        def __post_init__(self) -> None:
+            for name in ("num_centres", "order", "num_grams"):
+                check_count("models.TableMachine", name, getattr(self, name))
+            check_count("models.TableMachine", "num_directions", self.num_directions, least=0)
+
+        def build(self, reading: TableReading, num_outputs: int) -> "TableMachine":
+            """A new model, from the global torch seed."""
+            return TableMachine(reading, num_outputs, self)
+
+    def __init__(self, reading: TableReading, num_outputs: int, config: Config) -> None:
+        super().__init__()
+        check_count("models.TableMachine", "num_outputs", num_outputs)
+        self.reading, self.config = reading, config
+        self.register_buffer("quantiles", torch.zeros(reading.num_numbers, NUM_QUANTILES))
+        ranks = (torch.arange(NUM_QUANTILES, dtype=torch.float64) + 0.5) / NUM_QUANTILES
+        self.register_buffer("scores", torch.special.ndtri(ranks).float())
+        self.texts = nn.ModuleList(
+            _Text(reading.text, num_outputs, config) for _ in range(reading.num_texts) if reading.text is not None
+        )
+        of_a_text = num_outputs + config.num_directions
+        self.num_coordinates = (
+            2 * reading.num_numbers
+            + len(reading.may_miss)
+            + sum(reading.num_categories)
+            + of_a_text * reading.num_texts
+        )
+        self.machine = KernelMachine(self.num_coordinates, num_outputs, config.num_centres)
+
+    def forward(self, inputs: TableBatch) -> Tensor:
+        """Rows to outputs `(B, num_outputs)`, all equal before a fit.
+
+        Raises:
+            ValueError: other columns than the reading has.
+        """
+        self._check(inputs)
+        texts = [text(inputs.tokens[:, column]) for column, text in enumerate(self.texts)]
+        return self.machine(torch.cat([self._of_columns(inputs), *texts], 1))
+
+    @torch.no_grad()
+    def fit(
+        self, batches: Sequence[tuple[TableBatch, Tensor]], regressand: Regressand, *, groups: Tensor | None = None
+    ) -> Tensor:
+        """Takes the quantiles from the rows, fits the banks of texts, and the machine; see `FittedModel.fit`."""
+        if sum(len(targets) for _, targets in batches) < 2:
+            raise ValueError("models.TableMachine: there are fewer than 2 rows; expected some to fit to")
+        for inputs, _ in batches:
+            self._check(inputs)
+        targets = torch.cat([targets for _, targets in batches])
+        self._take_quantiles(torch.cat([inputs.numbers for inputs, _ in batches]))
+        coordinates = [torch.cat([self._of_columns(inputs) for inputs, _ in batches]).double()]
+        for column, text in enumerate(self.texts):
+            assert isinstance(text, _Text)
+            rows = [(inputs.tokens[:, column], targets) for inputs, targets in batches]
+            coordinates.append(text.fit(rows, regressand, groups))
+        return self.machine.fit(torch.cat(coordinates, 1), targets, regressand, groups=groups)
+
+    def _check(self, inputs: TableBatch) -> None:
+        reading = self.reading
+        widths = (reading.num_numbers, len(reading.num_categories), reading.num_texts)
+        came = tuple(part.shape[1] for part in inputs)
+        if came != widths:
+            raise ValueError(
+                f"models.TableMachine: rows have {came[0]} numbers, {came[1]} categories and {came[2]} texts; expected "
+                f"{widths[0]}, {widths[1]} and {widths[2]}"
+            )
+
+    def _take_quantiles(self, numbers: Tensor) -> None:
+        ranks = (torch.arange(NUM_QUANTILES, device=numbers.device, dtype=torch.float64) + 0.5) / NUM_QUANTILES
+        self.quantiles.zero_()
+        for row, column in zip(self.quantiles, numbers.T, strict=True):
+            known = column[~column.isnan()].double().sort().values
+            if len(known):
+                place = (ranks * len(known)).floor().long().clamp_max(len(known) - 1)
+                row.copy_(known[place])
+
+    def _of_columns(self, inputs: TableBatch) -> Tensor:
+        """Coordinates of numbers and categories."""
+        numbers, reading = inputs.numbers.to(self.quantiles.dtype), self.reading
+        missing = numbers.isnan()
+        values = torch.where(missing, 0.0, numbers)
+        low, high = self.quantiles[:, :-1], self.quantiles[:, 1:]
+        # where quantiles coincide, the score rises at once
+        risen = ((values[..., None] - low) / (high - low).clamp_min(torch.finfo(values.dtype).tiny)).clamp(0, 1)
+        rank = self.scores[0] + risen @ (self.scores[1:] - self.scores[:-1])
+        found = [torch.where(missing, 0.0, each) * 0.5**0.5 for each in (values.clamp(-FAR, FAR), rank)]
+        if reading.may_miss:
+            found.append(missing[:, list(reading.may_miss)].to(values.dtype))
+        for column, count in enumerate(reading.num_categories):
+            places = torch.arange(count, device=values.device)
+            found.append((inputs.categories[:, column, None] == places).to(values.dtype))
+        return torch.cat(found, 1)
+
+
+@final
+class _Text(SavedModel):
+    """A column of texts as coordinates."""
+
+    directions: Tensor
+    mean: Tensor
+    scale: Tensor
+
+    def __init__(self, reading: TokenReading, num_outputs: int, config: TableMachine.Config) -> None:
+        super().__init__()
+        bank = NGramBank.Config(order=config.order, num_grams=config.num_grams)
+        self.bank = bank.build(reading, num_outputs)
+        self.num_directions = config.num_directions
+        self.register_buffer("directions", torch.zeros(config.num_grams, config.num_directions))
+        self.register_buffer("mean", torch.zeros(num_outputs))
+        self.register_buffer("scale", torch.ones(num_outputs))
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        told = ((self.bank(tokens) - self.mean) / self.scale).clamp(-FAR, FAR)
+        return torch.cat([told, self._along(tokens)], 1)
+
+    def _along(self, tokens: Tensor) -> Tensor:
+        """X V / √num_directions, each divided by its deviation, which the directions hold."""
+        row, gram, value = self.bank.features(tokens)
+        start = self.directions.new_zeros(len(tokens), self.num_directions)
+        return start.index_add(0, row, value.to(start)[:, None] * self.directions[gram])
+
+    def fit(self, rows: Sequence[tuple[Tensor, Tensor]], regressand: Regressand, groups: Tensor | None) -> Tensor:
+        """Coordinates of the training rows, what is told of each by a bank without it, float64."""
+        told = self.bank.fit(rows, regressand, groups=groups)
+        self.mean.copy_(told.mean(0))
+        deviation = told.std(0)
+        self.scale.copy_(torch.where(deviation > 0, deviation, 1.0))
+        told = ((told - self.mean) / self.scale).clamp(-FAR, FAR)
+        features = self.bank.sparse([tokens for tokens, _ in rows])
+        self.directions.zero_()
+        count = min(self.num_directions, *features.shape)
+        if count:
+            _, _, vectors = torch.svd_lowrank(features, q=count, niter=4)
+            along = features @ vectors
+            deviation = along.std(0)
+            steady = deviation > 1e-9 * deviation.max().clamp_min(1e-30)
+            unit = torch.where(steady, 1 / torch.where(steady, deviation, 1.0), 0.0) / self.num_directions**0.5
+            self.directions[:, :count] = (vectors * unit).to(self.directions)
+        return torch.cat([told, torch.cat([self._along(tokens) for tokens, _ in rows]).double()], 1)

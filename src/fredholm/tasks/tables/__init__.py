@@ -1,0 +1,7 @@
+"""Rows of a table, whose columns are numbers, dates, categories and texts, with what is to be told of each."""
+
+from .columns import Column, ColumnKind, learn_columns
+from .open import open_table, read_rows_of
+from .table_set import TableSet
+
+__all__ = ["Column", "ColumnKind", "TableSet", "learn_columns", "open_table", "read_rows_of"]

@@ -1,0 +1,203 @@
+"""What the columns of a table hold, and the numbers that a model reads of them."""
+
+import datetime
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, final
+
+import numpy as np
+
+from fredholm.tasks.files.cells import MISSING, as_single, parse_number, parse_value
+
+ColumnKind = Literal["number", "date", "category", "text"]
+Place = Callable[[int, str], str]
+"""Where row i of a column stands, for messages."""
+COUNTERS = ("", "id", "index", "unnamed: 0")
+"""Names, in lower case, of a column that only counts rows where its whole numbers all differ."""
+MOST_LEVELS = 256
+"""Categories of a column that are told apart, the most frequent ones."""
+REPEATED = 2
+"""Rows a word, on average, from which a column of words is one of categories."""
+PHRASES = 4
+"""Words a cell, on average, from which it is a text unless it comes as often as `REPEATED_PHRASES` rows each."""
+REPEATED_PHRASES = 5
+DATE_PARTS = ("seconds since 1970", "month", "weekday", "hour")
+_DECIMAL = re.compile(r"[-+]?\d+,\d+")
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """A column that a model reads.
+
+    Args:
+        name: of the column.
+        kind: what it holds.
+        levels: of categories, those that are told apart.
+        parts: of numbers and dates, what is read: the number itself, "", or those of `DATE_PARTS` that vary.
+        mean, deviation: of each part over the training rows that have it.
+        may_miss: whether some training rows lack it; of numbers and dates.
+    """
+
+    name: str
+    kind: ColumnKind
+    levels: tuple[str, ...] = ()
+    parts: tuple[str, ...] = ()
+    mean: tuple[float, ...] = ()
+    deviation: tuple[float, ...] = ()
+    may_miss: bool = False
+
+    def numbers(self, cells: Sequence[str], place: Place) -> np.ndarray:
+        """The parts of a number or date, standardised, float32 `(n, parts)`; NaN where it is missing.
+
+        Raises:
+            ValueError: a cell is none.
+        """
+        values = _parts(self.name, self.kind, cells, place)
+        if self.kind == "date":
+            values = values[:, [DATE_PARTS.index(part) for part in self.parts]]
+        found = as_single((values - np.array(self.mean)) / np.array(self.deviation))
+        beyond = np.isinf(found).any(1)
+        if beyond.any():
+            i = int(beyond.argmax())
+            raise ValueError(f"{place(i, self.name)}: {cells[i]!r} is too far from the training rows to compute with")
+        return found
+
+    def categories(self, cells: Sequence[str]) -> np.ndarray:
+        """The numbers of the levels, int64 `(n,)`; -1 where it is missing, or none of them."""
+        numbers = {level: i for i, level in enumerate(self.levels)}
+        return np.array([numbers.get(cell, -1) for cell in cells], dtype=np.int64)
+
+
+@final
+class Learnt(NamedTuple):
+    """The columns that are read, and which are not, with the reason."""
+
+    columns: tuple[Column, ...]
+    left_out: dict[str, str]
+
+
+def learn_columns(
+    cells: dict[str, Sequence[str]],
+    place: Place,
+    *,
+    categories: Sequence[str] = (),
+    texts: Sequence[str] = (),
+) -> Learnt:
+    """What columns hold, by their cells in the training rows.
+
+    A column is one of numbers or of dates if all cells that are not missing are; of categories if words come back, in
+    REPEATED rows each on average, or phrases, of PHRASES words on average, in REPEATED_PHRASES; else of texts. Columns
+    that are empty, the same in all rows or count rows (`COUNTERS`) are left out.
+
+    Args:
+        cells: of each column, without blanks round them.
+        place: where a cell stands.
+        categories, texts: columns that are said to be such.
+
+    Raises:
+        ValueError: no column is left, numbers have decimal commas, or a number is one that float32 does not hold.
+    """
+    found, left_out = [], dict[str, str]()
+    for name, column in cells.items():
+        known = [cell for cell in column if cell.lower() not in MISSING]
+        given: ColumnKind | None = "category" if name in categories else "text" if name in texts else None
+        kind = given or _kind(name, column, known, place)
+        if not known:
+            left_out[name] = "is empty in the training rows"
+        elif len(set(known)) == 1 and len(known) == len(column):
+            left_out[name] = "is the same in all training rows"
+        elif kind == "number" and name.strip().lower() in COUNTERS and _counts(known):
+            left_out[name] = "counts the rows"
+        else:
+            found.append(_learnt(name, kind, column, known, place))
+    if not found:
+        why = "; ".join(f"{name} {reason}" for name, reason in left_out.items())
+        raise ValueError(f"no column is left to learn from ({why or 'there is none beside what is to be told'})")
+    return Learnt(tuple(found), left_out)
+
+
+def _learnt(name: str, kind: ColumnKind, cells: Sequence[str], known: list[str], place: Place) -> Column:
+    if kind == "text":
+        return Column(name=name, kind=kind)
+    if kind == "category":
+        levels = [level for level, _ in sorted(Counter(known).items(), key=lambda each: (-each[1], each[0]))]
+        return Column(name=name, kind=kind, levels=tuple(sorted(levels[:MOST_LEVELS])))
+    values = _parts(name, kind, cells, place)
+    is_known = ~np.isnan(values[:, 0])
+    mean, deviation = values[is_known].mean(0), values[is_known].std(0)
+    varies = deviation > 1e-12 * np.abs(mean)
+    varies[0] = True
+    parts = ("",) if kind == "number" else DATE_PARTS
+    return Column(
+        name=name,
+        kind=kind,
+        parts=tuple(part for part, own in zip(parts, varies, strict=True) if own),
+        mean=tuple(mean[varies].tolist()),
+        deviation=tuple(np.where(deviation > 1e-12 * np.abs(mean), deviation, 1.0)[varies].tolist()),
+        may_miss=not bool(is_known.all()),
+    )
+
+
+def _kind(name: str, cells: Sequence[str], known: list[str], place: Place) -> ColumnKind:
+    if all(_is_number(cell) for cell in known):
+        return "number"
+    decimal = [cell for cell in known if _DECIMAL.fullmatch(cell)]
+    if decimal and all(_is_number(cell.replace(",", ".", 1)) for cell in known):
+        where = place(list(cells).index(decimal[0]), name)
+        raise ValueError(
+            f"{where}: {decimal[0]!r} looks like a number with a decimal comma, as the others of its column; write "
+            "points, or say that these are categories"
+        )
+    if all(_moment(cell) is not None for cell in known):
+        return "date"
+    repeats = len(known) / max(1, len(set(known)))
+    words = sum(len(cell.split()) for cell in known) / max(1, len(known))
+    return "category" if repeats >= (REPEATED_PHRASES if words >= PHRASES else REPEATED) else "text"
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        parse_number(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def _counts(known: list[str]) -> bool:
+    """Whether these are whole numbers that all differ."""
+    numbers = [parse_number(cell) for cell in known]
+    return len(set(numbers)) == len(numbers) and all(math.isfinite(n) and n.is_integer() for n in numbers)
+
+
+def _moment(cell: str) -> datetime.datetime | None:
+    """A date of ISO 8601; None: it is none."""
+    try:
+        return datetime.datetime.fromisoformat(cell)
+    except ValueError:
+        return None
+
+
+def _parts(name: str, kind: ColumnKind, cells: Sequence[str], place: Place) -> np.ndarray:
+    """All parts of numbers or dates, float64 `(n, parts)`, NaN where one is missing."""
+    found = np.full((len(cells), 1 if kind == "number" else len(DATE_PARTS)), np.nan)
+    for i, cell in enumerate(cells):
+        if cell.lower() in MISSING:
+            continue
+        if kind == "number":
+            try:
+                found[i] = parse_value(cell)
+            except ValueError as error:
+                raise ValueError(f"{place(i, name)}: {error}") from error
+            continue
+        moment = _moment(cell)
+        if moment is None:
+            raise ValueError(
+                f"{place(i, name)}: {cell!r} is no date; expected one such as 2026-01-31 or leave it empty"
+            )
+        since = moment if moment.tzinfo is not None else moment.replace(tzinfo=datetime.UTC)
+        found[i] = since.timestamp(), moment.month, moment.weekday(), moment.hour
+    return found

@@ -1,0 +1,165 @@
+"""Tables as sets of rows: a file, a folder, or files that share the start of their names."""
+
+import difflib
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import final
+
+from fredholm.tasks.files.cells import MISSING, parse_number
+from fredholm.tasks.files.data_files import user_path
+from fredholm.tasks.files.read_errors import reads_data
+from fredholm.tasks.sentences.columns import LABELS
+from fredholm.tasks.sentences.table import TABLE_SUFFIXES, TableFile
+from fredholm.tasks.splits.split_files import SPLITS, Split, find_split_files
+from fredholm.tasks.splits.split_marks import MARKS, marks_of_cells
+from fredholm.tasks.splits.splits import Splits
+from fredholm.tasks.targets import Kind, answers_of_cells
+
+from .table_set import Rows, TableSet
+
+MOST_CLASSES = 20
+"""Different whole numbers that are classes; more are numbers, unless it is said what they are."""
+
+
+@reads_data
+def open_table(
+    data: str | Path,
+    *,
+    label_columns: tuple[str, ...] = (),
+    ignore: tuple[str, ...] = (),
+    columns: tuple[str, ...] = (),
+    kind: Kind | None = None,
+) -> Splits[TableSet]:
+    """Open a table with its splits, or all rows as one set.
+
+    Splits are told by the names of files or, where these tell none, by a column `split`; columns `group` and `time` say
+    how rows are divided too (see `marks_of_cells`), and are not read by a model. All others are.
+
+    Args:
+        data: a file (`TableFile`), a folder of them, or the start of the names of files with splits
+            (`find_split_files`).
+        label_columns: what is to be told; (): the column with the first usual name that there is, such as label.
+        ignore: columns that are not read.
+        columns: names of all columns of files without a header.
+        kind: what the answers are; None: as the cells of the training set say (`answers_of_cells`), but that more than
+            MOST_CLASSES different whole numbers are numbers.
+
+    Raises:
+        ValueError: nothing of that name, a column is missing or is to be two things, and what `TableFile`,
+            `answers_of_cells` and `marks_of_cells` refuse. The message names file and line.
+        ImportError: it is a .parquet or .arrow file, and pyarrow is not installed.
+    """
+    path = user_path(data)
+    found = find_split_files(path, TABLE_SUFFIXES, what="table", example=".csv", may_be_alone=True)
+    tables: dict[Split, list[TableFile]] = {
+        split: [TableFile(file, columns) for file in files] for split, files in found.parts.items()
+    }
+    first = tables["train"][0]
+    try:
+        labels = _labels(first.names, label_columns)
+        for name in ignore:
+            _present(name, first.names, "to ignore")
+            if name in labels:
+                raise ValueError(f"column {name!r} is to be told, and to be ignored; leave it out of one of them")
+    except ValueError as error:
+        raise ValueError(f"{first.path}: {error}") from error
+    taken = {*labels, *ignore, *(name for name in first.names if name.lower() in MARKS)}
+    features = tuple(name for name in first.names if name not in taken)
+    parts: dict[Split, TableSet] = {}
+    for split in SPLITS:
+        if split in tables:
+            train = parts.get("train")
+            parts[split] = _told(tables[split], features, labels, kind, train)
+    if found.by_split:
+        return Splits(parts["train"], parts.get("test"), parts.get("valid"))
+    whole = parts["train"]
+    try:
+        return whole.marks.divided(whole)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+@reads_data
+def read_rows_of(path: Path, features: Sequence[str], columns: tuple[str, ...] = ()) -> Rows:
+    """The rows of one file with the columns that are asked for; others may be there.
+
+    Raises:
+        ValueError: what `TableFile` refuses, or a column is not there.
+    """
+    return _Reading([TableFile(path, columns)], features).rows
+
+
+def _told(
+    tables: list[TableFile],
+    features: tuple[str, ...],
+    labels: tuple[str, ...],
+    kind: Kind | None,
+    train: TableSet | None,
+) -> TableSet:
+    marks = {name.lower(): name for table in tables for name in reversed(table.names) if name.lower() in MARKS}
+    read = _Reading(tables, features, (*labels, *marks.values()))
+    cells = {name: read.others[name] for name in labels}
+    if train is not None:
+        answers = answers_of_cells(cells, train.answers.kind, read.rows.place, train.answers.names)
+    else:
+        answers = answers_of_cells(cells, kind or _numbers_beyond_classes(cells), read.rows.place)
+    of_marks = {word: read.others[name] for word, name in marks.items()}
+    return TableSet(rows=read.rows, answers=answers, marks=marks_of_cells(of_marks, read.rows.place))
+
+
+@final
+class _Reading:
+    """The cells of some tables, by column; a cell that a row lacks is empty."""
+
+    def __init__(self, tables: Sequence[TableFile], features: Sequence[str], others: Sequence[str] = ()) -> None:
+        cells: dict[str, list[str]] = {name: [] for name in (*features, *others)}
+        places: list[tuple[Path, int]] = []
+        for table in tables:
+            table.check_cells()
+            names = list(table.names)
+            for row in table.rows(list(cells)):
+                places.append((table.path, row.line))
+                for name, column in cells.items():
+                    column.append(sys.intern(row.cells.get(name, "").strip()))
+                names += row.cells.keys() - names  # a row of .jsonl may have others than the first
+            for name in cells:
+                _present(name, names, f"in {table.path}")
+        self.rows = Rows(cells={name: cells[name] for name in features}, places=places)
+        self.others = {name: cells[name] for name in others}
+
+
+def _labels(names: Sequence[str], wanted: tuple[str, ...]) -> tuple[str, ...]:
+    if wanted:
+        for name in wanted:
+            _present(name, names, "to be told")
+        return wanted
+    by_word = {name.lower(): name for name in reversed(names)}
+    usual = [by_word[word] for word in LABELS if word in by_word]
+    if not usual:
+        raise ValueError(
+            f"no column has a usual name of what is to be told ({', '.join(LABELS)}); the columns are "
+            f"{', '.join(names)}: name one (label_columns=), or all where the file has no header (columns=)"
+        )
+    return (usual[0],)
+
+
+def _present(name: str, names: Sequence[str], what: str) -> None:
+    if name not in names:
+        close = difflib.get_close_matches(name, names, n=3)
+        hint = f"did you mean {' or '.join(map(repr, close))}?" if close else f"the columns are {', '.join(names)}"
+        raise ValueError(f"no column {name!r} {what}; {hint}")
+
+
+def _numbers_beyond_classes(cells: dict[str, list[str]]) -> Kind | None:
+    """Numbers where a column holds more different whole numbers than there would be classes."""
+    if len(cells) > 1:
+        return None
+    [column] = cells.values()
+    known = {cell for cell in column if cell.lower() not in MISSING}
+    if len(known) <= MOST_CLASSES:
+        return None
+    try:
+        return "number" if all(parse_number(cell).is_integer() for cell in known) else None
+    except ValueError:
+        return None

@@ -1,0 +1,492 @@
+"""Telling the class, the labels or numbers of the rows of a table."""
+
+import json
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import ClassVar, Self, final
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
+
+from fredholm._settings import filled, refuse_idle
+from fredholm.models.fitted.n_gram_bank import MOST_GRAMS, NGramBank
+from fredholm.models.fitted.table_machine import TableBatch, TableMachine, TableReading
+from fredholm.models.language.sentence_model import TokenReading
+from fredholm.tasks.baselines import Learnt
+from fredholm.tasks.files.cells import MISSING
+from fredholm.tasks.inputs import Inputs, Kinds
+from fredholm.tasks.prediction import Prediction
+from fredholm.tasks.schedule import Effort, Preset, schedule_for
+from fredholm.tasks.sentences.table import TABLE_SUFFIXES
+from fredholm.tasks.shown import Shown, TextPart, TextView
+from fredholm.tasks.splits.splits import HeldOut, Splits
+from fredholm.tasks.splits.splitting import divided
+from fredholm.tasks.target_task import TargetTask
+from fredholm.tasks.targets import TARGETS, Answers, Kind, Target
+from fredholm.tasks.task import Batch, Meanings, Suited, Task, Trained
+from fredholm.tasks.tensor_form import BATCH, Axis, Sizes, Slot, TensorForm
+from fredholm.tasks.text import MarkedTokenizer, Tokens
+
+from .columns import Column, ColumnKind, learn_columns
+from .open import open_table, read_rows_of
+from .table_set import Rows, TableSet
+
+CHUNK = 256
+"""Rows that are fitted or predicted at a time."""
+LONGEST = 65_536
+"""Tokens of a text that are read, at most."""
+COLUMNS = "columns.json"
+"""Beside an exported model: the columns in their order."""
+CENTRES: dict[Preset, int] = {"small": 4096, "base": 8192}
+
+
+@final
+class TableLearning(TargetTask[TableSet]):
+    """A model on rows of numbers, dates, categories and texts that predicts classes, labels or numbers.
+
+    What a column holds is learnt from the training rows (`learn_columns`). The model is computed from them at once.
+
+    Args:
+        config: the settings.
+        facts: from an earlier run; None reads them from the training split.
+
+    Raises:
+        ValueError: the data cannot be opened, have nothing to tell apart or to learn from, or are not those of `facts`.
+        ImportError: there are texts, and tokens need a package that is not installed.
+    """
+
+    command: ClassVar[str] = "table"
+    predicts = Kinds(suffixes=TABLE_SUFFIXES)
+    parts: ClassVar[tuple[type, ...]] = TARGETS
+
+    @dataclass(frozen=True, kw_only=True)
+    class Facts(Task.Facts):
+        """Of the training split; the tokenizer is empty where there are no texts."""
+
+        columns: tuple[Column, ...]
+        tokenizer: str
+        target: Target
+
+        @property
+        def files(self) -> dict[str, str]:
+            """The tokenizer, as its library reads it."""
+            return {"tokenizer.json": self.tokenizer} if self.tokenizer else {}
+
+        def of(self, *kinds: ColumnKind) -> tuple[Column, ...]:
+            """The columns of some kinds."""
+            return tuple(column for column in self.columns if column.kind in kinds)
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(TargetTask.NumbersConfig):
+        """A table, what its columns are, and the model.
+
+        Args:
+            data: a .csv, .tsv, .jsonl, .parquet or .arrow file, also gzipped, a folder with files such as train.csv,
+                valid.csv and test.csv, or the start of such names.
+            label_columns: the column of the class, the labels or the number, or several of numbers or of labels, 0 and
+                1; none: a usual name, such as label.
+            categories: columns that are categories, though they look like something else, such as numbers of areas.
+            texts: columns that are texts, though their words come back often.
+            ignore: columns that are not read.
+            columns: names of all columns of .csv and .tsv files that have no header.
+            target: what a label is: a class, any of several labels with | between, or a number; None: a number where
+                all are numbers and one is not whole, or more than 20 whole ones differ, else a class; of several
+                columns labels where all are 0 or 1, else numbers.
+            tokens: what texts are made of.
+            model: a kernel machine, which is computed from the training rows.
+        """
+
+        data: str = ""
+        label_columns: tuple[str, ...] = ()
+        categories: tuple[str, ...] = ()
+        texts: tuple[str, ...] = ()
+        ignore: tuple[str, ...] = ()
+        columns: tuple[str, ...] = ()
+        target: Kind | None = None
+        tokens: Tokens = field(default_factory=Tokens)
+        model: TableMachine.Config = field(default_factory=TableMachine.Config)
+
+        shaping: ClassVar[tuple[str, ...]] = ("categories", "texts", "ignore", "tokens", "model")
+
+        def __post_init__(self) -> None:
+            if self.valid_fraction != 0:
+                because = "a model whose settings are chosen by leaving training rows out"
+                refuse_idle("", type(self), because, "leave it out", valid_fraction=self.valid_fraction)
+            if both := [name for name in self.categories if name in self.texts]:
+                raise ValueError(f"column {both[0]!r} is said to be categories, and texts; leave it out of one of them")
+
+        def in_folder(self, folder: Path, facts: Task.Facts) -> Self:
+            """See `Task.Config.in_folder`: the tokens are those of the folder, where there are texts."""
+            assert isinstance(facts, TableLearning.Facts)
+            return replace(self, tokens=Tokens(file=str(folder / "tokenizer.json"))) if facts.tokenizer else self
+
+        def _suited(self, effort: Effort, start: Trained | None) -> Suited:
+            """See `Task.Config.suited`: the tokens, and the sizes of the model."""
+            task, config = TableLearning(self), self
+            size = len(task.splits.train)
+            sizes = {"num_centres": min(size, CENTRES[effort.preset])}
+            if texts := task.facts.of("text"):
+                rows = task.splits.train.rows
+                config = replace(config, tokens=self.tokens.suited(_texts(rows, texts)))
+                task = TableLearning(config)
+                sizes["num_grams"] = task.count_grams()
+            model = filled(config.model, [TableMachine.Config()], **sizes)
+            schedule = schedule_for(size, effort, has_valid=False)
+            return Suited(replace(config, model=model), replace(schedule, epochs=0), task.notes)
+
+        def build(self, facts: Task.Facts | None = None) -> "TableLearning":
+            """The task; see `TableLearning`."""
+            if facts is not None and not isinstance(facts, TableLearning.Facts):
+                raise ValueError(f"the facts are of {type(facts).__qualname__}, not of a table")
+            return TableLearning(self, facts)
+
+    def __init__(self, config: Config, facts: Facts | None = None) -> None:
+        self.config = config
+        self.notes: tuple[str, ...] = ()
+        """What was made of the columns, where it was learnt anew."""
+        self._facts = facts or self._measure()
+        self._tell(self._facts.target, config.wish)
+        self.tokenizer = MarkedTokenizer(self._facts.tokenizer) if self._facts.tokenizer else None
+
+    @property
+    def facts(self) -> Facts:
+        """Of the training split."""
+        return self._facts
+
+    @property
+    def reading(self) -> dict[str, object]:
+        """The columns and the tokenizer."""
+        return {"columns": self._facts.columns, "tokenizer": self._facts.tokenizer}
+
+    @property
+    def learns_by_steps(self) -> bool:
+        """No: it is computed at once."""
+        return False
+
+    def _open(self) -> Splits[TableSet]:
+        config = self.config
+        if not config.data:
+            raise ValueError("no table is given; pass a .csv, .tsv, .jsonl or .parquet file or a folder of them")
+        found = open_table(
+            config.data,
+            label_columns=config.label_columns,
+            ignore=config.ignore,
+            columns=config.columns,
+            kind=config.target,
+        )
+        return divided(found, config if found.valid is not None else replace(config, valid_fraction=0.0))
+
+    def _measure(self) -> Facts:
+        """The facts of the training split."""
+        config, train = self.config, self._opened.train
+        for name in (*config.categories, *config.texts):
+            if name not in train.rows.cells:
+                raise ValueError(
+                    f"{config.data}: no column {name!r} is read; the columns are {', '.join(train.rows.cells)}"
+                )
+        try:
+            learnt = learn_columns(
+                dict(train.rows.cells), train.rows.place, categories=config.categories, texts=config.texts
+            )
+        except ValueError as error:
+            told = str(error)
+            raise ValueError(told if ", line " in told else f"{config.data}: {told}") from error
+        texts = tuple(column for column in learnt.columns if column.kind == "text")
+        if not texts and config.tokens != Tokens():
+            raise ValueError("tokens are given, and have no effect: no column is one of texts; leave them out")
+        self.notes = _told_of(learnt.columns, learnt.left_out, train.answers)
+        return TableLearning.Facts(
+            columns=learnt.columns,
+            tokenizer=config.tokens.learn(_texts(train.rows, texts)).state if texts else "",
+            target=train.answers.learn(config.wish, config.data),
+        )
+
+    def _check(self, splits: Splits[TableSet]) -> None:
+        for part in (splits.train, splits.valid, splits.test):
+            if part is not None:
+                self.target.check(part.answers, self.config.data)
+                for column in self._facts.columns:
+                    if column.name not in part.rows.cells:
+                        raise ValueError(
+                            f"{self.config.data}: has no column {column.name!r}, which the run was made with"
+                        )
+
+    def table_reading(self) -> TableReading:
+        """How rows reach the model."""
+        numbers, texts = self._facts.of("number", "date"), self._facts.of("text")
+        ends = np.cumsum([0, *(len(column.parts) for column in numbers)])
+        text = None
+        if self.tokenizer is not None:
+            marks = self.tokenizer.marks
+            text = TokenReading(
+                vocab_size=self.tokenizer.vocab_size, context=LONGEST, pad=marks.pad, separator=marks.separator
+            )
+        return TableReading(
+            num_numbers=int(ends[-1]),
+            may_miss=tuple(int(end) for end, column in zip(ends, numbers, strict=False) if column.may_miss),
+            num_categories=tuple(len(column.levels) for column in self._facts.of("category")),
+            num_texts=len(texts),
+            text=text,
+        )
+
+    def count_grams(self) -> int:
+        """N-grams of the training texts, at most MOST_GRAMS, in the column that has most."""
+        reading, found = self.table_reading().text, 1
+        assert reading is not None
+        for column in range(len(self._facts.of("text"))):
+            rows = (batch.tokens[:, column] for batch in self._batches(self._encoded_train))
+            bank = NGramBank.Config(order=self.config.model.order).suited(rows, reading, 1, 1)
+            found = max(found, bank.num_grams)
+        return min(found, MOST_GRAMS)
+
+    def model(self) -> nn.Module:
+        """The model, with the outputs of the target."""
+        return self.config.model.build(self.table_reading(), self.target.num_outputs)
+
+    def initialise(self, model: nn.Module, device: torch.device) -> None:
+        """See `Task.initialise`: fits the model to all training rows."""
+        assert isinstance(model, TableMachine)
+        train = self.splits.train
+        targets = self.target.targets(train.answers.values).to(device)
+        rows = (TableBatch(*(part.to(device) for part in batch)) for batch in self._batches(self._encoded_train))
+        groups = train.marks.group_numbers
+        batches = list(zip(rows, targets.split(CHUNK), strict=True))
+        model.fit(batches, self.target, groups=None if groups is None else groups.to(device))
+
+    def meanings(self, model: nn.Module) -> Meanings:
+        """See `Task.meanings`: of the outputs of the machine."""
+        return {"machine.dual": {1: self.target.output_names}, "machine.bias": {0: self.target.output_names}}
+
+    @cached_property
+    def _encoded_train(self) -> "_Encoded":
+        encoded = self._encode(self.splits.train.rows)
+        if encoded.num_cut:
+            warnings.warn(
+                f"{encoded.num_cut} texts of {self.config.data} have more than {LONGEST:,} tokens and are cut",
+                stacklevel=2,
+            )
+        return encoded
+
+    @cached_property
+    def _encoded_held_out(self) -> dict[HeldOut, "_Encoded"]:
+        parts: dict[HeldOut, TableSet | None] = {"valid": self.splits.valid, "test": self.splits.test}
+        return {split: self._encode(part.rows) for split, part in parts.items() if part is not None}
+
+    def _encode(self, rows: Rows) -> "_Encoded":
+        """Rows as the model reads them."""
+        facts, count = self._facts, len(rows)
+        numbers = [column.numbers(rows.cells[column.name], rows.place) for column in facts.of("number", "date")]
+        categories = [column.categories(rows.cells[column.name]) for column in facts.of("category")]
+        tokens, num_cut = list[list[Tensor]](), 0
+        for column in facts.of("text"):
+            assert self.tokenizer is not None
+            found = [self.tokenizer.lay_out(text, None, LONGEST) for text in rows.cells[column.name]]
+            tokens.append([each.tokens for each in found])
+            num_cut += sum(each.is_cut for each in found)
+        return _Encoded(
+            torch.from_numpy(np.concatenate([np.empty((count, 0), np.float32), *numbers], axis=1)),
+            torch.from_numpy(np.stack([*categories], axis=1) if categories else np.empty((count, 0), np.int64)),
+            tokens,
+            num_cut,
+        )
+
+    def _rows(self, encoded: "_Encoded", indices: Sequence[int]) -> TableBatch:
+        """Some rows, their texts filled up."""
+        picked = torch.tensor(indices, dtype=torch.int64)
+        texts = [column[i] for column in encoded.tokens for i in indices]
+        if self.tokenizer is None or not texts:
+            tokens = torch.zeros(len(indices), len(encoded.tokens), 0, dtype=torch.int64)
+        else:
+            padded = pad_sequence(texts, batch_first=True, padding_value=self.tokenizer.marks.pad).long()
+            tokens = padded.view(len(encoded.tokens), len(indices), -1).transpose(0, 1)
+        return TableBatch(encoded.numbers[picked], encoded.categories[picked], tokens)
+
+    def _batches(self, encoded: "_Encoded") -> Iterator[TableBatch]:
+        """All rows in their order, CHUNK at a time."""
+        for start in range(0, len(encoded.numbers), CHUNK):
+            yield self._rows(encoded, range(start, min(start + CHUNK, len(encoded.numbers))))
+
+    def train_batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
+        """`numbers` (B, F), `categories` (B, C), `tokens` (B, T, N) and `targets`; nothing is drawn."""
+        return self._batch(self._encoded_train, self.splits.train, indices)
+
+    def held_out_batch(self, split: HeldOut, indices: Tensor) -> Batch:
+        """Likewise of a held-out split."""
+        return self._batch(self._encoded_held_out[split], self.held_out(split), indices)
+
+    def _batch(self, encoded: "_Encoded", examples: TableSet, indices: Tensor) -> Batch:
+        rows = self._rows(encoded, indices.tolist())
+        return {**rows._asdict(), "targets": self.target.targets(examples.answers.values[indices])}
+
+    def shown_example(self, split: HeldOut, index: int, model: nn.Module | None = None) -> Shown:
+        """See `Task.shown_example`: what the model reads, a line a column."""
+        rows = self.held_out(split).rows
+        lines = [f"{column.name}: {rows.cells[column.name][index]}" for column in self._facts.columns]
+        path, line = rows.places[index]
+        return Shown(name=f"{path.name}, line {line}", views=(TextView(parts=(TextPart("\n".join(lines)),)),))
+
+    def _plain_inputs(self, learnt: Learnt) -> object:
+        """Numbers, 0 where one is missing, and 1 at the place of each category; of texts alone these."""
+        rows = self._part_of(learnt).rows
+        if all(column.kind == "text" for column in self._facts.columns):
+            return [" ".join(row) for row in zip(*(rows.cells[each.name] for each in self._facts.columns), strict=True)]
+        encoded = self._encode(replace(rows, cells=rows.cells))
+        found = [np.nan_to_num(encoded.numbers.numpy(), nan=0.0)]
+        for column, codes in zip(self._facts.of("category"), encoded.categories.numpy().T, strict=True):
+            found.append((codes[:, None] == np.arange(len(column.levels))).astype(np.float32))
+        return np.concatenate(found, axis=1)
+
+    @property
+    def _train_answers(self) -> Answers:
+        return self.splits.train.answers
+
+    def _outputs(self, model: nn.Module, batch: Batch) -> Tensor:
+        return model(TableBatch(batch["numbers"], batch["categories"], batch["tokens"])).float()
+
+    def tensor_form(self, model: nn.Module) -> TensorForm:
+        """See `Task.tensor_form`: from numbers as the table has them, and the places of categories."""
+        facts, target, reading = self._facts, self.target, self.table_reading()
+        numeric = facts.of("number", "date")
+        mean = torch.tensor([each for column in numeric for each in column.mean], dtype=torch.float64)
+        deviation = torch.tensor([each for column in numeric for each in column.deviation], dtype=torch.float64)
+        slots = {
+            "numbers": Slot(
+                "numbers",
+                (BATCH, Axis("number_columns", len(mean))),
+                f"as in a table, in the order of numbers in {COLUMNS}; NaN where one is missing",
+            ),
+            "categories": Slot(
+                "categories",
+                (BATCH, Axis("category_columns", len(reading.num_categories))),
+                f"places from 0 in the levels of the columns of categories in {COLUMNS}; -1 where one is missing",
+            ),
+        }
+        taken = [name for name, slot in slots.items() if slot.axes[1].size]
+
+        def call(model: nn.Module, *inputs: Tensor) -> Tensor:
+            given, first = dict(zip(taken, inputs, strict=False)), inputs[0]
+            numbers = first.new_zeros(first.shape[0], 0, dtype=torch.float32)
+            if "numbers" in given:
+                # positions of dates are beyond 32 bits until their mean is taken out
+                numbers = ((given["numbers"] - mean.to(first.device)) / deviation.to(first.device)).float()
+            none = first.new_zeros(first.shape[0], 0, dtype=torch.int64)
+            tokens = inputs[-1] if reading.num_texts else none[..., None]
+            batch = {"numbers": numbers, "categories": given.get("categories", none), "tokens": tokens}
+            return target.answers(self._outputs(model, batch))
+
+        def draw(sizes: Sizes, generator: torch.Generator) -> tuple[Tensor, ...]:
+            batch = sizes["batch"]
+            drawn = torch.randn(batch, len(mean), generator=generator, dtype=torch.float64) * deviation + mean
+            places = [torch.randint(-1, count, (batch,), generator=generator) for count in reading.num_categories]
+            found = {"numbers": drawn, "categories": torch.stack(places, 1) if places else None}
+            given = [each for name in taken if (each := found[name]) is not None]
+            if self.tokenizer is not None:
+                rows = self.tokenizer.draw(batch * reading.num_texts, 8, generator)
+                given.append(rows.view(batch, reading.num_texts, -1))
+            return tuple(given)
+
+        inputs = tuple(slots[name] for name in taken)
+        if self.tokenizer is not None:
+            axes = (BATCH, Axis("texts", reading.num_texts), Axis("tokens", 8))
+            inputs += (Slot("tokens", axes, f"a row for each column of texts; {self.tokenizer.slot.about}"),)
+        return TensorForm(
+            model=model,
+            call=call,
+            inputs=inputs,
+            output=target.slot(BATCH),
+            draw=draw,
+            names=target.axis_names,
+            files={COLUMNS: self._columns_text(), **facts.files},
+        )
+
+    def _columns_text(self) -> str:
+        """What stands where in the inputs of a form, as JSON."""
+        facts = self._facts
+        told = {
+            "numbers": [
+                {"column": column.name, **({"part": part} if part else {})}
+                for column in facts.of("number", "date")
+                for part in column.parts
+            ],
+            "categories": [{"column": column.name, "levels": column.levels} for column in facts.of("category")],
+            "texts": [{"column": column.name} for column in facts.of("text")],
+        }
+        return json.dumps(told, indent=2, ensure_ascii=False)
+
+    @torch.no_grad()
+    def outputs(self, model: nn.Module, rows: Rows, device: torch.device) -> Tensor:
+        """The model's, `(n, num_outputs)`."""
+        found = [
+            model(TableBatch(*(part.to(device) for part in batch))).float().cpu()
+            for batch in self._batches(self._encode(rows))
+        ]
+        return torch.cat(found)
+
+    def _predictions(self, model: nn.Module, inputs: Inputs, device: torch.device) -> list[Prediction]:
+        """A row for each row of the tables: `file`, `line`, and what the target says.
+
+        Files are tables as in training; labels may be absent. Warns once of categories that training did not have.
+        """
+        rows: list[Prediction] = []
+        for file, found in inputs.read(self._asked):
+            self._warn_of_new(file, found)
+            answers = map(self.target.answer, self.outputs(model, found, device))
+            rows += [
+                Prediction(path, {"line": line, **cells}, probabilities)
+                for (path, line), (cells, probabilities) in zip(found.places, answers, strict=True)
+            ]
+        return rows
+
+    def _asked(self, file: Path) -> Rows:
+        rows = read_rows_of(file, [column.name for column in self._facts.columns], self.config.columns)
+        self._encode(rows)  # which raises where a number is none
+        return rows
+
+    def _warn_of_new(self, file: Path, rows: Rows) -> None:
+        for column in self._facts.of("category"):
+            cells = rows.cells[column.name]
+            new = [
+                cells[i]
+                for i in np.flatnonzero(column.categories(cells) < 0).tolist()
+                if cells[i].lower() not in MISSING
+            ]
+            if new:
+                warnings.warn(
+                    f"{file}: column {column.name!r} has {len(new)} cells that training did not have, such as "
+                    f"{new[0]!r}; they count as missing",
+                    stacklevel=2,
+                )
+
+
+@final
+@dataclass(frozen=True)
+class _Encoded:
+    """Rows as tensors: numbers float32 `(n, F)`, categories int64 `(n, C)`, and the tokens of each text by column."""
+
+    numbers: Tensor
+    categories: Tensor
+    tokens: list[list[Tensor]]
+    num_cut: int
+
+
+def _texts(rows: Rows, columns: Sequence[Column]) -> list[str]:
+    return [text for column in columns for text in rows.cells[column.name]]
+
+
+def _told_of(columns: Sequence[Column], left_out: dict[str, str], answers: Answers) -> tuple[str, ...]:
+    """What was made of the columns, in words."""
+    kinds: dict[ColumnKind, str] = {"number": "numbers", "date": "dates", "category": "categories", "text": "texts"}
+    read = [
+        f"{word}: {', '.join(names)}"
+        for kind, word in kinds.items()
+        if (names := [column.name for column in columns if column.kind == kind])
+    ]
+    answered = f"one of {len(answers.names)} classes" if answers.kind == "class" else ", ".join(answers.names)
+    told = f"columns: to be told: {answered}"
+    dropped = [f"left out: {name}, which {reason}" for name, reason in left_out.items()]
+    return ("; ".join([told, *read]), *dropped)
