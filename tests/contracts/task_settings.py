@@ -29,6 +29,7 @@ from fredholm.models import (
     SentenceStackConfig,
     SpectralConfig,
     SummaryBank,
+    TableMachine,
     TwoStream,
     ViT,
 )
@@ -51,6 +52,7 @@ from fredholm.tasks import (
     Segmentation,
     SentenceLearning,
     SeriesLearning,
+    TableLearning,
     Task,
 )
 from fredholm.tasks.fields.answer import Answer
@@ -120,6 +122,7 @@ CONFIGS_OF_TASKS: tuple[type, ...] = (
     SentenceLearning.Config,
     Forecasting.Config,
     SeriesLearning.Config,
+    TableLearning.Config,
     Tokens,
     TrainingConfig,
 )
@@ -150,6 +153,7 @@ def _of_tasks(folder: Path) -> list[Subject]:
         _masked_checkpoints(folder / "masked checkpoints"),
         _sentences(folder / "sentences"),
         _sentence_checkpoints(folder / "sentence checkpoints"),
+        _table(folder / "table"),
         _tokens(folder / "tokens"),
         _series(folder / "series"),
         _forecasts(folder / "forecasts"),
@@ -551,6 +555,59 @@ def _sentence_checkpoints(folder: Path) -> Subject:
         {"checkpoint": (str(_bert(folder / "two", 2)), ""), "revision": ("main",), "pooling": ("relu", "mean")},
         _of_checkpoint,
         make=make,
+    )
+
+
+def _table(folder: Path) -> Subject:
+    folder.mkdir()
+    header = "number,date,area,word,time,label,score"
+    rows = [
+        f"{'' if i % 5 == 4 else i * i},2026-{1 + i % 6:02}-{1 + i % 9:02},{i % 3},"
+        f"{'the cat' if i % 4 < 2 else 'a dog'},{i},{i % 4 // 2},{0.5 * i}"
+        for i in range(30)
+    ]
+    for name, shift in (("one", 0), ("two", 6)):
+        (folder / f"{name}.csv").write_text("\n".join([header, *rows[shift:]]))
+    (folder / "bare.csv").write_text("\n".join(rows))
+    texts = [
+        "text,label",
+        *(f"{('the cat', 'a dog')[i % 2]} sat on number {i},{('no', 'yes')[i % 2]}" for i in range(20)),
+    ]
+    (folder / "texts.csv").write_text("\n".join(texts))
+    own = folder / "own"
+    own.mkdir()
+    for split in ("train", "valid", "test"):
+        (own / f"{split}.csv").write_text("\n".join([header, *rows[len(split) :]]))
+
+    def fitted(built: TableLearning) -> Iterator[object]:
+        yield from _task(built)
+        yield built.objective.metric
+        torch.manual_seed(0)
+        model = built.model()
+        built.initialise(model, CPU)
+        yield from (tensor.nan_to_num() for tensor in model.state_dict().values())
+
+    return Subject(
+        TableLearning.Config,
+        {"data": str(folder / "one.csv"), "model": TableMachine.Config(num_centres=20)},
+        {"data": (str(folder / "two.csv"),), "ignore": (("number",),), "label_columns": (("area",),)}
+        | {"categories": (("area",),), "texts": (("word",),), "target": ("number",)}
+        | {"columns": (("score", "date", "area", "word", "time", "label", "number"),)}
+        | {**OF_NUMBERS, "objective": ("matthews", "spearman"), "test_fraction": (0.5,), "split_seed": (1,)}
+        | {
+            "valid_fraction": (0.3,),
+            "split_by": ("time",),
+            "tokens": (Tokens(kind="bytes"),),
+            "model": (TableMachine.Config(num_centres=9),),
+        },
+        fitted,
+        make=lambda **settings: TableLearning.Config(**settings).build(),
+        modes={
+            "numbers": {"label_columns": ("score",), "target": "number"},
+            "no header": {"data": str(folder / "bare.csv"), "columns": tuple(header.split(","))},
+            "texts": {"data": str(folder / "texts.csv"), "tokens": Tokens(vocab_size=60)},
+            "splits of its own": {"data": str(own)},
+        },
     )
 
 

@@ -80,7 +80,10 @@ def all_read(task: Task) -> Iterator[object]:
 def same(a: list[object], b: list[object]) -> bool:
     pairs = zip(a, b, strict=True)
     return all(
-        torch.equal(x, y) if isinstance(x, torch.Tensor) and isinstance(y, torch.Tensor) else x == y for x, y in pairs
+        torch.equal(x.nan_to_num(), y.nan_to_num())  # NaN is a number that a row lacks
+        if isinstance(x, torch.Tensor) and isinstance(y, torch.Tensor)
+        else x == y
+        for x, y in pairs
     )
 
 
@@ -163,12 +166,14 @@ def harmless_changes(files: list[Path]) -> Iterator[Change]:
 
 
 class Begun:
-    """A run of one epoch on a copy of its data, which can be put back as they were."""
+    """A run of one epoch, if it takes steps, on a copy of its data, which can be put back as they were."""
 
     def __init__(self, subject: Subject, start: dict[str, Any], folder: Path) -> None:
         self.folder, self.run, settings = folder / "data", folder / "run", copied(start, folder / "data")
-        numbers = TrainingConfig(epochs=1, batch_size=64, tensorboard=False, device="cpu", log_every=99)
-        self.config = Run.Config(task=subject.of(**settings), training=numbers)
+        task = subject.of(**settings)
+        steps = {"epochs": 1, "batch_size": 64, "log_every": 99} if task.build().learns_by_steps else {"epochs": 0}
+        numbers = TrainingConfig(**steps, tensorboard=False, device="cpu")
+        self.config = Run.Config(task=task, training=numbers)
         self.result = train(self.config, self.run, needs_measure=False)
         place = Path(settings["data"])
         self.place, self.is_folder = (place if place.is_dir() else place.parent), place.is_dir()
@@ -231,6 +236,8 @@ def test_other_data_are_accepted_by_name_and_then_known(
     starts: list[tuple[Subject, dict[str, Any]]], tmp_path: Path
 ) -> None:
     begun = Begun(*starts[0], tmp_path)
+    if begun.config.training.epochs == 0:
+        pytest.skip("a model that is computed at once does not go on with other data")
     known = begun.fingerprint
     longer = dataclasses.replace(begun.config, training=dataclasses.replace(begun.config.training, epochs=2))
     for change in harmless_changes(begun.files):

@@ -70,6 +70,7 @@ ROWS: dict[str, tuple[Asked, bool]] = {
     "NodeLearning": (copied, True),
     "LinkLearning": (pairs, False),
     "ImageTextLearning": (pictures_and_texts, True),
+    "TableLearning": (copied, True),
 }
 """What each task is asked, and whether it tells a class."""
 

@@ -80,6 +80,8 @@ NO_GRAPH = {
     "GraphStackConfig": "how its edges are grouped depends on which nodes they join",
     "NeighbourhoodBank.Config": "how its edges are grouped depends on which nodes they join",
     "FilterBank.Config": "samples at other times are read anew",
+    "TableMachine.Config": "how many n-grams rows have depends on their tokens",
+    "TableReading": "how many n-grams rows have depends on their tokens",
     "NGramBank.Config": "how many n-grams rows have depends on their tokens",
 }
 """Why models are refused by `torch.export`."""

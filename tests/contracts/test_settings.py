@@ -301,6 +301,28 @@ def n_gram_bank(built: models.NGramBank) -> Iterator[object]:
     yield built(ROWS)
 
 
+def kernel_machine(built: models.KernelMachine) -> Iterator[object]:
+    torch.manual_seed(0)
+    yield built.dual.shape
+    d = built.centres.shape[1]
+    yield built.fit(noise(9, d), torch.arange(9) % len(built.bias), ClassTarget(names=tuple("abcd"[: len(built.bias)])))
+    yield built(noise(9, d))
+
+
+def table_machine(built: models.TableMachine) -> Iterator[object]:
+    reading = built.reading
+    yield built.machine.dual.shape
+    pad = 0 if reading.text is None else reading.text.pad
+    tokens = torch.where(ROWS == 0, pad, ROWS)[:, None].expand(-1, reading.num_texts, -1)
+    numbers = noise(9, reading.num_numbers)
+    numbers[::4] = torch.nan
+    categories = torch.stack([torch.arange(9) % (count + 1) - 1 for count in reading.num_categories], 1)
+    batch = models.TableBatch(numbers, categories, tokens)
+    torch.manual_seed(0)
+    built.fit([(batch, torch.arange(9) % 3)], ClassTarget(names=("a", "b", "c")))
+    yield built(batch)
+
+
 def sentence_stack(built: models.SignalModel | models.BertSentences) -> Iterator[object]:
     yield built(ROWS)
 
@@ -1160,6 +1182,7 @@ OTHER_TOKEN_STACK: dict[str, tuple[Any, ...]] = {
     "position_sigma": (2.0,),
 }
 TOKEN_READING = models.TokenReading(vocab_size=9, context=8, pad=0, separator=2)
+TABLE_READING = models.TableReading(num_numbers=2, num_categories=(3,), num_texts=1, text=TOKEN_READING)
 GRAPH_READING = models.GraphReading(features=3, pos_dim=2)
 SERIES = models.SeriesSampling(channels=2, spacing=0.01, extent=0.05)
 SOME_ITNET = models.ITNet.Config(embed_dim=4, depth=1, num_heads=2, kernel=models.AttentionConfig(), pool="mean")
@@ -1375,6 +1398,32 @@ MODELS = [
         make=lambda **settings: models.NGramBank.Config(**settings).build(TOKEN_READING, 3),
     ),
     Subject(
+        models.KernelMachine,
+        {"num_coordinates": 4, "num_outputs": 3, "num_centres": 12},
+        {"num_coordinates": (3,), "num_outputs": (2,), "num_centres": (14,)},
+        kernel_machine,
+    ),
+    Subject(
+        models.TableMachine.Config,
+        {"num_grams": 50},
+        {"num_centres": (20,), "order": (1, 3), "num_grams": (4,), "num_directions": (0, 2)},
+        table_machine,
+        make=lambda **settings: models.TableMachine.Config(**settings).build(TABLE_READING, 3),
+    ),
+    Subject(
+        models.TableReading,
+        {"num_numbers": 2, "num_categories": (3,), "num_texts": 1, "text": TOKEN_READING},
+        {
+            "num_numbers": (0, 3),
+            "may_miss": ((1,), (0, 1)),
+            "num_categories": ((2,), (3, 2)),
+            "num_texts": (2,),
+            "text": (dataclasses.replace(TOKEN_READING, separator=7),),
+        },
+        table_machine,
+        make=lambda **settings: models.TableMachine.Config(num_grams=50).build(models.TableReading(**settings), 3),
+    ),
+    Subject(
         models.NeighbourhoodBank.Config,
         {"num_waves": 20},
         {"hops": (0, 1), "num_waves": (30,), "num_colours": (0, 1)},
@@ -1552,6 +1601,7 @@ NO_SETTINGS = {
     "models.NeuralOperator": "takes an encoder and its Config",
     "models.PointPooling": "takes an encoder and its Config",
     "models.SummaryBank": "takes a sampling, the number of outputs and its Config",
+    "models.TableMachine": "takes a reading, the number of outputs and its Config",
     "models.TwoStream": "takes an encoder and its Config",
 }
 """Public classes that are not walked over, and why."""

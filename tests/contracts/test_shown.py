@@ -28,6 +28,7 @@ VIEWS: dict[str, set[type]] = {
     "text": {TextView},
     "masked": {TextView},
     "sentences": {TextView},
+    "table": {TextView},
     "series": {SeriesView},
     "forecast": {SeriesView},
     "segmentation": {ImageView, MaskView},

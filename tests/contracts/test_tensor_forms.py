@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import datetime
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -106,6 +107,27 @@ def sentences(asked: Asked) -> Answered:
     return Answered((asked.tokens(texts),), asked.probabilities(asked.data))
 
 
+def table(asked: Asked) -> Answered:
+    columns = json.loads(asked.form.files["columns.json"])
+    with asked.data.open() as file:
+        rows = list(csv.DictReader(file))
+
+    def number(row: dict[str, str], column: str, part: str = "") -> float:
+        cell = row[column]
+        if not part:
+            return float(cell or "nan")
+        date = datetime.datetime.fromisoformat(cell).replace(tzinfo=datetime.UTC)
+        return {"seconds since 1970": date.timestamp(), "month": date.month, "weekday": date.weekday()}[part]
+
+    numbers = [[number(row, **of) for of in columns["numbers"]] for row in rows]
+    codes = [
+        [of["levels"].index(row[of["column"]]) if row[of["column"]] else -1 for of in columns["categories"]]
+        for row in rows
+    ]
+    inputs = torch.tensor(numbers, dtype=torch.float64), torch.tensor(codes)
+    return Answered(inputs, asked.probabilities(asked.data))
+
+
 def image_texts(asked: Asked) -> Answered:
     write_folder(asked.folder, count=5, num_images=3)
     (file,), facts = asked.folder.glob("*.jsonl"), asked.task.facts
@@ -184,6 +206,7 @@ ROWS: dict[str, Callable[[Asked], Answered]] = {
     "OperatorLearning": operators,
     "PointLearning": points,
     "ImageTextLearning": image_texts,
+    "TableLearning": table,
 }
 OPTIONS: dict[str, dict[str, Any]] = {"PointLearning": {"num_points": None}}
 """What differs from the settings of `task_settings.py`: all points are seen, so that none is drawn."""

@@ -119,7 +119,10 @@ def test_every_route_has_the_shapes_of_the_cpu_wherever_it_goes(name: str, witho
     assert different_in(quick_cells(name)[::6], without_values) == []
 
 
-READ_VALUES = ("MessagePassing", "NeighbourhoodBank", "GraphStackConfig", "FilterBank", "NGramBank")
+READ_VALUES = (
+    *("MessagePassing", "NeighbourhoodBank", "GraphStackConfig", "FilterBank", "NGramBank"),
+    *("TableMachine", "TableReading"),
+)
 """What is made of graphs, rows or samples that are given: these depend on what they hold, and say so."""
 
 

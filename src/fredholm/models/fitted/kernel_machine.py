@@ -143,11 +143,11 @@ class KernelMachine(SavedModel):
             self.lengths[p] = each.length
         self.square.fill_(part.square)
         self.shares.copy_(torch.tensor(chosen.shares))
-        if len(some) == len(x):
-            found, centres = chosen.fit, x
+        order = torch.randperm(len(x))[: len(self.centres)].sort().values.to(x.device)
+        centres = x[order]
+        if len(some) == len(order) == len(x):
+            found = chosen.fit
         else:
-            order = torch.randperm(len(x))[: len(self.centres)].sort().values.to(x.device)
-            centres = x[order]
             tried = [multiple * chosen.fit.penalty for multiple in REFINED]
             solve = self._whole if len(order) == len(x) else self._by_centres
             found = solve(x, centres, wanted - offset, tried, _members(groups, None))

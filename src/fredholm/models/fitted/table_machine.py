@@ -29,7 +29,6 @@ from fredholm.models.fitted.kernel_machine import KernelMachine
 from fredholm.models.fitted.n_gram_bank import NGramBank
 from fredholm.models.fitted.ridge_head import Regressand
 from fredholm.models.language.sentence_model import TokenReading
-from fredholm.models.saved_model import SavedModel
 
 NUM_QUANTILES = 100
 """K, of a column."""
@@ -209,7 +208,7 @@ class TableMachine(FittedModel[TableBatch]):
 
 
 @final
-class _Text(SavedModel):
+class _Text(nn.Module):
     """A column of texts as coordinates."""
 
     directions: Tensor

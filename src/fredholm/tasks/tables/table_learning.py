@@ -17,7 +17,6 @@ from fredholm._settings import filled, refuse_idle
 from fredholm.models.fitted.n_gram_bank import MOST_GRAMS, NGramBank
 from fredholm.models.fitted.table_machine import TableBatch, TableMachine, TableReading
 from fredholm.models.language.sentence_model import TokenReading
-from fredholm.tasks.baselines import Learnt
 from fredholm.tasks.files.cells import MISSING
 from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.prediction import Prediction
@@ -329,17 +328,6 @@ class TableLearning(TargetTask[TableSet]):
         lines = [f"{column.name}: {rows.cells[column.name][index]}" for column in self._facts.columns]
         path, line = rows.places[index]
         return Shown(name=f"{path.name}, line {line}", views=(TextView(parts=(TextPart("\n".join(lines)),)),))
-
-    def _plain_inputs(self, learnt: Learnt) -> object:
-        """Numbers, 0 where one is missing, and 1 at the place of each category; of texts alone these."""
-        rows = self._part_of(learnt).rows
-        if all(column.kind == "text" for column in self._facts.columns):
-            return [" ".join(row) for row in zip(*(rows.cells[each.name] for each in self._facts.columns), strict=True)]
-        encoded = self._encode(replace(rows, cells=rows.cells))
-        found = [np.nan_to_num(encoded.numbers.numpy(), nan=0.0)]
-        for column, codes in zip(self._facts.of("category"), encoded.categories.numpy().T, strict=True):
-            found.append((codes[:, None] == np.arange(len(column.levels))).astype(np.float32))
-        return np.concatenate(found, axis=1)
 
     @property
     def _train_answers(self) -> Answers:
