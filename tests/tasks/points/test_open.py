@@ -318,3 +318,13 @@ def test_groups_of_splits_that_have_arrays_of_their_own(tmp_path: Path) -> None:
         np.savez(tmp_path / "b.npz", **given, **first)  # pyright: ignore[reportArgumentType]
         with refused(ValueError, f"b.npz: the test split has no {what}, but another has; give them to all, or to none"):
             open_points(tmp_path / "b.npz")
+
+
+def test_features_of_arrays_are_found_by_their_names(tmp_path: Path) -> None:
+    x = np.random.default_rng(0).normal(size=(2, 4, 5))
+    np.savez(tmp_path / "a.npz", x=x, channels=["age", "heat"])
+    found = read_points(tmp_path / "a.npz", channels=("heat", "age"))
+    assert found.channels == ("heat", "age")
+    np.testing.assert_allclose(found.features.numpy(), x[..., [4, 3]].reshape(-1, 2), rtol=1e-6)
+    with refused(ValueError, "a.npz: x has no feature 'cold'; its features are age, heat"):
+        read_points(tmp_path / "a.npz", channels=("heat", "cold"))

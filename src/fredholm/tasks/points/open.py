@@ -50,7 +50,8 @@ def open_points(
         data: such a folder, an .npz file (`read_npz`), or the file or folder of `modelnet10_voxels`.
         num_samples: points drawn on the surface of each mesh; refused where there is none.
         normals: add the normals of meshes as features; refused where something else is read.
-        channels: names of the features of .xyz and .npz files, which do not tell any; refused where nothing reads them.
+        channels: names of the features of .xyz and .npz files that do not tell any, or the ones to read of an .npz file
+            that does; refused where nothing reads them.
 
     Raises:
         ValueError: nothing of that name, no file or no labels, a file that cannot be read, clouds that differ in what
