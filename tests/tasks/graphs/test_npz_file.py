@@ -153,3 +153,14 @@ def test_objects_are_refused(tmp_path: Path) -> None:
     file = save(tmp_path / "a.npz", **ONE | {"labels": np.array([1, None, 2], dtype=object)})
     with refused(ValueError, "pass one without objects"):
         open_graphs(file)
+
+
+def test_a_file_says_whether_edges_have_directions(tmp_path: Path) -> None:
+    told = save(tmp_path / "a.npz", **ONE, directed=np.array(True))
+    assert open_graphs(told).is_directed
+    assert open_graphs(save(tmp_path / "b.npz", **ONE), is_directed=True).is_directed
+    for value, came in ((np.array("False"), "<U5 ()"), (np.array([False]), "bool (1,)")):
+        with refused(ValueError, f"a.npz: directed is {came}; expected bool ()"):
+            open_graphs(save(tmp_path / "a.npz", **ONE, directed=value))
+    with refused(ValueError, "directed is False, but edges are to be read as directed"):
+        open_graphs(save(tmp_path / "a.npz", **ONE, directed=np.array(False)), is_directed=True)

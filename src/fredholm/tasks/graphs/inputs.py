@@ -113,14 +113,18 @@ class GraphInputs:
             edge_deviation=tuple(edge_deviation),
             kinds=Kinds.of(train) if tells_kinds else None,
             pos_dim=self._positions(train).shape[1],
+            is_directed=train.is_directed,
         )
 
     def prepare(self, graphs: GraphSet, preparation: "Preparation") -> GraphSet:
         """The graphs with what a network sees: scaled features, positions, and weights that sum to 1 in each graph.
 
         Raises:
-            ValueError: features or positions are not those of the preparation.
+            ValueError: features, positions or directions of edges are not those of the preparation.
         """
+        if graphs.is_directed != preparation.is_directed:
+            came, known = ("directed" if each.is_directed else "without directions" for each in (graphs, preparation))
+            raise ValueError(f"edges are {came}; the model knows them {known}: pass graphs as in training")
         for what in ("features", "edge_features"):
             came, known = getattr(graphs, f"{what.removesuffix('s')}_names"), getattr(preparation, what)
             if came != known:
@@ -213,7 +217,9 @@ class Kinds:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Preparation:
-    """What was learnt of the training graphs: names of features, the mean and deviation of each input, and kinds."""
+    """What was learnt of the training graphs: names of features, the mean and deviation of each input, kinds, and
+    whether edges have directions.
+    """
 
     features: tuple[str, ...]
     edge_features: tuple[str, ...]
@@ -222,6 +228,7 @@ class Preparation:
     edge_mean: tuple[float, ...]
     edge_deviation: tuple[float, ...]
     pos_dim: int
+    is_directed: bool
     kinds: Kinds | None = None
 
     @property

@@ -55,7 +55,8 @@ def read_npz(
     - `split`, `groups` and `example_times` of the same (see `marks_of_arrays`); or, in place of `split`, `train_idx`,
       `valid_idx` (or `val_idx`) and `test_idx`, numbers;
     - `weights` and `pos` of nodes; `edge_weights` `(E,)` and `edge_features` `(E, c)` of edges;
-    - `feature_names`, `edge_feature_names`, `target_names`, `names` of graphs, `node_names`, and `directed`.
+    - `feature_names`, `edge_feature_names`, `target_names`, `names` of graphs, `node_names`;
+    - `directed`, bool `()`: whether an edge from a to b is none from b to a.
 
     That of a TUDataset as one file: `graph_indicator`, `graph_labels`, `node_labels`, `node_attributes`, `edge_labels`,
     `edge_attributes`, whose meaning is that of `read_tu_folder`, and `edges`. That of Planetoid: the features as
@@ -63,7 +64,7 @@ def read_npz(
 
     Args:
         path: the file.
-        is_directed: whether an edge from a to b is none from b to a; a file may say so itself.
+        is_directed: whether an edge from a to b is none from b to a, where the file has no array `directed`.
         features: names of features of nodes that a model knows; None: the file's.
         edge_features: likewise of edges.
 
@@ -125,9 +126,21 @@ def _read(
         node_names=_texts("node_names", arrays, nodes) or [str(i) for i in range(nodes)],
         node_place=lambda i: f"node {i}",
         edge_place=lambda i: f"edge {i}",
-        is_directed=is_directed or bool(arrays.get("directed", np.array(False)).all()),
+        is_directed=_is_directed(arrays, is_directed),
         **found,
     ).graphs()
+
+
+def _is_directed(arrays: _Arrays, is_asked: bool) -> bool:
+    """What the file says of directions, or else what was asked for."""
+    if "directed" not in arrays:
+        return is_asked
+    is_told = bool(_checked("directed", arrays, (), "b"))
+    if is_asked and not is_told:
+        raise ValueError(
+            "directed is False, but edges are to be read as directed; leave the array out, or make it True"
+        )
+    return is_told
 
 
 def _from_tu(
@@ -272,7 +285,7 @@ def _floats(arrays: _Arrays, names: tuple[str, ...], ndim: int, rows: int | None
 def _checked(name: str, arrays: _Arrays, shape: tuple[int, ...], *kinds: str) -> np.ndarray:
     found = arrays[name]
     if found.shape != shape or not any(found.dtype.kind in kind for kind in kinds):
-        words = " or ".join({"iu": "integers", "U": "texts"}[kind] for kind in kinds)
+        words = " or ".join({"iu": "integers", "U": "texts", "b": "bool"}[kind] for kind in kinds)
         raise ValueError(f"{name} is {found.dtype} {found.shape}; expected {words} {shape}")
     return found
 
