@@ -273,6 +273,7 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
     def _check(self, splits: Splits[PointSet]) -> None:
         data = self.config.data
         self.target.check(known_of(splits.train, "points" if self.tells_points else "cloud", data), data)
+        self._check_weights(splits.train, data)
         splits.check_facts(self._facts, data, apart_from=("classes", "point_classes"))
 
     @property
@@ -554,7 +555,16 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
 
     def _read(self, file: Path, part: Split | None) -> PointSet:
         config, channels = self.config, self._facts.channels
-        return read_points(file, num_samples=config.num_samples, normals=config.normals, channels=channels, part=part)
+        found = read_points(file, num_samples=config.num_samples, normals=config.normals, channels=channels, part=part)
+        self._check_weights(found, str(file))
+        return found
+
+    def _check_weights(self, clouds: PointSet, data: str) -> None:
+        known = self._facts.is_weighted
+        if known != (clouds.weights is not None):
+            came, instead = ("no ", "give them weights") if known else ("", "leave the weights out")
+            had = "with" if known else "without"
+            raise ValueError(f"{data}: points have {came}weights; the model knows them {had} weights: {instead}")
 
     def _answer(self, file: Path, name: str, cloud: PointSet, told: Tensor, outputs: Outputs) -> list[Prediction]:
         """What is said of one cloud."""
