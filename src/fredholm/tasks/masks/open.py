@@ -17,7 +17,7 @@ from fredholm.tasks.files.read_errors import reads_data
 from fredholm.tasks.images.read import IMAGE_SUFFIXES, is_grey, size_of
 from fredholm.tasks.images.resize import check_image_size
 from fredholm.tasks.sentences.table import read_table
-from fredholm.tasks.splits.split_files import SPLIT_WORDS, SPLITS, Split
+from fredholm.tasks.splits.split_files import SPLITS, split_folders
 from fredholm.tasks.splits.split_marks import MARKS, SplitMarks, marks_of_cells
 
 from .classes import named_classes
@@ -90,7 +90,7 @@ def truth_beside(file: Path) -> Path | None:
 
 
 def _folder(root: Path, image_size: tuple[int, int] | None) -> MaskedImages:
-    parts = _split_folders(root)
+    parts = {} if (root / IMAGES).is_dir() else split_folders(root)
     named = named_classes(root / CLASSES)
     pairs: list[_Pair] = []
     split: list[int] = []
@@ -151,21 +151,6 @@ def _marks(root: Path, pairs: list[_Pair], split: Tensor | None) -> SplitMarks:
         lambda i, word: f"{file}, line {rows[names[i]].line}: column {word!r}",
     )
     return marks if split is None else replace(marks, given=split)
-
-
-def _split_folders(root: Path) -> dict[Split, Path]:
-    """The subfolders of splits, where there is a training one."""
-    found: dict[Split, Path] = {}
-    if (root / IMAGES).is_dir() or not (root / "train").is_dir():
-        return found
-    for folder in sorted(path for path in root.iterdir() if path.is_dir() and path.name in SPLIT_WORDS):
-        split = SPLIT_WORDS[folder.name]
-        if split in found:
-            raise ValueError(
-                f"{root}: has the folders {found[split].name} and {folder.name}, which are one split; keep one"
-            )
-        found[split] = folder
-    return {split: found[split] for split in SPLITS if split in found}
 
 
 def _pairs(folder: Path) -> list[_Pair]:
