@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import NamedTuple, final
 
 from fredholm.tasks.files.class_folders import files_of_kinds
+from fredholm.tasks.files.table_text import columns_by_word
 from fredholm.tasks.sentences.table import Table, read_table
 from fredholm.tasks.splits.split_marks import MARKS, SplitMarks, marks_of_cells
 
@@ -13,6 +14,7 @@ from .target import Answers, Kind
 
 TABLE = "labels.csv"
 _FILE, _LABEL = "file", "label"
+_USUAL = (_FILE, _LABEL, *MARKS)
 
 
 @final
@@ -57,21 +59,10 @@ def warn_of_unnamed(root: Path, named: list[Path], suffixes: tuple[str, ...], wh
         warnings.warn(f"{root}: left out {left_out} that {TABLE} does not name", stacklevel=4)
 
 
-def _columns(table: Table) -> dict[str, str]:
-    """The names of the columns in the file; those that mean something by their words, others by their names."""
-    columns: dict[str, str] = {}
-    for name in table.names:
-        word = name.lower() if name.lower() in (_FILE, _LABEL, *MARKS) else name
-        if word in columns:
-            raise ValueError(f"line 1: columns {columns[word]!r} and {name!r} are one; keep one")
-        columns[word] = name
-    return columns
-
-
 def _known(table: Table, kind: Kind | None) -> tuple[Answers, SplitMarks]:
     """What the table says of each file."""
-    columns = _columns(table)
-    others = [word for word in columns if word not in (_FILE, _LABEL, *MARKS)]
+    columns = columns_by_word(table.names, _USUAL)
+    others = [word for word in columns if word not in _USUAL]
     if _LABEL in columns and others:
         raise ValueError(
             f"line 1: has the column {others[0]!r} beside 'label'; leave one of them out (file, split, group and time "
@@ -92,7 +83,7 @@ def _known(table: Table, kind: Kind | None) -> tuple[Answers, SplitMarks]:
 
 
 def _files(root: Path, table: Table, what: str) -> list[Path]:
-    columns = _columns(table)
+    columns = columns_by_word(table.names, _USUAL)
     if _FILE not in columns:
         raise ValueError(f"line 1: no column 'file'; the columns are {', '.join(table.names)}")
     found: dict[Path, int] = {}
