@@ -148,6 +148,10 @@ def test_bad_tables_of_one_graph(tmp_path: Path, changed: dict[str, str], told: 
         ({"graphs": "graph,label\ntri,a\nline,\n"}, "graphs.csv, line 3: column 'label': is empty; expected a class"),
         ({"graphs": "graph,label\ntri,a\ntri,b\n"}, "graphs.csv, line 3: graph 'tri' is there twice"),
         ({"graphs": "graph,label,target\ntri,a,1\nline,b,2\n"}, "has the columns 'label' and 'target'; keep one"),
+        (
+            {"graphs": "graph,label,groups\ntri,a,p\nline,b,q\n"},
+            "graphs.csv, line 1: nothing reads the column 'groups'; expected graph, label, split, group, time, target",
+        ),
         ({"graphs": "graph,target\ntri,1\nline,much\n"}, "graphs.csv, line 3: column 'target': 'much' is no finite"),
         (
             {"graphs": "graph,label,split\ntri,a,train\nline,b,all\n"},
