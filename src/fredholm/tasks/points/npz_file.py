@@ -117,10 +117,11 @@ def _endings(arrays: Mapping[str, np.ndarray]) -> dict[Split, str]:
 def _classes(arrays: Mapping[str, np.ndarray], ending: str, count: int) -> list[str]:
     """The class of each cloud of a split, or nothing where there are none."""
     y = arrays.get(f"y{ending}")
-    if y is not None and (y.shape != (count,) or y.dtype.kind not in "iuU"):
+    if y is None:
+        return []
+    if y.shape != (count,) or y.dtype.kind not in "iuU":
         raise ValueError(f"y{ending} is {y.dtype} {y.shape}; expected integers or names ({count},), one a cloud")
-    words = _named(y, f"y{ending}", arrays, "classes")
-    return [] if words is None else words.tolist()
+    return _named(y, f"y{ending}", arrays, "classes").tolist()
 
 
 def _points(arrays: Mapping[str, np.ndarray], split: str) -> str:
@@ -146,14 +147,14 @@ def _clouds(path: Path, arrays: Mapping[str, np.ndarray], split: str, channels: 
         raise ValueError(f"{named} {error}") from error
     features = x[..., 3:] if places is None else x[..., [3 + place for place in places]]
     weights = _of_points("weights", arrays, split, x, "f", "iu")
-    labels = _named(_of_points("labels", arrays, split, x, "iu", "U"), f"labels{split}", arrays, "point_classes")
+    labels = _of_points("labels", arrays, split, x, "iu", "U")
     clouds = [
         Cloud(
             pos=x[at][:, :3],
             features=features[at],
             channels=names,
             weights=None if weights is None else weights[at],
-            point_labels=None if labels is None else labels[at],
+            point_labels=None if labels is None else _named(labels[at], f"labels{split}", arrays, "point_classes"),
             name=f"{path}:{named}[{i}]",
         )
         for i, at in enumerate(_where(arrays, split, x))
@@ -199,10 +200,10 @@ def _of_points(
     return array
 
 
-def _named(labels: np.ndarray | None, name: str, arrays: Mapping[str, np.ndarray], classes: str) -> np.ndarray | None:
+def _named(labels: np.ndarray, name: str, arrays: Mapping[str, np.ndarray], classes: str) -> np.ndarray:
     """Labels as class names: numbers of the array of that name, or as they are."""
-    if labels is None or labels.dtype.kind == "U" or classes not in arrays:
-        return None if labels is None else labels.astype(str)
+    if labels.dtype.kind == "U" or classes not in arrays:
+        return labels.astype(str)
     known = arrays[classes].ravel().astype(str)
     if labels.size and not 0 <= int(labels.min()) <= int(labels.max()) < len(known):
         wrong = labels[(labels < 0) | (labels >= len(known))].ravel()[0]
