@@ -60,7 +60,8 @@ def read_npz(
 
     That of a TUDataset as one file: `graph_indicator`, `graph_labels`, `node_labels`, `node_attributes`, `edge_labels`,
     `edge_attributes`, whose meaning is that of `read_tu_folder`, and `edges`. That of Planetoid: the features as
-    `x_indptr`, `x_indices` and `x_data`, rows of a sparse matrix; else as the general one.
+    `x_indptr`, `x_indices` and `x_data`, rows of a sparse matrix, whose repeated entries are added; else as the general
+    one.
 
     Args:
         path: the file.
@@ -172,9 +173,10 @@ def _dense(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     if absent := [name for name in ("x_indices", "x_data") if name not in arrays]:
         raise ValueError(f"has x_indptr but no {absent[0]}; expected all of a sparse matrix")
     starts, columns, data = (arrays[name] for name in ("x_indptr", "x_indices", "x_data"))
-    if any(array.ndim != 1 or array.dtype.kind not in "biuf" for array in (starts, columns, data)):
+    kinds = ((starts, "iu"), (columns, "iu"), (data, "biuf"))
+    if any(array.ndim != 1 or array.dtype.kind not in kind for array, kind in kinds):
         told = ", ".join(f"{array.dtype} {array.shape}" for array in (starts, columns, data))
-        raise ValueError(f"x_indptr, x_indices and x_data are {told}; expected numbers in a row")
+        raise ValueError(f"x_indptr, x_indices and x_data are {told}; expected integers, integers and numbers in a row")
     rows = len(starts) - 1
     is_shaped = columns.shape == data.shape and rows >= 1
     if not is_shaped or starts[0] != 0 or starts[-1] != len(columns) or (np.diff(starts) < 0).any():
@@ -186,7 +188,7 @@ def _dense(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         raise ValueError(f"x_indices has {columns.min()}; expected numbers from 0 on")
     check_expansion(f"features ({rows:,}, {width:,})", 4 * rows * width, 12 * len(data), "leave rare columns out")
     dense = np.zeros((rows, width), np.float32)
-    dense[np.repeat(np.arange(rows), np.diff(starts)), columns] = data
+    np.add.at(dense, (np.repeat(np.arange(rows), np.diff(starts)), columns), data)
     return {**arrays, "features": dense}
 
 
