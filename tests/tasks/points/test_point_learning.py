@@ -545,3 +545,20 @@ def test_weights_are_there_as_in_training_or_not(tmp_path: Path) -> None:
     built = PointLearning(built.config, dataclasses.replace(built.facts, is_weighted=False))
     with refused(ValueError, "weighted.npz: points have weights; the model knows them without weights: leave the"):
         built._read(tmp_path / "weighted.npz", None)
+
+
+@pytest.mark.parametrize("points", [False, True])
+def test_what_is_drawn_of_a_cloud_does_not_depend_on_where_it_lies(tmp_path: Path, points: bool) -> None:
+    changes = CloudAugmentation.Config(rotation="all", jitter=0.1)
+    built = config(tmp_path, points=points, num_points=4, votes=2, augmentation=changes).build()
+    model, clouds = Fixed(of_points=points), built.held_out("test")
+    together = built.probabilities(model, clouds, CPU)
+    for i in range(len(clouds)):
+        alone = built.probabilities(model, clouds.select(torch.tensor([i])), CPU)[0]
+        torch.testing.assert_close(alone, together[i])
+    if not points:
+        measured = [
+            built._measured(model, built.held_out_batch("test", at)) for at in torch.arange(10).flip(0).split(3)
+        ]
+        told = torch.cat([each for parts in measured for each, _ in parts]).exp()
+        torch.testing.assert_close(told, torch.stack(together[::-1]))

@@ -1,6 +1,7 @@
 """Telling the class of a cloud of points, or of each of its points."""
 
 import dataclasses
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -315,7 +316,7 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
 
         `cloud` (B,) says of which cloud of the batch a row is, and `point` (B, N) which of its points these are.
         """
-        return self._rows(self.held_out(split).select(indices), indices.tolist())
+        return self._rows(self.held_out(split).select(indices))
 
     @torch.no_grad()
     def shown_example(self, split: HeldOut, index: int, model: nn.Module | None = None) -> Shown:
@@ -337,9 +338,12 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
             return torch.arange(size)
         return torch.randperm(size, generator=generator)[: self.config.num_points]
 
-    def _rows(self, part: PointSet, seeds: Sequence[int]) -> Batch:
-        """What tells the clouds: for each vote a row a cloud, or a part of one where points are told."""
-        batches = []
+    def _rows(self, part: PointSet) -> Batch:
+        """What tells the clouds: for each vote a row a cloud, or a part of one where points are told.
+
+        What is drawn depends on the points of a cloud alone, so that it has one answer wherever it lies.
+        """
+        batches, seeds = [], [zlib.crc32(pos.numpy().tobytes()) for pos in part.pos.split(part.sizes.tolist())]
         for vote in range(self.config.votes):
             for i, (size, seed) in enumerate(zip(part.sizes.tolist(), seeds, strict=True)):
                 generator = torch.Generator().manual_seed(1_000_003 * vote + seed)
@@ -465,7 +469,7 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
         told: list[Tensor] = []
         for indices in torch.arange(len(clouds)).split(CHUNK):
             part = clouds.select(indices)
-            batch = self._rows(part, indices.tolist())
+            batch = self._rows(part)
             moved = {name: tensor.to(device) for name, tensor in batch.items() if name != "targets"}
             found = self._probabilities(model, moved).cpu()
             told += [own[:size] if self.tells_points else own for own, size in zip(found, part.sizes, strict=True)]
