@@ -30,9 +30,9 @@ class LabelledFiles(NamedTuple):
 def labelled_files(root: Path, what: str, kind: Kind | None = None) -> LabelledFiles:
     """Read the table of a folder; columns in small or capital letters.
 
-    `file` is the path of a file below the folder. `label` is its class, a number, or its labels with | between them;
-    or else all other columns are numbers, or labels of 0 and 1 (see `answers_of_cells`). The columns `split`, `group`
-    and `time` may be there (see `marks_of_cells`).
+    `file` is the path of a file from the folder on, without `..`. `label` is its class, a number, or its labels with |
+    between them; or else all other columns are numbers, or labels of 0 and 1 (see `answers_of_cells`). The columns
+    `split`, `group` and `time` may be there (see `marks_of_cells`).
 
     Args:
         root: the folder.
@@ -40,8 +40,9 @@ def labelled_files(root: Path, what: str, kind: Kind | None = None) -> LabelledF
         kind: what the answers are; None: as the cells say.
 
     Raises:
-        ValueError: a column or a cell is missing, a file is not there or is there twice, there are other columns beside
-            `label`, or what `answers_of_cells` and `marks_of_cells` refuse. The message names table and line.
+        ValueError: a column or a cell is missing, a file is not there, lies elsewhere or is there twice, there are
+            other columns beside `label`, or what `answers_of_cells` and `marks_of_cells` refuse. The message names
+            table and line.
     """
     table = read_table(root / TABLE)
     try:
@@ -91,6 +92,8 @@ def _files(root: Path, table: Table, what: str) -> list[Path]:
         name = row.cells[columns[_FILE]].strip()
         if not name:
             raise ValueError(f"line {row.line}: column 'file': is empty; expected where below {root} the {what} lies")
+        if Path(name).is_absolute() or ".." in Path(name).parts:
+            raise ValueError(f"line {row.line}: {name!r} is no path below {root}; write it from there, without '..'")
         if not (root / name).is_file():
             raise ValueError(f"line {row.line}: there is no {what} {name!r} below {root}")
         if root / name in found:
