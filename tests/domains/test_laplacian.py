@@ -179,3 +179,20 @@ def test_without_scipy_large_components_say_what_to_install(monkeypatch: pytest.
     assert laplacian_positions(path(512), 512).shape == (512, 8)
     with refused(ImportError, 'a component of 513 nodes needs scipy; get it with: pip install "fredholm[graph]"'):
         laplacian_positions(path(513), 513)
+
+
+def test_other_components_leave_the_basis_of_equal_eigenvalues() -> None:
+    sizes = (5, 5, 5, 7, 3, 5, 5)
+
+    def star(n: int) -> Tensor:
+        return undirected(torch.stack([torch.zeros(n - 1, dtype=torch.int64), torch.arange(1, n)]))
+
+    def ring(n: int) -> Tensor:
+        return undirected(torch.stack([torch.arange(n), (torch.arange(n) + 1) % n]))
+
+    for part in (star, ring):
+        starts = torch.tensor([0, *sizes]).cumsum(0).tolist()
+        joined = torch.cat([part(n) + start for n, start in zip(sizes, starts, strict=False)], 1)
+        x = laplacian_positions(joined, starts[-1], 4)
+        for n, start in zip(sizes, starts, strict=False):
+            torch.testing.assert_close(x[start : start + n], laplacian_positions(part(n), n, 4), atol=1e-9, rtol=0)

@@ -256,3 +256,21 @@ def test_a_cloud_of_fewer_points_than_neighbours_is_its_own_whatever_the_padding
 def test_a_list_of_clouds() -> None:
     with refused(TypeError, "got list; pad clouds", "PointBatch(pos, mask=mask)"):
         PointCloud(PointCloud.Config(), 8)([torch.rand(5, 3), torch.rand(4, 3)])  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize("settings", [{"num_neighbours": 2}, {"num_neighbours": 2, "num_centres": 4}])
+def test_the_order_of_points_at_one_place_changes_nothing(settings: dict[str, Any]) -> None:
+    built = encoder(num_features=2, **settings)
+    for parameter in built.parameters():
+        torch.nn.init.normal_(parameter)
+    pos = cloud(1, 4).repeat(1, 3, 1)
+    features = torch.randn(1, 12, 2, dtype=torch.float64)
+    features[:, 4:8, 0] = features[:, :4, 0]
+    weights = torch.rand(1, 12, dtype=torch.float64)
+    features[:, 8:] = features[:, :4]  # which differ in their weights alone
+    turn = torch.randperm(12)
+    signal, domain = built(PointBatch(pos, features, weights=weights))
+    turned, turned_domain = built(PointBatch(pos[:, turn], features[:, turn], weights=weights[:, turn]))
+    back = turn if "num_centres" not in settings else slice(None)  # centres come in an order of their own
+    torch.testing.assert_close(turned, signal[:, back])
+    torch.testing.assert_close(turned_domain.weights, domain.weights[:, back])

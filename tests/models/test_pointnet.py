@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from fredholm.encoders import PointBatch, PointCloud
-from fredholm.models import EdgeConvolution, ITNet, MLPConfig, PointPooling
+from fredholm.models import EdgeConvolution, ITNet, MLPConfig, PointPooling, pointnet
 from fredholm.models.signal_model import SignalModel
 from tests.refusals import refused
 
@@ -113,3 +113,12 @@ def test_no_points(config: SignalModel.Config) -> None:
 def test_bad_settings(config: type, settings: dict[str, Any], told: str) -> None:
     with refused(ValueError, told):
         config(**settings)
+
+
+def test_neighbours_are_found_in_float32() -> None:
+    pos = torch.rand(1, 256, 3)
+    expected = pointnet._nearest(pos, 8, None)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(pointnet._nearest(pos, 8, None), expected)
+    short = pos.bfloat16()
+    assert torch.equal(pointnet._nearest(short, 8, None), pointnet._nearest(short.float(), 8, None))

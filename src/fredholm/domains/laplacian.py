@@ -44,7 +44,7 @@ def laplacian_positions(edge_index: Tensor, num_nodes: int, num_vectors: int = 8
 
     The sign of an eigenvector is that which makes the sum of its cubes positive. Where this sum is 0 to rounding, as by
     a symmetry of the graph, the sign is arbitrary, and so is the basis of the eigenvectors that share an eigenvalue.
-    The same graph gives the same numbers whenever it is asked.
+    The same graph gives the same numbers whenever it is asked, whatever other components lie beside it.
 
     Components of up to 512 nodes are diagonalised whole on the device of `edge_index`; larger ones by scipy's sparse
     solver on the CPU: a graph whose edges fit into a narrow band is factorised, any other one multiplied, until
@@ -180,7 +180,10 @@ def _dense(component: Tensor, edges: Tensor, count: int, n: int, num_vectors: in
     laplacian = torch.eye(n, dtype=root.dtype, device=root.device) - adjacency / (root[:, :, None] * root[:, None])
     trivial = root / root.norm(dim=-1, keepdim=True)
     # eigenvalues reach from 0 to 2: the trivial vector is moved beyond them, where nothing mixes with it
-    vectors = torch.linalg.eigh(laplacian + 3.0 * trivial[:, :, None] * trivial[:, None]).eigenvectors
+    whole = laplacian + 3.0 * trivial[:, :, None] * trivial[:, None]
+    # one by one, each in memory of its own: rounding in a batch depends on the place in it, and where eigenvalues are
+    # equal, rounding chooses the basis
+    vectors = torch.stack([torch.linalg.eigh(each.clone()).eigenvectors for each in whole])
     return vectors[..., : min(num_vectors, n - 1)]
 
 

@@ -223,8 +223,13 @@ def _take(values: Tensor, index: Tensor) -> Tensor:
 
 
 def _canonical_order(batch: PointBatch) -> Tensor:
-    """`(B, N)`: points sorted by x, then y, then z, those that do not exist last; so that ties are decided alike."""
-    keys = [*batch.pos.detach().unbind(-1)[::-1]]
+    """`(B, N)`: points sorted by x, then y, then z, those that do not exist last; so that ties are decided alike.
+
+    Points at one place are sorted by their features, and then by their weights.
+    """
+    keys = [] if batch.weights is None else [batch.weights.detach()]
+    for part in (batch.features, batch.pos):
+        keys += [] if part is None else [*part.detach().unbind(-1)[::-1]]
     if batch.mask is not None:
         keys.append((~batch.mask).to(batch.pos.dtype))
     order = keys[0].argsort(dim=1, stable=True)

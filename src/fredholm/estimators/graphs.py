@@ -55,7 +55,7 @@ class GraphEstimator(TargetEstimator[GraphSet]):
             return bool(self._task_settings().get("directed", False))
         task = self.trained_.task
         assert isinstance(task, GraphLearning)
-        return task.config.directed
+        return task.facts.preparation.is_directed
 
     @final
     def _write(self, examples: GraphSet, answers: Answers, folder: Path) -> dict[str, Any]:

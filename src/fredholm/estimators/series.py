@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.utils.validation import check_array, validate_data
 from torch import Tensor
 
-from fredholm.tasks.series.naming import unnamed_channels
+from fredholm.tasks.files.channel_names import chosen_channels
 from fredholm.tasks.series.series_learning import SeriesLearning
 from fredholm.tasks.series.series_set import SeriesSet
 from fredholm.tasks.targets import Answers, Kind
@@ -86,7 +86,7 @@ class SeriesEstimator(TargetEstimator[list[np.ndarray]]):
         task = self.trained_.task
         assert isinstance(task, SeriesLearning)
         names = tuple(f"series {i} of X" for i in range(len(examples)))
-        channels = unnamed_channels(self.num_channels_, task.facts.channels)
+        channels = chosen_channels(self.num_channels_, own=None, known=task.facts.channels)[0]
         series = SeriesSet.pack(examples, channels=channels, names=names)
         return task.outputs(self.trained_.model, series, self.trained_.device)
 

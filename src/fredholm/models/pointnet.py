@@ -20,6 +20,7 @@ from typing import Literal, final
 import torch
 from torch import Tensor, nn
 
+from fredholm._precision import at_least_float32, without_autocast
 from fredholm._settings import check_count, check_rate
 from fredholm.domains import Domain
 from fredholm.encoders.encoder import Encoder
@@ -169,8 +170,10 @@ def _layer(fan_in: int, fan_out: int) -> nn.Sequential:
 @torch.no_grad()
 def _nearest(signal: Tensor, count: int, mask: Tensor | None) -> Tensor:
     """The points of nearest signals, `(B, N, C)` to `(B, N, K)`, by one matrix product; those that exist first."""
-    norms = signal.square().sum(-1)
-    squared = norms[:, :, None] + norms[:, None] - 2 * signal @ signal.mT
+    with without_autocast(signal):  # distances are small differences of large norms
+        signal = at_least_float32(signal)
+        norms = signal.square().sum(-1)
+        squared = norms[:, :, None] + norms[:, None] - 2 * signal @ signal.mT
     squared.diagonal(dim1=1, dim2=2).fill_(-torch.inf)
     if mask is not None:
         squared = squared.masked_fill(~mask[:, None], torch.inf)

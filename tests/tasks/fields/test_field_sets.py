@@ -350,3 +350,14 @@ def test_places_are_read_without_values(tmp_path: Path) -> None:
     ):
         with pytest.raises(ValueError, match=told):
             read_it()
+
+
+def test_names_of_arrays_are_those_of_the_model(tmp_path: Path) -> None:
+    path = write(tmp_path, values=drawn(2, 3, 4, 2), channels=["age", "heat"])
+    assert read_fields(path, coordinates=("y", "x"), channels=("age", "heat")).channels == ("age", "heat")
+    assert read_fields(path, channels=("value 1", "value 2")).channels == ("age", "heat")  # of a model without names
+    with refused(ValueError, "has the channels age, heat; expected heat, age, in this order"):
+        read_fields(path, channels=("heat", "age"))
+    path = write(tmp_path, values=drawn(2, 3), pos=drawn(3, 2), coordinates=["y", "x"])
+    with refused(ValueError, "has the coordinates y, x; expected x, y, in this order"):
+        read_fields(path, coordinates=("x", "y"), channels=("value",))

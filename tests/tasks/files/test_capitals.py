@@ -12,6 +12,7 @@ from fredholm.tasks.graphs.open import open_graphs
 from fredholm.tasks.image_texts import open_image_texts
 from fredholm.tasks.images import open_images
 from fredholm.tasks.masks import open_masks
+from fredholm.tasks.points import open_points
 from fredholm.tasks.sentences import open_sentences
 from fredholm.tasks.sentences.table import TableFile
 from fredholm.tasks.series import read_series
@@ -66,3 +67,25 @@ def test_text_and_the_files_of_splits(ends: str, tmp_path: Path) -> None:
         (tmp_path / "set" / change(f"{split}.csv")).write_text(ROWS)
     found = open_sentences(tmp_path / "set").splits
     assert (len(found.train), len(found.held_out("test"))) == (2, 2)
+
+
+@pytest.mark.parametrize("words", [("Train", "TEST"), ("train", "Test")])
+def test_folders_of_splits(words: tuple[str, str], tmp_path: Path) -> None:
+    pixels = pytest.importorskip("PIL.Image", reason="image files need pillow")
+    rng = np.random.default_rng(0)
+    for word in words:
+        for label in "xy":
+            for kind in ("images", "points"):
+                (tmp_path / kind / word / label).mkdir(parents=True)
+            np.savetxt(tmp_path / "points" / word / label / "1.xyz", rng.normal(size=(4, 3)))
+            pixels.fromarray(PIXELS[0]).save(tmp_path / "images" / word / label / "1.png")
+        for kind in ("images", "masks"):
+            (tmp_path / "masks" / word / kind).mkdir(parents=True)
+            pixels.fromarray(PIXELS[0] % 2).save(tmp_path / "masks" / word / kind / "1.png")
+    images = open_images(tmp_path / "images")
+    assert (len(images.train), images.test is not None) == (2, True)
+    assert images.train.answers is not None
+    assert images.train.answers.names == ("x", "y")
+    for found, count in ((open_points(tmp_path / "points"), 2), (open_masks(tmp_path / "masks"), 1)):
+        assert found.marks.given is not None
+        assert found.marks.given.tolist() == [0] * count + [2] * count

@@ -121,7 +121,8 @@ EDGES = "source,target\na,b\n"
             "nodes.csv, line 3: column 'split': 'exam' is no split; expected train, valid",
         ),
         ({"nodes": "id,weight\na,1\nb,-1\n"}, "nodes.csv, line 3: weight -1; expected a finite number of at least 0"),
-        ({"nodes": "id,weight\na,0\nb,0\n"}, "have weight 0; expected one that counts"),
+        ({"nodes": "id,weight\na,0\nb,0\n"}, "nodes.csv, line 2: all nodes of graph '"),
+        ({"nodes": "id,weight\na,1e-60\nb,0\n"}, "have weight 0, in float32; expected one that counts"),
         ({"nodes": "id,ID\na,0\nb,0\n"}, "nodes.csv, line 1: columns 'id' and 'ID' are one; keep one"),
         ({"edges": "source,target\na,b\na,c\n"}, "edges.csv, line 3: there is no node 'c' in nodes.csv"),
         ({"edges": "source,target,weight\na,b,-3\n"}, "edges.csv, line 2: weight -3; expected a finite number"),
@@ -148,6 +149,10 @@ def test_bad_tables_of_one_graph(tmp_path: Path, changed: dict[str, str], told: 
         ({"graphs": "graph,label\ntri,a\nline,\n"}, "graphs.csv, line 3: column 'label': is empty; expected a class"),
         ({"graphs": "graph,label\ntri,a\ntri,b\n"}, "graphs.csv, line 3: graph 'tri' is there twice"),
         ({"graphs": "graph,label,target\ntri,a,1\nline,b,2\n"}, "has the columns 'label' and 'target'; keep one"),
+        (
+            {"graphs": "graph,label,groups\ntri,a,p\nline,b,q\n"},
+            "graphs.csv, line 1: nothing reads the column 'groups'; expected graph, label, split, group, time, target",
+        ),
         ({"graphs": "graph,target\ntri,1\nline,much\n"}, "graphs.csv, line 3: column 'target': 'much' is no finite"),
         (
             {"graphs": "graph,label,split\ntri,a,train\nline,b,all\n"},

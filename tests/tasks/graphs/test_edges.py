@@ -78,3 +78,12 @@ def test_a_direction_that_differs_is_no_mistake_where_edges_have_one() -> None:
     assert tidy([(0, 1), (1, 0)], [1.0, 2.0], is_directed=True).index.shape == (2, 2)
     with refused(ValueError, "line 1: has another weight than the same edge, line 0; give one"):
         tidy([(0, 1), (0, 1)], [1.0, 2.0], is_directed=True)
+
+
+def test_loops_alone_leave_no_edge() -> None:
+    found = tidy([(1, 1), (2, 2)], [1.0, 2.0], features=np.ones((2, 3)))
+    assert found.index.shape == (2, 0)
+    assert found.weights is not None
+    assert found.features is not None
+    assert (found.weights.shape, found.features.shape) == ((0,), (0, 3))
+    assert found.notes == ("2 edges from a node to itself: dropped",)

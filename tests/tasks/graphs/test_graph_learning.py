@@ -11,6 +11,7 @@ from fredholm.encoders.graph import GraphBatch
 from fredholm.models import GraphStackConfig, ITNet, MLPConfig, NeighbourhoodBank, OnEdgesConfig
 from fredholm.storage.config_json import from_json, to_json
 from fredholm.tasks import GraphLearning
+from fredholm.tasks.graphs import open_graphs
 from fredholm.tasks.graphs.batches import graphs_in
 from fredholm.tasks.graphs.inputs import GraphInputs
 from fredholm.tasks.targets import TARGETS, NumberTarget
@@ -397,3 +398,16 @@ def test_what_a_bank_does_not_read_is_refused(tmp_path: Path) -> None:
     facts = task(tmp_path / "rings", model=BANK).facts
     kept = GraphLearning.Config(data=str(tmp_path / "rings"), model=BANK, inputs=GraphInputs(positions="laplacian"))
     assert kept.build(facts).num_train == 19  # a run that was made when this was no more than the default
+
+
+def test_directions_are_those_of_the_training_data(tmp_path: Path) -> None:
+    open_graphs(rings(tmp_path / "a", one_way=True), is_directed=True).save(tmp_path / "a.npz")
+    built = task(tmp_path / "b", data=str(tmp_path / "a.npz"), model=BANK, inputs=GraphInputs(positions="none"))
+    assert built.facts.preparation.is_directed
+    assert built._read(tmp_path / "a").is_directed  # tables do not say it
+    open_graphs(tmp_path / "a").save(tmp_path / "both.npz")
+    with refused(ValueError, "directed is False, but edges are to be read as directed"):
+        built._read(tmp_path / "both.npz")
+    undirected = dataclasses.replace(built.config, data=str(tmp_path / "both.npz")).build()
+    with refused(ValueError, "edges are directed; the model knows them without directions"):
+        undirected._read(tmp_path / "a.npz")

@@ -250,3 +250,17 @@ def open_two() -> GraphSet:
         node_place=str,
         edge_place=str,
     ).graphs()
+
+
+@pytest.mark.parametrize(("name", "what", "count"), [("weights", "nodes", 3), ("edge_weights", "edges", 4)])
+def test_weights_are_there_as_in_training_or_not(name: str, what: str, count: int) -> None:
+    plain, inputs = listed([(0, 1), (1, 2)], 3), GraphInputs(positions="none")
+    weighted = replace(plain, **{name: torch.ones(count)})
+    told = f"{what} have no weights; the model knows them with weights: give them weights"
+    with refused(ValueError, told):
+        inputs.prepare(plain, inputs.learn(weighted))
+    with refused(ValueError, f"{what} have weights; the model knows them without weights: leave the weights out"):
+        inputs.prepare(weighted, inputs.learn(plain))
+    alone = listed([], 3)
+    if name == "edge_weights":
+        assert inputs.prepare(alone, inputs.learn(weighted)).edge_weights is None  # none is missing

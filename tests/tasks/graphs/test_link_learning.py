@@ -305,3 +305,19 @@ def test_what_is_refused(tmp_path: Path) -> None:
     wider = dataclasses.replace(built.config, inputs=dataclasses.replace(built.config.inputs, num_walks=9))
     with refused(ValueError, "inputs; the model knows"):
         _ = wider.build(built.facts).splits
+
+
+def test_edges_that_the_data_call_directed_are_so_everywhere(tmp_path: Path) -> None:
+    folder = two_groups(tmp_path / "a")
+    open_graphs(folder, is_directed=True).save(tmp_path / "a.npz")
+    told = task(tmp_path, data=str(tmp_path / "a.npz"), pair_features=True)
+    asked = task(tmp_path, data=str(folder), pair_features=True, directed=True)
+    pairs = torch.cartesian_prod(torch.arange(10), torch.arange(10))
+    assert torch.equal(told._told(told._whole, pairs), asked._told(asked._whole, pairs))
+    torch.manual_seed(0)
+    model = told.model()
+    outputs = told._at_nodes(model, told._whole, {})
+    assert outputs.shape[1] == 2 * told._outputs_of_end
+    assert torch.equal(
+        told._scores(model, outputs, told._whole, pairs), asked._scores(model, outputs, asked._whole, pairs)
+    )

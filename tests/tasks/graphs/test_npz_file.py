@@ -83,6 +83,9 @@ def test_sparse_features_are_rows(tmp_path: Path) -> None:
     sparse = {"x_indptr": np.array([0, 2, 2, 3]), "x_indices": np.array([0, 3, 1]), "x_data": np.array([1.0, 2, 3])}
     graph = open_graphs(save(tmp_path / "a.npz", **ONE | {"features": None} | sparse))
     assert graph.features.tolist() == [[1, 0, 0, 2], [0, 0, 0, 0], [0, 3, 0, 0]]
+    twice = sparse | {"x_indices": np.array([3, 3, 1])}
+    graph = open_graphs(save(tmp_path / "c.npz", **ONE | {"features": None} | twice))
+    assert graph.features.tolist() == [[0, 0, 0, 3], [0, 0, 0, 0], [0, 3, 0, 0]]
     wide = open_graphs(save(tmp_path / "b.npz", **ONE | {"features": None, "x_shape": np.array([3, 6])} | sparse))
     assert wide.features.shape == (3, 6)
 
@@ -131,6 +134,10 @@ def test_cora(shared_data: Path) -> None:
             "node_labels is",
         ),
         ({"edges": np.array([[0, 1]]), "x_indptr": np.array([0, 1])}, "has x_indptr but no x_indices"),
+        (
+            {"edges": np.array([[0, 1]]), "x_indptr": np.arange(3), "x_indices": np.zeros(2), "x_data": np.ones(2)},
+            "are int64 (3,), float64 (2,), float64 (2,); expected integers, integers and numbers in a row",
+        ),
     ],
 )
 def test_bad_arrays(tmp_path: Path, arrays: dict[str, Any], told: str) -> None:
@@ -153,3 +160,14 @@ def test_objects_are_refused(tmp_path: Path) -> None:
     file = save(tmp_path / "a.npz", **ONE | {"labels": np.array([1, None, 2], dtype=object)})
     with refused(ValueError, "pass one without objects"):
         open_graphs(file)
+
+
+def test_a_file_says_whether_edges_have_directions(tmp_path: Path) -> None:
+    told = save(tmp_path / "a.npz", **ONE, directed=np.array(True))
+    assert open_graphs(told).is_directed
+    assert open_graphs(save(tmp_path / "b.npz", **ONE), is_directed=True).is_directed
+    for value, came in ((np.array("False"), "<U5 ()"), (np.array([False]), "bool (1,)")):
+        with refused(ValueError, f"a.npz: directed is {came}; expected bool ()"):
+            open_graphs(save(tmp_path / "a.npz", **ONE, directed=value))
+    with refused(ValueError, "directed is False, but edges are to be read as directed"):
+        open_graphs(save(tmp_path / "a.npz", **ONE, directed=np.array(False)), is_directed=True)

@@ -85,3 +85,41 @@ def test_what_is_refused() -> None:
         from_pyg([data.Data(x=torch.ones(3, 1), edge_index=ENDS, y=torch.tensor(1))], split=["exam"])
     with refused(ValueError, "from_pyg: split has 2 entries"):
         from_pyg([one], split=["train", "test"])
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"train_mask": torch.tensor([1, 0, 0])}, "train_mask is torch.int64 (3,); expected bool (3,), one split"),
+        ({"test_mask": torch.ones(3)}, "test_mask is torch.float32 (3,); expected bool (3,)"),
+        ({"train_mask": torch.ones(3, 10).bool()}, "train_mask is torch.bool (3, 10); expected bool (3,)"),
+        (
+            {"train_mask": MASKS[0] | MASKS[1], "test_mask": MASKS[1]},
+            "node 1 is in train_mask and test_mask; expected one split",
+        ),
+        ({"y": torch.tensor([0, 1, -5])}, "y has -5; expected classes from 0 on, and -1 where there is none"),
+    ],
+)
+def test_masks_and_classes_of_nodes_are_checked(changed: dict[str, torch.Tensor], told: str) -> None:
+    given = {"x": torch.ones(3, 1), "edge_index": ENDS, "y": torch.tensor([0, 1, 1]), **changed}
+    with refused(ValueError, f"from_pyg: {told}"):
+        from_pyg(data.Data(**given))
+
+
+@pytest.mark.parametrize(
+    ("answers", "told"),
+    [
+        ([torch.tensor([1]), None], "graph 1 has no y, and others have; give it to all, or to none"),
+        ([torch.tensor([0, 1, 1]), torch.tensor([0, 1])], "y of graph 1 has 2 entries; expected 3, as many in all"),
+        ([torch.tensor([]), torch.tensor([])], "y of graph 0 has 0 entries; expected 1"),
+        ([torch.tensor([1]), torch.tensor([-1])], "y of graph 1 is -1; expected a class from 0 on"),
+    ],
+)
+def test_answers_of_several_graphs_are_checked(answers: list[torch.Tensor | None], told: str) -> None:
+    with refused(ValueError, f"from_pyg: {told}"):
+        from_pyg([data.Data(x=torch.ones(3, 1), edge_index=ENDS, y=y) for y in answers])
+
+
+def test_short_floats_are_read() -> None:
+    features = torch.tensor([[1.5], [2.0], [-3.0]])
+    assert torch.equal(from_pyg(data.Data(x=features.bfloat16(), edge_index=ENDS)).features, features)

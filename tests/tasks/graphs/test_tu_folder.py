@@ -71,7 +71,17 @@ def test_labels_that_a_model_knows_keep_their_columns(tmp_path: Path) -> None:
         ({"edge_labels": "0\n1\n"}, "TOY_edge_labels.txt: has 2 lines; expected 6"),
         ({"edge_labels": "0\n1\n1\n1\n0\n0\n"}, "TOY_A.txt, line 2: has another feature than the same edge"),
         ({"graph_labels": "1\n"}, "TOY_graph_labels.txt: has 1 lines; expected 2"),
-        ({"node_attributes": "1\n2\nnan\n4\n5\n"}, "TOY_node_attributes.txt, line 3: node_attribute_0 is nan"),
+        ({"node_attributes": "1\n2\nnan\n4\n5\n"}, "TOY_node_attributes.txt, line 3: number 1 is nan; expected a"),
+        ({"graph_labels": "1\nnan\n"}, "TOY_graph_labels.txt, line 2: number 1 is nan; expected a finite number"),
+        ({"graph_labels": "1, 2\n1, 3\n"}, "TOY_graph_labels.txt, line 1: has 2 numbers; expected one class a graph"),
+        (
+            {"graph_labels": "1\n9007199254740993\n"},
+            "TOY_graph_labels.txt, line 2: label 9007199254740992 is too large; expected numbers below 2^53",
+        ),
+        (
+            {"node_labels": "0\n2\n0\n-9007199254740993\n5\n"},
+            "TOY_node_labels.txt, line 4: label -9007199254740992 is too large; expected numbers below 2^53",
+        ),
         ({"graph_indicator": "1\n1\n1\n3\n3\n", "graph_labels": "1\n1\n1\n"}, "graph '2' has no nodes"),
     ],
 )

@@ -97,6 +97,8 @@ def test_images_that_the_table_does_not_name_are_told(tmp_path: Path) -> None:
         (["file,label,Label", "deep/0.png,a,2"], None, "line 1: columns 'label' and 'Label' are one; keep one"),
         (["file,label", "deep/9.png,a"], None, "line 2: there is no image 'deep/9.png' below"),
         (["file,label", ",a"], None, "line 2: column 'file': is empty"),
+        (["file,label", "deep/../deep/0.png,a"], None, "line 2: 'deep/../deep/0.png' is no path below"),
+        (["file,label", "/deep/0.png,a"], None, "line 2: '/deep/0.png' is no path below"),
         (
             ["file,label", "deep/0.png,a", "deep/1.png,b", "deep/0.png,a"],
             None,

@@ -120,7 +120,7 @@ def test_palettes(tmp_path: Path, channels: int) -> None:
         assert read_one(colour, 3)[:, 0].T.tolist() == [[255, 0, 0], [255] * 3]
 
 
-@pytest.mark.parametrize("suffix", [".jpg", ".png"])
+@pytest.mark.parametrize("suffix", [".jpg", ".png", ".tif"])
 @pytest.mark.parametrize("orientation", range(1, 9))
 def test_camera_orientation(tmp_path: Path, suffix: str, orientation: int) -> None:
     upright = torch.zeros(16, 24, dtype=torch.uint8)

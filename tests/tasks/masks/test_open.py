@@ -323,7 +323,7 @@ def test_a_table_says_how_images_are_divided(tmp_path: Path) -> None:
     root = write_folder(tmp_path / "a", 4)
     for column, cells in (("split", ["test", "train", "", "val"]), ("group", [*"pqpr"]), ("time", [*"3214"])):
         rows = [f"images/{i}.png,{cell}" for i, cell in enumerate(cells)]
-        (root / "images.csv").write_text("\n".join([f"file,{column}", *rows[::-1]]))
+        (root / "images.csv").write_text("\n".join([f"File,{column.title()}", *rows[::-1]]))
         marks = open_masks(root).marks
         assert marks.given is None or marks.given.tolist() == [2, 0, -1, 1]
         assert marks.groups in (None, tuple("pqpr"))
@@ -336,6 +336,8 @@ def test_a_table_says_how_images_are_divided(tmp_path: Path) -> None:
         ("file,group\n" + row + "images/3.png,p\n", "images.csv: names an image twice"),
         ("file,patient\n" + row, "images.csv, line 1: the columns are file, patient; expected file, and split"),
         ("file,group\n" + row.replace("2.png,p", "2.png,"), "images.csv, line 4: column 'group': is empty"),
+        ("file,group,day\n" + row.replace(",p", ",p,1"), "expected file, and split, group or time, and no others"),
+        ("file,group,Group\n" + row.replace(",p", ",p,1"), "line 1: columns 'group' and 'Group' are one; keep one"),
     ):
         (root / "images.csv").write_text(table)
         with refused(ValueError, told):

@@ -461,3 +461,19 @@ def test_config_and_facts_survive_json(tmp_path: Path) -> None:
     assert from_json(to_json(given), Task.Config, (*Segmentation.parts, Segmentation.Config)) == given
     facts = given.build().facts
     assert from_json(to_json(facts), Segmentation.Facts, Segmentation.parts) == facts
+
+
+def test_training_pixels_are_of_two_classes_at_least(tmp_path: Path) -> None:
+    images, masks = squares(12, (8, 12))
+    masks = np.minimum(masks, 1)
+    settings: dict[str, Any] = {"images": images, "split": np.array(SPLIT)}
+    np.savez(tmp_path / "a.npz", masks=masks * 255, classes=["ground", "square"], **settings)
+    told = "a.npz: labelled training pixels are of the class 'ground' alone; expected at least 2 classes; 255 is a"
+    with refused(ValueError, told, "in masks of 0 and 255 write 1 for 255"):
+        config(tmp_path, data=str(tmp_path / "a.npz")).build()
+    np.savez(tmp_path / "b.npz", masks=masks * 0, classes=["ground", "square"], **settings)
+    with refused(ValueError, "b.npz: labelled training pixels are of the class 'ground' alone; expected at least 2"):
+        config(tmp_path, data=str(tmp_path / "b.npz")).build()
+    np.savez(tmp_path / "c.npz", masks=masks, classes=["ground", "square", "ring"], **settings)
+    with pytest.warns(UserWarning, match=r"c.npz: no training pixel is of the class 'ring'"):
+        config(tmp_path, data=str(tmp_path / "c.npz")).build()

@@ -171,3 +171,11 @@ def test_what_does_not_fit(tmp_path: Path) -> None:
     (tmp_path / "mesh.seg").write_text("1\n")
     with refused(ValueError, "mesh.seg: mesh.off has faces, and points drawn on them have no labels"):
         read_cloud(mesh)
+
+
+def test_columns_in_capitals_are_those_of_a_normal(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("X,Y,Z,NX,NY,NZ,Heat,Weight,LABEL\n1,2,3,1,0,0,7,0.5,a\n")
+    cloud = read_cloud(tmp_path / "a.csv")
+    assert cloud.channels == ("nx", "ny", "nz", "Heat")
+    assert cloud.features.tolist() == [[1, 0, 0, 7]]
+    assert read_cloud(tmp_path / "a.csv", channels=("nz", "nx")).features.tolist() == [[0, 1]]

@@ -318,3 +318,28 @@ def test_groups_of_splits_that_have_arrays_of_their_own(tmp_path: Path) -> None:
         np.savez(tmp_path / "b.npz", **given, **first)  # pyright: ignore[reportArgumentType]
         with refused(ValueError, f"b.npz: the test split has no {what}, but another has; give them to all, or to none"):
             open_points(tmp_path / "b.npz")
+
+
+def test_features_of_arrays_are_found_by_their_names(tmp_path: Path) -> None:
+    x = np.random.default_rng(0).normal(size=(2, 4, 5))
+    np.savez(tmp_path / "a.npz", x=x, channels=["age", "heat"])
+    found = read_points(tmp_path / "a.npz", channels=("heat", "age"))
+    assert found.channels == ("heat", "age")
+    np.testing.assert_allclose(found.features.numpy(), x[..., [4, 3]].reshape(-1, 2), rtol=1e-6)
+    with refused(ValueError, "a.npz: x has no feature 'cold'; its features are age, heat"):
+        read_points(tmp_path / "a.npz", channels=("heat", "cold"))
+
+
+def test_labels_of_filler_do_not_count(tmp_path: Path) -> None:
+    mask = np.array([[True, True, True], [True, True, False]])
+    arrays: dict[str, Any] = {"x": np.random.default_rng(0).normal(size=(2, 3, 3)), "point_classes": ["a", "b"]}
+    labels = np.array([[0, 1, 0], [1, 0, -1]])
+    wheres: list[dict[str, Any]] = [{"mask": mask}, {"lengths": np.array([3, 2])}]
+    for where in wheres:
+        np.savez(tmp_path / "a.npz", labels=labels, **arrays, **where)
+        found = open_points(tmp_path / "a.npz")
+        assert found.point_labels is not None
+        assert (found.point_labels.tolist(), found.point_classes) == ([0, 1, 0, 1, 0], ("a", "b"))
+    np.savez(tmp_path / "a.npz", labels=np.where(mask, 0, -1) - ~mask[:, ::-1], mask=mask, **arrays)
+    with refused(ValueError, "a.npz: labels has -1, but there are 2 point classes"):
+        open_points(tmp_path / "a.npz")

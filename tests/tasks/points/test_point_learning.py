@@ -532,3 +532,33 @@ def test_a_form_takes_weights_and_features_as_exact_as_files(tmp_path: Path, poi
     found, wanted = form.module()(*inputs).flatten(0, -2), torch.tensor(told)
     assert float(wanted.std(0).max()) > 1e-3
     torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_weights_are_there_as_in_training_or_not(tmp_path: Path) -> None:
+    built = config(tmp_path).build()
+    arrays = {"x": np.zeros((2, 4, 4)), "channels": ["heat"]}
+    np.savez(tmp_path / "plain.npz", **arrays)  # pyright: ignore[reportArgumentType]
+    np.savez(tmp_path / "weighted.npz", **arrays, weights=np.ones((2, 4)))  # pyright: ignore[reportArgumentType]
+    assert built._read(tmp_path / "weighted.npz", None).weights is not None
+    with refused(ValueError, "plain.npz: points have no weights; the model knows them with weights: give them weights"):
+        built._read(tmp_path / "plain.npz", None)
+    built = PointLearning(built.config, dataclasses.replace(built.facts, is_weighted=False))
+    with refused(ValueError, "weighted.npz: points have weights; the model knows them without weights: leave the"):
+        built._read(tmp_path / "weighted.npz", None)
+
+
+@pytest.mark.parametrize("points", [False, True])
+def test_what_is_drawn_of_a_cloud_does_not_depend_on_where_it_lies(tmp_path: Path, points: bool) -> None:
+    changes = CloudAugmentation.Config(rotation="all", jitter=0.1)
+    built = config(tmp_path, points=points, num_points=4, votes=2, augmentation=changes).build()
+    model, clouds = Fixed(of_points=points), built.held_out("test")
+    together = built.probabilities(model, clouds, CPU)
+    for i in range(len(clouds)):
+        alone = built.probabilities(model, clouds.select(torch.tensor([i])), CPU)[0]
+        torch.testing.assert_close(alone, together[i])
+    if not points:
+        measured = [
+            built._measured(model, built.held_out_batch("test", at)) for at in torch.arange(10).flip(0).split(3)
+        ]
+        told = torch.cat([each for parts in measured for each, _ in parts]).exp()
+        torch.testing.assert_close(told, torch.stack(together[::-1]))

@@ -16,6 +16,7 @@ from fredholm.tasks.series import (
     SeriesSet,
     npz_file,
     open_series,
+    read_series,
     stored_series,
 )
 from fredholm.tasks.splits.splits import Splits
@@ -314,3 +315,16 @@ def test_gaps_are_those_of_all_series_however_many_are_read_at_a_time(
     for found in (stored, in_memory):
         with pytest.warns(UserWarning, match="values are missing in channel_0, channel_1, but none were in training"):
             whole.warn_of_gaps(found)
+
+
+@pytest.mark.parametrize("large", [0, 1 << 30])
+def test_channels_are_found_by_their_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, large: int) -> None:
+    monkeypatch.setattr(npz_file, "LARGE", large)
+    values = np.random.default_rng(0).normal(size=(3, 4, 2))
+    path = written(tmp_path, values=values, channels=["age", "heat"], labels=[0, 1, 0])
+    for found in (read_npz(path, channels=("heat", "age")), read_series(path, channels=("heat", "age"))):
+        assert isinstance(found, series.Series)
+        assert found.channels == ("heat", "age")
+        np.testing.assert_allclose(found.in_memory().values.numpy(), values[..., ::-1])
+    with refused(ValueError, "some.npz: has no channel 'cold'; its channels are age, heat"):
+        read_series(path, channels=("heat", "cold"))

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from fredholm.tasks.files.arrow_table import ARROW
-from fredholm.tasks.splits.split_files import SplitFiles, find_split_files
+from fredholm.tasks.splits.split_files import SplitFiles, find_split_files, split_folders
 from tests.refusals import refused
 from tests.tasks.files.test_arrow_table import SAVED
 
@@ -76,3 +76,18 @@ def test_what_is_not_whole_is_told(tmp_path: Path) -> None:
             found(tmp_path / name)
     with refused(ValueError, "holds no", ".csv"):
         found(tmp_path / "above", ".csv")
+
+
+def test_folders_of_splits_are_named_in_small_or_capital_letters(tmp_path: Path) -> None:
+    for name in ("TEST", "Valid", "other"):
+        (tmp_path / name).mkdir()
+    assert split_folders(tmp_path) == {}
+    (tmp_path / "Train").mkdir()
+    assert split_folders(tmp_path) == {
+        "train": tmp_path / "Train",
+        "valid": tmp_path / "Valid",
+        "test": tmp_path / "TEST",
+    }
+    (tmp_path / "val").mkdir()
+    with refused(ValueError, "has the folders Valid and val, which are one split; keep one"):
+        split_folders(tmp_path)

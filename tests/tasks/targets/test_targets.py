@@ -496,3 +496,11 @@ def test_two_quantiles_as_near_to_a_half_stand_for_the_number_together() -> None
     for name in target.names:
         low, high = cells[f"{name} at 0.1"], cells[f"{name} at 0.9"]
         assert cells[name] == pytest.approx((float(low) + float(high)) / 2)
+
+
+def test_a_label_of_one_half_is_told_and_counts_as_told() -> None:
+    target, outputs = LABELS.learn(Wish(), "x"), torch.zeros(len(LABELS), len(LABELS.names))
+    assert target.answer(outputs[0]).cells["labels"] == "|".join(LABELS.names)
+    every = torch.ones_like(outputs)
+    found = scored(target, outputs, every)
+    assert [found[name] for name in ("micro_f1", "macro_f1", "exact_match")] == [1.0, 1.0, 1.0]

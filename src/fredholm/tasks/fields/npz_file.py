@@ -126,10 +126,10 @@ def functions_of_arrays(
         given=given,
         wanted=wanted,
         coordinates=_coordinates(arrays, dim),
-        channels=_names(arrays, "channels", channels, _numbered(channels)),
+        channels=_names(arrays, "channels", channels, unnamed_channels(channels)),
         wanted_channels=()
         if wanted is None
-        else _names(arrays, "wanted_channels", wanted.num_channels, _numbered(wanted.num_channels)),
+        else _names(arrays, "wanted_channels", wanted.num_channels, unnamed_channels(wanted.num_channels)),
         names=_function_names(where, n, rows.get("values")),
         marks=_marks(arrays, n),
     )
@@ -154,7 +154,7 @@ def _trajectories(arrays: Mapping[str, np.ndarray], where: str, rows: Mapping[st
         states = arrays[name] if stored is None else stored[np.arange(len(stored))]
         pair = _states_in_memory(states, arrays)
     given, wanted = pair
-    channels = _names(arrays, "channels", given.num_channels, _numbered(given.num_channels))
+    channels = _names(arrays, "channels", given.num_channels, unnamed_channels(given.num_channels))
     return FieldSet(
         given=given,
         wanted=wanted,
@@ -242,11 +242,16 @@ def _marks(arrays: Mapping[str, np.ndarray], n: int) -> SplitMarks:
 
 
 def _coordinates(arrays: Mapping[str, np.ndarray], dim: int) -> tuple[str, ...]:
-    default = _AXES[:dim] if dim <= len(_AXES) else tuple(f"x{i + 1}" for i in range(dim))
-    return _names(arrays, "coordinates", dim, default)
+    return _names(arrays, "coordinates", dim, unnamed_coordinates(dim))
 
 
-def _numbered(count: int) -> tuple[str, ...]:
+def unnamed_coordinates(dim: int) -> tuple[str, ...]:
+    """Names for coordinates of which a file tells none."""
+    return _AXES[:dim] if dim <= len(_AXES) else tuple(f"x{i + 1}" for i in range(dim))
+
+
+def unnamed_channels(count: int) -> tuple[str, ...]:
+    """Likewise for channels."""
     return ("value",) if count == 1 else tuple(f"value {i + 1}" for i in range(count))
 
 

@@ -23,7 +23,7 @@ from fredholm.tasks.splits.splits import Splits
 from .csv_file import read_csv
 from .field_set import FieldSet, Samples
 from .neuralop import Problem, is_neuralop, neuralop
-from .npz_file import KNOWN, ROWS, WHOLE, read_npz, read_npz_shards
+from .npz_file import KNOWN, ROWS, WHOLE, read_npz, read_npz_shards, unnamed_channels, unnamed_coordinates
 
 FIELD_TABLES = (".csv", ".csv.gz", PARQUET)
 """How the names of tables of samples end."""
@@ -214,7 +214,8 @@ def read_fields(
 
     Args:
         path: the file.
-        coordinates, channels: the columns of a table, or what an array file must have.
+        coordinates, channels: the columns of a table, or what an array file must have, in this order where it tells
+            names.
         part: of a file with a split; see `choose_part`.
 
     Raises:
@@ -226,12 +227,16 @@ def read_fields(
     if not path.name.lower().endswith(ARRAY_SUFFIXES):
         raise ValueError(f"{path}: is of no known kind; expected {', '.join((*FIELD_TABLES, *ARRAY_SUFFIXES))}")
     found = part_of(path, read_npz(path), part)
-    for what, came, expected in (
-        ("coordinates", found.coordinates, coordinates or None),
-        ("channels", found.channels, channels),
+    for what, came, expected, unnamed in (
+        ("coordinates", found.coordinates, coordinates or None, unnamed_coordinates),
+        ("channels", found.channels, channels, unnamed_channels),
     ):
-        if expected is not None and len(came) != len(expected):
-            raise ValueError(f"{path}: has the {what} {', '.join(came)}; expected {', '.join(expected)}")
+        if expected is None:
+            continue
+        # only names that both tell can contradict each other, and those of one order those of another
+        are_named = came != unnamed(len(came)) and (expected != unnamed(len(expected)) or {*came} == {*expected})
+        if len(came) != len(expected) or (are_named and came != expected):
+            raise ValueError(f"{path}: has the {what} {', '.join(came)}; expected {', '.join(expected)}, in this order")
     return found
 
 

@@ -4,7 +4,7 @@ import warnings
 from pathlib import Path
 from typing import NamedTuple, final
 
-from fredholm.tasks.splits.split_files import SPLIT_WORDS, Split
+from fredholm.tasks.splits.split_files import SPLIT_WORDS, Split, split_folders
 
 from .data_files import files_below
 
@@ -22,10 +22,10 @@ class Found(NamedTuple):
 def class_folders(root: Path, suffixes: tuple[str, ...], what: str, example: str) -> Found:
     """The files of every class.
 
-    Folders of splits are ``train``, ``valid`` (or ``val``, ``validation``, ``dev``) and ``test``; one of the last two
-    may be absent. A folder called ``train`` among others is a class. Classes are sorted by name. Files are those of
-    some kinds at any depth below a class folder; hidden files and folders are ignored, and how many other files are
-    skipped is told in a warning.
+    Folders of splits are ``train``, ``valid`` (or ``val``, ``validation``, ``dev``) and ``test``, in small or capital
+    letters; one of the last two may be absent. A folder called ``train`` among others is a class. Classes are sorted by
+    name. Files are those of some kinds at any depth below a class folder; hidden files and folders are ignored, and how
+    many other files are skipped is told in a warning.
 
     Args:
         root: the folder.
@@ -58,16 +58,9 @@ def files_of_kinds(folder: Path, suffixes: tuple[str, ...]) -> list[Path]:
 
 def _split_roots(root: Path) -> dict[Split, Path]:
     """Where the class folders of each split lie."""
-    folders = _subfolders(root)
-    if "train" not in folders or not set(folders) <= SPLIT_WORDS.keys():
+    if any(name.lower() not in SPLIT_WORDS for name in _subfolders(root)):
         return {"train": root}
-    found: dict[Split, Path] = {}
-    for name in folders:
-        split = SPLIT_WORDS[name]
-        if split in found:
-            raise ValueError(f"{root}: has the folders {found[split].name} and {name}, which are one split; keep one")
-        found[split] = root / name
-    return found
+    return split_folders(root) or {"train": root}
 
 
 def _subfolders(root: Path) -> list[str]:

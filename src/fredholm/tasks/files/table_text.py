@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from fredholm.tasks.text import read_text
@@ -40,6 +40,21 @@ def first_twice(names: Sequence[str]) -> int | None:
             return i
         seen.add(name)
     return None
+
+
+def columns_by_word(names: Sequence[str], usual: Collection[str]) -> dict[str, str]:
+    """The names of columns: usual ones by their words in small letters, all others by themselves.
+
+    Raises:
+        ValueError: two are one.
+    """
+    found: dict[str, str] = {}
+    for name in names:
+        word = name.lower() if name.lower() in usual else name
+        if word in found:
+            raise ValueError(f"line 1: columns {found[word]!r} and {name!r} are one; keep one")
+        found[word] = name
+    return found
 
 
 def _of_parquet(path: Path) -> str:

@@ -49,7 +49,7 @@ def read_csv_folder(
     - One graph: `label` of a node is its class, or empty; `split`, `group` and `time` beside it: see `marks_of_cells`.
     - Several graphs: a column `graph` in `nodes.csv` says whose a node is, and one in `edges.csv` whose an edge is;
       without the latter, no name is of two nodes. `graphs.csv` has `graph`, the class `label` or the numbers `target`,
-      `target_...`, and `split`, `group` and `time` likewise.
+      `target_...`, and `split`, `group` and `time` likewise, and no others.
 
     Args:
         folder: with `edges.csv`, or `edges.csv.gz`; likewise the others.
@@ -297,6 +297,11 @@ class _Tables:
             )
         labels, classes = graphs.labels()
         targets = tuple(name for name in graphs.others if name.lower().startswith("target"))
+        if unread := [name for name in graphs.others if name not in targets]:
+            raise ValueError(
+                f"{graphs.table.path}, line 1: nothing reads the column {unread[0]!r}; expected "
+                f"{', '.join(_OF_GRAPHS)}, target and target_...: name it so, or leave it out"
+            )
         if labels is not None and targets:
             raise ValueError(f"{graphs.table.path}, line 1: has the columns 'label' and {targets[0]!r}; keep one")
         for i in [] if labels is None else np.flatnonzero(labels < 0)[:1].tolist():

@@ -1,5 +1,6 @@
 """What becomes of a list of edges: loops, duplicates and directions."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import final
@@ -117,7 +118,7 @@ def _check_same(
     for name, values in (("weight", weights), ("features", features)):
         if values is None:
             continue
-        rows = values[kept].reshape(len(kept), -1)
+        rows = values[kept].reshape(len(kept), math.prod(values.shape[1:]))
         for i in np.flatnonzero((rows != rows[first]).any(1))[:1].tolist():
             hint = "" if is_directed else ", or take edges as directed where directions differ"
             this, other = place(int(kept[i])), place(int(kept[first[i]]))

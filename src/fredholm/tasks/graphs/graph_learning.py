@@ -355,7 +355,8 @@ class GraphLearning(TargetTask[GraphSet], DividedTask[GraphSet]):
         return rows
 
     def _read(self, file: Path) -> GraphSet:
-        facts = self._facts
-        known = {"features": facts.preparation.features, "edge_features": facts.preparation.edge_features}
-        found = open_graphs(file, is_directed=self.config.directed, **known)
+        known = self._facts.preparation
+        found = open_graphs(
+            file, is_directed=known.is_directed, features=known.features, edge_features=known.edge_features
+        )
         return self.prepared(found)

@@ -113,19 +113,28 @@ class GraphInputs:
             edge_deviation=tuple(edge_deviation),
             kinds=Kinds.of(train) if tells_kinds else None,
             pos_dim=self._positions(train).shape[1],
+            is_directed=train.is_directed,
+            is_weighted=train.weights is not None,
+            has_edge_weights=train.edge_weights is not None,
         )
 
     def prepare(self, graphs: GraphSet, preparation: "Preparation") -> GraphSet:
         """The graphs with what a network sees: scaled features, positions, and weights that sum to 1 in each graph.
 
         Raises:
-            ValueError: features or positions are not those of the preparation.
+            ValueError: features, positions, directions or weights are not those of the preparation.
         """
+        if graphs.is_directed != preparation.is_directed:
+            came, known = ("directed" if each.is_directed else "without directions" for each in (graphs, preparation))
+            raise ValueError(f"edges are {came}; the model knows them {known}: pass graphs as in training")
         for what in ("features", "edge_features"):
             came, known = getattr(graphs, f"{what.removesuffix('s')}_names"), getattr(preparation, what)
             if came != known:
                 told = what.replace("_", " ")
                 raise ValueError(f"the {told} are {_short(came)}; the model knows {_short(known)}")
+        _check_weights("nodes", graphs.weights is not None, preparation.is_weighted)
+        if graphs.edge_index.shape[1]:  # where there are no edges, none lacks a weight
+            _check_weights("edges", graphs.edge_weights is not None, preparation.has_edge_weights)
         pos = self._positions(graphs)
         if pos.shape[1] != preparation.pos_dim:
             raise ValueError(f"positions have {pos.shape[1]} coordinates; the model knows {preparation.pos_dim}")
@@ -213,7 +222,9 @@ class Kinds:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Preparation:
-    """What was learnt of the training graphs: names of features, the mean and deviation of each input, and kinds."""
+    """What was learnt of the training graphs: names of features, the mean and deviation of each input, kinds,
+    whether edges have directions, and whether nodes and edges have weights.
+    """
 
     features: tuple[str, ...]
     edge_features: tuple[str, ...]
@@ -222,6 +233,9 @@ class Preparation:
     edge_mean: tuple[float, ...]
     edge_deviation: tuple[float, ...]
     pos_dim: int
+    is_directed: bool
+    is_weighted: bool
+    has_edge_weights: bool
     kinds: Kinds | None = None
 
     @property
@@ -288,6 +302,13 @@ def _standardised(values: Tensor, mean: Sequence[float], deviation: Sequence[flo
     """In float32, of which float64 may be needed until the mean is taken out."""
     centre, size = (torch.tensor(each, dtype=torch.float64) for each in (mean, deviation))
     return ((values - centre) / size).float()
+
+
+def _check_weights(what: str, came: bool, known: bool) -> None:
+    if came != known:
+        instead = "give them weights" if known else "leave the weights out"
+        had = "with" if known else "without"
+        raise ValueError(f"{what} have {'' if came else 'no '}weights; the model knows them {had} weights: {instead}")
 
 
 def _short(names: tuple[str, ...]) -> str:

@@ -212,7 +212,8 @@ class LinkLearning(OneGraphTask[PairSet]):
 
     def model(self) -> nn.Module:
         """The network, with a code, a bias and weights of walks at every node, twice of directed edges."""
-        outputs, preparation = self._outputs_of_end * (2 if self.config.directed else 1), self._facts.preparation
+        preparation = self._facts.preparation
+        outputs = self._outputs_of_end * (2 if preparation.is_directed else 1)
         network = build_network(self.config.network, preparation, outputs, self.config.inputs)
         return PairNetwork(network, num_told(preparation.num_inputs) if self.config.pair_features else 0)
 
@@ -318,14 +319,14 @@ class LinkLearning(OneGraphTask[PairSet]):
     def _told(self, whole: Batch, pairs: Tensor) -> Tensor:
         """See `told_of_pairs`, of the edges that the network saw, in both directions."""
         edges = whole["edge_index"][0]
-        edges = undirected(edges) if self.config.directed else edges
+        edges = undirected(edges) if self._facts.preparation.is_directed else edges
         return told_of_pairs(edges, whole["features"][0], pairs)
 
     def _scores(self, model: nn.Module, outputs: Tensor, whole: Batch, pairs: Tensor) -> Tensor:
         """Logits of pairs `(..., 2)` from what the network gives each node, and from the edges that it saw."""
         size, width = self.config.code_dim, self._outputs_of_end
         source, target = outputs[pairs[..., 0]], outputs[pairs[..., 1]]
-        if self.config.directed:
+        if self._facts.preparation.is_directed:
             source, target = source[..., :width], target[..., width:]
         half = size // 2
         product = (source[..., half:size] * target[..., half:size]).sum(-1)

@@ -125,9 +125,13 @@ class Listed:
                 f"{self.node_place(i)}: weight {self.weights[i]:g}; expected a finite number of at least 0 and "
                 f"at most {LARGEST:.2g}"
             )
-        total = np.bincount(self.graph, self.weights, minlength=len(self.names))
+        rounded = self.weights.astype(np.float32)  # as they are kept
+        total = np.bincount(self.graph, rounded, minlength=len(self.names))
         for i in np.flatnonzero(total == 0)[:1].tolist():
-            raise ValueError(f"all nodes of graph {self.names[i]!r} have weight 0; expected one that counts")
+            place = self.node_place(int(np.flatnonzero(self.graph == i)[0]))
+            raise ValueError(
+                f"{place}: all nodes of graph {self.names[i]!r} have weight 0, in float32; expected one that counts"
+            )
 
 
 def _offsets(graph: np.ndarray, num_graphs: int) -> np.ndarray:

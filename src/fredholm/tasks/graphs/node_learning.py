@@ -271,9 +271,10 @@ class NodeLearning(TargetTask[NodeSet], OneGraphTask[NodeSet]):
         return rows
 
     def _read(self, file: Path) -> GraphSet:
-        facts = self._facts
-        known = {"features": facts.preparation.features, "edge_features": facts.preparation.edge_features}
-        found = open_graphs(file, is_directed=self.config.directed, **known)
+        known = self._facts.preparation
+        found = open_graphs(
+            file, is_directed=known.is_directed, features=known.features, edge_features=known.edge_features
+        )
         if len(found) != 1:
             raise ValueError(f"{file}: holds {len(found)} graphs; expected one")
         return found

@@ -55,15 +55,17 @@ def read_npz(
     - `split`, `groups` and `example_times` of the same (see `marks_of_arrays`); or, in place of `split`, `train_idx`,
       `valid_idx` (or `val_idx`) and `test_idx`, numbers;
     - `weights` and `pos` of nodes; `edge_weights` `(E,)` and `edge_features` `(E, c)` of edges;
-    - `feature_names`, `edge_feature_names`, `target_names`, `names` of graphs, `node_names`, and `directed`.
+    - `feature_names`, `edge_feature_names`, `target_names`, `names` of graphs, `node_names`;
+    - `directed`, bool `()`: whether an edge from a to b is none from b to a.
 
     That of a TUDataset as one file: `graph_indicator`, `graph_labels`, `node_labels`, `node_attributes`, `edge_labels`,
     `edge_attributes`, whose meaning is that of `read_tu_folder`, and `edges`. That of Planetoid: the features as
-    `x_indptr`, `x_indices` and `x_data`, rows of a sparse matrix; else as the general one.
+    `x_indptr`, `x_indices` and `x_data`, rows of a sparse matrix, whose repeated entries are added; else as the general
+    one.
 
     Args:
         path: the file.
-        is_directed: whether an edge from a to b is none from b to a; a file may say so itself.
+        is_directed: whether an edge from a to b is none from b to a, where the file has no array `directed`.
         features: names of features of nodes that a model knows; None: the file's.
         edge_features: likewise of edges.
 
@@ -125,9 +127,21 @@ def _read(
         node_names=_texts("node_names", arrays, nodes) or [str(i) for i in range(nodes)],
         node_place=lambda i: f"node {i}",
         edge_place=lambda i: f"edge {i}",
-        is_directed=is_directed or bool(arrays.get("directed", np.array(False)).all()),
+        is_directed=_is_directed(arrays, is_directed),
         **found,
     ).graphs()
+
+
+def _is_directed(arrays: _Arrays, is_asked: bool) -> bool:
+    """What the file says of directions, or else what was asked for."""
+    if "directed" not in arrays:
+        return is_asked
+    is_told = bool(_checked("directed", arrays, (), "b"))
+    if is_asked and not is_told:
+        raise ValueError(
+            "directed is False, but edges are to be read as directed; leave the array out, or make it True"
+        )
+    return is_told
 
 
 def _from_tu(
@@ -159,9 +173,10 @@ def _dense(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     if absent := [name for name in ("x_indices", "x_data") if name not in arrays]:
         raise ValueError(f"has x_indptr but no {absent[0]}; expected all of a sparse matrix")
     starts, columns, data = (arrays[name] for name in ("x_indptr", "x_indices", "x_data"))
-    if any(array.ndim != 1 or array.dtype.kind not in "biuf" for array in (starts, columns, data)):
+    kinds = ((starts, "iu"), (columns, "iu"), (data, "biuf"))
+    if any(array.ndim != 1 or array.dtype.kind not in kind for array, kind in kinds):
         told = ", ".join(f"{array.dtype} {array.shape}" for array in (starts, columns, data))
-        raise ValueError(f"x_indptr, x_indices and x_data are {told}; expected numbers in a row")
+        raise ValueError(f"x_indptr, x_indices and x_data are {told}; expected integers, integers and numbers in a row")
     rows = len(starts) - 1
     is_shaped = columns.shape == data.shape and rows >= 1
     if not is_shaped or starts[0] != 0 or starts[-1] != len(columns) or (np.diff(starts) < 0).any():
@@ -173,7 +188,7 @@ def _dense(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         raise ValueError(f"x_indices has {columns.min()}; expected numbers from 0 on")
     check_expansion(f"features ({rows:,}, {width:,})", 4 * rows * width, 12 * len(data), "leave rare columns out")
     dense = np.zeros((rows, width), np.float32)
-    dense[np.repeat(np.arange(rows), np.diff(starts)), columns] = data
+    np.add.at(dense, (np.repeat(np.arange(rows), np.diff(starts)), columns), data)
     return {**arrays, "features": dense}
 
 
@@ -272,7 +287,7 @@ def _floats(arrays: _Arrays, names: tuple[str, ...], ndim: int, rows: int | None
 def _checked(name: str, arrays: _Arrays, shape: tuple[int, ...], *kinds: str) -> np.ndarray:
     found = arrays[name]
     if found.shape != shape or not any(found.dtype.kind in kind for kind in kinds):
-        words = " or ".join({"iu": "integers", "U": "texts"}[kind] for kind in kinds)
+        words = " or ".join({"iu": "integers", "U": "texts", "b": "bool"}[kind] for kind in kinds)
         raise ValueError(f"{name} is {found.dtype} {found.shape}; expected {words} {shape}")
     return found
 

@@ -1,5 +1,6 @@
 """Attributes and labels as columns of features."""
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import final
@@ -7,6 +8,9 @@ from typing import final
 import numpy as np
 
 from fredholm.tasks.files.limits import check_expansion
+
+TOLD_APART = 2.0**53
+"""Up to which float64 has all whole numbers."""
 
 
 @final
@@ -40,12 +44,14 @@ def columns_of(
         rows: how many there are.
 
     Raises:
-        ValueError: a label or the number of attributes is none that is known.
+        ValueError: a label or the number of attributes is none that is known, or a label is too large.
     """
     found: dict[str, np.ndarray] = {}
     if attributes is not None:
         found |= {f"{what}_attribute_{c}": attributes[:, c] for c in range(attributes.shape[1])}
     given = tuple(found)
+    if labels is not None:
+        check_labels(labels, functools.partial(place, f"{what}_labels"))
     for c in range(0 if labels is None else labels.shape[1]):
         assert labels is not None
         stem = f"{what}_label" if labels.shape[1] == 1 else f"{what}_label_{c}"
@@ -69,6 +75,12 @@ def columns_of(
     absent = np.zeros(rows)
     columns = [np.asarray(found.get(name, absent), np.float64) for name in known]
     return Columns(np.stack(columns, axis=1) if columns else np.zeros((rows, 0)), known)
+
+
+def check_labels(labels: np.ndarray, place: Callable[[int], str]) -> None:
+    """Raises ValueError on a label that float64 does not tell from others; `place` is where row i stands."""
+    for i, c in np.argwhere(np.abs(labels) >= TOLD_APART)[:1].tolist():
+        raise ValueError(f"{place(i)}: label {labels[i, c]:.0f} is too large; expected numbers below 2^53 in size")
 
 
 def label_text(label: float) -> str:

@@ -24,8 +24,9 @@ def from_pyg(
     """Graphs from `Data` of torch_geometric: one, whose nodes have classes, or several, that have classes or numbers.
 
     Read are `x`, `edge_index`, `edge_attr`, `edge_weight`, `pos`, `y` and, of one graph, `train_mask`, `val_mask` and
-    `test_mask`. `y` of one graph is an integer a node, -1 where it has no class; `y` of several is one integer, a
-    class, or numbers. Classes are called by their numbers. `GraphSet.save` makes a file of it that a run can train on.
+    `test_mask`, bool, of which a node is in one at most. `y` of one graph is an integer a node, -1 where it has no
+    class; `y` of several is one integer, a class, or numbers. Classes are called by their numbers. `GraphSet.save`
+    makes a file of it that a run can train on.
 
     Args:
         data: one graph, or a data set or list of them.
@@ -34,7 +35,8 @@ def from_pyg(
 
     Raises:
         TypeError: something else than `Data`.
-        ValueError: there are no graphs, they do not have the same features, and what `Listed.graphs` refuses.
+        ValueError: there are no graphs, they do not have the same features or some alone have `y`, a mask or `y` is of
+            another type, shape or range, and what `Listed.graphs` refuses.
         ImportError: torch_geometric is not installed.
     """
     try:
@@ -57,12 +59,15 @@ def _arrays(graph: "Data") -> GraphArrays:
     return GraphArrays(int(graph.num_nodes or 0), ends, **{_READ[name]: array for name, array in found.items()})
 
 
+MASKS = ("train_mask", "val_mask", "test_mask")
+"""What says how the nodes of one graph are split, in the order of `SPLITS`."""
 _READ = {"x": "features", "edge_attr": "edge_features", "edge_weight": "edge_weights", "pos": "pos"}
 """What is read of a graph, and what it is called here."""
 
 
 def _array(tensor: Tensor) -> np.ndarray:
-    return tensor.detach().cpu().numpy()
+    kept = tensor.float() if tensor.dtype == torch.bfloat16 else tensor  # for which numpy has no type
+    return kept.detach().cpu().numpy()
 
 
 def _of_nodes(graph: "Data") -> dict[str, Any]:
@@ -72,12 +77,19 @@ def _of_nodes(graph: "Data") -> dict[str, Any]:
         return {}
     if y.shape != (n,) or y.dtype.is_floating_point:
         raise ValueError(f"from_pyg: y is {y.dtype} {tuple(y.shape)}; expected an integer a node, ({n},)")
+    if bool((y < -1).any()):
+        raise ValueError(f"from_pyg: y has {int(y.min())}; expected classes from 0 on, and -1 where there is none")
     split = torch.full((n,), -1)
-    for i, name in enumerate(("train_mask", "val_mask", "test_mask")):
-        if graph.get(name) is not None:
-            if graph[name].shape != (n,):
-                raise ValueError(f"from_pyg: {name} has shape {tuple(graph[name].shape)}; expected ({n},), one split")
-            split[graph[name]] = i
+    for i, name in enumerate(MASKS):
+        mask = graph.get(name)
+        if mask is None:
+            continue
+        if mask.shape != (n,) or mask.dtype != torch.bool:
+            raise ValueError(f"from_pyg: {name} is {mask.dtype} {tuple(mask.shape)}; expected bool ({n},), one split")
+        members = mask.cpu().nonzero()[:, 0]
+        for node in members[split[members] >= 0][:1].tolist():
+            raise ValueError(f"from_pyg: node {node} is in {MASKS[int(split[node])]} and {name}; expected one split")
+        split[members] = i
     classes = tuple(str(label) for label in range(int(y.max()) + 1))
     marks = SplitMarks(given=split) if bool((split >= 0).any()) else NO_MARKS
     return {"node_labels": y.long().cpu(), "classes": classes, "marks": marks}
@@ -85,16 +97,28 @@ def _of_nodes(graph: "Data") -> dict[str, Any]:
 
 def _of_graphs(given: "Sequence[Data]", split: Sequence[str] | None) -> dict[str, Any]:
     """Labels or targets of the graphs, and their split."""
-    answers = [each.get("y") for each in given]
-    if any(y is None for y in answers):
+    answers = [None if (y := each.get("y")) is None else torch.as_tensor(y).reshape(-1) for each in given]
+    if all(y is None for y in answers):
         return {}
+    rows = list[Tensor]()
+    for i, y in enumerate(answers):
+        if y is None:
+            raise ValueError(f"from_pyg: graph {i} has no y, and others have; give it to all, or to none")
+        if len(y) != (expected := len(rows[0] if rows else y) or 1):
+            raise ValueError(
+                f"from_pyg: y of graph {i} has {len(y)} entries; expected {expected}, as many in all graphs; pass "
+                "one graph alone where it is of nodes"
+            )
+        rows.append(y)
     for i, word in enumerate(split or ()):
         if word not in SPLIT_NAMES:
             raise ValueError(f"from_pyg: split[{i}] is {word!r}; expected train, valid or test")
     given_split = None if split is None else torch.tensor([SPLIT_NAMES.index(word) for word in split])
     found: dict[str, Any] = {"marks": SplitMarks(given=given_split)}
-    values = torch.stack([torch.as_tensor(y).reshape(-1) for y in answers])
+    values = torch.stack(rows)
     if values.shape[1] == 1 and not values.dtype.is_floating_point:
+        for i in (values[:, 0] < 0).nonzero()[:1, 0].tolist():
+            raise ValueError(f"from_pyg: y of graph {i} is {int(values[i, 0])}; expected a class from 0 on")
         classes = tuple(str(label) for label in range(int(values.max()) + 1))
         return found | {"labels": values[:, 0].long().cpu(), "classes": classes}
     return found | {"targets": values.double().cpu(), "target_names": names_of_targets(values.shape[1])}

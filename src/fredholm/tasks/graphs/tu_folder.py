@@ -1,5 +1,6 @@
 """Graphs in a folder of the TUDataset collection (Morris et al., 2020)."""
 
+import functools
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ from fredholm.tasks.text import read_text
 
 from .graph_set import GraphSet
 from .listed import Listed
-from .one_hot import columns_of, label_text
+from .one_hot import check_labels, columns_of, label_text
 
 _END = "_graph_indicator.txt"
 
@@ -67,6 +68,9 @@ def read_tu_folder(
         raise ValueError(f"{place('graph_indicator', i)}: graph {num_graphs}, but there are {len(graph)} nodes in all")
     targets, labels = beside("graph", num_graphs)
     if labels is not None:
+        if labels.shape[1] != 1:
+            raise ValueError(f"{place('graph_labels', 0)}: has {labels.shape[1]} numbers; expected one class a graph")
+        check_labels(labels, functools.partial(place, "graph_labels"))
         numbers, classes = ClassNames(None).number([label_text(label) for label in labels[:, 0].tolist()])
         found = {"labels": np.array(numbers), "classes": classes}
     else:
@@ -112,7 +116,7 @@ def _read(path: Path, rows: int | None, columns: int | None = None) -> np.ndarra
         found = np.empty((0, 0))
     if len(found) != len(lines):  # a line is broken, or empty
         found = np.array([_numbers(path, i, line, lines[0]) for i, line in enumerate(lines)])
-    for i, c in np.argwhere(np.abs(found) > LARGEST)[:1].tolist():
+    for i, c in np.argwhere(~(np.abs(found) <= LARGEST))[:1].tolist():
         raise ValueError(f"{path}, line {i + 1}: number {c + 1} is {found[i, c]:g}; expected {FINITE}")
     if rows is not None and len(found) != rows:
         raise ValueError(f"{path}: has {len(found)} lines; expected {rows}")

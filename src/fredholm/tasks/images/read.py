@@ -178,5 +178,9 @@ def _header_is_grey(image: "Picture") -> bool:
 
 
 def _upright_size(image: "Picture") -> tuple[int, int]:
-    sideways = image.getexif().get(_ORIENTATION) in _SIDEWAYS
-    return (image.width, image.height) if sideways else (image.height, image.width)
+    from PIL.TiffImagePlugin import IMAGELENGTH, IMAGEWIDTH, TiffImageFile
+
+    width, height = image.size
+    if isinstance(image, TiffImageFile):  # of which some versions of Pillow give the upright size
+        width, height = image.tag_v2[IMAGEWIDTH], image.tag_v2[IMAGELENGTH]
+    return (width, height) if image.getexif().get(_ORIENTATION) in _SIDEWAYS else (height, width)

@@ -14,10 +14,11 @@ from tqdm import tqdm
 
 from fredholm.tasks.files.data_files import user_path
 from fredholm.tasks.files.read_errors import reads_data
+from fredholm.tasks.files.table_text import columns_by_word
 from fredholm.tasks.images.read import IMAGE_SUFFIXES, is_grey, size_of
 from fredholm.tasks.images.resize import check_image_size
 from fredholm.tasks.sentences.table import read_table
-from fredholm.tasks.splits.split_files import SPLIT_WORDS, SPLITS, Split
+from fredholm.tasks.splits.split_files import SPLITS, split_folders
 from fredholm.tasks.splits.split_marks import MARKS, SplitMarks, marks_of_cells
 
 from .classes import named_classes
@@ -27,6 +28,8 @@ from .read import read_mask
 
 IMAGES, MASKS, CLASSES, TABLE = "images", "masks", "classes.txt", "images.csv"
 """What the folders, the file of names and the table of images are called."""
+_USUAL = ("file", *MARKS)
+"""The columns of the table."""
 
 _Pair = tuple[Path, Path]
 
@@ -49,8 +52,8 @@ def open_masks(data: str | Path, *, image_size: tuple[int, int] | None = None) -
     masks are class numbers from 0; 255 is a pixel whose class is not known. `classes.txt` beside them has a class name
     a line, in the order of the numbers; without it the names are the numbers, up to the largest in any mask.
     `images.csv`, where it is there, says how images are divided: `file`, the path of each image in the folder, and
-    columns `split`, `group` or `time` (see `marks_of_cells`). Hidden files and those of other kinds are left out. Every
-    mask is read here; images only when they are asked for.
+    columns `split`, `group` or `time` (see `marks_of_cells`), in small or capital letters. Hidden files and those of
+    other kinds are left out. Every mask is read here; images only when they are asked for.
 
     Args:
         data: such a folder, an .npz file (`masks_of_npz`), or a folder of these (`masks_of_shards`).
@@ -90,7 +93,7 @@ def truth_beside(file: Path) -> Path | None:
 
 
 def _folder(root: Path, image_size: tuple[int, int] | None) -> MaskedImages:
-    parts = _split_folders(root)
+    parts = {} if (root / IMAGES).is_dir() else split_folders(root)
     named = named_classes(root / CLASSES)
     pairs: list[_Pair] = []
     split: list[int] = []
@@ -130,14 +133,19 @@ def _marks(root: Path, pairs: list[_Pair], split: Tensor | None) -> SplitMarks:
     if not file.is_file():
         return SplitMarks(given=split)
     table = read_table(file)
-    words = [word for word in MARKS if word in table.names]
-    if "file" not in table.names or not words:
+    try:
+        columns = columns_by_word(table.names, _USUAL)
+    except ValueError as error:
+        raise ValueError(f"{file}, {error}") from error
+    words = [word for word in MARKS if word in columns]
+    if "file" not in columns or not words or set(columns) - set(_USUAL):
         raise ValueError(
-            f"{file}, line 1: the columns are {', '.join(table.names)}; expected file, and split, group or time"
+            f"{file}, line 1: the columns are {', '.join(table.names)}; expected file, and split, group or time, and "
+            "no others"
         )
     if split is not None and "split" in words:
         raise ValueError(f"{file}, line 1: has a column 'split', but images are in folders of splits; leave it out")
-    rows = {row.cells["file"].strip(): row for row in table.rows}
+    rows = {row.cells[columns["file"]].strip(): row for row in table.rows}
     if len(rows) < len(table.rows):
         raise ValueError(f"{file}: names an image twice; expected a row an image")
     names = [image.relative_to(root).as_posix() for image, _ in pairs]
@@ -147,25 +155,10 @@ def _marks(root: Path, pairs: list[_Pair], split: Tensor | None) -> SplitMarks:
     if unknown := rows.keys() - set(names):
         raise ValueError(f"{file}: names {min(unknown)!r}, which is none of the images; expected such as {names[0]}")
     marks = marks_of_cells(
-        {word: [rows[name].cells[word] for name in names] for word in words},
-        lambda i, word: f"{file}, line {rows[names[i]].line}: column {word!r}",
+        {word: [rows[name].cells[columns[word]] for name in names] for word in words},
+        lambda i, word: f"{file}, line {rows[names[i]].line}: column {columns[word]!r}",
     )
     return marks if split is None else replace(marks, given=split)
-
-
-def _split_folders(root: Path) -> dict[Split, Path]:
-    """The subfolders of splits, where there is a training one."""
-    found: dict[Split, Path] = {}
-    if (root / IMAGES).is_dir() or not (root / "train").is_dir():
-        return found
-    for folder in sorted(path for path in root.iterdir() if path.is_dir() and path.name in SPLIT_WORDS):
-        split = SPLIT_WORDS[folder.name]
-        if split in found:
-            raise ValueError(
-                f"{root}: has the folders {found[split].name} and {folder.name}, which are one split; keep one"
-            )
-        found[split] = folder
-    return {split: found[split] for split in SPLITS if split in found}
 
 
 def _pairs(folder: Path) -> list[_Pair]:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -571,11 +572,26 @@ def measure(train: MaskedImages, wish: Wish, data: str) -> Segmentation.Facts:
     counts = torch.zeros(256, dtype=torch.int64)
     for indices in torch.arange(len(train)).split(max(1, CHUNK // math.prod(train.image_size))):
         counts += train.masks(indices).flatten().bincount(minlength=256)
+    known = counts[: len(train.classes)]
+    _check_present(train.classes, known, int(counts[IGNORED]), data)
     mean, deviation = moments(train, torch.arange(len(train)))
     return Segmentation.Facts(
-        target=ElementCounts(names=train.classes, counts=counts[: len(train.classes)]).learn(wish, data),
+        target=ElementCounts(names=train.classes, counts=known).learn(wish, data),
         channels=train.channels,
         image_size=train.image_size,
         mean=mean,
         deviation=deviation,
     )
+
+
+def _check_present(classes: tuple[str, ...], counts: Tensor, num_ignored: int, data: str) -> None:
+    """Warns of classes without a training pixel; raises ValueError where fewer than two have some."""
+    present = [classes[k] for k in counts.nonzero()[:, 0].tolist()]
+    if len(present) < 2:
+        hint = f"; {IGNORED} is a pixel that is not labelled: in masks of 0 and {IGNORED} write 1 for {IGNORED}"
+        raise ValueError(
+            f"{data}: labelled training pixels are of the class {', '.join(map(repr, present)) or 'none'} alone; "
+            f"expected at least 2 classes{hint if num_ignored else ''}"
+        )
+    if absent := [name for name in classes if name not in present]:
+        warnings.warn(f"{data}: no training pixel is of the class {', '.join(map(repr, absent))}", stacklevel=2)

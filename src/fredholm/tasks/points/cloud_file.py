@@ -21,6 +21,8 @@ LABELS = (".seg", ".labels")
 """The kinds of files beside a cloud with a class of each point, a line each."""
 WEIGHT, LABEL = "weight", "label"
 """The columns that are no features."""
+_USUAL = (*AXES, *NORMAL, WEIGHT, LABEL)
+"""Columns that are found in small or capital letters."""
 NUM_SAMPLES = 2048
 _SEED = 0
 
@@ -34,7 +36,8 @@ def read_cloud(
       time; else the vertices. Of a `.ply` without faces, `weight`, `label` and all other properties of vertices are
       read too.
     - `.xyz`: lines of numbers, x, y, z and any features, separated by blanks or commas; # starts a comment.
-    - `.csv`, `.parquet`: columns by name: x, y, z, `weight` and `label` where they are there, and features.
+    - `.csv`, `.parquet`: columns by name: x, y, z, `weight`, `label` and the normal nx, ny, nz where they are there, in
+      small or capital letters, and other features.
 
     A file beside it that ends in .seg or .labels has the class of each point, a line each.
 
@@ -154,7 +157,7 @@ def _read_csv(path: Path, channels: tuple[str, ...] | None) -> Cloud:
     rows = csv.reader(io.StringIO(csv_text(path), newline=""))
     try:
         header = [name.strip() for name in next(rows, [])]
-        words = [name.lower() if name.lower() in (*AXES, WEIGHT, LABEL) else name for name in header]
+        words = [name.lower() if name.lower() in _USUAL else name for name in header]
         if (i := first_twice(words)) is not None:
             raise ValueError(f"column {header[i]!r} is there twice")
         if absent := [axis for axis in AXES if axis not in words]:

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 
 from fredholm.tasks.files.array_names import no_array, refuse_twice
+from fredholm.tasks.files.channel_names import chosen_channels
 from fredholm.tasks.files.npz_arrays import load_arrays, refuse_unread, split_words
 from fredholm.tasks.splits.split_files import Split
 from fredholm.tasks.splits.split_marks import ARRAYS, SplitMarks, marks_of_arrays
-from fredholm.tasks.targets.target import check_names_differ
 
 from .point_set import Cloud, PointSet
 
@@ -43,7 +43,7 @@ def read_npz(
 
     Args:
         path: the file.
-        channels: names of the features, as many as there are; None: the file's, or feature_0, feature_1, ...
+        channels: the features to read, in this order, or, where the file does not name them, their names; None: all.
         classes: the known classes of clouds; None: the file's.
         point_classes: likewise of points.
 
@@ -117,10 +117,11 @@ def _endings(arrays: Mapping[str, np.ndarray]) -> dict[Split, str]:
 def _classes(arrays: Mapping[str, np.ndarray], ending: str, count: int) -> list[str]:
     """The class of each cloud of a split, or nothing where there are none."""
     y = arrays.get(f"y{ending}")
-    if y is not None and (y.shape != (count,) or y.dtype.kind not in "iuU"):
+    if y is None:
+        return []
+    if y.shape != (count,) or y.dtype.kind not in "iuU":
         raise ValueError(f"y{ending} is {y.dtype} {y.shape}; expected integers or names ({count},), one a cloud")
-    words = _named(y, f"y{ending}", arrays, "classes")
-    return [] if words is None else words.tolist()
+    return _named(y, f"y{ending}", arrays, "classes").tolist()
 
 
 def _points(arrays: Mapping[str, np.ndarray], split: str) -> str:
@@ -139,23 +140,21 @@ def _clouds(path: Path, arrays: Mapping[str, np.ndarray], split: str, channels: 
     if x.dtype.kind not in "iuf" or x.ndim not in (2, 3) or x.shape[-1] < 3:
         expected = "numbers (n, N, 3 + features) or (total, 3 + features)"
         raise ValueError(f"{named} is {x.dtype} {x.shape}; expected {expected}")
-    if channels is None and "channels" in arrays:
-        channels = tuple(map(str, arrays["channels"].ravel()))
-    num_features = x.shape[-1] - 3
-    names = tuple(f"feature_{k}" for k in range(num_features)) if channels is None else channels
-    if len(names) != num_features:
-        told = ", ".join(names) or "none"
-        raise ValueError(f"{named} has {num_features} features; expected {len(names)}: {told}")
-    check_names_differ("features", names)
+    own = tuple(map(str, arrays["channels"].ravel())) if "channels" in arrays else None
+    try:
+        names, places = chosen_channels(x.shape[-1] - 3, own=own, known=channels, what="feature")
+    except ValueError as error:
+        raise ValueError(f"{named} {error}") from error
+    features = x[..., 3:] if places is None else x[..., [3 + place for place in places]]
     weights = _of_points("weights", arrays, split, x, "f", "iu")
-    labels = _named(_of_points("labels", arrays, split, x, "iu", "U"), f"labels{split}", arrays, "point_classes")
+    labels = _of_points("labels", arrays, split, x, "iu", "U")
     clouds = [
         Cloud(
             pos=x[at][:, :3],
-            features=x[at][:, 3:],
+            features=features[at],
             channels=names,
             weights=None if weights is None else weights[at],
-            point_labels=None if labels is None else labels[at],
+            point_labels=None if labels is None else _named(labels[at], f"labels{split}", arrays, "point_classes"),
             name=f"{path}:{named}[{i}]",
         )
         for i, at in enumerate(_where(arrays, split, x))
@@ -201,10 +200,10 @@ def _of_points(
     return array
 
 
-def _named(labels: np.ndarray | None, name: str, arrays: Mapping[str, np.ndarray], classes: str) -> np.ndarray | None:
+def _named(labels: np.ndarray, name: str, arrays: Mapping[str, np.ndarray], classes: str) -> np.ndarray:
     """Labels as class names: numbers of the array of that name, or as they are."""
-    if labels is None or labels.dtype.kind == "U" or classes not in arrays:
-        return None if labels is None else labels.astype(str)
+    if labels.dtype.kind == "U" or classes not in arrays:
+        return labels.astype(str)
     known = arrays[classes].ravel().astype(str)
     if labels.size and not 0 <= int(labels.min()) <= int(labels.max()) < len(known):
         wrong = labels[(labels < 0) | (labels >= len(known))].ravel()[0]

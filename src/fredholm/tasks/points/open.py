@@ -13,7 +13,7 @@ from fredholm.tasks.files.data_files import files_below, user_path
 from fredholm.tasks.files.npz_arrays import ARRAY_SUFFIXES
 from fredholm.tasks.files.parts import refuse_part, rows_of_part
 from fredholm.tasks.files.read_errors import reads_data
-from fredholm.tasks.splits.split_files import SPLIT_WORDS, SPLITS, Split
+from fredholm.tasks.splits.split_files import SPLITS, Split, split_folders
 from fredholm.tasks.splits.split_marks import SplitMarks
 
 from .cloud_file import NUM_SAMPLES, SURFACES, TABLES, read_cloud
@@ -50,7 +50,8 @@ def open_points(
         data: such a folder, an .npz file (`read_npz`), or the file or folder of `modelnet10_voxels`.
         num_samples: points drawn on the surface of each mesh; refused where there is none.
         normals: add the normals of meshes as features; refused where something else is read.
-        channels: names of the features of .xyz and .npz files, which do not tell any; refused where nothing reads them.
+        channels: names of the features of .xyz and .npz files that do not tell any, or the ones to read of an .npz file
+            that does; refused where nothing reads them.
 
     Raises:
         ValueError: nothing of that name, no file or no labels, a file that cannot be read, clouds that differ in what
@@ -110,10 +111,10 @@ def read_points(
 
 def _listed(root: Path) -> _Files:
     """The files of a folder."""
-    folders, splits = _subfolders(root), _split_folders(root)
+    folders, splits = _subfolders(root), split_folders(root)
     if splits and len(splits) == len(folders):
         return _of_splits(root, {split: _below(folder) for split, folder in splits.items()})
-    own = {name: _split_folders(root / name) for name in folders}
+    own = {name: split_folders(root / name) for name in folders}
     has_split = [name for name in folders if own[name]]
     if not has_split:
         return _below(root)
@@ -124,18 +125,6 @@ def _listed(root: Path) -> _Files:
         if any(split in found for found in own.values()):
             parts[split] = _joined([(_files(own[name].get(split, root / name / split)), name) for name in folders])
     return _of_splits(root, parts)
-
-
-def _split_folders(root: Path) -> dict[Split, Path]:
-    """The subfolders that are named like splits, where `train` is one of them; else none."""
-    names = [name for name in _subfolders(root) if name in SPLIT_WORDS]
-    found: dict[Split, Path] = {}
-    for name in names if "train" in names else ():
-        split = SPLIT_WORDS[name]
-        if split in found:
-            raise ValueError(f"{root}: has the folders {found[split].name} and {name}, which are one split; keep one")
-        found[split] = root / name
-    return {split: found[split] for split in SPLITS if split in found}
 
 
 def _of_splits(root: Path, parts: dict[Split, _Files]) -> _Files:

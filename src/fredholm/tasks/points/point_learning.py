@@ -1,6 +1,7 @@
 """Telling the class of a cloud of points, or of each of its points."""
 
 import dataclasses
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -273,6 +274,7 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
     def _check(self, splits: Splits[PointSet]) -> None:
         data = self.config.data
         self.target.check(known_of(splits.train, "points" if self.tells_points else "cloud", data), data)
+        self._check_weights(splits.train, data)
         splits.check_facts(self._facts, data, apart_from=("classes", "point_classes"))
 
     @property
@@ -314,7 +316,7 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
 
         `cloud` (B,) says of which cloud of the batch a row is, and `point` (B, N) which of its points these are.
         """
-        return self._rows(self.held_out(split).select(indices), indices.tolist())
+        return self._rows(self.held_out(split).select(indices))
 
     @torch.no_grad()
     def shown_example(self, split: HeldOut, index: int, model: nn.Module | None = None) -> Shown:
@@ -336,9 +338,12 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
             return torch.arange(size)
         return torch.randperm(size, generator=generator)[: self.config.num_points]
 
-    def _rows(self, part: PointSet, seeds: Sequence[int]) -> Batch:
-        """What tells the clouds: for each vote a row a cloud, or a part of one where points are told."""
-        batches = []
+    def _rows(self, part: PointSet) -> Batch:
+        """What tells the clouds: for each vote a row a cloud, or a part of one where points are told.
+
+        What is drawn depends on the points of a cloud alone, so that it has one answer wherever it lies.
+        """
+        batches, seeds = [], [zlib.crc32(pos.numpy().tobytes()) for pos in part.pos.split(part.sizes.tolist())]
         for vote in range(self.config.votes):
             for i, (size, seed) in enumerate(zip(part.sizes.tolist(), seeds, strict=True)):
                 generator = torch.Generator().manual_seed(1_000_003 * vote + seed)
@@ -464,7 +469,7 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
         told: list[Tensor] = []
         for indices in torch.arange(len(clouds)).split(CHUNK):
             part = clouds.select(indices)
-            batch = self._rows(part, indices.tolist())
+            batch = self._rows(part)
             moved = {name: tensor.to(device) for name, tensor in batch.items() if name != "targets"}
             found = self._probabilities(model, moved).cpu()
             told += [own[:size] if self.tells_points else own for own, size in zip(found, part.sizes, strict=True)]
@@ -554,7 +559,16 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
 
     def _read(self, file: Path, part: Split | None) -> PointSet:
         config, channels = self.config, self._facts.channels
-        return read_points(file, num_samples=config.num_samples, normals=config.normals, channels=channels, part=part)
+        found = read_points(file, num_samples=config.num_samples, normals=config.normals, channels=channels, part=part)
+        self._check_weights(found, str(file))
+        return found
+
+    def _check_weights(self, clouds: PointSet, data: str) -> None:
+        known = self._facts.is_weighted
+        if known != (clouds.weights is not None):
+            came, instead = ("no ", "give them weights") if known else ("", "leave the weights out")
+            had = "with" if known else "without"
+            raise ValueError(f"{data}: points have {came}weights; the model knows them {had} weights: {instead}")
 
     def _answer(self, file: Path, name: str, cloud: PointSet, told: Tensor, outputs: Outputs) -> list[Prediction]:
         """What is said of one cloud."""

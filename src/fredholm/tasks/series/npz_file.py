@@ -9,6 +9,7 @@ import torch
 
 from fredholm.tasks.files.array_names import no_array, refuse_twice
 from fredholm.tasks.files.cache import LARGE
+from fredholm.tasks.files.channel_names import chosen_channels
 from fredholm.tasks.files.mapped import Rows, arrays_of_each_split, is_mapped
 from fredholm.tasks.files.npz_arrays import arrays_of_splits, load_arrays, refuse_unread, split_of_rows
 from fredholm.tasks.files.parts import choose_part, rows_of_part
@@ -17,7 +18,6 @@ from fredholm.tasks.splits.split_marks import ARRAYS, SplitMarks, marks_of_array
 from fredholm.tasks.splits.splits import Splits
 from fredholm.tasks.targets import Answers, answers_of_array
 
-from .naming import unnamed_channels
 from .reading import Reading
 from .series_set import Series, SeriesSet
 from .stored_series import MappedSeries
@@ -51,7 +51,7 @@ def read_npz(
 
     Args:
         path: the file.
-        channels: the known ones, as many as the file has; None: the file's.
+        channels: those to read, in this order, or, where the file does not name them, their names; None: all.
         reading: what labels are read as, see `answers_of_array`; None: they, targets and groups are not read.
 
     Raises:
@@ -160,17 +160,22 @@ def _read(
         raise ValueError(f"{named} have shape {arrays[named].shape}; expected {expected}")
     times = _checked("times", arrays, values.shape[:num_axes], "f", "iu") if "times" in arrays else None
     bounds = _bounds(arrays, values)
-    if channels is None and "channels" in arrays:
-        channels = tuple(map(str, arrays["channels"].ravel()))
+    names, columns = chosen_channels(values.shape[-1], own=_own_channels(arrays), known=channels)
+    if columns is not None:
+        values = values[..., columns]
     return SeriesSet.pack(
         [values[bound] for bound in bounds],
         times=None if times is None else [times[bound].astype(np.float64) for bound in bounds],
         spacing=_spacing(arrays),
         answers=None if reading is None else _answers(arrays, len(bounds), reading),
-        channels=unnamed_channels(values.shape[-1], channels),
+        channels=names,
         names=tuple(f"{path.name}, series {i}" for i in range(len(bounds))),
         marks=None if reading is None else marks_of_arrays(arrays, len(bounds)),
     )
+
+
+def _own_channels(arrays: Mapping[str, np.ndarray]) -> tuple[str, ...] | None:
+    return tuple(map(str, arrays["channels"].ravel())) if "channels" in arrays else None
 
 
 def _check_numbers(values: np.ndarray | Rows, named: str) -> None:
@@ -190,15 +195,15 @@ def _stored(
     if len(rows.shape) not in (2, 3):
         raise ValueError(f"{named} have shape {rows.shape}; expected (n, T, C) without offsets")
     n, longest, count = (*rows.shape, 1)[:3]
-    if channels is None and "channels" in arrays:
-        channels = tuple(map(str, arrays["channels"].ravel()))
+    names, columns = chosen_channels(count, own=_own_channels(arrays), known=channels)
     return MappedSeries(
         rows=rows,
+        columns=columns,
         places=torch.arange(n),
         lengths=torch.from_numpy(_lengths(arrays, n, longest).astype(np.int64)),
         spacing=_spacing(arrays),
         answers=None if reading is None else _answers(arrays, n, reading),
-        channels=unnamed_channels(count, channels),
+        channels=names,
         names=tuple("{}, series {}".format(*rows.place(i)) for i in range(n)),
         marks=SplitMarks() if reading is None else marks_of_arrays(arrays, n),
     ).check()

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
+from fredholm.tasks.files.channel_names import chosen_channels
 from fredholm.tasks.files.class_folders import class_folders, files_of_kinds
 from fredholm.tasks.files.noted import noted
 from fredholm.tasks.splits.split_marks import NO_MARKS, SplitMarks
@@ -18,7 +19,6 @@ from fredholm.tasks.splits.splits import Splits
 from fredholm.tasks.targets import Answers, ClassAnswers, Kind
 from fredholm.tasks.targets.labels_table import TABLE, labelled_files, warn_of_unnamed
 
-from .naming import unnamed_channels
 from .series_set import Series, SeriesSet
 from .stored_series import StoredSeries
 
@@ -140,7 +140,7 @@ def _opened(
             )
     names = tuple(file.relative_to(root).as_posix() for file in files)
     try:
-        named = unnamed_channels(headers[0].num_channels, channels)
+        named = chosen_channels(headers[0].num_channels, own=None, known=channels)[0]
     except ValueError as error:
         raise ValueError(f"{files[0]}: {error}") from error
     if len({header.rate for header in headers}) == 1:

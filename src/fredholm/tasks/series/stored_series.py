@@ -109,9 +109,11 @@ class MappedSeries(StoredSeries):
 
     Args:
         rows: numbers `(m, T)` or `(m, T, C)`; NaN where a value is missing. Places are rows.
+        columns: which of C are the channels; None: all.
     """
 
     rows: Rows
+    columns: list[int] | None = None
 
     @property
     def shards(self) -> Tensor | None:
@@ -123,5 +125,7 @@ class MappedSeries(StoredSeries):
         return self.rows.shape[1]
 
     def _values(self) -> Sequence[np.ndarray]:
-        values = self.rows[self.places.numpy()].reshape(len(self), self._longest, len(self.channels))
+        values = self.rows[self.places.numpy()]
+        values = values[..., None] if values.ndim == 2 else values
+        values = values if self.columns is None else values[..., self.columns]
         return [own[:length] for own, length in zip(values, self.lengths.tolist(), strict=True)]

@@ -9,11 +9,11 @@ from typing import final
 import numpy as np
 
 from fredholm.tasks.files.cells import parse_time, parse_value
+from fredholm.tasks.files.channel_names import chosen_channels
 from fredholm.tasks.files.limits import check_expansion
 from fredholm.tasks.targets import Answers, answers_of_cells
 from fredholm.tasks.text import read_text
 
-from .naming import unnamed_channels
 from .reading import Reading
 from .series_set import SeriesSet
 
@@ -60,7 +60,7 @@ def read_ts(path: Path, *, channels: tuple[str, ...] | None = None, reading: Rea
                 numbers.append(number)
             if channels is None and header.num_channels not in (None, len(parts)):
                 raise ValueError(f"has {len(parts)} channels; expected {header.num_channels}, as @dimensions says")
-            given = unnamed_channels(len(parts), channels)
+            given = chosen_channels(len(parts), own=None, known=channels)[0]
             if channels is None:
                 channels = given
             sampled = [_channel(part, c, has_times=header.has_times) for c, part in enumerate(parts)]

@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 
 from fredholm.tasks.files.cells import parse_number, parse_value
+from fredholm.tasks.files.channel_names import chosen_channels
 from fredholm.tasks.targets import answers_of_cells
 from fredholm.tasks.text import read_text
 
-from .naming import unnamed_channels
 from .reading import Reading
 from .series_set import SeriesSet
 
@@ -58,7 +58,7 @@ def read_ucr(path: Path, *, channels: tuple[str, ...] | None = None, reading: Re
     return SeriesSet.pack(
         values,
         answers=answers,
-        channels=unnamed_channels(1, channels),
+        channels=chosen_channels(1, own=None, known=channels)[0],
         names=tuple(f"{path.name}, line {number}" for number in numbers),
     )
 

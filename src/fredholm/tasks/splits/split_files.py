@@ -108,6 +108,23 @@ def find_split_files(
     return SplitFiles(by_split, ())
 
 
+def split_folders(root: Path) -> dict[Split, Path]:
+    """The subfolders that are named like splits, in small or capital letters, where there is a training one; else none.
+
+    Raises:
+        ValueError: two are one split.
+    """
+    found: dict[Split, Path] = {}
+    for folder in sorted(path for path in root.iterdir() if path.is_dir() and path.name.lower() in SPLIT_WORDS):
+        split = SPLIT_WORDS[folder.name.lower()]
+        if split in found:
+            raise ValueError(
+                f"{root}: has the folders {found[split].name} and {folder.name}, which are one split; keep one"
+            )
+        found[split] = folder
+    return {split: found[split] for split in SPLITS if split in found} if "train" in found else {}
+
+
 def is_saved(path: Path) -> bool:
     """Whether it is a folder in which Hugging Face's datasets saved a data set (`save_to_disk`)."""
     return (path / SAVED).is_file() or (path / SAVED_SPLITS).is_file()

@@ -40,6 +40,11 @@ OBJECTIVES = {
     "loss": Objective(metric="loss", maximise=False),
 }
 
+LEAST = 0.5
+"""The probability from which on a label is told."""
+OF_TOLD = ("micro_f1", "macro_f1", "exact_match")
+"""What is measured of the labels that are told; all else is measured of their probabilities."""
+
 
 @final
 @dataclass(frozen=True, kw_only=True)
@@ -186,8 +191,9 @@ class LabelTarget(Target):
     def score(self, outputs: Tensor, targets: Tensor, metrics: "dict[str, Metric]") -> None:
         """Adds outputs `(B, L)`."""
         probabilities, has = outputs.sigmoid(), targets > 0.5
-        for metric in metrics.values():
-            metric.update(probabilities, has)
+        told = (probabilities >= LEAST).long()
+        for name, metric in metrics.items():
+            metric.update(told if name in OF_TOLD else probabilities, has)
 
     def told(self, outputs: Tensor) -> Tensor:
         """The probability of every label."""
@@ -196,12 +202,12 @@ class LabelTarget(Target):
     @property
     def about_answers(self) -> str:
         """Probabilities."""
-        return "the probability of every label, each by itself; those of at least 0.5 are told"
+        return f"the probability of every label, each by itself; those of at least {LEAST} are told"
 
     def answer(self, outputs: Tensor) -> Answer:
         """The `labels` with a probability of at least a half, joined by |, and the probability of every label."""
         probabilities = dict(zip(self.names, self.answers(outputs).tolist(), strict=True))
-        told = "|".join(name for name, value in probabilities.items() if value >= 0.5)
+        told = "|".join(name for name, value in probabilities.items() if value >= LEAST)
         return Answer(
             {"labels": told, **{f"probability of {name}": value for name, value in probabilities.items()}}, {}
         )

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import NamedTuple, final
 
 from fredholm.tasks.files.class_folders import files_of_kinds
+from fredholm.tasks.files.table_text import columns_by_word
 from fredholm.tasks.sentences.table import Table, read_table
 from fredholm.tasks.splits.split_marks import MARKS, SplitMarks, marks_of_cells
 
@@ -13,6 +14,7 @@ from .target import Answers, Kind
 
 TABLE = "labels.csv"
 _FILE, _LABEL = "file", "label"
+_USUAL = (_FILE, _LABEL, *MARKS)
 
 
 @final
@@ -28,9 +30,9 @@ class LabelledFiles(NamedTuple):
 def labelled_files(root: Path, what: str, kind: Kind | None = None) -> LabelledFiles:
     """Read the table of a folder; columns in small or capital letters.
 
-    `file` is the path of a file below the folder. `label` is its class, a number, or its labels with | between them;
-    or else all other columns are numbers, or labels of 0 and 1 (see `answers_of_cells`). The columns `split`, `group`
-    and `time` may be there (see `marks_of_cells`).
+    `file` is the path of a file from the folder on, without `..`. `label` is its class, a number, or its labels with |
+    between them; or else all other columns are numbers, or labels of 0 and 1 (see `answers_of_cells`). The columns
+    `split`, `group` and `time` may be there (see `marks_of_cells`).
 
     Args:
         root: the folder.
@@ -38,8 +40,9 @@ def labelled_files(root: Path, what: str, kind: Kind | None = None) -> LabelledF
         kind: what the answers are; None: as the cells say.
 
     Raises:
-        ValueError: a column or a cell is missing, a file is not there or is there twice, there are other columns beside
-            `label`, or what `answers_of_cells` and `marks_of_cells` refuse. The message names table and line.
+        ValueError: a column or a cell is missing, a file is not there, lies elsewhere or is there twice, there are
+            other columns beside `label`, or what `answers_of_cells` and `marks_of_cells` refuse. The message names
+            table and line.
     """
     table = read_table(root / TABLE)
     try:
@@ -57,21 +60,10 @@ def warn_of_unnamed(root: Path, named: list[Path], suffixes: tuple[str, ...], wh
         warnings.warn(f"{root}: left out {left_out} that {TABLE} does not name", stacklevel=4)
 
 
-def _columns(table: Table) -> dict[str, str]:
-    """The names of the columns in the file; those that mean something by their words, others by their names."""
-    columns: dict[str, str] = {}
-    for name in table.names:
-        word = name.lower() if name.lower() in (_FILE, _LABEL, *MARKS) else name
-        if word in columns:
-            raise ValueError(f"line 1: columns {columns[word]!r} and {name!r} are one; keep one")
-        columns[word] = name
-    return columns
-
-
 def _known(table: Table, kind: Kind | None) -> tuple[Answers, SplitMarks]:
     """What the table says of each file."""
-    columns = _columns(table)
-    others = [word for word in columns if word not in (_FILE, _LABEL, *MARKS)]
+    columns = columns_by_word(table.names, _USUAL)
+    others = [word for word in columns if word not in _USUAL]
     if _LABEL in columns and others:
         raise ValueError(
             f"line 1: has the column {others[0]!r} beside 'label'; leave one of them out (file, split, group and time "
@@ -92,7 +84,7 @@ def _known(table: Table, kind: Kind | None) -> tuple[Answers, SplitMarks]:
 
 
 def _files(root: Path, table: Table, what: str) -> list[Path]:
-    columns = _columns(table)
+    columns = columns_by_word(table.names, _USUAL)
     if _FILE not in columns:
         raise ValueError(f"line 1: no column 'file'; the columns are {', '.join(table.names)}")
     found: dict[Path, int] = {}
@@ -100,6 +92,8 @@ def _files(root: Path, table: Table, what: str) -> list[Path]:
         name = row.cells[columns[_FILE]].strip()
         if not name:
             raise ValueError(f"line {row.line}: column 'file': is empty; expected where below {root} the {what} lies")
+        if Path(name).is_absolute() or ".." in Path(name).parts:
+            raise ValueError(f"line {row.line}: {name!r} is no path below {root}; write it from there, without '..'")
         if not (root / name).is_file():
             raise ValueError(f"line {row.line}: there is no {what} {name!r} below {root}")
         if root / name in found:
