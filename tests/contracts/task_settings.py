@@ -569,11 +569,6 @@ def _table(folder: Path) -> Subject:
     for name, shift in (("one", 0), ("two", 6)):
         (folder / f"{name}.csv").write_text("\n".join([header, *rows[shift:]]))
     (folder / "bare.csv").write_text("\n".join(rows))
-    texts = [
-        "text,label",
-        *(f"{('the cat', 'a dog')[i % 2]} sat on number {i},{('no', 'yes')[i % 2]}" for i in range(20)),
-    ]
-    (folder / "texts.csv").write_text("\n".join(texts))
     own = folder / "own"
     own.mkdir()
     for split in ("train", "valid", "test"):
@@ -605,7 +600,7 @@ def _table(folder: Path) -> Subject:
         modes={
             "numbers": {"label_columns": ("score",), "target": "number"},
             "no header": {"data": str(folder / "bare.csv"), "columns": tuple(header.split(","))},
-            "texts": {"data": str(folder / "texts.csv"), "tokens": Tokens(vocab_size=60)},
+            "texts": {"texts": ("word",), "tokens": Tokens(vocab_size=60)},
             "splits of its own": {"data": str(own)},
         },
     )

@@ -59,7 +59,7 @@ def open_table(
     try:
         labels = _labels(first.names, label_columns)
         for name in ignore:
-            _present(name, first.names, "to ignore")
+            _present(name, first.names, "to ignore (ignore=)")
             if name in labels:
                 raise ValueError(f"column {name!r} is to be told, and to be ignored; leave it out of one of them")
     except ValueError as error:
@@ -132,7 +132,7 @@ class _Reading:
 def _labels(names: Sequence[str], wanted: tuple[str, ...]) -> tuple[str, ...]:
     if wanted:
         for name in wanted:
-            _present(name, names, "to be told")
+            _present(name, names, "to be told (label_columns=)")
         return wanted
     by_word = {name.lower(): name for name in reversed(names)}
     usual = [by_word[word] for word in LABELS if word in by_word]

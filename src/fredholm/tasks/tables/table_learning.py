@@ -183,10 +183,11 @@ class TableLearning(TargetTask[TableSet]):
     def _measure(self) -> Facts:
         """The facts of the training split."""
         config, train = self.config, self._opened.train
-        for name in (*config.categories, *config.texts):
-            if name not in train.rows.cells:
+        for setting, names in (("categories", config.categories), ("texts", config.texts)):
+            if unknown := [name for name in names if name not in train.rows.cells]:
                 raise ValueError(
-                    f"{config.data}: no column {name!r} is read; the columns are {', '.join(train.rows.cells)}"
+                    f"{config.data}: {setting} are to be {unknown[0]!r}, and no such column is read; those that are: "
+                    f"{', '.join(train.rows.cells)}"
                 )
         try:
             learnt = learn_columns(
