@@ -23,6 +23,7 @@ from benchmarks.first_runs import (
     sentences,
     series,
     table,
+    tables,
     texts,
 )
 from benchmarks.first_runs.first_run import write_json
@@ -31,6 +32,7 @@ from fredholm.tasks.splits.splits import HeldOut
 FIRST_RUNS: tuple[FirstRun, ...] = (
     *texts.FIRST_RUNS,
     *sentences.FIRST_RUNS,
+    *tables.FIRST_RUNS,
     *masked.FIRST_RUNS,
     *points.FIRST_RUNS,
     *segmentation.FIRST_RUNS,

@@ -6,7 +6,7 @@ import re
 import shutil
 import subprocess
 import sysconfig
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,16 +38,25 @@ def descriptions() -> dict[str, set[str]]:
     Raises:
         ValueError: the machine has no lists of packages.
     """
-    if shutil.which("apt-cache") is None:
-        raise ValueError("package descriptions come from apt-cache, which is not there; take a Debian system")
-    listed = subprocess.run(["apt-cache", "dumpavail"], capture_output=True, text=True, check=True).stdout
     found: dict[str, set[str]] = {}
-    for record in listed.split("\n\n"):
-        fields = dict(re.findall(r"^(Section|Description(?:-en)?): *(.+)$", record, flags=re.MULTILINE))
+    for fields in packages():
         told = fields.get("Description") or fields.get("Description-en")
         if told and "Section" in fields:
             found.setdefault(fields["Section"], set()).add(told)
     return found
+
+
+def packages() -> Iterator[dict[str, str]]:
+    """The first line of each field, of each Debian package.
+
+    Raises:
+        ValueError: the machine has no lists of packages.
+    """
+    if shutil.which("apt-cache") is None:
+        raise ValueError("package descriptions come from apt-cache, which is not there; take a Debian system")
+    listed = subprocess.run(["apt-cache", "dumpavail"], capture_output=True, text=True, check=True).stdout
+    for record in listed.split("\n\n"):
+        yield dict(re.findall(r"^([\w-]+): *(.+)$", record, flags=re.MULTILINE))
 
 
 def docstring_modules(folder: Path, seed: int) -> Path:

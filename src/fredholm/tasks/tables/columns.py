@@ -116,7 +116,7 @@ def learn_columns(
             found.append(_learnt(name, kind, column, known, place))
     if not found:
         why = "; ".join(f"{name} {reason}" for name, reason in left_out.items())
-        raise ValueError(f"no column is left to learn from ({why or 'there is none beside what is to be told'})")
+        raise ValueError(f"no column is left to learn from: {why}")
     return Learnt(tuple(found), left_out)
 
 

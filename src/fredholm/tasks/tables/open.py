@@ -66,6 +66,8 @@ def open_table(
         raise ValueError(f"{first.path}: {error}") from error
     taken = {*labels, *ignore, *(name for name in first.names if name.lower() in MARKS)}
     features = tuple(name for name in first.names if name not in taken)
+    if not features:
+        raise ValueError(f"{first.path}: no column is left to read beside what is to be told ({', '.join(labels)})")
     parts: dict[Split, TableSet] = {}
     for split in SPLITS:
         if split in tables:

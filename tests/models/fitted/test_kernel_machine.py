@@ -1,0 +1,183 @@
+"""Kernel machines: the kernel by loops, the fit by solving its system, what is left out by fits without it."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from fredholm.models import KernelMachine
+from fredholm.models.fitted import kernel_machine
+from fredholm.tasks.targets import ClassTarget, NumberTarget, Target
+from tests.refusals import refused
+
+CLASSES = ClassTarget(names=("a", "b"))
+NUMBER = NumberTarget(names=("y",), mean=(0.0,), deviation=(1.0,))
+
+
+def problem(n: int = 60, d: int = 5, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Coordinates, of which the first two matter."""
+    x = torch.randn(n, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return x, torch.sin(2 * x[:, 0]) + x[:, 1]
+
+
+def fitted(machine: KernelMachine, x: Tensor, y: Tensor, target: Target, groups: Tensor | None = None) -> Tensor:
+    torch.manual_seed(1)
+    return machine.fit(x, target.targets(y), target, groups=groups)
+
+
+def kernel(machine: KernelMachine, x: Tensor, y: Tensor) -> Tensor:
+    """κ, entry by entry."""
+    found = torch.empty(len(x), len(y), dtype=torch.float64)
+    w, lengths, s = machine.relevance.double(), machine.lengths.double(), machine.shares.double()
+    for i, a in enumerate(x.double()):
+        for j, b in enumerate(y.double()):
+            first = (w[0] * (a - b)).abs().sum()
+            second = (w[1] * (a - b)).square().sum().sqrt()
+            product = (a * b).sum() / machine.square.double()
+            found[i, j] = (
+                s[0] * product + s[1] * torch.exp(-first / lengths[0]) + s[2] * torch.exp(-second / lengths[1])
+            )
+    return found
+
+
+def test_outputs_are_the_sum_over_centres_forward_and_in_every_gradient() -> None:
+    machine = KernelMachine(5, 3, 7).double()
+    with torch.no_grad():
+        for tensor in (machine.centres, machine.relevance, machine.dual, machine.bias):
+            tensor.copy_(torch.rand(tensor.shape, dtype=torch.float64))
+        machine.lengths.copy_(torch.tensor([2.0, 3.0]))
+        machine.shares.copy_(torch.tensor([0.2, 0.5, 0.3]))
+        machine.square.fill_(4.0)
+    x, _ = problem(6)
+    mine, theirs = (x.clone().requires_grad_() for _ in range(2))
+    found, wanted = machine(mine), kernel(machine, theirs, machine.centres) @ machine.dual + machine.bias
+    torch.testing.assert_close(found, wanted)
+    weight = torch.rand(6, 3, dtype=torch.float64)
+    own = torch.autograd.grad((found * weight).sum(), [mine, machine.dual, machine.bias])
+    other = torch.autograd.grad((wanted * weight).sum(), [theirs, machine.dual, machine.bias])
+    torch.testing.assert_close(own, other)
+
+
+def test_a_graph_says_the_same() -> None:
+    machine = KernelMachine(37, 2, 9)
+    torch.nn.init.normal_(machine.dual)
+    machine.centres.normal_()
+    machine.shares.copy_(torch.tensor([0.2, 0.5, 0.3]))
+    x = torch.randn(5, 37)
+    graph = torch.export.export(machine, (x,), dynamic_shapes=({0: torch.export.Dim.DYNAMIC},)).module()
+    torch.testing.assert_close(graph(x[:3]), machine(x[:3]))
+
+
+@pytest.mark.parametrize(("n", "centres", "groups"), [(40, 40, 0), (40, 60, 7), (40, 17, 0), (40, 17, 7)])
+@pytest.mark.parametrize("chosen", [1500, 30])
+def test_the_fit_solves_its_system_and_leaves_out_what_it_says(
+    n: int, centres: int, groups: int, chosen: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernel_machine, "CHOSEN", chosen)
+    x, y = problem(n)
+    x = x.float().double()  # as centres are kept
+    members = torch.arange(n) % groups if groups else None
+    machine = KernelMachine(5, 1, centres).double()
+    left_out = fitted(machine, x, y[:, None], NUMBER, members)
+    assert left_out.shape == (n, 1)
+    count, penalty = min(n, centres), float(machine.penalty)
+    known, offset = machine.centres[:count], y.mean()
+    assert not machine.dual[count:].any()
+
+    def told(without: Tensor) -> Tensor:
+        """Of the examples of a group, by a fit that does not know them."""
+        keep = torch.ones(n, dtype=torch.bool)
+        keep[without] = False
+        if count == n:
+            gram = kernel(machine, x[keep], x[keep])
+            dual = torch.linalg.solve(gram + penalty * torch.eye(len(gram), dtype=torch.float64), (y - offset)[keep])
+            return offset + kernel(machine, x[without], x[keep]) @ dual
+        to_centres = kernel(machine, x[keep], known)
+        system = to_centres.T @ to_centres + penalty * kernel(machine, known, known)
+        dual = torch.linalg.solve(system, to_centres.T @ (y - offset)[keep])
+        return offset + kernel(machine, x[without], known) @ dual
+
+    for i in range(0, n, 9):
+        own = torch.tensor([i]) if members is None else (members == members[i]).nonzero()[:, 0]
+        torch.testing.assert_close(left_out[own, 0], told(own), rtol=1e-3, atol=1e-3)
+    everything = offset + kernel(machine, x, known) @ machine.dual[:count, 0]
+    torch.testing.assert_close(machine(x)[:, 0], everything, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("p", [1, 2])
+def test_how_steep_it_is_along_each_coordinate_is_what_autograd_says(p: int) -> None:
+    x, y = problem(20)
+    part = kernel_machine._Part(x, (y - y.mean())[:, None], None)
+    metric, fit = part._tried(p, torch.rand(5, dtype=torch.float64) + 0.1, (2.0,))
+    steep = torch.zeros(5, dtype=torch.float64)
+    for i in range(len(x)):
+        asked, others = x[i].clone().requires_grad_(), torch.arange(len(x)) != i
+        apart = (metric.weight * (asked - x[others])).abs().pow(p).sum(1).pow(1 / p)
+        value = torch.exp(-apart / metric.length) @ fit.dual[others, 0]
+        steep += torch.autograd.grad(value, asked)[0].square() / len(x)
+    torch.testing.assert_close(part._steepness(p, metric, fit), steep)
+
+
+def test_coordinates_that_matter_are_found() -> None:
+    x, y = problem(300, 12)
+    machine = KernelMachine(12, 1, 300)
+    fitted(machine, x, y[:, None], NUMBER)
+    for relevance in machine.relevance:
+        assert float(relevance[:2].min()) > 3 * float(relevance[2:].max())
+    asked, wanted = problem(200, 12, seed=1)
+    assert float((machine(asked).detach()[:, 0] - wanted).square().mean()) < 0.05 * float(wanted.var())
+
+
+def test_what_is_linear_takes_the_linear_kernel() -> None:
+    x, _ = problem(60, 4)
+    y = x @ torch.tensor([1.0, -2.0, 0.5, 0.0], dtype=torch.float64)
+    machine = KernelMachine(4, 1, 60)
+    fitted(machine, x, y[:, None], NUMBER)
+    assert float(machine.shares[0]) > 0.5
+    far = 5 * x[:3]
+    torch.testing.assert_close(machine(far)[:, 0].double(), 5 * y[:3], rtol=0.1, atol=0.3)
+
+
+@pytest.mark.parametrize("device_dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_other_dtypes_are_near(device_dtype: torch.dtype) -> None:
+    x, y = problem(50)
+    machine = KernelMachine(5, 2, 50)
+    fitted(machine, x, (y > 0).long(), CLASSES)
+    told = machine(x.to(device_dtype))
+    assert bool(told.isfinite().all())
+    torch.testing.assert_close(told.double(), machine(x).double(), rtol=0.2, atol=0.3)
+
+
+def test_examples_that_coincide_and_coordinates_that_do_not_vary() -> None:
+    x = torch.zeros(6, 3, dtype=torch.float64)
+    machine = KernelMachine(3, 1, 6)
+    left_out = fitted(machine, x, torch.arange(6.0)[:, None].double(), NUMBER)
+    assert bool(left_out.isfinite().all())
+    assert bool(machine(x).isfinite().all())
+    assert machine(torch.zeros(0, 3)).shape == (0, 1)
+    assert math.isclose(float(machine(x).detach()[0]), 2.5, abs_tol=0.3)
+
+
+def test_the_same_seed_gives_the_same_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel_machine, "CHOSEN", 20)
+    x, y = problem(50)
+    one, two = (KernelMachine(5, 1, 30) for _ in range(2))
+    fitted(one, x, y[:, None], NUMBER)
+    fitted(two, x, y[:, None], NUMBER)
+    assert all(torch.equal(a, b) for a, b in zip(one.state_dict().values(), two.state_dict().values(), strict=True))
+
+
+def test_what_is_refused() -> None:
+    machine = KernelMachine(3, 1, 6)
+    for x, words in (
+        (torch.zeros(1, 3), "fewer than 2 examples"),
+        (torch.zeros(4, 2), "expected coordinates (n, 3)"),
+        (torch.full((4, 3), torch.nan), "NaN or infinite"),
+    ):
+        with refused(ValueError, words):
+            machine.fit(x, torch.zeros(len(x), 1), NUMBER)
+    with refused(ValueError, "has 2 outputs; expected 1"):
+        machine.fit(problem(9, 3)[0], torch.arange(9) % 2, CLASSES)
+    with refused(ValueError, "num_centres must be at least 1; got 0"):
+        KernelMachine(3, 1, 0)

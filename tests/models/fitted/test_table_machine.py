@@ -1,0 +1,162 @@
+"""Table machines: what columns become, by loops, and what is told of rows with all kinds of columns."""
+
+import dataclasses
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from fredholm.models import NGramBank, TableBatch, TableMachine, TableReading, TokenReading
+from fredholm.models.fitted.table_machine import NUM_QUANTILES
+from fredholm.tasks.targets import ClassTarget, NumberTarget
+from tests.refusals import refused
+
+TEXT = TokenReading(vocab_size=13, context=12, pad=0, separator=2)
+READING = TableReading(num_numbers=3, may_miss=(1,), num_categories=(2, 3), num_texts=2, text=TEXT)
+CLASSES = ClassTarget(names=("a", "b"))
+
+
+def rows(n: int, seed: int = 0) -> TableBatch:
+    drawn = torch.Generator().manual_seed(seed)
+    numbers = torch.randn(n, 3, generator=drawn)
+    numbers[::4, 1] = torch.nan
+    numbers[:, 2] = numbers[:, 2].round()  # values that come back
+    categories = torch.stack([torch.randint(-1, k, (n,), generator=drawn) for k in (2, 3)], 1)
+    tokens = torch.randint(3, 13, (n, 2, 6), generator=drawn)
+    tokens[:, :, 0], tokens[:, :, 4] = 1, 2
+    tokens[:, :, 5] = 0
+    return TableBatch(numbers, categories, tokens)
+
+
+def answers(batch: TableBatch) -> Tensor:
+    """By a word of the first text, unless the first number is high."""
+    return ((batch.tokens[:, 0] == 7).any(1) ^ (batch.numbers[:, 0] > 0)).long()
+
+
+def fitted(batch: TableBatch, targets: Tensor, config: TableMachine.Config, reading: TableReading) -> TableMachine:
+    torch.manual_seed(0)
+    machine = config.build(reading, 2)
+    parts = [TableBatch(*each) for each in zip(*(part.split(37) for part in batch), strict=True)]
+    machine.fit(list(zip(parts, targets.split(37), strict=True)), CLASSES)
+    return machine
+
+
+def test_numbers_and_categories_become_coordinates() -> None:
+    batch, reading = rows(90), dataclasses.replace(READING, num_texts=0, text=None)
+    batch = batch._replace(tokens=batch.tokens[:, :0])
+    machine = fitted(batch, torch.arange(90) % 2, TableMachine.Config(num_centres=90), reading)
+    asked = rows(20, seed=1)._replace(tokens=batch.tokens[:20])
+    asked.numbers[0, 0], asked.numbers[1, 0] = 99.0, -99.0
+    found = machine._of_columns(asked)
+    assert found.shape == (20, machine.num_coordinates) == (20, 3 * 2 + 1 + 2 + 3)
+    for i in range(20):
+        wanted = list[float]()
+        for k in range(3):
+            value = float(asked.numbers[i, k])
+            wanted.append(0.0 if math.isnan(value) else max(-4.0, min(4.0, value)) / math.sqrt(2))
+        for k in range(3):
+            value, known = float(asked.numbers[i, k]), sorted(v for v in batch.numbers[:, k].tolist() if v == v)
+            knots = [known[int((j + 0.5) / NUM_QUANTILES * len(known))] for j in range(NUM_QUANTILES)]
+            scores = [
+                float(torch.special.ndtri(torch.tensor((j + 0.5) / NUM_QUANTILES, dtype=torch.float64)))
+                for j in range(NUM_QUANTILES)
+            ]
+            rank = scores[0]
+            for j in range(NUM_QUANTILES - 1):
+                low, high = knots[j], knots[j + 1]
+                share = float(value > low) if low == high else max(0.0, min(1.0, (value - low) / (high - low)))
+                rank += (scores[j + 1] - scores[j]) * share
+            wanted.append(0.0 if math.isnan(value) else rank / math.sqrt(2))
+        wanted.append(float(asked.numbers[i, 1].isnan()))
+        for k, count in enumerate((2, 3)):
+            wanted += [float(asked.categories[i, k] == level) for level in range(count)]
+        torch.testing.assert_close(found[i], torch.tensor(wanted), rtol=1e-4, atol=1e-4)
+
+
+def test_texts_become_what_a_bank_says_without_each_row() -> None:
+    batch = rows(60)
+    targets = answers(batch)
+    machine = fitted(batch, targets, TableMachine.Config(num_grams=400, num_directions=3), READING)
+    text = machine.texts[0]
+    torch.manual_seed(0)
+    bank = NGramBank.Config(num_grams=400).build(TEXT, 2)
+    told = bank.fit([(batch.tokens[:, 0], targets)], CLASSES)
+    found = text(batch.tokens[:, 0])
+    expected = (bank(batch.tokens[:, 0]) - told.mean(0)) / told.std(0)
+    torch.testing.assert_close(found[:, :2], expected.clamp(-4, 4).float(), rtol=1e-4, atol=1e-4)
+    along = found[:, 2:] * math.sqrt(3)
+    torch.testing.assert_close(along.std(0), torch.ones(3), rtol=1e-4, atol=1e-4)
+    learnt = text.fit([(batch.tokens[:, 0], targets)], CLASSES, None)
+    assert not torch.allclose(learnt[:, :2], found[:, :2].double(), atol=0.05)  # what is told of a row without it
+
+
+def test_what_no_kind_of_column_tells_alone_is_learnt() -> None:
+    batch = rows(600)
+    machine = fitted(batch, answers(batch), TableMachine.Config(num_centres=600, num_grams=400), READING)
+    asked = rows(300, seed=1)
+    told = machine(asked).argmax(1)
+    assert float((told == answers(asked)).float().mean()) > 0.8
+    alone = machine(asked._replace(tokens=rows(300, seed=2).tokens)).argmax(1)
+    assert float((alone == answers(asked)).float().mean()) < 0.7
+
+
+def test_a_row_alone_is_told_what_it_is_told_in_a_batch() -> None:
+    batch = rows(60)
+    machine = fitted(batch, answers(batch), TableMachine.Config(num_grams=400), READING)
+    whole = machine(batch)
+    for i in (0, 7):
+        one = TableBatch(*(part[i : i + 1] for part in batch))
+        longer = one._replace(tokens=torch.nn.functional.pad(one.tokens, (0, 4)))
+        for each in (one, longer):
+            torch.testing.assert_close(machine(each), whole[i : i + 1], rtol=1e-4, atol=1e-5)
+    assert machine(TableBatch(*(part[:0] for part in batch))).shape == (0, 2)
+
+
+@pytest.mark.parametrize(
+    "reading",
+    [
+        TableReading(num_numbers=3, may_miss=(1,)),
+        TableReading(num_numbers=0, num_categories=(2, 3)),
+        TableReading(num_numbers=0, num_texts=2, text=TEXT),
+    ],
+    ids=["numbers", "categories", "texts"],
+)
+def test_one_kind_of_column_is_enough(reading: TableReading) -> None:
+    batch = rows(40)
+    some = TableBatch(
+        batch.numbers[:, : reading.num_numbers],
+        batch.categories[:, : len(reading.num_categories)],
+        batch.tokens[:, : reading.num_texts],
+    )
+    machine = fitted(some, answers(batch), TableMachine.Config(num_grams=400), reading)
+    assert bool(machine(some).isfinite().all())
+    assert float(machine(some).detach().std()) > 0
+
+
+def test_columns_that_lack_all_or_are_one_number() -> None:
+    numbers = torch.stack([torch.full((20,), torch.nan), torch.zeros(20), torch.arange(20.0)], 1)
+    reading = TableReading(num_numbers=3, may_miss=(0,))
+    empty = torch.zeros(20, 0, dtype=torch.int64)
+    batch = TableBatch(numbers, empty, empty[..., None])
+    torch.manual_seed(0)
+    machine = TableMachine.Config(num_centres=20).build(reading, 1)
+    target = NumberTarget(names=("y",), mean=(0.0,), deviation=(1.0,))
+    left_out = machine.fit([(batch, torch.arange(20.0)[:, None] / 10)], target)
+    assert bool(left_out.isfinite().all())
+    assert bool(machine(batch).isfinite().all())
+
+
+def test_what_is_refused() -> None:
+    batch = rows(5)
+    machine = TableMachine.Config(num_grams=10).build(READING, 2)
+    with refused(ValueError, "rows have 2 numbers, 2 categories and 2 texts; expected 3, 2 and 2"):
+        machine(batch._replace(numbers=batch.numbers[:, :2]))
+    with refused(ValueError, "fewer than 2 rows"):
+        machine.fit([(TableBatch(*(part[:1] for part in batch)), torch.zeros(1, dtype=torch.int64))], CLASSES)
+    with refused(ValueError, "a row needs columns"):
+        TableReading(num_numbers=0)
+    with refused(ValueError, "num_texts is 0, with a reading of tokens"):
+        TableReading(num_numbers=1, text=TEXT)
+    with refused(ValueError, "may_miss is (3,); expected columns from 0 to 2"):
+        TableReading(num_numbers=3, may_miss=(3,))

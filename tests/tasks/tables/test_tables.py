@@ -1,0 +1,276 @@
+"""Tables: what columns are taken for, how they are read, what is refused, and the command from training to export."""
+
+import csv
+import math
+import random
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from fredholm.tasks import TableLearning
+from fredholm.tasks.tables import Column, learn_columns, open_table, read_rows_of
+from fredholm.training import Run
+from tests.command_line import call
+from tests.refusals import refused
+
+
+def place(i: int, name: str) -> str:
+    return f"row {i} of {name!r}"
+
+
+def kinds(**columns: Sequence[str]) -> dict[str, str]:
+    learnt = learn_columns({name: list(cells) for name, cells in columns.items()}, place)
+    return {column.name: column.kind for column in learnt.columns}
+
+
+def one(name: str, *cells: str, **said: tuple[str, ...]) -> Column:
+    (column,) = learn_columns({name: list(cells)}, place, **said).columns
+    return column
+
+
+def test_what_columns_are_taken_for() -> None:
+    words = ["red", "blue", "green", "red", "blue", "green"]
+    found = kinds(
+        whole=["1", "2", "3", "", "5", "6"],
+        fraction=["1.5", "-2e3", "?", "4", "0", "NA"],
+        day=["2026-01-31", "2026-02-01T12:30", "", "2026-02-03", "2026-02-04", "2026-02-05"],
+        colour=words,
+        mixed=["1", "2", "x", "1", "2", "x"],
+        names=["ann", "bob", "cid", "dan", "eve", "fay"],
+        notes=["a cat sat on it", "no dog was here", "a cat sat on it", "it was so late", "we all went home", "well"],
+    )
+    assert found == {
+        **dict.fromkeys(("whole", "fraction"), "number"),
+        "day": "date",
+        **dict.fromkeys(("colour", "mixed"), "category"),
+        **dict.fromkeys(("names", "notes"), "text"),
+    }
+
+
+def test_columns_that_tell_nothing_are_left_out() -> None:
+    cells = {"id": ["1", "2", "3"], "x": ["5", "", "7"], "same": ["a", "a", "a"], "none": ["", "?", "NaN"]}
+    learnt = learn_columns(cells, place)
+    assert [column.name for column in learnt.columns] == ["x"]
+    assert learnt.left_out == {
+        "id": "counts the rows",
+        "same": "is the same in all training rows",
+        "none": "is empty in the training rows",
+    }
+    assert [c.name for c in learn_columns({"id": ["1", "1", "3"]}, place).columns] == ["id"]  # some come back
+    with refused(ValueError, "no column is left to learn from", "same is the same in all training rows"):
+        learn_columns({"same": ["a", "a"]}, place)
+
+
+def test_numbers_are_standardised_by_the_training_rows() -> None:
+    column = one("x", "1", "", "3", "5")
+    assert (column.mean, column.may_miss) == ((3.0,), True)
+    assert column.deviation == pytest.approx((math.sqrt(8 / 3),))
+    found = column.numbers(["3", "na", "7"], place)
+    np.testing.assert_allclose(found[:, 0], [0, np.nan, 4 / math.sqrt(8 / 3)], rtol=1e-6)
+    far = one("seconds", "1700000000", "1700000001", "1700000002")
+    np.testing.assert_allclose(far.numbers(["1700000002"], place)[0], [math.sqrt(1.5)], rtol=1e-6)
+
+
+def test_a_date_is_its_seconds_and_the_parts_that_vary() -> None:
+    column = one("day", "2026-01-05", "2026-03-06", "")
+    assert column.parts == ("seconds since 1970", "month", "weekday")
+    assert column.may_miss
+    np.testing.assert_allclose(column.numbers(["2026-02-06", ""], place)[0, 1:], [0, 1])
+    assert one("at", "2026-01-05T03:00", "2026-01-05T09:00").parts == ("seconds since 1970", "hour")
+
+
+def test_categories_are_what_training_had() -> None:
+    column = one("town", "b", "a", "b", "a", "a", "")
+    assert column.levels == ("a", "b")
+    assert column.categories(["b", "c", "", "a"]).tolist() == [1, -1, -1, 0]
+    many = one("code", *(str(i) for i in range(400)), "399", categories=("code",))
+    assert len(many.levels) == 256
+    assert "399" in many.levels  # the most frequent one
+    assert one("word", "a", "b", "a", "b", texts=("word",)).kind == "text"
+
+
+def test_cells_that_do_not_fit_are_refused() -> None:
+    number, date = one("x", "1", "2"), one("day", "2026-01-05", "2026-03-06")
+    with refused(ValueError, "row 1 of 'x'", "'two' is no finite number"):
+        number.numbers(["1", "two"], place)
+    with refused(ValueError, "row 0 of 'x'", "too far from the training rows"):
+        one("x", "1", "1.0000001").numbers(["3e38"], place)
+    with refused(ValueError, "row 0 of 'day'", "'soon' is no date"):
+        date.numbers(["soon"], place)
+    with refused(ValueError, "row 1 of 'x'", "'1,5' looks like a number with a decimal comma"):
+        learn_columns({"x": ["2", "1,5", "3"]}, place)
+
+
+def shop(folder: Path, n: int = 120, name: str = "shop.csv", seed: int = 0) -> Path:
+    """Flats, whose price follows from the area, the town and what is said of them."""
+    drawn = random.Random(seed)
+    path = folder / name
+    with path.open("w", newline="", encoding="utf-8") as file:
+        rows = csv.writer(file)
+        rows.writerow(["Id", "sold", "rooms", "area", "town", "note", "price"])
+        for i in range(n):
+            area, town, fine = drawn.randint(30, 200), drawn.choice(["Bern", "Chur"]), drawn.random() < 0.5
+            note = f"{'A bright' if fine else 'A damp'} flat, number {drawn.randint(1, 999)}, {drawn.random():.3f}"
+            price = area * (7 if town == "Bern" else 4) * (1.3 if fine else 0.8)
+            day = f"2026-{drawn.randint(1, 12):02}-{drawn.randint(1, 28):02}"
+            rows.writerow([i, day, drawn.choice(["", 1, 2, 3]), area, town, note, round(price)])
+    return path
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("tokenizers")
+    folder = tmp_path_factory.mktemp("shop")
+    data = shop(folder, 400)
+    from fredholm import cli
+
+    arguments = ["train", "table", str(data), "--run-dir", str(folder / "run"), "--task.label-columns", "price"]
+    assert cli.main([*arguments, "--training.no-tensorboard"]) == 0
+    return folder / "run"
+
+
+def test_the_command_says_what_it_makes_of_columns_and_learns(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("tokenizers")
+    data = shop(tmp_path, 60)
+    code, out, err = call(capsys, "train", "table", data, "--task.label-columns", "price", "--dry-run")
+    assert (code, err) == (0, "")
+    assert "to be told: price; numbers: rooms, area; dates: sold; categories: town; texts: note" in out
+    assert "left out: Id, which counts the rows" in out
+    assert "48 examples to learn from, 0 for validation and 12 for testing" in out
+    assert "fitted at once" in out
+
+
+def test_what_it_learnt_is_right(run: Path) -> None:
+    found = Run(run).evaluate("test")
+    assert found["r2"] > 0.9
+    task = Run(run).task
+    assert isinstance(task, TableLearning)
+    assert task.target.kind == "number"  # more than twenty whole numbers
+    numbers = task.held_out("test").answers.values
+    assert float((numbers - numbers.mean(0)).abs().mean()) > 4 * found["mean_absolute_error"]
+
+
+def test_predictions_need_no_answers_and_no_order_of_columns(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = shop(tmp_path, 20, seed=5)
+    with data.open() as file:
+        rows = list(csv.DictReader(file))
+    names = ["note", "town", "area", "rooms", "sold"]
+    with (tmp_path / "asked.csv").open("w", newline="") as file:
+        asked = csv.DictWriter(file, names, extrasaction="ignore")
+        asked.writeheader()
+        asked.writerows(rows)
+    told = Run(run).predict([data])
+    assert [each["line"] for each in told] == list(range(2, 22))
+    again = Run(run).predict([tmp_path / "asked.csv"])
+    assert [each["price"] for each in again] == [each["price"] for each in told]
+    prices = torch.tensor([float(row["price"]) for row in rows])
+    errors = torch.tensor([float(each["price"]) for each in told]) - prices
+    assert float(errors.square().mean()) < 0.1 * float(prices.var())
+
+
+def test_rows_that_do_not_fit_are_refused_by_line(run: Path, tmp_path: Path) -> None:
+    header = "sold,rooms,area,town,note"
+    for row, words in (
+        ("2026-01-01,two,50,Bern,x", "asked.csv, line 2: column 'rooms': 'two' is no finite number"),
+        ("2026-13-01,2,50,Bern,x", "asked.csv, line 2: column 'sold': '2026-13-01' is no date"),
+    ):
+        (tmp_path / "asked.csv").write_text(f"{header}\n{row}\n")
+        with pytest.raises(ValueError, match=re.escape(words)):
+            Run(run).predict([tmp_path / "asked.csv"])
+    (tmp_path / "asked.csv").write_text("sold,rooms,area,town\n2026-01-01,2,50,Bern\n")
+    with pytest.raises(ValueError, match=r"no column 'note' in .*asked\.csv"):
+        Run(run).predict([tmp_path / "asked.csv"])
+    (tmp_path / "asked.jsonl").write_text('{"area": 50, "town": "Bern", "rooms": 2, "sold": "2026-01-01"}\n')
+    with pytest.raises(ValueError, match=r"no column 'note' in .*asked\.jsonl"):
+        Run(run).predict([tmp_path / "asked.jsonl"])
+
+
+def test_new_categories_count_as_missing_and_are_told(run: Path, tmp_path: Path) -> None:
+    header = "sold,rooms,area,town,note"
+    (tmp_path / "new.csv").write_text(f"{header}\n2026-01-01,2,50,Rome,A bright flat\n2026-01-01,2,50,,A bright flat\n")
+    with pytest.warns(UserWarning, match=r"column 'town' has 1 cells that training did not have, such as 'Rome'"):
+        new, missing = Run(run).predict([tmp_path / "new.csv"])
+    assert float(new["price"]) == pytest.approx(float(missing["price"]), rel=1e-4)
+
+
+@pytest.mark.parametrize("with_texts", [False, True])
+def test_an_export_tells_what_predict_tells_or_says_why_there_is_none(
+    with_texts: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript")
+    data, more = shop(tmp_path), [] if with_texts else ["--task.ignore", "note"]
+    arguments = ["train", "table", data, "--run-dir", tmp_path / "run", "--task.label-columns", "price", *more]
+    assert call(capsys, *arguments, "--training.no-tensorboard")[0] == 0
+    code, out, err = call(capsys, "export", tmp_path / "run", "--format", "onnx", "--output", tmp_path / "m.onnx")
+    if with_texts:
+        assert code == 2
+        assert "how many n-grams rows have depends on their tokens" in err
+        return
+    assert (code, err) == (0, "")
+    assert (tmp_path / "m.columns.json").exists()
+    assert "differs from the model by at most" in out
+
+
+def test_which_answers_are_classes(tmp_path: Path) -> None:
+    rows = [f"{i % 7},{i % 3},{i * 7 % 40},{i / 8}" for i in range(50)]
+    (tmp_path / "t.csv").write_text("\n".join(["x,few,many,fraction", *rows]))
+    for label, kind in (("few", "class"), ("many", "number"), ("fraction", "number")):
+        assert open_table(tmp_path / "t.csv", label_columns=(label,)).train.answers.kind == kind
+    assert open_table(tmp_path / "t.csv", label_columns=("many",), kind="class").train.answers.kind == "class"
+    assert open_table(tmp_path / "t.csv", label_columns=("few", "many")).train.answers.names == ("few", "many")
+
+
+def test_marks_divide_rows_and_are_not_read(tmp_path: Path) -> None:
+    rows = [f"{i},{i % 2},{('train', 'test')[i % 5 == 0]},g{i % 5},{2000 + i}" for i in range(30)]
+    (tmp_path / "t.csv").write_text("\n".join(["x,label,Split,group,time", *rows]))
+    splits = open_table(tmp_path / "t.csv")
+    assert set(splits.train.rows.cells) == {"x"}
+    assert splits.test is not None
+    assert splits.test.rows.cells["x"] == [str(i) for i in range(0, 30, 5)]
+    assert splits.train.marks.groups is not None
+    fitted = TableLearning.Config(data=str(tmp_path / "t.csv")).build()
+    torch.manual_seed(0)
+    model = fitted.model()
+    fitted.initialise(model, torch.device("cpu"))  # by leaving out groups
+    assert all(bool(p.isfinite().all()) for p in model.parameters())
+
+
+def test_files_of_all_kinds_hold_the_same_rows(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text('a,b,label\n1.5,"x, y",0\n,z,1\n2,true,0\n')
+    (tmp_path / "t.tsv").write_text("a\tb\tlabel\n1.5\tx, y\t0\n\tz\t1\n2\ttrue\t0\n")
+    (tmp_path / "t.jsonl").write_text(
+        '{"b": "x, y", "label": 0, "a": 1.5}\n{"b": "z", "label": 1, "a": null}\n{"label": 0, "b": true, "a": 2}\n'
+    )
+    found = [open_table(tmp_path / f"t.{kind}").train.rows.cells for kind in ("csv", "tsv", "jsonl")]
+    assert all(dict(each) == {"a": ["1.5", "", "2"], "b": ["x, y", "z", "true"]} for each in found)
+    assert read_rows_of(tmp_path / "t.csv", ["b"]).cells == {"b": ["x, y", "z", "true"]}
+
+
+def test_settings_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("\n".join(["x,y,label", *(f"{i},{i % 3},{i % 2}" for i in range(20))]))
+    data = str(tmp_path / "t.csv")
+    for settings, words in (
+        ({"label_columns": ("lable",)}, "no column 'lable' to be told (label_columns=); did you mean 'label'?"),
+        ({"ignore": ("z",)}, "no column 'z' to ignore (ignore=)"),
+        ({"ignore": ("label",)}, "column 'label' is to be told, and to be ignored"),
+        ({"categories": ("z",)}, "categories are to be 'z', and no such column is read; those that are: x, y"),
+        ({"categories": ("x",), "texts": ("x",)}, "column 'x' is said to be categories, and texts"),
+        ({"valid_fraction": 0.3}, "valid_fraction=0.3 has no effect"),
+        ({"ignore": ("x", "y")}, "no column is left to read beside what is to be told (label)"),
+    ):
+        with pytest.raises(ValueError, match=re.escape(words)):
+            TableLearning.Config(data=data, **settings).build()  # pyright: ignore[reportArgumentType]
+    with refused(ValueError, "no table is given"):
+        TableLearning.Config().build()
+    (tmp_path / "u.csv").write_text("a,b\n1,2\n")
+    with refused(ValueError, "u.csv: no column has a usual name of what is to be told", "the columns are a, b"):
+        open_table(tmp_path / "u.csv")
