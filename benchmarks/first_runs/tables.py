@@ -8,8 +8,14 @@ from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_matrix, hstack
+from sklearn.datasets import make_friedman1
 from sklearn.decomposition import TruncatedSVD
-from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+from sklearn.ensemble import (
+    HistGradientBoostingClassifier,
+    HistGradientBoostingRegressor,
+    RandomForestClassifier,
+    RandomForestRegressor,
+)
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression, Ridge
@@ -43,6 +49,27 @@ def package_kinds(folder: Path, seed: int) -> Path:
         of = by_section[name]
         found += [{**of[i], "label": name} for i in draw.permutation(len(of))[:EACH_SECTION]]
     return _written(folder / "kinds.csv", found, ("section",))
+
+
+def smooth_function(folder: Path, seed: int) -> Path:
+    """Friedman's first function of ten numbers, of which five matter, with noise of deviation 1."""
+    x, y = make_friedman1(600, noise=1.0, random_state=seed)
+    return _of_numbers(folder / "smooth.csv", x, "target", y.round(4))
+
+
+def thresholds(folder: Path, seed: int) -> Path:
+    """Twelve numbers, and whether some of them are above thresholds; one answer in twenty is wrong."""
+    draw = np.random.default_rng(seed)
+    x = draw.normal(size=(1_200, 12))
+    told = ((x[:, 0] > 0.3) & (x[:, 1] < 0.5)) | (x[:, 2] > 1)
+    return _of_numbers(folder / "thresholds.csv", x, "label", (told ^ (draw.random(len(x)) < 0.05)).astype(int))
+
+
+def _of_numbers(path: Path, x: np.ndarray, name: str, y: np.ndarray) -> Path:
+    rows: list[dict[str, Any]] = []
+    for row, told in zip(x.round(4).tolist(), y.tolist(), strict=True):
+        rows.append({**{f"x{k}": value for k, value in enumerate(row)}, name: told})
+    return _written(path, rows, ())
 
 
 def _rows() -> Iterator[dict[str, Any]]:
@@ -101,14 +128,15 @@ def _boosted(task: Any, split: str) -> float:
         for each, (_, _, of) in zip(found, given, strict=True):
             each.append(read.transform(of[column]))
     make = HistGradientBoostingClassifier if train.answers.kind == "class" else HistGradientBoostingRegressor
-    return _measured(make(random_state=0), *(np.hstack(each) for each in found), train, held_out)
+    learnt, asked = (np.hstack(each) for each in found)
+    return _measured(make(random_state=0), learnt, asked, train, held_out)
 
 
 def _linear(task: Any, split: str) -> float:
     train, held_out = task.splits.train, task.held_out(split)
     given = [_columns(task, part) for part in (train, held_out)]
     scale = make_pipeline(SimpleImputer(), StandardScaler()).fit(given[0][0])
-    found = [[csr_matrix(scale.transform(numbers))] for numbers, _, _ in given]
+    found: list[list[Any]] = [[csr_matrix(scale.transform(numbers))] for numbers, _, _ in given]
     if given[0][1]:
         codes = OneHotEncoder(handle_unknown="ignore").fit(np.array(given[0][1]).T)
         for each, (_, categories, _) in zip(found, given, strict=True):
@@ -118,7 +146,15 @@ def _linear(task: Any, split: str) -> float:
         for each, (_, _, of) in zip(found, given, strict=True):
             each.append(read.transform(of[column]))
     model = LogisticRegression(C=10.0, max_iter=1000) if train.answers.kind == "class" else Ridge()
-    return _measured(model, *(hstack(each).tocsr() for each in found), train, held_out)
+    learnt, asked = (hstack(each).tocsr() for each in found)
+    return _measured(model, learnt, asked, train, held_out)
+
+
+def _forest(task: Any, split: str) -> float:
+    train, held_out = task.splits.train, task.held_out(split)
+    make = RandomForestClassifier if train.answers.kind == "class" else RandomForestRegressor
+    learnt, asked = (_columns(task, part)[0] for part in (train, held_out))
+    return _measured(make(500, random_state=0), learnt, asked, train, held_out)
 
 
 def _measured(model: Any, learnt: Any, asked: Any, train: Any, held_out: Any) -> float:
@@ -129,6 +165,7 @@ def _measured(model: Any, learnt: Any, asked: Any, train: Any, held_out: Any) ->
 
 
 PEERS = {"boosted trees, texts in 50 directions": _boosted, "linear, TF-IDF of pairs of words": _linear}
+PEERS_OF_NUMBERS = {"boosted trees": _boosted, "random forest": _forest, "linear": _linear}
 
 FIRST_RUNS = (
     FirstRun(
@@ -144,5 +181,19 @@ FIRST_RUNS = (
         data="nine columns on Debian packages, 12 sections",
         make=package_kinds,
         peers=PEERS,
+    ),
+    FirstRun(
+        name="smooth_function",
+        task="table",
+        data="Friedman's function of ten numbers, with noise",
+        make=smooth_function,
+        peers=PEERS_OF_NUMBERS,
+    ),
+    FirstRun(
+        name="thresholds",
+        task="table",
+        data="twelve numbers, three of which are above thresholds or not",
+        make=thresholds,
+        peers=PEERS_OF_NUMBERS,
     ),
 )

@@ -17,6 +17,7 @@ from fredholm.evaluation import BasisTiled, Factorisation, HopSeries, Integral, 
 from fredholm.kernels.neumann.linear_infinite_attention import CentralForm, central_weights
 from fredholm.models.images.infvit import AttentionKind
 from fredholm.operators import collect_auxiliary_losses
+from fredholm.tasks.targets import NumberTarget
 
 HERE = Path(__file__).resolve().parent
 BLUE, ORANGE, GREEN, GREY = "#0072b2", "#d55e00", "#009e73", "#666666"
@@ -631,6 +632,36 @@ def draw_mixtures() -> None:
     figure.savefig(HERE / "mixtures.png", dpi=110)
 
 
+def draw_kernel_machine() -> None:
+    """kernel_machine.png: the kernel of a machine before and after it is fitted, and how much coordinates count."""
+    x, noise = (torch.rand(480, 10, generator=torch.Generator().manual_seed(seed)) for seed in (0, 1))
+    answers = 10 * torch.sin(torch.pi * x[:, 0] * x[:, 1]) + 20 * (x[:, 2] - 0.5) ** 2 + 10 * x[:, 3] + 5 * x[:, 4]
+    answers += noise.sum(1) - noise.sum(1).mean()
+    x = (x - x.mean(0)) / x.std(0)
+    target = NumberTarget(names=("y",), mean=(float(answers.mean()),), deviation=(float(answers.std()),))
+    torch.manual_seed(0)
+    machine = models.KernelMachine(10, 1, 480)
+    machine.fit(x, target.targets(answers[:, None]), target)
+    side = torch.linspace(-2, 2, 81)
+    plane = torch.zeros(81 * 81, 10)
+    plane[:, 3], plane[:, 7] = torch.cartesian_prod(side, side).T
+    figure, (before, after, bars) = plt.subplots(1, 3, figsize=(9.8, 3.3), layout="constrained")
+    for axes, weight, title in (
+        (before, torch.ones(10), "κ₁ before: all alike"),
+        (after, machine.relevance[0], "κ₁ after: the fourth counts"),
+    ):
+        found = torch.exp(-(weight * plane).abs().sum(1) / machine.lengths[0]).view(81, 81)
+        axes.contourf(side, side, found.T, levels=12, cmap="Blues")
+        axes.set(xlabel="fourth coordinate", ylabel="eighth, which tells nothing", title=title, aspect="equal")
+    places = torch.arange(10)
+    bars.bar(places - 0.2, machine.relevance[0], 0.4, color=BLUE, label="κ₁")
+    bars.bar(places + 0.2, machine.relevance[1], 0.4, color=ORANGE, label="κ₂")
+    bars.set(xlabel="coordinate", ylabel="how much it counts, w")
+    bars.set_xticks(places, [str(k + 1) for k in range(10)])
+    bars.legend(frameon=False, fontsize=8)
+    figure.savefig(HERE / "kernel_machine.png", dpi=110)
+
+
 if __name__ == "__main__":
     draw_gallery()
     draw_refinement()
@@ -644,3 +675,4 @@ if __name__ == "__main__":
     draw_edges()
     draw_neighbourhood_bank()
     draw_mixtures()
+    draw_kernel_machine()

@@ -171,7 +171,9 @@ class Begun:
     def __init__(self, subject: Subject, start: dict[str, Any], folder: Path) -> None:
         self.folder, self.run, settings = folder / "data", folder / "run", copied(start, folder / "data")
         task = subject.of(**settings)
-        steps = {"epochs": 1, "batch_size": 64, "log_every": 99} if task.build().learns_by_steps else {"epochs": 0}
+        steps: dict[str, Any] = (
+            {"epochs": 1, "batch_size": 64, "log_every": 99} if task.build().learns_by_steps else {"epochs": 0}
+        )
         numbers = TrainingConfig(**steps, tensorboard=False, device="cpu")
         self.config = Run.Config(task=task, training=numbers)
         self.result = train(self.config, self.run, needs_measure=False)

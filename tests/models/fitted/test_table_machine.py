@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -78,7 +79,7 @@ def test_texts_become_what_a_bank_says_without_each_row() -> None:
     batch = rows(60)
     targets = answers(batch)
     machine = fitted(batch, targets, TableMachine.Config(num_grams=400, num_directions=3), READING)
-    text = machine.texts[0]
+    text: Any = machine.texts[0]
     torch.manual_seed(0)
     bank = NGramBank.Config(num_grams=400).build(TEXT, 2)
     told = bank.fit([(batch.tokens[:, 0], targets)], CLASSES)

@@ -4,7 +4,7 @@ import datetime
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, final
 
@@ -81,7 +81,7 @@ class Learnt(NamedTuple):
 
 
 def learn_columns(
-    cells: dict[str, Sequence[str]],
+    cells: Mapping[str, Sequence[str]],
     place: Place,
     *,
     categories: Sequence[str] = (),

@@ -190,9 +190,7 @@ class TableLearning(TargetTask[TableSet]):
                     f"{', '.join(train.rows.cells)}"
                 )
         try:
-            learnt = learn_columns(
-                dict(train.rows.cells), train.rows.place, categories=config.categories, texts=config.texts
-            )
+            learnt = learn_columns(train.rows.cells, train.rows.place, categories=config.categories, texts=config.texts)
         except ValueError as error:
             told = str(error)
             raise ValueError(told if ", line " in told else f"{config.data}: {told}") from error
