@@ -14,10 +14,10 @@ Legend
     some of them:   A = B⁻¹ Kᵀ (Y - Ȳ),  B = KᵀK + λ κ(c, c);   without i  Y_i - (Y_i - f_i) / (1 - [K B⁻¹ Kᵀ]_ii)
 
 κ_1 falls along each axis by itself, as a tree of decisions does; κ_2 along all directions alike. How much coordinates
-count is learnt in rounds: w is 1 at first, and then (g / max g)^q, at least _LEAST, with g_k the mean of |∂f/∂x_k|² over
-the examples, f the fit of the round before, and q of EXPONENTS. Of the rounds, lengths, exponents, penalties and shares those are taken
-that have the smallest mean square of left-out errors, on at most CHOSEN examples. With all examples λ is chosen anew
-among three.
+count is learnt in rounds: w is 1 at first, and then (g / max g)^q, at least _LEAST, with g_k the mean of |∂f/∂x_k|²
+over the examples, f the fit of the round before, and q of EXPONENTS. Of the rounds, lengths, exponents, penalties and
+shares those are taken that have the smallest mean square of left-out errors, on at most CHOSEN examples. With all
+examples λ is chosen anew among three.
 
 Source: recursive feature machines, Radhakrishnan et al. (arXiv 2212.13881), which are kernel ridge regressions by the
 Laplace kernel κ_2 whose metric is the average outer product of the gradients. Deviations: its diagonal alone, so that
