@@ -50,7 +50,8 @@ class TrainingConfig:
         log_every: steps between two lines of training metrics; the last step has one too.
         tensorboard: also write TensorBoard's event files.
         shard: of several processes each keeps a part of the weights, their average and the optimiser's state, and has
-            those of a block whole while it computes: less memory, more communication. Refused on one process.
+            those of a block whole while it computes, in evaluation all of the averaged ones: less memory, more
+            communication. Refused on one process.
     """
 
     epochs: int = 300
