@@ -43,7 +43,7 @@ OBJECTIVES = {
 
 def check_quantiles(levels: tuple[float, ...]) -> None:
     """Raises ValueError unless they increase, above 0 and below 1."""
-    if any(lower >= upper for lower, upper in itertools.pairwise((0.0, *levels, 1.0))):
+    if not all(lower < upper for lower, upper in itertools.pairwise((0.0, *levels, 1.0))):
         raise ValueError(f"quantiles are {levels}; expected numbers above 0 and below 1, increasing")
 
 
