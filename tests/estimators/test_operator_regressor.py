@@ -137,6 +137,8 @@ def test_cross_validation_works() -> None:
         ({}, waves(12)[0], None, "requires y to be passed, but the target y is None; give each function another"),
         ({}, np.zeros(5), np.zeros(5), "X has shape (5,), a grid of 0 axes; expected 1, 2 or 3"),
         ({}, [["a"]], [["a"]], "X is no array of numbers"),
+        ({}, np.zeros((3, 4)), 1j * np.ones((3, 4)), "y is no array of numbers: it is complex128; pass real parts and"),
+        ({"pos": [[0.0], [1j]]}, np.zeros((3, 2)), np.zeros((3, 2)), "pos is no array of numbers: it is complex128"),
         ({}, np.full((3, 4), np.inf), np.zeros((3, 4)), "X contains infinity"),
         ({}, np.zeros((3, 4)), np.zeros((2, 4)), "inconsistent numbers of samples: [3, 2]"),
         ({}, np.zeros((3, 4)), np.zeros((3, 4, 2, 2)), "y has shape (3, 4, 2, 2); expected (n, H) or (n, H, channels)"),

@@ -16,7 +16,7 @@ from fredholm.domains import Grid
 from fredholm.tasks.fields import functions_of_arrays
 from fredholm.tasks.fields.operator_learning import OperatorLearning
 
-from .estimator import Estimator, as_array
+from .estimator import Estimator, as_array, real_numbers
 
 
 @final
@@ -163,10 +163,7 @@ class _Functions(NamedTuple):
     @classmethod
     def of(cls, values: Any, name: str, pos: np.ndarray | None, num_axes: int | None) -> "_Functions":
         """X or y, at points or on a grid of so many axes; None: of all but the first."""
-        try:
-            found = np.asarray(as_array(values), np.float64)
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"{name} is no array of numbers: {error}") from error
+        found = real_numbers(values, f"{name} is").astype(np.float64, copy=False)
         if pos is not None:
             num_axes, expected = 1, f"(n, {len(pos)}) or (n, {len(pos)}, channels), a value a point"
         else:
@@ -200,10 +197,7 @@ class _Functions(NamedTuple):
 
 def _points(pos: Any, name: str) -> np.ndarray:
     """float64 `(N, s)`."""
-    try:
-        found = np.asarray(as_array(pos), np.float64)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{name} is no array of numbers: {error}") from error
+    found = real_numbers(pos, f"{name} is").astype(np.float64, copy=False)
     if found.ndim != 2 or 0 in found.shape or not np.isfinite(found).all():
         raise ValueError(f"{name} has shape {found.shape}; expected finite coordinates (N, s), at least one point")
     return found

@@ -14,7 +14,7 @@ from fredholm.tasks.series.series_set import SeriesSet
 from fredholm.tasks.targets import Answers, Kind
 
 from .classifier import Classifier
-from .estimator import as_array
+from .estimator import as_array, real_numbers
 from .regressor import Regressor
 from .target_estimator import TargetEstimator
 
@@ -131,11 +131,8 @@ def of_own_lengths(X: Any) -> Sequence[Any] | None:
 
 def one_series(series: Any, number: int) -> np.ndarray:
     """A series `(T,)` or `(C, T)` as `(T, C)`."""
-    try:
-        values = np.asarray(series)
-        values = values if values.dtype == np.float32 else values.astype(np.float64)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"series {number} of X is no array of numbers: {error}") from error
+    values = real_numbers(series, f"series {number} of X is")
+    values = values if values.dtype == np.float32 else values.astype(np.float64)
     if values.ndim not in (1, 2) or 0 in values.shape:
         raise ValueError(f"series {number} of X has shape {values.shape}; expected (T,) or (C, T), both at least 1")
     if np.isinf(values).any():
