@@ -128,6 +128,11 @@ def test_other_lengths_are_told_of_tables_alone() -> None:
         estimator.predict(X[:, :6])
     assert estimator.predict([each[:6] for each in X[:, None]]).shape == (42,)
     assert estimator.predict([X[0], X[1, :3]]).shape == (2,)
+    assert estimator.predict([*X[:, :6]]).shape == (42,)
+    listed = brief("series", [*X])
+    assert listed.predict([*X[:, :6]]).shape == listed.predict(X[:, :6]).shape == (42,)
+    assert brief("series", X.tolist()).n_features_in_ == 7
+    assert not hasattr(listed, "n_features_in_")
     assert not hasattr(brief("series", X[:, None]), "n_features_in_")
     with refused(ValueError, "X has 2 channels; SeriesClassifier was fitted on 1"):
         estimator.predict(np.zeros((3, 2, 7)))

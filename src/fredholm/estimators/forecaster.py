@@ -17,7 +17,7 @@ from fredholm.tasks.forecasts.long_series import observed_before
 
 from .estimator import Estimator, as_array, real_numbers
 from .regressor import checked_quantiles, refuse_none
-from .series import of_own_lengths, one_series
+from .series import listed_series, one_series
 
 
 @final
@@ -171,7 +171,7 @@ class _Given(NamedTuple):
     def of(cls, X: Any) -> "_Given":
         """The series of X, of as many channels each."""
         X = as_array(X)
-        if (listed := of_own_lengths(X)) is not None:
+        if (listed := listed_series(X)) is not None:
             if not listed:
                 raise ValueError("X is empty; expected at least one series")
             given = cls([one_series(each, i) for i, each in enumerate(listed)], False, np.ndim(listed[0]) == 2)
