@@ -46,6 +46,22 @@ def test_it_learns_and_its_score_is_the_share_of_variance(fitted: OperatorRegres
     assert is_regressor(fitted)
 
 
+def test_samples_that_do_not_exist_are_left_out_of_the_score(fitted: OperatorRegressor) -> None:
+    X, y = waves(12)
+    y[::3, 2], y[1:, 5], y[:, 7] = np.nan, np.nan, np.nan
+    told, often = fitted.predict(X), np.arange(N) % 3
+    error = np.nansum((y - told) ** 2, axis=0)
+    error[5] = 0  # told of one function alone, which has no variance there
+    spread = np.nansum((y - np.where(np.isnan(y), 0, y).sum(0) / (~np.isnan(y)).sum(0).clip(1)) ** 2)
+    assert fitted.score(X, y) == pytest.approx(1 - error.sum() / spread)
+    repeated = fitted.score(X.repeat(often, axis=0), y.repeat(often, axis=0))
+    assert fitted.score(X, y, sample_weight=often) == pytest.approx(repeated)
+    with refused(ValueError, "all of y is missing; expected some samples to compare with"):
+        fitted.score(X, y * np.nan)
+    with refused(ValueError, "inconsistent numbers of samples"):
+        fitted.score(X, y, sample_weight=often[1:])
+
+
 def test_it_is_used_on_other_grids_and_at_any_points(fitted: OperatorRegressor) -> None:
     X, y = waves(24)
     assert fitted.predict(X).shape == (N, 24)
