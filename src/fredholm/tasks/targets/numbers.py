@@ -167,8 +167,9 @@ class NumberTarget(Target):
     def metrics(self) -> "dict[str, Metric]":
         """`mean_absolute_error` and `root_mean_squared_error` in the unit of the data, and `r2`.
 
-        All are means over numbers. Of a single one also `pearson` and `spearman`. Of quantiles the one nearest to one
-        half stands for the number, and `coverage` is the share of numbers from the lowest quantile to the highest.
+        They are means over numbers; the root is that of the mean over all examples and numbers. Of a single one also
+        `pearson` and `spearman`. Of quantiles the one nearest to one half stands for the number, and `coverage` is the
+        share of numbers from the lowest quantile to the highest.
         """
         with importing_metrics():
             from fredholm.tasks.means import Mean, RootMean
