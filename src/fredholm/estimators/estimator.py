@@ -210,7 +210,9 @@ def _in_words_of(data: str, folder: Path) -> Iterator[None]:
 
     def told(message: Warning | str) -> str:
         named = re.sub(rf"{re.escape(str(folder / DATA))}(/[\w.-]+)*", data, str(message))
-        return "; ".join(part for part in named.split("; ") if str(folder) not in part)
+        # of what is wrong in a file the rest is said; where something was kept is of no use
+        parts = [part.removeprefix(f"{folder}/").removeprefix(f"{folder}: ") for part in named.split("; ")]
+        return "; ".join(part for part in parts if str(folder) not in part)
 
     with warnings.catch_warnings():
         show = warnings.showwarning
