@@ -88,6 +88,14 @@ def test_what_is_printed_is_the_prompt_and_what_follows(folder: Path, capsys: py
     assert (code, out) == (0, "\n---\n".join("the" + text["text"] for text in texts) + "\n")
 
 
+def test_what_stops_a_text_at_its_last_token_is_told(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = [folder / "run", "--prompt", "the", "--temperature", "0"]
+    (text,) = generated(capsys, *arguments, "--max-tokens", "1")
+    (stopped,) = generated(capsys, *arguments, "--max-tokens", "1", "--stop", text["text"])
+    assert (text["ended_by"], stopped["ended_by"], stopped["text"]) == ("max_tokens", "stop", "")
+    assert stopped["tokens"] == text["tokens"]
+
+
 def test_it_is_printed_as_it_comes(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

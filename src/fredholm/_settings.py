@@ -56,10 +56,15 @@ def with_given(settings: Settings, asked: object, names: Iterable[str]) -> Setti
 
 def check_count(name: str, what: str, value: object, least: int = 1) -> None:
     """Raises, in the name of `name`, unless `value` is a whole number of at least `least`."""
+    check_whole(name, what, value)
+    if not is_count(value, least):
+        raise ValueError(f"{name}: {what} must be at least {least}; got {value}")
+
+
+def check_whole(name: str, what: str, value: object) -> None:
+    """Raises TypeError, in the name of `name`, unless `value` is a whole number."""
     if not isinstance(value, int | torch.SymInt) or isinstance(value, bool):  # as in is_count
         raise TypeError(f"{name}: {what} must be a whole number; got {value!r}")
-    if value < least:
-        raise ValueError(f"{name}: {what} must be at least {least}; got {value}")
 
 
 def check_rate(name: str, what: str, value: float) -> None:

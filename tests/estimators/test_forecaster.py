@@ -92,6 +92,17 @@ def test_gaps_are_filled_with_what_came_before() -> None:
     assert np.isfinite(estimator.predict()).all()
 
 
+@pytest.mark.parametrize("noise", [0.0, 1e-10])
+def test_a_series_that_repeats_itself_is_told_where_it_does_so_less_exactly(noise: float) -> None:
+    time, draw = np.arange(120), np.random.default_rng(0).normal
+    wave = np.sin(2 * np.pi * time / 12)
+    following = np.sin(2 * np.pi * np.arange(120, 120 + H) / 12)
+    forecaster = SeriesForecaster(horizon=H, random_state=0).fit(wave + noise * draw(size=120))
+    for other in (1e-6, 1e-3, 1e-1):
+        told = forecaster.predict(wave + other * draw(size=120))
+        np.testing.assert_allclose(told, following, atol=1e-4 + 5 * other)
+
+
 def test_a_copy_tells_the_same_and_a_clone_nothing(fitted: SeriesForecaster) -> None:
     other = pickle.loads(pickle.dumps(fitted))  # noqa: S301 - our own
     assert (other.predict() == fitted.predict()).all()

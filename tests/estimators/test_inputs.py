@@ -88,6 +88,10 @@ def test_images_that_patches_do_not_divide_are_scaled_alike_in_fit_and_predict()
         ([np.zeros((2, 3)), np.zeros(4)] * 21, "series 1 of X has 1 channels, series 0 has 2"),
         ([np.zeros(3), np.zeros(0)] * 21, "series 1 of X has shape (0,)"),
         ([np.zeros(3), ["a"]] * 21, "series 1 of X is no array of numbers"),
+        (
+            [np.zeros(3), 1j * np.ones(4)] * 21,
+            "series 1 of X is no array of numbers: it is complex128; pass real parts",
+        ),
         (np.full((42, 5), np.nan), "is never observed|has no observed value"),
     ],
 )
@@ -124,6 +128,11 @@ def test_other_lengths_are_told_of_tables_alone() -> None:
         estimator.predict(X[:, :6])
     assert estimator.predict([each[:6] for each in X[:, None]]).shape == (42,)
     assert estimator.predict([X[0], X[1, :3]]).shape == (2,)
+    assert estimator.predict([*X[:, :6]]).shape == (42,)
+    listed = brief("series", [*X])
+    assert listed.predict([*X[:, :6]]).shape == listed.predict(X[:, :6]).shape == (42,)
+    assert brief("series", X.tolist()).n_features_in_ == 7
+    assert not hasattr(listed, "n_features_in_")
     assert not hasattr(brief("series", X[:, None]), "n_features_in_")
     with refused(ValueError, "X has 2 channels; SeriesClassifier was fitted on 1"):
         estimator.predict(np.zeros((3, 2, 7)))
@@ -164,6 +173,7 @@ def test_texts_may_be_any() -> None:
         ([np.ones((5, 3)), np.ones((4, 4))] * 21, "cloud 1 of X has 1 features beside 3 coordinates; expected 0"),
         ([np.ones((5, 3)), [["a", "b", "c"]]] * 21, "cloud 1 of X is no array of numbers"),
         (np.zeros((42, 5, 3, 1)), "cloud 0 of X has shape (5, 3, 1)"),
+        (1j * np.ones((42, 5, 3)), "cloud 0 of X is no array of numbers: it is complex128"),
     ],
 )
 def test_what_is_no_cloud_is_told(X: Any, told: str) -> None:
@@ -201,6 +211,10 @@ THREE = np.ones((3, 2))
         ([(PATH, 0)] * 42, "graph 0 of X has 0 for its nodes; expected features (N, F), or N, at least 1"),
         ([(PATH, None)] * 42, "graph 0 of X has None for its nodes"),
         ([(PATH, [["a"]] * 3)] * 42, "graph 0 of X has features of nodes that are no array of numbers"),
+        (
+            [(PATH, 1j * THREE)] * 42,
+            "graph 0 of X has features of nodes that are no array of numbers: it is complex128",
+        ),
         ([(PATH, THREE * np.nan)] * 42, "X: graph 0, node 0: feature_0 is nan; expected a finite number"),
         ([(PATH, THREE, np.ones((1, 2)))] * 42, "X: graph 0 has edge features of shape (1, 2); expected (2, columns)"),
         ([(PATH, THREE), (PATH, np.ones((3, 1)))] * 21, "X: features have 2, 1 columns in different graphs"),

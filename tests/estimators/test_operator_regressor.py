@@ -46,6 +46,22 @@ def test_it_learns_and_its_score_is_the_share_of_variance(fitted: OperatorRegres
     assert is_regressor(fitted)
 
 
+def test_samples_that_do_not_exist_are_left_out_of_the_score(fitted: OperatorRegressor) -> None:
+    X, y = waves(12)
+    y[::3, 2], y[1:, 5], y[:, 7] = np.nan, np.nan, np.nan
+    told, often = fitted.predict(X), np.arange(N) % 3
+    error = np.nansum((y - told) ** 2, axis=0)
+    error[5] = 0  # told of one function alone, which has no variance there
+    spread = np.nansum((y - np.where(np.isnan(y), 0, y).sum(0) / (~np.isnan(y)).sum(0).clip(1)) ** 2)
+    assert fitted.score(X, y) == pytest.approx(1 - error.sum() / spread)
+    repeated = fitted.score(X.repeat(often, axis=0), y.repeat(often, axis=0))
+    assert fitted.score(X, y, sample_weight=often) == pytest.approx(repeated)
+    with refused(ValueError, "all of y is missing; expected some samples to compare with"):
+        fitted.score(X, y * np.nan)
+    with refused(ValueError, "inconsistent numbers of samples"):
+        fitted.score(X, y, sample_weight=often[1:])
+
+
 def test_it_is_used_on_other_grids_and_at_any_points(fitted: OperatorRegressor) -> None:
     X, y = waves(24)
     assert fitted.predict(X).shape == (N, 24)
@@ -137,6 +153,8 @@ def test_cross_validation_works() -> None:
         ({}, waves(12)[0], None, "requires y to be passed, but the target y is None; give each function another"),
         ({}, np.zeros(5), np.zeros(5), "X has shape (5,), a grid of 0 axes; expected 1, 2 or 3"),
         ({}, [["a"]], [["a"]], "X is no array of numbers"),
+        ({}, np.zeros((3, 4)), 1j * np.ones((3, 4)), "y is no array of numbers: it is complex128; pass real parts and"),
+        ({"pos": [[0.0], [1j]]}, np.zeros((3, 2)), np.zeros((3, 2)), "pos is no array of numbers: it is complex128"),
         ({}, np.full((3, 4), np.inf), np.zeros((3, 4)), "X contains infinity"),
         ({}, np.zeros((3, 4)), np.zeros((2, 4)), "inconsistent numbers of samples: [3, 2]"),
         ({}, np.zeros((3, 4)), np.zeros((3, 4, 2, 2)), "y has shape (3, 4, 2, 2); expected (n, H) or (n, H, channels)"),

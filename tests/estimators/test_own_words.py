@@ -63,6 +63,16 @@ def test_where_no_run_is_kept_nothing_is_said_to_be_kept(monkeypatch: pytest.Mon
         images()
 
 
+def test_what_is_wrong_in_a_file_of_the_run_is_told_without_its_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refusing(config: Any, folder: Path, **settings: Any) -> None:
+        wrong = folder / "config.json"
+        raise ValueError(f"{wrong}: run.seed is 1.5; expected int; {folder}: put it back; a copy is kept in {folder}")
+
+    monkeypatch.setattr("fredholm.estimators.estimator.train", refusing)
+    with pytest.raises(ValueError, match=r"^config.json: run.seed is 1.5; expected int; put it back$"):
+        images()
+
+
 def test_where_a_run_is_kept_its_files_are_named(tmp_path: Path) -> None:
     with refused(DivergedError, f"the batch is saved in {tmp_path / 'non_finite_batch.safetensors'}; try a lower"):
         images(training={"learning_rate": 1e30}, run_dir=tmp_path)

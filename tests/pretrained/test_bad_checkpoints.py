@@ -137,6 +137,11 @@ OTHERS: dict[str, tuple[Any, dict[str, Any], list[str]]] = {
     "GPT-2": (CAUSAL["GPT-2"], {"scale_attn_weights": False}, ["scale_attn_weights=False", "supported: True"]),
     "Mamba": (CAUSAL["Mamba"], {"use_bias": True}, ["use_bias=True", "supported: False"]),
     "BERT": (BOTH_SIDES["BERT, signal"], {"is_decoder": True}, ["is_decoder=True"]),
+    "RoBERTa's head": (
+        BOTH_SIDES["RoBERTa, tokens"],
+        {"hidden_act": "relu"},
+        ["hidden_act='relu' is not supported beside RoBERTa's head over tokens", "supported: gelu"],
+    ),
     "relative places": (
         BOTH_SIDES["BERT, signal"],
         {"position_embedding_type": "relative_key"},

@@ -1,5 +1,10 @@
+import math
+from typing import Any
+
+import numpy as np
 import pytest
 
+from fredholm.storage.config_json import to_json
 from fredholm.training import TrainingConfig, learning_rate
 from tests.refusals import refused
 
@@ -37,7 +42,32 @@ def test_the_decay_never_rises() -> None:
     assert rates == sorted(rates, reverse=True)
 
 
-@pytest.mark.parametrize(("name", "value"), [("learning_rate", "1e-3"), ("epochs", None), ("batch_size", True)])
-def test_numbers_that_are_none(name: str, value: object) -> None:
-    with refused(TypeError, f"training.TrainingConfig: {name} must be a number; got {value!r}"):
-        TrainingConfig(**{name: value})  # pyright: ignore[reportArgumentType]
+@pytest.mark.parametrize("value", ["1e-3", None])
+def test_numbers_that_are_none(value: Any) -> None:
+    with refused(TypeError, f"training.TrainingConfig: learning_rate must be a number; got {value!r}"):
+        TrainingConfig(learning_rate=value)
+
+
+COUNTS = (
+    *("epochs", "batch_size", "accumulation", "num_workers", "evaluation_batch_size", "evaluate_every", "patience"),
+    *("checkpoint_every", "log_every"),
+)
+
+
+@pytest.mark.parametrize("value", [1.5, 256.0, math.nan, math.inf, True, "2"])
+@pytest.mark.parametrize("name", COUNTS)
+def test_counts_that_are_no_whole_numbers(name: str, value: Any) -> None:
+    with refused(TypeError, f"training.TrainingConfig: {name} must be a whole number; got {value!r}"):
+        TrainingConfig(**{name: value})
+
+
+@pytest.mark.parametrize("name", ["learning_rate", "final_learning_rate", "weight_decay", "gradient_clip", "ema_decay"])
+def test_numbers_that_are_not_finite(name: str) -> None:
+    settings: dict[str, Any] = {name: math.nan}
+    with refused(ValueError, f"{name} is nan; expected"):
+        TrainingConfig(**settings)
+
+
+def test_counts_of_numpy_are_counts() -> None:
+    config = TrainingConfig(epochs=np.int64(3), patience=np.int32(2))  # pyright: ignore[reportArgumentType]
+    assert to_json(config) == to_json(TrainingConfig(epochs=3, patience=2))

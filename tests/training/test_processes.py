@@ -16,6 +16,7 @@ from torchmetrics import MeanMetric, Metric
 from torchmetrics.classification import BinaryAUROC
 from torchmetrics.metric import CompositionalMetric
 
+from fredholm.distributed.called import Called, own_part, sharded
 from fredholm.distributed.processes import OtherProcessError, Processes, current, is_of_loss
 from fredholm.quadrature import monte_carlo
 from fredholm.quadrature.shared_nodes import SharedNodes
@@ -158,6 +159,39 @@ def scores(counts: list[int], batch_size: int) -> list[dict[str, float]]:
         score_split(cast("Task", Measured(count)), "valid", nn.Identity(), processes=current(), **numbers)
         for count in counts
     ]
+
+
+class Repeating(nn.Module):
+    """Calls its block twice where an example says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList([nn.Sequential(nn.Linear(2, 2))])
+
+    def forward(self, told: Tensor) -> Tensor:
+        found = self.blocks[0](told)
+        return self.blocks[0](found) if float(told.sum()) > 0 else found
+
+
+def scores_of_parts(counts: list[int]) -> list[dict[str, float]]:
+    """What a model is measured at that lies on all processes, which call its blocks unequally often."""
+    numbers: dict[str, Any] = {"batch_size": 1, "device": torch.device("cpu"), "dtype": torch.float32}
+    torch.manual_seed(0)
+    model, processes = Repeating().eval(), current()
+    called = sharded(model, processes, {}) if processes.size > 1 else Called(model)
+    held = [own_part(parameter).numel() for parameter in model.parameters()]
+    found = [
+        score_split(cast("Task", Measured(count)), "valid", called, processes=processes, **numbers) for count in counts
+    ]
+    assert [own_part(parameter).numel() for parameter in model.parameters()] == held  # each has its part again
+    return found
+
+
+def test_processes_with_unequal_examples_measure_a_model_that_lies_on_all() -> None:
+    expected = scores_of_parts([3, 8])
+    for found in on_processes(2, scores_of_parts, [3, 8]):
+        for each, own in zip(found, expected, strict=True):
+            assert each == pytest.approx(own, rel=1e-6)
 
 
 def scores_of_first() -> dict[str, float]:

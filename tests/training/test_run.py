@@ -524,6 +524,22 @@ def test_an_end_that_is_past_is_refused_and_changes_nothing(tmp_path: Path) -> N
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
+@pytest.mark.parametrize(
+    ("setting", "told"),
+    [
+        ({"num_examples": 50.0}, "run.task.num_examples is 50.0; expected int"),
+        ({"dropout": True}, "run.task.dropout is True; expected float"),
+        ({"held_out": "test"}, "run.task.held_out is 'test'; expected a list"),
+    ],
+)
+def test_settings_of_other_types_are_refused_before_they_are_written(
+    tmp_path: Path, setting: dict[str, Any], told: str
+) -> None:
+    with refused(ValueError, told):
+        run(tmp_path / "a", altered(toy_run(epochs=1), **setting))
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_config_that_builds_no_model_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def model(self: ToyTask) -> None:
         raise ValueError("no such model")

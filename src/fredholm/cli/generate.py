@@ -97,10 +97,8 @@ def _generate(argv: list[str]) -> None:
             _stream(("\n---\n" if number else "") + prompt, pieces)
             continue
         drawn = list(pieces)
-        ended = "max_tokens" if len(drawn) == arguments.max_tokens else "stop"
-        ended = "end_of_text" if drawn[-1].token == task.tokenizer.end_of_text else ended
-        text = "".join(piece.text for piece in drawn)
-        texts.append({"prompt": prompt, "text": text, "tokens": [piece.token for piece in drawn], "ended_by": ended})
+        told = {"tokens": [piece.token for piece in drawn], "ended_by": drawn[-1].ended_by}
+        texts.append({"prompt": prompt, "text": "".join(piece.text for piece in drawn), **told})
     print(json_text(texts, indent=2) if arguments.json else "")
 
 

@@ -15,6 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 from fredholm.distributed.processes import Processes
 
 if TYPE_CHECKING:
+    from torch.distributed.fsdp import FSDPModule
     from torch.distributed.tensor import DTensor
 
 
@@ -125,6 +126,30 @@ def _refuse_batch_norms(model: nn.Module, processes: Processes) -> None:
 def without_meeting(called: nn.Module) -> AbstractContextManager[object]:
     """While entered gradients of copies are added up here alone; the next backward pass adds in those of all others."""
     return called.no_sync() if isinstance(called, DistributedDataParallel) else contextlib.nullcontext()
+
+
+@contextlib.contextmanager
+def held_whole(called: nn.Module) -> Iterator[None]:
+    """While entered, by all processes together, each has all the weights of `called`, and may call it as it needs."""
+    parts = _shards(called)
+    try:
+        for part in parts:
+            part.set_reshard_after_forward(False, recurse=False)
+            part.unshard()
+        yield
+    finally:
+        for part in parts:
+            part.set_reshard_after_forward(True, recurse=False)
+            part.reshard()
+
+
+def _shards(called: nn.Module) -> "list[FSDPModule]":
+    """The blocks, and the rest, of a model that lies on several processes; none of another."""
+    if not any(map(_is_shared, called.parameters())):
+        return []
+    from torch.distributed.fsdp import FSDPModule
+
+    return [part for part in called.modules() if isinstance(part, FSDPModule)]
 
 
 def whole(tensor: Tensor) -> Tensor:

@@ -166,6 +166,25 @@ def as_array(values: Any) -> Any:
     return np.asarray(values.to_numpy()) if hasattr(values, "to_numpy") else values
 
 
+def real_numbers(values: Any, they_are: str) -> np.ndarray:
+    """An array of the numbers that came, or of float64 where it was of no numbers, such as of objects.
+
+    Args:
+        values: what may be one.
+        they_are: how a message begins, such as "X is".
+
+    Raises:
+        ValueError: values are no array of real numbers.
+    """
+    try:
+        found = np.asarray(as_array(values))
+        if np.iscomplexobj(found):
+            raise TypeError(f"it is {found.dtype}; pass real parts and imaginary parts as numbers of their own")
+        return found if found.dtype.kind in "iuf" else found.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{they_are} no array of numbers: {error}") from error
+
+
 def _seed(random_state: int | np.random.RandomState | None) -> int:
     if isinstance(random_state, numbers.Integral):
         return int(random_state)
@@ -191,7 +210,9 @@ def _in_words_of(data: str, folder: Path) -> Iterator[None]:
 
     def told(message: Warning | str) -> str:
         named = re.sub(rf"{re.escape(str(folder / DATA))}(/[\w.-]+)*", data, str(message))
-        return "; ".join(part for part in named.split("; ") if str(folder) not in part)
+        # of what is wrong in a file the rest is said; where something was kept is of no use
+        parts = [part.removeprefix(f"{folder}/").removeprefix(f"{folder}: ") for part in named.split("; ")]
+        return "; ".join(part for part in parts if str(folder) not in part)
 
     with warnings.catch_warnings():
         show = warnings.showwarning

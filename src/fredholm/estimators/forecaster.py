@@ -15,9 +15,9 @@ from fredholm.tasks.forecasts import LongSeries
 from fredholm.tasks.forecasts.forecasting import Forecasting
 from fredholm.tasks.forecasts.long_series import observed_before
 
-from .estimator import Estimator, as_array
+from .estimator import Estimator, as_array, real_numbers
 from .regressor import checked_quantiles, refuse_none
-from .series import of_own_lengths, one_series
+from .series import listed_series, one_series
 
 
 @final
@@ -124,7 +124,7 @@ class SeriesForecaster(Estimator):
             ValueError: X does not fit what was learnt from, or y has another shape.
         """
         given, _, number = self._forecasts(X)
-        told, true = given.laid(number), np.asarray(as_array(y), np.float64)
+        told, true = given.laid(number), real_numbers(y, "y is")
         if true.shape != told.shape:
             raise ValueError(f"y has shape {true.shape}; expected {told.shape}, the next samples of each series")
         scale = torch.stack([self._forecasting.error_scale(torch.from_numpy(each).double()) for each in given.series])
@@ -171,7 +171,7 @@ class _Given(NamedTuple):
     def of(cls, X: Any) -> "_Given":
         """The series of X, of as many channels each."""
         X = as_array(X)
-        if (listed := of_own_lengths(X)) is not None:
+        if (listed := listed_series(X)) is not None:
             if not listed:
                 raise ValueError("X is empty; expected at least one series")
             given = cls([one_series(each, i) for i, each in enumerate(listed)], False, np.ndim(listed[0]) == 2)

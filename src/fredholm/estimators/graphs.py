@@ -16,6 +16,7 @@ from fredholm.tasks.splits.split_marks import SplitMarks
 from fredholm.tasks.targets import Answers
 
 from .classifier import Classifier
+from .estimator import real_numbers
 from .regressor import Regressor
 from .target_estimator import TargetEstimator
 
@@ -135,8 +136,4 @@ _OPTIONAL = ("edge_attr", "edge_weight", "pos")
 
 def _numbers(values: Any, number: int, what: str) -> np.ndarray:
     values = values.detach().cpu() if isinstance(values, Tensor) else values
-    try:
-        found = np.asarray(values)
-        return found if found.dtype.kind in "iu" else found.astype(np.float64)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"graph {number} of X has {what} that are no array of numbers: {error}") from error
+    return real_numbers(values, f"graph {number} of X has {what} that are")

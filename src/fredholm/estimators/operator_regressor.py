@@ -16,7 +16,7 @@ from fredholm.domains import Grid
 from fredholm.tasks.fields import functions_of_arrays
 from fredholm.tasks.fields.operator_learning import OperatorLearning
 
-from .estimator import Estimator, as_array
+from .estimator import Estimator, as_array, real_numbers
 
 
 @final
@@ -134,17 +134,27 @@ class OperatorRegressor(RegressorMixin, Estimator):
 
         Args:
             X: functions, as in `predict`.
-            y: the functions that belong to them, of the shape that `predict` gives.
+            y: the functions that belong to them, of the shape that `predict` gives; NaN: there is no sample, which
+                is left out.
             sample_weight: of each function, `(n,)`; None: all weigh the same.
 
         Raises:
             NotFittedError: before `fit`.
             ValueError: X does not fit what was learnt from, or y has another shape.
         """
-        told, true = self.predict(X), np.asarray(as_array(y))
+        told, true = self.predict(X), real_numbers(y, "y is").astype(np.float64, copy=False)
         if true.shape != told.shape:
             raise ValueError(f"y has shape {true.shape}; expected {told.shape}")
+        check_consistent_length(true, sample_weight)
         flat, expected = (each.reshape(len(each), -1) for each in (told, true))
+        exists = ~np.isnan(expected)
+        if not exists.any():
+            raise ValueError("all of y is missing; expected some samples to compare with")
+        weights = exists * (1.0 if sample_weight is None else np.asarray(sample_weight)[:, None])
+        total = weights.sum(0)
+        mean = (weights * np.where(exists, expected, 0.0)).sum(0) / np.where(total > 0, total, 1.0)
+        # told and true at the mean function, a sample adds to neither the error nor the variance
+        flat, expected = (np.where(exists, each, mean) for each in (flat, expected))
         return float(r2_score(expected, flat, sample_weight=sample_weight, multioutput="variance_weighted"))
 
 
@@ -163,10 +173,7 @@ class _Functions(NamedTuple):
     @classmethod
     def of(cls, values: Any, name: str, pos: np.ndarray | None, num_axes: int | None) -> "_Functions":
         """X or y, at points or on a grid of so many axes; None: of all but the first."""
-        try:
-            found = np.asarray(as_array(values), np.float64)
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"{name} is no array of numbers: {error}") from error
+        found = real_numbers(values, f"{name} is").astype(np.float64, copy=False)
         if pos is not None:
             num_axes, expected = 1, f"(n, {len(pos)}) or (n, {len(pos)}, channels), a value a point"
         else:
@@ -200,10 +207,7 @@ class _Functions(NamedTuple):
 
 def _points(pos: Any, name: str) -> np.ndarray:
     """float64 `(N, s)`."""
-    try:
-        found = np.asarray(as_array(pos), np.float64)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{name} is no array of numbers: {error}") from error
+    found = real_numbers(pos, f"{name} is").astype(np.float64, copy=False)
     if found.ndim != 2 or 0 in found.shape or not np.isfinite(found).all():
         raise ValueError(f"{name} has shape {found.shape}; expected finite coordinates (N, s), at least one point")
     return found

@@ -13,7 +13,7 @@ from fredholm.tasks.points.point_set import Cloud
 from fredholm.tasks.targets import Answers
 
 from .classifier import Classifier
-from .estimator import as_array
+from .estimator import as_array, real_numbers
 
 
 @final
@@ -76,10 +76,7 @@ class PointClassifier(Classifier[list[np.ndarray]]):
 
 def _cloud(cloud: Any, number: int) -> np.ndarray:
     """float64 `(N, 3 + F)`."""
-    try:
-        values = np.asarray(cloud, np.float64)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"cloud {number} of X is no array of numbers: {error}") from error
+    values = real_numbers(cloud, f"cloud {number} of X is").astype(np.float64, copy=False)
     if values.ndim != 2 or values.shape[1] < 3 or len(values) == 0:
         raise ValueError(f"cloud {number} of X has shape {values.shape}; expected (N, 3 + F), with at least one point")
     if not np.isfinite(values).all():

@@ -14,7 +14,7 @@ from fredholm.tasks.series.series_set import SeriesSet
 from fredholm.tasks.targets import Answers, Kind
 
 from .classifier import Classifier
-from .estimator import as_array
+from .estimator import as_array, real_numbers
 from .regressor import Regressor
 from .target_estimator import TargetEstimator
 
@@ -56,7 +56,7 @@ class SeriesEstimator(TargetEstimator[list[np.ndarray]]):
         if is_new:
             for name in ("n_features_in_", "feature_names_in_"):
                 vars(self).pop(name, None)
-        if (listed := of_own_lengths(X)) is not None:
+        if (listed := listed_series(X)) is not None:
             if not listed:
                 raise ValueError("X is empty; expected at least one series")
             return [one_series(each, i) for i, each in enumerate(listed)]
@@ -96,9 +96,9 @@ class SeriesClassifier(SeriesEstimator, Classifier[list[np.ndarray]]):
     """Tells which class a time series belongs to, or which labels it has, by the task `series`.
 
     X is an array `(n, T)` of n series with one channel and T samples, or `(n, C, T)`, of C channels; or a list of
-    series `(T,)` or `(C, T)` of their own lengths. NaN is a missing value. Samples are one unit of time apart.
-    `predict` takes series of other lengths too, but where both X are arrays `(n, T)`, whose T is scikit-learn's number
-    of features and must be the same.
+    arrays `(T,)` or `(C, T)`, each of a length of its own. NaN is a missing value. Samples are one unit of time apart.
+    `predict` takes series of other lengths too, but where both X are arrays `(n, T)`, or nested lists of as many
+    numbers, whose T is scikit-learn's number of features and must be the same.
 
     Args:
         preset, model, task, training, valid_fraction, random_state, run_dir, verbose: see `Classifier`.
@@ -114,8 +114,8 @@ class SeriesRegressor(SeriesEstimator, Regressor[list[np.ndarray]]):
     """
 
 
-def of_own_lengths(X: Any) -> Sequence[Any] | None:
-    """The series of a list, or of an array of objects, whose lengths differ; None: X is an array of numbers."""
+def listed_series(X: Any) -> Sequence[Any] | None:
+    """The series of a list, or of an array of objects; None: X is an array of numbers, or numbers in nested lists."""
     is_listed = isinstance(X, list | tuple) or (isinstance(X, np.ndarray) and X.dtype == object and X.ndim == 1)
     if not is_listed or (len(X) and np.ndim(X[0]) == 0):
         return None
@@ -126,16 +126,14 @@ def of_own_lengths(X: Any) -> Sequence[Any] | None:
                 f"series {i} of X is a tuple of {len(each)}; expected an array (T,) or (C, T), whose samples are one "
                 "unit apart; samples at times of their own are read from files, by the task series"
             )
-    return None if len({np.shape(each) for each in X}) == 1 else list(X)
+    is_table = not any(hasattr(each, "__array__") for each in X) and len({np.shape(each) for each in X}) == 1
+    return None if is_table else list(X)
 
 
 def one_series(series: Any, number: int) -> np.ndarray:
     """A series `(T,)` or `(C, T)` as `(T, C)`."""
-    try:
-        values = np.asarray(series)
-        values = values if values.dtype == np.float32 else values.astype(np.float64)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"series {number} of X is no array of numbers: {error}") from error
+    values = real_numbers(series, f"series {number} of X is")
+    values = values if values.dtype == np.float32 else values.astype(np.float64)
     if values.ndim not in (1, 2) or 0 in values.shape:
         raise ValueError(f"series {number} of X has shape {values.shape}; expected (T,) or (C, T), both at least 1")
     if np.isinf(values).any():

@@ -44,6 +44,13 @@ def bert(fields: Fields, tensors: Tensors) -> Converted:
         tensors.ignore("cls.predictions.decoder.weight", "cls.predictions.decoder.bias", "pooler.dense.weight")
         tensors.ignore("pooler.dense.bias", "cls.seq_relationship.weight", "cls.seq_relationship.bias")
     elif config.head == "tokens":
+        if (
+            config.activation != "gelu"
+        ):  # RoBERTa's head has that one whatever the blocks have; `Bert`'s has the blocks'
+            raise ValueError(
+                f"{fields.source}: hidden_act={fields.get('hidden_act')!r} is not supported beside RoBERTa's head over "
+                "tokens (lm_head), which is made with gelu; supported: gelu, or a checkpoint without this head"
+            )
         sources |= linear("head.map", "lm_head.dense") | linear("head.norm", "lm_head.layer_norm")
         sources |= {"head.bias": "lm_head.bias"}
         tensors.ignore("lm_head.decoder.weight", "lm_head.decoder.bias", "pooler.dense.weight", "pooler.dense.bias")

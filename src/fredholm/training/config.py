@@ -4,9 +4,10 @@ import math
 from dataclasses import dataclass, fields, replace
 from typing import Literal, Self, final
 
+import numpy as np
 import torch
 
-from fredholm._settings import check_number, refuse_idle
+from fredholm._settings import check_number, check_whole, refuse_idle
 
 Decay = Literal["cosine", "linear"]
 """How the rate falls after its peak."""
@@ -18,6 +19,7 @@ OF_STEPS = (
     *("patience", "checkpoint_every", "log_every"),
 )
 """The settings that are of optimiser steps alone."""
+_OWNER = "training.TrainingConfig"
 
 
 @final
@@ -50,7 +52,8 @@ class TrainingConfig:
         log_every: steps between two lines of training metrics; the last step has one too.
         tensorboard: also write TensorBoard's event files.
         shard: of several processes each keeps a part of the weights, their average and the optimiser's state, and has
-            those of a block whole while it computes: less memory, more communication. Refused on one process.
+            those of a block whole while it computes, in evaluation all of the averaged ones: less memory, more
+            communication. Refused on one process.
     """
 
     epochs: int = 300
@@ -78,8 +81,14 @@ class TrainingConfig:
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            if type(field.default) in (int, float):
-                check_number("training.TrainingConfig", field.name, getattr(self, field.name))
+            value = getattr(self, field.name)
+            if isinstance(value, np.integer):
+                # a frozen dataclass refuses the plain form; a run folder holds numbers of Python
+                object.__setattr__(self, field.name, value := int(value))
+            if type(field.default) is float:
+                check_number(_OWNER, field.name, value)
+            elif type(field.default) is int or (field.name == "patience" and value is not None):
+                check_whole(_OWNER, field.name, value)
         for name in ("batch_size", "accumulation", "evaluation_batch_size", "evaluate_every", "log_every"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; expected at least 1")

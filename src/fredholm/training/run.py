@@ -33,7 +33,7 @@ from fredholm.training.storage.config_difference import first_difference
 from fredholm.training.storage.fingerprint import FINGERPRINT, Difference, Fingerprint
 from fredholm.training.storage.lock import only_writer
 from fredholm.training.storage.machine import MACHINE, describe_numerics, other_numerics
-from fredholm.training.storage.run_folder import RunFolder
+from fredholm.training.storage.run_folder import RunFolder, check_settings
 
 from .config import TrainingConfig
 from .device import choose_device
@@ -370,6 +370,7 @@ def _begun(
     reads_test: bool,
 ) -> _Opened:
     """A new run."""
+    check_settings(config, tasks)
     seed_everything(config.seed)
     machine = describe_numerics(choose_device(config.training.device, processes), processes.size)
     with noting() as read:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
-from fredholm.distributed.called import Called
+from fredholm.distributed.called import Called, held_whole
 from fredholm.distributed.processes import ALONE, Processes
 from fredholm.tasks.extras import importing_metrics
 from fredholm.tasks.splits.splits import HeldOut
@@ -37,7 +37,8 @@ def score_split(
     Args:
         task: whose they are.
         split: of its data.
-        model: on ``device``, in evaluation mode; one that lies on all processes as `Called`.
+        model: on ``device``, in evaluation mode; one that lies on all processes as `Called`, which is whole on each
+            meanwhile.
         batch_size: examples that are computed at once.
         device: where to compute.
         dtype: float32, or a lower precision to compute in by autocast.
@@ -56,6 +57,7 @@ def score_split(
             part.distributed_available_fn = lambda: is_shared
     own = indices[processes.rows(len(indices))] if is_shared else indices
     with (
+        held_whole(called),  # how often an example calls a block depends on it, and on how many a process has
         progress_bar(split, len(own), unit="example") as bar,
         torch.autocast(device.type, dtype=dtype, enabled=dtype != torch.float32),
     ):

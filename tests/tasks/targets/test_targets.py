@@ -272,6 +272,7 @@ def test_answers() -> None:
         ),
         (NUMBERS, Wish(quantiles=(0.0, 0.5)), "quantiles are (0.0, 0.5)"),
         (NUMBERS, Wish(quantiles=(0.5, 1.0)), "quantiles are (0.5, 1.0)"),
+        (NUMBERS, Wish(quantiles=(0.1, torch.nan)), "quantiles are (0.1, nan); expected numbers above 0 and below 1"),
         (NUMBERS.select(torch.tensor([3, 3])), Wish(), "all training values of 'height' of cells are"),
     ],
 )

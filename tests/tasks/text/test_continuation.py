@@ -115,6 +115,23 @@ def test_what_may_be_the_start_of_a_stop_is_held_back() -> None:
     assert [piece.text for piece in recite(b"abcab", stop=("abd",))] == ["", "", "abc", "", "", "ab"]
 
 
+@pytest.mark.parametrize(
+    ("max_tokens", "stop", "ended"),
+    [
+        (2, (), "max_tokens"),
+        (2, ("z",), "max_tokens"),
+        (2, ("b",), "stop"),  # which the last token that is allowed completes
+        (9, ("b",), "stop"),
+        (4, (), "end_of_text"),
+        (9, ("cz",), "end_of_text"),
+    ],
+)
+def test_the_last_piece_says_why_there_is_no_other(max_tokens: int, stop: tuple[str, ...], ended: str) -> None:
+    *before, last = recite(b"abc", max_tokens=max_tokens, stop=stop)
+    assert last.ended_by == ended
+    assert [piece.ended_by for piece in before] == [None] * len(before)
+
+
 def test_an_empty_stop_is_refused() -> None:
     with refused(ValueError, "stop has an empty text"):
         recite(b"abc", stop=("",))

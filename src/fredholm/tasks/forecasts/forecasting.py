@@ -533,7 +533,7 @@ class Forecasting(SplitTask[WindowSet]):
         def call(model: nn.Module, values: Tensor) -> Tensor:
             deviation = torch.tensor(facts.deviation, dtype=torch.float64, device=values.device)
             last, scale = _scale_of(values, deviation, kind)
-            outputs = self._outputs(model, {"values": ((values - last) / scale).float()})
+            outputs = self._outputs(model, {"values": _seen_in_scale(values, last, scale).float()})
             every, number = self._in_unit(outputs, {"last": last[..., columns], "scale": scale[..., columns]})
             return torch.cat([number[..., None], every], dim=-1) if levels else number
 
@@ -658,4 +658,14 @@ def _scaled(windows: WindowSet, columns: list[int], deviation: Tensor, kind: Sca
     seen, told = windows.seen(), windows.told()
     last, scale = _scale_of(seen, deviation, kind)
     answers = (told - last[..., columns]) / scale[..., columns]
-    return _Scaled((seen - last) / scale, answers, told, last, scale)
+    return _Scaled(_seen_in_scale(seen, last, scale), answers, told, last, scale)
+
+
+def _seen_in_scale(seen: Tensor, last: Tensor, scale: Tensor) -> Tensor:
+    """(u - l) / s, and 0 where that is below what float32 tells from 1 beside numbers of order 1.
+
+    A bank divides a lag by its deviation, and would else learn from the rounding of a lag that equals the last value,
+    as in a series that repeats itself.
+    """
+    found = (seen - last) / scale
+    return torch.where(found.abs() > torch.finfo(torch.float32).eps, found, 0.0)

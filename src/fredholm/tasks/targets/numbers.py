@@ -43,7 +43,7 @@ OBJECTIVES = {
 
 def check_quantiles(levels: tuple[float, ...]) -> None:
     """Raises ValueError unless they increase, above 0 and below 1."""
-    if any(lower >= upper for lower, upper in itertools.pairwise((0.0, *levels, 1.0))):
+    if not all(lower < upper for lower, upper in itertools.pairwise((0.0, *levels, 1.0))):
         raise ValueError(f"quantiles are {levels}; expected numbers above 0 and below 1, increasing")
 
 
@@ -167,8 +167,9 @@ class NumberTarget(Target):
     def metrics(self) -> "dict[str, Metric]":
         """`mean_absolute_error` and `root_mean_squared_error` in the unit of the data, and `r2`.
 
-        All are means over numbers. Of a single one also `pearson` and `spearman`. Of quantiles the one nearest to one
-        half stands for the number, and `coverage` is the share of numbers from the lowest quantile to the highest.
+        They are means over numbers; the root is that of the mean over all examples and numbers. Of a single one also
+        `pearson` and `spearman`. Of quantiles the one nearest to one half stands for the number, and `coverage` is the
+        share of numbers from the lowest quantile to the highest.
         """
         with importing_metrics():
             from fredholm.tasks.means import Mean, RootMean

@@ -2,7 +2,7 @@
 
 import codecs
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 
@@ -17,6 +17,8 @@ class Piece(NamedTuple):
 
     token: int
     text: str
+    ended_by: Literal["stop", "end_of_text", "max_tokens"] | None = None
+    """Of the last piece, why there is no further one."""
 
 
 def continue_text(
@@ -65,13 +67,14 @@ def _pieces(
     held = ""
     for number, tokens in enumerate(drawn, 1):
         token = int(tokens)
-        is_last = token == tokenizer.end_of_text or number == max_tokens
-        held += decoder.decode(tokenizer.token_bytes(token), final=is_last)
+        ended = "end_of_text" if token == tokenizer.end_of_text else "max_tokens" if number == max_tokens else None
+        held += decoder.decode(tokenizer.token_bytes(token), final=ended is not None)
         ends = [at for text in stop if (at := held.find(text)) >= 0]
-        ready = min(ends) if ends else len(held) if is_last else len(held) - _start_of_any(stop, held)
-        yield Piece(token, held[:ready])
+        ready = min(ends) if ends else len(held) if ended else len(held) - _start_of_any(stop, held)
+        ended = "stop" if ends else ended
+        yield Piece(token, held[:ready], ended)
         held = held[ready:]
-        if is_last or ends:
+        if ended:
             return
 
 

@@ -217,7 +217,7 @@ def config_and_facts(
     content: Mapping[str, Any], file: Path, expected: type, tasks: Sequence[type[Task]]
 ) -> tuple[Any, Task.Facts]:
     """A run's config and its task's facts from the object in a file; see `RunFolder.read`."""
-    known = [kind for task in tasks for kind in (task.Config, task.Facts, *task.parts)]
+    known = _known(tasks)
     try:
         config = from_json(content.get("run"), expected, known, "run")
         facts = from_json(content.get("facts"), Task.Facts, known, "facts")
@@ -227,6 +227,16 @@ def config_and_facts(
         instead = "; where it is a task of your own, give --recipe FILE.py:FUNCTION, or Run(path, tasks=[...])"
         raise ValueError(f"{file}: {error}{instead if is_own else ''}") from error
     return config, facts
+
+
+def check_settings(config: Any, tasks: Sequence[type[Task]]) -> None:
+    """Raises a ValueError, which names the setting, where a config could not be read as it would be written."""
+    from_json(json.loads(json.dumps(to_json(config))), type(config), _known(tasks), "run")
+
+
+def _known(tasks: Sequence[type[Task]]) -> list[type]:
+    """The classes that a config and facts may be made of, beside those that their fields name."""
+    return [kind for task in tasks for kind in (task.Config, task.Facts, *task.parts)]
 
 
 def _kind_of_task(content: Mapping[str, Any]) -> object:
