@@ -224,7 +224,7 @@ def draw_figure(report: dict[str, dict[str, Any]], config: Config) -> None:
             columns["known"] = [colours[mask.numpy()] for mask in batch["targets"]]
         size = (batch["targets"].shape[1], batch["targets"].shape[2])
         columns[name] = [
-            colours[torch.cat([logits.argmax(-1) for _, logits in task.logits(model, image[None], size)])[0].numpy()]
+            colours[torch.cat([logits.argmax(-1) for _, logits in task.logits(model, image[None], size)], 1)[0].numpy()]
             for image in batch["images"]
         ]
     rows = len(columns["image"])
