@@ -58,7 +58,8 @@ def _push(argv: list[str]) -> None:
     card = model_card(RunRecord.read(path, path.name, tasks, "cpu"), arguments.checkpoint, to)
     if repo is None:
         run.save_pretrained(user_path(to), card, arguments.checkpoint, overwrite=arguments.overwrite)
-        print(f"{to}: the model of step {run.step(arguments.checkpoint):,}")
+        which = f" of step {run.step(arguments.checkpoint):,}" if run.task.learns_by_steps else ""
+        print(f"{to}: the model{which}")
         return
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / "model"

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar, final
 
@@ -23,11 +23,13 @@ from fredholm.tasks.task import Task
 from fredholm.training.device import move
 
 from .blocks import Block, Card, Cell, Gallery, Note, Plot, Section, Table
-from .charts import Row, away_from_zero, axis, chart, hint
+from .charts import Row, away_from_zero, axis, bars, chart, hint
 from .drawing import drawn
 
 MOST_OPERATORS = 6
 """Whose kernels are shown: the first, the last, and some between."""
+MOST_INPUTS = 30
+"""That are drawn, of all in a table."""
 MOST_HEADS = 8
 MOST_MAP = 2**20
 """Weights of a head that are computed for a map."""
@@ -62,6 +64,20 @@ class _Readings:
         except REFUSALS as error:
             self.missing.setdefault(str(error), []).append(f"{what} of {name}")
             return None
+
+
+def input_section(counts: Mapping[str, float]) -> Section:
+    """How much what a model reads counts, the most first."""
+    found = sorted(counts.items(), key=lambda each: -each[1])
+    table = Table(title="How much columns count", columns=("column", "counts"), rows=tuple(found))
+    rows: list[Row] = [{"column": name, "counts": count} for name, count in found[:MOST_INPUTS]]
+    spec = bars(rows, ("counts", "how much it counts"), ("column", ""), height=40 + 18 * len(rows))
+    note = (
+        "How far the kernel tells rows apart by a column, from 0, not at all, to 1, as the column by which it does "
+        "most. What two columns both tell may stand with either."
+    )
+    plot = Plot(title="How much columns count", spec=spec, table=table, note=note)
+    return Section(title="What the model reads", blocks=(plot,))
 
 
 def kernel_section(task: Task, model: nn.Module, split: HeldOut, device: torch.device) -> Section:

@@ -61,7 +61,10 @@ def _facts(record: RunRecord, model: nn.Module | None) -> dict[str, str]:
     found |= record.told_commands
     if model is not None:
         found |= _model(model)
-    if record.progress is not None:
+    at_once = record.run is not None and not record.run.task.learns_by_steps
+    if at_once:
+        found["weights"] = "computed at once"
+    elif record.progress is not None:
         progress = record.progress
         found["trained for"] = f"{counted(progress.epoch, 'epoch')}, {counted(progress.step, 'step')}"
         chosen = f"of step {record.best_step:,}" if record.best_step is not None else NOTHING
@@ -70,7 +73,7 @@ def _facts(record: RunRecord, model: nn.Module | None) -> dict[str, str]:
         )
     elif record.is_saved:
         found["weights"] = f"averaged, of step {record.best_step:,}"
-    found["test data read"] = _test_read(record)
+    found["test data read"] = _test_read(record, at_once=at_once)
     if record.machine:
         found["machine"] = ", ".join(record.machine.get(name, "") for name in ("processor", "device", "threads"))
         found["versions"] = ", ".join(record.machine.get(name, "") for name in ("fredholm", "torch"))
@@ -97,7 +100,7 @@ def _model(model: nn.Module) -> dict[str, str]:
     return {"model": told} | ({"kernels": f"{len(operators)} operators: {', '.join(kernels)}"} if operators else {})
 
 
-def _test_read(record: RunRecord) -> str:
+def _test_read(record: RunRecord, *, at_once: bool) -> str:
     """When the test split was measured, as the log says."""
     times = record.of_kind("test")
     if not record.lines:
@@ -106,4 +109,4 @@ def _test_read(record: RunRecord) -> str:
         return "not yet" if record.run is not None else NOTHING
     steps = ", ".join(f"{line['step']:,}" for line in times[-4:])
     often = "once" if len(times) == 1 else f"{len(times)} times"
-    return f"{often}, after step {steps}"
+    return often if at_once else f"{often}, after step {steps}"

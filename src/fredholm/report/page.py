@@ -29,7 +29,7 @@ from .comparison_page import best_run, comparison_tab, run_folders
 from .curves import training_tab
 from .examined import Examined, examine
 from .examples import example_section
-from .kernel_pages import kernel_section
+from .kernel_pages import input_section, kernel_section
 from .overview import overview_tab
 from .run_record import RunRecord, names_of
 from .texts import text_section
@@ -181,7 +181,11 @@ def _of_model(record: RunRecord, model: nn.Module | None) -> dict[str, tuple[Sec
             return {
                 "Answers": tuple(answers),
                 "Examples": (example_section(task, model, found),),
-                "Kernels": (kernel_section(task, model, split, record.run.device),),
+                "Kernels": (
+                    input_section(counts)
+                    if (counts := task.counted_inputs(model))
+                    else kernel_section(task, model, split, record.run.device),
+                ),
             }
     except (ValueError, OSError, ImportError) as error:
         told = f"The model cannot be asked about examples: {record.told_of_data(error)}."

@@ -272,6 +272,10 @@ class Task(ABC):
         """
         return {}
 
+    def counted_inputs(self, model: nn.Module) -> dict[str, float]:
+        """How much what is read counts to a model of this task, by name, 0 to 1; {}: the model does not say."""
+        return {}
+
     @property
     def sources(self) -> tuple[Source, ...]:
         """Runs that parts of the model start from, where settings name some; read when a run is new."""

@@ -148,6 +148,20 @@ def test_columns_that_lack_all_or_are_one_number() -> None:
     assert bool(machine(batch).isfinite().all())
 
 
+def test_columns_count_as_the_most_of_their_coordinates() -> None:
+    machine = TableMachine.Config(num_grams=9, num_directions=3).build(READING, 2)
+    assert machine.num_coordinates == 3 * 2 + 1 + (2 + 3) + 2 * (2 + 3)
+    machine.machine.shares.copy_(torch.tensor([0.5, 0.1, 0.4]))
+    weight = torch.arange(22.0)
+    machine.machine.relevance.copy_(torch.stack([weight, weight.flip(0)]) / 22)
+    mean = (0.1 * weight + 0.4 * weight.flip(0)) / 0.5 / 22
+    numbers, categories, texts = machine.counts()
+    wanted = [mean[[0, 3]].max(), mean[[1, 4, 6]].max(), mean[[2, 5]].max()]
+    torch.testing.assert_close(numbers, torch.stack(wanted))
+    torch.testing.assert_close(categories, torch.stack([mean[7:9].max(), mean[9:12].max()]))
+    torch.testing.assert_close(texts, torch.stack([mean[12:17].max(), mean[17:22].max()]))
+
+
 def test_what_is_refused() -> None:
     batch = rows(5)
     machine = TableMachine.Config(num_grams=10).build(READING, 2)

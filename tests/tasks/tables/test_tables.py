@@ -156,6 +156,19 @@ def test_what_it_learnt_is_right(run: Path) -> None:
     assert float((numbers - numbers.mean(0)).abs().mean()) > 4 * found["mean_absolute_error"]
 
 
+def test_which_columns_count_is_told_and_drawn(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    opened = Run(run)
+    counts = opened.task.counted_inputs(opened.model())
+    assert counts.keys() == {"sold", "rooms", "area", "town", "note"}
+    assert all(0 <= count <= 1 for count in counts.values())
+    assert min(counts[name] for name in ("area", "town", "note")) > 2 * max(counts["sold"], counts["rooms"])
+    assert call(capsys, "report", run, "--output", tmp_path / "page.html")[0] == 0
+    page = (tmp_path / "page.html").read_text()
+    assert "How much columns count" in page
+    assert "of step" not in page
+    assert "after step" not in page
+
+
 def test_predictions_need_no_answers_and_no_order_of_columns(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -134,12 +134,8 @@ class TableMachine(FittedModel[TableBatch]):
             _Text(reading.text, num_outputs, config) for _ in range(reading.num_texts) if reading.text is not None
         )
         of_a_text = num_outputs + config.num_directions
-        self.num_coordinates = (
-            2 * reading.num_numbers
-            + len(reading.may_miss)
-            + sum(reading.num_categories)
-            + of_a_text * reading.num_texts
-        )
+        self._num_of_columns = 2 * reading.num_numbers + len(reading.may_miss) + sum(reading.num_categories)
+        self.num_coordinates = self._num_of_columns + of_a_text * reading.num_texts
         self.machine = KernelMachine(self.num_coordinates, num_outputs, config.num_centres)
 
     def forward(self, inputs: TableBatch) -> Tensor:
@@ -169,6 +165,24 @@ class TableMachine(FittedModel[TableBatch]):
             rows = [(inputs.tokens[:, column], targets) for inputs, targets in batches]
             coordinates.append(text.fit(rows, regressand, groups))
         return self.machine.fit(torch.cat(coordinates, 1), targets, regressand, groups=groups)
+
+    def counts(self) -> tuple[Tensor, Tensor, Tensor]:
+        """How much numbers (F,), columns of categories (C,) and of texts (T,) count: the most of their coordinates.
+
+        Of a coordinate it is the mean of w_1 and w_2 by the shares of their kernels.
+        """
+        reading, shares = self.reading, self.machine.shares[1:]
+        weight = shares @ self.machine.relevance / shares.sum().clamp_min(torch.finfo(shares.dtype).tiny)
+        f, each_text = reading.num_numbers, (self.num_coordinates - self._num_of_columns) // max(1, reading.num_texts)
+        numbers = weight[: 2 * f].view(2, f).amax(0)
+        may_miss = list(reading.may_miss)
+        numbers[may_miss] = torch.maximum(numbers[may_miss], weight[2 * f : 2 * f + len(may_miss)])
+        of_levels = weight[2 * f + len(may_miss) : self._num_of_columns].split(list(reading.num_categories))
+        of_texts = weight[self._num_of_columns :].split([each_text] * reading.num_texts)
+        categories, texts = (
+            torch.stack([each.amax() for each in of]) if of else weight[:0] for of in (of_levels, of_texts)
+        )
+        return numbers, categories, texts
 
     def _check(self, inputs: TableBatch) -> None:
         reading = self.reading

@@ -260,6 +260,18 @@ class TableLearning(TargetTask[TableSet]):
         """See `Task.meanings`: of the outputs of the machine."""
         return {"machine.dual": {1: self.target.output_names}, "machine.bias": {0: self.target.output_names}}
 
+    def counted_inputs(self, model: nn.Module) -> dict[str, float]:
+        """See `Task.counted_inputs`: the columns, by how much their coordinates count (`TableMachine.counts`)."""
+        assert isinstance(model, TableMachine)
+        numbers, categories, texts = (each.tolist() for each in model.counts())
+        named, start = dict[str, float](), 0
+        for column in self._facts.of("number", "date"):
+            named[column.name] = max(numbers[start : start + len(column.parts)])
+            start += len(column.parts)
+        named |= dict(zip((column.name for column in self._facts.of("category")), categories, strict=True))
+        named |= dict(zip((column.name for column in self._facts.of("text")), texts, strict=True))
+        return named
+
     @cached_property
     def _encoded_train(self) -> "_Encoded":
         encoded = self._encode(self.splits.train.rows)
