@@ -139,14 +139,49 @@ def test_what_is_linear_takes_the_linear_kernel() -> None:
     torch.testing.assert_close(machine(far)[:, 0].double(), 5 * y[:3], rtol=0.1, atol=0.3)
 
 
-@pytest.mark.parametrize("device_dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_other_dtypes_are_near(device_dtype: torch.dtype) -> None:
-    x, y = problem(50)
-    machine = KernelMachine(5, 2, 50)
+def test_half_precision_and_autocast_cost_what_the_inputs_lose() -> None:
+    x, y = problem(80)
+    machine = KernelMachine(5, 2, 80)
     fitted(machine, x, (y > 0).long(), CLASSES)
-    told = machine(x.to(device_dtype))
-    assert bool(told.isfinite().all())
-    torch.testing.assert_close(told.double(), machine(x).double(), rtol=0.2, atol=0.3)
+    x = x.bfloat16()
+    expected = machine(x.float())
+    with torch.autocast("cpu", torch.bfloat16):
+        torch.testing.assert_close(machine(x.float()).float(), expected, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(machine(x).float(), expected, rtol=1e-5, atol=1e-5)
+    assert bool(machine.bfloat16()(x).isfinite().all())
+
+
+def test_far_from_the_origin_it_is_fitted_to_what_it_keeps() -> None:
+    x, y = problem(60)
+    machine = KernelMachine(5, 1, 60)
+    far = x + 1e6
+    left_out = fitted(machine, far, y[:, None], NUMBER)
+    own = (machine(far).detach()[:, 0] - y).square().mean()
+    assert float(own) <= 1.1 * float((left_out[:, 0] - y).square().mean())
+
+
+def test_what_is_chosen_has_the_smallest_left_out_error() -> None:
+    x, y = problem(70)
+    part = kernel_machine._Part(x, (y - y.mean())[:, None], None)
+    for p in (1, 2):
+        alike = torch.ones(5, dtype=torch.float64)
+        tried = [part._tried(p, alike, (length,))[0].error for length in kernel_machine.LENGTHS]
+        assert part._tried(p, alike, kernel_machine.LENGTHS)[0].error == min(tried)
+        assert part.learnt(p).error < min(tried)  # some coordinates tell nothing
+    chosen = kernel_machine._chosen(part)
+    assert chosen.fit.error <= min(metric.error for metric in chosen.metrics)
+
+
+def test_steepness_is_summed_over_outputs() -> None:
+    x, y = problem(20)
+    both = torch.stack([y, x[:, 4] ** 2], 1)
+    both = both - both.mean(0)
+    for p in (1, 2):
+        whole = kernel_machine._Part(x, both, None)
+        metric, fit = whole._tried(p, torch.ones(5, dtype=torch.float64), (2.0,))
+        parts = [fit._replace(dual=fit.dual[:, k : k + 1]) for k in range(2)]
+        separate = [whole._steepness(p, metric, part) for part in parts]
+        torch.testing.assert_close(whole._steepness(p, metric, fit), separate[0] + separate[1])
 
 
 def test_examples_that_coincide_and_coordinates_that_do_not_vary() -> None:
@@ -173,10 +208,14 @@ def test_what_is_refused() -> None:
     for x, words in (
         (torch.zeros(1, 3), "fewer than 2 examples"),
         (torch.zeros(4, 2), "expected coordinates (n, 3)"),
-        (torch.full((4, 3), torch.nan), "NaN or infinite"),
+        (torch.full((4, 3), torch.nan), "coordinates hold NaN"),
+        (torch.full((4, 3), 1e200, dtype=torch.float64), "numbers that torch.float32 does not hold"),
     ):
         with refused(ValueError, words):
             machine.fit(x, torch.zeros(len(x), 1), NUMBER)
+    for groups in (torch.zeros(9), torch.arange(8)):
+        with refused(ValueError, "models.KernelMachine: groups are", "expected (9,), at least 2"):
+            machine.fit(problem(9, 3)[0], torch.zeros(9, 1), NUMBER, groups=groups)
     with refused(ValueError, "has 2 outputs; expected 1"):
         machine.fit(problem(9, 3)[0], torch.arange(9) % 2, CLASSES)
     with refused(ValueError, "num_centres must be at least 1; got 0"):

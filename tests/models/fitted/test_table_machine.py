@@ -66,7 +66,11 @@ def test_numbers_and_categories_become_coordinates() -> None:
             rank = scores[0]
             for j in range(NUM_QUANTILES - 1):
                 low, high = knots[j], knots[j + 1]
-                share = float(value > low) if low == high else max(0.0, min(1.0, (value - low) / (high - low)))
+                share = (
+                    (float(value > low) + float(value >= low)) / 2
+                    if low == high
+                    else max(0.0, min(1.0, (value - low) / (high - low)))
+                )
                 rank += (scores[j + 1] - scores[j]) * share
             wanted.append(0.0 if math.isnan(value) else rank / math.sqrt(2))
         wanted.append(float(asked.numbers[i, 1].isnan()))
@@ -85,7 +89,9 @@ def test_texts_become_what_a_bank_says_without_each_row() -> None:
     told = bank.fit([(batch.tokens[:, 0], targets)], CLASSES)
     found = text(batch.tokens[:, 0])
     expected = (bank(batch.tokens[:, 0]) - told.mean(0)) / told.std(0)
-    torch.testing.assert_close(found[:, :2], expected.clamp(-4, 4).float(), rtol=1e-4, atol=1e-4)
+    both = torch.cat([told, CLASSES.columns(targets)], 1).T
+    agreement = torch.corrcoef(both)[:2, 2:].amax(1).clamp_min(1e-6)
+    torch.testing.assert_close(found[:, :2], (agreement * expected).float(), rtol=1e-4, atol=1e-4)
     along = found[:, 2:] * math.sqrt(3)
     torch.testing.assert_close(along.std(0), torch.ones(3), rtol=1e-4, atol=1e-4)
     learnt = text.fit([(batch.tokens[:, 0], targets)], CLASSES, None)
@@ -100,6 +106,33 @@ def test_what_no_kind_of_column_tells_alone_is_learnt() -> None:
     assert float((told == answers(asked)).float().mean()) > 0.8
     alone = machine(asked._replace(tokens=rows(300, seed=2).tokens)).argmax(1)
     assert float((alone == answers(asked)).float().mean()) < 0.7
+
+
+def test_a_text_that_tells_nothing_does_little_harm() -> None:
+    batch = rows(300)
+    y = torch.randn(300, 1, generator=torch.Generator().manual_seed(5))
+    target = NumberTarget(names=("y",), mean=(0.0,), deviation=(1.0,))
+    torch.manual_seed(0)
+    machine = TableMachine.Config(num_centres=300, num_grams=400).build(READING, 1)
+    left_out = machine.fit([(batch, y)], target)
+    assert float((left_out - y).square().mean()) > 0.7 * float(y.var())
+    asked = rows(600, seed=9)
+    assert float(machine(asked).detach().var()) < 0.3 * float(y.var())
+
+
+def test_groups_are_left_out_together_by_banks_and_by_the_machine() -> None:
+    once = rows(40)
+    batch = TableBatch(*(part.repeat(2, *[1] * (part.ndim - 1)) for part in once))  # each row twice
+    y = torch.randn(40, 1, generator=torch.Generator().manual_seed(5)).repeat(2, 1)
+    target = NumberTarget(names=("y",), mean=(0.0,), deviation=(1.0,))
+    errors = []
+    for groups in (None, torch.arange(40).repeat(2)):
+        torch.manual_seed(0)
+        machine = TableMachine.Config(num_centres=80, num_grams=400).build(READING, 1)
+        left_out = machine.fit([(batch, y)], target, groups=groups)
+        errors.append(float((left_out - y).square().mean() / y.var()))
+    assert errors[0] < 0.1  # its double tells
+    assert errors[1] > 0.5
 
 
 def test_a_row_alone_is_told_what_it_is_told_in_a_batch() -> None:

@@ -1,6 +1,8 @@
 """Tables: what columns are taken for, how they are read, what is refused, and the command from training to export."""
 
 import csv
+import datetime
+import decimal
 import math
 import random
 import re
@@ -11,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 
+from fredholm.models import TableMachine
 from fredholm.tasks import TableLearning
 from fredholm.tasks.tables import Column, learn_columns, open_table, read_rows_of
 from fredholm.training import Run
@@ -58,11 +61,37 @@ def test_columns_that_tell_nothing_are_left_out() -> None:
     assert learnt.left_out == {
         "id": "counts the rows",
         "same": "is the same in all training rows",
-        "none": "is empty in the training rows",
+        "none": "has no texts or numbers in the training rows",
     }
     assert [c.name for c in learn_columns({"id": ["1", "1", "3"]}, place).columns] == ["id"]  # some come back
     with refused(ValueError, "no column is left to learn from", "same is the same in all training rows"):
         learn_columns({"same": ["a", "a"]}, place)
+
+
+def test_what_a_person_may_think_otherwise_of_is_told() -> None:
+    cells = {"x": [*(str(i) for i in range(40)), "6x"], "code": [f"c{i // 2}" for i in range(600)]}
+    learnt = learn_columns(cells, place)
+    assert [column.kind for column in learnt.columns] == ["text", "category"]
+    assert learnt.doubtful == {
+        "x": "is no column of numbers, since 1 of 41 cells are none (row 40 of 'x': '6x')",
+        "code": "has 300 categories; the 256 most frequent are told apart",
+    }
+    days = {"day": [*(f"2026-01-{i + 1:02}" for i in range(20)), "soon"]}
+    assert "is no column of dates, since 1 of 21 cells are none (row 20" in learn_columns(days, place).doubtful["day"]
+
+
+def test_texts_go_to_the_columns_that_they_stand_in(tmp_path: Path) -> None:
+    pytest.importorskip("tokenizers")
+    words = [("good", "bad")[i % 3 // 2] for i in range(60)]
+    rows = [f"{word} number {i},other {i * i} words,{word}" for i, word in enumerate(words)]
+    (tmp_path / "t.csv").write_text("\n".join(["one,two,label", *rows]))
+    task = TableLearning.Config(data=str(tmp_path / "t.csv")).build()
+    batch = task.held_out_batch("test", torch.arange(task.num_held_out("test")))
+    assert task.tokenizer is not None
+    for i, row in enumerate(batch["tokens"]):
+        for column, name in enumerate(("one", "two")):
+            laid = task.tokenizer.lay_out(task.held_out("test").rows.cells[name][i], None, 64).tokens
+            assert row[column][: len(laid)].tolist() == laid.tolist()
 
 
 def test_numbers_are_standardised_by_the_training_rows() -> None:
@@ -101,8 +130,11 @@ def test_cells_that_do_not_fit_are_refused() -> None:
         one("x", "1", "1.0000001").numbers(["3e38"], place)
     with refused(ValueError, "row 0 of 'day'", "'soon' is no date"):
         date.numbers(["soon"], place)
-    with refused(ValueError, "row 1 of 'x'", "'1,5' looks like a number with a decimal comma"):
+    with refused(ValueError, "row 1 of 'x'", "'1,5' looks like a number with a decimal comma; write points, or say"):
         learn_columns({"x": ["2", "1,5", "3"]}, place)
+    for cell in ("4,321", "1,234,567.5"):
+        with refused(ValueError, f"{cell!r} looks like", "or leave commas between thousands out"):
+            learn_columns({"x": ["2", cell, "3"]}, place)
 
 
 def shop(folder: Path, n: int = 120, name: str = "shop.csv", seed: int = 0) -> Path:
@@ -140,7 +172,7 @@ def test_the_command_says_what_it_makes_of_columns_and_learns(
     data = shop(tmp_path, 60)
     code, out, err = call(capsys, "train", "table", data, "--task.label-columns", "price", "--dry-run")
     assert (code, err) == (0, "")
-    assert "to be told: price; numbers: rooms, area; dates: sold; categories: town; texts: note" in out
+    assert "to predict: price; numbers: rooms, area; dates: sold; categories: town; texts: note" in out
     assert "left out: Id, which counts the rows" in out
     assert "48 examples to learn from, 0 for validation and 12 for testing" in out
     assert "fitted at once" in out
@@ -209,7 +241,7 @@ def test_rows_that_do_not_fit_are_refused_by_line(run: Path, tmp_path: Path) -> 
 def test_new_categories_count_as_missing_and_are_told(run: Path, tmp_path: Path) -> None:
     header = "sold,rooms,area,town,note"
     (tmp_path / "new.csv").write_text(f"{header}\n2026-01-01,2,50,Rome,A bright flat\n2026-01-01,2,50,,A bright flat\n")
-    with pytest.warns(UserWarning, match=r"column 'town' has 1 cells that training did not have, such as 'Rome'"):
+    with pytest.warns(UserWarning, match=r"column 'town': 1 of 2 cells are none of the categories .* such as 'Rome'"):
         new, missing = Run(run).predict([tmp_path / "new.csv"])
     assert float(new["price"]) == pytest.approx(float(missing["price"]), rel=1e-4)
 
@@ -268,6 +300,27 @@ def test_files_of_all_kinds_hold_the_same_rows(tmp_path: Path) -> None:
     assert read_rows_of(tmp_path / "t.csv", ["b"]).cells == {"b": ["x, y", "z", "true"]}
 
 
+def test_columns_of_json_lines_are_those_of_any_row(tmp_path: Path) -> None:
+    (tmp_path / "t.jsonl").write_text('{"a": null, "label": 0}\n{"a": 2, "later": "x", "label": 1}\n')
+    assert dict(open_table(tmp_path / "t.jsonl").train.rows.cells) == {"a": ["", "2"], "later": ["", "x"]}
+    (tmp_path / "one.jsonl").write_text('{"a": null}\n')
+    assert read_rows_of(tmp_path / "one.jsonl", ["a"]).cells == {"a": [""]}
+
+
+def test_dates_and_decimals_of_parquet_are_read(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    days = [datetime.date(2026, 1, 1 + i) for i in range(3)]
+    moments = [datetime.datetime(2026, 1, 1, i) for i in range(3)]
+    amounts = [decimal.Decimal(f"{i}.50") for i in range(3)]
+    table = pyarrow.table({"day": days, "at": moments, "amount": amounts, "label": [0, 1, 0]})
+    parquet.write_table(table, tmp_path / "t.parquet")
+    found = open_table(tmp_path / "t.parquet").train.rows.cells
+    assert found["day"] == ["2026-01-01", "2026-01-02", "2026-01-03"]
+    assert found["at"][1] == "2026-01-01T01:00:00"
+    assert found["amount"] == ["0.50", "1.50", "2.50"]
+
+
 def test_settings_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("\n".join(["x,y,label", *(f"{i},{i % 3},{i % 2}" for i in range(20))]))
     data = str(tmp_path / "t.csv")
@@ -278,12 +331,20 @@ def test_settings_that_do_not_fit_are_refused(tmp_path: Path) -> None:
         ({"categories": ("z",)}, "categories are to be 'z', and no such column is read; those that are: x, y"),
         ({"categories": ("x",), "texts": ("x",)}, "column 'x' is said to be categories, and texts"),
         ({"valid_fraction": 0.3}, "valid_fraction=0.3 has no effect"),
+        ({"model": TableMachine.Config(order=1)}, "order=1 has no effect with no column of texts"),
         ({"ignore": ("x", "y")}, "no column is left to read beside what is to be told (label)"),
     ):
         with pytest.raises(ValueError, match=re.escape(words)):
             TableLearning.Config(data=data, **settings).build()  # pyright: ignore[reportArgumentType]
     with refused(ValueError, "no table is given"):
         TableLearning.Config().build()
+    (tmp_path / "s.csv").write_text("a;price\n1;2\n")
+    for labels in ((), ("price",)):
+        with refused(ValueError, "cells seem to have ; between them (a;price): write commas"):
+            open_table(tmp_path / "s.csv", label_columns=labels)
+    (tmp_path / "l.csv").write_text("a,line\n1,2\n")
+    with refused(ValueError, "a prediction says where it stands by 'line'; rename that column"):
+        open_table(tmp_path / "l.csv", label_columns=("line",))
     (tmp_path / "u.csv").write_text("a,b\n1,2\n")
     with refused(ValueError, "u.csv: no column has a usual name of what is to be told", "the columns are a, b"):
         open_table(tmp_path / "u.csv")

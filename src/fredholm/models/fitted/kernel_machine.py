@@ -5,7 +5,7 @@ Legend
     c_1..c_m   centres: the n training examples, or m drawn of them         Ȳ (c,)   its column means
     w_p (d,)   how much a coordinate counts to κ_p, 0 to 1   ℓ_p > 0   length of κ_p
     s          shares of κ_0, κ_1 and κ_2, whose sum is 1    λ > 0     the penalty
-    v          mean of ‖x‖² over the training examples       K_ij = κ(x_i, c_j)
+    v          mean of ‖x‖² over the examples of CHOSEN      K_ij = κ(x_i, c_j)
 
     κ_0(x, y) = ⟨x, y⟩ / v          κ_p(x, y) = exp(-‖w_p ∘ (x - y)‖_p / ℓ_p)   for p = 1, 2
     κ = s_0 κ_0 + s_1 κ_1 + s_2 κ_2
@@ -15,14 +15,17 @@ Legend
 
 κ_1 falls along each axis by itself, as a tree of decisions does; κ_2 along all directions alike. How much coordinates
 count is learnt in rounds: w is 1 at first, and then (g / max g)^q, at least _LEAST, with g_k the mean of |∂f/∂x_k|²
-over the examples, f the fit of the round before, and q of EXPONENTS. Of the rounds, lengths, exponents, penalties and
-shares those are taken that have the smallest mean square of left-out errors, on at most CHOSEN examples. With all
-examples λ is chosen anew among three.
+over the examples, summed over outputs, f the fit of the round before, and q one of EXPONENTS. By the smallest mean
+square of left-out errors, on at most CHOSEN examples, are chosen: the length of each kernel where w is 1, the round and
+q of each, how κ_1 and κ_2 share, the share of κ_0, and each time λ. With all examples λ is chosen anew among three.
+Left-out answers are exact for what was chosen so, and for Ȳ, which the example has a part in.
 
 Source: recursive feature machines, Radhakrishnan et al. (arXiv 2212.13881), which are kernel ridge regressions by the
 Laplace kernel κ_2 whose metric is the average outer product of the gradients. Deviations: its diagonal alone, so that
-coordinates keep their meaning; κ_1 and κ_0 beside κ_2; roots of it as q says, since the full contrast leaves out what
-helps a little; choices by leaving examples out. Fewer centres are the subset of regressors (Williams and Seeger, 2001).
+coordinates keep their meaning, over its largest entry; q = 1/2 is their metric, and q = 1/4, the root of that, is tried
+too, since it keeps what helps a little; κ_1 and κ_0 beside κ_2; choices by leaving examples out, and no further rounds
+once one is no better. Fewer centres are the subset of regressors (Williams and Seeger, 2001); their system has 1e-10 of
+its mean diagonal added.
 """
 
 from collections.abc import Iterator, Sequence
@@ -31,9 +34,10 @@ from typing import NamedTuple, final
 import torch
 from torch import Tensor, nn
 
+from fredholm._precision import at_least_float32, without_autocast
 from fredholm._settings import check_count
 from fredholm.domains.checks import values_can_be_read
-from fredholm.models.fitted.ridge_head import Regressand
+from fredholm.models.fitted.ridge_head import Regressand, check_groups
 from fredholm.models.saved_model import SavedModel
 
 PENALTIES = torch.logspace(-5, 2, 15, dtype=torch.float64)
@@ -102,11 +106,13 @@ class KernelMachine(SavedModel):
 
     def forward(self, coordinates: Tensor) -> Tensor:
         """`(B, d)` to outputs `(B, num_outputs)`, all equal before a fit."""
-        coordinates = coordinates.to(self.centres.dtype)
-        kernel = self.shares[0] * (coordinates @ self.centres.T) / self.square
-        for p in (1, 2):
-            kernel = kernel + self.shares[p] * self._laplace(p, coordinates, self.centres)
-        return kernel @ self.dual + self.bias
+        with without_autocast(coordinates):  # the sum over centres has terms of both signs, which cancel
+            centres, dual, bias = (at_least_float32(each) for each in (self.centres, self.dual, self.bias))
+            coordinates = coordinates.to(centres.dtype)
+            kernel = self.shares[0] * (coordinates @ centres.T) / self.square
+            for p in (1, 2):
+                kernel = kernel + self.shares[p] * self._laplace(p, coordinates, centres)
+            return kernel.to(dual.dtype) @ dual + bias
 
     def _laplace(self, p: int, x: Tensor, y: Tensor) -> Tensor:
         """κ_p of `(B, d)` and `(m, d)`."""
@@ -123,17 +129,18 @@ class KernelMachine(SavedModel):
             coordinates: `(n, d)`, any float dtype; n at least 2.
             targets: `(n, ...)`, as the regressand takes them.
             regressand: what they are.
-            groups: int64 `(n,)`, whose examples are left out together; None: each by itself.
+            groups: int64 `(n,)`, whose examples are left out together, two at least; None: each by itself.
 
         Returns:
-            The outputs of each example by the fit without it and its group, float64 `(n, num_outputs)`; what the kernel
-            has learnt of it is kept.
+            The outputs of each example by the fit without it and its group, float64 `(n, num_outputs)`; Ȳ, and what the
+            kernel has learnt of it, are kept.
 
         Raises:
-            ValueError: shapes that do not agree, fewer than two examples, coordinates that are NaN or infinite, and
-                what the regressand refuses.
+            ValueError: shapes that do not agree, fewer than two examples, one group alone, coordinates that are NaN or
+                beyond the dtype of the centres, and what the regressand refuses.
         """
         x, wanted = self._checked(coordinates, targets), regressand.columns(targets)
+        check_groups("models.KernelMachine", groups, len(x))
         offset = wanted.mean(0)
         some = torch.randperm(len(x))[:CHOSEN].sort().values.to(x.device)
         part = _Part(x[some], (wanted - offset)[some], _members(groups, some))
@@ -149,8 +156,11 @@ class KernelMachine(SavedModel):
             found = chosen.fit
         else:
             tried = [multiple * chosen.fit.penalty for multiple in REFINED]
-            solve = self._whole if len(order) == len(x) else self._by_centres
-            found = solve(x, centres, wanted - offset, tried, _members(groups, None))
+            members = _members(groups, None)
+            if len(order) == len(x):
+                found = self._whole(x, wanted - offset, tried, members)
+            else:
+                found = self._by_centres(x, centres, wanted - offset, tried, members)
         readout = regressand.readout(offset + found.left_out, targets)
         if len(readout.gain) != len(self.bias):
             raise ValueError(
@@ -173,9 +183,13 @@ class KernelMachine(SavedModel):
             )
         if len(coordinates) < 2:
             raise ValueError("models.KernelMachine: there are fewer than 2 examples; expected some to fit to")
-        if not bool(coordinates.isfinite().all()):
-            raise ValueError("models.KernelMachine: coordinates hold NaN or infinite numbers")
-        return coordinates.double()
+        kept = coordinates.to(at_least_float32(self.centres).dtype)  # as centres are kept
+        if not bool(kept.isfinite().all()):
+            raise ValueError(
+                f"models.KernelMachine: coordinates hold NaN or numbers that {kept.dtype} does not hold; fill or scale "
+                "them"
+            )
+        return kept.double()
 
     def _kernel(self, x: Tensor, y: Tensor) -> Tensor:
         """κ in float64."""
@@ -185,9 +199,7 @@ class KernelMachine(SavedModel):
                 kernel += float(self.shares[p]) * self._laplace(p, x, y)
         return kernel
 
-    def _whole(
-        self, x: Tensor, _: Tensor, wanted: Tensor, penalties: Sequence[float], members: list[Tensor] | None
-    ) -> "_Fit":
+    def _whole(self, x: Tensor, wanted: Tensor, penalties: Sequence[float], members: list[Tensor] | None) -> "_Fit":
         """The best fit whose centres are all examples."""
         kernel, best = self._kernel(x, x), None
         for penalty in penalties:
@@ -220,7 +232,6 @@ class KernelMachine(SavedModel):
             system.diagonal().add_(1e-10 * float(system.diagonal().mean()))
             factor = torch.linalg.cholesky(system)
             dual = torch.cholesky_solve(right, factor)
-            left = torch.empty_like(wanted)
             fitted, leverage = torch.empty_like(wanted), wanted.new_empty(len(wanted))
             for rows, kernel in self._by_rows(x, centres):
                 fitted[rows] = kernel @ dual
@@ -230,6 +241,7 @@ class KernelMachine(SavedModel):
             if members is None:
                 left = (wanted - fitted) / (1 - leverage).clamp_min(1e-6)[:, None]
             else:
+                left = torch.empty_like(wanted)
                 for own in members:
                     half = torch.linalg.solve_triangular(factor, self._kernel(x[own], centres).T, upper=False)
                     eye = torch.eye(len(own), dtype=half.dtype, device=half.device)
@@ -245,6 +257,7 @@ class KernelMachine(SavedModel):
             yield rows, self._kernel(x[rows], centres)
 
 
+@final
 class _Fit(NamedTuple):
     """The mean square of the left-out errors, λ, A, and what is said of each example left out, Ȳ taken off."""
 
@@ -254,6 +267,7 @@ class _Fit(NamedTuple):
     left_out: Tensor
 
 
+@final
 class _Metric(NamedTuple):
     """What a κ_p has learnt: w, ℓ, the kernel between the examples, and the error of the fit by it alone."""
 
@@ -265,7 +279,10 @@ class _Metric(NamedTuple):
     error: float
 
 
+@final
 class _Choice(NamedTuple):
+    """The shares, what κ_1 and κ_2 have learnt, and the fit by all three."""
+
     shares: tuple[float, float, float]
     metrics: tuple[_Metric, _Metric]
     fit: _Fit
@@ -335,8 +352,12 @@ class _Part:
         x, weight = self.x, metric.weight
         slope = -metric.kernel / metric.length
         if p == 1:
-            each = [(slope * weight[k] * (x[:, k, None] - x[:, k]).sign()) @ fit.dual for k in range(x.shape[1])]
-            return torch.stack([of.square().mean(0).sum() for of in each])
+            return torch.stack(
+                [
+                    ((slope * weight[k] * (x[:, k, None] - x[:, k]).sign()) @ fit.dual).square().mean(0).sum()
+                    for k in range(x.shape[1])
+                ]
+            )
         distance = _distance(x * weight, x * weight, 2)
         slope = torch.where(distance > 0, slope / distance, 0.0)
         found = torch.zeros_like(weight)
@@ -395,4 +416,5 @@ def _members(groups: Tensor | None, some: Tensor | None) -> list[Tensor] | None:
         return None
     own = groups if some is None else groups[some]
     numbers = own.unique()
+    # of a draw they may be one group alone, of which all would be left out
     return [(own == number).nonzero()[:, 0] for number in numbers] if len(numbers) > 1 else None

@@ -38,7 +38,7 @@ from torch import Tensor, nn
 from fredholm._settings import check_count, filled
 from fredholm.domains.checks import values_can_be_read
 from fredholm.models.fitted.fitted_model import FittedModel
-from fredholm.models.fitted.ridge_head import Regressand
+from fredholm.models.fitted.ridge_head import Regressand, check_groups
 from fredholm.models.language.sentence_model import SentenceModelConfig, TokenReading
 
 PENALTIES = torch.logspace(1, -3, 9, dtype=torch.float64)
@@ -133,7 +133,7 @@ class NGramBank(FittedModel[Tensor]):
         if not values_can_be_read(tokens):
             raise ValueError(
                 "models.NGramBank: how many n-grams rows have depends on their tokens, and no graph of operations "
-                "holds that; take a model that learns by steps, such as sentence-stack"
+                "holds that; take a model that learns by steps, such as sentence-stack; of a table leave its texts out"
             )
         row, gram, value = self.features(tokens)
         start = self.weight.new_zeros(len(tokens), len(self.bias))
@@ -146,6 +146,7 @@ class NGramBank(FittedModel[Tensor]):
         """Takes the n-grams from the training sentences, and fits the head; see `FittedModel.fit`."""
         if sum(len(targets) for _, targets in batches) < 2:
             raise ValueError("models.NGramBank: there are fewer than 2 sentences; expected some to fit to")
+        check_groups("models.NGramBank", groups, sum(len(targets) for _, targets in batches))
         self._choose([tokens for tokens, _ in batches])
         targets = torch.cat([targets for _, targets in batches])
         wanted, rows = regressand.columns(targets), [tokens for tokens, _ in batches]

@@ -227,11 +227,15 @@ class RidgeHead(SavedModel):
             )
         if not bool(features.isfinite().all()):
             raise ValueError("models.RidgeHead: features hold NaN or infinite numbers")
-        if groups is not None and (groups.shape != (len(features),) or len(groups.unique()) < 2):
-            raise ValueError(
-                f"models.RidgeHead: groups are {tuple(groups.shape)}, {len(groups.unique())} of them; expected "
-                f"({len(features)},), at least 2"
-            )
+        check_groups("models.RidgeHead", groups, len(features))
+
+
+def check_groups(name: str, groups: Tensor | None, count: int) -> None:
+    """Raises ValueError, which begins with a name, unless each example has a group, and there are two at least."""
+    if groups is not None and (groups.shape != (count,) or len(groups.unique()) < 2):
+        raise ValueError(
+            f"{name}: groups are {tuple(groups.shape)}, {len(groups.unique())} of them; expected ({count},), at least 2"
+        )
 
 
 @final

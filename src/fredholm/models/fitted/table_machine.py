@@ -3,17 +3,21 @@
 Legend
     v          a number of a row, standardised by the training rows; NaN where it is missing
     q_1..q_K   quantiles of its column over the training rows, even from 1/2K on;  z_k = Φ⁻¹((k - 1/2) / K)
-    F(v)       z_1 + Σ_k (z_{k+1} - z_k) clamp((v - q_k) / (q_{k+1} - q_k), 0, 1): the normal score of its rank
+    F(v)       z_1 + Σ_k (z_{k+1} - z_k) clamp((v - q_k) / (q_{k+1} - q_k), 0, 1): the normal score of its rank. Where
+               q_k and q_{k+1} are one number, the clamp is a step, 1/2 at it
     T          texts of a row;   t_i  what a bank of n-grams says of text i, outputs (c,)
-    X V        coordinates of text i along the `num_directions` directions in which those of the training rows vary most
+    ρ_i        the largest correlation of t_i, left out, with a column of Y; 1e-6 where there is none above it
+    X V        the features of text i along the first `num_directions` right singular vectors of those of all rows
 
     coordinates of a number      clamp(v, -4, 4) / √2,  F(v) / √2,  0 both where it is missing, and 1[it is missing]
+                                 where a training row lacks it
     of a category                1 at its place, 0 at the others; all 0 where it is missing or new
-    of a text                    t_i, each standardised, and X V / √num_directions, each divided by its deviation
+    of a text                    ρ_i t_i within FAR, t_i standardised, and X V / √num_directions, standardised
     outputs                      of a `KernelMachine` on all coordinates
 
 Where the machine learns, t_i is what the bank says without that row (`FittedModel.fit`), as it is of a row that was not
-learnt from: stacking (Wolpert, Stacked generalization, 1992).
+learnt from: stacking (Wolpert, Stacked generalization, 1992). By ρ a text that tells nothing does not come
+with the weight of one that does.
 """
 
 import dataclasses
@@ -208,9 +212,11 @@ class TableMachine(FittedModel[TableBatch]):
         numbers, reading = inputs.numbers.to(self.quantiles.dtype), self.reading
         missing = numbers.isnan()
         values = torch.where(missing, 0.0, numbers)
-        low, high = self.quantiles[:, :-1], self.quantiles[:, 1:]
-        # where quantiles coincide, the score rises at once
-        risen = ((values[..., None] - low) / (high - low).clamp_min(torch.finfo(values.dtype).tiny)).clamp(0, 1)
+        low, high, each = self.quantiles[:, :-1], self.quantiles[:, 1:], values[..., None]
+        # where quantiles coincide, the score rises at once, and is in the middle at the value itself
+        step = ((each > low).to(values.dtype) + (each >= low).to(values.dtype)) / 2
+        width = torch.where(high > low, high - low, 1.0)
+        risen = torch.where(high > low, ((each - low) / width).clamp(0, 1), step)
         rank = self.scores[0] + risen @ (self.scores[1:] - self.scores[:-1])
         found = [torch.where(missing, 0.0, each) * 0.5**0.5 for each in (values.clamp(-FAR, FAR), rank)]
         if reading.may_miss:
@@ -228,6 +234,7 @@ class _Text(nn.Module):
     directions: Tensor
     mean: Tensor
     scale: Tensor
+    middle: Tensor
 
     def __init__(self, reading: TokenReading, num_outputs: int, config: TableMachine.Config) -> None:
         super().__init__()
@@ -237,32 +244,45 @@ class _Text(nn.Module):
         self.register_buffer("directions", torch.zeros(config.num_grams, config.num_directions))
         self.register_buffer("mean", torch.zeros(num_outputs))
         self.register_buffer("scale", torch.ones(num_outputs))
+        self.register_buffer("middle", torch.zeros(config.num_directions))
 
     def forward(self, tokens: Tensor) -> Tensor:
-        told = ((self.bank(tokens) - self.mean) / self.scale).clamp(-FAR, FAR)
-        return torch.cat([told, self._along(tokens)], 1)
+        return torch.cat([self._read(self.bank(tokens)), self._along(tokens)], 1)
+
+    def _read(self, told: Tensor) -> Tensor:
+        """What a bank tells, in units of what is fitted."""
+        return ((told - self.mean) / self.scale).clamp(-FAR, FAR)
 
     def _along(self, tokens: Tensor) -> Tensor:
-        """X V / √num_directions, each divided by its deviation, which the directions hold."""
+        """X V less its mean, in units that the directions hold."""
         row, gram, value = self.bank.features(tokens)
-        start = self.directions.new_zeros(len(tokens), self.num_directions)
+        start = -self.middle.expand(len(tokens), -1)
         return start.index_add(0, row, value.to(start)[:, None] * self.directions[gram])
 
     def fit(self, rows: Sequence[tuple[Tensor, Tensor]], regressand: Regressand, groups: Tensor | None) -> Tensor:
         """Coordinates of the training rows, what is told of each by a bank without it, float64."""
         told = self.bank.fit(rows, regressand, groups=groups)
+        wanted = regressand.columns(torch.cat([targets for _, targets in rows]))
         self.mean.copy_(told.mean(0))
-        deviation = told.std(0)
-        self.scale.copy_(torch.where(deviation > 0, deviation, 1.0))
-        told = ((told - self.mean) / self.scale).clamp(-FAR, FAR)
+        self.scale.copy_(1 / _told_share(told, wanted))
         features = self.bank.sparse([tokens for tokens, _ in rows])
         self.directions.zero_()
-        count = min(self.num_directions, *features.shape)
-        if count:
+        self.middle.zero_()
+        if count := min(self.num_directions, *features.shape):
             _, _, vectors = torch.svd_lowrank(features, q=count, niter=4)
             along = features @ vectors
             deviation = along.std(0)
-            steady = deviation > 1e-9 * deviation.max().clamp_min(1e-30)
-            unit = torch.where(steady, 1 / torch.where(steady, deviation, 1.0), 0.0) / self.num_directions**0.5
-            self.directions[:, :count] = (vectors * unit).to(self.directions)
-        return torch.cat([told, torch.cat([self._along(tokens) for tokens, _ in rows]).double()], 1)
+            varies = deviation > 1e-6 * deviation.max().clamp_min(torch.finfo(along.dtype).tiny)
+            spread = torch.where(varies, 1 / torch.where(varies, deviation, 1.0), 0.0) / self.num_directions**0.5
+            self.directions[:, :count] = (vectors * spread).to(self.directions)
+            self.middle[:count] = (along.mean(0) * spread).to(self.middle)
+        return torch.cat([self._read(told), torch.cat([self._along(tokens) for tokens, _ in rows])], 1).double()
+
+
+def _told_share(told: Tensor, wanted: Tensor) -> Tensor:
+    """By what outputs `(n, k)` are multiplied: how well each goes with what is fitted `(n, c)`, over its deviation."""
+    told, wanted = told - told.mean(0), wanted - wanted.mean(0)
+    deviation = told.std(0)
+    lengths = told.norm(dim=0)[:, None] * wanted.norm(dim=0)
+    agreement = (told.T @ wanted / lengths.clamp_min(1e-300)).amax(1).clamp_min(1e-6)
+    return agreement / torch.where(deviation > 1e-9 * told.abs().amax(0).clamp_min(1e-300), deviation, 1.0)

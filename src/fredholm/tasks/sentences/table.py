@@ -1,6 +1,8 @@
 """Rows of a CSV, TSV, JSONL, Parquet or Arrow file, each cell with the name of its column."""
 
 import csv
+import datetime
+import decimal
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -59,7 +61,8 @@ class TableFile:
 
     In .csv cells have commas between them and may be quoted; in .tsv they have tabs between them, and a quotation mark
     is one. Empty lines are left out. In .jsonl every line is an object; its texts, numbers and truth values are cells,
-    and so are lists of them, whose items have | between; likewise in .parquet and .arrow (`ArrowTable`).
+    and so are lists of them, whose items have | between; likewise in .parquet and .arrow (`ArrowTable`), where dates
+    and times are cells in ISO 8601.
 
     Args:
         path: the file.
@@ -99,6 +102,12 @@ class TableFile:
             has_header = not (self._columns or self._is_jsonl or self._arrow is not None)
             where = " below its header" if has_header else ""
             raise ValueError(f"{self.path}: has no rows{where}; expected at least one")
+
+    def all_names(self) -> tuple[str, ...]:
+        """Of the columns that any row has, be it that its cell is empty; of .jsonl all lines are read for them."""
+        if not self._is_jsonl:
+            return self.names
+        return tuple(dict.fromkeys(name for _, values in json_lines(self.path) for name in values))
 
     def check_cells(self) -> None:
         """Raises ValueError where a small .parquet or .arrow file has more cells than memory should hold."""
@@ -199,4 +208,8 @@ def _cell(value: object) -> str | None:
         return "|".join(whole) if len(whole) == len(value) else None
     if isinstance(value, str):
         return value
+    if isinstance(value, datetime.date):  # and of a time, which is one too
+        return value.isoformat()
+    if isinstance(value, decimal.Decimal):
+        return str(value)
     return json.dumps(value) if isinstance(value, int | float) else None

@@ -24,8 +24,11 @@ REPEATED = 2
 PHRASES = 4
 """Words a cell, on average, from which it is a text unless it comes as often as `REPEATED_PHRASES` rows each."""
 REPEATED_PHRASES = 5
+MOSTLY = 0.2
+"""Share of cells that are no numbers or dates, up to which it is told that the others are."""
 DATE_PARTS = ("seconds since 1970", "month", "weekday", "hour")
-_DECIMAL = re.compile(r"[-+]?\d+,\d+")
+_DECIMAL = re.compile(r"[-+]?\d+,\d+|[-+]?\d{1,3}(,\d{3})+(\.\d+)?")
+_THOUSANDS = re.compile(r"[-+]?\d{1,3}(,\d{3})+(\.\d+)?")
 
 
 @final
@@ -74,10 +77,11 @@ class Column:
 
 @final
 class Learnt(NamedTuple):
-    """The columns that are read, and which are not, with the reason."""
+    """The columns that are read, which are not, with the reason, and of which a person may think otherwise."""
 
     columns: tuple[Column, ...]
     left_out: dict[str, str]
+    doubtful: dict[str, str]
 
 
 def learn_columns(
@@ -101,23 +105,39 @@ def learn_columns(
     Raises:
         ValueError: no column is left, numbers have decimal commas, or a number is one that float32 does not hold.
     """
-    found, left_out = [], dict[str, str]()
+    found, left_out, doubtful = [], dict[str, str](), dict[str, str]()
     for name, column in cells.items():
         known = [cell for cell in column if cell.lower() not in MISSING]
         given: ColumnKind | None = "category" if name in categories else "text" if name in texts else None
         kind = given or _kind(name, column, known, place)
         if not known:
-            left_out[name] = "is empty in the training rows"
+            left_out[name] = "has no texts or numbers in the training rows"
         elif len(set(known)) == 1 and len(known) == len(column):
             left_out[name] = "is the same in all training rows"
         elif kind == "number" and name.strip().lower() in COUNTERS and _counts(known):
             left_out[name] = "counts the rows"
         else:
             found.append(_learnt(name, kind, column, known, place))
+            if given is None and (told := _doubt(name, kind, column, known, place)):
+                doubtful[name] = told
     if not found:
         why = "; ".join(f"{name} {reason}" for name, reason in left_out.items())
         raise ValueError(f"no column is left to learn from: {why}")
-    return Learnt(tuple(found), left_out)
+    return Learnt(tuple(found), left_out, doubtful)
+
+
+def _doubt(name: str, kind: ColumnKind, cells: Sequence[str], known: list[str], place: Place) -> str:
+    """Why a person may think otherwise of what a column holds; empty: there is no reason."""
+    if kind == "category" and (count := len(set(known))) > MOST_LEVELS:
+        return f"has {count:,} categories; the {MOST_LEVELS} most frequent are told apart"
+    if kind in ("number", "date"):
+        return ""
+    for what, fits in (("numbers", _is_number), ("dates", lambda cell: _moment(cell) is not None)):
+        odd = [cell for cell in known if not fits(cell)]
+        if len(odd) <= MOSTLY * len(known):
+            where = place(list(cells).index(odd[0]), name)
+            return f"is no column of {what}, since {len(odd)} of {len(known):,} cells are none ({where}: {odd[0]!r})"
+    return ""
 
 
 def _learnt(name: str, kind: ColumnKind, cells: Sequence[str], known: list[str], place: Place) -> Column:
@@ -146,11 +166,14 @@ def _kind(name: str, cells: Sequence[str], known: list[str], place: Place) -> Co
     if all(_is_number(cell) for cell in known):
         return "number"
     decimal = [cell for cell in known if _DECIMAL.fullmatch(cell)]
-    if decimal and all(_is_number(cell.replace(",", ".", 1)) for cell in known):
+    if decimal and all(_is_number(cell) or _DECIMAL.fullmatch(cell) for cell in known):
         where = place(list(cells).index(decimal[0]), name)
+        thousands = all("," not in cell or _THOUSANDS.fullmatch(cell) for cell in known)
+        looks = "a decimal comma, or one between thousands" if thousands else "a decimal comma"
+        leave = ", or leave commas between thousands out" if thousands else ""
         raise ValueError(
-            f"{where}: {decimal[0]!r} looks like a number with a decimal comma, as the others of its column; write "
-            "points, or say that these are categories"
+            f"{where}: {decimal[0]!r} looks like a number with {looks}; write points{leave}, or say that the column is "
+            "one of categories"
         )
     if all(_moment(cell) is not None for cell in known):
         return "date"

@@ -56,16 +56,21 @@ def open_table(
         split: [TableFile(file, columns) for file in files] for split, files in found.parts.items()
     }
     first = tables["train"][0]
+    names = tuple(dict.fromkeys(name for table in tables["train"] for name in table.all_names()))
     try:
-        labels = _labels(first.names, label_columns)
+        labels = _labels(names, label_columns)
         for name in ignore:
-            _present(name, first.names, "to ignore (ignore=)")
+            _present(name, names, "to ignore (ignore=)")
             if name in labels:
                 raise ValueError(f"column {name!r} is to be told, and to be ignored; leave it out of one of them")
     except ValueError as error:
         raise ValueError(f"{first.path}: {error}") from error
-    taken = {*labels, *ignore, *(name for name in first.names if name.lower() in MARKS)}
-    features = tuple(name for name in first.names if name not in taken)
+    if place := [name for name in labels if name in ("file", "line")]:
+        raise ValueError(
+            f"{first.path}: a prediction says where it stands by {place[0]!r}; rename that column to predict it"
+        )
+    taken = {*labels, *ignore, *(name for name in names if name.lower() in MARKS)}
+    features = tuple(name for name in names if name not in taken)
     if not features:
         raise ValueError(f"{first.path}: no column is left to read beside what is to be told ({', '.join(labels)})")
     parts: dict[Split, TableSet] = {}
@@ -119,14 +124,13 @@ class _Reading:
         places: list[tuple[Path, int]] = []
         for table in tables:
             table.check_cells()
-            names = list(table.names)
+            names = table.all_names()
+            for name in cells:
+                _present(name, names, f"in {table.path}")
             for row in table.rows(list(cells)):
                 places.append((table.path, row.line))
                 for name, column in cells.items():
                     column.append(sys.intern(row.cells.get(name, "").strip()))
-                names += row.cells.keys() - names  # a row of .jsonl may have others than the first
-            for name in cells:
-                _present(name, names, f"in {table.path}")
         self.rows = Rows(cells={name: cells[name] for name in features}, places=places)
         self.others = {name: cells[name] for name in others}
 
@@ -139,6 +143,8 @@ def _labels(names: Sequence[str], wanted: tuple[str, ...]) -> tuple[str, ...]:
     by_word = {name.lower(): name for name in reversed(names)}
     usual = [by_word[word] for word in LABELS if word in by_word]
     if not usual:
+        if of_semicolons := _of_semicolons(names):
+            raise ValueError(of_semicolons)
         raise ValueError(
             f"no column has a usual name of what is to be told ({', '.join(LABELS)}); the columns are "
             f"{', '.join(names)}: name one (label_columns=), or all where the file has no header (columns=)"
@@ -150,7 +156,14 @@ def _present(name: str, names: Sequence[str], what: str) -> None:
     if name not in names:
         close = difflib.get_close_matches(name, names, n=3)
         hint = f"did you mean {' or '.join(map(repr, close))}?" if close else f"the columns are {', '.join(names)}"
-        raise ValueError(f"no column {name!r} {what}; {hint}")
+        raise ValueError(f"no column {name!r} {what}; {_of_semicolons(names) or hint}")
+
+
+def _of_semicolons(names: Sequence[str]) -> str:
+    """What to do where the whole header is one name, of names with ; between them; empty: it is not."""
+    return (
+        f"cells seem to have ; between them ({names[0]}): write commas" if len(names) == 1 and ";" in names[0] else ""
+    )
 
 
 def _numbers_beyond_classes(cells: dict[str, list[str]]) -> Kind | None:

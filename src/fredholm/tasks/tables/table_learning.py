@@ -31,7 +31,7 @@ from fredholm.tasks.task import Batch, Meanings, Suited, Task, Trained
 from fredholm.tasks.tensor_form import BATCH, Axis, Sizes, Slot, TensorForm
 from fredholm.tasks.text import MarkedTokenizer, Tokens
 
-from .columns import Column, ColumnKind, learn_columns
+from .columns import Column, ColumnKind, Learnt, learn_columns
 from .open import open_table, read_rows_of
 from .table_set import Rows, TableSet
 
@@ -197,7 +197,10 @@ class TableLearning(TargetTask[TableSet]):
         texts = tuple(column for column in learnt.columns if column.kind == "text")
         if not texts and config.tokens != Tokens():
             raise ValueError("tokens are given, and have no effect: no column is one of texts; leave them out")
-        self.notes = _told_of(learnt.columns, learnt.left_out, train.answers)
+        if not texts:
+            of_texts = {name: getattr(config.model, name) for name in ("order", "num_grams", "num_directions")}
+            refuse_idle("", TableMachine.Config, "no column of texts", "leave a column of texts in", **of_texts)
+        self.notes = _told_of(learnt, train.answers)
         return TableLearning.Facts(
             columns=learnt.columns,
             tokenizer=config.tokens.learn(_texts(train.rows, texts)).state if texts else "",
@@ -456,8 +459,8 @@ class TableLearning(TargetTask[TableSet]):
             ]
             if new:
                 warnings.warn(
-                    f"{file}: column {column.name!r} has {len(new)} cells that training did not have, such as "
-                    f"{new[0]!r}; they count as missing",
+                    f"{file}: column {column.name!r}: {len(new)} of {len(cells):,} cells are none of the categories "
+                    f"that are told apart, such as {new[0]!r}; they count as missing",
                     stacklevel=2,
                 )
 
@@ -477,15 +480,18 @@ def _texts(rows: Rows, columns: Sequence[Column]) -> list[str]:
     return [text for column in columns for text in rows.cells[column.name]]
 
 
-def _told_of(columns: Sequence[Column], left_out: dict[str, str], answers: Answers) -> tuple[str, ...]:
+def _told_of(learnt: Learnt, answers: Answers) -> tuple[str, ...]:
     """What was made of the columns, in words."""
     kinds: dict[ColumnKind, str] = {"number": "numbers", "date": "dates", "category": "categories", "text": "texts"}
     read = [
         f"{word}: {', '.join(names)}"
         for kind, word in kinds.items()
-        if (names := [column.name for column in columns if column.kind == kind])
+        if (names := [column.name for column in learnt.columns if column.kind == kind])
     ]
     answered = f"one of {len(answers.names)} classes" if answers.kind == "class" else ", ".join(answers.names)
-    told = f"columns: to be told: {answered}"
-    dropped = [f"left out: {name}, which {reason}" for name, reason in left_out.items()]
-    return ("; ".join([told, *read]), *dropped)
+    told = f"to predict: {answered}"
+    dropped = [
+        f"left out: {name or 'the column without a name'}, which {reason}" for name, reason in learnt.left_out.items()
+    ]
+    doubtful = [f"column {name} {reason}" for name, reason in learnt.doubtful.items()]
+    return ("; ".join([told, *read]), *dropped, *doubtful)
