@@ -491,7 +491,20 @@ def test_a_full_disk_is_one_line_and_leaves_nothing_partial(tmp_path: Path) -> N
     assert list((tmp_path / "run" / "checkpoints").iterdir()) == []
 
 
-@pytest.mark.parametrize("task", TASKS, ids=lambda task: task.command)
+ONE_MODEL = ("table",)
+"""Tasks that have no other model to choose."""
+
+
+def test_where_there_is_one_model_no_name_chooses_it(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in ONE_MODEL:
+        code, _, err = call(capsys, "train", command, "nowhere", "--task.model", "none")
+        assert code == 2
+        assert "--task.model" in err
+
+
+@pytest.mark.parametrize(
+    "task", [each for each in TASKS if each.command not in ONE_MODEL], ids=lambda task: task.command
+)
 def test_a_model_of_every_task_is_chosen_by_name(task: type[Task], capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = call(capsys, "train", task.command, "nowhere", "--task.model", "none")
     assert code == 2

@@ -18,6 +18,7 @@ from fredholm.tasks import (
     LinkLearning,
     NodeLearning,
     SeriesLearning,
+    TableLearning,
     Task,
 )
 from fredholm.tasks.task import Trained
@@ -29,6 +30,11 @@ pytest.importorskip("tokenizers")
 pytest.importorskip("trimesh")
 
 ON_GRAPHS = (GraphLearning.Config, NodeLearning.Config, LinkLearning.Config)
+WITHOUT_KERNEL: dict[type[Task], str] = {
+    FieldLearning: "no kernel can be chosen",
+    TableLearning: "this task's model has no kernel to choose",
+}
+"""Tasks whose network has no kernel to choose, and what they say."""
 OWN_MODELS = (LanguageModelling, SeriesLearning, Forecasting)
 KERNELS = ("attention", "linear-attention")
 
@@ -45,8 +51,8 @@ def test_a_task_takes_any_kernel_in_the_same_network(task: type[Task], tasks: di
     if task in OWN_MODELS:  # the data are made for a model without a kernel, or one that is computed at once
         default: Any = task.Config()  # pyright: ignore[reportAbstractUsage, reportCallIssue]
         given = dataclasses.replace(given, model=default.model)  # pyright: ignore[reportCallIssue]
-    if task is FieldLearning:
-        with refused(ValueError, "no kernel can be chosen"):
+    if task in WITHOUT_KERNEL:
+        with refused(ValueError, WITHOUT_KERNEL[task]):
             _ = given.stack
         with refused(ValueError, "no kernel to choose"):
             given.with_stack(tasks[f"{TASKS[0].__name__}.Config"].stack)
@@ -72,7 +78,7 @@ def test_a_task_takes_any_kernel_in_the_same_network(task: type[Task], tasks: di
         assert any(p.grad is not None and bool(p.grad.abs().sum() > 0) for p in model.parameters())
 
 
-@pytest.mark.parametrize("task", [task for task in TASKS if task is not FieldLearning], ids=lambda task: task.command)
+@pytest.mark.parametrize("task", [task for task in TASKS if task not in WITHOUT_KERNEL], ids=lambda task: task.command)
 def test_a_run_that_starts_from_another_has_its_kernel(task: type[Task]) -> None:
     default: Any = task.Config()  # pyright: ignore[reportAbstractUsage, reportCallIssue]
     kernel = kernel_of("linear-attention", default.kernel_sigma)

@@ -23,8 +23,8 @@ OTHER = {
     "train_every": 2,
     "train_drop": 0.5,
 }
-IDLE = {("forecast", "split_seed"), ("forecast", "split_by")}
-"""Which there is no config with, as forecasts are always divided by time."""
+IDLE = {("forecast", "split_seed"), ("forecast", "split_by"), ("table", "valid_fraction")}
+"""Which there is no config with: forecasts are divided by time, and a table has no validation split."""
 BY_STEPS = {
     "graphs": GraphStackConfig(),
     "sentences": SentenceStackConfig(),
