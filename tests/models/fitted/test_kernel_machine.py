@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fredholm.models import KernelMachine
+from fredholm.models import KernelMachine, Readout, Regressand
 from fredholm.models.fitted import kernel_machine
 from fredholm.tasks.targets import ClassTarget, NumberTarget, Target
 from tests.refusals import refused
@@ -201,6 +201,38 @@ def test_the_same_seed_gives_the_same_fit(monkeypatch: pytest.MonkeyPatch) -> No
     fitted(one, x, y[:, None], NUMBER)
     fitted(two, x, y[:, None], NUMBER)
     assert all(torch.equal(a, b) for a, b in zip(one.state_dict().values(), two.state_dict().values(), strict=True))
+
+
+class Tripled(Regressand):
+    """Numbers, of which three times the score and two are told."""
+
+    def columns(self, targets: Tensor) -> Tensor:
+        return targets.double()
+
+    def readout(self, scores: Tensor, targets: Tensor) -> Readout:
+        one = torch.ones(1, dtype=torch.float64)
+        return Readout(torch.zeros(1, dtype=torch.int64), 3 * one, 2 * one)
+
+
+def test_a_second_fit_forgets_the_first_and_outputs_are_read_as_the_regressand_says() -> None:
+    x, y = problem(40)
+    once, twice = KernelMachine(5, 1, 40), KernelMachine(5, 1, 40)
+    fitted(twice, x, x[:, 4:], NUMBER)
+    left_out = fitted(once, x[:30], y[:30, None], NUMBER)
+    torch.manual_seed(1)
+    tripled = twice.fit(x[:30], y[:30, None], Tripled())
+    assert not twice.dual[30:].any()
+    assert not twice.centres[30:].any()
+    torch.testing.assert_close(tripled, 3 * left_out + 2)
+    torch.testing.assert_close(twice(x), 3 * once(x) + 2, rtol=1e-3, atol=1e-3)
+
+
+def test_rows_in_several_parts_are_fitted_as_in_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y = problem(50)
+    one, parts = KernelMachine(5, 1, 20).double(), KernelMachine(5, 1, 20).double()
+    wanted = fitted(one, x, y[:, None], NUMBER)
+    monkeypatch.setattr(kernel_machine, "_ROWS", 7)
+    torch.testing.assert_close(fitted(parts, x, y[:, None], NUMBER), wanted, rtol=1e-5, atol=1e-6)
 
 
 def test_what_is_refused() -> None:

@@ -109,7 +109,8 @@ def test_a_date_is_its_seconds_and_the_parts_that_vary() -> None:
     assert column.parts == ("seconds since 1970", "month", "weekday")
     assert column.may_miss
     np.testing.assert_allclose(column.numbers(["2026-02-06", ""], place)[0, 1:], [0, 1])
-    assert one("at", "2026-01-05T03:00", "2026-01-05T09:00").parts == ("seconds since 1970", "hour")
+    at = one("at", "2026-01-05T03:00", "2026-01-05T09:00+06:00")
+    assert (at.parts, at.mean[0] % 86400, at.mean[1]) == (("seconds since 1970", "hour"), 3 * 3600, 6)
 
 
 def test_categories_are_what_training_had() -> None:
@@ -265,6 +266,18 @@ def test_an_export_tells_what_predict_tells_or_says_why_there_is_none(
     assert "differs from the model by at most" in out
 
 
+def test_a_test_split_is_read_as_the_training_split_is(tmp_path: Path) -> None:
+    (tmp_path / "train.csv").write_text("\n".join(["x,label", *(f"{i},{'ab'[i % 2]}" for i in range(8))]))
+    (tmp_path / "test.csv").write_text("x,label\n1,b\n1,b\n")
+    splits = open_table(tmp_path)
+    assert splits.test is not None
+    assert (splits.test.answer_names, splits.test.answers.values.tolist()) == (("a", "b"), [1, 1])
+    assert len(set(splits.test.keys.names)) == 2  # though both rows are alike
+    (tmp_path / "test.csv").write_text("x,label\n1,c\n")
+    with refused(ValueError, "test.csv, line 2: column 'label': class 'c' is none of a, b"):
+        open_table(tmp_path)
+
+
 def test_which_answers_are_classes(tmp_path: Path) -> None:
     rows = [f"{i % 7},{i % 3},{i * 7 % 40},{i / 8}" for i in range(50)]
     (tmp_path / "t.csv").write_text("\n".join(["x,few,many,fraction", *rows]))
@@ -325,14 +338,14 @@ def test_settings_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("\n".join(["x,y,label", *(f"{i},{i % 3},{i % 2}" for i in range(20))]))
     data = str(tmp_path / "t.csv")
     for settings, words in (
-        ({"label_columns": ("lable",)}, "no column 'lable' to be told (label_columns=); did you mean 'label'?"),
+        ({"label_columns": ("lable",)}, "no column 'lable' to predict (label_columns=); did you mean 'label'?"),
         ({"ignore": ("z",)}, "no column 'z' to ignore (ignore=)"),
-        ({"ignore": ("label",)}, "column 'label' is to be told, and to be ignored"),
+        ({"ignore": ("label",)}, "column 'label' is to be predicted, and to be ignored"),
         ({"categories": ("z",)}, "categories are to be 'z', and no such column is read; those that are: x, y"),
         ({"categories": ("x",), "texts": ("x",)}, "column 'x' is said to be categories, and texts"),
         ({"valid_fraction": 0.3}, "valid_fraction=0.3 has no effect"),
         ({"model": TableMachine.Config(order=1)}, "order=1 has no effect with no column of texts"),
-        ({"ignore": ("x", "y")}, "no column is left to read beside what is to be told (label)"),
+        ({"ignore": ("x", "y")}, "no column is left to read beside what to predict (label)"),
     ):
         with pytest.raises(ValueError, match=re.escape(words)):
             TableLearning.Config(data=data, **settings).build()  # pyright: ignore[reportArgumentType]
@@ -346,5 +359,5 @@ def test_settings_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     with refused(ValueError, "a prediction says where it stands by 'line'; rename that column"):
         open_table(tmp_path / "l.csv", label_columns=("line",))
     (tmp_path / "u.csv").write_text("a,b\n1,2\n")
-    with refused(ValueError, "u.csv: no column has a usual name of what is to be told", "the columns are a, b"):
+    with refused(ValueError, "u.csv: no column has a usual name of what to predict", "the columns are a, b"):
         open_table(tmp_path / "u.csv")

@@ -39,7 +39,7 @@ def open_table(
     Args:
         data: a file (`TableFile`), a folder of them, or the start of the names of files with splits
             (`find_split_files`).
-        label_columns: what is to be told; (): the column with the first usual name that there is, such as label.
+        label_columns: what to predict; (): the column with the first usual name that there is, such as label.
         ignore: columns that are not read.
         columns: names of all columns of files without a header.
         kind: what the answers are; None: as the cells of the training set say (`answers_of_cells`), but that more than
@@ -62,7 +62,7 @@ def open_table(
         for name in ignore:
             _present(name, names, "to ignore (ignore=)")
             if name in labels:
-                raise ValueError(f"column {name!r} is to be told, and to be ignored; leave it out of one of them")
+                raise ValueError(f"column {name!r} is to be predicted, and to be ignored; leave it out of one of them")
     except ValueError as error:
         raise ValueError(f"{first.path}: {error}") from error
     if place := [name for name in labels if name in ("file", "line")]:
@@ -72,7 +72,7 @@ def open_table(
     taken = {*labels, *ignore, *(name for name in names if name.lower() in MARKS)}
     features = tuple(name for name in names if name not in taken)
     if not features:
-        raise ValueError(f"{first.path}: no column is left to read beside what is to be told ({', '.join(labels)})")
+        raise ValueError(f"{first.path}: no column is left to read beside what to predict ({', '.join(labels)})")
     parts: dict[Split, TableSet] = {}
     for split in SPLITS:
         if split in tables:
@@ -138,7 +138,7 @@ class _Reading:
 def _labels(names: Sequence[str], wanted: tuple[str, ...]) -> tuple[str, ...]:
     if wanted:
         for name in wanted:
-            _present(name, names, "to be told (label_columns=)")
+            _present(name, names, "to predict (label_columns=)")
         return wanted
     by_word = {name.lower(): name for name in reversed(names)}
     usual = [by_word[word] for word in LABELS if word in by_word]
@@ -146,7 +146,7 @@ def _labels(names: Sequence[str], wanted: tuple[str, ...]) -> tuple[str, ...]:
         if of_semicolons := _of_semicolons(names):
             raise ValueError(of_semicolons)
         raise ValueError(
-            f"no column has a usual name of what is to be told ({', '.join(LABELS)}); the columns are "
+            f"no column has a usual name of what to predict ({', '.join(LABELS)}); the columns are "
             f"{', '.join(names)}: name one (label_columns=), or all where the file has no header (columns=)"
         )
     return (usual[0],)

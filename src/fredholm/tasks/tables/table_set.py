@@ -1,4 +1,4 @@
-"""Rows of tables with what is to be told of them."""
+"""Rows of tables with what to predict of them."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
