@@ -309,6 +309,14 @@ def kernel_machine(built: models.KernelMachine) -> Iterator[object]:
     yield built(noise(9, d))
 
 
+def boosted_trees(built: models.BoostedTrees) -> Iterator[object]:
+    torch.manual_seed(0)
+    yield built.leaves.shape
+    x = noise(9, built.num_coordinates)
+    yield built.fit(x, torch.arange(9) % len(built.bias), ClassTarget(names=tuple("abcd"[: len(built.bias)])))
+    yield built(x)
+
+
 def table_machine(built: models.TableMachine) -> Iterator[object]:
     reading = built.reading
     yield built.machine.dual.shape
@@ -1404,9 +1412,15 @@ MODELS = [
         kernel_machine,
     ),
     Subject(
+        models.BoostedTrees,
+        {"num_coordinates": 4, "num_outputs": 3, "num_trees": 12},
+        {"num_coordinates": (3,), "num_outputs": (2,), "num_trees": (5,)},
+        boosted_trees,
+    ),
+    Subject(
         models.TableMachine.Config,
         {"num_grams": 50},
-        {"num_centres": (20,), "order": (1, 3), "num_grams": (4,), "num_directions": (0, 2)},
+        {"num_centres": (20,), "order": (1, 3), "num_grams": (4,), "num_directions": (0, 2), "num_trees": (0,)},
         table_machine,
         make=lambda **settings: models.TableMachine.Config(**settings).build(TABLE_READING, 3),
     ),

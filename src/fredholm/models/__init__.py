@@ -4,8 +4,9 @@ from fredholm.models.field_model import FieldModel
 from fredholm.models.fields.in_context_regressor import InContextRegressor
 from fredholm.models.fields.neural_field import FieldOperator
 from fredholm.models.fields.neural_operator import NeuralOperator
+from fredholm.models.fitted.boosted_trees import BoostedTrees
 from fredholm.models.fitted.filter_bank import FilterBank
-from fredholm.models.fitted.fitted_model import FittedModel
+from fredholm.models.fitted.fitted_model import CoordinateModel, FittedModel, Solution
 from fredholm.models.fitted.kernel_machine import KernelMachine
 from fredholm.models.fitted.n_gram_bank import NGramBank
 from fredholm.models.fitted.neighbourhood_bank import NeighbourhoodBank
@@ -68,12 +69,14 @@ __all__ = [
     "Bert",
     "BertMasked",
     "BertSentences",
+    "BoostedTrees",
     "CKCNNText",
     "ConstantConfig",
     "ContinuousConvolutionConfig",
     "ContinuousStack",
     "ConvNeXt",
     "ConvolutionConfig",
+    "CoordinateModel",
     "EachImage",
     "EdgeConvolution",
     "FeatureBlock",
@@ -119,6 +122,7 @@ __all__ = [
     "SeriesModelConfig",
     "SeriesSampling",
     "SignalModel",
+    "Solution",
     "SpectralConfig",
     "SumConfig",
     "SummaryBank",

@@ -181,8 +181,44 @@ def test_columns_that_lack_all_or_are_one_number() -> None:
     assert bool(machine(batch).isfinite().all())
 
 
+@pytest.mark.parametrize("decide", [True, False], ids=["thresholds", "smooth"])
+def test_trees_tell_what_thresholds_decide_and_the_kernel_what_is_smooth(decide: bool) -> None:
+    numbers = torch.randn(1400, 5, generator=torch.Generator().manual_seed(0))
+    first, second, third = numbers.T[:3]
+    steps = ((first * 2).floor() + (second > 0.3).float()) * torch.where(third > 0, 1.0, -1.0)
+    y = (steps if decide else torch.sin(2 * first) + second * third)[:, None]
+    empty = torch.zeros(1400, 0, dtype=torch.int64)
+    batch = TableBatch(numbers, empty, empty[..., None])
+    learnt, asked = (TableBatch(*(part[some] for part in batch)) for some in (slice(0, 400), slice(400, None)))
+    target = NumberTarget(names=("y",), mean=(0.0,), deviation=(1.0,))
+    errors = []
+    for num_trees in (0, 100):
+        torch.manual_seed(0)
+        config = TableMachine.Config(num_centres=400, num_trees=num_trees)
+        machine = config.build(TableReading(num_numbers=5), 1)
+        machine.fit([(learnt, y[:400])], target)
+        errors.append(float((machine(asked).detach() - y[400:]).square().mean() / y.var()))
+    assert errors[1] < (0.5 if decide else 1.01) * errors[0]
+    assert machine.share >= 0.8 if decide else machine.share <= 0.3
+    assert machine.trees is not None
+    assert machine.trees.leaves.any() == (machine.share > 0)
+
+
+def test_a_question_of_a_number_does_not_depend_on_its_batch() -> None:
+    numbers = torch.randint(0, 7, (300, 3), generator=torch.Generator().manual_seed(0)).float() / 7
+    numbers[::5, 1] = torch.nan
+    empty = torch.zeros(300, 0, dtype=torch.int64)
+    batch = TableBatch(numbers, empty, empty[..., None])
+    machine = TableMachine.Config(num_centres=300).build(TableReading(num_numbers=3, may_miss=(1,)), 1)
+    asked = machine._for_trees(numbers, machine._of_columns(batch))
+    torch.testing.assert_close(asked[:, :3], numbers.nan_to_num(nan=0.0), rtol=0, atol=0)
+    torch.testing.assert_close(asked[:, 3], numbers[:, 1].isnan().float(), rtol=0, atol=0)
+    assert asked.shape == (300, 4)
+
+
 def test_columns_count_as_the_most_of_their_coordinates() -> None:
     machine = TableMachine.Config(num_grams=9, num_directions=3).build(READING, 2)
+    assert machine.trees is not None
     assert machine.num_coordinates == 3 * 2 + 1 + (2 + 3) + 2 * (2 + 3)
     machine.machine.shares.copy_(torch.tensor([0.5, 0.1, 0.4]))
     weight = torch.arange(22.0)
@@ -193,6 +229,13 @@ def test_columns_count_as_the_most_of_their_coordinates() -> None:
     torch.testing.assert_close(numbers, torch.stack(wanted))
     torch.testing.assert_close(categories, torch.stack([mean[7:9].max(), mean[9:12].max()]))
     torch.testing.assert_close(texts, torch.stack([mean[12:17].max(), mean[17:22].max()]))
+    machine.share.fill_(0.25)
+    machine.trees.gains.copy_(torch.linspace(1, 0, 19).square())  # of the numbers, the one that may miss, and so on
+    both = 0.75 * mean + 0.25 * torch.cat([torch.zeros(3), torch.linspace(1, 0, 19)])
+    numbers, categories, texts = machine.counts()
+    torch.testing.assert_close(numbers[0], both[[0, 3]].max())
+    torch.testing.assert_close(categories, torch.stack([both[7:9].max(), both[9:12].max()]))
+    torch.testing.assert_close(texts, torch.stack([both[12:17].max(), both[17:22].max()]))
 
 
 def test_what_is_refused() -> None:

@@ -37,8 +37,7 @@ from torch import Tensor, nn
 from fredholm._precision import at_least_float32, without_autocast
 from fredholm._settings import check_count
 from fredholm.domains.checks import values_can_be_read
-from fredholm.models.fitted.ridge_head import Regressand, check_groups
-from fredholm.models.saved_model import SavedModel
+from fredholm.models.fitted.fitted_model import CoordinateModel, Solution
 
 PENALTIES = torch.logspace(-5, 2, 15, dtype=torch.float64)
 """Values of λ that are tried, in units of κ(x, x)."""
@@ -62,7 +61,7 @@ _ROWS = 2048
 
 
 @final
-class KernelMachine(SavedModel):
+class KernelMachine(CoordinateModel):
     """Outputs that are an integral over training examples, fitted by kernel ridge regression.
 
     Args:
@@ -91,12 +90,9 @@ class KernelMachine(SavedModel):
     penalty: Tensor
 
     def __init__(self, num_coordinates: int, num_outputs: int, num_centres: int) -> None:
-        super().__init__()
-        sizes = {"num_coordinates": num_coordinates, "num_outputs": num_outputs, "num_centres": num_centres}
-        for name, size in sizes.items():
-            check_count("models.KernelMachine", name, size)
+        super().__init__(num_coordinates, num_outputs)
+        check_count("models.KernelMachine", "num_centres", num_centres)
         self.dual = nn.Parameter(torch.zeros(num_centres, num_outputs))
-        self.bias = nn.Parameter(torch.zeros(num_outputs))
         self.register_buffer("centres", torch.zeros(num_centres, num_coordinates))
         self.register_buffer("relevance", torch.ones(2, num_coordinates))
         self.register_buffer("lengths", torch.ones(2))
@@ -119,28 +115,7 @@ class KernelMachine(SavedModel):
         weight = self.relevance[p - 1].to(x.dtype)
         return torch.exp(-_distance(x * weight, y * weight, p) / self.lengths[p - 1].to(x.dtype))
 
-    @torch.no_grad()
-    def fit(
-        self, coordinates: Tensor, targets: Tensor, regressand: Regressand, *, groups: Tensor | None = None
-    ) -> Tensor:
-        """Learns the kernel, and fits A; what is drawn comes from the global torch seed.
-
-        Args:
-            coordinates: `(n, d)`, any float dtype; n at least 2.
-            targets: `(n, ...)`, as the regressand takes them.
-            regressand: what they are.
-            groups: int64 `(n,)`, whose examples are left out together, two at least; None: each by itself.
-
-        Returns:
-            The outputs of each example by the fit without it and its group, float64 `(n, num_outputs)`; Ȳ, and what the
-            kernel has learnt of it, are kept.
-
-        Raises:
-            ValueError: shapes that do not agree, fewer than two examples, one group alone, coordinates that are NaN or
-                beyond the dtype of the centres, and what the regressand refuses.
-        """
-        x, wanted = self._checked(coordinates, targets), regressand.columns(targets)
-        check_groups("models.KernelMachine", groups, len(x))
+    def _solved(self, x: Tensor, wanted: Tensor, groups: Tensor | None) -> Solution:
         offset = wanted.mean(0)
         some = torch.randperm(len(x))[:CHOSEN].sort().values.to(x.device)
         part = _Part(x[some], (wanted - offset)[some], _members(groups, some))
@@ -161,35 +136,14 @@ class KernelMachine(SavedModel):
                 found = self._whole(x, wanted - offset, tried, members)
             else:
                 found = self._by_centres(x, centres, wanted - offset, tried, members)
-        readout = regressand.readout(offset + found.left_out, targets)
-        if len(readout.gain) != len(self.bias):
-            raise ValueError(
-                f"models.KernelMachine: the regressand has {len(readout.gain)} outputs; expected {len(self.bias)}"
-            )
         self.centres.zero_()
-        self.dual.zero_()
         self.centres[: len(centres)] = centres.to(self.centres)
-        self.dual[: len(centres)] = (readout.gain * found.dual[:, readout.column]).to(self.dual)
-        self.bias.copy_(readout(offset))
         self.penalty.fill_(found.penalty)
-        return readout(offset + found.left_out)
+        return Solution(found.dual, offset, offset + found.left_out)
 
-    def _checked(self, coordinates: Tensor, targets: Tensor) -> Tensor:
-        d = self.centres.shape[1]
-        if coordinates.ndim != 2 or coordinates.shape[1] != d or len(targets) != len(coordinates):
-            raise ValueError(
-                f"models.KernelMachine: expected coordinates (n, {d}) and n targets; got {tuple(coordinates.shape)} "
-                f"and {tuple(targets.shape)}"
-            )
-        if len(coordinates) < 2:
-            raise ValueError("models.KernelMachine: there are fewer than 2 examples; expected some to fit to")
-        kept = coordinates.to(at_least_float32(self.centres).dtype)  # as centres are kept
-        if not bool(kept.isfinite().all()):
-            raise ValueError(
-                f"models.KernelMachine: coordinates hold NaN or numbers that {kept.dtype} does not hold; fill or scale "
-                "them"
-            )
-        return kept.double()
+    def _read(self, weights: Tensor) -> None:
+        self.dual.zero_()
+        self.dual[: len(weights)] = weights.to(self.dual)
 
     def _kernel(self, x: Tensor, y: Tensor) -> Tensor:
         """κ in float64."""

@@ -1,4 +1,4 @@
-"""Rows of a table, numbers, categories and texts together, and a kernel machine on what they become.
+"""Rows of a table, numbers, categories and texts together; a kernel machine and boosted trees on what they become.
 
 Legend
     v          a number of a row, standardised by the training rows; NaN where it is missing
@@ -13,11 +13,14 @@ Legend
                                  where a training row lacks it
     of a category                1 at its place, 0 at the others; all 0 where it is missing or new
     of a text                    ρ_i t_i within FAR, t_i standardised, and X V / √num_directions, standardised
-    outputs                      of a `KernelMachine` on all coordinates
+    outputs                      (1 - a) f + a g: f a `KernelMachine` on all coordinates, g `BoostedTrees` on v, 0 where
+                                 it is missing, in place of the first two; a is the one of SHARES with the smallest mean
+                                 square of left-out errors
 
-Where the machine learns, t_i is what the bank says without that row (`FittedModel.fit`), as it is of a row that was not
-learnt from: stacking (Wolpert, Stacked generalization, 1992). By ρ a text that tells nothing does not come
-with the weight of one that does.
+f is ahead where what is to be told changes smoothly, g where thresholds decide. Where they learn, t_i is what the bank
+says without that row (`FittedModel.fit`), as it is of a row that was not learnt from: stacking (Wolpert, Stacked
+generalization, 1992; the mean of f and g too). By ρ a text that tells nothing does not come with the weight of one that
+does.
 """
 
 import dataclasses
@@ -28,6 +31,7 @@ import torch
 from torch import Tensor, nn
 
 from fredholm._settings import check_count
+from fredholm.models.fitted.boosted_trees import BoostedTrees
 from fredholm.models.fitted.fitted_model import FittedModel
 from fredholm.models.fitted.kernel_machine import KernelMachine
 from fredholm.models.fitted.n_gram_bank import NGramBank
@@ -38,6 +42,8 @@ NUM_QUANTILES = 100
 """K, of a column."""
 FAR = 4.0
 """Deviations beyond which a number counts as being there."""
+SHARES = tuple(tenths / 10 for tenths in range(11))
+"""Of trees, that are tried."""
 
 
 @final
@@ -93,7 +99,7 @@ class TableReading:
 
 @final
 class TableMachine(FittedModel[TableBatch]):
-    """Numbers by value and rank, categories, and what banks of n-grams say of texts, read by a kernel machine.
+    """Numbers by value and rank, categories, and what banks of n-grams say of texts, read by a kernel and by trees.
 
     Args:
         reading: the rows.
@@ -103,6 +109,7 @@ class TableMachine(FittedModel[TableBatch]):
 
     quantiles: Tensor
     scores: Tensor
+    share: Tensor
 
     @final
     @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -117,11 +124,14 @@ class TableMachine(FittedModel[TableBatch]):
         """N-grams of a column of texts that have a weight, at most."""
         num_directions: int = 32
         """Of each column of texts; 0: what the bank of n-grams says alone."""
+        num_trees: int = 300
+        """Of each fold, at most; 0: there are none, and all is told by the kernel, which changes smoothly."""
 
         def __post_init__(self) -> None:
             for name in ("num_centres", "order", "num_grams"):
                 check_count("models.TableMachine", name, getattr(self, name))
-            check_count("models.TableMachine", "num_directions", self.num_directions, least=0)
+            for name in ("num_directions", "num_trees"):
+                check_count("models.TableMachine", name, getattr(self, name), least=0)
 
         def build(self, reading: TableReading, num_outputs: int) -> "TableMachine":
             """A new model, from the global torch seed."""
@@ -141,6 +151,12 @@ class TableMachine(FittedModel[TableBatch]):
         self._num_of_columns = 2 * reading.num_numbers + len(reading.may_miss) + sum(reading.num_categories)
         self.num_coordinates = self._num_of_columns + of_a_text * reading.num_texts
         self.machine = KernelMachine(self.num_coordinates, num_outputs, config.num_centres)
+        self.trees = (
+            BoostedTrees(self.num_coordinates - reading.num_numbers, num_outputs, config.num_trees)
+            if config.num_trees
+            else None
+        )
+        self.register_buffer("share", torch.zeros(()))
 
     def forward(self, inputs: TableBatch) -> Tensor:
         """Rows to outputs `(B, num_outputs)`, all equal before a fit.
@@ -150,7 +166,9 @@ class TableMachine(FittedModel[TableBatch]):
         """
         self._check(inputs)
         texts = [text(inputs.tokens[:, column]) for column, text in enumerate(self.texts)]
-        return self.machine(torch.cat([self._of_columns(inputs), *texts], 1))
+        coordinates = torch.cat([self._of_columns(inputs), *texts], 1)
+        told = self.machine(coordinates)
+        return told if self.trees is None else told + self.trees(self._for_trees(inputs.numbers, coordinates))
 
     @torch.no_grad()
     def fit(
@@ -168,15 +186,33 @@ class TableMachine(FittedModel[TableBatch]):
             assert isinstance(text, _Text)
             rows = [(inputs.tokens[:, column], targets) for inputs, targets in batches]
             coordinates.append(text.fit(rows, regressand, groups))
-        return self.machine.fit(torch.cat(coordinates, 1), targets, regressand, groups=groups)
+        x, wanted = torch.cat(coordinates, 1), regressand.columns(targets)
+        kernel, trees, share = self.machine.solve(x, wanted, groups=groups), None, 0.0
+        left_out = kernel.left_out
+        if self.trees is not None:
+            asked = self._for_trees(torch.cat([inputs.numbers for inputs, _ in batches]), x)
+            trees = self.trees.solve(asked, wanted, groups=groups)
+            told = [torch.lerp(kernel.left_out, trees.left_out, each) for each in SHARES]
+            best = int(torch.stack([(wanted - each).square().mean() for each in told]).argmin())
+            left_out, share = told[best], SHARES[best]
+        readout = regressand.readout(left_out, targets)
+        self.share.fill_(share)
+        self.machine.read(kernel, readout, share=1 - share)
+        if self.trees is not None and trees is not None:
+            self.trees.read(trees, readout, share=share)
+        return readout(left_out)
 
     def counts(self) -> tuple[Tensor, Tensor, Tensor]:
         """How much numbers (F,), columns of categories (C,) and of texts (T,) count: the most of their coordinates.
 
-        Of a coordinate it is the mean of w_1 and w_2 by the shares of their kernels.
+        Of a coordinate it is the mean of w_1 and w_2 by the shares of their kernels, and of trees the root of what
+        questions for it gained, over the most; both by their shares a.
         """
         reading, shares = self.reading, self.machine.shares[1:]
         weight = shares @ self.machine.relevance / shares.sum().clamp_min(torch.finfo(shares.dtype).tiny)
+        if self.trees is not None:
+            asked = torch.cat([weight.new_zeros(reading.num_numbers), self.trees.gains.sqrt()])
+            weight = (1 - self.share) * weight + self.share * asked
         f, each_text = reading.num_numbers, (self.num_coordinates - self._num_of_columns) // max(1, reading.num_texts)
         numbers = weight[: 2 * f].view(2, f).amax(0)
         may_miss = list(reading.may_miss)
@@ -206,6 +242,13 @@ class TableMachine(FittedModel[TableBatch]):
             if len(known):
                 place = (ranks * len(known)).floor().long().clamp_max(len(known) - 1)
                 row.copy_(known[place])
+
+    def _for_trees(self, numbers: Tensor, coordinates: Tensor) -> Tensor:
+        """Coordinates with the numbers themselves in place of what is computed of them."""
+        # a rank is rounded by its batch, so that a question between two of one number would tell them apart
+        return torch.cat(
+            [numbers.nan_to_num(nan=0.0).to(coordinates), coordinates[:, 2 * self.reading.num_numbers :]], 1
+        )
 
     def _of_columns(self, inputs: TableBatch) -> Tensor:
         """Coordinates of numbers and categories."""

@@ -41,6 +41,8 @@ LONGEST = 65_536
 """Tokens of a text that are read, at most."""
 COLUMNS = "columns.json"
 """Beside an exported model: the columns in their order."""
+MOST_BOXES = 30_000
+"""Trees of a fold times outputs, at most."""
 CENTRES: dict[Preset, int] = {"small": 4096, "base": 8192}
 
 
@@ -97,7 +99,7 @@ class TableLearning(TargetTask[TableSet]):
                 all are numbers and one is not whole, or more than 20 whole ones differ, else a class; of several
                 columns labels where all are 0 or 1, else numbers.
             tokens: what texts are made of.
-            model: a kernel machine, which is computed from the training rows.
+            model: a kernel machine and trees, which are computed from the training rows.
         """
 
         data: str = ""
@@ -129,6 +131,7 @@ class TableLearning(TargetTask[TableSet]):
             task, config = TableLearning(self), self
             size = len(task.splits.train)
             sizes = {"num_centres": min(size, CENTRES[effort.preset])}
+            sizes["num_trees"] = min(config.model.num_trees, max(1, MOST_BOXES // task.target.num_outputs))
             if texts := task.facts.of("text"):
                 rows = task.splits.train.rows
                 config = replace(config, tokens=self.tokens.suited(_texts(rows, texts)))
@@ -260,8 +263,12 @@ class TableLearning(TargetTask[TableSet]):
         model.fit(batches, self.target, groups=None if groups is None else groups.to(device))
 
     def meanings(self, model: nn.Module) -> Meanings:
-        """See `Task.meanings`: of the outputs of the machine."""
-        return {"machine.dual": {1: self.target.output_names}, "machine.bias": {0: self.target.output_names}}
+        """See `Task.meanings`: of the outputs of the kernel machine and of the trees."""
+        assert isinstance(model, TableMachine)
+        axes = {"machine.dual": 1, "machine.bias": 0}
+        if model.trees is not None:
+            axes |= {"trees.leaves": 3, "trees.bias": 0}
+        return {name: {axis: self.target.output_names} for name, axis in axes.items()}
 
     def counted_inputs(self, model: nn.Module) -> dict[str, float]:
         """See `Task.counted_inputs`: the columns, by how much their coordinates count (`TableMachine.counts`)."""

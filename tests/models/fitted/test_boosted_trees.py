@@ -1,0 +1,230 @@
+"""Boosted trees: what they say by loops, how they grow by trying every question, what is left out by their folds."""
+
+import itertools
+
+import pytest
+import torch
+from torch import Tensor
+
+from fredholm.models import BoostedTrees
+from fredholm.models.fitted import boosted_trees
+from fredholm.models.fitted.boosted_trees import BINS, FOLDS, PENALTY, RATE, _Growth
+from fredholm.tasks.targets import ClassTarget, NumberTarget
+from tests.refusals import refused
+
+NUMBER = NumberTarget(names=("y",), mean=(0.0,), deviation=(1.0,))
+CLASSES = ClassTarget(names=("a", "b", "c"))
+
+
+def problem(n: int = 150, d: int = 4, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Coordinates, the last with few values, and what thresholds of the first two decide."""
+    drawn = torch.Generator().manual_seed(seed)
+    x = torch.randn(n, d, generator=drawn)
+    x[:, -1] = x[:, -1].round()
+    told = ((x[:, 0] > 0.3) ^ (x[:, 1] < -0.2)).float() + 0.1 * torch.randn(n, generator=drawn)
+    return x, told[:, None]
+
+
+def said(model: BoostedTrees, x: Tensor, fold: int) -> Tensor:
+    """What the trees of a fold add, by going down each of them."""
+    rows = []
+    for row in x:
+        total = torch.zeros_like(model.bias)
+        for t in range(model.leaves.shape[1]):
+            box = 0
+            for k, b in zip(model.coordinate[fold, t].tolist(), model.threshold[fold, t].tolist(), strict=True):
+                box = 2 * box + int(float(row[k]) > b)
+            total = total + model.leaves[fold, t, box]
+        rows.append(total)
+    return torch.stack(rows)
+
+
+def test_outputs_are_the_sums_over_trees_forward_and_in_every_gradient() -> None:
+    torch.manual_seed(0)
+    model = BoostedTrees(3, 2, 5)
+    with torch.no_grad():
+        model.leaves.normal_()
+        model.bias.normal_()
+        model.threshold.normal_()
+        model.coordinate.random_(0, 3)
+    x, weight = torch.randn(7, 3), torch.randn(7, 2)
+    found = model(x)
+    wanted = model.bias + torch.stack([said(model, x, fold) for fold in range(FOLDS)]).sum(0)
+    torch.testing.assert_close(found, wanted)
+    own = torch.autograd.grad((found * weight).sum(), [model.leaves, model.bias])
+    other = torch.autograd.grad((wanted * weight).sum(), [model.leaves, model.bias])
+    torch.testing.assert_close(own, other)
+    assert model(x[:0]).shape == (0, 2)
+
+
+@pytest.mark.parametrize("outputs", [1, 3])
+@pytest.mark.parametrize("depth", [1, 3])
+def test_a_tree_asks_what_gains_most_and_is_an_integral_by_its_kernel(outputs: int, depth: int) -> None:
+    x, told = problem()
+    wanted = torch.cat([told, told.square(), x[:, 2:3]], 1)[:, :outputs].double()
+    fold = torch.arange(len(x)) % FOLDS
+    growth, again = (_Growth(x, wanted, fold) for _ in range(2))
+    torch.manual_seed(3)
+    growth.grow(2)  # so that what is left is something else in each fold
+    before, state = growth.rest.clone(), torch.get_rng_state()
+    trees = growth.grow(depth)
+    torch.set_rng_state(state)
+    drawn = torch.stack([boosted_trees._some(known, growth.num_drawn) for known in growth.known])
+    boosted_trees._some(torch.arange(x.shape[1]), boosted_trees.COORDINATES)
+    direction = torch.randn(outputs) if outputs > 1 else torch.ones(1)
+    assert growth.num_drawn == int(0.8 * 120)
+    for k in range(FOLDS):
+        assert not (fold[drawn[k]] == k).any()
+        rest = before[k, drawn[k]].double()
+        along, mine = rest @ direction.double(), x[drawn[k]]
+        box = torch.zeros(len(mine), dtype=torch.int64)
+
+        def gained(box: Tensor, along: Tensor = along) -> float:
+            boxes = range(int(box.max()) + 1)
+            return sum(float(along[box == each].sum() ** 2 / (PENALTY + (box == each).sum())) for each in boxes)
+
+        for level in range(depth):
+            best = max(
+                gained(2 * box + (mine[:, c] > b).long())
+                for c in range(x.shape[1])
+                for b in again.edges[c][again.edges[c].isfinite()]
+            )
+            c, b = int(trees.coordinate[k, level]), trees.threshold[k, level]
+            before_it, box = gained(box), 2 * box + (mine[:, c] > b).long()
+            assert gained(box) == pytest.approx(best, rel=1e-4)
+            assert float(trees.gains[k, level]) == pytest.approx(best - before_it, rel=1e-2, abs=1e-3)
+        asked = list(zip(trees.coordinate[k, :depth].tolist(), trees.threshold[k, :depth].tolist(), strict=True))
+        same = torch.ones(len(x), len(mine), dtype=torch.bool)  # κ of all examples and those that are drawn
+        for c, b in asked:
+            same &= (x[:, None, c] > b) == (mine[None, :, c] > b)
+        kernel = same.double()
+        told_by_it = RATE * (kernel @ rest) / (PENALTY + kernel.sum(1, keepdim=True))
+        torch.testing.assert_close(growth.rest[k].double(), before[k] - told_by_it, rtol=1e-4, atol=1e-5)
+
+
+def test_thresholds_lie_between_values_at_quantiles_where_they_are_many() -> None:
+    few = torch.tensor([3.0, 1.0, 1.0, 2.0, 7.0])
+    assert boosted_trees._edges(few)[:4].tolist() == [1.5, 2.5, 5.0, torch.inf]
+    assert bool(boosted_trees._edges(torch.ones(9)).isinf().all())
+    many = torch.randn(1000, generator=torch.Generator().manual_seed(0))
+    edges = boosted_trees._edges(many)
+    below = (many[:, None] < edges).sum(0)
+    assert edges.shape == (BINS - 1,)
+    assert bool(((below - torch.arange(1, BINS) * 1000 / BINS).abs() <= 1).all())
+    mostly = torch.cat([torch.zeros(900), torch.arange(1.0, 101.0)])
+    found = boosted_trees._edges(mostly)
+    found = found[found.isfinite()]
+    assert float(found[0]) == 0.5  # what is 0 is told from what is not
+    assert len(found) == 7
+
+
+@pytest.mark.parametrize("groups", [None, 40])
+def test_each_example_is_told_by_the_trees_that_do_not_know_it(groups: int | None) -> None:
+    x, told = problem()
+    members = None if groups is None else torch.arange(len(x)) % groups
+    model = BoostedTrees(4, 1, 40)
+    torch.manual_seed(1)
+    left_out = model.fit(x, told, NUMBER, groups=members)
+    torch.manual_seed(1)
+    fold = boosted_trees._dealt(len(x), members, x.device)
+    assert fold.bincount(minlength=FOLDS).min() >= (30 if groups is None else 16)
+    if members is not None:
+        assert all(len(fold[members == each].unique()) == 1 for each in range(40))
+    with torch.no_grad():
+        alone = torch.stack([model.bias + FOLDS * said(model, x, each) for each in range(FOLDS)])
+        torch.testing.assert_close(left_out.float(), alone[fold, torch.arange(len(x))], rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(model(x), alone.mean(0), rtol=1e-4, atol=1e-4)
+    assert float((left_out - told).square().mean()) < 0.4 * float(told.var())
+    assert float((model(x).detach() - told).square().mean()) < float((left_out - told).square().mean())
+
+
+def test_trees_end_where_they_tell_no_more_and_where_nothing_is_to_be_told_there_are_none() -> None:
+    x, _ = problem()
+    noise = torch.randn(150, 1, generator=torch.Generator().manual_seed(7))
+    model = BoostedTrees(4, 1, 80)
+    torch.manual_seed(0)
+    left_out = model.fit(x, noise, NUMBER)
+    used = model.leaves[0].flatten(1).any(1)
+    assert int(used.sum()) < 15
+    assert float((left_out - noise).square().mean()) <= float(noise.var(correction=0)) * 1.0001
+    assert not used[int(used.sum()) :].any()
+    assert not model.leaves.isnan().any()
+
+
+def test_what_questions_gain_says_which_coordinates_matter() -> None:
+    x, told = problem(600)
+    model = BoostedTrees(4, 1, 60)
+    torch.manual_seed(0)
+    model.fit(x, told, NUMBER)
+    assert float(model.gains.max()) == 1
+    assert float(model.gains[:2].min()) > 3 * float(model.gains[2:].max())
+
+
+def test_classes_are_told_and_a_share_of_them_is_read() -> None:
+    x, _ = problem(400)
+    y = ((x[:, 0] > 0.3).long() + (x[:, 1] > 0).long()) % 3
+    model = BoostedTrees(4, 3, 60)
+    torch.manual_seed(0)
+    left_out = model.fit(x, y, CLASSES)
+    assert float((left_out.argmax(1) == y).float().mean()) > 0.95
+    whole = model(x)
+    torch.manual_seed(0)
+    solution = model.solve(x, CLASSES.columns(y))
+    readout = CLASSES.readout(solution.left_out, y)
+    torch.testing.assert_close(readout(solution.left_out), left_out)
+    model.read(solution, readout, share=0.25)
+    torch.testing.assert_close(model(x), 0.25 * whole)
+    with refused(ValueError, "models.BoostedTrees: the regressand has 3 outputs; expected 2"):
+        BoostedTrees(4, 2, 5).fit(x, y, CLASSES)
+
+
+@pytest.mark.parametrize("n", [2, 3, 9])
+def test_few_examples_and_coordinates_that_are_all_the_same(n: int) -> None:
+    for x in (torch.ones(n, 3), torch.randn(n, 3, generator=torch.Generator().manual_seed(0))):
+        torch.manual_seed(0)
+        model = BoostedTrees(3, 1, 10)
+        left_out = model.fit(x, torch.arange(float(n))[:, None], NUMBER)
+        assert left_out.shape == (n, 1)
+        assert bool(left_out.isfinite().all())
+        assert bool(model(x).isfinite().all())
+        assert all(bool(tensor.isfinite().all()) for tensor in model.state_dict().values())
+
+
+def test_dtypes_graphs_and_autocast() -> None:
+    x, told = problem()
+    torch.manual_seed(0)
+    model = BoostedTrees(4, 1, 20)
+    model.fit(x, told, NUMBER)
+    found = model(x)
+    graph = torch.export.export(model, (x[:5],), dynamic_shapes=({0: torch.export.Dim.DYNAMIC},)).module()
+    torch.testing.assert_close(graph(x), found)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        torch.testing.assert_close(model(x), found)
+    torch.testing.assert_close(model.double()(x.double()), found.double())
+    torch.manual_seed(0)
+    other = BoostedTrees(4, 1, 20)
+    other.fit(x.double(), told.double(), NUMBER)
+    torch.testing.assert_close(other(x), found)
+
+
+def test_a_tree_asks_for_a_draw_of_many_coordinates() -> None:
+    x = torch.randn(60, 200, generator=torch.Generator().manual_seed(0))
+    growth = _Growth(x, x[:, :1].double(), torch.arange(60) % FOLDS)
+    torch.manual_seed(0)
+    asked = [set(growth.grow(4).coordinate[:, :4].flatten().tolist()) for _ in range(40)]
+    assert len(set(itertools.chain(*asked))) > 64
+
+
+def test_what_is_refused() -> None:
+    x, told = problem()
+    model = BoostedTrees(4, 1, 5)
+    with refused(ValueError, "models.BoostedTrees: expected coordinates (n, 4) and n targets; got (150, 3)"):
+        model.fit(x[:, :3], told, NUMBER)
+    with refused(ValueError, "models.BoostedTrees: there are fewer than 2 examples"):
+        model.fit(x[:1], told[:1], NUMBER)
+    with refused(ValueError, "coordinates hold NaN"):
+        model.fit(torch.where(x > 2, torch.nan, x), told, NUMBER)
+    with refused(ValueError, "models.BoostedTrees: groups are (150,), 1 of them"):
+        model.fit(x, told, NUMBER, groups=torch.zeros(150, dtype=torch.int64))
+    with refused(ValueError, "models.BoostedTrees: num_trees must be at least 1; got 0"):
+        BoostedTrees(4, 1, 0)
