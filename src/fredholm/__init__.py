@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from fredholm.estimators import SeriesClassifier as SeriesClassifier
     from fredholm.estimators import SeriesForecaster as SeriesForecaster
     from fredholm.estimators import SeriesRegressor as SeriesRegressor
+    from fredholm.estimators import TableClassifier as TableClassifier
+    from fredholm.estimators import TableRegressor as TableRegressor
     from fredholm.estimators import TextClassifier as TextClassifier
     from fredholm.estimators import TextRegressor as TextRegressor
     from fredholm.layers import from_torch, to_torch
@@ -107,6 +109,8 @@ _MEMBERS = {
         "SeriesClassifier",
         "SeriesForecaster",
         "SeriesRegressor",
+        "TableClassifier",
+        "TableRegressor",
         "TextClassifier",
         "TextRegressor",
     ),

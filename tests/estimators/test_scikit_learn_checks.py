@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from fredholm.estimators import SeriesClassifier, SeriesRegressor
-from fredholm.models import CKCNN, FilterBank
+from fredholm.estimators import SeriesClassifier, SeriesRegressor, TableClassifier, TableRegressor
+from fredholm.models import CKCNN, FilterBank, TableMachine
 
 # without a validation part, since some checks bring too few examples to hold any out
 BANK = FilterBank.Config(num_thresholds=0, num_groups=0, num_lags=64)
+ROWS = TableMachine.Config(num_centres=100, num_trees=10)
 AT_ONCE = SeriesClassifier(model=BANK, valid_fraction=0.0)
 BY_STEPS = SeriesClassifier(
     model=CKCNN.Config(embed_dim=8, depth=1, kernel_width=4, omega_0=3.0, dropout=0.0, pool="mean"),
@@ -23,7 +24,9 @@ BY_STEPS = SeriesClassifier(
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
-@parametrize_with_checks([AT_ONCE, SeriesRegressor(model=BANK)])
+@parametrize_with_checks(
+    [AT_ONCE, SeriesRegressor(model=BANK), TableClassifier(model=ROWS), TableRegressor(model=ROWS)]
+)
 def test_scikit_learns_checks_pass(estimator: Any, check: Callable[[Any], None]) -> None:
     check(estimator)
 

@@ -14,6 +14,7 @@ from .operator_regressor import OperatorRegressor
 from .points import PointClassifier
 from .regressor import Regressor
 from .series import SeriesClassifier, SeriesRegressor
+from .tables import TableClassifier, TableRegressor
 from .target_estimator import TargetEstimator
 from .texts import TextClassifier, TextRegressor
 from .trained_model import TrainedModel
@@ -31,6 +32,8 @@ __all__ = [
     "SeriesClassifier",
     "SeriesForecaster",
     "SeriesRegressor",
+    "TableClassifier",
+    "TableRegressor",
     "TargetEstimator",
     "TextClassifier",
     "TextRegressor",

@@ -11,12 +11,13 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from fredholm.tasks.graphs import GraphSet
+from fredholm.tasks.tables.table_set import Rows
 from fredholm.tasks.target_task import TargetTask
 from fredholm.tasks.targets import Answers, Target
 
 from .estimator import Estimator, as_array
 
-Read = TypeVar("Read", bound=Sequence[Any] | np.ndarray | GraphSet)
+Read = TypeVar("Read", bound=Sequence[Any] | np.ndarray | GraphSet | Rows)
 """X, checked."""
 
 

@@ -102,13 +102,12 @@ class KernelMachine(CoordinateModel):
 
     def forward(self, coordinates: Tensor) -> Tensor:
         """`(B, d)` to outputs `(B, num_outputs)`, all equal before a fit."""
-        with without_autocast(coordinates):  # the sum over centres has terms of both signs, which cancel
-            centres, dual, bias = (at_least_float32(each) for each in (self.centres, self.dual, self.bias))
-            coordinates = coordinates.to(centres.dtype)
-            kernel = self.shares[0] * (coordinates @ centres.T) / self.square
-            for p in (1, 2):
-                kernel = kernel + self.shares[p] * self._laplace(p, coordinates, centres)
-            return kernel.to(dual.dtype) @ dual + bias
+        with without_autocast(coordinates):
+            # in float64, since the sum over centres has terms of both signs, which cancel
+            coordinates = coordinates.to(at_least_float32(self.centres).dtype).double()
+            kernel = self._kernel(coordinates, self.centres.double())
+            told = kernel @ self.dual.double() + self.bias.double()
+            return told.to(at_least_float32(self.dual).dtype)
 
     def _laplace(self, p: int, x: Tensor, y: Tensor) -> Tensor:
         """κ_p of `(B, d)` and `(m, d)`."""
@@ -146,11 +145,12 @@ class KernelMachine(CoordinateModel):
         self.dual[: len(weights)] = weights.to(self.dual)
 
     def _kernel(self, x: Tensor, y: Tensor) -> Tensor:
-        """κ in float64."""
-        kernel = float(self.shares[0]) * (x @ y.T) / float(self.square)
+        """κ of `(B, d)` and `(m, d)`, float64."""
+        shares = self.shares.double()
+        kernel = shares[0] * (x @ y.T) / self.square.double()
         for p in (1, 2):
-            if self.shares[p] > 0:
-                kernel += float(self.shares[p]) * self._laplace(p, x, y)
+            if not values_can_be_read(x) or shares[p] > 0:
+                kernel = kernel + shares[p] * self._laplace(p, x, y)
         return kernel
 
     def _whole(self, x: Tensor, wanted: Tensor, penalties: Sequence[float], members: list[Tensor] | None) -> "_Fit":

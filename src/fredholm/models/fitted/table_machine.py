@@ -260,7 +260,8 @@ class TableMachine(FittedModel[TableBatch]):
         step = ((each > low).to(values.dtype) + (each >= low).to(values.dtype)) / 2
         width = torch.where(high > low, high - low, 1.0)
         risen = torch.where(high > low, ((each - low) / width).clamp(0, 1), step)
-        rank = self.scores[0] + risen @ (self.scores[1:] - self.scores[:-1])
+        # in float64, whose rounding, which depends on the batch, is lost when it is rounded again
+        rank = (self.scores[0] + risen.double() @ self.scores.double().diff()).to(values.dtype)
         found = [torch.where(missing, 0.0, each) * 0.5**0.5 for each in (values.clamp(-FAR, FAR), rank)]
         if reading.may_miss:
             found.append(missing[:, list(reading.may_miss)].to(values.dtype))

@@ -429,7 +429,8 @@ class TableLearning(TargetTask[TableSet]):
 
     @torch.no_grad()
     def outputs(self, model: nn.Module, rows: Rows, device: torch.device) -> Tensor:
-        """The model's, `(n, num_outputs)`."""
+        """The model's, `(n, num_outputs)`; warns of categories that training did not have."""
+        self._warn_of_new(rows)
         found = [
             model(TableBatch(*(part.to(device) for part in batch))).float().cpu()
             for batch in self._batches(self._encode(rows))
@@ -439,11 +440,10 @@ class TableLearning(TargetTask[TableSet]):
     def _predictions(self, model: nn.Module, inputs: Inputs, device: torch.device) -> list[Prediction]:
         """A row for each row of the tables: `file`, `line`, and what the target says.
 
-        Files are tables as in training; labels may be absent. Warns once of categories that training did not have.
+        Files are tables as in training; labels may be absent.
         """
         rows: list[Prediction] = []
-        for file, found in inputs.read(self._asked):
-            self._warn_of_new(file, found)
+        for _, found in inputs.read(self._asked):
             answers = map(self.target.answer, self.outputs(model, found, device))
             rows += [
                 Prediction(path, {"line": line, **cells}, probabilities)
@@ -456,7 +456,7 @@ class TableLearning(TargetTask[TableSet]):
         self._encode(rows)  # which raises where a number is none
         return rows
 
-    def _warn_of_new(self, file: Path, rows: Rows) -> None:
+    def _warn_of_new(self, rows: Rows) -> None:
         for column in self._facts.of("category"):
             cells = rows.cells[column.name]
             new = [
@@ -466,8 +466,8 @@ class TableLearning(TargetTask[TableSet]):
             ]
             if new:
                 warnings.warn(
-                    f"{file}: column {column.name!r}: {len(new)} of {len(cells):,} cells are none of the categories "
-                    f"that are told apart, such as {new[0]!r}; they count as missing",
+                    f"{rows.places[0][0]}: column {column.name!r}: {len(new)} of {len(cells):,} cells are none of the "
+                    f"categories that are told apart, such as {new[0]!r}; they count as missing",
                     stacklevel=2,
                 )
 

@@ -1,0 +1,190 @@
+"""Rows of tables, told by class, by labels or by numbers."""
+
+import datetime
+import json
+import math
+import numbers
+from collections.abc import Iterator, Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, ClassVar, final
+
+import numpy as np
+from sklearn.utils.validation import validate_data
+from torch import Tensor
+
+from fredholm.tasks.splits.split_marks import MARKS
+from fredholm.tasks.tables.table_learning import TableLearning
+from fredholm.tasks.tables.table_set import Rows
+from fredholm.tasks.targets import Answers
+
+from .classifier import Classifier
+from .estimator import as_array
+from .regressor import Regressor
+from .target_estimator import TargetEstimator
+
+_OF_COLUMNS = ("categories", "texts", "ignore")
+"""Settings of the task that name columns."""
+
+
+class TableEstimator(TargetEstimator[Rows]):
+    """The task `table` (`fredholm.tasks.TableLearning`) on data frames and arrays."""
+
+    _task: ClassVar = TableLearning
+    _decided: ClassVar = (*TargetEstimator._decided, "label_columns", "columns")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = tags.input_tags.string = tags.input_tags.categorical = True
+        return tags
+
+    @final
+    def _checked(self, X: Any, *, is_new: bool) -> Rows:
+        if is_new:
+            for name in ("n_features_in_", "feature_names_in_"):
+                vars(self).pop(name, None)
+        columns = self._columns(X, is_new=is_new)
+        cells = {
+            column.name: [
+                _cell(value, f"X, line {line}: column {column.name!r}") for line, value in enumerate(column.values, 1)
+            ]
+            for column in columns
+        }
+        if is_new:
+            self._categories = tuple(column.name for column in columns if column.is_category)
+        return Rows(cells=cells, places=[(Path("X"), line) for line in range(1, len(columns[0].values) + 1)])
+
+    def _columns(self, X: Any, *, is_new: bool) -> list["_Column"]:
+        """The columns of X; sets what scikit-learn compares."""
+        if not _is_frame(X):
+            X = np.array(X, dtype=object) if isinstance(X, list | tuple) else as_array(X)
+            rules: dict[str, Any] = {"dtype": None, "ensure_all_finite": "allow-nan"}
+            values = np.asarray(validate_data(self, X, reset=is_new, **rules))
+            return [_Column(f"x{number}", column.tolist(), False) for number, column in enumerate(values.T)]
+        names = [str(name) for name in X.columns]
+        if twice := [name for i, name in enumerate(names) if name in names[:i]]:
+            raise ValueError(f"X has the column {twice[0]!r} twice; give each a name of its own")
+        if 0 in X.shape:
+            raise ValueError(f"X has {X.shape[0]} rows and {X.shape[1]} columns; expected at least one of each")
+        validate_data(self, X, reset=is_new, skip_check_array=True)
+        return [
+            _Column(name, X[own].to_list(), getattr(X[own].dtype, "categories", None) is not None)
+            for name, own in zip(names, X.columns, strict=True)
+        ]
+
+    @final
+    def _write(self, examples: Rows, answers: Answers, folder: Path) -> dict[str, Any]:
+        labels = ("label",) if answers.kind == "class" else answers.names
+        taken = {*labels, *MARKS}
+        self._written: dict[str, str] = {}
+        for name in examples.cells:
+            own = name
+            while own.lower() in taken or (own != name and own in examples.cells):
+                own = f"x_{own}"  # a file would take it for something else
+            self._written[name] = own
+        with (folder / "train.jsonl").open("w", encoding="utf-8") as file:
+            for row, told in zip(zip(*examples.cells.values(), strict=True), _told(answers), strict=True):
+                file.write(json.dumps(dict(zip((*self._written.values(), *labels), (*row, *told), strict=True))) + "\n")
+        return {"data": str(folder), "label_columns": labels, "target": answers.kind}
+
+    def _task_settings(self) -> dict[str, Any]:
+        given = super()._task_settings()
+        named = {name: given[name] for name in _OF_COLUMNS if isinstance(given.get(name), list | tuple)}
+        others = {column for columns in named.values() for column in columns}
+        own = tuple(name for name in self._categories if name not in others)
+        if own:
+            named["categories"] = (*named.get("categories", ()), *own)
+        return given | {
+            name: tuple(self._written.get(column, column) for column in columns) for name, columns in named.items()
+        }
+
+    @final
+    def _outputs(self, examples: Rows) -> Tensor:
+        task = self.trained_.task
+        assert isinstance(task, TableLearning)
+        cells = {self._written[name]: column for name, column in examples.cells.items()}
+        rows = Rows(cells=cells, places=examples.places)
+        return task.outputs(self.trained_.model, rows, self.trained_.device)
+
+
+@final
+class TableClassifier(TableEstimator, Classifier[Rows]):
+    """Tells which class a row of a table belongs to, or which labels it has, by the task `table`.
+
+    X is a data frame of n rows, of pandas or polars, or an array `(n, F)` of numbers or objects. Its columns may be
+    numbers, truth values, dates, categories and texts; None and NaN are missing values. What a column holds is learnt
+    from its values, but that columns of the dtype category, and truth values, are categories. Others are named in
+    `task={"categories": ["zip"]}`, and `texts` and `ignore` likewise; the columns of an array are x0, x1 and so on.
+
+    Args:
+        preset, model, task, training, valid_fraction, random_state, run_dir, verbose: see `Classifier`.
+    """
+
+
+@final
+class TableRegressor(TableEstimator, Regressor[Rows]):
+    """Tells numbers of a row of a table, by the task `table`; X is as of `TableClassifier`.
+
+    Args:
+        preset, model, task, training, valid_fraction, random_state, run_dir, verbose, quantiles: see `Regressor`.
+    """
+
+
+@final
+class _Column:
+    """A column of X, and whether it is said to be one of categories: by its dtype, or as all its values are truths."""
+
+    def __init__(self, name: str, values: list[Any], is_category: bool) -> None:
+        self.name, self.values = name, values
+        known = [value for value in values if value is not None and not _is_unknown(value)]
+        self.is_category = is_category or (bool(known) and all(isinstance(value, bool | np.bool_) for value in known))
+
+
+def _is_frame(X: Any) -> bool:
+    """Whether X has columns that are found by their names."""
+    return hasattr(X, "columns") and hasattr(X, "shape") and hasattr(X, "__getitem__") and len(X.shape) == 2
+
+
+def _told(answers: Answers) -> Iterator[Sequence[Any]]:
+    """What is told of each example, a cell a column."""
+    if answers.kind == "class":
+        return ([answers.names[code]] for code in answers.values.tolist())
+    return iter((answers.values.long() if answers.kind == "labels" else answers.values).tolist())
+
+
+def _cell(value: Any, place: str) -> str:
+    """A value as a file has it; empty: it is missing.
+
+    Raises:
+        ValueError: a number is infinite.
+        TypeError: it is none of what a table holds.
+    """
+    if isinstance(value, str):
+        return value.strip()
+    if value is None or _is_unknown(value):
+        return ""
+    if isinstance(value, bool | np.bool_):
+        return str(bool(value))
+    if isinstance(value, numbers.Integral):
+        return str(int(value))
+    if isinstance(value, numbers.Real | Decimal):
+        number = float(value)
+        if not math.isfinite(number):
+            raise ValueError(f"{place}: it contains infinity; NaN and None are missing values")
+        # as it is where another table has whole numbers, since categories are compared as they are written
+        return str(int(number)) if number.is_integer() and abs(number) < 2**53 else repr(number)
+    if isinstance(value, datetime.date):
+        return value.isoformat()
+    if isinstance(value, np.datetime64):
+        return value.astype("datetime64[us]").item().isoformat()
+    raise TypeError(
+        f"{place}: a value is of type {type(value).__name__}; expected a number, a date, a text, a truth value, or None"
+    )
+
+
+def _is_unknown(value: Any) -> bool:
+    """Whether a value is NaN or of the like, which do not equal themselves."""
+    try:
+        return bool(value != value)
+    except (TypeError, ValueError):  # the missing value of pandas is neither; an array is no value
+        return not isinstance(value, np.ndarray)

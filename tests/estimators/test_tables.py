@@ -1,0 +1,195 @@
+"""Tables: data frames with columns of every kind, and what of them is refused."""
+
+import copy
+import datetime
+import pickle
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV
+
+import fredholm
+from fredholm.estimators.tables import _cell
+from fredholm.models import CKCNN, TableMachine
+from fredholm.tasks.tables.columns import Column
+from fredholm.training import Run
+from tests.refusals import refused
+
+NUM = 120
+SMALL = TableMachine.Config(num_centres=200, num_trees=20, num_grams=200)
+
+
+def flats(seed: int = 0, n: int = NUM) -> tuple[pd.DataFrame, np.ndarray]:
+    """Rows with a column of every kind, and a price that each tells something of."""
+    draw = np.random.default_rng(seed)
+    area, town = draw.uniform(30, 120, n), draw.integers(0, 3, n)
+    sold = pd.Timestamp("2025-01-01") + pd.to_timedelta(draw.integers(0, 700, n), unit="D")
+    bright, lift = draw.random(n) < 0.5, draw.random(n) < 0.5
+    price = area * (2 + town) * np.where(bright, 1.2, 1.0) + 20 * lift
+    area[::9] = np.nan
+    frame = pd.DataFrame({"area": area, "time": sold, "lift": lift, "zip": pd.Categorical(8000 + 10 * town)})
+    frame["target"] = [f"{'bright' if each else 'dark'} rooms, number {i}" for i, each in enumerate(bright)]
+    frame.loc[::11, "time"] = pd.NaT
+    return frame, price
+
+
+def new(**settings: Any) -> fredholm.TableRegressor:
+    return fredholm.TableRegressor(**{"model": SMALL, "random_state": 0} | settings)
+
+
+def columns_of(estimator: fredholm.TableRegressor) -> list[Column]:
+    """What it learnt of them."""
+    facts: Any = estimator.trained_.task.facts
+    return list(facts.columns)
+
+
+def test_a_data_frame_is_read_as_its_columns_are() -> None:
+    frame, price = flats()
+    regressor = new().fit(frame, price)
+    told = {column.name: column.kind for column in columns_of(regressor)}
+    assert told == {"area": "number", "x_time": "date", "lift": "category", "zip": "category", "x_target": "text"}
+    asked, wanted = flats(seed=1)
+    assert regressor.score(asked, wanted) > 0.9
+    assert vars(regressor)["feature_names_in_"].tolist() == list(frame.columns)
+    with pytest.raises(ValueError, match="The feature names should match those that were passed during fit"):
+        regressor.predict(asked[list(asked.columns[::-1])])
+
+
+def test_arrays_lists_and_frames_of_the_same_tell_the_same() -> None:
+    frame, price = flats()
+    some = frame[["area", "lift", "target"]]
+    as_lists = [list(row) for row in some.itertuples(index=False)]
+    found = new().fit(some, price).predict(some)
+    for X in (some.to_numpy(dtype=object), as_lists):
+        regressor = new().fit(X, price)
+        np.testing.assert_array_equal(found, regressor.predict(X))
+        assert [column.name for column in columns_of(regressor)] == ["x0", "x1", "x2"]
+
+
+def test_a_category_is_the_same_in_whole_numbers_and_in_floats() -> None:
+    frame, price = flats()
+    frame = pd.DataFrame({"zip": frame["zip"].astype(int), "area": frame["area"]})
+    numbers = TableMachine.Config(num_centres=200, num_trees=20)
+    regressor = new(model=numbers, task={"categories": ["zip"]}).fit(frame, price)
+    assert columns_of(regressor)[0].levels == ("8000", "8010", "8020")
+    whole = regressor.predict(frame)
+    frame["zip"] = frame["zip"].astype(float)
+    frame.loc[0, "zip"] = np.nan
+    np.testing.assert_array_equal(regressor.predict(frame)[1:], whole[1:])
+    frame.loc[0, "zip"] = 7
+    with pytest.warns(UserWarning, match=r"X: column 'zip': 1 of 120 cells are none of the categories .* such as '7'"):
+        regressor.predict(frame)
+
+
+def test_columns_of_the_dtype_category_may_be_named_otherwise() -> None:
+    frame, price = flats()
+    frame["zip"] = frame["zip"].cat.rename_categories(["a", "b", "c"])
+    kinds = []
+    for task in ({}, {"texts": ("zip",)}, {"ignore": ["zip", "time"]}):
+        regressor = new(task=task).fit(frame, price)
+        kinds.append({column.name: column.kind for column in columns_of(regressor)})
+    assert kinds[0]["zip"] == "category"
+    assert kinds[1]["zip"] == "text"
+    assert kinds[2].keys() == {"area", "lift", "x_target"}
+
+
+def test_classes_labels_numbers_and_quantiles() -> None:
+    frame, price = flats()
+    dear = np.where(price > np.median(price), "dear", "cheap")
+    classifier = fredholm.TableClassifier(model=SMALL, random_state=0).fit(frame, dear)
+    assert classifier.classes_.tolist() == ["cheap", "dear"]
+    asked, wanted = flats(seed=1)
+    assert classifier.score(asked, np.where(wanted > np.median(price), "dear", "cheap")) > 0.85
+    np.testing.assert_allclose(classifier.predict_proba(asked).sum(1), 1, rtol=1e-5)
+    labels = np.stack([price > np.median(price), frame["lift"]], 1).astype(int)
+    assert fredholm.TableClassifier(model=SMALL, random_state=0).fit(frame, labels).predict(asked).shape == (NUM, 2)
+    several = new(quantiles=(0.1, 0.9))
+    several.fit(frame, np.stack([price, -price], 1))
+    low, high = np.moveaxis(several.predict_quantiles(asked), -1, 0)
+    assert low.shape == (NUM, 2)
+    assert 0.6 < ((low < np.stack([wanted, -wanted], 1)) & (np.stack([wanted, -wanted], 1) < high)).mean() < 0.97
+
+
+def test_copies_searches_and_runs(tmp_path: Path) -> None:
+    frame, price = flats()
+    regressor = new(run_dir=tmp_path / "run").fit(frame, price)
+    told = regressor.predict(frame)
+    for other in (copy.deepcopy(regressor), pickle.loads(pickle.dumps(regressor))):  # noqa: S301 - our own
+        np.testing.assert_array_equal(told, other.predict(frame))
+    unfitted: Any = clone(regressor)
+    with pytest.raises(NotFittedError):
+        unfitted.predict(frame)
+    asked = frame.rename(columns={"time": "x_time", "target": "x_target"})
+    asked.to_csv(tmp_path / "new.csv", index=False)
+    rows = Run(tmp_path / "run").predict([tmp_path / "new.csv"])
+    np.testing.assert_allclose(np.array([row["target"] for row in rows], dtype=float), told, rtol=1e-5)
+    search = GridSearchCV(new(), {"task": [{}, {"ignore": ["area"]}]}, cv=2)
+    assert search.fit(frame, price).best_params_ == {"task": {}}
+
+
+def test_what_is_not_set_is_as_on_the_command_line(tmp_path: Path) -> None:
+    frame, price = flats()
+    fredholm.TableRegressor(run_dir=tmp_path, random_state=0).fit(frame, price)
+    run = Run(tmp_path)
+    read: Any = run.config.task
+    asked = type(read)(data=read.data, target="number", label_columns=("target",), categories=("lift", "zip"))
+    assert run.config.task == asked.suited("small")[0]
+    assert read.model.num_centres == NUM
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        (3, "3"),
+        (3.0, "3"),
+        (np.float32(0.5), "0.5"),
+        (1e300, "1e+300"),
+        (True, "True"),
+        (np.False_, "False"),
+        (" a b ", "a b"),
+        (None, ""),
+        (float("nan"), ""),
+        (pd.NA, ""),
+        (pd.NaT, ""),
+        (np.datetime64("NaT"), ""),
+        (np.datetime64("2026-01-31"), "2026-01-31T00:00:00"),
+        (np.datetime64("2026-01-31T12:00:01", "ns"), "2026-01-31T12:00:01"),
+        (pd.Timestamp("2026-01-31 12:00"), "2026-01-31T12:00:00"),
+        (datetime.date(2026, 1, 31), "2026-01-31"),
+        (Decimal("1.25"), "1.25"),
+    ],
+)
+def test_values_are_written_as_a_file_has_them(value: Any, told: str) -> None:
+    assert _cell(value, "X") == told
+
+
+def test_what_is_refused() -> None:
+    frame, price = flats()
+    with refused(ValueError, "X has the column 'area' twice; give each a name of its own"):
+        new().fit(pd.concat([frame, frame[["area"]]], axis=1), price)
+    with refused(ValueError, "X has 0 rows and 5 columns; expected at least one of each"):
+        new().fit(frame[:0], price[:0])
+    with refused(ValueError, "X, line 4: column 'area': it contains infinity; NaN and None are missing values"):
+        new().fit(frame.assign(area=[np.inf if i == 3 else 1.0 for i in range(NUM)]), price)
+    with refused(TypeError, "X, line 1: column 'area': a value is of type list; expected a number, a date, a text"):
+        new().fit(frame.assign(area=[[1]] * NUM), price)
+    with refused(ValueError, "categories are to be 'zap', and no such column is read"):
+        new(task={"categories": ["zap"]}).fit(frame, price)
+    with refused(ValueError, "valid_fraction"):
+        new(valid_fraction=0.2).fit(frame, price)
+    with refused(ValueError, "task has no setting 'label_columns'"):
+        new(task={"label_columns": ("area",)}).fit(frame, price)
+    with refused(TypeError, "model is of type CKCNN.Config; expected a configuration, TableMachine.Config"):
+        new(model=CKCNN.Config()).fit(frame, price)
+    regressor = new().fit(frame, price)
+    with refused(ValueError, "X, line 1: column 'area': 'wide' is no finite number"):
+        regressor.predict(frame.assign(area=["wide"] * NUM))
+    array = new().fit(frame.to_numpy(), price)
+    with refused(ValueError, "X has 4 features, but TableRegressor is expecting 5 features"):
+        array.predict(frame.iloc[:, :4].to_numpy())
