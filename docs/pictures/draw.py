@@ -662,6 +662,30 @@ def draw_kernel_machine() -> None:
     figure.savefig(HERE / "kernel_machine.png", dpi=110)
 
 
+def draw_boosted_trees() -> None:
+    """boosted_trees.png: squares of two colours, and what trees and a kernel machine make of drawn examples."""
+    x = 4 * torch.rand(500, 5, generator=torch.Generator().manual_seed(0))
+    answers = 1 - 2 * (x[:, :2].floor().sum(1) % 2)
+    target = NumberTarget(names=("y",), mean=(0.0,), deviation=(1.0,))
+    side = torch.linspace(0.01, 3.99, 200)
+    plane = torch.full((len(side) ** 2, 5), 2.0)
+    plane[:, :2] = torch.cartesian_prod(side, side)
+    trees, machine = models.BoostedTrees(5, 1, 300), models.KernelMachine(5, 1, 500)
+    figure, (examples, *told) = plt.subplots(1, 3, figsize=(9.8, 3.5), layout="constrained")
+    examples.scatter(x[:, 0], x[:, 1], c=answers, cmap="PuOr", s=9, vmin=-1.5, vmax=1.5)
+    examples.set(title="500 examples", aspect="equal", xlim=(0, 4), ylim=(0, 4))
+    wanted = 1 - 2 * (plane[:, :2].floor().sum(1) % 2)
+    for axes, model, title in ((told[0], trees, "boosted trees"), (told[1], machine, "kernel machine")):
+        torch.manual_seed(0)
+        model.fit(x, answers[:, None], target)
+        with torch.no_grad():
+            found = model(plane)[:, 0]
+        right = 100 * float((found.sign() == wanted).float().mean())
+        axes.imshow(found.view(200, 200).T, extent=(0, 4, 0, 4), origin="lower", cmap="PuOr", vmin=-1.5, vmax=1.5)
+        axes.set(title=f"{title}: {right:.0f} % right")
+    figure.savefig(HERE / "boosted_trees.png", dpi=110)
+
+
 if __name__ == "__main__":
     draw_gallery()
     draw_refinement()
@@ -676,3 +700,4 @@ if __name__ == "__main__":
     draw_neighbourhood_bank()
     draw_mixtures()
     draw_kernel_machine()
+    draw_boosted_trees()
