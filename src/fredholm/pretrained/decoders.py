@@ -105,14 +105,15 @@ def llama(fields: Fields, tensors: Tensors) -> Converted:
 
 
 def _rotary(fields: Fields) -> Rotary:
-    """Rotary positions: `rope_parameters`, or `rope_theta` and `rope_scaling` as older configurations have them."""
-    told = fields.get("rope_parameters") or {}
-    if not told:
-        told = dict(fields.get("rope_scaling") or {})
-        told.setdefault("rope_theta", fields.get("rope_theta", 10_000.0))
+    """Rotary positions: `rope_parameters`, before which goes `rope_scaling`, as older configurations call it.
+
+    `rope_theta` may stand within or beside them, as `transformers` reads it.
+    """
+    name = "rope_scaling" if fields.get("rope_scaling") else "rope_parameters"
+    told = fields.get(name, {})
     if not isinstance(told, Mapping):
-        raise ValueError(f"{fields.source}: rope_parameters must be an object; got {told!r}")
-    rope = Fields(told, f"{fields.source}: rope_parameters")
+        raise ValueError(f"{fields.source}: {name} must be an object; got {told!r}")
+    rope = Fields({"rope_theta": fields.get("rope_theta"), **told}, f"{fields.source}: {name}")
     base, kind = rope.number("rope_theta", 10_000.0), rope.get("rope_type", rope.get("type", "default"))
     if kind == "default":
         return Rotary(base)
