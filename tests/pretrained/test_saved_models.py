@@ -198,6 +198,15 @@ CHANGES: dict[str, tuple[Callable[[models.GPT2], Any], list[str]]] = {
 }
 
 
+def test_pairs_of_numbers_that_settings_do_not_tell_are_not_saved(tmp_path: Path) -> None:
+    config = models.ConvNeXt.Config(depths=(1,), dims=(4,), kernel_size=3, num_classes=2)
+    model = config.build()
+    kernel: Any = model.get_submodule("stages.0.blocks.0.operator.kernel")
+    kernel.dilation = (2, 2)
+    with refused(ValueError, "kernel.dilation is (2, 2) in place of (1, 1)", "state_dict"):
+        model.save_pretrained(tmp_path / "saved")
+
+
 @pytest.mark.parametrize("change", CHANGES)
 def test_what_settings_do_not_tell_is_not_saved(change: str, tmp_path: Path) -> None:
     model, (make, words) = gpt2(), CHANGES[change]
