@@ -119,6 +119,7 @@ UNSUPPORTED: dict[str, tuple[dict[str, Any], list[str]]] = {
         ["rope_scaling: rope_type='yarn'", "supported: default, linear, llama3"],
     ),
     "rotary factor": ({"rope_parameters": {"rope_type": "linear"}}, ["factor must be a positive number", "None"]),
+    "more blocks than tensors": ({"num_hidden_layers": 10**9}, ["num_hidden_layers is 1000000000", "tensors in all"]),
     "heads": ({"head_dim": 8}, ["head_dim=8", "supported: 4"]),
     "sizes": ({"num_hidden_layers": 0}, ["num_hidden_layers must be a whole number of at least 1", "got 0"]),
     "heads that do not divide": ({"num_attention_heads": 3, "head_dim": None}, ["num_heads must divide embed_dim"]),
@@ -193,6 +194,8 @@ def test_what_is_no_checkpoint(copied: Path, tmp_path: Path) -> None:
         from_pretrained(copied, revision="main")
     with refused(ValueError, "dtype must be a floating-point type", "torch.int8"):
         from_pretrained(copied, dtype=torch.int8)
+    with refused(ValueError, "dtype must be a floating-point type", "'float16'"):
+        from_pretrained(copied, dtype="float16")  # pyright: ignore[reportArgumentType]
     (copied / "config.json").write_text("[]")
     with refused(ValueError, "config.json", "holds list"):
         from_pretrained(copied)

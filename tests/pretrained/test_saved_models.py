@@ -250,6 +250,8 @@ def test_weights_that_are_not_finite_are_not_saved(tmp_path: Path) -> None:
     model.get_parameter("norm.bias").data[3] = torch.inf
     with refused(ValueError, str(tmp_path / "saved"), "norm.bias holds NaN or infinite numbers"):
         model.save_pretrained(tmp_path / "saved")
+    with refused(ValueError, "tokens.weight is on the meta device", "load the weights first"):
+        model.to("meta").save_pretrained(tmp_path / "saved")
     assert not any(tmp_path.iterdir())
 
 

@@ -24,7 +24,7 @@ def gpt2(fields: Fields, tensors: Tensors) -> Converted:
     dim = fields.count("n_embd", 768)
     config = GPT2.Config(
         embed_dim=dim,
-        depth=fields.count("n_layer", 12),
+        depth=fields.depth("n_layer", 12, tensors),
         num_heads=fields.count("n_head", 12),
         expansion=fields.count("n_inner", 4 * dim) / dim,
         activation=fields.choice("activation_function", ACTIVATIONS, "gelu_new"),
@@ -71,7 +71,7 @@ def llama(fields: Fields, tensors: Tensors) -> Converted:
     has_bias = kind == "qwen2" or fields.flag("attention_bias", False)
     config = Llama.Config(
         embed_dim=dim,
-        depth=fields.count("num_hidden_layers", 32),
+        depth=fields.depth("num_hidden_layers", 32, tensors),
         num_heads=heads,
         num_kv_heads=fields.count("num_key_value_heads", heads),
         expansion=fields.count("intermediate_size", 11008) / dim,
@@ -134,7 +134,7 @@ def mamba(fields: Fields, tensors: Tensors) -> Converted:
     rank = fields.get("time_step_rank", "auto")
     config = Mamba.Config(
         embed_dim=dim,
-        depth=fields.count("num_hidden_layers", 32),
+        depth=fields.depth("num_hidden_layers", 32, tensors),
         expansion=expansion,
         state_dim=fields.count("state_size", 16),
         conv_width=fields.count("conv_kernel", 4),
