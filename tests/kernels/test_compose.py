@@ -91,6 +91,10 @@ def test_refuses_terms_that_do_not_fit():
         Sum([])
     with refused(TypeError, "Scaled", "int"):
         Scaled(3)  # pyright: ignore[reportArgumentType]
+    with refused(ValueError, "Scaled: gate must be finite", "nan"):
+        _ = float("nan") * mlp()
+    with refused(TypeError, "Scaled: gate must be a number", "None"):
+        Scaled(mlp(), None)  # pyright: ignore[reportArgumentType]
 
 
 def test_causal_only_where_all_terms_are():

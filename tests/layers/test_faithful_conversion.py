@@ -346,6 +346,18 @@ def test_what_was_added_to_a_layer_is_carried_or_named():
             from_torch(changed)
 
 
+def test_a_compiled_layer_is_named_and_a_compiled_model_converted():
+    layer: Any = nn.Linear(2, 2)
+    inside: Any = torch.compile(layer)
+    for compiled, path in ((inside, "OptimizedModule"), (nn.Sequential(inside), "0")):
+        with refused(ValueError, f"{path} (is compiled", "convert that first"):
+            from_torch(compiled)
+    ours = from_torch(torch.compile(nn.Sequential(layer), backend="eager"))
+    with torch.no_grad():
+        ours._orig_mod[0].weight.zero_()
+    assert torch.equal(ours(torch.randn(3, 2)), layer.bias.expand(3, 2))
+
+
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
 def test_what_torch_jit_made_is_named():
     made = torch.jit.script(nn.Linear(2, 2))

@@ -168,6 +168,41 @@ def test_open_sizes_with_listed_pairs_that_a_model_keeps() -> None:
     torch.testing.assert_close(compiled(signal(5)), model(signal(5)))
 
 
+class Asked(torch.nn.Module):
+    """An operator on points, asked at others."""
+
+    def __init__(self, operator: IntegralOperator) -> None:
+        super().__init__()
+        self.operator = operator
+
+    def forward(self, u: Tensor, pos: Tensor, asked: Tensor) -> Tensor:
+        return self.operator(u, Points(pos), query=u[:, :1].expand(-1, asked.shape[0], -1), query_domain=Points(asked))
+
+
+def test_a_graph_takes_more_queries_than_points_and_fewer() -> None:
+    open_size, model = torch.export.Dim.DYNAMIC, Asked(operator())
+    shapes = ({0: open_size, 1: open_size}, {0: open_size}, {0: open_size})
+    graph = torch.export.export(model, (signal(6), POS[0, :6], POS[0, :4]), dynamic_shapes=shapes).module()
+    for points, queries in ((3, 5), (5, 3)):
+        given = signal(points), POS[0, :points], POS[0, :queries]
+        torch.testing.assert_close(graph(*given), model(*given))
+
+
+@pytest.mark.parametrize("name", ["LinearRNN", "LinearSystem"])
+def test_a_graph_of_a_masked_recurrence_takes_any_batch(name: str) -> None:
+    op = IntegralOperator(getattr(kernels, name)(6, 3), residual=False).double()
+
+    class Masked(torch.nn.Module):
+        def forward(self, u: Tensor, mask: Tensor) -> Tensor:
+            return op(u, key_padding_mask=mask)
+
+    masks = torch.tensor([[True, True, False, True], [False] * 4, [True, False, True, True]])
+    shapes = ({0: torch.export.Dim.DYNAMIC}, {0: torch.export.Dim.DYNAMIC})
+    graph = torch.export.export(Masked(), (signal(4), masks[:2]), dynamic_shapes=shapes).module()
+    for batch in (1, 3):
+        torch.testing.assert_close(graph(signal(4, batch), masks[:batch]), Masked()(signal(4, batch), masks[:batch]))
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["points of each entry", "strided grids", "a signal alone", "points and a grid"])
 def test_sums(name: str) -> None:

@@ -96,6 +96,9 @@ TIMM: dict[str, tuple[str, dict[str, Any]]] = {
     "DeiT III": ("deit3_small_patch16_224", {**SMALL_VIT, "embed_dim": 384}),
     "DINOv2": ("vit_small_patch14_reg4_dinov2", {**SMALL_VIT, "embed_dim": 384, "img_size": 28, "num_classes": 0}),
     "CLIP": ("vit_base_patch16_clip_224", {**SMALL_VIT, "embed_dim": 768, "depth": 1}),
+    "ViT of 16 heads": ("vit_base_patch16_gap_224", {**SMALL_VIT, "embed_dim": 768, "depth": 1, "num_heads": 16}),
+    "SigLIP": ("vit_base_patch32_siglip_gap_256", {**SMALL_VIT, "embed_dim": 768, "depth": 1, "img_size": 64}),
+    "ConvNeXt, norms of 1e-5": ("convnext_xxlarge", {"depths": (1, 1, 1, 1), "dims": (8, 12, 16, 20)}),
     "ConvNeXt": ("convnext_atto", {"depths": (2, 1, 1, 1), "dims": (8, 12, 16, 20), "num_classes": 5}),
 }
 BUILT_SMALLER = ("embed_dim", "depth", "depths", "dims")

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from fredholm import kernels
+from fredholm import IntegralOperator, kernels, quadrature
 from fredholm.models import GPT2, Bert, Llama, Mamba, Sampling, ViT, generate
 from fredholm.pretrained import add_kernel
 from tests.refusals import refused
@@ -99,5 +99,16 @@ def test_what_does_not_fit() -> None:
     with refused(ValueError, "sees the past alone", "is_causal=True"):
         add_kernel(model, text_kernel(is_causal=False))
     assert all(p.requires_grad for p in model.parameters())
+    twice = add_kernel(gpt2(), text_kernel(), freeze=False)
+    with refused(ValueError, "positions of different dimensions", "[1, 2]"):
+        add_kernel(twice, kernels.MLP(12, 3, 2, is_causal=True), where=lambda name, operator: True)
+    sampled = IntegralOperator(kernels.Attention(12, 3), quadrature=quadrature.MonteCarlo(2))
+    with refused(ValueError, "not a function of two points alone", "quadrature=None"):
+        add_kernel(sampled, kernels.LinearRNN(12, 3, 12))
+    with refused(ValueError, "gate must be finite", "nan"):
+        add_kernel(twice, text_kernel(), gate=float("nan"), where=lambda name, operator: True)
+    assert all(p.requires_grad for each in (twice, sampled) for p in each.parameters())
+    with refused(TypeError, "add_kernel: model must be a module", "list"):
+        add_kernel([gpt2()], text_kernel())  # pyright: ignore[reportArgumentType]
     with refused(ValueError, "none of the 1 operators of Mamba", "SelectiveStateSpace", "where="):
         add_kernel(Mamba.Config(embed_dim=4, depth=1).build(11, 9), text_kernel())

@@ -114,7 +114,12 @@ UNSUPPORTED: dict[str, tuple[dict[str, Any], list[str]]] = {
         {"rope_parameters": {"rope_type": "yarn", "factor": 2.0}},
         ["rope_type='yarn'", "supported: default, linear, llama3"],
     ),
+    "rotary positions of older configurations": (
+        {"rope_scaling": {"type": "yarn", "factor": 2.0}},
+        ["rope_scaling: rope_type='yarn'", "supported: default, linear, llama3"],
+    ),
     "rotary factor": ({"rope_parameters": {"rope_type": "linear"}}, ["factor must be a positive number", "None"]),
+    "more blocks than tensors": ({"num_hidden_layers": 10**9}, ["num_hidden_layers is 1000000000", "tensors in all"]),
     "heads": ({"head_dim": 8}, ["head_dim=8", "supported: 4"]),
     "sizes": ({"num_hidden_layers": 0}, ["num_hidden_layers must be a whole number of at least 1", "got 0"]),
     "heads that do not divide": ({"num_attention_heads": 3, "head_dim": None}, ["num_heads must divide embed_dim"]),
@@ -169,6 +174,7 @@ def test_architectures_of_timm(tmp_path: Path) -> None:
         ({"architecture": "resnet50"}, ["architecture='resnet50'", "vit_"]),
         ({"architecture": "vit_base_patch16_224"}, ["vit_base_patch16_224", "192 channels"]),
         ({"architecture": "vit_tiny_patch16_quickgelu_224"}, ["quickgelu"]),
+        ({"architecture": "vit_tiny_patch16_rpn_224"}, ["rpn", "norms before their branches"]),
         ({"model_args": {**config["model_args"], "qk_norm": True}}, ["qk_norm=True", "supported: global_pool"]),
         ({"model_args": {**config["model_args"], "global_pool": "map"}}, ["global_pool='map'", "token, avg"]),
     ):
@@ -188,6 +194,8 @@ def test_what_is_no_checkpoint(copied: Path, tmp_path: Path) -> None:
         from_pretrained(copied, revision="main")
     with refused(ValueError, "dtype must be a floating-point type", "torch.int8"):
         from_pretrained(copied, dtype=torch.int8)
+    with refused(ValueError, "dtype must be a floating-point type", "'float16'"):
+        from_pretrained(copied, dtype="float16")  # pyright: ignore[reportArgumentType]
     (copied / "config.json").write_text("[]")
     with refused(ValueError, "config.json", "holds list"):
         from_pretrained(copied)

@@ -1,5 +1,7 @@
 """Checkpoints that peers wrote, read here: the same logits, masks, caches and texts."""
 
+import importlib
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +12,35 @@ from torch import Tensor
 from fredholm import IntegralOperator, from_pretrained
 from fredholm.models import Bert, Sampling, generate
 from fredholm.models.language.decoder import Decoder
-from tests.pretrained.peers import BOTH_SIDES, CAUSAL, IMAGES, TIMM, saved, saved_by_timm, tokens
+from fredholm.pretrained.timm import ARCHITECTURES
+from tests.pretrained.peers import (
+    BOTH_SIDES,
+    CAUSAL,
+    IMAGES,
+    TIMM,
+    noisy,
+    saved,
+    saved_by_timm,
+    timm,
+    tokens,
+    transformers,
+)
 
 PADDED = torch.ones(3, 11, dtype=torch.bool)
 PADDED[0, 8:] = False
 PADDED[2, 5:] = False
+
+LINEAR: dict[str, Any] = {"rope_type": "linear", "factor": 2.0}
+ROTARY: list[dict[str, Any]] = [
+    {},
+    {"rope_theta": 50.0},
+    {"rope_theta": 50.0, "rope_parameters": {"rope_type": "default"}},
+    {"rope_theta": 50.0, "rope_parameters": LINEAR},
+    {"rope_theta": 50.0, "rope_parameters": {**LINEAR, "rope_theta": 70.0}},
+    {"rope_theta": 50.0, "rope_scaling": {"type": "linear", "factor": 2.0}},
+    {"rope_theta": 50.0, "rope_scaling": LINEAR, "rope_parameters": {"rope_type": "default", "rope_theta": 70.0}},
+]
+"""Fields of configurations of several ages, which `transformers` reads."""
 
 
 def check_close(got: Tensor, expected: Tensor) -> None:
@@ -76,6 +102,18 @@ def test_a_cache_has_what_the_peers_has(tmp_path: Path) -> None:
     check_close(model.advance(given[:, 7:], state)[0], peer(given[:, 7:], past_key_values=cache).logits)
 
 
+@pytest.mark.parametrize("fields", ROTARY, ids=repr)
+@torch.no_grad()
+def test_rotary_positions_as_configurations_tell_them(fields: dict[str, Any], tmp_path: Path) -> None:
+    saved(CAUSAL["Llama"], tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    del config["rope_parameters"]
+    (tmp_path / "config.json").write_text(json.dumps(config | fields))
+    peer: Any = transformers().LlamaForCausalLM.from_pretrained(tmp_path).eval()
+    given = tokens()
+    check_close(from_pretrained(tmp_path)(given), peer(given).logits)
+
+
 @pytest.mark.parametrize("name", BOTH_SIDES)
 @torch.no_grad()
 def test_models_of_both_sides(name: str, tmp_path: Path) -> None:
@@ -130,6 +168,31 @@ def test_image_models_of_timm(name: str, tmp_path: Path) -> None:
     model, size = from_pretrained(tmp_path), settings.get("img_size", 64)
     images = torch.randn(2, 3, size, size)
     check_close(model(images), peer(images))
+
+
+@pytest.mark.long
+@torch.no_grad()
+def test_every_architecture_of_timm_is_the_peers_or_refused(tmp_path: Path) -> None:
+    library, read = timm(), []
+    for name in library.list_models():
+        if not name.startswith(tuple(ARCHITECTURES)) or name.endswith("_sapiens2"):  # which timm builds whole alone
+            continue
+        size = 56 if "14" in name else 64
+        small = {"depths": (1, 1, 1, 1)} if name.startswith("convnext") else {"depth": 1, "img_size": size}
+        peer = noisy(library.create_model(name, num_classes=5, **small))
+        importlib.import_module("timm.models._hub").save_for_hf(peer, tmp_path, safe_serialization=True)
+        config = json.loads((tmp_path / "config.json").read_text())
+        config |= {"model_args": {}, "pretrained_cfg": {"input_size": [3, size, size]}}
+        (tmp_path / "config.json").write_text(json.dumps(config))
+        try:
+            model = from_pretrained(tmp_path)
+        except ValueError:
+            continue
+        images = torch.randn(2, 3, size, size)
+        # far closer than another activation or epsilon would be
+        assert (model(images) - peer(images)).abs().max() < 1e-5, name
+        read.append(name)
+    assert len(read) > 90
 
 
 @torch.no_grad()

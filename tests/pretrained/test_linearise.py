@@ -157,6 +157,49 @@ def test_a_seed_gives_the_same_numbers() -> None:
     assert reports[0] == reports[1]
 
 
+class Chain(nn.Module):
+    """Modules one after the other, of which one may stand at two places."""
+
+    def __init__(self, *parts: Any, answers: int = 1) -> None:
+        super().__init__()
+        self.parts, self.answers = nn.ModuleList(parts), answers
+
+    def forward(self, u: Tensor) -> Any:
+        for part in self.parts:
+            u = part(u)
+        return u if self.answers == 1 else (u,) * self.answers
+
+
+def attending() -> IntegralOperator:
+    return IntegralOperator(kernels.Attention(8, 2))
+
+
+def test_an_operator_alone_and_one_at_two_places() -> None:
+    data, one = [torch.randn(2, 5, 8)], attending()
+    new, report = linearise(one, linear, data, **FEW)
+    assert isinstance(new.kernel, kernels.LinearAttention)
+    assert report.layers[0].error == report.start > report.error > 0
+    chain, report = linearise(Chain(one, one), linear, data, **FEW)
+    first, second = chain.parts
+    assert first is second
+    assert isinstance(first.kernel, kernels.LinearAttention)
+    assert report.error < report.start
+
+
+def test_models_that_cannot_be_fitted() -> None:
+    data = [torch.randn(2, 5, 8)]
+    with refused(TypeError, "linearise: the model must answer with one tensor", "tuple"):
+        linearise(Chain(attending(), answers=2), linear, data)
+    unread = Chain(attending())
+    unread.other = attending()
+    with refused(ValueError, "the operator 'other' is not called on these data", "where="):
+        linearise(unread, linear, data, **FEW)
+    with refused(ValueError, "the operator 'parts.0' is compiled", "linearise the model first"):
+        linearise(Chain(torch.compile(attending())), linear, data)
+    with refused(TypeError, "linearise: model must be a module", "dict"):
+        linearise({}, linear, data)  # pyright: ignore[reportArgumentType]
+
+
 def test_what_cannot_be_fitted() -> None:
     model, data = gpt2(), texts(1)
     with refused(ValueError, "data holds no batch"):

@@ -198,10 +198,15 @@ def test_copies_and_files(activations: bool, tmp_path: Path) -> None:
     assert not (tmp_path / "new").exists()
 
 
-def test_autocast_casts_as_it_does_for_others() -> None:
-    weight, x = torch.randn(6, 32), torch.randn(12, 32)
-    with torch.autocast("cpu", torch.bfloat16):
-        assert F.linear(x, Int8Weight.of(weight)).dtype == F.linear(x, weight).dtype == torch.bfloat16
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("rows", [3, 12])
+def test_autocast_casts_as_it_does_for_others(rows: int, dtype: torch.dtype) -> None:
+    weight, x = torch.randn(6, 32) / 100, torch.randn(rows, 32)
+    x[:, 5] = 2000  # in float16 a sum of such signals times whole numbers has no room
+    with torch.autocast("cpu", dtype):
+        out, plain = F.linear(x, Int8Weight.of(weight)), F.linear(x, weight)
+    assert out.dtype == plain.dtype == dtype
+    torch.testing.assert_close(out.float(), plain.float(), rtol=0, atol=0.02 * float(plain.abs().max()))
 
 
 def test_what_reads_a_weight_otherwise_gets_the_rounded_numbers() -> None:
@@ -234,6 +239,10 @@ def test_what_cannot_be_quantised() -> None:
         quantise(model, [])
     with refused(TypeError, "model must be a module", "dict"):
         quantise({}, [tokens])  # pyright: ignore[reportArgumentType]
+    compiled = gpt2()
+    compiled.blocks[0].compile()
+    with refused(TypeError, "blocks.0 is compiled", "quantise it first"):
+        quantise(compiled, [tokens])
     with refused(ValueError, "Identity has no parameters"):
         quantise(nn.Identity(), [tokens])
     with refused(ValueError, "none of the 36 parameters", "tokens.weight: shared with"):

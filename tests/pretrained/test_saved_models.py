@@ -198,6 +198,15 @@ CHANGES: dict[str, tuple[Callable[[models.GPT2], Any], list[str]]] = {
 }
 
 
+def test_pairs_of_numbers_that_settings_do_not_tell_are_not_saved(tmp_path: Path) -> None:
+    config = models.ConvNeXt.Config(depths=(1,), dims=(4,), kernel_size=3, num_classes=2)
+    model = config.build()
+    kernel: Any = model.get_submodule("stages.0.blocks.0.operator.kernel")
+    kernel.dilation = (2, 2)
+    with refused(ValueError, "kernel.dilation is (2, 2) in place of (1, 1)", "state_dict"):
+        model.save_pretrained(tmp_path / "saved")
+
+
 @pytest.mark.parametrize("change", CHANGES)
 def test_what_settings_do_not_tell_is_not_saved(change: str, tmp_path: Path) -> None:
     model, (make, words) = gpt2(), CHANGES[change]
@@ -241,6 +250,8 @@ def test_weights_that_are_not_finite_are_not_saved(tmp_path: Path) -> None:
     model.get_parameter("norm.bias").data[3] = torch.inf
     with refused(ValueError, str(tmp_path / "saved"), "norm.bias holds NaN or infinite numbers"):
         model.save_pretrained(tmp_path / "saved")
+    with refused(ValueError, "tokens.weight is on the meta device", "load the weights first"):
+        model.to("meta").save_pretrained(tmp_path / "saved")
     assert not any(tmp_path.iterdir())
 
 

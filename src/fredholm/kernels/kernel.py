@@ -14,6 +14,7 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
+from fredholm._settings import check_number
 from fredholm.domains import Domain, past_mass, whole_grid
 from fredholm.domains.checks import values_can_be_read
 from fredholm.kernels.heads import weigh_by_head
@@ -358,6 +359,9 @@ class Scaled(Stateful):
     Args:
         kernel: κ_1.
         gate: g at the start. At 0 the term is absent at step 0, and g is the first to learn.
+
+    Raises:
+        ValueError, TypeError: κ_1 is no kernel, or the gate no finite number.
     """
 
     no_weight_decay = frozenset({"gate"})
@@ -366,6 +370,9 @@ class Scaled(Stateful):
         super().__init__()
         if not isinstance(kernel, Kernel):
             raise TypeError(f"kernels.Scaled: kernel must be a fredholm kernel; got {type(kernel).__name__}")
+        check_number("kernels.Scaled", "gate", gate)
+        if not math.isfinite(gate):
+            raise ValueError(f"kernels.Scaled: gate must be finite; got {gate}")
         self.kernel = kernel
         like = next(kernel.parameters(), torch.empty(0))
         self.gate = nn.Parameter(torch.tensor([float(gate)], dtype=like.dtype, device=like.device))

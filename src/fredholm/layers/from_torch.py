@@ -4,6 +4,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any, cast, final
 
+import torch
 from torch import nn
 from torch.nn import Parameter
 
@@ -158,7 +159,13 @@ class _Exchange:
             kept = set(made.parameters())
             self._laid_out += [(path, name, parameter) for name, parameter in before.items() if parameter not in kept]
         parent, _, name = path.rpartition(".")
-        root.get_submodule(parent)._modules[name] = self.done[layer]
+        home = root.get_submodule(parent)
+        if isinstance(home, torch._dynamo.OptimizedModule):
+            self.refused.append(
+                f"{parent or type(home).__name__} (is compiled, and would go on calling the layer that it was made "
+                "from; convert that first, and compile the result)"
+            )
+        home._modules[name] = self.done[layer]
         return True
 
     def _check_nothing_is_torn(self, root: nn.Module) -> None:

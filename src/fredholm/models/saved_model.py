@@ -266,12 +266,17 @@ def _other_setting(own: Mapping[str, Any], new: Mapping[str, Any], where: str) -
         numbers = isinstance(value, int | float) and isinstance(before, int | float)  # 4 is read back as 4.0
         if type(value) is not type(before) and not numbers:
             return f"{place} is {type(value).__name__} in place of {type(before).__name__}"
-        if isinstance(value, bool | int | float | str) and value != before:
+        if _is_plain(value) and _is_plain(before) and value != before:
             return f"{place} is {value!r:.40} in place of {before!r:.40}"
         is_ours = type(value).__module__.startswith("fredholm.")
         if is_ours and (change := _other_setting(_inner(value), _inner(before), place)):
             return change
     return None
+
+
+def _is_plain(value: object) -> bool:
+    """Whether it is a number, a word, or a tuple of such."""
+    return isinstance(value, bool | int | float | str) or (type(value) is tuple and all(map(_is_plain, value)))
 
 
 def _inner(value: object) -> Mapping[str, Any]:

@@ -6,9 +6,10 @@ from typing import TypeVar
 
 from torch import nn
 
-from fredholm.kernels import Kernel
+from fredholm.kernels import Kernel, Scaled
 from fredholm.kernels.attention.scored import Scored
 from fredholm.operators import IntegralOperator
+from fredholm.operators.integral import check_quadrature
 
 Model = TypeVar("Model", bound=nn.Module)
 Where = Callable[[str, IntegralOperator], bool]
@@ -40,20 +41,30 @@ def add_kernel(
         the model.
 
     Raises:
-        TypeError, ValueError: κ is no kernel, it fits an operator's channels or causality not, or no operator is meant.
+        TypeError, ValueError: κ is no kernel, it fits an operator's channels, causality, positions or nodes not, the
+            gate is no finite number, or no operator is meant. The model is then as it was.
     """
     if not isinstance(kernel, Kernel):
         raise TypeError(f"add_kernel: kernel must be a fredholm kernel; got {type(kernel).__name__}")
-    meant = meant_operators("add_kernel", model, where)
+    check_module("add_kernel", model)
+    meant, sums = meant_operators("add_kernel", model, where), list[Kernel]()
     for name, operator in meant.items():
         check_channels_and_causality("add_kernel", name, operator.kernel, kernel)
+        like = next(operator.parameters())
+        added = Scaled(copy.deepcopy(kernel), gate).to(device=like.device, dtype=like.dtype).train(operator.training)
+        sums.append(operator.kernel + added)
+        check_quadrature(sums[-1], operator.quadrature)
     if freeze:
         model.requires_grad_(False)
-    for operator in meant.values():
-        like = next(operator.parameters())
-        added = copy.deepcopy(kernel).to(device=like.device, dtype=like.dtype).train(operator.training)
-        operator.kernel = operator.kernel + (gate * added).to(device=like.device, dtype=like.dtype)
+    for operator, both in zip(meant.values(), sums, strict=True):
+        operator.kernel = both
     return model
+
+
+def check_module(function: str, model: object) -> None:
+    """Raises TypeError, in the name of a function, unless a model is one."""
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"{function}: model must be a module; got {type(model).__name__}")
 
 
 def meant_operators(function: str, model: nn.Module, where: Where | None) -> dict[str, IntegralOperator]:

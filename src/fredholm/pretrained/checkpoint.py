@@ -83,6 +83,19 @@ class Fields:
             raise ValueError(f"{self.source}: {name} must be a whole number of at least {least}; got {value!r}")
         return value
 
+    def depth(self, name: str, default: int, tensors: "Tensors") -> int:
+        """How many blocks a model has, of which each has tensors among those of the checkpoint.
+
+        Raises:
+            ValueError: it is no number of at least 1, or there are fewer tensors than blocks.
+        """
+        value, most = self.count(name, default), len(list(tensors))
+        if value > most:
+            raise ValueError(
+                f"{self.source}: {name} is {value}, and the checkpoint has {most} tensors in all; fetch it again"
+            )
+        return value
+
     def number(self, name: str, default: float | None = None) -> float:
         """A positive number.
 

@@ -24,7 +24,7 @@ def gpt2(fields: Fields, tensors: Tensors) -> Converted:
     dim = fields.count("n_embd", 768)
     config = GPT2.Config(
         embed_dim=dim,
-        depth=fields.count("n_layer", 12),
+        depth=fields.depth("n_layer", 12, tensors),
         num_heads=fields.count("n_head", 12),
         expansion=fields.count("n_inner", 4 * dim) / dim,
         activation=fields.choice("activation_function", ACTIVATIONS, "gelu_new"),
@@ -71,7 +71,7 @@ def llama(fields: Fields, tensors: Tensors) -> Converted:
     has_bias = kind == "qwen2" or fields.flag("attention_bias", False)
     config = Llama.Config(
         embed_dim=dim,
-        depth=fields.count("num_hidden_layers", 32),
+        depth=fields.depth("num_hidden_layers", 32, tensors),
         num_heads=heads,
         num_kv_heads=fields.count("num_key_value_heads", heads),
         expansion=fields.count("intermediate_size", 11008) / dim,
@@ -105,14 +105,15 @@ def llama(fields: Fields, tensors: Tensors) -> Converted:
 
 
 def _rotary(fields: Fields) -> Rotary:
-    """Rotary positions: `rope_parameters`, or `rope_theta` and `rope_scaling` as older configurations have them."""
-    told = fields.get("rope_parameters") or {}
-    if not told:
-        told = dict(fields.get("rope_scaling") or {})
-        told.setdefault("rope_theta", fields.get("rope_theta", 10_000.0))
+    """Rotary positions: `rope_parameters`, before which goes `rope_scaling`, as older configurations call it.
+
+    `rope_theta` may stand within or beside them, as `transformers` reads it.
+    """
+    name = "rope_scaling" if fields.get("rope_scaling") else "rope_parameters"
+    told = fields.get(name, {})
     if not isinstance(told, Mapping):
-        raise ValueError(f"{fields.source}: rope_parameters must be an object; got {told!r}")
-    rope = Fields(told, f"{fields.source}: rope_parameters")
+        raise ValueError(f"{fields.source}: {name} must be an object; got {told!r}")
+    rope = Fields({"rope_theta": fields.get("rope_theta"), **told}, f"{fields.source}: {name}")
     base, kind = rope.number("rope_theta", 10_000.0), rope.get("rope_type", rope.get("type", "default"))
     if kind == "default":
         return Rotary(base)
@@ -133,7 +134,7 @@ def mamba(fields: Fields, tensors: Tensors) -> Converted:
     rank = fields.get("time_step_rank", "auto")
     config = Mamba.Config(
         embed_dim=dim,
-        depth=fields.count("num_hidden_layers", 32),
+        depth=fields.depth("num_hidden_layers", 32, tensors),
         expansion=expansion,
         state_dim=fields.count("state_size", 16),
         conv_width=fields.count("conv_kernel", 4),

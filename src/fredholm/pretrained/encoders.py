@@ -22,7 +22,7 @@ def bert(fields: Fields, tensors: Tensors) -> Converted:
     first = fields.count("pad_token_id", 1, least=0) + 1 if kind == "roberta" else 0
     config = Bert.Config(
         embed_dim=fields.count("hidden_size", 768),
-        depth=fields.count("num_hidden_layers", 12),
+        depth=fields.depth("num_hidden_layers", 12, tensors),
         num_heads=fields.count("num_attention_heads", 12),
         expansion=fields.count("intermediate_size", 3072) / fields.count("hidden_size", 768),
         num_segments=fields.count("type_vocab_size", 2, least=0),
@@ -73,7 +73,7 @@ def distilbert(fields: Fields, tensors: Tensors) -> Converted:
     tensors = tensors.without_prefix("distilbert.")
     config = Bert.Config(
         embed_dim=fields.count("dim", 768),
-        depth=fields.count("n_layers", 6),
+        depth=fields.depth("n_layers", 6, tensors),
         num_heads=fields.count("n_heads", 12),
         expansion=fields.count("hidden_dim", 3072) / fields.count("dim", 768),
         num_segments=0,
@@ -171,7 +171,7 @@ def vit(fields: Fields, tensors: Tensors) -> Converted:
         patch_size=_sides(fields, "patch_size", 16),
         channels=channels,
         embed_dim=fields.count("hidden_size", 768),
-        depth=fields.count("num_hidden_layers", 12),
+        depth=fields.depth("num_hidden_layers", 12, tensors),
         num_heads=fields.count("num_attention_heads", 12),
         expansion=fields.count("intermediate_size", 3072) / fields.count("hidden_size", 768),
         num_classes=tensors.shape(f"{head}.weight")[0] if f"{head}.weight" in tensors else 0,

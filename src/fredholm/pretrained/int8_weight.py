@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import return_and_correct_aliasing
 from torch.utils._pytree import tree_map_only
 
-from fredholm._precision import autocast_dtype
+from fredholm._precision import autocast_dtype, without_autocast
 
 DTYPES = (torch.float32, torch.bfloat16)
 """What weights may be, and signals that meet them."""
@@ -230,7 +230,10 @@ def _product(x: Tensor, whole: Tensor, scale: Tensor) -> Tensor:
         ones = torch.ones_like(scale, dtype=torch.bfloat16)  # the scale itself stays in float32
         out = (torch.ops.aten._weight_int8pack_mm(rows.bfloat16(), whole, ones) * scale).to(x.dtype)
     else:
-        out = F.linear(rows, whole.to(x.dtype)) * scale.to(x.dtype)
+        # float16, which autocast would go back to, has no room for sums of signals times whole numbers
+        dtype = torch.float32 if x.dtype == torch.float16 else x.dtype
+        with without_autocast(rows):
+            out = (F.linear(rows.to(dtype), whole.to(dtype)) * scale.to(dtype)).to(x.dtype)
     return out.view(*x.shape[:-1], count)
 
 

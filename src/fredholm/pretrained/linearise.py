@@ -14,7 +14,7 @@ import copy
 import dataclasses
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeVar, final
+from typing import Any, TypeVar, cast, final
 
 import torch
 from torch import Tensor, nn
@@ -23,7 +23,7 @@ from fredholm._settings import check_count, check_positive
 from fredholm.kernels import Kernel
 from fredholm.kernels.heads import HeadProjections
 from fredholm.operators import IntegralOperator
-from fredholm.pretrained.add_kernel import Where, check_channels_and_causality, meant_operators
+from fredholm.pretrained.add_kernel import Where, check_channels_and_causality, check_module, meant_operators
 
 Model = TypeVar("Model", bound=nn.Module)
 Inputs = Tensor | tuple[Any, ...]
@@ -105,8 +105,8 @@ def linearise(
         the copy, in the mode of the model; and the report, which `print` shows.
 
     Raises:
-        TypeError, ValueError: no batch, no operator that is meant, kernels that do not fit, numbers out of range, or
-            losses that are not finite.
+        TypeError, ValueError: no batch, no operator that is meant, one that is compiled or not called on the data,
+            kernels that do not fit, answers that are no tensor, numbers out of range, or losses that are not finite.
     """
     for name, value in (("layer_steps", layer_steps), ("whole_steps", whole_steps)):
         check_count("linearise", name, value, least=0)
@@ -116,8 +116,10 @@ def linearise(
         raise ValueError("linearise: data holds no batch; give at least one")
     kept = max(1, len(batches) // 5) if len(batches) > 1 else 0
     train, held = batches[: len(batches) - kept], batches[len(batches) - kept :] or batches
+    check_module("linearise", model)
     old, new = copy.deepcopy(model).eval().requires_grad_(False), copy.deepcopy(model).eval()
     replaced = _replaced(new, kernel, where)
+    new = cast(Model, replaced.get("", new))  # a model may be an operator itself
     layers = []
     for name, operator in replaced.items():
         learn, check = (_seen(old, name, part) for part in (train, held))
@@ -128,7 +130,7 @@ def linearise(
         )  # fmt: skip
         layers.append(LayerFit(name=name, start=start, error=_mean_error(operator, check), losses=losses))
     with torch.no_grad():
-        learn, check = ([(item, {}, old(*item)) for item in part] for part in (train, held))
+        learn, check = ([(item, {}, _answer(old, item)) for item in part] for part in (train, held))
     start = _mean_error(new, check)
     measure = error_of if loss is None else loss
     parameters = new.parameters() if train_rest else [p for part in replaced.values() for p in part.parameters()]
@@ -150,17 +152,26 @@ def error_of(found: Tensor, wanted: Tensor) -> Tensor:
 
 
 def _replaced(model: nn.Module, kernel: Callable[[Kernel], Kernel], where: Where | None) -> dict[str, IntegralOperator]:
-    """Puts operators with new kernels in the place of those that are meant; these, by their names."""
+    """Puts operators with new kernels in all places of those that are meant; these, by their names."""
     old = meant_operators("linearise", model, where)
-    found = {}
+    found, new_of = {}, dict[nn.Module, IntegralOperator]()
     for name in old:
         made = kernel(old[name].kernel)
         if not isinstance(made, Kernel):
             raise TypeError(f"linearise: kernel must make a fredholm kernel; got {type(made).__name__}")
         check_channels_and_causality("linearise", name, old[name].kernel, made)
-        found[name] = _operator(old[name], made)
-        package, _, last = name.rpartition(".")
-        setattr(model.get_submodule(package), last, found[name])
+        found[name] = new_of[old[name]] = _operator(old[name], made)
+    for place, part in list(model.named_modules(remove_duplicate=False)):
+        if not place or part not in new_of:
+            continue
+        package, _, last = place.rpartition(".")
+        home = model.get_submodule(package)
+        if isinstance(home, torch._dynamo.OptimizedModule):
+            raise ValueError(
+                f"linearise: the operator {package!r} is compiled, and would be called with its old kernel; linearise "
+                "the model first, and compile the result"
+            )
+        setattr(home, last, new_of[part])
     return found
 
 
@@ -199,10 +210,26 @@ def _seen(model: nn.Module, name: str, batches: Sequence[tuple[Any, ...]]) -> li
     handle = model.get_submodule(name).register_forward_hook(note, with_kwargs=True)
     try:
         for item in batches:
-            model(*item)
+            _answer(model, item)
     finally:
         handle.remove()
+    if not calls:
+        raise ValueError(
+            f"linearise: the operator {name!r} is not called on these data; give data that it is for, or leave it out "
+            "by where="
+        )
     return calls
+
+
+def _answer(model: nn.Module, item: tuple[Any, ...]) -> Tensor:
+    """What a model answers; TypeError where that is no tensor."""
+    found = model(*item)
+    if not isinstance(found, Tensor):
+        raise TypeError(
+            f"linearise: the model must answer with one tensor, to be compared; got {type(found).__name__}; put it "
+            "into a module that gives one"
+        )
+    return found
 
 
 def _descend(

@@ -17,6 +17,7 @@ from torch.overrides import TorchFunctionMode, resolve_name
 from torch.utils._pytree import tree_leaves
 
 from fredholm._settings import check_count
+from fredholm.pretrained.add_kernel import check_module
 from fredholm.pretrained.int8_weight import DTYPES, Int8Weight, frozen, linear_arguments
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -182,10 +183,11 @@ def _observed(
 
 def _parameters(model: nn.Module) -> dict[str, nn.Parameter]:
     """The parameters of a model by their first names; raises for a model that cannot be quantised at all."""
-    if not isinstance(model, nn.Module):
-        raise TypeError(f"quantise: model must be a module; got {type(model).__name__}")
-    if isinstance(model, torch._dynamo.OptimizedModule):
-        raise TypeError("quantise: model is compiled; quantise it first, and compile the result")
+    check_module("quantise", model)
+    for name, part in model.named_modules():
+        # what torch.compile(part) and part.compile() leave behind
+        if isinstance(part, torch._dynamo.OptimizedModule) or part._compiled_call_impl is not None:
+            raise TypeError(f"quantise: {name or 'model'} is compiled; quantise it first, and compile the result")
     named = dict(model.named_parameters())
     if not named:
         raise ValueError(f"quantise: {type(model).__name__} has no parameters, so there is nothing to quantise")

@@ -1,11 +1,14 @@
 """ViT and ConvNeXt as `timm` saves them: the name of an architecture, a few settings, and tensors.
 
 What the configuration leaves to timm's own code is read off the tensors' names and shapes. Heads cannot be: their
-number follows from the size that the architecture's name has.
+number follows from the size that the architecture's name has. Nor can activations and norms: `OWN` has the
+architectures that differ from their kin in one of these.
 """
 
+import dataclasses
 import re
 from collections.abc import Mapping
+from typing import Any
 
 from torch import Tensor
 
@@ -26,6 +29,17 @@ HEADS = {
 }
 """Channels and heads of each size of a ViT."""
 
+OWN: Mapping[str, Mapping[str, Any]] = {
+    "vit_base_patch16_gap_224": {"num_heads": 16},
+    "vit_base_patch32_siglip_gap_256": {"activation": "gelu_tanh"},
+    "vit_large_patch16_siglip_gap_512": {"activation": "gelu_tanh"},
+    "vit_so400m_patch16_siglip_gap_256": {"activation": "gelu_tanh"},
+    "vit_so400m_patch16_siglip_gap_384": {"activation": "gelu_tanh"},
+    "vit_so400m_patch16_siglip_gap_512": {"activation": "gelu_tanh"},
+    "convnext_xxlarge": {"norm_epsilon": 1e-5},
+}
+"""What nothing in a checkpoint tells, of the architectures that have it otherwise than those of like names."""
+
 
 def vit(fields: Fields, tensors: Tensors) -> Converted:
     """ViT, DeiT, DeiT III and DINOv2; without classes the result is the pooled signal."""
@@ -33,10 +47,12 @@ def vit(fields: Fields, tensors: Tensors) -> Converted:
     settings = _settings(fields, {"in_chans", "num_classes", "global_pool", "img_size"})
     patch, dim = tensors.shape("patch_embed.proj.weight"), tensors.shape("patch_embed.proj.weight")[0]
     heads = next((heads for size, (channels, heads) in HEADS.items() if size in architecture and channels == dim), None)
-    if heads is None or "quickgelu" in architecture:
+    # timm's rpn has norms behind its branches, by the names that others have before them
+    if heads is None or "quickgelu" in architecture or "_rpn_" in architecture:
+        sizes = ", ".join(f"{size} ({channels})" for size, (channels, _) in HEADS.items())
         raise ValueError(
             f"{fields.source}: architecture={architecture!r} with {dim} channels is not supported; supported are ViTs "
-            f"with GELU of the sizes {', '.join(f'{size} ({channels})' for size, (channels, _) in HEADS.items())}"
+            f"with GELU and norms before their branches of the sizes {sizes}"
         )
     pool = settings.choice("global_pool", {"token": "cls", "avg": "mean"}, "token")
     leading = [name for name in ("cls_token", "dist_token", "reg_token") if name in tensors]
@@ -70,6 +86,7 @@ def vit(fields: Fields, tensors: Tensors) -> Converted:
         # CLIP's towers are the ones that norm the signal first, and have LayerNorm's own default
         norm_epsilon=1e-5 if "norm_pre.weight" in tensors else 1e-6,
     )
+    config = dataclasses.replace(config, **OWN.get(architecture, {}))
     sources: dict[str, Source] = {"positions": _first("pos_embed")}
     if leading:
         sources["leading"] = rows(*leading)
@@ -133,6 +150,7 @@ def convnext(fields: Fields, tensors: Tensors) -> Converted:
         branch_scale=1.0 if scale else None,
         num_classes=tensors.shape("head.fc.weight")[0] if "head.fc.weight" in tensors else 0,
     )
+    config = dataclasses.replace(config, **OWN.get(str(fields.get("architecture")), {}))
     sources: dict[str, Source] = linear("patches", "stem.0") | linear("patch_norm", "stem.1")
     for s, depth in enumerate(depths):
         if s:

@@ -62,11 +62,13 @@ def refuse_misfits(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor], pa
 
 @torch.no_grad()
 def refuse_non_finite(model: nn.Module, place: Path | str) -> None:
-    """Raises a ValueError where a parameter is NaN or infinite, so that answers would be NaN without a word.
+    """Raises a ValueError where a parameter is NaN or infinite, so that answers would be NaN, or has no numbers.
 
     Buffers are not looked at: some stay NaN until there is something to tell, as the penalty of a fit.
     """
     for name, parameter in model.named_parameters():
+        if parameter.is_meta:
+            raise ValueError(f"{place}: {name} is on the meta device and has no numbers; load the weights first")
         numbers = parameter if parameter.element_size() > 1 else parameter.float()  # not every format has isfinite
         if not bool(numbers.isfinite().all()):
             raise ValueError(

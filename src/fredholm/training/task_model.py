@@ -79,8 +79,8 @@ def from_pretrained(
     Raises:
         ValueError, OSError: what is missing, damaged or not supported, by its name, and what to do.
     """
-    if dtype is not None and not dtype.is_floating_point:
-        raise ValueError(f"dtype must be a floating-point type, or None for that of the checkpoint; got {dtype}")
+    if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+        raise ValueError(f"dtype must be a floating-point type, or None for that of the checkpoint; got {dtype!r}")
     folder = find_folder(place, revision)
     if not _is_run(folder):
         return open_model(folder, dtype)

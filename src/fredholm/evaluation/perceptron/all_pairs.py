@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from fredholm._precision import wide_dtype
+from fredholm.domains.checks import is_open
 from fredholm.domains.domain import wrapped
 from fredholm.evaluation.perceptron.tiles import Block, PerceptronInputs
 from fredholm.kernels.perceptron.mlp import activate, norm
@@ -97,8 +98,9 @@ def by_parts(t: PerceptronInputs) -> Tensor:
     if t.sin_weight is not None and t.cos_weight is not None:
         assert t.query_phase is not None
         assert t.key_phase is not None
-        # a point that is turned has w times as many numbers: fewer points are
-        if t.key_phase.shape[1] < t.query_phase.shape[1]:
+        keys, queries = t.key_phase.shape[1], t.query_phase.shape[1]
+        # a point that is turned has w times as many numbers: fewer points are, where a graph does not leave both open
+        if not is_open(keys) and not is_open(queries) and keys < queries:
             turned = _turned(t.key_phase, t.sin_weight, t.cos_weight, -1)
             found = found + torch.einsum("bgkwl,bql->bgqkw", turned, t.query_phase)
         else:

@@ -71,7 +71,7 @@ def _backward(
     (states,), (grad,), (transition, _, start, exists, keep) = outputs, grads, inputs
     if grad.shape[1] == 0:
         return {}
-    is_constant = transition.shape[:2].numel() == 1
+    is_constant = _is_one(transition)
     following = transition if is_constant else _delayed(transition.flip(1))
     there, kept = (None if flags is None else _delayed(flags.flip(1)) for flags in (exists, keep))
     g = _scan(MatrixInputs(following.mT, grad.flip(1), torch.zeros_like(start), there, kept), chunk).flip(1)
@@ -139,9 +139,14 @@ def _at(a: Tensor, k: int) -> Tensor:
 
 def _apply(a: Tensor, h: Tensor) -> Tensor:
     """A h, for one matrix or one a row."""
-    if a.shape[:-2].numel() == 1:
+    if _is_one(a):
         return h @ a.reshape(a.shape[-2:]).mT
     return (a @ h[..., None])[..., 0]
+
+
+def _is_one(a: Tensor) -> bool:
+    """Whether it holds one matrix; `numel` of a shape would make numbers of the sizes that a graph leaves open."""
+    return all(n == 1 for n in a.shape[:-2])
 
 
 def _delayed(values: Tensor) -> Tensor:
