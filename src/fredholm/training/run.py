@@ -277,7 +277,14 @@ def train(
         if is_new:  # what cannot be trained leaves no folder behind
             processes.on_first(lambda: _make(folder, config, opened, entered))
         trainer = Trainer(
-            opened.task, config.training, config.seed, folder, opened.start, reads_test=reads_test, processes=processes
+            opened.task,
+            config.training,
+            config.seed,
+            folder,
+            opened.start,
+            reads_test=reads_test,
+            processes=processes,
+            data=Fingerprint.of_text(opened.own_files[FINGERPRINT]).digest,
         )
         _bring_up_to_date(folder, config, opened, trainer, processes)
         if on_start is not None:
