@@ -150,6 +150,15 @@ def test_few_epochs_are_without_dropout_and_have_smaller_batches_unless_minutes_
         assert compare(asked, tmp_path / name, processes=1, resume=True) == found
 
 
+def test_no_rate_that_is_tried_is_below_its_end(data: Path) -> None:
+    asked = request(data, "attention", "linear-attention")
+    training = dataclasses.replace(asked.run.training, learning_rate=1e-3, final_learning_rate=5e-4)
+    protocol = Protocol(dataclasses.replace(asked, run=dataclasses.replace(asked.run, training=training)), 2)
+    row = protocol.rows(["attention", "linear-attention"])[0][0].row
+    runs = [protocol.run(row, 0, 2, rate).training for rate in (2.5e-4, 4e-3, None)]
+    assert [run.final_learning_rate for run in runs] == [2.5e-4, 5e-4, 5e-4]
+
+
 def test_the_file_tells_what_was_found(whole: tuple[Comparison, Path]) -> None:
     found, folder = whole
     assert read_comparison(folder) == found

@@ -42,6 +42,29 @@ def test_the_decay_never_rises() -> None:
     assert rates == sorted(rates, reverse=True)
 
 
+@pytest.mark.parametrize("decay", ["cosine", "linear"])
+def test_a_peak_below_the_default_of_the_end_is_followed_by_no_rise(decay: Any) -> None:
+    config = TrainingConfig(learning_rate=1e-6, warmup_fraction=0.0, decay=decay)
+    assert [config.rate_at(step, 10) for step in range(10)] == [1e-6] * 10
+
+
+def test_an_end_above_the_peak_is_refused() -> None:
+    with refused(ValueError, "final_learning_rate is 0.01, and the rate falls to it from learning_rate=0.001"):
+        TrainingConfig(final_learning_rate=1e-2)
+
+
+@pytest.mark.parametrize("value", [None, 0.9, "x", (), (0.9,), (0.9, 0.99, 0.999), {0.9, 0.99}])
+def test_decays_that_are_no_two(value: Any) -> None:
+    with refused(TypeError, f"training.TrainingConfig: betas must be two numbers; got {value!r}"):
+        TrainingConfig(betas=value)
+
+
+@pytest.mark.parametrize("value", [("0.9", 0.99), (0.9, None)])
+def test_decays_that_are_no_numbers(value: Any) -> None:
+    with refused(TypeError, "training.TrainingConfig: each of betas must be a number; got "):
+        TrainingConfig(betas=value)
+
+
 @pytest.mark.parametrize("value", ["1e-3", None])
 def test_numbers_that_are_none(value: Any) -> None:
     with refused(TypeError, f"training.TrainingConfig: learning_rate must be a number; got {value!r}"):

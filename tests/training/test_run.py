@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 import pytest
 import torch
 from safetensors import safe_open
@@ -845,6 +846,18 @@ def test_folders_and_files_may_be_given_as_text(tmp_path: Path) -> None:
 def test_parts_of_a_config_of_another_kind(changes: dict[str, Any], told: str) -> None:
     with refused(TypeError, f"training.Run.Config: {told}"):
         dataclasses.replace(toy_run(epochs=1), **changes)
+
+
+@pytest.mark.parametrize("seed", ["1", None, 1.5, True])
+def test_seeds_that_are_no_whole_numbers(seed: Any) -> None:
+    with refused(TypeError, f"seed is {seed!r}; expected an integer from 0 to 4294967295"):
+        dataclasses.replace(toy_run(epochs=1), seed=seed)
+
+
+def test_seeds_of_numpy_are_seeds(tmp_path: Path) -> None:
+    configs = [dataclasses.replace(toy_run(epochs=1), seed=seed) for seed in (np.int64(3), 3)]
+    results = [train(config, tmp_path / str(i), tasks=(ToyTask,)) for i, config in enumerate(configs)]
+    assert results[0] == results[1]
 
 
 def test_a_folder_that_nothing_can_be_made_in_is_refused_at_once(

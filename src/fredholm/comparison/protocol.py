@@ -72,6 +72,8 @@ class Request:
             raise ValueError(f"seeds {told}; give each once")
         for seed in self.seeds:
             check_seed(seed)
+        # a frozen dataclass refuses the plain form; the file of a comparison holds numbers of Python
+        object.__setattr__(self, "seeds", tuple(map(int, self.seeds)))
         if self.minutes is not None and not 0 < self.minutes < math.inf:
             raise ValueError(f"minutes is {self.minutes}; expected a finite number above 0")
         if self.epochs is not None and self.epochs < 1:
@@ -172,7 +174,9 @@ class Protocol:
             assert isinstance(self.default, Run.Config)
             return dataclasses.replace(self.default, seed=seed)
         training = self.training(epochs)
-        training = dataclasses.replace(training, learning_rate=training.learning_rate if rate is None else rate)
+        if rate is not None:
+            final = min(rate, training.final_learning_rate)
+            training = dataclasses.replace(training, learning_rate=rate, final_learning_rate=final)
         return Run.Config(task=self.task_of(row), training=training, seed=seed)
 
     def task_of(self, row: Row) -> Task.Config:

@@ -33,7 +33,7 @@ class TrainingConfig:
         accumulation: parts in which a batch is computed, one after the other, to save memory, at most as many as it has
             examples; the result is that of the whole batch up to rounding.
         learning_rate: the schedule's peak.
-        final_learning_rate: where the decay ends.
+        final_learning_rate: where the decay ends, at most the peak; below a peak of less than the default, that peak.
         decay: how the rate falls from its peak, by a cosine or in a line.
         warmup_fraction: share of all steps in which the rate rises linearly.
         weight_decay: of matrices; biases, norms and exempt parameters have none.
@@ -106,6 +106,11 @@ class TrainingConfig:
                 raise ValueError(f"{name} is {getattr(self, name)}; expected a finite number of at least 0")
         if not 0 < self.learning_rate < math.inf:
             raise ValueError(f"learning_rate is {self.learning_rate}; expected a finite number of more than 0")
+        if self.learning_rate < self.final_learning_rate != TrainingConfig.final_learning_rate:
+            raise ValueError(
+                f"final_learning_rate is {self.final_learning_rate}, and the rate falls to it from learning_rate="
+                f"{self.learning_rate}; pass at most that"
+            )
         if not self.gradient_clip > 0:
             raise ValueError(f"gradient_clip is {self.gradient_clip}; expected more than 0")
         for name in ("warmup_fraction", "ema_decay"):
@@ -115,6 +120,10 @@ class TrainingConfig:
             raise ValueError(f"decay is {self.decay!r}; expected 'cosine' or 'linear'")
         if self.precision not in ("float32", "bfloat16"):
             raise ValueError(f"precision is {self.precision!r}; expected 'float32' or 'bfloat16'")
+        if not isinstance(self.betas, tuple | list) or len(self.betas) != 2:
+            raise TypeError(f"{_OWNER}: betas must be two numbers; got {self.betas!r}")
+        for beta in self.betas:
+            check_number(_OWNER, "each of betas", beta)
         if not all(0 <= beta < 1 for beta in self.betas):
             raise ValueError(f"betas are {self.betas}; expected both from 0 to below 1")
 
@@ -125,7 +134,7 @@ class TrainingConfig:
             num_steps=num_steps,
             warmup_steps=int(self.warmup_fraction * num_steps),
             peak=self.learning_rate,
-            final=self.final_learning_rate,
+            final=min(self.final_learning_rate, self.learning_rate),
             decay=self.decay,
         )
 

@@ -95,6 +95,8 @@ class Run:
                     f"{type(self.task.data).__name__}; estimators take arrays, such as fredholm.ImageClassifier"
                 )
             check_seed(self.seed)
+            # one of NumPy too; a frozen dataclass refuses the plain form, and a run folder holds numbers of Python
+            object.__setattr__(self, "seed", int(self.seed))
             if self.init is not None and (place := self.task.begins_with) is not None:
                 raise ValueError(
                     f"init={self.init!r} has no effect with model.checkpoint={place!r}, whose weights the run starts "
