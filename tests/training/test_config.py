@@ -91,6 +91,6 @@ def test_numbers_that_are_not_finite(name: str) -> None:
         TrainingConfig(**settings)
 
 
-def test_counts_of_numpy_are_counts() -> None:
-    config = TrainingConfig(epochs=np.int64(3), patience=np.int32(2))  # pyright: ignore[reportArgumentType]
-    assert to_json(config) == to_json(TrainingConfig(epochs=3, patience=2))
+def test_numbers_of_numpy_are_numbers() -> None:
+    given: dict[str, Any] = {"epochs": np.int64(3), "patience": np.int32(2), "learning_rate": np.float32(0.25)}
+    assert to_json(TrainingConfig(**given)) == to_json(TrainingConfig(epochs=3, patience=2, learning_rate=0.25))

@@ -82,9 +82,9 @@ class TrainingConfig:
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            if isinstance(value, np.integer):
+            if isinstance(value, np.number):
                 # a frozen dataclass refuses the plain form; a run folder holds numbers of Python
-                object.__setattr__(self, field.name, value := int(value))
+                object.__setattr__(self, field.name, value := value.item())
             if type(field.default) is float:
                 check_number(_OWNER, field.name, value)
             elif type(field.default) is int or (field.name == "patience" and value is not None):
