@@ -50,7 +50,7 @@ def test_a_peak_below_the_default_of_the_end_is_followed_by_no_rise(decay: Any) 
 
 def test_an_end_above_the_peak_is_refused() -> None:
     with refused(ValueError, "final_learning_rate is 0.01, and the rate falls to it from learning_rate=0.001"):
-        TrainingConfig(final_learning_rate=1e-2)
+        TrainingConfig(final_learning_rate=1e-2).check_steps(learns_by_steps=True)
 
 
 @pytest.mark.parametrize("value", [None, 0.9, "x", (), (0.9,), (0.9, 0.99, 0.999), {0.9, 0.99}])

@@ -338,6 +338,12 @@ def test_settings_of_steps_are_refused_by_models_that_take_none(tmp_path: Path, 
     assert not (tmp_path / "a").exists()
 
 
+def test_a_setting_of_several_processes_leaves_no_folder(tmp_path: Path) -> None:
+    with refused(ValueError, "training.shard has no effect on one process"):
+        run(tmp_path / "a", altered(toy_run(epochs=1), training={"shard": True}))
+    assert not (tmp_path / "a").exists()
+
+
 def test_what_is_of_steps_alone_is_told_apart_from_what_a_computed_model_reads() -> None:
     others = {"epochs", "precision", "device", "evaluation_batch_size", "tensorboard", "shard"}
     assert {field.name for field in dataclasses.fields(TrainingConfig)} == {*OF_STEPS, *others}

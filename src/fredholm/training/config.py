@@ -106,11 +106,6 @@ class TrainingConfig:
                 raise ValueError(f"{name} is {getattr(self, name)}; expected a finite number of at least 0")
         if not 0 < self.learning_rate < math.inf:
             raise ValueError(f"learning_rate is {self.learning_rate}; expected a finite number of more than 0")
-        if self.learning_rate < self.final_learning_rate != TrainingConfig.final_learning_rate:
-            raise ValueError(
-                f"final_learning_rate is {self.final_learning_rate}, and the rate falls to it from learning_rate="
-                f"{self.learning_rate}; pass at most that"
-            )
         if not self.gradient_clip > 0:
             raise ValueError(f"gradient_clip is {self.gradient_clip}; expected more than 0")
         for name in ("warmup_fraction", "ema_decay"):
@@ -144,10 +139,18 @@ class TrainingConfig:
         return replace(self, epochs=0, **{name: getattr(default, name) for name in OF_STEPS})
 
     def check_steps(self, *, learns_by_steps: bool) -> None:
-        """Raises ValueError where a model takes steps and there are none, or takes none and settings speak of some."""
+        """Raises ValueError where a model takes steps and there are none, or takes none and settings speak of some.
+
+        Likewise where the rate would rise to its end.
+        """
         if learns_by_steps:
             if self.epochs == 0:
                 raise ValueError("epochs is 0, and nothing would be learnt; expected at least 1")
+            if self.learning_rate < self.final_learning_rate != TrainingConfig.final_learning_rate:
+                raise ValueError(
+                    f"final_learning_rate is {self.final_learning_rate}, and the rate falls to it from learning_rate="
+                    f"{self.learning_rate}; pass at most that"
+                )
             return
         at_once, other = "a model that is computed at once", "take a model that learns by steps"
         if self.epochs:

@@ -42,7 +42,7 @@ from .random_state import seed_everything
 from .scoring import score_split
 from .start import starting_tensors
 from .trained_folder import TrainedFolder
-from .trainer import Trainer, check_examples, measured_split
+from .trainer import Trainer, check_examples, check_processes, measured_split
 
 COMMANDS = "commands.txt"
 """By which a run was begun and then gone on with, a line each, where commands did that."""
@@ -269,6 +269,7 @@ def train(
         if not processes.is_first:
             entered.enter_context(muted())
         is_new = _enter(folder, config, processes, entered, resume=resume)
+        check_processes(config.training, processes)
         with processes.first_ahead():
             opened = (
                 _begun(config, tasks, processes, words, needs_measure=needs_measure, reads_test=reads_test)

@@ -90,7 +90,7 @@ class Trainer:
             begins anew, and so does the choice of the best step.
 
     Raises:
-        ValueError: an empty split; fewer examples a batch than processes; a checkpoint that is damaged or of another
+        ValueError: an empty split; a checkpoint that is damaged or of another
             run; or one that was asked for other epochs or another patience, by which nothing is left to do.
     """
 
@@ -107,13 +107,6 @@ class Trainer:
         data: str = "",
     ) -> None:
         check_examples(task, config)
-        if config.batch_size < processes.size:
-            raise ValueError(
-                f"training.batch_size is {config.batch_size}, and {processes.size} processes share each batch; pass "
-                f"{processes.size} or more"
-            )
-        if config.shard and processes.size == 1:
-            raise ValueError("training.shard has no effect on one process; leave it out, or train on several")
         seed_everything(seed)
         processes.on_first(folder.recover)
         self._checkpoints, self._processes = folder.checkpoints, processes
@@ -546,6 +539,17 @@ def read_progress(checkpoints: Checkpoints, step: int) -> Progress:
     if progress.step != step or not -1 <= progress.best_step <= step or progress.epoch < 0:
         raise ValueError(f"{where} tells of step {progress.step}, the best of which is {progress.best_step}")
     return progress
+
+
+def check_processes(config: TrainingConfig, processes: Processes) -> None:
+    """Raises a ValueError where a batch has fewer examples than processes share it, or a setting needs several."""
+    if config.batch_size < processes.size:
+        raise ValueError(
+            f"training.batch_size is {config.batch_size}, and {processes.size} processes share each batch; pass "
+            f"{processes.size} or more"
+        )
+    if config.shard and processes.size == 1:
+        raise ValueError("training.shard has no effect on one process; leave it out, or train on several")
 
 
 def check_examples(task: Task, config: TrainingConfig) -> None:
