@@ -318,9 +318,36 @@ def test_a_class_with_one_example_can_be_compared(tmp_path: Path) -> None:
     assert found.is_complete
 
 
+@pytest.mark.parametrize(
+    ("changes", "kind", "told"),
+    [
+        ({"minutes": None, "epochs": None}, ValueError, "neither minutes nor epochs are given"),
+        ({"minutes": "a"}, TypeError, "comparison.Request: minutes must be a number; got 'a'"),
+        ({"minutes": -1.0}, ValueError, "minutes is -1.0; expected a finite number above 0"),
+        ({"epochs": 1.5}, TypeError, "comparison.Request: epochs must be a whole number; got 1.5"),
+        ({"epochs": 0}, ValueError, "comparison.Request: epochs must be at least 1; got 0"),
+        ({"kernels": ("atention", "yat")}, ValueError, "no kernel is called 'atention'; did you mean attention"),
+        ({"kernels": ("yat", "yat")}, ValueError, "the kernel yat is named twice; name each once"),
+        ({"preset": "large"}, ValueError, "preset is 'large'; expected one of small, base"),
+        ({"run": None}, TypeError, "run is of type NoneType; expected a Run.Config"),
+        ({"default": None}, TypeError, "default is of type NoneType; expected a Run.Config, or why not, a text"),
+    ],
+)
+def test_what_is_no_request(data: Path, changes: dict[str, Any], kind: type[Exception], told: str) -> None:
+    with refused(kind, told):
+        dataclasses.replace(request(data, "attention", "yat"), **changes)
+
+
+@pytest.mark.parametrize("processes", [0, -1])
+def test_so_many_processes_are_refused(data: Path, tmp_path: Path, processes: int) -> None:
+    with refused(ValueError, f"comparison.compare: processes must be at least 1; got {processes}"):
+        compare(request(data, "attention", "yat"), tmp_path / "found", processes=processes)
+    assert not (tmp_path / "found").exists()
+
+
 def test_seeds_and_fields_are_checked() -> None:
     task = ImageLearning.Config()
     with refused(ValueError, "names a seed twice: 1 1"):
-        Request(run=Run.Config(task=task, training=TrainingConfig()), default="", kernels=(), seeds=(1, 1))
+        Request(run=Run.Config(task=task, training=TrainingConfig()), default="", kernels=("yat", "mlp"), seeds=(1, 1))
     with refused(ValueError, "no kernel can be chosen", "operator"):
         _ = FieldLearning.Config().stack
