@@ -294,7 +294,7 @@ def test_what_has_nothing_to_be_measured_on_is_trained_where_that_is_meant(tmp_p
     assert (result.metrics, result.split) == ({}, None)
     assert {line["kind"] for line in lines(tmp_path)} <= {"train"}
     assert Run(tmp_path, tasks=[ToyTask], device="cpu").step() == STEPS_PER_EPOCH
-    with refused(ValueError, "has no test split"):
+    with refused(ValueError, "has no test split; nothing is held out"):
         Run(tmp_path, tasks=[ToyTask], device="cpu").evaluate()
 
 

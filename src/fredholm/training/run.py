@@ -130,7 +130,8 @@ class Run:
             ValueError: the data have no such split.
         """
         if self.task.num_held_out(split) == 0:
-            raise ValueError(f"{self.config.task.data} has no {split} split; measure on the other one")
+            way = "nothing is held out" if measured_split(self.task) is None else "measure on the other one"
+            raise ValueError(f"{self.config.task.data} has no {split} split; {way}")
         numbers, model = self.config.training, self.model(which)
         size, dtype = numbers.evaluation_batch_size, numbers.dtype
         return score_split(self.task, split, model, batch_size=size, device=self.device, dtype=dtype)
