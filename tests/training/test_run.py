@@ -211,6 +211,12 @@ def test_a_finished_run_can_be_opened_and_gives_its_metrics_again(tmp_path: Path
     best = max(validated, key=lambda line: (line["accuracy"], -line["loss"]))
     assert opened.step() == best["step"]
     assert opened.evaluate("valid")["accuracy"] == best["accuracy"]
+    for split in ("train", "Test", ""):  # or the test split would stand for them
+        with refused(ValueError, f"split is {split!r}; expected one of valid, test"):
+            opened.evaluate(cast(Any, split))
+    for read in (opened.step, opened.model, lambda which: opened.evaluate("valid", which)):
+        with refused(ValueError, "which is 'first'; expected one of best, last"):
+            read(cast(Any, "first"))
 
 
 def altered(config: Run.Config, *, training: dict[str, Any] | None = None, **task: Any) -> Run.Config:

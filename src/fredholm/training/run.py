@@ -26,7 +26,7 @@ from fredholm.tasks.files.terminal_text import visible
 from fredholm.tasks.outputs import Outputs
 from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.splits.split_files import Split
-from fredholm.tasks.splits.splits import HeldOut
+from fredholm.tasks.splits.splits import HeldOut, check_held_out
 from fredholm.tasks.task import Objective, Task, Trained
 from fredholm.training.storage.checkpoint import Which
 from fredholm.training.storage.config_difference import first_difference
@@ -129,6 +129,7 @@ class Run:
         Raises:
             ValueError: the data have no such split.
         """
+        check_held_out(split)
         if self.task.num_held_out(split) == 0:
             way = "nothing is held out" if measured_split(self.task) is None else "measure on the other one"
             raise ValueError(f"{self.config.task.data} has no {split} split; {way}")
