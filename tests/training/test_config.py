@@ -37,6 +37,20 @@ def test_a_line_ends_at_the_final_rate() -> None:
     assert rates == pytest.approx([0.2, 0.8, 0.8, 0.65, 0.5, 0.2, 0.2])
 
 
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"step": -1}, "step must be at least 0; got -1"),
+        ({"warmup_steps": 10}, "warmup_steps must be at least 0 and below num_steps=10; got 10"),
+        ({"warmup_steps": -1}, "warmup_steps must be at least 0"),
+        ({"decay": "exponential"}, "decay must be one of cosine, linear; got 'exponential'"),
+    ],
+)
+def test_what_is_no_schedule(changes: dict[str, Any], told: str) -> None:
+    with refused(ValueError, f"training.learning_rate: {told}"):
+        learning_rate(**{"step": 0, "num_steps": 10, "warmup_steps": 2, "peak": 1.0, **changes})
+
+
 def test_the_decay_never_rises() -> None:
     rates = [rate(step) for step in range(4, 30)]
     assert rates == sorted(rates, reverse=True)

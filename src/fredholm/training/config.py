@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass, fields, replace
-from typing import Literal, Self, final
+from typing import Literal, Self, final, get_args
 
 import numpy as np
 import torch
@@ -179,7 +179,19 @@ def learning_rate(
         peak: the rate at the end of the warm-up.
         final: the rate that the decay approaches.
         decay: r, cosine or linear.
+
+    Raises:
+        ValueError: a step below 0, a warm-up that is not shorter than the run, or another decay.
     """
+    if step < 0:
+        raise ValueError(f"training.learning_rate: step must be at least 0; got {step}")
+    if not 0 <= warmup_steps < max(num_steps, 1):
+        raise ValueError(
+            f"training.learning_rate: warmup_steps must be at least 0 and below num_steps={num_steps}; got "
+            f"{warmup_steps}"
+        )
+    if decay not in (known := get_args(Decay)):
+        raise ValueError(f"training.learning_rate: decay must be one of {', '.join(known)}; got {decay!r}")
     if step < warmup_steps:
         return peak * (step + 1) / warmup_steps
     progress = min((step - warmup_steps) / max(num_steps - warmup_steps, 1), 1.0)
