@@ -136,6 +136,9 @@ def test_several_seeds_end_in_mean_and_deviation(tmp_path: Path, capsys: pytest.
     assert code == 0
     assert out.splitlines()[-1] == f"test accuracy: {sum(scores) / 2:.2f} % +- {deviation:.2f} (2 seeds)"
     assert call(capsys, *arguments, "--resume")[1].splitlines()[-1] == out.splitlines()[-1]
+    # How far one run is from others is not known.
+    alone = call(capsys, *arguments[:4], *arguments[5:], "--resume")[1]
+    assert alone.splitlines()[-1] == f"test accuracy: {scores[0]:.2f} %"
     # Refused before anything is trained, although the first folder is free.
     code, out, err = call(capsys, *arguments[:2], "--seeds", "9", "4", *arguments[5:])
     assert (code, out) == (2, "")

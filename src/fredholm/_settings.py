@@ -3,6 +3,7 @@
 import dataclasses
 import inspect
 import math
+import numbers
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
@@ -89,7 +90,9 @@ MAX_SEED = 2**32 - 1
 
 
 def check_seed(seed: int, what: str = "seed") -> None:
-    """Raises ValueError unless it is a seed."""
+    """Raises ValueError unless it is a seed, and TypeError where it is no whole number."""
+    if not isinstance(seed, numbers.Integral) or isinstance(seed, bool):
+        raise TypeError(f"{what} is {seed!r}; expected an integer from 0 to {MAX_SEED}")
     if not 0 <= seed <= MAX_SEED:
         raise ValueError(f"{what} is {seed}; expected an integer from 0 to {MAX_SEED}")
 

@@ -150,6 +150,15 @@ def test_few_epochs_are_without_dropout_and_have_smaller_batches_unless_minutes_
         assert compare(asked, tmp_path / name, processes=1, resume=True) == found
 
 
+def test_no_rate_that_is_tried_is_below_its_end(data: Path) -> None:
+    asked = request(data, "attention", "linear-attention")
+    training = dataclasses.replace(asked.run.training, learning_rate=1e-3, final_learning_rate=5e-4)
+    protocol = Protocol(dataclasses.replace(asked, run=dataclasses.replace(asked.run, training=training)), 2)
+    row = protocol.rows(["attention", "linear-attention"])[0][0].row
+    runs = [protocol.run(row, 0, 2, rate).training for rate in (2.5e-4, 4e-3, None)]
+    assert [run.final_learning_rate for run in runs] == [2.5e-4, 5e-4, 5e-4]
+
+
 def test_the_file_tells_what_was_found(whole: tuple[Comparison, Path]) -> None:
     found, folder = whole
     assert read_comparison(folder) == found
@@ -309,9 +318,36 @@ def test_a_class_with_one_example_can_be_compared(tmp_path: Path) -> None:
     assert found.is_complete
 
 
+@pytest.mark.parametrize(
+    ("changes", "kind", "told"),
+    [
+        ({"minutes": None, "epochs": None}, ValueError, "neither minutes nor epochs are given"),
+        ({"minutes": "a"}, TypeError, "comparison.Request: minutes must be a number; got 'a'"),
+        ({"minutes": -1.0}, ValueError, "minutes is -1.0; expected a finite number above 0"),
+        ({"epochs": 1.5}, TypeError, "comparison.Request: epochs must be a whole number; got 1.5"),
+        ({"epochs": 0}, ValueError, "comparison.Request: epochs must be at least 1; got 0"),
+        ({"kernels": ("atention", "yat")}, ValueError, "no kernel is called 'atention'; did you mean attention"),
+        ({"kernels": ("yat", "yat")}, ValueError, "the kernel yat is named twice; name each once"),
+        ({"preset": "large"}, ValueError, "preset is 'large'; expected one of small, base"),
+        ({"run": None}, TypeError, "run is of type NoneType; expected a Run.Config"),
+        ({"default": None}, TypeError, "default is of type NoneType; expected a Run.Config, or why not, a text"),
+    ],
+)
+def test_what_is_no_request(data: Path, changes: dict[str, Any], kind: type[Exception], told: str) -> None:
+    with refused(kind, told):
+        dataclasses.replace(request(data, "attention", "yat"), **changes)
+
+
+@pytest.mark.parametrize("processes", [0, -1])
+def test_so_many_processes_are_refused(data: Path, tmp_path: Path, processes: int) -> None:
+    with refused(ValueError, f"comparison.compare: processes must be at least 1; got {processes}"):
+        compare(request(data, "attention", "yat"), tmp_path / "found", processes=processes)
+    assert not (tmp_path / "found").exists()
+
+
 def test_seeds_and_fields_are_checked() -> None:
     task = ImageLearning.Config()
     with refused(ValueError, "names a seed twice: 1 1"):
-        Request(run=Run.Config(task=task, training=TrainingConfig()), default="", kernels=(), seeds=(1, 1))
+        Request(run=Run.Config(task=task, training=TrainingConfig()), default="", kernels=("yat", "mlp"), seeds=(1, 1))
     with refused(ValueError, "no kernel can be chosen", "operator"):
         _ = FieldLearning.Config().stack

@@ -225,6 +225,8 @@ def test_averages_follow_batches_that_were_given(tmp_path: Path, monkeypatch: py
         ({"random_state": -1}, ValueError, "seed is -1"),
         ({"random_state": "a"}, ValueError, "cannot be used to seed"),
         ({"valid_fraction": 1.0}, ValueError, "valid_fraction"),
+        ({"valid_fraction": "a"}, TypeError, "valid_fraction must be a number; got 'a'"),
+        ({"run_dir": 3}, TypeError, "run_dir is 3; expected a folder, or None to keep no run"),
         ({"model": "itnet"}, TypeError, "model is of type str; expected a configuration, "),
     ],
 )

@@ -39,7 +39,7 @@ def fitted(tmp_path_factory: pytest.TempPathFactory) -> OperatorRegressor:
 def test_it_learns_and_its_score_is_the_share_of_variance(fitted: OperatorRegressor) -> None:
     X, y = waves(12)
     told = fitted.predict(X)
-    assert told.shape == (N, 12)
+    assert (told.shape, told.dtype) == ((N, 12), np.float64)
     assert fitted.score(X, y) == pytest.approx(r2_score(y, told, multioutput="variance_weighted"))
     assert fitted.score(X, y) > 0.8
     assert "relative_l2" in fitted.valid_metrics_

@@ -37,9 +37,46 @@ def test_a_line_ends_at_the_final_rate() -> None:
     assert rates == pytest.approx([0.2, 0.8, 0.8, 0.65, 0.5, 0.2, 0.2])
 
 
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"step": -1}, "step must be at least 0; got -1"),
+        ({"warmup_steps": 10}, "warmup_steps must be at least 0 and below num_steps=10; got 10"),
+        ({"warmup_steps": -1}, "warmup_steps must be at least 0"),
+        ({"decay": "exponential"}, "decay must be one of cosine, linear; got 'exponential'"),
+    ],
+)
+def test_what_is_no_schedule(changes: dict[str, Any], told: str) -> None:
+    with refused(ValueError, f"training.learning_rate: {told}"):
+        learning_rate(**{"step": 0, "num_steps": 10, "warmup_steps": 2, "peak": 1.0, **changes})
+
+
 def test_the_decay_never_rises() -> None:
     rates = [rate(step) for step in range(4, 30)]
     assert rates == sorted(rates, reverse=True)
+
+
+@pytest.mark.parametrize("decay", ["cosine", "linear"])
+def test_a_peak_below_the_default_of_the_end_is_followed_by_no_rise(decay: Any) -> None:
+    config = TrainingConfig(learning_rate=1e-6, warmup_fraction=0.0, decay=decay)
+    assert [config.rate_at(step, 10) for step in range(10)] == [1e-6] * 10
+
+
+def test_an_end_above_the_peak_is_refused() -> None:
+    with refused(ValueError, "final_learning_rate is 0.01, and the rate falls to it from learning_rate=0.001"):
+        TrainingConfig(final_learning_rate=1e-2).check_steps(learns_by_steps=True)
+
+
+@pytest.mark.parametrize("value", [None, 0.9, "x", (), (0.9,), (0.9, 0.99, 0.999), {0.9, 0.99}])
+def test_decays_that_are_no_two(value: Any) -> None:
+    with refused(TypeError, f"training.TrainingConfig: betas must be two numbers; got {value!r}"):
+        TrainingConfig(betas=value)
+
+
+@pytest.mark.parametrize("value", [("0.9", 0.99), (0.9, None)])
+def test_decays_that_are_no_numbers(value: Any) -> None:
+    with refused(TypeError, "training.TrainingConfig: each of betas must be a number; got "):
+        TrainingConfig(betas=value)
 
 
 @pytest.mark.parametrize("value", ["1e-3", None])
@@ -68,6 +105,6 @@ def test_numbers_that_are_not_finite(name: str) -> None:
         TrainingConfig(**settings)
 
 
-def test_counts_of_numpy_are_counts() -> None:
-    config = TrainingConfig(epochs=np.int64(3), patience=np.int32(2))  # pyright: ignore[reportArgumentType]
-    assert to_json(config) == to_json(TrainingConfig(epochs=3, patience=2))
+def test_numbers_of_numpy_are_numbers() -> None:
+    given: dict[str, Any] = {"epochs": np.int64(3), "patience": np.int32(2), "learning_rate": np.float32(0.25)}
+    assert to_json(TrainingConfig(**given)) == to_json(TrainingConfig(epochs=3, patience=2, learning_rate=0.25))

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 import pytest
 import torch
 from safetensors import safe_open
@@ -210,6 +211,12 @@ def test_a_finished_run_can_be_opened_and_gives_its_metrics_again(tmp_path: Path
     best = max(validated, key=lambda line: (line["accuracy"], -line["loss"]))
     assert opened.step() == best["step"]
     assert opened.evaluate("valid")["accuracy"] == best["accuracy"]
+    for split in ("train", "Test", ""):  # or the test split would stand for them
+        with refused(ValueError, f"split is {split!r}; expected one of valid, test"):
+            opened.evaluate(cast(Any, split))
+    for read in (opened.step, opened.model, lambda which: opened.evaluate("valid", which)):
+        with refused(ValueError, "which is 'first'; expected one of best, last"):
+            read(cast(Any, "first"))
 
 
 def altered(config: Run.Config, *, training: dict[str, Any] | None = None, **task: Any) -> Run.Config:
@@ -293,7 +300,7 @@ def test_what_has_nothing_to_be_measured_on_is_trained_where_that_is_meant(tmp_p
     assert (result.metrics, result.split) == ({}, None)
     assert {line["kind"] for line in lines(tmp_path)} <= {"train"}
     assert Run(tmp_path, tasks=[ToyTask], device="cpu").step() == STEPS_PER_EPOCH
-    with refused(ValueError, "has no test split"):
+    with refused(ValueError, "has no test split; nothing is held out"):
         Run(tmp_path, tasks=[ToyTask], device="cpu").evaluate()
 
 
@@ -334,6 +341,12 @@ def test_settings_of_steps_are_refused_by_models_that_take_none(tmp_path: Path, 
         run(tmp_path / "a", altered(computed(), training=setting))
     with refused(ValueError, "epochs is 0, and nothing would be learnt"):
         run(tmp_path / "a", toy_run(epochs=0))
+    assert not (tmp_path / "a").exists()
+
+
+def test_a_setting_of_several_processes_leaves_no_folder(tmp_path: Path) -> None:
+    with refused(ValueError, "training.shard has no effect on one process"):
+        run(tmp_path / "a", altered(toy_run(epochs=1), training={"shard": True}))
     assert not (tmp_path / "a").exists()
 
 
@@ -845,6 +858,18 @@ def test_folders_and_files_may_be_given_as_text(tmp_path: Path) -> None:
 def test_parts_of_a_config_of_another_kind(changes: dict[str, Any], told: str) -> None:
     with refused(TypeError, f"training.Run.Config: {told}"):
         dataclasses.replace(toy_run(epochs=1), **changes)
+
+
+@pytest.mark.parametrize("seed", ["1", None, 1.5, True])
+def test_seeds_that_are_no_whole_numbers(seed: Any) -> None:
+    with refused(TypeError, f"seed is {seed!r}; expected an integer from 0 to 4294967295"):
+        dataclasses.replace(toy_run(epochs=1), seed=seed)
+
+
+def test_seeds_of_numpy_are_seeds(tmp_path: Path) -> None:
+    configs = [dataclasses.replace(toy_run(epochs=1), seed=seed) for seed in (np.int64(3), 3)]
+    results = [train(config, tmp_path / str(i), tasks=(ToyTask,)) for i, config in enumerate(configs)]
+    assert results[0] == results[1]
 
 
 def test_a_folder_that_nothing_can_be_made_in_is_refused_at_once(

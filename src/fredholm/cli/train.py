@@ -385,10 +385,10 @@ def _print_results(results: list[Result], *, with_spread: bool) -> None:
     objective = results[0].objective
     values = [result.metrics[objective.metric] for result in results]
     line = f"{results[0].split} {objective.metric}: {objective.format(statistics.mean(values))}"
-    if with_spread and not any(map(math.isnan, values)):
-        # The deviation of the runs themselves (N - 1), as ITNet H.6 reports it.
-        deviation = objective.format(statistics.stdev(values) if len(values) > 1 else 0.0).removesuffix(" %")
-        line += f" +- {deviation} ({len(values)} seed{'s' if len(values) > 1 else ''})"
+    if with_spread and len(values) > 1 and not any(map(math.isnan, values)):
+        # The deviation of the runs themselves (N - 1), as ITNet H.6 reports it; of one it is not known.
+        deviation = objective.format(statistics.stdev(values)).removesuffix(" %")
+        line += f" +- {deviation} ({len(values)} seeds)"
     print(line)
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import final
 
+from fredholm._settings import check_count
 from fredholm._version import __version__
 from fredholm.storage.atomic import write_file
 from fredholm.storage.config_json import to_json
@@ -75,6 +76,8 @@ def compare(
         OSError: a full disk; what was written before is intact.
     """
     folder = Path(folder)
+    if processes is not None:
+        check_count("comparison.compare", "processes", processes)
     is_new = _check_folder(folder, resume=resume)
     device = choose_device(request.run.training.device)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

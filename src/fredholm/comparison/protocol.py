@@ -6,11 +6,11 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, final
+from typing import Any, NamedTuple, final, get_args
 
 import torch
 
-from fredholm._settings import check_seed, filled, with_given
+from fredholm._settings import check_count, check_number, check_seed, filled, with_given
 from fredholm.models.kernel_configs import KernelConfig
 from fredholm.models.signal_model import replaced
 from fredholm.models.stack import Stack
@@ -24,7 +24,7 @@ from fredholm.training.step_cost import step_cost
 
 from .comparison import LeftOut, Row
 from .equal_sizes import sized
-from .kernels import KERNELS_BY_NAME, MEASURE, kernel_of
+from .kernels import KERNELS_BY_NAME, MEASURE, chosen, kernel_of
 
 DEFAULT = "default"
 """The name of the row of the task's own model."""
@@ -32,6 +32,7 @@ TINY_RATE = 1e-12
 """Of the steps that are measured, so that none diverges."""
 REPEATS = 5
 """Steps of which the median is taken for the time of one."""
+_OWNER = "comparison.Request"
 SLOW = 3.0
 """How many times the median of all kernels' epochs one may take, where slow kernels are left out."""
 
@@ -67,15 +68,30 @@ class Request:
     leave_out_slow: bool = False
 
     def __post_init__(self) -> None:
+        if not isinstance(self.run, Run.Config):
+            raise TypeError(f"run is of type {type(self.run).__name__}; expected a Run.Config")
+        if not isinstance(self.default, Run.Config | str):
+            raise TypeError(
+                f"default is of type {type(self.default).__name__}; expected a Run.Config, or why not, a text"
+            )
+        if self.preset not in (known := get_args(Preset)):
+            raise ValueError(f"preset is {self.preset!r}; expected one of {', '.join(known)}")
+        chosen(self.kernels)  # which refuses names that are unknown or there twice
         if not self.seeds or len(set(self.seeds)) < len(self.seeds):
             told = f"names a seed twice: {' '.join(map(str, self.seeds))}" if self.seeds else "is empty"
             raise ValueError(f"seeds {told}; give each once")
         for seed in self.seeds:
             check_seed(seed)
-        if self.minutes is not None and not 0 < self.minutes < math.inf:
-            raise ValueError(f"minutes is {self.minutes}; expected a finite number above 0")
-        if self.epochs is not None and self.epochs < 1:
-            raise ValueError(f"epochs is {self.epochs}; expected at least 1")
+        # a frozen dataclass refuses the plain form; the file of a comparison holds numbers of Python
+        object.__setattr__(self, "seeds", tuple(map(int, self.seeds)))
+        if self.minutes is None and self.epochs is None:
+            raise ValueError("neither minutes nor epochs are given, which say when to end; pass one of them")
+        if self.minutes is not None:
+            check_number(_OWNER, "minutes", self.minutes)
+            if not 0 < self.minutes < math.inf:
+                raise ValueError(f"minutes is {self.minutes}; expected a finite number above 0")
+        if self.epochs is not None:
+            check_count(_OWNER, "epochs", self.epochs)
 
 
 class Measured(NamedTuple):
@@ -172,7 +188,9 @@ class Protocol:
             assert isinstance(self.default, Run.Config)
             return dataclasses.replace(self.default, seed=seed)
         training = self.training(epochs)
-        training = dataclasses.replace(training, learning_rate=training.learning_rate if rate is None else rate)
+        if rate is not None:
+            final = min(rate, training.final_learning_rate)
+            training = dataclasses.replace(training, learning_rate=rate, final_learning_rate=final)
         return Run.Config(task=self.task_of(row), training=training, seed=seed)
 
     def task_of(self, row: Row) -> Task.Config:

@@ -119,6 +119,8 @@ class Estimator(BaseEstimator, ABC):
                 folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fredholm-")))
                 stack.enter_context(_in_words_of(self._given_data, folder))
             else:
+                if not isinstance(self.run_dir, str | Path):
+                    raise TypeError(f"run_dir is {self.run_dir!r}; expected a folder, or None to keep no run")
                 folder = user_path(self.run_dir)
                 if not RunFolder(folder).is_new():
                     raise ValueError(f"run_dir {folder} is not empty; pass a new folder, or None to keep no run")

@@ -93,7 +93,7 @@ class OperatorRegressor(RegressorMixin, Estimator):
         return self
 
     def predict(self, X: Any, at: Any = None) -> np.ndarray:
-        """The function that belongs to each, float32, of functions as in `fit`.
+        """The function that belongs to each, float64, of functions as in `fit`.
 
         Args:
             X: n functions, on a grid of any size, or at `pos`.

@@ -85,7 +85,7 @@ class Schedule:
 
 
 def _batch_size(wanted: float, most: int = MOST_BATCH) -> int:
-    """The power of two nearest to a wanted number of examples."""
+    """The power of two nearest, in ratio, to a wanted number of examples."""
     return int(2 ** round(math.log2(min(max(wanted, LEAST_BATCH), most))))
 
 

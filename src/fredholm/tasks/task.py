@@ -18,7 +18,7 @@ from fredholm.models.signal_model import replaced
 from fredholm.models.stack import Stack
 from fredholm.tasks.files.data_files import is_one_place
 from fredholm.tasks.splits.split_files import Split
-from fredholm.tasks.splits.splits import HeldOut, Part, Splits
+from fredholm.tasks.splits.splits import HeldOut, Part, Splits, check_held_out
 from fredholm.tasks.splits.stratified_split import DEFAULT_TEST_FRACTION, DEFAULT_VALID_FRACTION, SplitBy
 
 from .baselines import Baseline
@@ -535,6 +535,7 @@ class SplitTask(Task, Generic[Part]):
 
     def num_held_out(self, split: HeldOut) -> int:
         """Examples in the validation or the test split; 0 where there is none."""
+        check_held_out(split)
         part = self.splits.valid if split == "valid" else self.splits.test
         return 0 if part is None else len(part)
 

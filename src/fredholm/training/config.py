@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass, fields, replace
-from typing import Literal, Self, final
+from typing import Literal, Self, final, get_args
 
 import numpy as np
 import torch
@@ -33,7 +33,7 @@ class TrainingConfig:
         accumulation: parts in which a batch is computed, one after the other, to save memory, at most as many as it has
             examples; the result is that of the whole batch up to rounding.
         learning_rate: the schedule's peak.
-        final_learning_rate: where the decay ends.
+        final_learning_rate: where the decay ends, at most the peak; below a peak of less than the default, that peak.
         decay: how the rate falls from its peak, by a cosine or in a line.
         warmup_fraction: share of all steps in which the rate rises linearly.
         weight_decay: of matrices; biases, norms and exempt parameters have none.
@@ -82,9 +82,9 @@ class TrainingConfig:
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            if isinstance(value, np.integer):
+            if isinstance(value, np.number):
                 # a frozen dataclass refuses the plain form; a run folder holds numbers of Python
-                object.__setattr__(self, field.name, value := int(value))
+                object.__setattr__(self, field.name, value := value.item())
             if type(field.default) is float:
                 check_number(_OWNER, field.name, value)
             elif type(field.default) is int or (field.name == "patience" and value is not None):
@@ -115,6 +115,10 @@ class TrainingConfig:
             raise ValueError(f"decay is {self.decay!r}; expected 'cosine' or 'linear'")
         if self.precision not in ("float32", "bfloat16"):
             raise ValueError(f"precision is {self.precision!r}; expected 'float32' or 'bfloat16'")
+        if not isinstance(self.betas, tuple | list) or len(self.betas) != 2:
+            raise TypeError(f"{_OWNER}: betas must be two numbers; got {self.betas!r}")
+        for beta in self.betas:
+            check_number(_OWNER, "each of betas", beta)
         if not all(0 <= beta < 1 for beta in self.betas):
             raise ValueError(f"betas are {self.betas}; expected both from 0 to below 1")
 
@@ -125,7 +129,7 @@ class TrainingConfig:
             num_steps=num_steps,
             warmup_steps=int(self.warmup_fraction * num_steps),
             peak=self.learning_rate,
-            final=self.final_learning_rate,
+            final=min(self.final_learning_rate, self.learning_rate),
             decay=self.decay,
         )
 
@@ -135,10 +139,18 @@ class TrainingConfig:
         return replace(self, epochs=0, **{name: getattr(default, name) for name in OF_STEPS})
 
     def check_steps(self, *, learns_by_steps: bool) -> None:
-        """Raises ValueError where a model takes steps and there are none, or takes none and settings speak of some."""
+        """Raises ValueError where a model takes steps and there are none, or takes none and settings speak of some.
+
+        Likewise where the rate would rise to its end.
+        """
         if learns_by_steps:
             if self.epochs == 0:
                 raise ValueError("epochs is 0, and nothing would be learnt; expected at least 1")
+            if self.learning_rate < self.final_learning_rate != TrainingConfig.final_learning_rate:
+                raise ValueError(
+                    f"final_learning_rate is {self.final_learning_rate}, and the rate falls to it from learning_rate="
+                    f"{self.learning_rate}; pass at most that"
+                )
             return
         at_once, other = "a model that is computed at once", "take a model that learns by steps"
         if self.epochs:
@@ -167,7 +179,19 @@ def learning_rate(
         peak: the rate at the end of the warm-up.
         final: the rate that the decay approaches.
         decay: r, cosine or linear.
+
+    Raises:
+        ValueError: a step below 0, a warm-up that is not shorter than the run, or another decay.
     """
+    if step < 0:
+        raise ValueError(f"training.learning_rate: step must be at least 0; got {step}")
+    if not 0 <= warmup_steps < max(num_steps, 1):
+        raise ValueError(
+            f"training.learning_rate: warmup_steps must be at least 0 and below num_steps={num_steps}; got "
+            f"{warmup_steps}"
+        )
+    if decay not in (known := get_args(Decay)):
+        raise ValueError(f"training.learning_rate: decay must be one of {', '.join(known)}; got {decay!r}")
     if step < warmup_steps:
         return peak * (step + 1) / warmup_steps
     progress = min((step - warmup_steps) / max(num_steps - warmup_steps, 1), 1.0)

@@ -26,7 +26,7 @@ from fredholm.tasks.files.terminal_text import visible
 from fredholm.tasks.outputs import Outputs
 from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.splits.split_files import Split
-from fredholm.tasks.splits.splits import HeldOut
+from fredholm.tasks.splits.splits import HeldOut, check_held_out
 from fredholm.tasks.task import Objective, Task, Trained
 from fredholm.training.storage.checkpoint import Which
 from fredholm.training.storage.config_difference import first_difference
@@ -42,7 +42,7 @@ from .random_state import seed_everything
 from .scoring import score_split
 from .start import starting_tensors
 from .trained_folder import TrainedFolder
-from .trainer import Trainer, check_examples, measured_split
+from .trainer import Trainer, check_examples, check_processes, measured_split
 
 COMMANDS = "commands.txt"
 """By which a run was begun and then gone on with, a line each, where commands did that."""
@@ -95,6 +95,8 @@ class Run:
                     f"{type(self.task.data).__name__}; estimators take arrays, such as fredholm.ImageClassifier"
                 )
             check_seed(self.seed)
+            # one of NumPy too; a frozen dataclass refuses the plain form, and a run folder holds numbers of Python
+            object.__setattr__(self, "seed", int(self.seed))
             if self.init is not None and (place := self.task.begins_with) is not None:
                 raise ValueError(
                     f"init={self.init!r} has no effect with model.checkpoint={place!r}, whose weights the run starts "
@@ -127,8 +129,10 @@ class Run:
         Raises:
             ValueError: the data have no such split.
         """
+        check_held_out(split)
         if self.task.num_held_out(split) == 0:
-            raise ValueError(f"{self.config.task.data} has no {split} split; measure on the other one")
+            way = "nothing is held out" if measured_split(self.task) is None else "measure on the other one"
+            raise ValueError(f"{self.config.task.data} has no {split} split; {way}")
         numbers, model = self.config.training, self.model(which)
         size, dtype = numbers.evaluation_batch_size, numbers.dtype
         return score_split(self.task, split, model, batch_size=size, device=self.device, dtype=dtype)
@@ -267,6 +271,7 @@ def train(
         if not processes.is_first:
             entered.enter_context(muted())
         is_new = _enter(folder, config, processes, entered, resume=resume)
+        check_processes(config.training, processes)
         with processes.first_ahead():
             opened = (
                 _begun(config, tasks, processes, words, needs_measure=needs_measure, reads_test=reads_test)
@@ -277,7 +282,14 @@ def train(
         if is_new:  # what cannot be trained leaves no folder behind
             processes.on_first(lambda: _make(folder, config, opened, entered))
         trainer = Trainer(
-            opened.task, config.training, config.seed, folder, opened.start, reads_test=reads_test, processes=processes
+            opened.task,
+            config.training,
+            config.seed,
+            folder,
+            opened.start,
+            reads_test=reads_test,
+            processes=processes,
+            data=Fingerprint.of_text(opened.own_files[FINGERPRINT]).digest,
         )
         _bring_up_to_date(folder, config, opened, trainer, processes)
         if on_start is not None:

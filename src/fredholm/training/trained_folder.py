@@ -15,7 +15,7 @@ from fredholm.storage.tensors import refuse_non_finite
 from fredholm.tasks.files.noted import noted
 from fredholm.tasks.task import Task
 
-from .storage.checkpoint import Which
+from .storage.checkpoint import Which, check_which
 from .storage.run_folder import RunFolder, config_and_facts
 from .trainer import Progress, read_progress
 
@@ -112,6 +112,7 @@ class OwnRun(TrainedFolder):
         return last
 
     def _step(self, which: Which) -> int:
+        check_which(which)
         last = self._last_step()
         if which == "last":
             return last
@@ -166,6 +167,7 @@ class SavedRun(TrainedFolder):
         Raises:
             ValueError: the last ones are asked for, as if there were others.
         """
+        check_which(which)
         if which == "last":
             raise ValueError(f"{self.path} has the weights of one step; leave --checkpoint out")
         step = self._content.get("step")

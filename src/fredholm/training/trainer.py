@@ -47,6 +47,10 @@ class Progress:
     epochs: int
     """That it was asked for, and the patience; a run that is resumed may be asked for others."""
     patience: int | None
+    num_steps: int = 0
+    """Of the schedule."""
+    data: str = ""
+    """What tells the data from others (`Fingerprint.digest`); "": not known."""
     epoch: int = 0
     batch: int = 0
     step: int = 0
@@ -82,9 +86,11 @@ class Trainer:
         start: tensors of the model by name, in place of its own first ones; not read where there is a checkpoint.
         reads_test: measure the chosen weights on the test split, where there is one; else it is never read.
         processes: that train together; the first alone writes.
+        data: what tells the data from others. Where those of the checkpoint were others, the epoch that was begun
+            begins anew, and so does the choice of the best step.
 
     Raises:
-        ValueError: an empty split; fewer examples a batch than processes; a checkpoint that is damaged or of another
+        ValueError: an empty split; a checkpoint that is damaged or of another
             run; or one that was asked for other epochs or another patience, by which nothing is left to do.
     """
 
@@ -98,25 +104,26 @@ class Trainer:
         *,
         reads_test: bool = True,
         processes: Processes = ALONE,
+        data: str = "",
     ) -> None:
         check_examples(task, config)
-        if config.batch_size < processes.size:
-            raise ValueError(
-                f"training.batch_size is {config.batch_size}, and {processes.size} processes share each batch; pass "
-                f"{processes.size} or more"
-            )
-        if config.shard and processes.size == 1:
-            raise ValueError("training.shard has no effect on one process; leave it out, or train on several")
         seed_everything(seed)
         processes.on_first(folder.recover)
         self._checkpoints, self._processes = folder.checkpoints, processes
         step = processes.from_first(self._checkpoints.last_step())
         self._steps_per_epoch = math.ceil(task.num_train / config.batch_size)
-        self.num_steps = config.epochs * self._steps_per_epoch
+        self.progress = Progress(epochs=config.epochs, patience=config.patience, data=data)
+        best = -1
+        if step is not None:
+            self.progress = read_progress(self._checkpoints, step)
+            best = self.progress.best_step
+            self._take_up_data(data)
+        done = self.progress.epoch * self._steps_per_epoch + self.progress.batch
+        # epochs of other data had other numbers of steps
+        self.num_steps = self.progress.step + config.epochs * self._steps_per_epoch - done
         self.learner = Learner(task, config, self.num_steps, start, is_new=step is None, processes=processes)
         if not processes.is_first:
             seed_everything(own_seed(seed, processes.rank, 0))
-        self.progress = Progress(epochs=config.epochs, patience=config.patience)
         self._log_mark, self._before = LogMark(), None
         self._log: MetricsLog | None = None
         self._task, self._config, self._seed, self._folder = task, config, seed, folder
@@ -124,8 +131,9 @@ class Trainer:
         self._measured_split = measured_split(task, reads_test=reads_test)
         self._has_told_undefined = False
         if step is not None:
-            self._restore(step)
+            self._restore(step, best)
             self._ask_again()
+        self.progress.num_steps = self.num_steps
 
     def fit(self) -> dict[str, float]:
         """Trains to the end, chooses the checkpoint that was best on the validation split, and measures it.
@@ -196,6 +204,15 @@ class Trainer:
                 raise
             raise OtherProcessError("another process has ended") from error
 
+    def _take_up_data(self, data: str) -> None:
+        """Forgets what was measured on other data: nothing that is measured from now on can be compared with that."""
+        progress = self.progress
+        if progress.data not in ("", data):
+            progress.batch, progress.epoch_loss_sum = 0, 0.0
+            progress.best_step, progress.best_value, progress.best_loss, progress.worse = -1, None, None, 0
+            progress.lowest_loss, progress.lowest_loss_epoch, progress.train_loss_then = None, -1, None
+        progress.data = data
+
     def _ask_again(self) -> None:
         """Takes up a run that was asked for other epochs or another patience, be it done or not.
 
@@ -223,7 +240,7 @@ class Trainer:
         """Prints and logs what becomes of the rate, and that the test split is read once more."""
         config, step = self._config, before.step
         if before.epochs != config.epochs:
-            last = config.rate_at(max(step - 1, 0), before.epochs * self._steps_per_epoch)
+            last = config.rate_at(max(step - 1, 0), before.num_steps or before.epochs * self._steps_per_epoch)
             rate = config.rate_at(step, self.num_steps)
             moves = "stays at" if rate == last else f"{'rises' if rate > last else 'falls'} from {last:.3g} to"
             print_line(
@@ -456,19 +473,19 @@ class Trainer:
                 "learning_rate, a longer warm-up or precision float32"
             )
 
-    def _restore(self, step: int) -> None:
-        """Goes on from a checkpoint, all of which is read and checked; stale ones go.
+    def _restore(self, step: int, best: int) -> None:
+        """Goes on from a checkpoint, all of which is read and checked, and so is the best one; others go.
 
         Raises:
             ValueError: it is damaged or of another run, or the best one is.
         """
         checkpoints = self._checkpoints
-        progress, state = read_progress(checkpoints, step), checkpoints.load_state(step)
+        progress, state = self.progress, checkpoints.load_state(step)
         where = f"the state of step {step} in {self._folder.path}"
         if not 0 <= progress.batch <= self._steps_per_epoch:
             raise ValueError(f"{where} is at batch {progress.batch} of an epoch of {self._steps_per_epoch}")
-        if progress.best_step not in (-1, step):
-            checkpoints.check(progress.best_step)
+        if best not in (-1, step):
+            checkpoints.check(best)
         moments = checkpoints.load_tensors(step, OPTIMIZER, self.learner.optimizer_form())
         self.learner.load_optimizer(moments, where)
         checkpoints.load_weights(step, self.learner.model, WEIGHTS)
@@ -478,10 +495,9 @@ class Trainer:
             self._restore_random_state(state.get("random"), step)
         except ValueError as error:
             raise ValueError(f"{where} is of another version: {error}") from error
-        self.progress = progress
         self._processes.gather(None)  # all have read
         if self._processes.is_first:
-            checkpoints.keep((step, progress.best_step))
+            checkpoints.keep((step, best))
 
     def _restore_random_state(self, states: Any, step: int) -> None:
         """Takes up the generators of this process; one that was not there begins anew.
@@ -523,6 +539,17 @@ def read_progress(checkpoints: Checkpoints, step: int) -> Progress:
     if progress.step != step or not -1 <= progress.best_step <= step or progress.epoch < 0:
         raise ValueError(f"{where} tells of step {progress.step}, the best of which is {progress.best_step}")
     return progress
+
+
+def check_processes(config: TrainingConfig, processes: Processes) -> None:
+    """Raises a ValueError where a batch has fewer examples than processes share it, or a setting needs several."""
+    if config.batch_size < processes.size:
+        raise ValueError(
+            f"training.batch_size is {config.batch_size}, and {processes.size} processes share each batch; pass "
+            f"{processes.size} or more"
+        )
+    if config.shard and processes.size == 1:
+        raise ValueError("training.shard has no effect on one process; leave it out, or train on several")
 
 
 def check_examples(task: Task, config: TrainingConfig) -> None:

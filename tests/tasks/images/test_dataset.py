@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
@@ -84,6 +86,12 @@ def test_bad_tensors(images: Tensor, labels: Tensor, message: str) -> None:
 def test_bad_image_size(image_size: tuple[int, int]) -> None:
     with pytest.raises(ValueError, match="pass height and width, two integers of at least 1"):
         in_memory(image_size=image_size)
+
+
+@pytest.mark.parametrize("split", ["train", "Test", ""])
+def test_no_other_name_stands_for_the_test_split(split: Any) -> None:
+    with pytest.raises(ValueError, match=f"split is '{split}'; expected one of valid, test"):
+        Splits(in_memory(), in_memory()).held_out(split)
 
 
 def test_splits_must_suit_one_model() -> None:

@@ -2,6 +2,7 @@
 
 import json
 import warnings
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -279,6 +280,11 @@ def test_answers() -> None:
 def test_what_cannot_be_learnt_is_refused(answers: Answers, wish: Wish, message: str) -> None:
     with refused(ValueError, message):
         answers.learn(wish, "cells")
+
+
+def test_weights_of_another_name_are_refused() -> None:
+    with refused(ValueError, "class_weights is 'equal'; expected one of none, balanced"):
+        Wish(class_weights=cast(Any, "equal"))
 
 
 @pytest.mark.parametrize("answers", [CLASSES, LABELS, NUMBERS])

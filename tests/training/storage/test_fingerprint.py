@@ -17,6 +17,8 @@ from fredholm.tasks import ImageLearning, LanguageModelling, SentenceLearning
 from fredholm.tasks.files.noted import noted, noting
 from fredholm.tasks.text import Tokens
 from fredholm.training import Run, TrainingConfig, train
+from fredholm.training.batches import Share
+from fredholm.training.learner import Learner, StepReport
 from fredholm.training.storage import fingerprint, machine
 from fredholm.training.storage.fingerprint import Difference, Fingerprint
 from tests.command_line import call
@@ -245,6 +247,77 @@ def test_a_folder_that_does_not_say_what_it_read(tmp_path: Path) -> None:
     (run / "data.json").write_text(text[:40])
     with pytest.raises(ValueError, match=r"data\.json"):
         train(of_text(data), run, resume=True)
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_on_other_data_the_schedule_ends_at_its_end_and_the_best_step_is_chosen_anew(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], is_killed: bool
+) -> None:
+    data, run = pictures(tmp_path / "data", count=20), tmp_path / "run"
+    first, longer = (of_pictures(data, epochs=epochs, batch_size=8, log_every=1) for epochs in (3, 6))
+    train(first, run)
+    shutil.rmtree(data)
+    pictures(tmp_path / "other", count=40)
+    data.mkdir()
+    for name, other in (("dark", "light"), ("light", "dark")):  # which all that was learnt tells wrong
+        (tmp_path / "other" / other).rename(data / name)
+    if is_killed:
+        with pytest.raises(RuntimeError, match="killed"):
+            train(longer, run, resume=True, accept_new_data=True, on_start=_killed)
+    train(longer, run, resume=True, accept_new_data=not is_killed)
+    log = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    last = [line for line in log if line["kind"] == "train"][-1]
+    assert last["learning_rate"] < 0.02 * longer.training.learning_rate
+    trained = Run(run)
+    step = trained.step("last")
+    assert (last["step"], f"going on at step 12 of {step}" in capsys.readouterr().out) == (step, True)
+    assert trained.step() > 12
+    before = max(line["accuracy"] for line in log if line["kind"] == "valid" and line["step"] <= 12)
+    assert before > trained.evaluate("valid")["accuracy"]  # or nothing would have been chosen anew
+
+
+def test_an_epoch_that_was_begun_begins_anew_on_fewer_data(tmp_path: Path) -> None:
+    data, run = pictures(tmp_path / "data", count=40), tmp_path / "run"
+    config = of_pictures(data, epochs=2, batch_size=4, checkpoint_every=1)
+    with pytest.raises(RuntimeError, match="killed"):
+        _train_until(config, run, step=11)
+    for file in sorted(data.rglob("*.png")):
+        if file.stem >= "12":
+            file.unlink()
+    train(config, run, resume=True, accept_new_data=True)
+    per_epoch = -(-Run(run).task.num_train // 4)
+    assert per_epoch < 10
+    assert Run(run).step("last") == 11 + 2 * per_epoch
+
+
+def test_a_refusal_of_other_data_keeps_the_best_step(tmp_path: Path) -> None:
+    data, run = pictures(tmp_path / "data", count=20), tmp_path / "run"
+    config = of_pictures(data, epochs=4, batch_size=8, learning_rate=1.0)
+    train(config, run)
+    assert Run(run).step() < Run(run).step("last")
+    files = sorted(str(file) for file in run.rglob("*.safetensors"))
+    shutil.copy(data / "dark" / "00.png", data / "dark" / "more.png")
+    with pytest.raises(ValueError, match="has ended, and would learn nothing from other data"):
+        train(config, run, resume=True, accept_new_data=True)
+    assert sorted(str(file) for file in run.rglob("*.safetensors")) == files
+
+
+def _killed() -> None:
+    raise RuntimeError("killed")
+
+
+def _train_until(config: Run.Config, run: Path, step: int) -> None:
+    """Trains a run, which ends as if it were killed in a step."""
+    update = Learner.update
+
+    def until(learner: Learner, share: Share, number: int) -> StepReport:
+        if number == step:
+            _killed()
+        return update(learner, share, number)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Learner, "update", until)
+        train(config, run)
 
 
 @pytest.mark.slow

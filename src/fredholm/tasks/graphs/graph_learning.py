@@ -26,7 +26,7 @@ from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.schedule import DEPTH, Effort, schedule_for, width_for
 from fredholm.tasks.shown import GraphView, Shown
-from fredholm.tasks.splits.splits import HeldOut, Splits
+from fredholm.tasks.splits.splits import HeldOut, Splits, check_held_out
 from fredholm.tasks.splits.splitting import DividedTask, Parts
 from fredholm.tasks.target_task import TargetTask
 from fredholm.tasks.targets import TARGETS, Answers, Target
@@ -301,6 +301,7 @@ class GraphLearning(TargetTask[GraphSet], DividedTask[GraphSet]):
 
     def _split_numbers(self, split: HeldOut) -> Tensor:
         """The numbers of the graphs of a held-out split."""
+        check_held_out(split)
         return self._split.valid if split == "valid" else self._split.test
 
     def _batch(self, graphs: GraphSet, indices: Tensor) -> Batch:

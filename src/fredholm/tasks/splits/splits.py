@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import ClassVar, Generic, Literal, Self, TypeVar, final
+from typing import ClassVar, Generic, Literal, Self, TypeVar, final, get_args
 
 from torch import Tensor
 
@@ -10,6 +10,12 @@ from .stratified_split import SplitKeys
 
 HeldOut = Literal["valid", "test"]
 """A split that nothing is learnt from: choices are made on `valid`, and `test` is read once, when all is chosen."""
+
+
+def check_held_out(split: str) -> None:
+    """Raises ValueError unless it is a name of `HeldOut`."""
+    if split not in (known := get_args(HeldOut)):
+        raise ValueError(f"split is {split!r}; expected one of {', '.join(known)}")
 
 
 class Examples(ABC):
@@ -92,6 +98,7 @@ class Splits(Generic[Part]):
 
     def held_out(self, split: HeldOut) -> Part:
         """The validation or the test set; raises ValueError where there is none."""
+        check_held_out(split)
         part = self.valid if split == "valid" else self.test
         if part is None:
             raise ValueError(f"the data have no {split} split; take the other one, or pass data with one")

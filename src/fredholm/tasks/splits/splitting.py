@@ -8,7 +8,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from fredholm._settings import refuse_idle
+from fredholm._settings import check_number, refuse_idle
 from fredholm.tasks.task import SplitTask
 
 from .splits import Part, Splits, Whole
@@ -64,6 +64,8 @@ def split_examples(
         ValueError: a part is empty that must not be, shares are out of range, the data's own split parts a group, or
             there are no times.
     """
+    for name, share in (("test_fraction", test_fraction), ("valid_fraction", valid_fraction)):
+        check_number("split", name, share)
     whole = torch.arange(len(keys))
     if given is not None:
         keys.check_parts(given)

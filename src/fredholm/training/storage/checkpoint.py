@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, final
+from typing import TYPE_CHECKING, Any, Literal, final, get_args
 
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -31,6 +31,12 @@ MANIFEST = "manifest.json"
 Which = Literal["best", "last"]
 Listing = dict[str, dict[str, Any]]
 """Sizes and SHA-256 of files by name."""
+
+
+def check_which(which: str) -> None:
+    """Raises ValueError unless it is a name of `Which`."""
+    if which not in (known := get_args(Which)):
+        raise ValueError(f"which is {which!r}; expected one of {', '.join(known)}")
 
 
 @final

@@ -103,6 +103,12 @@ class Fingerprint:
         raise ValueError(f"it has schema {content.get('schema')!r:.80}; this version reads {SCHEMA}")
 
     @property
+    def digest(self) -> str:
+        """One of all names and contents; what a new run alone reads is not in it."""
+        told = sorted((_digests(self.files) | self.contents).items())
+        return hashlib.blake2b(json.dumps(told).encode(), digest_size=16).hexdigest()
+
+    @property
     def text(self) -> str:
         """It as JSON, a line a file."""
         parts = {"schema": SCHEMA, "place": self.place, "contents": self.contents}
