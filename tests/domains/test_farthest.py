@@ -79,6 +79,13 @@ def test_a_graph_of_it_is_whole(fresh_compiler: None) -> None:
     assert torch.equal(torch.func.vmap(lambda p: farthest_points(p, 4))(pos), farthest_points(pos, 4))
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_positions_of_16_bits(dtype: torch.dtype) -> None:
+    # squares of distances beyond float16, and nearer to each other than bfloat16 tells
+    pos = torch.randint(2000, (300, 3), generator=torch.Generator().manual_seed(0)).to(dtype)
+    assert farthest_points(pos, 40).tolist() == farthest_points(pos.double(), 40).tolist()
+
+
 MISTAKES: list[tuple[type[Exception], str, Callable[[], Any]]] = [
     (ValueError, "num_points must be at least 1; got 0", lambda: farthest_points(torch.rand(3, 2), 0)),
     (ValueError, "N and s >= 1; got (0, 2)", lambda: farthest_points(torch.rand(0, 2), 1)),

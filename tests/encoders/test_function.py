@@ -81,6 +81,15 @@ def test_gradients_reach_values_and_places() -> None:
     assert torch.autograd.gradcheck(interpolated, (values, at))
 
 
+def test_samples_at_one_place_have_gradients_there() -> None:
+    pos = torch.tensor([[0.1], [0.5], [0.5], [0.5], [0.9]], dtype=torch.float64, requires_grad=True)
+    at = torch.tensor([[0.5], [0.3]], dtype=torch.float64, requires_grad=True)
+    found = interpolate(FunctionBatch(torch.ones(1, 5, 1, dtype=torch.float64), Points(pos)), Points(at))
+    torch.testing.assert_close(found, torch.ones_like(found))
+    for slope in torch.autograd.grad(found.sum(), (pos, at)):
+        torch.testing.assert_close(slope, torch.zeros_like(slope))
+
+
 @pytest.mark.parametrize("is_periodic", [False, True])
 @pytest.mark.parametrize("domain", [Grid(3, 4), Points(torch.rand(12, 2, dtype=torch.float64))], ids=["grid", "points"])
 def test_has_the_value_of_its_samples_there(domain: Domain, is_periodic: bool) -> None:

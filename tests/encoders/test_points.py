@@ -274,3 +274,13 @@ def test_the_order_of_points_at_one_place_changes_nothing(settings: dict[str, An
     back = turn if "num_centres" not in settings else slice(None)  # centres come in an order of their own
     torch.testing.assert_close(turned, signal[:, back])
     torch.testing.assert_close(turned_domain.weights, domain.weights[:, back])
+
+
+def test_positions_have_second_derivatives() -> None:
+    built = encoder(num_neighbours=2)
+    mask = torch.tensor([[True] * 4 + [False]])
+
+    def signal(pos: Tensor) -> Tensor:
+        return built(PointBatch(pos, mask=mask))[0]
+
+    assert torch.autograd.gradgradcheck(signal, (cloud(1, 5).requires_grad_(),))

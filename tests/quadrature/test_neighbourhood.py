@@ -131,6 +131,35 @@ def test_a_local_mean_is_that_of_the_past_whatever_the_causal_measure() -> None:
     torch.testing.assert_close(*results)
 
 
+def test_a_local_mean_of_a_sum_is_that_of_its_terms() -> None:
+    past, counting = mlp(1, is_causal=True), kernels.UnnormalisedAttention(6, 2, is_causal=True)
+    u, domain, local = signal(N), Grid(N), Neighbourhood(radius=0.2, normalise=True)
+    first, second = (plain(kernel, local).double()(u, domain) for kernel in (past, counting))
+    torch.testing.assert_close(plain(past + counting, local).double()(u, domain), first + second)
+    torch.testing.assert_close(plain(2.0 * past, local).double()(u, domain), 2 * first)
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        kernels.UnnormalisedAttention(6, 2),
+        kernels.YatAttention(6, 2, normaliser=kernels.Unnormalised()),
+        kernels.ContinuousConvolution(6, 6, 2, width=5, is_causal=False),
+    ],
+    ids=lambda kernel: type(kernel).__name__,
+)
+def test_a_local_mean_does_not_grow_with_points_elsewhere(kernel: Kernel) -> None:
+    u, pos = signal(N), scattered(N).pos
+    operator = plain(kernel, Neighbourhood(radius=0.3, normalise=True)).double()
+    alone = operator(u, Points(pos))
+    near = Points(pos).displacement(pos).norm(dim=-1) <= 0.3
+    mean = torch.where(near, 1 / near.double().sum(-1, keepdim=True), 0.0)
+    everywhere = plain(kernel).double()(u, Points(pos).weigh_pairs(mean.log()))
+    torch.testing.assert_close(alone, everywhere)
+    beside = operator(torch.cat([u, u], dim=1), Points(torch.cat([pos, pos + 9])))
+    torch.testing.assert_close(beside[:, :N], alone)
+
+
 @pytest.mark.parametrize("kernel", [kernels.Attention(6, 2), kernels.Attention(6, 2, bias=False)])
 def test_attention_is_normalised_over_the_neighbours(kernel: Kernel) -> None:
     for where in ("points", "weighted", "masked"):

@@ -96,6 +96,8 @@ class Domain(abc.ABC):
     """m_ij as it was listed, since the gradient of its logarithm ends at 0; None: it follows from `pair_bias`."""
     pair_list: PairList | None = None
     """What `list_pairs` was given: the pairs of which a query meets no others."""
+    lists_means: bool = False
+    """Whether the pairs of a query weigh 1 in all, whatever a kernel counts or divides by."""
     features: Tensor | None = None
     """What a kernel is told of each point beside its place, `(B, N, c)`, as an edge tells of the node it comes from."""
     _known: dict[Hashable, Any] | None = None
@@ -195,6 +197,8 @@ class Domain(abc.ABC):
     @property
     def counts_per_mass(self) -> Tensor:
         """What turns `weights` into `counts`, `(1,)` or `(B, 1)`."""
+        if self.lists_means:
+            return self.weights.new_ones(1)
         if self.given_counts_per_mass is not None:
             return self.given_counts_per_mass
         if self.uniform_parts is None:
@@ -233,8 +237,13 @@ class Domain(abc.ABC):
         other.pair_bias = bias[(None,) * (3 - bias.ndim)][:, None] if bias.ndim < 4 else bias
         return other
 
-    def list_pairs(self, pairs: PairList) -> Self:
+    def list_pairs(self, pairs: PairList, *, is_mean: bool = False) -> Self:
         """The domain with a measure that is told pair by pair: at query i point j weighs ω_j m_ij, and 0 unless listed.
+
+        Args:
+            pairs: which, and m of each.
+            is_mean: whether Σ_j ω_j m_ij = 1 at each query: a mean, for kernels that count points too, and for those
+                that divide by the mass of the past.
 
         Raises:
             ValueError: on a list for another number of points or another batch, and beside `weigh_pairs`.
@@ -248,6 +257,7 @@ class Domain(abc.ABC):
             raise ValueError(f"{name}: the list is for {pairs.batch} entries; the domain has {self.batch_size}")
         other = self._with(pos=self.pos, weights=self.weights, mask=self.mask)
         other.pair_list = pairs
+        other.lists_means = is_mean
         return other
 
     def with_dense_pairs(self) -> Self:

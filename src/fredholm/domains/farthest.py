@@ -57,6 +57,8 @@ def chosen_far_apart(
 ) -> Tensor:
     """`farthest_points` of what needs no check, which would wait for a device; `shape` is the batch's, or empty."""
     batch = shape[0] if shape else 1
+    # squares of 16 bits may be beyond them, or tell near distances apart no longer
+    pos = pos.to(torch.promote_types(pos.dtype, torch.float32))
     # axis by axis, because sums over a short last axis are slow
     axes = pos.expand(*shape, -1, -1).reshape(batch, *pos.shape[-2:]).movedim(-1, 0).contiguous()
     exists = None if mask is None else mask.expand(*shape, -1).reshape(batch, -1)

@@ -48,10 +48,13 @@ def check_order(query_domain: Domain, domain: Domain) -> None:
 def past_mass(query_domain: Domain, domain: Domain) -> Tensor:
     """μ{y ≤ x}: the mass of the points that each query may see, itself included, `(1 or B, Nq)`.
 
-    At points that stand for queries of another integral it is what that integral's points weigh.
+    At points that stand for queries of another integral it is what that integral's points weigh. Where listed pairs
+    weigh 1 in all, so does the past.
     """
     if query_domain.given_past_mass is not None:
         return query_domain.given_past_mass
+    if domain.lists_means:
+        return domain.weights.new_ones(1, query_domain.num_points)
     counts, weights = preceding_counts(query_domain, domain), torch.atleast_2d(domain.weights)
     (batch,) = torch.broadcast_shapes(counts.shape[:1], weights.shape[:1])
     running = torch.nn.functional.pad(weights.cumsum(-1), (1, 0)).expand(batch, -1)

@@ -163,7 +163,8 @@ def interpolate(samples: FunctionBatch, places: Domain, num_neighbours: int | No
     border = torch.where(is_there[..., count:], squared[..., count:], math.inf)
     if index.shape[-1] <= count:  # all samples are taken, and none takes a place
         border = torch.full_like(squared[..., :1], math.inf)
-    border = border.sqrt()
+    # where more samples lie at the place itself than are taken, those share evenly
+    border = torch.where(border > 0, border, 1.0).sqrt()
     taken, is_there = squared[..., :count], is_there[..., :count]
     # distances are softened by a share of 1e-8, so that a sample's own place divides nothing by 0
     scale = torch.where(border.isfinite(), border, 1.0)

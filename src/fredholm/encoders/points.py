@@ -13,6 +13,7 @@ from fredholm.domains import Domain, Points, nearest
 from fredholm.domains.checks import values_can_be_read
 from fredholm.encoders.encoder import Encoder
 from fredholm.kernels.fourier_features import fourier_features, sample_frequencies
+from fredholm.kernels.perceptron.mlp import norm
 
 OFFSET = ("x to a neighbour", "y to a neighbour", "z to a neighbour", "distance of a neighbour")
 
@@ -166,7 +167,7 @@ class PointCloud(Encoder):
             return signal
         index, is_there = around
         offsets = _take(pos, index) - at[..., None, :]
-        lengths = offsets.norm(dim=-1, keepdim=True)
+        lengths = norm(offsets)[..., None]
         counted = is_there.sum((1, 2)).clamp(min=1)
         unit = (torch.where(is_there, lengths[..., 0], 0.0).sum((1, 2)) / counted).view(-1, 1, 1, 1)
         unit = torch.where(unit > 0, unit, 1.0)
@@ -252,7 +253,7 @@ def _in_unit_sphere(pos: Tensor, exists: Tensor) -> Tensor:
         return centred
     first = pos.gather(1, exists.byte().argmax(1).view(-1, 1, 1).expand(-1, 1, 3))
     has_extent = ((pos != first) & exists[..., None]).flatten(1).any(1).view(-1, 1, 1)  # whatever the mean's rounding
-    radius = centred.norm(dim=-1).amax(1).view(-1, 1, 1)
+    radius = norm(centred).amax(1).view(-1, 1, 1)
     return torch.where(has_extent, centred / torch.where(has_extent, radius, 1.0), 0.0)
 
 

@@ -19,6 +19,7 @@ that over the neighbours on the edges, and by that over all nodes in the second 
 first term; in the second they are 0.
 """
 
+import math
 from typing import Literal, final, get_args
 
 import torch
@@ -71,7 +72,8 @@ class OnEdges(Kernel):
         self.edge_mass: EdgeMass = edge_mass
         self.raw_long_range = None
         if long_range is not None:
-            self.raw_long_range = nn.Parameter(torch.tensor([long_range], dtype=torch.float64).expm1().log().float())
+            # log(exp(λ) - 1), which neither overflows nor cancels
+            self.raw_long_range = nn.Parameter(torch.tensor([long_range + math.log(-math.expm1(-long_range))]))
         self.in_dim, self.out_dim, self.pos_dim = kernel.in_dim, kernel.out_dim, kernel.pos_dim
         self.signal_range = kernel.signal_range
         self.reads_query, self.is_affine, self.edge_dim = kernel.reads_query, kernel.is_affine, kernel.edge_dim

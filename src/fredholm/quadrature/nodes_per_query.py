@@ -6,7 +6,7 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from fredholm.domains import PairList, past_mass
+from fredholm.domains import PairList
 from fredholm.evaluation import Evaluation, Integral
 from fredholm.quadrature.pairs import Learning, cross_entropy, pair_norms, take
 from fredholm.quadrature.quadrature import Nodes, mass_of
@@ -22,7 +22,7 @@ class NodesPerQuery(Nodes):
         log_probability: gives log p, with its gradient, of the nodes of some queries `(q,)` under the distribution they
             were drawn from, `(B, q, M)`; None where nothing is learned.
         learning: how that distribution learns.
-        is_mean: whether the weights of each query sum to 1, so that they are a mean over its past already.
+        is_mean: whether the weights of each query sum to 1, so that they are a mean already, over its past or in all.
     """
 
     def __init__(
@@ -40,14 +40,13 @@ class NodesPerQuery(Nodes):
 
     def integrate(self, evaluation: Evaluation, integral: Integral[Any]) -> Tensor:
         """See `Nodes.integrate`."""
-        domain, kernel = integral.domain, integral.kernel
+        domain = integral.domain
         mass = take(mass_of(integral), self.index)
         density = self.weights / torch.where(mass > 0, mass, 1.0)
-        if self.is_mean and kernel.averages_past:
-            density = density * past_mass(integral.query_domain, domain)[..., None]
-        listed = domain.list_pairs(PairList.of_index(self.index, density, domain.num_points))
+        pairs = PairList.of_index(self.index, density, domain.num_points)
+        listed = domain.list_pairs(pairs, is_mean=self.is_mean)
         query = integral.query if integral.has_query_signal else None
-        return evaluation.integrate(Integral(kernel, integral.u, listed, query, integral.query_domain))
+        return evaluation.integrate(Integral(integral.kernel, integral.u, listed, query, integral.query_domain))
 
     def proposal_loss(self, evaluation: Evaluation, integral: Integral[Any]) -> Tensor | None:
         """Cross-entropy towards the best distribution of each query, p_ij ∝ ω_j ‖κ_ij u_j‖ (ITNet, eq. 209).

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from fredholm import IntegralOperator
 from fredholm.domains import Points, Sequence
-from fredholm.evaluation import AUTO, Integral, Weighted
+from fredholm.evaluation import AUTO, CentralPooling, Dense, Integral, Weighted
 from fredholm.kernels import LinearInfiniteAttention
 from fredholm.kernels.neumann.linear_infinite_attention import CentralForm, central_weights
 from tests.contracts.routes import randomise
@@ -122,3 +122,18 @@ def test_pair_weights_multiply_weights_that_are_made_of_all_points():
     weighed = kernel.coefficients(u, Sequence(7).weigh_pairs(m.log()))
     torch.testing.assert_close(weighed, plain * m)
     assert isinstance(AUTO.choose(Integral(kernel, u, Sequence(7).weigh_pairs(m.log()))).route, Weighted)
+
+
+@pytest.mark.parametrize("evaluation", [Dense(), CentralPooling()], ids=lambda route: route.name)
+def test_second_derivatives_behind_a_mask(evaluation):
+    kernel = LinearInfiniteAttention(4, 2).double()  # its constants start at 0, and with them queries that are masked
+    operator = IntegralOperator(kernel, evaluation=evaluation).double()
+    u = torch.randn(1, 5, 4, dtype=torch.float64)
+    mask = torch.tensor([True, True, False, True, False])
+
+    def curvature(u: Tensor, mask: Tensor | None = None) -> Tensor:
+        loss = operator(u, Sequence(u.shape[1], mask=mask))[:, :1].square().sum()
+        (slope,) = torch.autograd.grad(loss, kernel.query_weight, create_graph=True)
+        return torch.autograd.grad(slope.square().sum(), kernel.query_weight)[0]
+
+    torch.testing.assert_close(curvature(u, mask), curvature(u[:, mask]))

@@ -30,6 +30,7 @@ from fredholm.kernels.attention.scored import ValueMixing
 from fredholm.kernels.heads import check_heads
 from fredholm.kernels.kernel import divided
 from fredholm.kernels.neumann.infinite_attention import Discount
+from fredholm.kernels.perceptron.mlp import norm
 
 
 class CentralForm(NamedTuple):
@@ -88,7 +89,7 @@ def central_weights(q: Tensor, mass: Tensor, form: CentralForm) -> Tensor:
 
 def measured_energies(q: Tensor, mass: Tensor, groups: Tensor | None) -> Tensor:
     """ω p_m e, `(B, H, N, c)`; arguments as in `central_weights`."""
-    energy = (mass * torch.linalg.vector_norm(q, dim=-1))[..., None]
+    energy = (mass * norm(q))[..., None]
     if groups is None:
         return energy
     return energy * torch.softmax(q @ groups.to(q.dtype).mT / q.shape[-1] ** 0.5, dim=-1)
