@@ -4,17 +4,20 @@ import ast
 import importlib.util
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from fredholm._progress import ProgressBar
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "fredholm"
 
 # A package may import from earlier rows and from itself; names in one row never import each other.
 LAYERS = (
-    {"_settings", "_precision", "_version"},
+    {"_settings", "_precision", "_progress", "_version"},
     {"storage"},
     {"domains"},
     {"kernels", "fields", "distributed"},
@@ -110,6 +113,18 @@ def module_name(path: Path) -> str:
 def test_imports_point_one_way(path: Path) -> None:
     found = violations(path.read_text(), module_name(path), is_package=path.name == "__init__.py")
     assert not found, "\n".join(found)
+
+
+def test_bars_of_progress_start_no_thread() -> None:
+    """Where memory is short a thread may die before it has begun, and whoever started it waits for ever."""
+    for path in SOURCE.rglob("*.py"):
+        names = {
+            name.partition(".")[0] for _, name in imported_names(path.read_text(), module_name(path), is_package=False)
+        }
+        assert "tqdm" not in names or path.name == "_progress.py"
+    threads = threading.active_count()
+    with ProgressBar(total=1, disable=True):
+        assert threading.active_count() == threads
 
 
 def circle(imports: dict[str, set[str]]) -> list[str]:

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Annotated
 
 import tyro
-from tqdm import tqdm
 
+from fredholm._progress import ProgressBar
 from fredholm.cli.changed_task import changed_task, pair_names
 from fredholm.cli.command import Command
 from fredholm.cli.error_reporting import FAILURE, USER_ERROR, error_line
@@ -198,7 +198,7 @@ def _tell_left_out(listed: Listed, failures: _Failures) -> None:
 
 
 def _tell(line: str) -> None:
-    tqdm.write(visible(line), file=sys.stderr)
+    ProgressBar.write(visible(line), file=sys.stderr)
 
 
 def _format(arguments: PredictArguments) -> FormatName:

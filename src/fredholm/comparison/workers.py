@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any, final
 
 import torch
-from tqdm import tqdm
 
+from fredholm._progress import ProgressBar
 from fredholm.tasks import TASKS
 from fredholm.tasks.task import Task
 from fredholm.training.interruption import STOPPING, InterruptedRunError, Interruption, without_signals
@@ -170,7 +170,8 @@ def _work(connection: Connection, log: Path) -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
     torch.set_num_threads(1)
-    tqdm.set_lock(threading.RLock())  # by default it is a semaphore of the system, which a killed process leaves behind
+    # by default it is a semaphore of the system, which a killed process leaves behind
+    ProgressBar.set_lock(threading.RLock())
     while True:
         try:
             job = connection.recv()

@@ -4,10 +4,8 @@ import contextlib
 import sys
 from collections.abc import Iterator
 from contextvars import ContextVar
-from typing import NoReturn
 
-from tqdm import tqdm
-
+from fredholm._progress import ProgressBar
 from fredholm.tasks.files.terminal_text import visible
 
 _is_muted: ContextVar[bool] = ContextVar("is_muted", default=False)
@@ -23,10 +21,10 @@ def muted() -> Iterator[None]:
         _is_muted.reset(token)
 
 
-def progress_bar(description: str, total: int | None, *, unit: str, initial: int = 0) -> "tqdm[NoReturn]":
+def progress_bar(description: str, total: int | None, *, unit: str, initial: int = 0) -> "ProgressBar":
     """A bar to ``update()``; it draws nothing when stderr is not a terminal, or while `muted`."""
     quiet = _is_muted.get() or sys.stderr is None or not sys.stderr.isatty()
-    return tqdm(
+    return ProgressBar(
         desc=description, total=total, initial=initial, unit=unit, disable=quiet, leave=False, dynamic_ncols=True
     )
 
@@ -45,7 +43,7 @@ def print_line(line: str) -> None:
     if _is_muted.get() or sys.stdout is None:
         return
     with contextlib.suppress(OSError, ValueError):  # the latter of a closed file
-        tqdm.write(visible(line), file=sys.stdout)
+        ProgressBar.write(visible(line), file=sys.stdout)
         sys.stdout.flush()
 
 
@@ -55,5 +53,5 @@ def print_row(line: str) -> None:
     Raises:
         OSError: it cannot be written; rows are not lost in silence.
     """
-    tqdm.write(visible(line, keep="\t") if sys.stdout.isatty() else line, file=sys.stdout)
+    ProgressBar.write(visible(line, keep="\t") if sys.stdout.isatty() else line, file=sys.stdout)
     sys.stdout.flush()

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import NamedTuple, final
 
 from torch import Tensor
-from tqdm import tqdm
 
+from fredholm._progress import ProgressBar
 from fredholm.tasks.files.noted import noted
 from fredholm.tasks.splits.split_marks import NO_MARKS, SplitMarks
 from fredholm.tasks.targets import Answers
@@ -123,7 +123,7 @@ def inspect(sources: Iterable[Path | EncodedImage], image_size: tuple[int, int] 
     Raises:
         ValueError: one cannot be read.
     """
-    bar = tqdm(sources, desc="reading image headers", unit="file", delay=1.0, leave=False, disable=None)
+    bar = ProgressBar(sources, desc="reading image headers", unit="file", delay=1.0, leave=False, disable=None)
     found = [(is_grey(source), (0, 0) if image_size is not None else size_of(source)) for source in bar]
     channels, sizes = (1 if all(grey for grey, _ in found) else 3), [size for _, size in found]
     if len(set(sizes)) == 1:

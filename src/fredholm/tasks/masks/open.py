@@ -10,8 +10,8 @@ from typing import NamedTuple, final
 
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
+from fredholm._progress import ProgressBar
 from fredholm.tasks.files.data_files import user_path
 from fredholm.tasks.files.read_errors import reads_data
 from fredholm.tasks.files.table_text import columns_by_word
@@ -197,7 +197,7 @@ def _inspected(pairs: list[_Pair], num_classes: int | None) -> "Iterator[_Inspec
     pool = ThreadPoolExecutor(min(len(pairs), os.cpu_count() or 1))
     try:
         found = pool.map(partial(_inspect, num_classes=num_classes), pairs)
-        yield from tqdm(
+        yield from ProgressBar(
             found, desc="reading masks", total=len(pairs), unit="file", delay=1.0, leave=False, disable=None
         )
     finally:

@@ -6,8 +6,8 @@ from typing import NamedTuple, final
 
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
+from fredholm._progress import ProgressBar
 from fredholm._settings import check_count, refuse_idle
 from fredholm.tasks.files.data_files import files_below, user_path
 from fredholm.tasks.files.npz_arrays import ARRAY_SUFFIXES
@@ -166,7 +166,7 @@ def _files(folder: Path) -> list[Path]:
 
 def _read_all(paths: list[Path], num_samples: int, normals: bool, channels: tuple[str, ...]) -> list[Cloud]:
     clouds = []
-    for file in tqdm(paths, desc="reading clouds", unit="file", delay=1.0, leave=False, disable=None):
+    for file in ProgressBar(paths, desc="reading clouds", unit="file", delay=1.0, leave=False, disable=None):
         kind = file.suffix.lower()
         named = (channels or None) if kind in _UNNAMED else None
         if kind == ".npz":

@@ -9,8 +9,8 @@ from typing import final
 
 import numpy as np
 import torch
-from tqdm import tqdm
 
+from fredholm._progress import ProgressBar
 from fredholm.tasks.files.arrow_table import PARQUET
 from fredholm.tasks.files.cells import parse_moment, parse_value
 from fredholm.tasks.files.class_folders import class_folders
@@ -78,7 +78,7 @@ def read_class_folders(root: Path) -> Splits[SeriesSet]:
     found = dict[Split, SeriesSet]()
     for split, (files, labels) in parts.items():
         tables = list[_Rows]()
-        for file in tqdm(files, desc="reading series", unit="file", delay=1.0, leave=False, disable=None):
+        for file in ProgressBar(files, desc="reading series", unit="file", delay=1.0, leave=False, disable=None):
             rows = _Rows.of(file, None if first is None else first[1].columns.channels, has_answers=False)
             if rows.columns.of_series:
                 word = next(iter(rows.columns.of_series))

@@ -9,8 +9,8 @@ from typing import NamedTuple, final
 
 import numpy as np
 import torch
-from tqdm import tqdm
 
+from fredholm._progress import ProgressBar
 from fredholm.tasks.files.channel_names import chosen_channels
 from fredholm.tasks.files.class_folders import class_folders, files_of_kinds
 from fredholm.tasks.files.noted import noted
@@ -130,7 +130,7 @@ def _opened(
     channels: tuple[str, ...] | None = None,
 ) -> Series:
     """Recordings whose names are told from the folder `root` on; of several rates all are read, with their times."""
-    bar = tqdm(files, desc="reading headers", unit="file", delay=1.0, leave=False, disable=None)
+    bar = ProgressBar(files, desc="reading headers", unit="file", delay=1.0, leave=False, disable=None)
     headers = [_header(noted(file)) for file in bar]
     for file, header in zip(files, headers, strict=True):
         if header.num_channels != headers[0].num_channels:

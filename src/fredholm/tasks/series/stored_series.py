@@ -8,8 +8,8 @@ from typing import Self, final
 import numpy as np
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
+from fredholm._progress import ProgressBar
 from fredholm.tasks.files.mapped import Rows, shards_of_some
 from fredholm.tasks.splits.split_marks import SplitMarks
 from fredholm.tasks.targets import Answers
@@ -96,7 +96,7 @@ class StoredSeries(Series):
     @final
     def check(self) -> Self:
         """They, once all were read and none was refused; see `SeriesSet`."""
-        with tqdm(total=len(self), desc="reading series", delay=1.0, leave=False, disable=None) as bar:
+        with ProgressBar(total=len(self), desc="reading series", delay=1.0, leave=False, disable=None) as bar:
             for chunk in self.chunks():
                 bar.update(len(chunk))
         return self

@@ -1,0 +1,12 @@
+"""Bars that tell how far something is."""
+
+from typing import final
+
+from tqdm import tqdm
+
+
+@final
+class ProgressBar(tqdm):
+    """A bar of tqdm without the thread that watches bars: where memory is short it dies, and is waited for for ever."""
+
+    monitor_interval = 0
