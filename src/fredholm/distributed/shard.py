@@ -139,7 +139,7 @@ class Shard(Domain):
         """Refused: no process holds a part of what pairs weigh."""
         raise ValueError("Shard.weigh_pairs: pairs of a signal that lies on several processes cannot be weighed")
 
-    def list_pairs(self, pairs: object) -> Self:
+    def list_pairs(self, pairs: object, *, is_mean: bool = False) -> Self:
         """Refused: no process holds a part of a list of pairs."""
         raise ValueError("Shard.list_pairs: pairs of a signal that lies on several processes cannot be listed")
 
