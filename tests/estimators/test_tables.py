@@ -230,6 +230,8 @@ def test_what_is_refused() -> None:
         new(task={"categories": ["zap"]}).fit(frame, price)
     with refused(ValueError, "valid_fraction"):
         new(valid_fraction=0.2).fit(frame, price)
+    with refused(ValueError, "class_weights is 'even'; expected one of none, balanced"):
+        fredholm.TableClassifier(model=SMALL, task={"class_weights": "even"}).fit(frame, frame["lift"])
     with refused(ValueError, "task has no setting 'label_columns'"):
         new(task={"label_columns": ("area",)}).fit(frame, price)
     with refused(TypeError, "model is of type CKCNN.Config; expected a configuration, TableMachine.Config"):

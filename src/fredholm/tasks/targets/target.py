@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Self, final
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Self, final, get_args
 
 from torch import Tensor
 
@@ -40,11 +40,18 @@ class Wish:
             count alike, however many examples there are of them.
         quantiles: of numbers, each above 0 and below 1, increasing: these are told by the quantile loss, in place of
             the mean by squared error; (): the mean.
+
+    Raises:
+        ValueError: other weights than these.
     """
 
     objective: str | None = None
     class_weights: ClassWeights = "none"
     quantiles: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.class_weights not in (known := get_args(ClassWeights)):
+            raise ValueError(f"class_weights is {self.class_weights!r}; expected one of {', '.join(known)}")
 
     def refuse_other(self, **made: object) -> None:
         """Raises ValueError where these settings are not those that a run was made with."""
