@@ -23,6 +23,7 @@ from tests.refusals import refused
 
 NUM = 120
 SMALL = TableMachine.Config(num_centres=200, num_trees=20, num_grams=200)
+WITHOUT_TEXTS = TableMachine.Config(num_centres=200, num_trees=20)
 
 
 def flats(seed: int = 0, n: int = NUM) -> tuple[pd.DataFrame, np.ndarray]:
@@ -75,8 +76,7 @@ def test_arrays_lists_and_frames_of_the_same_tell_the_same() -> None:
 def test_a_category_is_the_same_in_whole_numbers_and_in_floats() -> None:
     frame, price = flats()
     frame = pd.DataFrame({"zip": frame["zip"].astype(int), "area": frame["area"]})
-    numbers = TableMachine.Config(num_centres=200, num_trees=20)
-    regressor = new(model=numbers, task={"categories": ["zip"]}).fit(frame, price)
+    regressor = new(model=WITHOUT_TEXTS, task={"categories": ["zip"]}).fit(frame, price)
     assert columns_of(regressor)[0].levels == ("8000", "8010", "8020")
     whole = regressor.predict(frame)
     frame["zip"] = frame["zip"].astype(float)
@@ -143,6 +143,43 @@ def test_what_is_not_set_is_as_on_the_command_line(tmp_path: Path) -> None:
     assert read.model.num_centres == NUM
 
 
+def test_columns_without_names_are_taken_by_their_order() -> None:
+    frame, price = flats()
+    some = frame[["area", "lift"]]
+    array = some.to_numpy(dtype=object)
+    by_name, by_order = new(model=WITHOUT_TEXTS).fit(some, price), new(model=WITHOUT_TEXTS).fit(array, price)
+    told = by_name.predict(some)
+    with pytest.warns(UserWarning, match="X does not have valid feature names"):
+        np.testing.assert_array_equal(by_name.predict(array), told)
+    with pytest.warns(UserWarning, match="X has feature names, but TableRegressor was fitted without"):
+        np.testing.assert_array_equal(by_order.predict(some), told)
+    numbered = pd.DataFrame({0: some["area"], 1: some["lift"]})
+    counted = new(model=WITHOUT_TEXTS).fit(numbered, price)
+    np.testing.assert_array_equal(counted.predict(numbered.iloc[:, ::-1]), told)
+    with refused(ValueError, "X has the column '2', which TableRegressor was not fitted on; expected 0, 1"):
+        counted.predict(numbered.rename(columns={1: 2}))
+
+
+def test_dates_of_an_array_are_dates_in_any_unit() -> None:
+    frame, price = flats()
+    days = frame[["time"]].to_numpy()
+    regressors = [new(model=WITHOUT_TEXTS).fit(days.astype(f"datetime64[{unit}]"), price) for unit in ("D", "us", "ns")]
+    assert all(columns_of(each)[0].kind == "date" and columns_of(each)[0].may_miss for each in regressors)
+    assert len({tuple(each.predict(days)) for each in regressors}) == 1
+    for unit in ("s", "ns"):
+        with refused(TypeError, "X, line 1: column 'x0': a value is of type timedelta; expected a number, a date"):
+            new(model=WITHOUT_TEXTS).fit(np.arange(NUM).astype(f"timedelta64[{unit}]")[:, None], price)
+
+
+def test_categories_may_be_of_any_type() -> None:
+    frame, price = flats()
+    frame = frame[["area"]].assign(area=pd.cut(frame["area"], [0.0, 60.0, 90.0, 120.0]), sold=frame["time"])
+    frame["sold"] = frame["sold"].dt.to_period("Y").astype("category")
+    area, sold = columns_of(new(model=WITHOUT_TEXTS).fit(frame, price))
+    assert (area.kind, area.levels) == ("category", ("(0.0, 60.0]", "(60.0, 90.0]", "(90.0, 120.0]"))
+    assert (sold.kind, sold.levels) == ("category", ("2025", "2026"))
+
+
 @pytest.mark.parametrize(
     ("value", "told"),
     [
@@ -163,6 +200,7 @@ def test_what_is_not_set_is_as_on_the_command_line(tmp_path: Path) -> None:
         (pd.Timestamp("2026-01-31 12:00"), "2026-01-31T12:00:00"),
         (datetime.date(2026, 1, 31), "2026-01-31"),
         (Decimal("1.25"), "1.25"),
+        (Decimal("sNaN"), ""),
     ],
 )
 def test_values_are_written_as_a_file_has_them(value: Any, told: str) -> None:
@@ -179,10 +217,21 @@ def test_what_is_refused() -> None:
         new().fit(frame.assign(area=[np.inf if i == 3 else 1.0 for i in range(NUM)]), price)
     with refused(TypeError, "X, line 1: column 'area': a value is of type list; expected a number, a date, a text"):
         new().fit(frame.assign(area=[[1]] * NUM), price)
+    with refused(ValueError, "X, line 2: column 'x0': the text is no UTF-8 at character 1"):
+        new().fit([["a"], ["b\ud800"], *[["c"]] * (NUM - 2)], price)
+    for missing in (None, np.nan, pd.NA):
+        with refused(ValueError, f"y[3] is {missing!r}, a missing value; give that example a class, or leave it out"):
+            classes = np.where(price > 200, "dear", "cheap").astype(object)
+            classes[3] = missing
+            fredholm.TableClassifier(model=SMALL).fit(frame, classes)
+    with refused(ValueError, "training values of 'target' of X and y differ by less than can be computed with"):
+        new().fit(frame, 1e-300 * price)
     with refused(ValueError, "categories are to be 'zap', and no such column is read"):
         new(task={"categories": ["zap"]}).fit(frame, price)
     with refused(ValueError, "valid_fraction"):
         new(valid_fraction=0.2).fit(frame, price)
+    with refused(ValueError, "class_weights is 'even'; expected one of none, balanced"):
+        fredholm.TableClassifier(model=SMALL, task={"class_weights": "even"}).fit(frame, frame["lift"])
     with refused(ValueError, "task has no setting 'label_columns'"):
         new(task={"label_columns": ("area",)}).fit(frame, price)
     with refused(TypeError, "model is of type CKCNN.Config; expected a configuration, TableMachine.Config"):

@@ -10,6 +10,7 @@ from sklearn.utils.multiclass import check_classification_targets, is_multilabel
 
 from fredholm.tasks.targets import Answers, ClassAnswers, LabelAnswers, Target
 
+from .estimator import is_missing
 from .target_estimator import Read, TargetEstimator
 
 
@@ -103,6 +104,10 @@ def _classes(y: Any) -> tuple[np.ndarray, np.ndarray]:
     labels = column_or_1d(y, warn=True)
     if labels.dtype.kind == "f":
         assert_all_finite(labels, input_name="y")
+    elif labels.dtype.kind == "O":
+        for i, label in enumerate(labels):
+            if is_missing(label):
+                raise ValueError(f"y[{i}] is {label!r}, a missing value; give that example a class, or leave it out")
     try:
         classes, codes = np.unique(labels, return_inverse=True)
     except TypeError as error:

@@ -168,6 +168,14 @@ def as_array(values: Any) -> Any:
     return np.asarray(values.to_numpy()) if hasattr(values, "to_numpy") else values
 
 
+def is_missing(value: Any) -> bool:
+    """Whether a value is None, or NaN and of the like, which do not equal themselves."""
+    try:
+        return value is None or bool(value != value)
+    except (TypeError, ValueError, ArithmeticError):  # the missing value of pandas is neither; an array is no value
+        return not isinstance(value, np.ndarray)
+
+
 def real_numbers(values: Any, they_are: str) -> np.ndarray:
     """An array of the numbers that came, or of float64 where it was of no numbers, such as of objects.
 

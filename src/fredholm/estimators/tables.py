@@ -17,9 +17,10 @@ from fredholm.tasks.splits.split_marks import MARKS
 from fredholm.tasks.tables.table_learning import TableLearning
 from fredholm.tasks.tables.table_set import Rows
 from fredholm.tasks.targets import Answers
+from fredholm.tasks.text.tokenizer import utf8
 
 from .classifier import Classifier
-from .estimator import as_array
+from .estimator import as_array, is_missing
 from .regressor import Regressor
 from .target_estimator import TargetEstimator
 
@@ -43,15 +44,19 @@ class TableEstimator(TargetEstimator[Rows]):
         if is_new:
             for name in ("n_features_in_", "feature_names_in_"):
                 vars(self).pop(name, None)
-        columns = self._columns(X, is_new=is_new)
+        columns, has_names = self._columns(X, is_new=is_new), _is_frame(X)
+        if is_new:
+            self._has_names = has_names
+            self._categories = tuple(column.name for column in columns if column.is_category)
+        else:
+            columns = self._as_learnt(columns, has_names=has_names)
         cells = {
             column.name: [
-                _cell(value, f"X, line {line}: column {column.name!r}") for line, value in enumerate(column.values, 1)
+                _cell(value, f"X, line {line}: column {column.name!r}", is_category=column.is_category)
+                for line, value in enumerate(column.values, 1)
             ]
             for column in columns
         }
-        if is_new:
-            self._categories = tuple(column.name for column in columns if column.is_category)
         return Rows(cells=cells, places=[(Path("X"), line) for line in range(1, len(columns[0].values) + 1)])
 
     def _columns(self, X: Any, *, is_new: bool) -> list["_Column"]:
@@ -60,7 +65,8 @@ class TableEstimator(TargetEstimator[Rows]):
             X = np.array(X, dtype=object) if isinstance(X, list | tuple) else as_array(X)
             rules: dict[str, Any] = {"dtype": None, "ensure_all_finite": "allow-nan"}
             values = np.asarray(validate_data(self, X, reset=is_new, **rules))
-            return [_Column(f"x{number}", column.tolist(), False) for number, column in enumerate(values.T)]
+            # as they are: Python has no nanoseconds, which would become whole numbers
+            return [_Column(f"x{number}", list(column), False) for number, column in enumerate(values.T)]
         names = [str(name) for name in X.columns]
         if twice := [name for i, name in enumerate(names) if name in names[:i]]:
             raise ValueError(f"X has the column {twice[0]!r} twice; give each a name of its own")
@@ -71,6 +77,19 @@ class TableEstimator(TargetEstimator[Rows]):
             _Column(name, X[own].to_list(), getattr(X[own].dtype, "categories", None) is not None)
             for name, own in zip(names, X.columns, strict=True)
         ]
+
+    def _as_learnt(self, columns: list["_Column"], *, has_names: bool) -> list["_Column"]:
+        """Columns by the names that they had in `fit`; where they have none here, or had none, by their order."""
+        known = list(self._written)
+        if new := [column.name for column in columns if column.name not in self._written]:
+            if has_names and self._has_names:
+                raise ValueError(
+                    f"X has the column {new[0]!r}, which {type(self).__name__} was not fitted on; expected "
+                    f"{', '.join(known)}"
+                )
+            for column, name in zip(columns, known, strict=True):
+                column.name = name
+        return columns
 
     @final
     def _write(self, examples: Rows, answers: Answers, folder: Path) -> dict[str, Any]:
@@ -136,7 +155,7 @@ class _Column:
 
     def __init__(self, name: str, values: list[Any], is_category: bool) -> None:
         self.name, self.values = name, values
-        known = [value for value in values if value is not None and not _is_unknown(value)]
+        known = [value for value in values if not is_missing(value)]
         self.is_category = is_category or (bool(known) and all(isinstance(value, bool | np.bool_) for value in known))
 
 
@@ -152,19 +171,25 @@ def _told(answers: Answers) -> Iterator[Sequence[Any]]:
     return iter((answers.values.long() if answers.kind == "labels" else answers.values).tolist())
 
 
-def _cell(value: Any, place: str) -> str:
-    """A value as a file has it; empty: it is missing.
+def _cell(value: Any, place: str, *, is_category: bool = False) -> str:
+    """A value as a file has it; empty: it is missing. Categories may be of any type, such as intervals.
 
     Raises:
-        ValueError: a number is infinite.
+        ValueError: a number is infinite, or a text half a surrogate pair.
         TypeError: it is none of what a table holds.
     """
     if isinstance(value, str):
+        try:
+            utf8(value)
+        except ValueError as error:
+            raise ValueError(f"{place}: {error}") from error
         return value.strip()
-    if value is None or _is_unknown(value):
+    if is_missing(value):
         return ""
     if isinstance(value, bool | np.bool_):
         return str(bool(value))
+    if isinstance(value, np.timedelta64):
+        value = value.astype("timedelta64[us]").item()  # NumPy's own counts as a whole number, of any unit
     if isinstance(value, numbers.Integral):
         return str(int(value))
     if isinstance(value, numbers.Real | Decimal):
@@ -177,14 +202,8 @@ def _cell(value: Any, place: str) -> str:
         return value.isoformat()
     if isinstance(value, np.datetime64):
         return value.astype("datetime64[us]").item().isoformat()
+    if is_category:
+        return str(value)
     raise TypeError(
         f"{place}: a value is of type {type(value).__name__}; expected a number, a date, a text, a truth value, or None"
     )
-
-
-def _is_unknown(value: Any) -> bool:
-    """Whether a value is NaN or of the like, which do not equal themselves."""
-    try:
-        return bool(value != value)
-    except (TypeError, ValueError):  # the missing value of pandas is neither; an array is no value
-        return not isinstance(value, np.ndarray)

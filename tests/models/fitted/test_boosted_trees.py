@@ -207,6 +207,24 @@ def test_dtypes_graphs_and_autocast() -> None:
     torch.testing.assert_close(other(x), found)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_is_fitted_and_costs_what_it_rounds(dtype: torch.dtype) -> None:
+    x, told = problem(600)
+    models = []
+    for kept in (torch.float32, dtype):
+        torch.manual_seed(0)
+        models.append(BoostedTrees(4, 1, 20).to(kept))
+        models[-1].fit(x, 300 * told, NUMBER)
+    whole, half = models
+    assert half.leaves.dtype == dtype
+    assert float((half(x) - whole(x)).detach().square().mean()) < 0.01 * float(whole(x).detach().var())
+    torch.testing.assert_close(half.gains.float(), whole.gains, rtol=0.01, atol=0.01)
+    assert torch.equal(half.coordinate, whole.coordinate)
+    short = whole.threshold == boosted_trees._NEVER
+    assert bool(short.any())
+    assert not (x.max() > half.threshold[short].float()).any()
+
+
 def test_a_tree_asks_for_a_draw_of_many_coordinates() -> None:
     x = torch.randn(60, 200, generator=torch.Generator().manual_seed(0))
     growth = _Growth(x, x[:, :1].double(), torch.arange(60) % FOLDS)

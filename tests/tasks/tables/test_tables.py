@@ -104,6 +104,15 @@ def test_numbers_are_standardised_by_the_training_rows() -> None:
     np.testing.assert_allclose(far.numbers(["1700000002"], place)[0], [math.sqrt(1.5)], rtol=1e-6)
 
 
+@pytest.mark.parametrize(("start", "step"), [(9007199254740000, 1), (0, 1e-310), (1e30, 1e16), (-3e38, 3e37)])
+def test_numbers_far_from_0_or_next_to_it_are_told_apart(start: float, step: float) -> None:
+    cells = [repr(start + i * step) for i in range(5)]
+    found = one("x", *cells).numbers(cells, place)
+    np.testing.assert_allclose(found[:, 0], [-math.sqrt(2), -math.sqrt(0.5), 0, math.sqrt(0.5), math.sqrt(2)], atol=0.1)
+    same = one("x", "0.1", "0.1", "0.10")  # whose mean is rounded
+    assert (same.mean, same.deviation) == ((0.1,), (1.0,))
+
+
 def test_a_date_is_its_seconds_and_the_parts_that_vary() -> None:
     column = one("day", "2026-01-05", "2026-03-06", "")
     assert column.parts == ("seconds since 1970", "month", "weekday")
@@ -318,6 +327,15 @@ def test_columns_of_json_lines_are_those_of_any_row(tmp_path: Path) -> None:
     assert dict(open_table(tmp_path / "t.jsonl").train.rows.cells) == {"a": ["", "2"], "later": ["", "x"]}
     (tmp_path / "one.jsonl").write_text('{"a": null}\n')
     assert read_rows_of(tmp_path / "one.jsonl", ["a"]).cells == {"a": [""]}
+
+
+def test_half_a_pair_of_surrogates_is_told_with_its_line(tmp_path: Path) -> None:
+    (tmp_path / "t.jsonl").write_text('{"a": "x", "label": 0}\n{"a": "\\ud800", "label": 1}\n')
+    with refused(ValueError, "t.jsonl, line 2: column 'a': the text is no UTF-8 at character 0; convert it"):
+        open_table(tmp_path / "t.jsonl")
+    (tmp_path / "t.jsonl").write_text('{"\\ud800": "x", "label": 0}\n{"\\ud800": "y", "label": 1}\n')
+    with refused(ValueError, "t.jsonl, line 1: column '\\ud800': the text is no UTF-8 at character 0"):
+        open_table(tmp_path / "t.jsonl")
 
 
 def test_dates_and_decimals_of_parquet_are_read(tmp_path: Path) -> None:

@@ -108,16 +108,16 @@ class BoostedTrees(CoordinateModel):
             if len(trees) - count >= PATIENCE:
                 break
         self.coordinate.zero_()
-        self.threshold.fill_(_NEVER)
-        self.gains.zero_()
+        self.threshold.copy_(torch.tensor(_NEVER))  # which is infinity where the dtype does not hold it
+        gains = torch.zeros_like(at_least_float32(self.gains))
         boxes = wanted.new_zeros(*self.leaves.shape[:-1], wanted.shape[1])
         for t, tree in enumerate(trees[:count]):
             self.coordinate[:, t] = tree.coordinate
             self.threshold[:, t] = tree.threshold.clamp_max(_NEVER)
             boxes[:, t] = tree.boxes
             for own, gain in zip(tree.coordinate, tree.gains, strict=True):
-                self.gains.index_add_(0, own, gain.to(self.gains))
-        self.gains /= self.gains.max().clamp_min(torch.finfo(self.gains.dtype).tiny)
+                gains.index_add_(0, own, gain.to(gains))
+        self.gains.copy_(gains / gains.max().clamp_min(torch.finfo(gains.dtype).tiny))
         return Solution(boxes / FOLDS, offset, wanted - left_out)
 
     def _read(self, weights: Tensor) -> None:

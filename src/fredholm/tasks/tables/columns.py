@@ -148,8 +148,13 @@ def _learnt(name: str, kind: ColumnKind, cells: Sequence[str], known: list[str],
         return Column(name=name, kind=kind, levels=tuple(sorted(levels[:MOST_LEVELS])))
     values = _parts(name, kind, cells, place)
     is_known = ~np.isnan(values[:, 0])
-    mean, deviation = values[is_known].mean(0), values[is_known].std(0)
-    varies = deviation > 1e-12 * np.abs(mean)
+    # by how far they are from the first, in units of the farthest: numbers far from 0 are told apart, and tiny ones
+    first = values[is_known][0]
+    apart = values[is_known] - first
+    farthest = np.abs(apart).max(0)
+    apart /= np.where(farthest > 0, farthest, 1.0)
+    mean, deviation = first + farthest * apart.mean(0), farthest * apart.std(0)
+    varies = deviation > 0
     varies[0] = True
     parts = ("",) if kind == "number" else DATE_PARTS
     return Column(
@@ -157,7 +162,7 @@ def _learnt(name: str, kind: ColumnKind, cells: Sequence[str], known: list[str],
         kind=kind,
         parts=tuple(part for part, own in zip(parts, varies, strict=True) if own),
         mean=tuple(mean[varies].tolist()),
-        deviation=tuple(np.where(deviation > 1e-12 * np.abs(mean), deviation, 1.0)[varies].tolist()),
+        deviation=tuple(np.where(deviation > 0, deviation, 1.0)[varies].tolist()),
         may_miss=not bool(is_known.all()),
     )
 

@@ -15,6 +15,7 @@ from fredholm.tasks.splits.split_files import SPLITS, Split, find_split_files
 from fredholm.tasks.splits.split_marks import MARKS, marks_of_cells
 from fredholm.tasks.splits.splits import Splits
 from fredholm.tasks.targets import Kind, answers_of_cells
+from fredholm.tasks.text.tokenizer import utf8
 
 from .table_set import Rows, TableSet
 
@@ -130,7 +131,13 @@ class _Reading:
             for row in table.rows(list(cells)):
                 places.append((table.path, row.line))
                 for name, column in cells.items():
-                    column.append(sys.intern(row.cells.get(name, "").strip()))
+                    cell = row.cells.get(name, "").strip()
+                    try:
+                        utf8(name)
+                        utf8(cell)
+                    except ValueError as error:
+                        raise ValueError(f"{table.path}, line {row.line}: column {name!r}: {error}") from error
+                    column.append(sys.intern(cell))
         self.rows = Rows(cells={name: cells[name] for name in features}, places=places)
         self.others = {name: cells[name] for name in others}
 

@@ -83,6 +83,11 @@ class NumberAnswers(Answers):
                 raise ValueError(
                     f"all training values of {name!r} of {data} are {centre:g}; expected at least 2 of them"
                 )
+        for name, spread in zip(self.names, deviation.tolist(), strict=True):
+            if not spread > 0:
+                raise ValueError(
+                    f"training values of {name!r} of {data} differ by less than can be computed with; use another unit"
+                )
         return NumberTarget(
             names=self.names,
             mean=tuple(mean.tolist()),

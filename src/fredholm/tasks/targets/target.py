@@ -40,6 +40,9 @@ class Wish:
             count alike, however many examples there are of them.
         quantiles: of numbers, each above 0 and below 1, increasing: these are told by the quantile loss, in place of
             the mean by squared error; (): the mean.
+
+    Raises:
+        ValueError: other weights than these.
     """
 
     objective: str | None = None
