@@ -1,7 +1,5 @@
 """Boosted trees: what they say by loops, how they grow by trying every question, what is left out by their folds."""
 
-import itertools
-
 import pytest
 import torch
 from torch import Tensor
@@ -70,7 +68,6 @@ def test_a_tree_asks_what_gains_most_and_is_an_integral_by_its_kernel(outputs: i
     trees = growth.grow(depth)
     torch.set_rng_state(state)
     drawn = torch.stack([boosted_trees._some(known, growth.num_drawn) for known in growth.known])
-    boosted_trees._some(torch.arange(x.shape[1]), boosted_trees.COORDINATES)
     direction = torch.randn(outputs) if outputs > 1 else torch.ones(1)
     assert growth.num_drawn == int(0.8 * 120)
     for k in range(FOLDS):
@@ -225,12 +222,44 @@ def test_half_precision_is_fitted_and_costs_what_it_rounds(dtype: torch.dtype) -
     assert not (x.max() > half.threshold[short].float()).any()
 
 
-def test_a_tree_asks_for_a_draw_of_many_coordinates() -> None:
+def test_a_tree_asks_for_coordinates_that_gained_and_for_a_draw_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(boosted_trees, "READ", 0)
     x = torch.randn(60, 200, generator=torch.Generator().manual_seed(0))
     growth = _Growth(x, x[:, :1].double(), torch.arange(60) % FOLDS)
+    gained = torch.zeros(200)
+    gained[torch.arange(0, 100, 2)] = torch.arange(1.0, 51.0)  # fifty of them, the later the more
+    first, second = (growth._asked(gained).tolist() for _ in range(2))
+    for asked in (first, second):
+        assert len(set(asked)) == len(asked) == 64
+        assert set(range(36, 100, 2)) <= set(asked)  # the best 32
+    assert len(set(first) ^ set(second)) > 20
+    assert len(growth._asked(gained[:64])) == 64
+    gained[4:] = 0
+    assert {0, 2} <= set(growth._asked(gained).tolist())
+    monkeypatch.setattr(boosted_trees, "READ", growth.num_drawn * 150)
+    assert len(growth._asked(gained)) == 150
+
+
+def test_what_gains_in_one_fold_is_asked_for_in_that_fold(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(boosted_trees, "READ", 0)
+    x = torch.randn(90, 70, generator=torch.Generator().manual_seed(0))
+    growth = _Growth(x, x[:, :1].double(), torch.arange(90) % FOLDS)
     torch.manual_seed(0)
-    asked = [set(growth.grow(4).coordinate[:, :4].flatten().tolist()) for _ in range(40)]
-    assert len(set(itertools.chain(*asked))) > 64
+    trees = [growth.grow(2) for _ in range(5)]
+    for k in range(FOLDS):
+        wanted = torch.zeros(70)
+        for tree in trees:
+            wanted.index_add_(0, tree.coordinate[k], tree.gains[k])
+        torch.testing.assert_close(growth.gains[k], wanted)
+
+
+def test_a_wide_table_with_few_columns_that_matter() -> None:
+    x = torch.randn(300, 400, generator=torch.Generator().manual_seed(0))
+    y = ((x[:, :1] > 0.2) ^ (x[:, 1:2] > 0)).float() + x[:, 2:3].sign()
+    torch.manual_seed(0)
+    model = BoostedTrees(400, 1, 60)
+    model.fit(x, y, NUMBER)
+    assert set(model.gains.topk(3).indices.tolist()) == {0, 1, 2}
 
 
 def test_what_is_refused() -> None:

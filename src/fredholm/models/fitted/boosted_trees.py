@@ -11,10 +11,12 @@ Legend
     (K_t r)(x) = ∫ κ_t(x, y) r(y) dμ_t(y) / (λ + ∫ κ_t(x, y) dμ_t(y)),   the mean of r in the box of x, drawn to 0
     k, b of a level:  the largest  Σ_boxes (∫_box ρ dμ_t)² / (λ + μ_t(box)),  ρ = r, or ⟨r, g⟩, g drawn for t, if c > 1
 
-b lies between two values of a coordinate, at one of BINS - 1 quantiles where they are many; D_t is one of DEPTHS in
-turn. Examples are dealt into FOLDS parts, groups whole. For each part trees are grown of the other parts; f is the mean
-of these sums, and what is said of an example left out is what those trees say that do not know it. T, how many trees
-there are, is the one with the smallest mean square of these errors, which are exact for this T and for Ȳ.
+Half of the coordinates that a tree may ask for are those that gained most in its fold, the others are drawn; where there
+are few it may ask for all. b lies between two values of a coordinate, at one of BINS - 1 quantiles where they are many;
+D_t is one of DEPTHS in turn. Examples are dealt into FOLDS parts, groups whole. For each part trees are grown of the
+other parts; f is the mean of these sums, and what is said of an example left out is what those trees say that do not
+know it. T, how many trees there are, is the one with the smallest mean square of these errors, which are exact for this
+T and for Ȳ.
 
 Source: gradient boosting (Friedman, 2001), of drawn examples (2002); trees with one question a level, as in CatBoost
 (Prokhorenkova et al., arXiv 1706.09516); structure by a drawn direction of several outputs (Iosipoi and Vakhrushev,
@@ -39,8 +41,8 @@ FOLDS = 5
 DRAWN = 0.8
 """Share of the examples of a fold that are drawn for a tree."""
 MOST_DRAWN = 8192
-COORDINATES = 64
-"""That a tree may ask for, at most; drawn."""
+COORDINATES, READ = 64, 2**18
+"""A tree asks for so many coordinates at most, or for more where its examples have READ numbers in them."""
 PATIENCE = 50
 """Trees without a smaller error after which no more are grown."""
 _LEVELS = max(DEPTHS)
@@ -136,13 +138,14 @@ class _Trees(NamedTuple):
 
 @final
 class _Growth:
-    """What is left of Y, `(FOLDS, n, c)`, while trees are grown for all folds side by side."""
+    """What is left of Y, `(FOLDS, n, c)`, and what coordinates gained, while trees grow for all folds side by side."""
 
     def __init__(self, x: Tensor, wanted: Tensor, fold: Tensor) -> None:
         self.edges = torch.stack([_edges(column) for column in x.T])
         # x > edges[b] where its bin is above b
         self.bins = torch.searchsorted(self.edges, x.T.contiguous()).T.to(torch.int16)
         self.rest = wanted.float().repeat(FOLDS, 1, 1)
+        self.gains = torch.zeros(FOLDS, x.shape[1], device=x.device)
         self.fold = fold
         self.known = [(fold != k).nonzero()[:, 0] for k in range(FOLDS)]
         self.num_drawn = min(MOST_DRAWN, max(1, int(DRAWN * min(len(known) for known in self.known))))
@@ -151,12 +154,23 @@ class _Growth:
         """The errors of each example by the trees that do not know it, float64 `(n, c)`."""
         return self.rest[self.fold, torch.arange(len(self.fold), device=self.fold.device)].double()
 
+    def _asked(self, gained: Tensor) -> Tensor:
+        """The coordinates that a tree of a fold may ask for, by what they have gained for this fold."""
+        number, count = len(gained), max(COORDINATES, READ // self.num_drawn)
+        if number <= count:
+            return torch.arange(number, device=gained.device)
+        best = gained.topk(count // 2).indices
+        best = best[gained[best] > 0]
+        others = torch.ones(number, dtype=torch.bool, device=gained.device)
+        others[best] = False
+        return torch.cat([best, _some(others.nonzero()[:, 0], count - len(best))])
+
     def grow(self, depth: int) -> _Trees:
         """The next tree of each fold, taken off what is left."""
         folds, device = torch.arange(FOLDS, device=self.rest.device)[:, None], self.rest.device
         drawn = torch.stack([_some(known, self.num_drawn) for known in self.known])
-        asked = _some(torch.arange(self.bins.shape[1], device=device), COORDINATES)
-        bins, rest = self.bins[:, asked][drawn].long(), self.rest[folds, drawn]
+        asked = torch.stack([self._asked(gained) for gained in self.gains])
+        bins, rest = self.bins[drawn[..., None], asked[:, None]].long(), self.rest[folds, drawn]
         along = rest[..., 0] if rest.shape[2] == 1 else rest @ torch.randn(rest.shape[2]).to(rest)
         trees = _Trees(
             torch.zeros(FOLDS, _LEVELS, dtype=torch.int64, device=device),
@@ -171,8 +185,9 @@ class _Growth:
             gain = torch.where(self.edges[asked].isfinite(), gain, -1.0).flatten(1)
             best = gain.argmax(1)
             column, place = best // (BINS - 1), best % (BINS - 1)
-            trees.coordinate[:, level], places[:, level] = asked[column], place
-            trees.threshold[:, level] = self.edges[asked[column], place]
+            coordinate = asked[folds[:, 0], column]
+            trees.coordinate[:, level], places[:, level] = coordinate, place
+            trees.threshold[:, level] = self.edges[coordinate, place]
             trees.gains[:, level] = (gain[folds[:, 0], best] - gained).clamp_min(0)
             answers = bins.gather(2, column[:, None, None].expand(-1, bins.shape[1], 1))[..., 0] > place[:, None]
             box = 2 * box + answers
@@ -182,6 +197,7 @@ class _Growth:
         sums.index_add_(0, (box + folds * shape[1]).flatten(), rest.flatten(0, 1))
         mass = torch.bincount((box + folds * shape[1]).flatten(), minlength=len(sums))
         trees.boxes.copy_((RATE * sums / (mass + PENALTY)[:, None]).view(shape))
+        self.gains.scatter_add_(1, trees.coordinate, trees.gains)
         everywhere = _box(self.bins[:, trees.coordinate].transpose(0, 1) > places[:, None])
         self.rest -= trees.boxes[folds, everywhere]
         return trees
