@@ -11,12 +11,12 @@ Legend
     (K_t r)(x) = ∫ κ_t(x, y) r(y) dμ_t(y) / (λ + ∫ κ_t(x, y) dμ_t(y)),   the mean of r in the box of x, drawn to 0
     k, b of a level:  the largest  Σ_boxes (∫_box ρ dμ_t)² / (λ + μ_t(box)),  ρ = r, or ⟨r, g⟩, g drawn for t, if c > 1
 
-Half of the coordinates that a tree may ask for are those that gained most in its fold, the others are drawn; where there
-are few it may ask for all. b lies between two values of a coordinate, at one of BINS - 1 quantiles where they are many;
-D_t is one of DEPTHS in turn. Examples are dealt into FOLDS parts, groups whole. For each part trees are grown of the
-other parts; f is the mean of these sums, and what is said of an example left out is what those trees say that do not
-know it. T, how many trees there are, is the one with the smallest mean square of these errors, which are exact for this
-T and for Ȳ.
+Half of the coordinates that a tree may ask for are those that gained most in its fold, the others are drawn; where
+there are few it may ask for all. b lies between two values of a coordinate, at one of BINS - 1 quantiles where they are
+many; D_t is one of DEPTHS in turn. Examples are dealt into FOLDS parts, groups whole. For each part trees are grown of
+the other parts; f is the mean of these sums, and what is said of an example left out is what those trees say that do
+not know it. T, how many trees there are, is the one with the smallest mean square of these errors, which are exact for
+this T and for Ȳ.
 
 Source: gradient boosting (Friedman, 2001), of drawn examples (2002); trees with one question a level, as in CatBoost
 (Prokhorenkova et al., arXiv 1706.09516); structure by a drawn direction of several outputs (Iosipoi and Vakhrushev,
