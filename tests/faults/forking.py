@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import torch._dynamo  # noqa: F401 - the first optimiser of a process would import it, for seconds
 
-from fredholm._progress import ProgressBar
+from fredholm._progress import set_lock
 
 LIMIT = 120.0
 """Seconds after which a process hangs."""
@@ -71,7 +71,7 @@ def _become(call: Callable[[], int], out: Path, err: Path) -> None:
     code = 70
     try:
         os.setsid()
-        ProgressBar.set_lock(threading.RLock())  # another, killed while it printed, would keep the one that all share
+        set_lock(threading.RLock())  # another, killed while it printed, would keep the one that all share
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
         for path, stream in ((out, sys.stdout), (err, sys.stderr)):

@@ -189,8 +189,8 @@ class Protocol:
             return dataclasses.replace(self.default, seed=seed)
         training = self.training(epochs)
         if rate is not None:
-            final = min(rate, training.final_learning_rate)
-            training = dataclasses.replace(training, learning_rate=rate, final_learning_rate=final)
+            last = min(rate, training.final_learning_rate)
+            training = dataclasses.replace(training, learning_rate=rate, final_learning_rate=last)
         return Run.Config(task=self.task_of(row), training=training, seed=seed)
 
     def task_of(self, row: Row) -> Task.Config:

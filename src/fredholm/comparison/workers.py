@@ -18,7 +18,7 @@ from typing import Any, final
 
 import torch
 
-from fredholm._progress import ProgressBar
+from fredholm._progress import set_lock
 from fredholm.tasks import TASKS
 from fredholm.tasks.task import Task
 from fredholm.training.interruption import STOPPING, InterruptedRunError, Interruption, without_signals
@@ -171,7 +171,7 @@ def _work(connection: Connection, log: Path) -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
     torch.set_num_threads(1)
     # by default it is a semaphore of the system, which a killed process leaves behind
-    ProgressBar.set_lock(threading.RLock())
+    set_lock(threading.RLock())
     while True:
         try:
             job = connection.recv()

@@ -172,8 +172,8 @@ def is_missing(value: Any) -> bool:
     """Whether a value is None, or NaN and of the like, which do not equal themselves."""
     try:
         return value is None or bool(value != value)
-    except (TypeError, ValueError, ArithmeticError):  # the missing value of pandas is neither; an array is no value
-        return not isinstance(value, np.ndarray)
+    except (TypeError, ValueError, ArithmeticError, RuntimeError):  # the missing value of pandas, or several values
+        return np.ndim(np.asarray(value)) == 0
 
 
 def real_numbers(values: Any, they_are: str) -> np.ndarray:

@@ -52,7 +52,7 @@ class TableEstimator(TargetEstimator[Rows]):
             columns = self._as_learnt(columns, has_names=has_names)
         cells = {
             column.name: [
-                _cell(value, f"X, line {line}: column {column.name!r}", is_category=column.is_category)
+                _cell(value, f"X, line {line}: column {column.name!r}", is_category=column.name in self._categories)
                 for line, value in enumerate(column.values, 1)
             ]
             for column in columns

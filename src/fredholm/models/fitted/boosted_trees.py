@@ -41,8 +41,8 @@ FOLDS = 5
 DRAWN = 0.8
 """Share of the examples of a fold that are drawn for a tree."""
 MOST_DRAWN = 8192
-COORDINATES, READ = 64, 2**18
-"""A tree asks for so many coordinates at most, or for more where its examples have READ numbers in them."""
+COORDINATES, READ = (64, 512), 2**18
+"""Coordinates that a tree may ask for, at most: as many as its examples have READ numbers in, between these bounds."""
 PATIENCE = 50
 """Trees without a smaller error after which no more are grown."""
 _LEVELS = max(DEPTHS)
@@ -87,7 +87,7 @@ class BoostedTrees(CoordinateModel):
         """`(B, d)` to outputs `(B, num_outputs)`, all equal before a fit."""
         with without_autocast(coordinates):
             leaves, threshold, total = (at_least_float32(each) for each in (self.leaves, self.threshold, self.bias))
-            x = coordinates.to(threshold.dtype)
+            x = coordinates.to(threshold.dtype).clamp_max(_NEVER)
             start = torch.arange(leaves.shape[1], device=x.device) * leaves.shape[2]
             for k in range(FOLDS):
                 answers = x[:, self.coordinate[k].flatten()].unflatten(1, threshold[k].shape) > threshold[k]
@@ -96,10 +96,8 @@ class BoostedTrees(CoordinateModel):
 
     def _solved(self, x: Tensor, wanted: Tensor, groups: Tensor | None) -> Solution:
         offset = wanted.mean(0)
-        # in the dtype of thresholds, so that a model answers as it did where it was grown
-        growth = _Growth(
-            x.to(at_least_float32(self.threshold).dtype), wanted - offset, _dealt(len(x), groups, x.device)
-        )
+        x = x.to(at_least_float32(self.threshold).dtype)
+        growth = _Growth(x, wanted - offset, _dealt(len(x), groups, x.device), self.threshold.dtype)
         trees, count, left_out = list[_Trees](), 0, growth.left_out()
         error = float(left_out.square().mean())
         for _ in range(self.leaves.shape[1]):
@@ -140,8 +138,9 @@ class _Trees(NamedTuple):
 class _Growth:
     """What is left of Y, `(FOLDS, n, c)`, and what coordinates gained, while trees grow for all folds side by side."""
 
-    def __init__(self, x: Tensor, wanted: Tensor, fold: Tensor) -> None:
-        self.edges = torch.stack([_edges(column) for column in x.T])
+    def __init__(self, x: Tensor, wanted: Tensor, fold: Tensor, dtype: torch.dtype = torch.float32) -> None:
+        # as thresholds are kept, so that a model answers as it did where it was grown
+        self.edges = torch.stack([_edges(column) for column in x.T]).to(dtype).to(x.dtype)
         # x > edges[b] where its bin is above b
         self.bins = torch.searchsorted(self.edges, x.T.contiguous()).T.to(torch.int16)
         self.rest = wanted.float().repeat(FOLDS, 1, 1)
@@ -156,7 +155,7 @@ class _Growth:
 
     def _asked(self, gained: Tensor) -> Tensor:
         """The coordinates that a tree of a fold may ask for, by what they have gained for this fold."""
-        number, count = len(gained), max(COORDINATES, READ // self.num_drawn)
+        number, count = len(gained), min(max(COORDINATES[0], READ // self.num_drawn), COORDINATES[1])
         if number <= count:
             return torch.arange(number, device=gained.device)
         best = gained.topk(count // 2).indices
@@ -242,7 +241,7 @@ def _edges(column: Tensor) -> Tensor:
         bins = (2 * counts.cumsum(0) - counts) * BINS // (2 * len(column))  # by the middle of the ranks of a value
     first = (bins.diff() > 0).nonzero()[:, 0] + 1  # of each bin but the lowest
     found = column.new_full((BINS - 1,), torch.inf)
-    found[: len(first)] = values[first - 1] + (values[first] - values[first - 1]) / 2
+    found[: len(first)] = values[first - 1] / 2 + values[first] / 2
     return found
 
 

@@ -9,7 +9,7 @@ from typing import Generic, NamedTuple, TypeVar, final
 import torch
 from torch import Tensor, nn
 
-from fredholm._precision import at_least_float32
+from fredholm._precision import at_least_float32, without_autocast
 from fredholm._settings import check_count
 from fredholm.models.fitted.ridge_head import Readout, Regressand, check_groups
 from fredholm.models.saved_model import SavedModel
@@ -103,7 +103,9 @@ class CoordinateModel(SavedModel, abc.ABC):
             ValueError: shapes that do not agree, fewer than two examples, one group alone, coordinates that are NaN or
                 beyond the dtype of the model, and what the regressand refuses.
         """
-        solution = self.solve(coordinates, regressand.columns(targets), groups=groups)
+        wanted = regressand.columns(targets)
+        self._check_outputs(regressand.readout(wanted, targets))  # before anything is set
+        solution = self.solve(coordinates, wanted, groups=groups)
         readout = regressand.readout(solution.left_out, targets)
         self.read(solution, readout)
         return readout(solution.left_out)
@@ -134,7 +136,8 @@ class CoordinateModel(SavedModel, abc.ABC):
             raise ValueError(
                 f"{name}: coordinates hold NaN or numbers that {kept.dtype} does not hold; fill or scale them"
             )
-        return self._solved(kept.double(), wanted, groups)
+        with without_autocast(coordinates):
+            return self._solved(kept.double(), wanted, groups)
 
     @abc.abstractmethod
     def _solved(self, x: Tensor, wanted: Tensor, groups: Tensor | None) -> Solution:
@@ -148,10 +151,13 @@ class CoordinateModel(SavedModel, abc.ABC):
         Raises:
             ValueError: the readout has another number of outputs.
         """
-        if len(readout.gain) != len(self.bias):
-            raise ValueError(f"{self._name}: the regressand has {len(readout.gain)} outputs; expected {len(self.bias)}")
+        self._check_outputs(readout)
         self._read(share * readout.gain * solution.weights[..., readout.column])
         self.bias.copy_(share * readout(solution.offset))
+
+    def _check_outputs(self, readout: Readout) -> None:
+        if len(readout.gain) != len(self.bias):
+            raise ValueError(f"{self._name}: the regressand has {len(readout.gain)} outputs; expected {len(self.bias)}")
 
     @abc.abstractmethod
     def _read(self, weights: Tensor) -> None:

@@ -208,21 +208,28 @@ class TableMachine(FittedModel[TableBatch]):
         Of a coordinate it is the mean of w_1 and w_2 by the shares of their kernels, and of trees the root of what
         questions for it gained, over the most; both by their shares a.
         """
-        reading, shares = self.reading, self.machine.shares[1:]
+        shares, f = self.machine.shares[1:], self.reading.num_numbers
         weight = shares @ self.machine.relevance / shares.sum().clamp_min(torch.finfo(shares.dtype).tiny)
-        if self.trees is not None:
-            asked = torch.cat([weight.new_zeros(reading.num_numbers), self.trees.gains.sqrt()])
-            weight = (1 - self.share) * weight + self.share * asked
-        f, each_text = reading.num_numbers, (self.num_coordinates - self._num_of_columns) // max(1, reading.num_texts)
-        numbers = weight[: 2 * f].view(2, f).amax(0)
-        may_miss = list(reading.may_miss)
-        numbers[may_miss] = torch.maximum(numbers[may_miss], weight[2 * f : 2 * f + len(may_miss)])
-        of_levels = weight[2 * f + len(may_miss) : self._num_of_columns].split(list(reading.num_categories))
-        of_texts = weight[self._num_of_columns :].split([each_text] * reading.num_texts)
-        categories, texts = (
-            torch.stack([each.amax() for each in of]) if of else weight[:0] for of in (of_levels, of_texts)
-        )
+        # of the value and the rank of a number, the larger
+        found = self._most(torch.cat([torch.maximum(weight[:f], weight[f : 2 * f]), weight[2 * f :]]))
+        if self.trees is None:
+            return found
+        asked = self._most(self.trees.gains.sqrt())
+        numbers, categories, texts = (torch.lerp(*each, self.share) for each in zip(found, asked, strict=True))
         return numbers, categories, texts
+
+    def _most(self, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Of columns, the most of their coordinates, a number having one beside that which says that it is missing."""
+        reading, f = self.reading, self.reading.num_numbers
+        may_miss, each_text = list(reading.may_miss), (self.num_coordinates - self._num_of_columns)
+        numbers = weight[:f].clone()
+        numbers[may_miss] = torch.maximum(numbers[may_miss], weight[f : f + len(may_miss)])
+        levels = weight[f + len(may_miss) : self._num_of_columns - f].split(list(reading.num_categories))
+        texts = weight[self._num_of_columns - f :].split([each_text // max(1, reading.num_texts)] * reading.num_texts)
+        of_levels, of_texts = (
+            torch.stack([each.amax() for each in of]) if of else weight[:0] for of in (levels, texts)
+        )
+        return numbers, of_levels, of_texts
 
     def _check(self, inputs: TableBatch) -> None:
         reading = self.reading
