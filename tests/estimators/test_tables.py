@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV
@@ -97,6 +98,23 @@ def test_columns_of_the_dtype_category_may_be_named_otherwise() -> None:
     assert kinds[0]["zip"] == "category"
     assert kinds[1]["zip"] == "text"
     assert kinds[2].keys() == {"area", "lift", "x_target"}
+
+
+def test_categories_of_any_type_are_read_from_frames_of_objects_too() -> None:
+    frame, price = flats()
+    frame = pd.DataFrame({"band": pd.cut(frame["area"].fillna(60), [0, 60, 90, 200]), "zip": frame["zip"]})
+    regressor = new(model=TableMachine.Config(num_centres=200, num_trees=20)).fit(frame, price)
+    told = regressor.predict(frame)
+    np.testing.assert_array_equal(told, regressor.predict(frame.astype(object)))
+
+
+@pytest.mark.parametrize("value", [torch.zeros(2), pd.Series([1.0, 2.0]), np.zeros(2), [1.0]])
+def test_several_values_in_a_cell_are_refused(value: Any) -> None:
+    frame, price = flats()
+    column = pd.Series([None] * NUM, dtype=object)
+    column[5] = value
+    with refused(TypeError, f"X, line 6: column 'area': a value is of type {type(value).__name__}; expected a number"):
+        new().fit(frame.assign(area=column.to_list()), price)
 
 
 def test_classes_labels_numbers_and_quantiles() -> None:

@@ -107,4 +107,7 @@ def test_numbers_that_are_not_finite(name: str) -> None:
 
 def test_numbers_of_numpy_are_numbers() -> None:
     given: dict[str, Any] = {"epochs": np.int64(3), "patience": np.int32(2), "learning_rate": np.float32(0.25)}
-    assert to_json(TrainingConfig(**given)) == to_json(TrainingConfig(epochs=3, patience=2, learning_rate=0.25))
+    plain: dict[str, Any] = {"epochs": 3, "patience": 2, "learning_rate": 0.25, "betas": (0.5, 0.75)}
+    found = TrainingConfig(**given, betas=[np.float32(0.5), np.float64(0.75)])  # pyright: ignore[reportArgumentType]
+    assert found == TrainingConfig(**plain)
+    assert to_json(found) == to_json(TrainingConfig(**plain))

@@ -117,7 +117,9 @@ class TrainingConfig:
             raise ValueError(f"precision is {self.precision!r}; expected 'float32' or 'bfloat16'")
         if not isinstance(self.betas, tuple | list) or len(self.betas) != 2:
             raise TypeError(f"{_OWNER}: betas must be two numbers; got {self.betas!r}")
-        for beta in self.betas:
+        numbers = tuple(beta.item() if isinstance(beta, np.number) else beta for beta in self.betas)
+        object.__setattr__(self, "betas", numbers)
+        for beta in numbers:
             check_number(_OWNER, "each of betas", beta)
         if not all(0 <= beta < 1 for beta in self.betas):
             raise ValueError(f"betas are {self.betas}; expected both from 0 to below 1")

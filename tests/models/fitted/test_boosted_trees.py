@@ -7,6 +7,7 @@ from torch import Tensor
 from fredholm.models import BoostedTrees
 from fredholm.models.fitted import boosted_trees
 from fredholm.models.fitted.boosted_trees import BINS, FOLDS, PENALTY, RATE, _Growth
+from fredholm.models.fitted.ridge_head import dealt
 from fredholm.tasks.targets import ClassTarget, NumberTarget
 from tests.refusals import refused
 
@@ -123,7 +124,7 @@ def test_each_example_is_told_by_the_trees_that_do_not_know_it(groups: int | Non
     torch.manual_seed(1)
     left_out = model.fit(x, told, NUMBER, groups=members)
     torch.manual_seed(1)
-    fold = boosted_trees._dealt(len(x), members, x.device)
+    fold = dealt(len(x), members, FOLDS, x.device)
     assert fold.bincount(minlength=FOLDS).min() >= (30 if groups is None else 16)
     if members is not None:
         assert all(len(fold[members == each].unique()) == 1 for each in range(40))
@@ -237,6 +238,8 @@ def test_a_tree_asks_for_coordinates_that_gained_and_for_a_draw_of_the_others(mo
     assert {0, 2} <= set(growth._asked(gained).tolist())
     monkeypatch.setattr(boosted_trees, "READ", growth.num_drawn * 150)
     assert len(growth._asked(gained)) == 150
+    monkeypatch.setattr(boosted_trees, "READ", growth.num_drawn * 900)
+    assert len(growth._asked(torch.zeros(700))) == 512
 
 
 def test_thresholds_that_a_dtype_does_not_hold_are_not_grown() -> None:

@@ -31,6 +31,7 @@ from torch import Tensor, nn
 from fredholm._precision import at_least_float32, without_autocast
 from fredholm._settings import check_count
 from fredholm.models.fitted.fitted_model import CoordinateModel, Solution
+from fredholm.models.fitted.ridge_head import dealt
 
 RATE = 0.1
 PENALTY = 3.0
@@ -97,7 +98,7 @@ class BoostedTrees(CoordinateModel):
     def _solved(self, x: Tensor, wanted: Tensor, groups: Tensor | None) -> Solution:
         offset = wanted.mean(0)
         x = x.to(at_least_float32(self.threshold).dtype)
-        growth = _Growth(x, wanted - offset, _dealt(len(x), groups, x.device), self.threshold.dtype)
+        growth = _Growth(x, wanted - offset, dealt(len(x), groups, FOLDS, x.device), self.threshold.dtype)
         trees, count, left_out = list[_Trees](), 0, growth.left_out()
         error = float(left_out.square().mean())
         for _ in range(self.leaves.shape[1]):
@@ -243,12 +244,6 @@ def _edges(column: Tensor) -> Tensor:
     found = column.new_full((BINS - 1,), torch.inf)
     found[: len(first)] = values[first - 1] / 2 + values[first] / 2
     return found
-
-
-def _dealt(n: int, groups: Tensor | None, device: torch.device) -> Tensor:
-    """The part of each example, int64 `(n,)`, groups whole; some parts are empty where there are few."""
-    number = torch.arange(n) if groups is None else groups.cpu().unique(return_inverse=True)[1]
-    return (torch.randperm(int(number.max()) + 1) % FOLDS)[number].to(device)
 
 
 def _some(of: Tensor, count: int) -> Tensor:

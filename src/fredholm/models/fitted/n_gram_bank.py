@@ -38,7 +38,7 @@ from torch import Tensor, nn
 from fredholm._settings import check_count, filled
 from fredholm.domains.checks import values_can_be_read
 from fredholm.models.fitted.fitted_model import FittedModel
-from fredholm.models.fitted.ridge_head import Regressand, check_groups
+from fredholm.models.fitted.ridge_head import Regressand, check_groups, dealt
 from fredholm.models.language.sentence_model import SentenceModelConfig, TokenReading
 
 PENALTIES = torch.logspace(1, -3, 9, dtype=torch.float64)
@@ -150,7 +150,7 @@ class NGramBank(FittedModel[Tensor]):
         self._choose([tokens for tokens, _ in batches])
         targets = torch.cat([targets for _, targets in batches])
         wanted, rows = regressand.columns(targets), [tokens for tokens, _ in batches]
-        part, rarity = _dealt(len(targets), groups, wanted.device), self.rarity.clone()
+        part, rarity = dealt(len(targets), groups, FOLDS, wanted.device), self.rarity.clone()
         further = _num_tokens(self.grams, self.reading.vocab_size, self.config.order) - 1
         errors, fit, chosen = list[Tensor](), None, rarity
         for share in SHARES[: 1 if self.config.order == 1 else None]:
@@ -281,13 +281,6 @@ class _Ridge(NamedTuple):
     bias: Tensor
     penalty: float
     left_out: Tensor
-
-
-def _dealt(number: int, groups: Tensor | None, device: torch.device) -> Tensor:
-    """The part `(number,)`, from 0 on, in which each sentence is left out; all of a group in one."""
-    units = torch.arange(number) if groups is None else groups.cpu().unique(return_inverse=True)[1]
-    num_units = int(units.max()) + 1
-    return (torch.randperm(num_units)[units] % min(FOLDS, num_units)).to(device)
 
 
 def _ridge(features: Tensor, wanted: Tensor, part: Tensor) -> _Ridge:

@@ -238,6 +238,15 @@ def check_groups(name: str, groups: Tensor | None, count: int) -> None:
         )
 
 
+def dealt(count: int, groups: Tensor | None, num_parts: int, device: torch.device) -> Tensor:
+    """The part in which each example is left out, int64 `(count,)`, from 0 on, groups whole; drawn.
+
+    Where there are fewer examples, or groups of them, there are as many parts.
+    """
+    units = torch.arange(count) if groups is None else groups.cpu().unique(return_inverse=True)[1]
+    return (torch.randperm(int(units.max()) + 1)[units] % num_parts).to(device)
+
+
 @final
 class _Fit(NamedTuple):
     """The best fit so far: its mean square of left-out errors, and what is said of each example left out."""
