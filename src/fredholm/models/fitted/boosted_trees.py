@@ -28,7 +28,7 @@ from typing import NamedTuple, final
 import torch
 from torch import Tensor, nn
 
-from fredholm._precision import at_least_float32, without_autocast
+from fredholm._precision import at_least_float32
 from fredholm._settings import check_count
 from fredholm.models.fitted.fitted_model import CoordinateModel, Solution
 from fredholm.models.fitted.ridge_head import dealt
@@ -86,14 +86,13 @@ class BoostedTrees(CoordinateModel):
 
     def forward(self, coordinates: Tensor) -> Tensor:
         """`(B, d)` to outputs `(B, num_outputs)`, all equal before a fit."""
-        with without_autocast(coordinates):
-            leaves, threshold, total = (at_least_float32(each) for each in (self.leaves, self.threshold, self.bias))
-            x = coordinates.to(threshold.dtype).clamp_max(_NEVER)
-            start = torch.arange(leaves.shape[1], device=x.device) * leaves.shape[2]
-            for k in range(FOLDS):
-                answers = x[:, self.coordinate[k].flatten()].unflatten(1, threshold[k].shape) > threshold[k]
-                total = total + leaves[k].flatten(0, 1)[_box(answers) + start].sum(1)
-            return total
+        leaves, threshold, total = (at_least_float32(each) for each in (self.leaves, self.threshold, self.bias))
+        x = coordinates.to(threshold.dtype).clamp_max(_NEVER)
+        start = torch.arange(leaves.shape[1], device=x.device) * leaves.shape[2]
+        for k in range(FOLDS):
+            answers = x[:, self.coordinate[k].flatten()].unflatten(1, threshold[k].shape) > threshold[k]
+            total = total + leaves[k].flatten(0, 1)[_box(answers) + start].sum(1)
+        return total
 
     def _solved(self, x: Tensor, wanted: Tensor, groups: Tensor | None) -> Solution:
         offset = wanted.mean(0)
