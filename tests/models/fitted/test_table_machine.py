@@ -204,6 +204,34 @@ def test_trees_tell_what_thresholds_decide_and_the_kernel_what_is_smooth(decide:
     assert machine.trees.leaves.any() == (machine.share > 0)
 
 
+def test_the_share_of_trees_and_the_readout_are_those_of_what_both_say_without_a_row() -> None:
+    numbers = torch.randn(200, 4, generator=torch.Generator().manual_seed(0))
+    y = ((numbers[:, 0] > 0.4) ^ (numbers[:, 1] + numbers[:, 2] > 0)).long()
+    empty = torch.zeros(200, 0, dtype=torch.int64)
+    batch = TableBatch(numbers, empty, empty[..., None])
+    machine, other = (
+        TableMachine.Config(num_centres=200, num_trees=40).build(TableReading(num_numbers=4), 2) for _ in "ab"
+    )
+    torch.manual_seed(0)
+    left_out = machine.fit([(batch, y)], CLASSES)
+    other._take_quantiles(numbers)
+    x, wanted = other._of_columns(batch).double(), CLASSES.columns(y)
+    assert other.trees is not None
+    torch.manual_seed(0)
+    kernel, trees = other.machine.solve(x, wanted), other.trees.solve(numbers, wanted)
+    told = [(1 - tenths / 10) * kernel.left_out + tenths / 10 * trees.left_out for tenths in range(11)]
+    errors = [float((wanted - each).square().mean()) for each in told]
+    best = min(range(11), key=errors.__getitem__)
+    assert 0 < best < 10
+    assert float(machine.share) == pytest.approx(best / 10)
+    readout = CLASSES.readout(told[best], y)
+    torch.testing.assert_close(left_out, readout(told[best]))
+    other.machine.read(kernel, readout)
+    other.trees.read(trees, readout)
+    both = (1 - best / 10) * other.machine(x.float()) + best / 10 * other.trees(numbers)
+    torch.testing.assert_close(machine(batch), both, rtol=1e-4, atol=1e-4)
+
+
 def test_a_question_of_a_number_does_not_depend_on_its_batch() -> None:
     numbers = torch.randint(0, 7, (300, 3), generator=torch.Generator().manual_seed(0)).float() / 7
     numbers[::5, 1] = torch.nan

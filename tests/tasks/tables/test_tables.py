@@ -7,6 +7,7 @@ import math
 import random
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ import torch
 
 from fredholm.models import TableMachine
 from fredholm.tasks import TableLearning
-from fredholm.tasks.tables import Column, learn_columns, open_table, read_rows_of
+from fredholm.tasks.tables import Column, learn_columns, open_table, read_rows_of, table_learning
 from fredholm.training import Run
 from tests.command_line import call
 from tests.refusals import refused
@@ -196,6 +197,29 @@ def test_what_it_learnt_is_right(run: Path) -> None:
     assert task.target.kind == "number"  # more than twenty whole numbers
     numbers = task.held_out("test").answers.values
     assert float((numbers - numbers.mean(0)).abs().mean()) > 4 * found["mean_absolute_error"]
+
+
+def test_outputs_are_known_by_name_in_the_kernel_and_in_the_trees(run: Path) -> None:
+    opened = Run(run)
+    task = opened.task
+    assert isinstance(task, TableLearning)
+    found = task.meanings(opened.model())
+    axes = {"machine.dual": 1, "machine.bias": 0, "trees.leaves": 3, "trees.bias": 0}
+    assert found == {name: {axis: task.target.output_names} for name, axis in axes.items()}
+
+
+def test_many_outputs_have_fewer_trees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = TableLearning.Config(data=str(shop(tmp_path)), label_columns=("town",))
+
+    def num_trees(config: TableLearning.Config) -> int:
+        suited = config.suited("small")[0]
+        assert isinstance(suited, TableLearning.Config)
+        return suited.model.num_trees
+
+    assert num_trees(config) == 300
+    monkeypatch.setattr(table_learning, "MOST_BOXES", 100)
+    assert num_trees(config) == 100 // len(config.build().target.names)
+    assert num_trees(replace(config, model=TableMachine.Config(num_trees=5))) == 5
 
 
 def test_which_columns_count_is_told_and_drawn(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
