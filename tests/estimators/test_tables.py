@@ -101,16 +101,12 @@ def test_columns_of_the_dtype_category_may_be_named_otherwise() -> None:
 
 
 def test_names_that_a_file_takes_for_something_else_are_changed_and_stay_apart() -> None:
-    draw = np.random.default_rng(0)
-    frame = pd.DataFrame(
-        {name: draw.normal(size=NUM) for name in ("Time", "time", "x_time", "GROUP", "target", "split")}
-    )
-    regressor = new(model=TableMachine.Config(num_centres=200, num_trees=20)).fit(
-        frame, frame["time"] - frame["x_time"]
-    )
+    draw, given = np.random.default_rng(0), ["Time", "time", "x_time", "GROUP", "target", "split"]
+    frame, asked = (pd.DataFrame(draw.normal(size=(n, 6)), columns=given) for n in (NUM, 50))
+    numbers = TableMachine.Config(num_centres=200, num_trees=20)
+    regressor = new(model=numbers).fit(frame, frame["time"] - frame["x_time"])
     names = [column.name for column in columns_of(regressor)]
     assert names == ["x_Time", "x_x_time", "x_time", "x_GROUP", "x_target", "x_split"]
-    asked = pd.DataFrame(draw.normal(size=(50, 6)), columns=given)
     assert regressor.score(asked, asked["time"] - asked["x_time"]) > 0.9
 
 
