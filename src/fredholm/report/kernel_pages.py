@@ -73,8 +73,8 @@ def input_section(counts: Mapping[str, float]) -> Section:
     rows: list[Row] = [{"column": name, "counts": count} for name, count in found[:MOST_INPUTS]]
     spec = bars(rows, ("counts", "how much it counts"), ("column", ""), height=40 + 18 * len(rows))
     note = (
-        "How far the kernel tells rows apart by a column, from 0, not at all, to 1, as the column by which it does "
-        "most. What two columns both tell may stand with either."
+        "How far the model tells rows apart by a column, from 0, not at all, to 1, as far as it does by any. What two "
+        "columns both tell may stand with either."
     )
     plot = Plot(title="How much columns count", spec=spec, table=table, note=note)
     return Section(title="What the model reads", blocks=(plot,))
