@@ -299,6 +299,9 @@ def n_gram_bank(built: models.NGramBank) -> Iterator[object]:
     torch.manual_seed(0)
     built.fit([(ROWS, torch.arange(9) % 3)], ClassTarget(names=("a", "b", "c")))
     yield built(ROWS)
+    built.letter_share.fill_(0.5)  # chance tells nothing by letters
+    features = built.sparse([ROWS]).to_dense()
+    yield features @ features.T
 
 
 def kernel_machine(built: models.KernelMachine) -> Iterator[object]:
@@ -1189,7 +1192,9 @@ OTHER_TOKEN_STACK: dict[str, tuple[Any, ...]] = {
     "position_frequencies": (3,),
     "position_sigma": (2.0,),
 }
-TOKEN_READING = models.TokenReading(vocab_size=9, context=8, pad=0, separator=2)
+SPELLING = ("", " ", " ", " a", "b", " ab", " c", "ca", " bc")
+TOKEN_READING = models.TokenReading(vocab_size=9, context=8, pad=0, separator=2, spelling=SPELLING)
+TEXTS = models.NGramBank.Config(num_grams=50, num_letter_grams=50)
 TABLE_READING = models.TableReading(num_numbers=2, num_categories=(3,), num_texts=1, text=TOKEN_READING)
 GRAPH_READING = models.GraphReading(features=3, pos_dim=2)
 SERIES = models.SeriesSampling(channels=2, spacing=0.01, extent=0.05)
@@ -1401,7 +1406,7 @@ MODELS = [
     Subject(
         models.NGramBank.Config,
         {},
-        {"order": (1, 3), "num_grams": (4,)},
+        {"order": (1, 3), "num_grams": (4,), "letter_order": (0, 2), "num_letter_grams": (4,)},
         n_gram_bank,
         make=lambda **settings: models.NGramBank.Config(**settings).build(TOKEN_READING, 3),
     ),
@@ -1419,8 +1424,13 @@ MODELS = [
     ),
     Subject(
         models.TableMachine.Config,
-        {"num_grams": 50},
-        {"num_centres": (20,), "order": (1, 3), "num_grams": (4,), "num_directions": (0, 2), "num_trees": (0,)},
+        {"texts": TEXTS},
+        {
+            "num_centres": (20,),
+            "texts": (dataclasses.replace(TEXTS, order=1), dataclasses.replace(TEXTS, num_grams=4)),
+            "num_directions": (0, 2),
+            "num_trees": (0,),
+        },
         table_machine,
         make=lambda **settings: models.TableMachine.Config(**settings).build(TABLE_READING, 3),
     ),
@@ -1435,7 +1445,7 @@ MODELS = [
             "text": (dataclasses.replace(TOKEN_READING, separator=7),),
         },
         table_machine,
-        make=lambda **settings: models.TableMachine.Config(num_grams=50).build(models.TableReading(**settings), 3),
+        make=lambda **settings: models.TableMachine.Config(texts=TEXTS).build(models.TableReading(**settings), 3),
     ),
     Subject(
         models.NeighbourhoodBank.Config,
@@ -1489,8 +1499,8 @@ MODELS = [
     ),
     Subject(
         models.TokenReading,
-        {"vocab_size": 9, "context": 8, "pad": 0, "separator": 2},
-        {"vocab_size": (11,), "context": (16,), "pad": (7,), "separator": (8,)},
+        {"vocab_size": 9, "context": 8, "pad": 0, "separator": 2, "spelling": SPELLING},
+        {"vocab_size": (11,), "context": (16,), "pad": (7,), "separator": (8,), "spelling": ((" a",) * 9,)},
         of_sentences,
         make=lambda **settings: (
             models.NGramBank.Config().build(models.TokenReading(**settings), 3),

@@ -17,13 +17,13 @@ from sklearn.model_selection import GridSearchCV
 
 import fredholm
 from fredholm.estimators.tables import _cell
-from fredholm.models import CKCNN, TableMachine
+from fredholm.models import CKCNN, NGramBank, TableMachine
 from fredholm.tasks.tables.columns import Column
 from fredholm.training import Run
 from tests.refusals import refused
 
 NUM = 120
-SMALL = TableMachine.Config(num_centres=200, num_trees=20, num_grams=200)
+SMALL = TableMachine.Config(num_centres=200, num_trees=20, texts=NGramBank.Config(num_grams=200, num_letter_grams=300))
 WITHOUT_TEXTS = TableMachine.Config(num_centres=200, num_trees=20)
 
 

@@ -65,7 +65,7 @@ def test_a_bank_of_sentences_reads_all_of_them_and_has_all_their_n_grams(
     grams = {row[i : i + k] for row in rows for k in (1, 2) for i in range(len(row) - k + 1)}
     assert config.model.num_grams == len(grams)
     given = SentenceLearning.Config(
-        data=sentences(tmp_path, length, 12), model=NGramBank.Config(num_grams=7), context=9000
+        data=sentences(tmp_path, length, 12), model=NGramBank.Config(num_grams=7, num_letter_grams=9), context=9000
     )
     found = given.suited("small").config
     assert isinstance(found, SentenceLearning.Config)

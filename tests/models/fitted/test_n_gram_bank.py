@@ -1,7 +1,9 @@
 """The bank of n-grams: its features by a loop over each sentence, its fit by solving each system at once."""
 
+import dataclasses
 import math
 from collections import Counter
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -13,8 +15,14 @@ from fredholm.models.fitted import n_gram_bank
 from fredholm.tasks.targets import ClassTarget, LabelTarget, NumberTarget, Target
 from tests.refusals import refused
 
-READING = TokenReading(vocab_size=13, context=12, pad=0, separator=2)
+SPELLING = ("", " ", " ", " a", " ab", "b", " cab", "ca", " c", "", " bb", "abc", " ")
+"""Words of one to three letters, their further pieces, a token of no letter and one that is a space."""
+READING = TokenReading(vocab_size=13, context=12, pad=0, separator=2, spelling=SPELLING)
 CLASSES = ClassTarget(names=("a", "b", "c"))
+
+
+Counts = Callable[[list[int], int], Counter[tuple[int, ...]]]
+"""N-grams of a row, up to so many symbols."""
 
 
 def rows(count: int = 30, *, pairs: bool = False, seed: int = 0) -> Tensor:
@@ -42,14 +50,28 @@ def telling(counts: list[Counter[tuple[int, ...]]]) -> Counter[tuple[int, ...]]:
     return Counter({g: n for g, n in seen.items() if len({each[g] for each in counts}) > 1})
 
 
-def by_loop(train: Tensor, asked: Tensor, order: int, share: float = 1.0) -> np.ndarray:
+def letter_grams(row: list[int], order: int) -> Counter[tuple[int, ...]]:
+    """Likewise of letters: no space but at an end, and of spaces in a row the last."""
+    tokens = [t for t in row if t != 0]
+    spelt = [(int(2 in tokens[:i]), letter) for i, token in enumerate(tokens) for letter in SPELLING[token]]
+    spelt = [s for i, s in enumerate(spelt) if s[1] != " " or i + 1 == len(spelt) or spelt[i + 1][1] != " "]
+    found = Counter[tuple[int, ...]]()
+    for i, (is_second, _) in enumerate(spelt):
+        for k in range(1, min(order, len(spelt) - i) + 1):
+            word = "".join(letter for _, letter in spelt[i : i + k])
+            if " " not in word[1:-1]:
+                found[is_second, *(" abc".index(letter) for letter in word)] += 1
+    return found
+
+
+def by_loop(train: Tensor, asked: Tensor, order: int, share: float = 1.0, counted: Counts = grams) -> np.ndarray:
     """Features `(n, p)` of rows asked, with a column for each n-gram of the training rows, by length and tokens."""
-    counts = [grams(row, order) for row in train.tolist()]
+    counts = [counted(row, order) for row in train.tolist()]
     seen = telling(counts)
     names = sorted(seen, key=lambda g: (g[0], len(g), g))
     found = np.zeros((len(asked), len(names)))
     for i, row in enumerate(asked.tolist()):
-        for g, count in grams(row, order).items():
+        for g, count in counted(row, order).items():
             if g in seen:
                 rarity = 1 + math.log((1 + len(train)) / (1 + seen[g]))
                 found[i, names.index(g)] = share ** (len(g) - 2) * (1 + math.log(count)) * rarity
@@ -59,14 +81,18 @@ def by_loop(train: Tensor, asked: Tensor, order: int, share: float = 1.0) -> np.
 
 
 def dense(bank: NGramBank, tokens: Tensor) -> Tensor:
+    """Without the columns of what is no n-gram."""
     row, gram, value = bank.features(tokens)
-    found = torch.zeros(len(tokens), len(bank.grams), dtype=torch.float64)
+    found = torch.zeros(len(tokens), bank.num_features, dtype=torch.float64)
     found[row, gram] = value
-    return found
+    kinds = (bank.of_tokens,) if bank.of_letters is None else (bank.of_tokens, bank.of_letters)
+    return found[:, torch.cat([kind.known != n_gram_bank._NONE for kind in kinds])]
 
 
-def bank(order: int = 2, num_grams: int = 500, num_outputs: int = 3) -> NGramBank:
-    return NGramBank.Config(order=order, num_grams=num_grams).build(READING, num_outputs)
+def bank(order: int = 2, num_grams: int = 500, num_outputs: int = 3, letter_order: int = 0) -> NGramBank:
+    letters = {"num_letter_grams": num_grams} if letter_order else {}
+    config = NGramBank.Config(order=order, num_grams=num_grams, letter_order=letter_order, **letters)
+    return config.build(READING, num_outputs)
 
 
 def fitted(found: NGramBank, tokens: Tensor, values: Tensor, target: Target, groups: Tensor | None = None) -> NGramBank:
@@ -89,21 +115,36 @@ def test_features_are_those_of_the_definition(order: int, pairs: bool) -> None:
     found = bank(order, 2000)
     found.fit([(train, torch.arange(30) % 3)], CLASSES)
     expected = by_loop(train, asked, order)
-    kept = dense(found, asked)[:, : expected.shape[1]]
-    assert int((found.rarity > 0).sum()) == expected.shape[1]
-    np.testing.assert_allclose(kept.numpy(), expected, atol=1e-6)
+    np.testing.assert_allclose(dense(found, asked).numpy(), expected, atol=1e-6)
 
 
-def left_out_by_loop(x: np.ndarray, y: np.ndarray, part: np.ndarray) -> np.ndarray:
-    """Scores of each row by the fit without its part, with the penalty that has the smallest errors."""
-    unit, best = ((x - x.mean(0)) ** 2).sum(1).mean(), None
+@pytest.mark.parametrize("pairs", [False, True])
+@pytest.mark.parametrize("letter_order", [1, 3, 4])
+def test_letters_are_those_of_the_definition(letter_order: int, pairs: bool) -> None:
+    train, asked = rows(pairs=pairs), rows(9, pairs=pairs, seed=1)
+    found = bank(2, 2000, letter_order=letter_order)
+    found.fit([(some, torch.arange(len(some)) % 3) for some in train.split(7)], CLASSES)
+    found.letter_share.fill_(0.3)
+    of_tokens, of_letters = by_loop(train, asked, 2), by_loop(train, asked, letter_order, counted=letter_grams)
+    expected = np.concatenate([0.7**0.5 * of_tokens, 0.3**0.5 * of_letters], 1)
+    np.testing.assert_allclose(dense(found, asked).numpy(), expected, atol=1e-6)
+
+
+def left_out_by_loop(x: np.ndarray, y: np.ndarray, part: np.ndarray) -> tuple[np.ndarray, float, float]:
+    """Scores of each row by the fit without its part, times their gain, with the penalty that has the smallest errors.
+
+    Also that penalty and that gain.
+    """
+    unit, mean, best = ((x - x.mean(0)) ** 2).sum(1).mean(), y.mean(0), None
     for multiple in n_gram_bank.PENALTIES.tolist():
         told = np.empty_like(y)
         for some in np.unique(part):
             out = part == some
             told[out] = ridge(x[~out], y[~out], multiple * unit, x[out])
-        if best is None or ((y - told) ** 2).mean() < ((y - best) ** 2).mean():
-            best = told
+        gain = max(0.0, np.linalg.lstsq((told - mean).reshape(-1, 1), (y - mean).reshape(-1), rcond=None)[0][0])
+        told = mean + gain * (told - mean)
+        if best is None or ((y - told) ** 2).mean() < ((y - best[0]) ** 2).mean():
+            best = told, multiple * unit, gain
     assert best is not None
     return best
 
@@ -130,7 +171,7 @@ def test_longer_n_grams_count_less_where_that_is_surely_better(
     y, errors, chosen = target.columns(target.targets(values[:, None])).numpy(), list[np.ndarray](), 1.0
     for share in n_gram_bank.SHARES:
         x = by_loop(tokens, tokens, order, share)
-        errors.append(((y - left_out_by_loop(x, y, part)) ** 2).mean(1))
+        errors.append(((y - left_out_by_loop(x, y, part)[0]) ** 2).mean(1))
         if len(errors) > 1 and errors[-1].mean() >= errors[-2].mean():
             break
         gain = errors[0] - errors[-1]
@@ -138,15 +179,14 @@ def test_longer_n_grams_count_less_where_that_is_surely_better(
             chosen = share
     assert (chosen < 1) == (told_by == "words")
     expected = by_loop(tokens, rows(9, seed=1), order, chosen)
-    kept = dense(found, rows(9, seed=1))[:, : expected.shape[1]]
-    np.testing.assert_allclose(kept.numpy(), expected, atol=1e-6)
+    np.testing.assert_allclose(dense(found, rows(9, seed=1)).numpy(), expected, atol=1e-6)
 
 
 def test_a_row_of_which_nothing_counts_is_no_direction() -> None:
     empty = torch.tensor([[1, 2] + [0] * 10])  # its marks are in all rows, and the two in a row in this one alone
     found = fitted(bank(), torch.cat([rows(), empty]), torch.arange(31) % 3, CLASSES)
     assert len(found.features(empty)[0]) == 1
-    found.rarity[n_gram_bank._num_tokens(found.grams, 13, 2) > 1] = 0
+    found.of_tokens.rarity[found.of_tokens.num_symbols > 1] = 0
     torch.testing.assert_close(found(empty)[0], found.bias)
 
 
@@ -160,23 +200,36 @@ def test_scores_are_those_of_the_ridge_regression_with_the_best_penalty(monkeypa
         units = torch.arange(30) if groups is None else groups
         part = (torch.randperm(int(units.max()) + 1)[units] % min(10, int(units.max()) + 1)).numpy()
         x, y = by_loop(tokens, tokens, 2), CLASSES.columns(values).numpy()
-        unit = ((x - x.mean(0)) ** 2).sum(1).mean()
-        errors, left_out = [], []
-        for multiple in n_gram_bank.PENALTIES.tolist():
-            told = np.empty_like(y)
-            for k in range(part.max() + 1):
-                own = part == k
-                told[own] = ridge(x[~own], y[~own], multiple * unit, x[own])
-            errors.append(((y - told) ** 2).mean())
-            left_out.append(told)
-        best = int(np.argmin(errors))
-        assert 0 < best < len(errors) - 1 or groups is not None
-        penalty = n_gram_bank.PENALTIES[best].item() * unit
+        left_out, penalty, gain = left_out_by_loop(x, y, part)
         assert float(found.penalty) == pytest.approx(penalty, rel=1e-6)
-        readout = CLASSES.readout(torch.tensor(left_out[best]), values)
+        readout = CLASSES.readout(torch.tensor(left_out), values)
         asked = rows(8, seed=1)
-        scores = torch.tensor(ridge(x, y, penalty, by_loop(tokens, asked, 2)))
-        torch.testing.assert_close(found(asked).double(), readout(scores), rtol=1e-4, atol=1e-4)
+        scores = y.mean(0) + gain * (ridge(x, y, penalty, by_loop(tokens, asked, 2)) - y.mean(0))
+        torch.testing.assert_close(found(asked).double(), readout(torch.tensor(scores)), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("told_by", ["letters", "tokens"])
+def test_letters_are_read_where_errors_are_smaller(told_by: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(n_gram_bank, "TOLERANCE", 1e-10)
+    monkeypatch.setattr(n_gram_bank, "PATIENCE", 100)
+    tokens, draw = rows(60), torch.Generator().manual_seed(4)
+    worth = torch.randn(13, generator=draw, dtype=torch.float64)
+    if told_by == "letters":
+        worth = torch.tensor([float("b" in word) for word in SPELLING], dtype=torch.float64)
+    values = worth[tokens].sum(1)
+    target = NumberTarget(names=("y",), mean=(0.0,), deviation=(1.0,))
+    found = fitted(bank(1, 3000, 1, letter_order=3), tokens, values[:, None], target)
+    torch.manual_seed(0)
+    part, y = (torch.randperm(60) % 10).numpy(), target.columns(target.targets(values[:, None])).numpy()
+    x = by_loop(tokens, tokens, 1)
+    both = 0.5**0.5 * np.concatenate([x, by_loop(tokens, tokens, 3, counted=letter_grams)], 1)
+    errors = [((y - left_out_by_loop(each, y, part)[0]) ** 2).mean() for each in (x, both)]
+    assert (errors[1] < errors[0]) == (told_by == "letters")
+    assert float(found.letter_share) == (0.5 if told_by == "letters" else 0.0)
+    expected = both if told_by == "letters" else x
+    _, penalty, gain = left_out_by_loop(expected, y, part)
+    told = y.mean(0) + gain * (ridge(expected, y, penalty, expected) - y.mean(0))
+    torch.testing.assert_close(found(tokens).double(), torch.tensor(told), rtol=1e-3, atol=1e-3)
 
 
 def test_systems_solved_together_or_one_by_one_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,7 +257,7 @@ def test_few_grams_are_the_most_frequent_ones() -> None:
     tokens = rows()
     seen = telling([grams(row, 2) for row in tokens.tolist()])
     found = fitted(bank(2, 6), tokens, torch.arange(30) % 3, CLASSES)
-    counts = ((1 + 30) / torch.exp(found.rarity.double() - 1) - 1).round()
+    counts = ((1 + 30) / torch.exp(found.of_tokens.rarity.double() - 1) - 1).round()
     assert sorted(counts.tolist()) == sorted(seen.values())[-6:]
     assert found(tokens).std() > 0
 
@@ -217,7 +270,7 @@ def test_what_all_sentences_hold_equally_often_takes_no_length_from_others() -> 
 
 def test_sentences_that_are_all_alike_have_the_mean() -> None:
     found = fitted(bank(), rows(1).expand(30, -1), torch.arange(30) % 3, CLASSES)
-    assert not bool(found.rarity.any())
+    assert not bool(found.of_tokens.rarity.any())
     torch.testing.assert_close(found(rows(4, seed=1)), found.bias.expand(4, -1))
 
 
@@ -247,12 +300,41 @@ def test_gradients_go_on_from_a_fit() -> None:
 
 
 def test_it_is_as_many_as_the_rows_have() -> None:
-    tokens = rows()
-    names = {g for row in tokens.tolist() for g in grams(row, 2)}
-    config = NGramBank.Config()
-    assert config.suited(tokens.split(7), READING, 0, 0).num_grams == len(names)
-    given = NGramBank.Config(num_grams=5)
+    tokens, config = rows(), NGramBank.Config()
+    names, spelt = (
+        {g for row in tokens.tolist() for g in counted(row, n)} for counted, n in ((grams, 2), (letter_grams, 5))
+    )
+    found = config.suited(tokens.split(7), READING, 0, 0)
+    assert (found.num_grams, found.letter_order, found.num_letter_grams) == (len(names), 5, len(spelt))
+    given = NGramBank.Config(num_grams=5, num_letter_grams=7)
     assert given.suited(tokens.split(7), READING, 0, 0) == given
+
+
+def test_letters_are_left_out_where_there_are_none_or_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    without = dataclasses.replace(READING, spelling=None)
+    found = NGramBank.Config().suited([rows()], without, 0, 0)
+    assert found == NGramBank.Config(num_grams=found.num_grams, letter_order=0)
+    with refused(ValueError, "letter_order is 5", "give TokenReading.spelling, or letter_order=0"):
+        NGramBank.Config().build(without, 2)
+    with refused(ValueError, "letter_order is 4", "give TokenReading.spelling"):
+        NGramBank.Config(letter_order=4).suited([rows()], without, 0, 0)
+    letters = sum(count for row in rows().tolist() for count in letter_grams(row, 1).values())
+    for most, order in ((letters, 5), (letters - 1, 0)):
+        monkeypatch.setattr(n_gram_bank, "MOST_LETTERS", most)
+        assert NGramBank.Config().suited(rows().split(7), READING, 0, 0).letter_order == order
+    asked = NGramBank.Config(letter_order=2).suited(rows().split(7), READING, 0, 0)
+    assert asked.letter_order == 2
+    assert asked.num_letter_grams == len({g for row in rows().tolist() for g in letter_grams(row, 2)})
+
+
+def test_n_grams_of_a_large_alphabet_are_as_long_as_can_be_numbered() -> None:
+    spelling = ("", " ", " ", *(" " + chr(0x4E00 + k) for k in range(9000)))
+    reading = TokenReading(vocab_size=len(spelling), context=12, pad=0, separator=2, spelling=spelling)
+    found = NGramBank.Config().suited([rows()], reading, 0, 0)
+    assert found.letter_order == 4
+    found.build(reading, 2)
+    with refused(ValueError, "letter_order is 5", "too many n-grams of 9001 letters"):
+        NGramBank.Config().build(reading, 2)
 
 
 def test_bad_input_is_told() -> None:
@@ -268,9 +350,15 @@ def test_bad_input_is_told() -> None:
         NGramBank.Config(order=4).build(TokenReading(vocab_size=100_000, context=8, pad=0, separator=1), 2)
     with refused(ValueError, "order is 30", "too many n-grams of 13 tokens"):
         NGramBank.Config(order=30).suited([rows()], READING, 0, 0)
-    for settings in ({"order": 0}, {"num_grams": 0}):
+    for settings in ({"order": 0}, {"num_grams": 0}, {"num_letter_grams": 0}):
         with refused(ValueError, "must be at least 1"):
             NGramBank.Config(**settings)
+    with refused(ValueError, "letter_order must be at least 0"):
+        NGramBank.Config(letter_order=-1)
+    with refused(ValueError, "num_letter_grams=9 has no effect with letter_order=0"):
+        NGramBank.Config(letter_order=0, num_letter_grams=9)
+    with refused(ValueError, "spelling is of 2 tokens; expected vocab_size, 13"):
+        dataclasses.replace(READING, spelling=("a", "b"))
     for settings in ({"pad": 13}, {"separator": -1}):
         with refused(ValueError, "expected a token, 0 to 12"):
-            TokenReading(**{"vocab_size": 13, "context": 12, "pad": 0, "separator": 2, **settings})
+            dataclasses.replace(READING, **settings)

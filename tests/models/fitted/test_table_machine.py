@@ -14,6 +14,7 @@ from fredholm.tasks.targets import ClassTarget, NumberTarget
 from tests.refusals import refused
 
 TEXT = TokenReading(vocab_size=13, context=12, pad=0, separator=2)
+BANK = NGramBank.Config(num_grams=400, letter_order=0)
 READING = TableReading(num_numbers=3, may_miss=(1,), num_categories=(2, 3), num_texts=2, text=TEXT)
 CLASSES = ClassTarget(names=("a", "b"))
 
@@ -82,10 +83,10 @@ def test_numbers_and_categories_become_coordinates() -> None:
 def test_texts_become_what_a_bank_says_without_each_row() -> None:
     batch = rows(60)
     targets = answers(batch)
-    machine = fitted(batch, targets, TableMachine.Config(num_grams=400, num_directions=3), READING)
+    machine = fitted(batch, targets, TableMachine.Config(texts=BANK, num_directions=3), READING)
     text: Any = machine.texts[0]
     torch.manual_seed(0)
-    bank = NGramBank.Config(num_grams=400).build(TEXT, 2)
+    bank = BANK.build(TEXT, 2)
     told = bank.fit([(batch.tokens[:, 0], targets)], CLASSES)
     found = text(batch.tokens[:, 0])
     expected = (bank(batch.tokens[:, 0]) - told.mean(0)) / told.std(0)
@@ -100,7 +101,7 @@ def test_texts_become_what_a_bank_says_without_each_row() -> None:
 
 def test_what_no_kind_of_column_tells_alone_is_learnt() -> None:
     batch = rows(600)
-    machine = fitted(batch, answers(batch), TableMachine.Config(num_centres=600, num_grams=400), READING)
+    machine = fitted(batch, answers(batch), TableMachine.Config(num_centres=600, texts=BANK), READING)
     asked = rows(300, seed=1)
     told = machine(asked).argmax(1)
     assert float((told == answers(asked)).float().mean()) > 0.8
@@ -113,7 +114,7 @@ def test_a_text_that_tells_nothing_does_little_harm() -> None:
     y = torch.randn(300, 1, generator=torch.Generator().manual_seed(5))
     target = NumberTarget(names=("y",), mean=(0.0,), deviation=(1.0,))
     torch.manual_seed(0)
-    machine = TableMachine.Config(num_centres=300, num_grams=400).build(READING, 1)
+    machine = TableMachine.Config(num_centres=300, texts=BANK).build(READING, 1)
     left_out = machine.fit([(batch, y)], target)
     assert float((left_out - y).square().mean()) > 0.7 * float(y.var())
     asked = rows(600, seed=9)
@@ -128,7 +129,7 @@ def test_groups_are_left_out_together_by_banks_and_by_the_machine() -> None:
     errors = []
     for groups in (None, torch.arange(40).repeat(2)):
         torch.manual_seed(0)
-        machine = TableMachine.Config(num_centres=80, num_grams=400).build(READING, 1)
+        machine = TableMachine.Config(num_centres=80, texts=BANK).build(READING, 1)
         left_out = machine.fit([(batch, y)], target, groups=groups)
         errors.append(float((left_out - y).square().mean() / y.var()))
     assert errors[0] < 0.1  # its double tells
@@ -137,7 +138,7 @@ def test_groups_are_left_out_together_by_banks_and_by_the_machine() -> None:
 
 def test_a_row_alone_is_told_what_it_is_told_in_a_batch() -> None:
     batch = rows(60)
-    machine = fitted(batch, answers(batch), TableMachine.Config(num_grams=400), READING)
+    machine = fitted(batch, answers(batch), TableMachine.Config(texts=BANK), READING)
     whole = machine(batch)
     for i in (0, 7):
         one = TableBatch(*(part[i : i + 1] for part in batch))
@@ -163,7 +164,7 @@ def test_one_kind_of_column_is_enough(reading: TableReading) -> None:
         batch.categories[:, : len(reading.num_categories)],
         batch.tokens[:, : reading.num_texts],
     )
-    machine = fitted(some, answers(batch), TableMachine.Config(num_grams=400), reading)
+    machine = fitted(some, answers(batch), TableMachine.Config(texts=BANK), reading)
     assert bool(machine(some).isfinite().all())
     assert float(machine(some).detach().std()) > 0
 
@@ -245,7 +246,7 @@ def test_a_question_of_a_number_does_not_depend_on_its_batch() -> None:
 
 
 def test_columns_count_as_the_most_of_their_coordinates() -> None:
-    machine = TableMachine.Config(num_grams=9, num_directions=3).build(READING, 2)
+    machine = TableMachine.Config(texts=dataclasses.replace(BANK, num_grams=9), num_directions=3).build(READING, 2)
     assert machine.trees is not None
     assert machine.num_coordinates == 3 * 2 + 1 + (2 + 3) + 2 * (2 + 3)
     machine.machine.shares.copy_(torch.tensor([0.5, 0.1, 0.4]))
@@ -273,7 +274,7 @@ def test_columns_count_as_the_most_of_their_coordinates() -> None:
 
 def test_what_is_refused() -> None:
     batch = rows(5)
-    machine = TableMachine.Config(num_grams=10).build(READING, 2)
+    machine = TableMachine.Config(texts=dataclasses.replace(BANK, num_grams=10)).build(READING, 2)
     with refused(ValueError, "rows have 2 numbers, 2 categories and 2 texts; expected 3, 2 and 2"):
         machine(batch._replace(numbers=batch.numbers[:, :2]))
     with refused(ValueError, "fewer than 2 rows"):

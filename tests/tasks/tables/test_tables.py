@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from fredholm.models import TableMachine
+from fredholm.models import NGramBank, TableMachine
 from fredholm.tasks import TableLearning
 from fredholm.tasks.tables import Column, learn_columns, open_table, read_rows_of, table_learning
 from fredholm.training import Run
@@ -386,7 +386,10 @@ def test_settings_that_do_not_fit_are_refused(tmp_path: Path) -> None:
         ({"categories": ("z",)}, "categories are to be 'z', and no such column is read; those that are: x, y"),
         ({"categories": ("x",), "texts": ("x",)}, "column 'x' is said to be categories, and texts"),
         ({"valid_fraction": 0.3}, "valid_fraction=0.3 has no effect"),
-        ({"model": TableMachine.Config(order=1)}, "order=1 has no effect with no column of texts"),
+        (
+            {"model": TableMachine.Config(texts=NGramBank.Config(order=1))},
+            "order=1 has no effect with no column of texts",
+        ),
         ({"ignore": ("x", "y")}, "no column is left to read beside what to predict (label)"),
     ):
         with pytest.raises(ValueError, match=re.escape(words)):

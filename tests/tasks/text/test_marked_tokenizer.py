@@ -88,6 +88,40 @@ def test_every_byte_is_a_token_of_bytes_and_pairs() -> None:
     assert single.state == Tokens(kind="bytes").learn([]).state
 
 
+def spelt(tokenizer: MarkedTokenizer, first: str, second: str | None = None) -> str:
+    """What the tokens of a sentence or a pair spell, with one space for several."""
+    letters = tokenizer.letters
+    found = "".join(letters[token] for token in tokenizer.lay_out(first, second, 99).tokens.tolist())
+    return " ".join(("_" + found + "_").split(" ")).replace("  ", " ").replace("  ", " ")
+
+
+def test_letters_are_those_of_the_text_with_spaces_around_words() -> None:
+    pieces = KINDS["word pieces"].learn(TEXTS)
+    assert len(pieces.letters) == pieces.vocab_size
+    assert spelt(pieces, "The KÄTZE was late,and catass ☃", "ate it") == "_ the katze was late , and catass � ate it _"
+    cat = [pieces.letters[token] for token in pieces.encode("catat").tolist()]
+    assert cat[0].startswith(" c")
+    assert not any(" " in piece for piece in cat[1:])
+    for kind in ("bytes", "byte pairs"):
+        tokenizer = KINDS[kind].learn(TEXTS)
+        assert spelt(tokenizer, "the cat\tis,\n ñ 12", "a") == "_ the cat is, Ã± 12 a _"  # ñ is two bytes
+        assert {tokenizer.letters[mark] for mark in (tokenizer.marks.pad, tokenizer.marks.mask)} == {""}
+
+
+def test_letters_of_a_brought_one_follow_its_own_signs() -> None:
+    assert spelt(MarkedTokenizer(brought().to_str()), "the cat dog the") == "_ the cat � the _"
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    marks = {mark: number for number, mark in enumerate(MARKS)}
+    vocabulary = marks | {letter: 5 + i for i, letter in enumerate(["▁", "a", "b", "c", "c</w>", "ab"])}
+    sentence_pieces = Tokenizer(models.BPE(vocabulary, [("a", "b")], unk_token="[UNK]"))
+    sentence_pieces.pre_tokenizer = pre_tokenizers.Metaspace()
+    assert spelt(MarkedTokenizer(sentence_pieces.to_str()), "abc  a") == "_ abc a _"
+    ended = Tokenizer(models.BPE(vocabulary, [("a", "b")], unk_token="[UNK]", end_of_word_suffix="</w>"))
+    ended.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    assert spelt(MarkedTokenizer(ended.to_str()), "abc bc") == "_ abc bc _"
+
+
 @pytest.mark.slow
 def test_another_process_learns_the_same() -> None:
     """The library draws the order of its hashes anew in each."""

@@ -1,33 +1,43 @@
-"""How often each n-gram of tokens stands in a sentence, and a linear head in closed form.
+"""How often each n-gram of tokens and of letters stands in a sentence, and a linear head in closed form.
 
 Legend
-    t_1 ... t_N  tokens of a sentence, its marks included      g       up to `order` tokens in a row, of the first or
-                                                                       of the second sentence of a pair
-    n            sentences to learn from; n_g of them hold g   μ       the even measure of mass 1 on the N places
+    t_1 ... t_N  tokens of a sentence, its marks included      g       up to `order` tokens in a row, or `letter_order`
+                                                                       letters of a word, of the first or of the second
+                                                                       sentence of a pair
+    n            sentences to learn from; n_g of them hold g   μ       the even measure of mass 1 on the N places, or
+                                                                       on those of the letters
     Y (n, c)     what is fitted, as a `Regressand` says        λ > 0   the penalty
     |g|          tokens of g                                   s       share of an n-gram by a further token, 0 to 1
+    a            share of letters, 0 or LETTERS
 
     count           c_g = N ∫ 1[g stands at x] dμ(x)
-    rarity          r_g = s^(|g| - 1) (1 + log((1 + n) / (1 + n_g)))
-    features        x_g = (1 + log c_g) r_g, 0 where c_g is; of a sentence X = x / ‖x‖. An n-gram that all n sentences
-                    hold equally often, such as a mark, has none: it tells nothing, and would take length from others
+    rarity          r_g = s^(|g| - 1) (1 + log((1 + n) / (1 + n_g))), without s for letters
+    features        x_g = (1 + log c_g) r_g, 0 where c_g is; of a sentence X = [√(1-a) x / ‖x‖, √a x' / ‖x'‖], where x
+                    is of tokens and x' of letters. An n-gram that all n sentences hold equally often, such as a mark,
+                    has none: it tells nothing, and would take length from others
     W(λ) = argmin_W ‖(X - X̄) W - (Y - Ȳ)‖² + λ‖W‖² = (X - X̄)ᵀ A,   (C X Xᵀ C + λI) A = Y - Ȳ,   C = I - 1/n
-    scores = Ȳ + (X - X̄) W(λ);  outputs are read from them as the regressand says
+    scores = Ȳ + γ (X - X̄) W(λ);  outputs are read from them as the regressand says
 
 λ is the one with the smallest mean square of the errors on sentences that were left out: each of FOLDS parts by a fit
-to the others. So is s of SHARES: 1, unless less has errors that are smaller by SURE standard errors of the difference.
-Where single words decide, pairs of them are many more features that tell little else, and take length from the words.
+to the others, and γ ≥ 0 the gain with which these are smallest. A sentence has little in common with others, so what
+these say of it is too close to Ȳ, the more so the fewer there are. So is s of SHARES, with a = 0: 1, unless less has
+errors that are smaller by SURE standard errors of the difference. Where single words decide, pairs of them are many
+more features that tell little else, and take length from the words. Then a is LETTERS where that has the smaller
+errors. Letters tell what words have in common that are rare or were never seen; the space before a word and after it
+is one of its letters.
 The systems are solved by conjugate gradients in float64, from the largest penalty on, each from the solution of the one
 before; penalties end once PATIENCE of them in a row were no better.
 
 Source: term frequencies on a logarithmic scale and inverse document frequencies, Salton and Buckley, Term-weighting
 approaches in automatic text retrieval (1988); 1 is added to counts and rarities, so that none is 0. That linear models
 of pairs of words are hard to beat where texts are few is Wang and Manning's (2012) and Joulin et al.'s (arXiv
-1607.01759) finding. Deviation: n-grams are of tokens, pieces of words among them, and the head is a ridge regression.
+1607.01759) finding; n-grams of letters are Cavnar and Trenkle's (1994). Deviation: n-grams are of tokens, pieces of
+words among them, and the head is a ridge regression.
 """
 
 import dataclasses
 import math
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar, NamedTuple, Self, final
 
@@ -35,7 +45,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fredholm._settings import check_count, filled
+from fredholm._settings import check_count, filled, refuse_idle
 from fredholm.domains.checks import values_can_be_read
 from fredholm.models.fitted.fitted_model import FittedModel
 from fredholm.models.fitted.ridge_head import Regressand, check_groups, dealt
@@ -56,10 +66,151 @@ MOST_ITERATIONS = 1000
 COLUMNS = 64
 """Of the systems that are solved at once."""
 MOST_GRAMS = 262_144
-"""N-grams of a bank that is sized by its sentences, at most."""
+"""N-grams of each kind of a bank that is sized by its sentences, at most."""
+LETTERS = 0.5
+"""Value of a that is tried."""
+MOST_LETTERS = 1 << 21
+"""Of the training sentences, where nobody says that letters are read: of more, words say as much, in less time."""
 
 _NONE = torch.iinfo(torch.int64).max
 """In place of an n-gram, where there are fewer than there is room for."""
+
+
+@final
+class _Symbols(NamedTuple):
+    """Tokens or letters of rows, one row after the other, each `(E,)`.
+
+    Args:
+        row: whose it is.
+        symbol: its number.
+        is_second: whether a sentence of the row ended before.
+    """
+
+    row: Tensor
+    symbol: Tensor
+    is_second: Tensor
+
+
+@final
+class _Grams(nn.Module):
+    """The n-grams of one kind that count, by number, and r of each without s.
+
+    Args:
+        size: how many symbols there are.
+        order: most symbols of an n-gram.
+        count: n-grams, at most.
+        space: the symbol that may only begin an n-gram or end it; None: there is none.
+    """
+
+    known: Tensor
+    rarity: Tensor
+
+    def __init__(self, size: int, order: int, count: int, space: int | None = None) -> None:
+        super().__init__()
+        self.size, self.order, self.space = size, order, space
+        self.register_buffer("known", torch.full((count,), _NONE))
+        self.register_buffer("rarity", torch.zeros(count))
+
+    def __len__(self) -> int:
+        return len(self.known)
+
+    def occurrences(self, symbols: _Symbols) -> tuple[Tensor, Tensor]:
+        """Where n-grams stand: the row, and the number of each n-gram, int64 `(E,)`.
+
+        The numbers are the symbols' as digits, after those of all shorter n-grams; a second sentence's come last.
+        """
+        row, symbol, is_second = symbols
+        start = is_second * (_numbers(self.size, self.order) // 2)
+        rows, keys = list[Tensor](), list[Tensor]()
+        number, whole, shorter = torch.zeros_like(symbol), torch.ones_like(is_second), 0
+        for k in range(self.order):
+            ends = max(0, len(row) - k)
+            number = number[:ends] * self.size + symbol[k:]
+            whole = whole[:ends] & (row[:ends] == row[k:])
+            if self.space is not None and k > 1:
+                whole = whole & (symbol[k - 1 :][:ends] != self.space)
+            rows.append(row[:ends][whole])
+            keys.append((number + start[:ends])[whole] + shorter)
+            shorter += self.size ** (k + 1)
+        return torch.cat(rows), torch.cat(keys)
+
+    def choose(self, batches: Iterable[tuple[_Symbols, int]]) -> None:
+        """The n-grams in most rows, and their rarity, from symbols and the number of rows that they are of."""
+        found, num_rows = [torch.empty(2, 0, dtype=torch.int64, device=self.known.device)], 0
+        for symbols, count in batches:
+            row, key = self.occurrences(symbols)
+            keys, place = key.unique(return_inverse=True)
+            held, times = (row * len(keys) + place).unique(return_counts=True)
+            found.append(torch.stack([keys[held % max(1, len(keys))], times]))
+            num_rows += count
+        held, times = torch.cat(found, 1)
+        keys, place, counts = held.unique(return_inverse=True, return_counts=True)
+        fewest, often = (
+            torch.zeros_like(keys).scatter_reduce(0, place, times, how, include_self=False) for how in ("amin", "amax")
+        )
+        tells = (counts < num_rows) | (fewest < often)
+        keys, counts = keys[tells], counts[tells]
+        most = counts.argsort(descending=True, stable=True)[: len(self)].sort().values
+        self.known.fill_(_NONE)
+        self.rarity.zero_()
+        self.known[: len(most)] = keys[most]
+        self.rarity[: len(most)] = (1 + ((1 + num_rows) / (1 + counts[most].double())).log()).to(self.rarity)
+
+    def features(self, symbols: _Symbols, num_rows: int) -> tuple[Tensor, Tensor, Tensor]:
+        """x / ‖x‖, entry by entry: rows and n-grams, int64 `(E,)`, in order, and values, float64 `(E,)`."""
+        row, key = self.occurrences(symbols)
+        gram = torch.searchsorted(self.known, key).clamp_max(len(self) - 1)
+        is_known = (self.known[gram] == key) & (self.rarity[gram] > 0)
+        place, count = (row * len(self) + gram)[is_known].unique(return_counts=True)
+        row, gram = place.div(len(self), rounding_mode="floor"), place % len(self)
+        value = (1 + count.double().log()) * self.rarity[gram]
+        square = value.new_zeros(num_rows).index_add(0, row, value.square())
+        return row, gram, value / square[row].sqrt()
+
+    @property
+    def num_symbols(self) -> Tensor:
+        """|g| of each; of what is no n-gram it is of no account."""
+        place = self.known % (_numbers(self.size, self.order) // 2)
+        ends = torch.tensor([self.size**k for k in range(1, self.order + 1)], device=place.device).cumsum(0)
+        return 1 + torch.searchsorted(ends, place, right=True)
+
+
+@final
+class _Spelling(nn.Module):
+    """The letters of tokens, by number; 0 is the space.
+
+    Args:
+        spelling: of a `TokenReading`.
+
+    Attributes:
+        size: how many letters there are, the space included.
+    """
+
+    letters: Tensor
+    ends: Tensor
+
+    def __init__(self, spelling: Sequence[str]) -> None:
+        super().__init__()
+        self.size = 1 + len(numbers := _alphabet(spelling))
+        letters = [numbers.get(letter, 0) for token in spelling for letter in token]
+        self.register_buffer("letters", torch.tensor(letters, dtype=torch.int64), persistent=False)
+        ends = torch.tensor([0, *map(len, spelling)]).cumsum(0)
+        self.register_buffer("ends", ends, persistent=False)
+
+    def forward(self, tokens: _Symbols) -> _Symbols:
+        """Letters for tokens; of spaces in a row the last alone."""
+        counts = self.ends.diff()[tokens.symbol]
+        row, is_second = (each.repeat_interleave(counts) for each in (tokens.row, tokens.is_second))
+        before = (counts.cumsum(0) - counts - self.ends[tokens.symbol]).repeat_interleave(counts)
+        letter = self.letters[torch.arange(len(row), device=row.device) - before]
+        is_double = (letter[:-1] == 0) & (letter[1:] == 0) & (row[:-1] == row[1:])
+        kept = ~F.pad(is_double, (0, min(1, len(row))))
+        return _Symbols(row[kept], letter[kept], is_second[kept])
+
+
+def _alphabet(spelling: Sequence[str]) -> dict[str, int]:
+    """The numbers of letters other than the space, from 1 on."""
+    return {letter: number for number, letter in enumerate(sorted({*"".join(spelling)} - {" "}), 1)}
 
 
 @final
@@ -74,17 +225,18 @@ class NGramBank(FittedModel[Tensor]):
         config: which n-grams.
 
     Attributes:
-        weight: `(num_grams, num_outputs)`; 0 before a fit. A parameter, so that gradient steps may go on from the fit.
+        num_features: n-grams of both kinds.
+        weight: `(num_features, num_outputs)`; 0 before a fit. A parameter, so that gradient steps may go on from it.
         bias: `(num_outputs,)`.
         penalty: λ of the last fit, a float64 scalar; NaN before one.
+        letter_share: a of the last fit, a float64 scalar; 0 before one.
 
     Raises:
-        ValueError: there are more n-grams than 64 bits can number.
+        ValueError: there are more n-grams than 64 bits can number, or letters are to be read and the reading has none.
     """
 
-    grams: Tensor
-    rarity: Tensor
     penalty: Tensor
+    letter_share: Tensor
 
     @final
     @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -96,22 +248,55 @@ class NGramBank(FittedModel[Tensor]):
         order: int = 2
         """Most tokens of an n-gram."""
         num_grams: int = 65_536
-        """N-grams that have a weight, at most: those in most of the training sentences, the shorter first. What all of
-        these hold equally often has none."""
+        """N-grams of tokens that have a weight, at most: those in most of the training sentences, the shorter first.
+        What all of these hold equally often has none."""
+        letter_order: int = 5
+        """Most letters of an n-gram of letters; 0: there are none."""
+        num_letter_grams: int = 65_536
+        """N-grams of letters that have a weight, at most, likewise; refused where there are none."""
 
         def __post_init__(self) -> None:
-            for name in ("order", "num_grams"):
-                check_count("models.NGramBank", name, getattr(self, name))
+            name = "models.NGramBank"
+            for setting in ("order", "num_grams", "num_letter_grams"):
+                check_count(name, setting, getattr(self, setting))
+            check_count(name, "letter_order", self.letter_order, least=0)
+            if self.letter_order == 0:
+                given = {"num_letter_grams": self.num_letter_grams}
+                refuse_idle(name, NGramBank.Config, "letter_order=0", "give letter_order", **given)
 
         def check(self) -> None:
             """See `SentenceModelConfig.check`: it gives one answer in any case."""
 
         def suited(self, rows: Iterable[Tensor], reading: TokenReading, width: int, depth: int) -> Self:
-            """See `SentenceModelConfig.suited`: as many n-grams as the rows have, but at most MOST_GRAMS."""
-            found = torch.empty(0, dtype=torch.int64)
+            """See `SentenceModelConfig.suited`: as many n-grams as the rows have, but at most MOST_GRAMS.
+
+            No letters, unless they are asked for, where there are more than MOST_LETTERS. Of an alphabet of thousands
+            n-grams of letters are as long as can be numbered.
+            """
+            default, config = NGramBank.Config(), self
+            is_asked = (self.letter_order, self.num_letter_grams) != (default.letter_order, default.num_letter_grams)
+            if reading.spelling is None:
+                config = self if is_asked else dataclasses.replace(self, letter_order=0)
+            elif self.letter_order == default.letter_order:
+                config = dataclasses.replace(self, letter_order=_longest(reading.spelling, self.letter_order))
+            bank, letters = NGramBank(reading, 1, dataclasses.replace(config, num_grams=1)), 0
+            tokens_seen, letters_seen = torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.int64)
             for tokens in rows:
-                found = torch.cat([found, occurrences(tokens, reading, self.order)[1]]).unique()
-            return filled(self, [NGramBank.Config()], num_grams=min(max(len(found), 1), MOST_GRAMS))
+                symbols = bank.tokens_of(tokens)
+                tokens_seen = torch.cat([tokens_seen, bank.of_tokens.occurrences(symbols)[1]]).unique()
+                if bank.spelling is None or bank.of_letters is None:
+                    continue
+                spelt = bank.spelling(symbols)
+                letters += len(spelt.symbol)
+                if letters <= MOST_LETTERS or is_asked:
+                    letters_seen = torch.cat([letters_seen, bank.of_letters.occurrences(spelt)[1]]).unique()
+            if letters > MOST_LETTERS and not is_asked:
+                config = dataclasses.replace(config, letter_order=0)
+            counted = {"num_grams": tokens_seen}
+            if config.letter_order:
+                counted["num_letter_grams"] = letters_seen
+            sizes = {name: min(max(len(seen), 1), MOST_GRAMS) for name, seen in counted.items()}
+            return filled(config, [default], **sizes)
 
         def build(self, reading: TokenReading, num_outputs: int) -> "NGramBank":
             """See `SentenceModelConfig.build`."""
@@ -120,13 +305,24 @@ class NGramBank(FittedModel[Tensor]):
     def __init__(self, reading: TokenReading, num_outputs: int, config: Config) -> None:
         super().__init__()
         check_count("models.NGramBank", "num_outputs", num_outputs)
-        _check_numbers(reading.vocab_size, config.order)
         self.reading, self.config = reading, config
-        self.weight = nn.Parameter(torch.zeros(config.num_grams, num_outputs))
+        _check_numbers("order", config.order, reading.vocab_size, "tokens")
+        self.of_tokens = _Grams(reading.vocab_size, config.order, config.num_grams)
+        self.spelling = self.of_letters = None
+        if config.letter_order:
+            if reading.spelling is None:
+                raise ValueError(
+                    f"models.NGramBank: letter_order is {config.letter_order}, and the reading does not say what its "
+                    "tokens spell; give TokenReading.spelling, or letter_order=0"
+                )
+            self.spelling = _Spelling(reading.spelling)
+            _check_numbers("letter_order", config.letter_order, self.spelling.size, "letters")
+            self.of_letters = _Grams(self.spelling.size, config.letter_order, config.num_letter_grams, space=0)
+        self.num_features = len(self.of_tokens) + (0 if self.of_letters is None else len(self.of_letters))
+        self.weight = nn.Parameter(torch.zeros(self.num_features, num_outputs))
         self.bias = nn.Parameter(torch.zeros(num_outputs))
-        self.register_buffer("grams", torch.full((config.num_grams,), _NONE))
-        self.register_buffer("rarity", torch.zeros(config.num_grams))
         self.register_buffer("penalty", torch.tensor(torch.nan, dtype=torch.float64))
+        self.register_buffer("letter_share", torch.tensor(0.0, dtype=torch.float64))
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Rows `(B, N)` to outputs `(B, num_outputs)`, all equal before a fit."""
@@ -147,22 +343,19 @@ class NGramBank(FittedModel[Tensor]):
         if sum(len(targets) for _, targets in batches) < 2:
             raise ValueError("models.NGramBank: there are fewer than 2 sentences; expected some to fit to")
         check_groups("models.NGramBank", groups, sum(len(targets) for _, targets in batches))
-        self._choose([tokens for tokens, _ in batches])
         targets = torch.cat([targets for _, targets in batches])
         wanted, rows = regressand.columns(targets), [tokens for tokens, _ in batches]
-        part, rarity = dealt(len(targets), groups, FOLDS, wanted.device), self.rarity.clone()
-        further = _num_tokens(self.grams, self.reading.vocab_size, self.config.order) - 1
-        errors, fit, chosen = list[Tensor](), None, rarity
-        for share in SHARES[: 1 if self.config.order == 1 else None]:
-            self.rarity.copy_(rarity * share**further)
+        self._choose(rows)
+        part = dealt(len(targets), groups, FOLDS, wanted.device)
+        self.letter_share.zero_()
+        fit = self._fit_of_tokens(rows, wanted, part)
+        if self.of_letters is not None:
+            self.letter_share.fill_(LETTERS)
             found = _ridge(self.sparse(rows), wanted, part)
-            errors.append((wanted - found.left_out).square().mean(1))
-            if len(errors) > 1 and errors[-1].mean() >= errors[-2].mean():
-                break
-            if len(errors) == 1 or _is_surely_less(errors[-1], errors[0]):
-                fit, chosen = found, self.rarity.clone()
-        assert fit is not None
-        self.rarity.copy_(chosen)
+            if (wanted - found.left_out).square().mean() < (wanted - fit.left_out).square().mean():
+                fit = found
+            else:
+                self.letter_share.zero_()
         readout = regressand.readout(fit.left_out, targets)
         if len(readout.gain) != len(self.bias):
             raise ValueError(
@@ -173,6 +366,29 @@ class NGramBank(FittedModel[Tensor]):
         self.penalty.fill_(fit.penalty)
         return readout(fit.left_out)
 
+    def _choose(self, rows: Sequence[Tensor]) -> None:
+        """The n-grams of both kinds, from the training rows."""
+        self.of_tokens.choose((self.tokens_of(tokens), len(tokens)) for tokens in rows)
+        if self.spelling is not None and self.of_letters is not None:
+            self.of_letters.choose((self.spelling(self.tokens_of(tokens)), len(tokens)) for tokens in rows)
+
+    def _fit_of_tokens(self, rows: Sequence[Tensor], wanted: Tensor, part: Tensor) -> "_Ridge":
+        """The fit to n-grams of tokens, which sets s."""
+        grams = self.of_tokens
+        further, rarity = grams.num_symbols - 1, grams.rarity.clone()
+        errors, fit, chosen = list[Tensor](), None, rarity
+        for share in SHARES[: 1 if self.config.order == 1 else None]:
+            grams.rarity.copy_(rarity * share**further)
+            found = _ridge(self.sparse(rows), wanted, part)
+            errors.append((wanted - found.left_out).square().mean(1))
+            if len(errors) > 1 and errors[-1].mean() >= errors[-2].mean():
+                break
+            if len(errors) == 1 or _is_surely_less(errors[-1], errors[0]):
+                fit, chosen = found, grams.rarity.clone()
+        assert fit is not None
+        grams.rarity.copy_(chosen)
+        return fit
+
     def sparse(self, batches: Sequence[Tensor]) -> Tensor:
         """X of all rows, float64 `(n, p)`."""
         parts, start = list[Tensor](), 0
@@ -181,78 +397,34 @@ class NGramBank(FittedModel[Tensor]):
             parts.append(torch.stack([row + start, gram, value.view(torch.int64)]))
             start += len(tokens)
         row, gram, bits = torch.cat(parts, 1)
-        places, shape = torch.stack([row, gram]), (start, len(self.grams))
+        places, shape = torch.stack([row, gram]), (start, self.num_features)
         return torch.sparse_coo_tensor(places, bits.view(torch.float64), shape, check_invariants=False).coalesce()
 
     def features(self, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """X of rows `(B, N)`, entry by entry: rows and n-grams, int64 `(E,)`, in order, and values, float64 `(E,)`."""
-        row, key = occurrences(tokens, self.reading, self.config.order)
-        gram = torch.searchsorted(self.grams, key).clamp_max(len(self.grams) - 1)
-        is_known = (self.grams[gram] == key) & (self.rarity[gram] > 0)
-        place, count = (row * len(self.grams) + gram)[is_known].unique(return_counts=True)
-        row, gram = place.div(len(self.grams), rounding_mode="floor"), place % len(self.grams)
-        value = (1 + count.double().log()) * self.rarity[gram]
-        square = value.new_zeros(len(tokens)).index_add(0, row, value.square())
-        return row, gram, value / square[row].sqrt()
+        """X of rows `(B, N)`, entry by entry: rows and n-grams, int64 `(E,)`, and values, float64 `(E,)`.
 
-    def _choose(self, batches: Sequence[Tensor]) -> None:
-        """The n-grams in most rows, and their rarity."""
-        found: list[Tensor] = []
-        for tokens in batches:
-            row, key = occurrences(tokens, self.reading, self.config.order)
-            (_, key), times = torch.stack([row, key]).unique(dim=1, return_counts=True)
-            found.append(torch.stack([key, times]))
-        held, times = torch.cat(found, 1)
-        keys, place, counts = held.unique(return_inverse=True, return_counts=True)
-        fewest, often = (
-            torch.zeros_like(keys).scatter_reduce(0, place, times, how, include_self=False) for how in ("amin", "amax")
-        )
-        num_rows = sum(map(len, batches))
-        tells = (counts < num_rows) | (fewest < often)
-        keys, counts = keys[tells], counts[tells]
-        most = counts.argsort(descending=True, stable=True)[: len(self.grams)].sort().values
-        self.grams.fill_(_NONE)
-        self.rarity.zero_()
-        self.grams[: len(most)] = keys[most]
-        self.rarity[: len(most)] = (1 + ((1 + num_rows) / (1 + counts[most].double())).log()).to(self.rarity)
+        N-grams of letters are numbered after those of tokens.
+        """
+        symbols, share = self.tokens_of(tokens), float(self.letter_share)
+        row, gram, value = self.of_tokens.features(symbols, len(tokens))
+        if self.spelling is None or self.of_letters is None or share == 0:
+            return row, gram, value
+        letters = self.of_letters.features(self.spelling(symbols), len(tokens))
+        gram = torch.cat([gram, letters[1] + len(self.of_tokens)])
+        return torch.cat([row, letters[0]]), gram, torch.cat([(1 - share) ** 0.5 * value, share**0.5 * letters[2]])
 
+    def tokens_of(self, tokens: Tensor) -> _Symbols:
+        """The tokens of rows `(B, N)`, without what fills these up.
 
-def occurrences(tokens: Tensor, reading: TokenReading, order: int) -> tuple[Tensor, Tensor]:
-    """Where n-grams stand: the row, and the number of each n-gram, int64 `(E,)`.
-
-    The numbers are the tokens' as digits, after those of all shorter n-grams; those of a second sentence come last.
-
-    Args:
-        tokens: int64 `(B, N)`.
-        reading: of the rows.
-        order: most tokens of an n-gram.
-
-    Raises:
-        ValueError: tokens out of range, or more n-grams than 64 bits can number.
-    """
-    _check_numbers(reading.vocab_size, order)
-    size, exists = reading.vocab_size, tokens != reading.pad
-    if tokens.numel() and not 0 <= int(tokens.min()) <= int(tokens.max()) < size:
-        raise ValueError(f"models.NGramBank: tokens must be 0 to {size - 1}; got others")
-    ends_before = F.pad((tokens == reading.separator).cumsum(1), (1, 0))[:, :-1]
-    start = (ends_before > 0) * (_numbers(size, order) // 2)
-    rows, keys = [tokens.new_empty(0)], [tokens.new_empty(0)]
-    number, whole, shorter = torch.zeros_like(tokens), torch.ones_like(exists), 0
-    for k in range(min(order, tokens.shape[1])):
-        ends = tokens.shape[1] - k
-        number = number[:, :ends] * size + tokens[:, k:]
-        whole = whole[:, :ends] & exists[:, k:]
-        rows.append(whole.nonzero()[:, 0])
-        keys.append((number + start[:, :ends])[whole] + shorter)
-        shorter += size ** (k + 1)
-    return torch.cat(rows), torch.cat(keys)
-
-
-def _num_tokens(grams: Tensor, vocab_size: int, order: int) -> Tensor:
-    """How many tokens n-grams have, by their numbers."""
-    place = grams % (_numbers(vocab_size, order) // 2)  # of what is no n-gram it is of no account
-    ends = torch.tensor([vocab_size**k for k in range(1, order + 1)], device=grams.device).cumsum(0)
-    return 1 + torch.searchsorted(ends, place, right=True)
+        Raises:
+            ValueError: tokens out of range.
+        """
+        reading = self.reading
+        if tokens.numel() and not 0 <= int(tokens.min()) <= int(tokens.max()) < reading.vocab_size:
+            raise ValueError(f"models.NGramBank: tokens must be 0 to {reading.vocab_size - 1}; got others")
+        ends_before = F.pad((tokens == reading.separator).cumsum(1), (1, 0))[:, :-1]
+        row, place = (tokens != reading.pad).nonzero(as_tuple=True)
+        return _Symbols(row, tokens[row, place], ends_before[row, place] > 0)
 
 
 def _is_surely_less(errors: Tensor, others: Tensor) -> bool:
@@ -266,12 +438,18 @@ def _numbers(vocab_size: int, order: int) -> int:
     return 2 * sum(vocab_size**k for k in range(1, order + 1))
 
 
-def _check_numbers(vocab_size: int, order: int) -> None:
-    if _numbers(vocab_size, order) >= _NONE:
+def _check_numbers(setting: str, order: int, size: int, what: str) -> None:
+    if _numbers(size, order) >= _NONE:
         raise ValueError(
-            f"models.NGramBank: order is {order}, and there are too many n-grams of {vocab_size} tokens to number; "
-            "lower one of them"
+            f"models.NGramBank: {setting} is {order}, and there are too many n-grams of {size} {what} to number; lower "
+            "one of them"
         )
+
+
+def _longest(spelling: Sequence[str], most: int) -> int:
+    """Letters of the longest n-grams that can be numbered, up to so many."""
+    size = 1 + len(_alphabet(spelling))
+    return max(order for order in range(most + 1) if _numbers(size, order) < _NONE)
 
 
 class _Ridge(NamedTuple):
@@ -285,26 +463,38 @@ class _Ridge(NamedTuple):
 
 def _ridge(features: Tensor, wanted: Tensor, part: Tensor) -> _Ridge:
     """The fit of sparse features `(n, p)` to `(n, c)`; parts from 0 on."""
-    turned = features.t().coalesce()
+    unit = _mean_square(features) or 1.0
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta state")
+        features, turned = features.to_sparse_csr(), features.t().coalesce().to_sparse_csr()
     parts = torch.arange(int(part.max()) + 1, device=part.device)
     together = max(1, COLUMNS // wanted.shape[1])
     without = [_Fits(features, turned, wanted, part[:, None] != some) for some in parts.split(together)]
     whole = _Fits(features, turned, wanted, torch.ones_like(part, dtype=torch.bool)[:, None])
-    unit, best, least, worse = whole.mean_square() or 1.0, None, float("inf"), 0
+    mean, best, least, worse = wanted.mean(0), None, float("inf"), 0
     for penalty in (PENALTIES * unit).tolist():
         scores = torch.cat([fits.scores(penalty) for fits in without], 1)
-        left_out = scores.take_along_dim(part[:, None, None], 1)[:, 0]
+        told = scores.take_along_dim(part[:, None, None], 1)[:, 0] - mean
+        square = float(told.square().sum())
+        gain = max(0.0, float((told * (wanted - mean)).sum()) / square) if square else 1.0
+        left_out = mean + gain * told
         error = float((wanted - left_out).square().mean())
         if error < least:
-            least, worse, best = error, 0, (penalty, left_out)
+            least, worse, best = error, 0, (penalty, gain, left_out)
         else:
             worse += 1
             if worse == PATIENCE:
                 break
     assert best is not None
-    penalty, left_out = best
+    penalty, gain, left_out = best
     weight, bias = whole.solved(penalty)
-    return _Ridge(weight[:, 0], bias[0], penalty, left_out)
+    return _Ridge(gain * weight[:, 0], mean + gain * (bias[0] - mean), penalty, left_out)
+
+
+def _mean_square(features: Tensor) -> float:
+    """Of the rows of C X."""
+    mean = torch.sparse.sum(features, dim=0).values() / len(features)
+    return float(features.values().square().sum() / len(features) - mean.square().sum())
 
 
 @final
@@ -312,8 +502,8 @@ class _Fits:
     """Fits, each to some of the sentences, whose features and targets are centred.
 
     Args:
-        features: sparse `(n, p)`, of all sentences.
-        turned: their transpose.
+        features: sparse `(n, p)` by rows, of all sentences.
+        turned: their transpose, by rows too.
         wanted: `(n, c)`.
         counts: bool `(n, f)`, the sentences that each fit is to.
     """
@@ -337,12 +527,6 @@ class _Fits:
         """C X Xᵀ C of what is centred."""
         found = self._times(self._features, self._times(self._turned, dual))
         return self._counts * (found - self._mean_of(found))
-
-    def mean_square(self) -> float:
-        """Of the rows of C X, of one fit."""
-        squares = torch.sparse.sum(self._features * self._features, dim=1).to_dense()
-        mean = self._times(self._turned, self._counts).square().sum() / self._counts.sum() ** 2
-        return float(self._mean_of(squares[:, None, None]) - mean)
 
     def solved(self, penalty: float) -> tuple[Tensor, Tensor]:
         """The weights `(p, f, c)` and the scores' constants `(f, c)`."""

@@ -118,18 +118,15 @@ class TableMachine(FittedModel[TableBatch]):
 
         num_centres: int = 4096
         """Training rows that are centres of the kernel, at most; all are learnt from."""
-        order: int = 2
-        """Most tokens of an n-gram of a text."""
-        num_grams: int = 65_536
-        """N-grams of a column of texts that have a weight, at most."""
+        texts: NGramBank.Config = dataclasses.field(default_factory=NGramBank.Config)
+        """Of each column of texts, the bank of n-grams."""
         num_directions: int = 32
         """Of each column of texts; 0: what the bank of n-grams says alone."""
         num_trees: int = 300
         """Of each fold, at most; 0: there are none, and all is told by the kernel, which changes smoothly."""
 
         def __post_init__(self) -> None:
-            for name in ("num_centres", "order", "num_grams"):
-                check_count("models.TableMachine", name, getattr(self, name))
+            check_count("models.TableMachine", "num_centres", self.num_centres)
             for name in ("num_directions", "num_trees"):
                 check_count("models.TableMachine", name, getattr(self, name), least=0)
 
@@ -289,10 +286,9 @@ class _Text(nn.Module):
 
     def __init__(self, reading: TokenReading, num_outputs: int, config: TableMachine.Config) -> None:
         super().__init__()
-        bank = NGramBank.Config(order=config.order, num_grams=config.num_grams)
-        self.bank = bank.build(reading, num_outputs)
+        self.bank = config.texts.build(reading, num_outputs)
         self.num_directions = config.num_directions
-        self.register_buffer("directions", torch.zeros(config.num_grams, config.num_directions))
+        self.register_buffer("directions", torch.zeros(self.bank.num_features, config.num_directions))
         self.register_buffer("mean", torch.zeros(num_outputs))
         self.register_buffer("scale", torch.ones(num_outputs))
         self.register_buffer("middle", torch.zeros(config.num_directions))

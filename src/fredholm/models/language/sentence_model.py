@@ -27,12 +27,15 @@ class TokenReading:
         context: most tokens of a row.
         pad: the token that fills rows up.
         separator: the token that ends a sentence, once in a row, or twice where rows are pairs of them.
+        spelling: what each token stands for, with a space before what begins a word and after what ends one, such as
+            a mark; "" for what is no text. None: models that read letters are refused.
     """
 
     vocab_size: int
     context: int
     pad: int
     separator: int
+    spelling: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         for name in ("vocab_size", "context"):
@@ -43,6 +46,11 @@ class TokenReading:
                 raise ValueError(
                     f"models.TokenReading: {name} is {token}; expected a token, 0 to {self.vocab_size - 1}"
                 )
+        if self.spelling is not None and len(self.spelling) != self.vocab_size:
+            raise ValueError(
+                f"models.TokenReading: spelling is of {len(self.spelling)} tokens; expected vocab_size, "
+                f"{self.vocab_size}"
+            )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

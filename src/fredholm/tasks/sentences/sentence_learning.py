@@ -352,6 +352,7 @@ class SentenceLearning(TargetTask[SentenceSet]):
             context=self._facts.context,
             pad=marks.pad,
             separator=marks.separator,
+            spelling=self.tokenizer.letters,
         )
 
     def train_rows(self) -> Iterator[Tensor]:

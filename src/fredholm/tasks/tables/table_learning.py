@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from fredholm._settings import filled, refuse_idle
-from fredholm.models.fitted.n_gram_bank import MOST_GRAMS, NGramBank
+from fredholm.models.fitted.n_gram_bank import NGramBank
 from fredholm.models.fitted.table_machine import TableBatch, TableMachine, TableReading
 from fredholm.models.language.sentence_model import TokenReading
 from fredholm.tasks.files.cells import MISSING
@@ -136,7 +136,7 @@ class TableLearning(TargetTask[TableSet]):
                 rows = task.splits.train.rows
                 config = replace(config, tokens=self.tokens.suited(_texts(rows, texts)))
                 task = TableLearning(config)
-                sizes["num_grams"] = task.count_grams()
+                config = replace(config, model=replace(config.model, texts=task.suited_texts()))
             model = filled(config.model, [TableMachine.Config()], **sizes)
             schedule = schedule_for(size, effort, has_valid=False)
             return Suited(replace(config, model=model), replace(schedule, epochs=0), task.notes)
@@ -201,8 +201,9 @@ class TableLearning(TargetTask[TableSet]):
         if not texts and config.tokens != Tokens():
             raise ValueError("tokens are given, and have no effect: no column is one of texts; leave them out")
         if not texts:
-            of_texts = {name: getattr(config.model, name) for name in ("order", "num_grams", "num_directions")}
-            refuse_idle("", TableMachine.Config, "no column of texts", "leave a column of texts in", **of_texts)
+            because, instead = "no column of texts", "leave a column of texts in"
+            refuse_idle("", NGramBank.Config, because, instead, **vars(config.model.texts))
+            refuse_idle("", TableMachine.Config, because, instead, num_directions=config.model.num_directions)
         self.notes = _told_of(learnt, train.answers)
         return TableLearning.Facts(
             columns=learnt.columns,
@@ -228,7 +229,11 @@ class TableLearning(TargetTask[TableSet]):
         if self.tokenizer is not None:
             marks = self.tokenizer.marks
             text = TokenReading(
-                vocab_size=self.tokenizer.vocab_size, context=LONGEST, pad=marks.pad, separator=marks.separator
+                vocab_size=self.tokenizer.vocab_size,
+                context=LONGEST,
+                pad=marks.pad,
+                separator=marks.separator,
+                spelling=self.tokenizer.letters,
             )
         return TableReading(
             num_numbers=int(ends[-1]),
@@ -238,15 +243,13 @@ class TableLearning(TargetTask[TableSet]):
             text=text,
         )
 
-    def count_grams(self) -> int:
-        """N-grams of the training texts, at most MOST_GRAMS, in the column that has most."""
-        reading, found = self.table_reading().text, 1
+    def suited_texts(self) -> NGramBank.Config:
+        """The settings of banks of n-grams that hold those of any column of the training texts."""
+        reading = self.table_reading().text
         assert reading is not None
-        for column in range(len(self._facts.of("text"))):
-            rows = (batch.tokens[:, column] for batch in self._batches(self._encoded_train))
-            bank = NGramBank.Config(order=self.config.model.order).suited(rows, reading, 1, 1)
-            found = max(found, bank.num_grams)
-        return min(found, MOST_GRAMS)
+        columns = range(len(self._facts.of("text")))
+        rows = (batch.tokens[:, column] for batch in self._batches(self._encoded_train) for column in columns)
+        return self.config.model.texts.suited(rows, reading, 1, 1)
 
     def model(self) -> nn.Module:
         """The model, with the outputs of the target."""

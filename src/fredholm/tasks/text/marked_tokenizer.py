@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self, final
 
@@ -250,6 +251,35 @@ class MarkedTokenizer(Tokenizer):
             return found
         decoder = decoders.ByteLevel()
         return [piece if piece in self._spelling.names else decoder.decode([piece]) for piece in found]
+
+    @cached_property
+    def letters(self) -> tuple[str, ...]:
+        """What each token stands for, with a space before what begins a word and after what ends one.
+
+        Letters are bytes where tokens are made of these, whatever sign the library has for each. Marks end words; an
+        unknown token is a word of the letter `�`.
+        """
+        parts, marks = json.loads(self.state), self.marks
+        prefix, suffix = (
+            parts["model"].get(f"{name}") or "" for name in ("continuing_subword_prefix", "end_of_word_suffix")
+        )
+        has_bytes, has_spaces = ('"type": "ByteLevel"' in self.state, '"type": "Metaspace"' in self.state)
+        spaces = [letter for letter, byte in zip(byte_letters(), range(256), strict=True) if chr(byte).isspace()]
+        to_space = str.maketrans(dict.fromkeys(spaces if has_bytes else "▁", " "))
+
+        def letters(token: str) -> str:
+            if has_bytes or has_spaces:
+                return token.translate(to_space)
+            if suffix:
+                return token.removesuffix(suffix) + " " * token.endswith(suffix)
+            return token.removeprefix(prefix) if prefix and token.startswith(prefix) else f" {token}"
+
+        found = [letters(self._library.id_to_token(token) or "") for token in range(self.vocab_size)]
+        for mark in (marks.pad, marks.mask):
+            found[mark] = ""
+        found[marks.class_token] = found[marks.separator] = " "
+        found[marks.unknown] = " � "
+        return tuple(found)
 
     def lay_out(self, first: str, second: str | None, context: int) -> Layout:
         """`[CLS] first [SEP]`, or `[CLS] first [SEP] second [SEP]`; with RoBERTa's marks [SEP] is there twice between.
