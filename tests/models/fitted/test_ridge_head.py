@@ -1,6 +1,7 @@
 """The ridge head against explicit refits without each example, and what it says of every kind of target."""
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fredholm.models import FeatureBlock, RidgeHead
+from fredholm.models.fitted import ridge_head
 from fredholm.models.fitted.ridge_head import PENALTIES, SHARES, shares_of
 from fredholm.tasks.targets import ClassTarget, LabelTarget, NumberTarget, Target
 from tests.refusals import refused
@@ -43,7 +45,12 @@ def solved(x: Tensor, targets: Tensor, penalty: float) -> tuple[Tensor, Tensor]:
     return both[:-1], both[-1]
 
 
-def left_out(x: Tensor, targets: Tensor, penalty: float, groups: Tensor | None = None) -> Tensor:
+def gained(told: Tensor, targets: Tensor, gain: float) -> Tensor:
+    mean = targets.mean(0)
+    return mean + gain * (told - mean)
+
+
+def refits(x: Tensor, targets: Tensor, penalty: float, groups: Tensor | None = None) -> Tensor:
     """What is said of each example by a fit to the others, or to those of other groups."""
     rows, groups = [], torch.arange(len(x)) if groups is None else groups
     for i in range(len(x)):
@@ -53,15 +60,37 @@ def left_out(x: Tensor, targets: Tensor, penalty: float, groups: Tensor | None =
     return torch.stack(rows)
 
 
-def chosen(x: Tensor, targets: Tensor, groups: Tensor | None = None) -> tuple[float, float]:
-    """The multiple of the mean eigenvalue with the smallest left-out error, and this error."""
-    unit = float(x.square().sum()) / len(x)
-    errors = {
-        multiple: float((targets - left_out(x, targets, multiple * unit, groups)).square().mean())
-        for multiple in PENALTIES.tolist()
-    }
-    best = min(errors, key=lambda multiple: errors[multiple])
-    return best, errors[best]
+class Chosen(NamedTuple):
+    """The smallest left-out error with a gain, and without it; the multiple of the mean eigenvalue, and the gain."""
+
+    error: float
+    plain_error: float
+    multiple: float
+    gain: float
+
+
+def chosen(x: Tensor, targets: Tensor, groups: Tensor | None = None) -> Chosen:
+    unit, mean, found = float(x.square().sum()) / len(x), targets.mean(0), list[Chosen]()
+    for multiple in PENALTIES.tolist():
+        told = refits(x, targets, multiple * unit, groups)
+        gain = np.linalg.lstsq((told - mean).reshape(-1, 1).numpy(), (targets - mean).reshape(-1).numpy())[0][0]
+        gain = min(max(gain, 0.0), 1.0)
+        errors = (float((targets - each).square().mean()) for each in (gained(told, targets, gain), told))
+        found.append(Chosen(*errors, multiple, gain or 1.0))
+    return min(found)
+
+
+def left_out(x: Tensor, targets: Tensor, groups: Tensor | None = None) -> Tensor:
+    """What is said of each example by the fit without it that is chosen."""
+    multiple, gain = chosen(x, targets, groups)[2:]
+    return gained(refits(x, targets, multiple * float(x.square().sum()) / len(x), groups), targets, gain)
+
+
+def whole(x: Tensor, targets: Tensor) -> Tensor:
+    """What is said of each example by the fit to all that is chosen."""
+    multiple, gain = chosen(x, targets)[2:]
+    weight, offset = solved(x, targets, multiple * float(x.square().sum()) / len(x))
+    return gained(x @ weight + offset, targets, gain)
 
 
 @pytest.mark.parametrize(("n", "p", "classes"), [(11, 5, 3), (7, 19, 2), (13, 13, 4), (5, 2, 2)])
@@ -70,9 +99,9 @@ def test_left_out_logits_and_penalty_are_those_of_refits(n: int, p: int, classes
     head = RidgeHead(p, classes).double()
     logits = head.fit(features, labels, classes_of(classes))
     x, targets = standard(features), 2 * F.one_hot(labels, classes).double() - 1
-    scores = left_out(x, targets, float(head.penalty))
+    scores = left_out(x, targets)
     torch.testing.assert_close(logits, logits.norm() / scores.norm() * scores, rtol=1e-6, atol=1e-6)
-    assert float(head.penalty) / (float(x.square().sum()) / n) == pytest.approx(chosen(x, targets)[0])
+    assert float(head.penalty) / (float(x.square().sum()) / n) == pytest.approx(chosen(x, targets).multiple)
 
 
 @pytest.mark.parametrize(("n", "p"), [(13, 5), (9, 17)])
@@ -82,9 +111,9 @@ def test_groups_are_left_out_together(n: int, p: int) -> None:
     head = RidgeHead(p, 3).double()
     logits = head.fit(features, labels, classes_of(3), groups=groups)
     x, targets = standard(features), 2 * F.one_hot(labels, 3).double() - 1
-    scores = left_out(x, targets, float(head.penalty), groups)
+    scores = left_out(x, targets, groups)
     torch.testing.assert_close(logits, logits.norm() / scores.norm() * scores, rtol=1e-6, atol=1e-6)
-    assert float(head.penalty) / (float(x.square().sum()) / n) == pytest.approx(chosen(x, targets, groups)[0])
+    assert float(head.penalty) / (float(x.square().sum()) / n) == pytest.approx(chosen(x, targets, groups).multiple)
     alone = RidgeHead(p, 3).double()
     by_itself = alone.fit(features, labels, classes_of(3), groups=torch.arange(n) * 3)
     torch.testing.assert_close(by_itself, RidgeHead(p, 3).double().fit(features, labels, classes_of(3)))
@@ -95,8 +124,7 @@ def test_logits_are_those_of_ridge_regression(n: int, p: int) -> None:
     features, labels = data(n, p, 3)
     head = RidgeHead(p, 3).double()
     head.fit(features, labels, classes_of(3))
-    weight, offset = solved(standard(features), 2 * F.one_hot(labels, 3).double() - 1, float(head.penalty))
-    scores = standard(features) @ weight + offset
+    scores = whole(standard(features), 2 * F.one_hot(labels, 3).double() - 1)
     logits = head(features)
     torch.testing.assert_close(logits, logits.norm() / scores.norm() * scores, rtol=1e-7, atol=1e-7)
 
@@ -112,14 +140,13 @@ def test_two_blocks_are_weighed_by_what_was_left_out(n: int, p: int, last: int) 
     for share in SHARES:
         first = ((1 - share) / (p - last)) ** 0.5 * x[:, : p - last]
         both = torch.cat([first, (share / last) ** 0.5 * x[:, p - last :]], 1)
-        tried[share] = (both, *chosen(both, y))
-    share = min(tried, key=lambda share: tried[share][2])
-    both, multiple, _ = tried[share]
+        tried[share] = both, chosen(both, y)
+    share = min(tried, key=lambda share: tried[share][1])
+    both, best = tried[share]
     assert head.shares.tolist() == pytest.approx([1 - share, share])
-    assert float(head.penalty) == pytest.approx(multiple * float(both.square().sum()) / n)
-    torch.testing.assert_close(told, left_out(both, y, float(head.penalty)), rtol=1e-6, atol=1e-6)
-    weight, offset = solved(both, y, float(head.penalty))
-    torch.testing.assert_close(head(features), both @ weight + offset, rtol=1e-6, atol=1e-7)
+    assert float(head.penalty) == pytest.approx(best.multiple * float(both.square().sum()) / n)
+    torch.testing.assert_close(told, left_out(both, y), rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(head(features), whole(both, y), rtol=1e-6, atol=1e-7)
 
 
 def test_a_block_that_tells_nothing_is_left_out() -> None:
@@ -163,12 +190,11 @@ def test_three_blocks_one_of_which_keeps_its_deviations(n: int, sizes: tuple[int
     two = features.split(sizes, 1)[1]
     two = two - two.mean(0)
     x = torch.cat([(s * n) ** 0.5 * part / part.norm() for s, part in zip(shares, (one, two, three), strict=True)], 1)
-    multiple, error = chosen(x, y)
-    assert float(head.penalty) == pytest.approx(multiple)  # of X with mean eigenvalue 1
-    assert float(head.error) == pytest.approx(error)
-    torch.testing.assert_close(told, left_out(x, y, float(head.penalty)), rtol=1e-6, atol=1e-6)
-    weight, offset = solved(x, y, float(head.penalty))
-    torch.testing.assert_close(head(features), x @ weight + offset, rtol=1e-6, atol=1e-6)
+    best = chosen(x, y)
+    assert float(head.penalty) == pytest.approx(best.multiple)  # of X with mean eigenvalue 1
+    assert float(head.error) == pytest.approx(best.error)
+    torch.testing.assert_close(told, left_out(x, y), rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(head(features), whole(x, y), rtol=1e-6, atol=1e-6)
     errors = [
         float(RidgeHead(p, 1, further=further).double().fit(features, y, target, shares=[each]).sub(y).square().mean())
         for each in shares_of(3)
@@ -207,6 +233,41 @@ def test_features_without_a_share_change_nothing(monkeypatch: pytest.MonkeyPatch
     head.fit(features, y, target, shares=[(0.5, 0.5, 0.0)])  # the blocks that were to share are constant
     assert head.shares.tolist() == [0.0, 0.0, 1.0]
     assert head.weight[:, 8:].any()
+
+
+def test_what_tells_examples_apart_is_chosen_though_its_scores_are_too_large() -> None:
+    """With every penalty the errors of twelve examples are larger than those of their mean."""
+    torch.manual_seed(48)
+    features = torch.randn(12, 12, dtype=torch.float64)
+    y = features[:, :1] + 0.5 * torch.randn(12, 1, dtype=torch.float64)
+    x, alone = standard(features), float((y - y.mean()).square().mean())
+    plain = [float((y - refits(x, y, multiple * 12)).square().mean()) for multiple in PENALTIES.tolist()]
+    assert min(plain) > 1.04 * alone
+    head, target = RidgeHead(12, 1).double(), NumberTarget(names=("y",), mean=(0.0,), deviation=(1.0,))
+    assert float((head.fit(features, y, target) - y).square().mean()) < 0.9 * alone
+    assert float(head.penalty) < 0.1 * 12 * PENALTIES[plain.index(min(plain))]
+
+
+def test_small_penalties_are_not_drowned_by_rounding() -> None:
+    features, y = torch.randn(9, 13, dtype=torch.float64), torch.randn(9, 1, dtype=torch.float64)
+    spectrum, _ = ridge_head._Table(features, (FeatureBlock(13),)).spectrum((1.0,), y - y.mean(0))
+    penalty = 1e-6 * spectrum.unit
+    errors = spectrum.left_out_errors(y - y.mean(0) - spectrum.fitted(penalty), penalty, None)
+    torch.testing.assert_close(errors, y - refits(standard(features), y, penalty), rtol=1e-7, atol=1e-7)
+
+
+def test_where_nothing_is_told_apart_the_smallest_errors_decide() -> None:
+    features = torch.randn(6, 3, dtype=torch.float64)
+    y = torch.tensor([[1.0], [-1.0]] * 3).double() + 0.01 * features[:, :1]
+    features[:, 1:] = 0
+    features[:, 0] = torch.tensor([1.0, 1.0, 2.0, 2.0, 3.0, 3.0])
+    head, target = RidgeHead(3, 1).double(), NumberTarget(names=("y",), mean=(0.0,), deviation=(1.0,))
+    told = head.fit(features, y, target)
+    x = standard(features)
+    assert float(head.penalty) == pytest.approx(PENALTIES[-1].item() * float(x.square().sum()) / 6)
+    torch.testing.assert_close(told, refits(x, y, float(head.penalty)))
+    assert float(head.error) == pytest.approx(float((y - y.mean()).square().mean()))
+    assert head.weight.any()
 
 
 def test_both_forms_agree() -> None:
@@ -256,7 +317,7 @@ def test_labels_have_a_factor_each(n: int, p: int) -> None:
     has[:, 2] = 0.0  # a label that none has
     head, target = RidgeHead(p, 3).double(), LabelTarget(names=("x", "y", "z"))
     logits = head.fit(features, has, target)
-    scores = left_out(standard(features), 2 * has.double() - 1, float(head.penalty))
+    scores = left_out(standard(features), 2 * has.double() - 1)
     factors = logits[0] / scores[0]
     torch.testing.assert_close(logits, scores * factors, rtol=1e-6, atol=1e-6)
     for k in range(3):
@@ -276,12 +337,11 @@ def test_numbers_are_told_as_they_are_fitted() -> None:
     y = torch.randn(12, 2, dtype=torch.float64) + features[:, :2]
     head, target = RidgeHead(7, 2).double(), NumberTarget(names=("a", "b"), mean=(0.0, 0.0), deviation=(1.0, 1.0))
     told = head.fit(features, y, target)
-    torch.testing.assert_close(told, left_out(standard(features), y, float(head.penalty)))
-    weight, offset = solved(standard(features), y, float(head.penalty))
-    torch.testing.assert_close(head(features), standard(features) @ weight + offset)
+    torch.testing.assert_close(told, left_out(standard(features), y))
+    torch.testing.assert_close(head(features), whole(standard(features), y))
 
 
-@pytest.mark.parametrize("n", [11, 2])
+@pytest.mark.parametrize("n", [11, 3])
 def test_quantiles_are_those_of_the_left_out_errors(n: int) -> None:
     features = torch.randn(n, 3, dtype=torch.float64)
     y, levels = torch.randn(n, 2, dtype=torch.float64) + features[:, :2], (0.01, 0.3, 0.5, 0.99)
@@ -289,9 +349,8 @@ def test_quantiles_are_those_of_the_left_out_errors(n: int) -> None:
     head = RidgeHead(3, 8).double()
     head.fit(features, y, target)
     x = standard(features)
-    errors = y - left_out(x, y, float(head.penalty))
-    weight, offset = solved(x, y, float(head.penalty))
-    told = (x @ weight + offset)[:, :, None]
+    errors = y - left_out(x, y)
+    told = whole(x, y)[:, :, None]
     shift = np.quantile(errors.numpy(), levels, axis=0, method="weibull")  # numpy's name for place τ (n + 1)
     torch.testing.assert_close(head(features).view(n, 2, 4), told + torch.from_numpy(shift).T)
 

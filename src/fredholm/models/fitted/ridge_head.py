@@ -8,7 +8,7 @@ Legend
     W(λ) = argmin_W ‖X W - (Y - ȳ)‖² + λ‖W‖² = (XᵀX + λI)⁻¹ Xᵀ (Y - ȳ) = Xᵀ (XXᵀ + λI)⁻¹ (Y - ȳ)
     what is said of example i by a fit without it:         Y_i - (Y_i - ŷ_i) / (1 - h_i)
     of the examples of a group g by a fit without them:    Y_g - (I - H_gg)⁻¹ (Y_g - ŷ_g)
-    λ is the one with the smallest mean square of these errors; scores = ȳ + X W(λ)
+    scores = ȳ + γ X W(λ), 0 ≤ γ ≤ 1;  λ and γ are those with the smallest mean square of these errors
     output k = a_k score_{m(k)} + b_k, where m, a and b follow from the left-out scores, as the regressand says
 
 With several blocks of features, X = [√s_1 X_1 / √t_1, ..., √s_m X_m / √t_m], where t is the mean of the eigenvalues of
@@ -16,7 +16,10 @@ a block's XᵢXᵢᵀ, and the shares s, whose sum is 1, are chosen with λ amon
 Of a block whose features are not standardised X_i = F_i - μ_i: what varies little has little to say.
 
 Source: Hoerl and Kennard, Ridge regression (1970); Allen's PRESS statistic (1974) for the errors. The intercept is not
-penalised. A penalty a block, chosen by left-out errors, is banded ridge regression (Nunez-Elizalde et al., 2019).
+penalised. γ is ours: without it the errors of few examples, whose scores are too large, can all be larger than those
+of ȳ, and the largest λ be chosen though another one tells the examples apart. Where γ is 0 for every λ, so that none
+does, the λ with the smallest errors without γ is taken, and γ = 1. A penalty a block, chosen by left-out errors, is
+banded ridge regression (Nunez-Elizalde et al., 2019).
 Exact for fixed μ, σ and t, which are not computed anew without each example. All is computed in float64, by one
 eigendecomposition of whichever of XᵀX and XXᵀ is smaller, for all λ.
 """
@@ -190,8 +193,9 @@ class RidgeHead(SavedModel):
         for shared in table.possible(tried):
             spectrum, root = table.spectrum(shared, wanted - offset)
             found = _best(spectrum, wanted, groups)
-            if best is None or found.error < best.error:
-                best = found._replace(shares=shared, weight=table.weight(spectrum.solve(found.penalty), root))
+            if best is None or found[:2] < best[:2]:
+                solution = found.gain * spectrum.solve(found.penalty)
+                best = found._replace(shares=shared, weight=table.weight(solution, root))
         assert best is not None
         assert best.weight is not None
         readout = regressand.readout(best.left_out, targets)
@@ -249,10 +253,20 @@ def dealt(count: int, groups: Tensor | None, num_parts: int, device: torch.devic
 
 @final
 class _Fit(NamedTuple):
-    """The best fit so far: its mean square of left-out errors, and what is said of each example left out."""
+    """The best fit so far.
+
+    Args:
+        error: the mean square of left-out errors, with γ.
+        plain_error: without.
+        penalty: λ.
+        gain: γ.
+        left_out: what is said of each example left out.
+    """
 
     error: float
+    plain_error: float
     penalty: float
+    gain: float
     left_out: Tensor
     shares: tuple[float, ...] = ()
     weight: Tensor | None = None
@@ -373,7 +387,8 @@ class _Table:
 
 def _dual(gram: Tensor, targets: Tensor) -> _Spectrum:
     values, vectors = torch.linalg.eigh(gram)
-    values = values.clamp_min(0)
+    # one direction at least, that of the mean, has none: what rounding leaves there would count beside a small λ
+    values = torch.where(values > len(values) * torch.finfo(values.dtype).eps * values[-1], values, 0.0)
     return _Spectrum(values, vectors, vectors.T @ targets, vectors * values, vectors)
 
 
@@ -392,16 +407,19 @@ def _primal(features: Tensor, mean: Tensor, scale: Tensor, targets: Tensor) -> _
 
 
 def _best(spectrum: _Spectrum, targets: Tensor, groups: Tensor | None) -> _Fit:
-    """The penalty with the smallest mean square of the left-out errors."""
+    """The penalty and the gain with the smallest mean square of the left-out errors."""
     offset, best = targets.mean(0), None
     members = None if groups is None else [(groups == group).nonzero()[:, 0] for group in groups.unique()]
     for multiple in PENALTIES.tolist():
         penalty = multiple * spectrum.unit
         fitted = targets - offset - spectrum.fitted(penalty)
         errors = spectrum.left_out_errors(fitted, penalty, members)
-        found = float(errors.square().mean())
-        if best is None or found < best.error:
-            best = _Fit(found, penalty, targets - errors)
+        told = targets - offset - errors
+        square, agreement = float(told.square().sum()), float((told * (targets - offset)).sum())
+        gain = min(1.0, max(0.0, agreement / square)) if square else 1.0
+        found = float((targets - offset - gain * told).square().mean()), float(errors.square().mean())
+        if best is None or found < (best.error, best.plain_error):
+            best = _Fit(*found, penalty, gain or 1.0, offset + (gain or 1.0) * told)
     assert best is not None
     return best
 
