@@ -295,7 +295,7 @@ def test_an_export_tells_what_predict_tells_or_says_why_there_is_none(
         assert "how many n-grams rows have depends on their tokens" in err
         return
     assert (code, err) == (0, "")
-    assert (tmp_path / "m.columns.json").exists()
+    assert (tmp_path / "m.onnx.columns.json").exists()
     assert "differs from the model by at most" in out
 
 
