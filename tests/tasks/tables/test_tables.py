@@ -395,7 +395,7 @@ def test_settings_that_do_not_fit_are_refused(tmp_path: Path) -> None:
         TableLearning.Config().build()
     (tmp_path / "s.csv").write_text("a;price\n1;2\n")
     for labels in ((), ("price",)):
-        with refused(ValueError, "cells seem to have ; between them (a;price): write commas"):
+        with refused(ValueError, "has one cell, 'a;price'; expected commas between cells, not semicolons"):
             open_table(tmp_path / "s.csv", label_columns=labels)
     (tmp_path / "l.csv").write_text("a,line\n1,2\n")
     with refused(ValueError, "a prediction says where it stands by 'line'; rename that column"):
