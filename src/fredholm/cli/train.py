@@ -164,6 +164,8 @@ def _train_as(
             kept = _on(saved, arguments.run.task.data)
         else:
             kept = _going_on(arguments.run, saved) if is_task else _with_end(arguments.run, saved)
+        if sharing == 1:  # nobody to share with, and nobody has asked for it who does not type it
+            kept = dataclasses.replace(kept, training=dataclasses.replace(kept.training, shard=False))
         for name, kept_too in (("minutes", "its length"), ("preset", "its sizes")):
             if getattr(arguments, name) is not None:
                 print_line(f"the run keeps {kept_too}: --{name} is for a new one")
