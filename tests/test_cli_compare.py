@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import re
 from pathlib import Path
 
 import pytest
@@ -130,6 +131,13 @@ def test_the_bare_command_lists_kernels(capsys: pytest.CaptureFixture[str]) -> N
     assert code == 2
     assert err == "error: fredholm compare needs a task first, not nothing\n"
     assert "  continuous-convolution  continuous convolution\n" in out
+    tasks = next(line for line in out.splitlines() if line.startswith("tasks: "))
+    assert {"images", "graphs", "forecast"} <= set(re.split(", |: ", tasks))
+    for task in ("table", "field"):  # of which there are no networks with other kernels
+        assert task not in re.split(", |: ", tasks)
+        code, _, err = call(capsys, "compare", task)
+        assert code == 2
+        assert "no kernel can be chosen; " in err
 
 
 def test_help_shows_the_network_whose_kernel_differs(capsys: pytest.CaptureFixture[str]) -> None:

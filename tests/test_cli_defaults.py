@@ -18,7 +18,7 @@ from fredholm.tasks.images.patches import divided_into_patches
 from fredholm.training import Run
 from fredholm.training.config import TrainingConfig
 from fredholm.training.step_cost import StepCost
-from tests.command_line import call
+from tests.command_line import call, check_refused
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +52,11 @@ def test_a_dry_run_says_what_would_be_and_makes_nothing(
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "notes.txt").touch()  # a run would be refused here
     assert cli.main(["train", "images", str(shapes), "--dry-run", "--run-dir", str(tmp_path / "run")]) == 0
+    capsys.readouterr()
+    file = tmp_path / "run" / "notes.txt"  # where no run can ever be
+    for folder, told in ((file, "expected a run folder"), (file / "a", "expected a folder, for the run folder")):
+        message = f"{file} is a file; {told}"
+        check_refused(capsys, tmp_path, message, "train", "images", f"{shapes}", "--dry-run", "--run-dir", f"{folder}")
 
 
 def test_built_in_data_that_nobody_named_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

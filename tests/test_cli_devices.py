@@ -65,6 +65,20 @@ def test_the_first_process_says_how_many_epochs_take_so_long(tmp_path: Path) -> 
 
 
 @pytest.mark.slow
+def test_a_sharded_run_goes_on_on_one_process_without_a_word(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ("train", "images", "digits", *TINY, "--no-report", "--run-dir", str(tmp_path / "run"))
+    assert [code for code, *_ in on_ranks(tmp_path, *command, "--training.shard")] == [0, 0]
+    longer = (*command, "--training.epochs", "3", "--resume")
+    code, out, _ = call(capsys, *longer)
+    assert code == 0
+    assert "epoch 3/3" in out
+    code, _, err = call(capsys, *longer, "--training.shard")
+    assert (code, err.startswith("error: --training.shard has no effect on one process")) == (2, True)
+
+
+@pytest.mark.slow
 def test_what_processes_refuse_is_told_once_with_its_exit_code(tmp_path: Path) -> None:
     (tmp_path / "broken.npz").write_text("no archive")
     code, out, err = Started("train", "images", "broken.npz", "--devices", "2", folder=tmp_path).finish()

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import ANY
 
 import numpy as np
 import pytest
@@ -19,7 +20,8 @@ from torch import Tensor, nn
 import fredholm
 from fredholm import kernels
 from fredholm.cli import export
-from fredholm.export import OnnxFile, exported
+from fredholm.export import Format, OnnxFile, exported
+from fredholm.export.format import Graph, Runs
 from fredholm.tasks import ImageLearning, Task
 from fredholm.tasks.tensor_form import BATCH, Axis, OpenAxis, Slot, TensorForm
 from tests.command_line import call, check_refused
@@ -53,10 +55,10 @@ def test_an_onnx_file_runs_without_this_library(run: Path, tmp_path: Path, capsy
     code, out, err = call(capsys, "export", other, "--format", "onnx", "--output", tmp_path / "shapes")
     assert (code, err) == (0, "")
     assert out.startswith(f"{file}: ")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["other", "shapes.json", "shapes.onnx"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["other", "shapes.onnx", "shapes.onnx.json"]
     pixels, wanted = predicted(run, capsys)
     np.savez(tmp_path / "given.npz", pixels=pixels)
-    told = json.loads((tmp_path / "shapes.json").read_text())
+    told = json.loads((tmp_path / "shapes.onnx.json").read_text())
     program = ["import sys, numpy as np", "pixels = np.load('given.npz')['pixels']", *told["usage"]]
     program += ["np.save('found.npy', answers)", "assert 'fredholm' not in sys.modules and 'torch' not in sys.modules"]
     subprocess.run([sys.executable, "-c", "\n".join(program)], check=True, cwd=tmp_path)
@@ -78,9 +80,45 @@ def test_a_package_of_compiled_code(run: Path, tmp_path: Path, capsys: pytest.Ca
     model = torch._inductor.aoti_load_package(str(tmp_path / "shapes.pt2"))
     found = model(torch.from_numpy(pixels))
     np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-4, atol=1e-6)
-    told = json.loads((tmp_path / "shapes.json").read_text())
+    told = json.loads((tmp_path / "shapes.pt2.json").read_text())
     assert told["device"] == "cpu"
     assert told["usage"][1] == 'model = torch._inductor.aoti_load_package("shapes.pt2")'
+
+
+class Kept(Format):
+    """The model itself, in place of code compiled from it."""
+
+    name, suffix, device = "pt2", ".pt2", torch.device("cpu")
+
+    def check(self) -> None: ...
+
+    def write(self, graph: Graph, path: Path, about: str) -> None:
+        path.write_bytes(b"kept")
+
+    def load(self, path: Path, form: TensorForm) -> Runs:
+        return form.module().eval()
+
+    def usage(self, name: str, form: TensorForm) -> tuple[str, ...]:
+        return (name,)
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        return {}
+
+
+@pytest.mark.slow
+def test_both_formats_lie_in_one_folder(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(export.FORMATS, "pt2", lambda device: Kept())  # pyright: ignore[reportArgumentType]
+    for name in ("onnx", "pt2"):
+        arguments = ("--format", name, "--output", tmp_path / "a")
+        assert call(capsys, "export", run / "run", *arguments) == (0, ANY, "")
+    found = {path.name: json.loads(path.read_text()) for path in tmp_path.glob("*.json")}
+    assert {name: (told["format"], told["file"]) for name, told in found.items()} == {
+        "a.onnx.json": ("onnx", "a.onnx"),
+        "a.pt2.json": ("pt2", "a.pt2"),
+    }
 
 
 def test_what_is_refused(
@@ -88,14 +126,14 @@ def test_what_is_refused(
 ) -> None:
     there = str(run / "run")
     (tmp_path / "full.onnx").write_text("mine")
-    (tmp_path / "named.json").write_text("mine")
+    (tmp_path / "named.onnx.json").write_text("mine")
 
     def refused(message: str, *arguments: object, given: str = there) -> None:
         check_refused(capsys, tmp_path, message, "export", given, *map(str, arguments))
 
     onnx = ("--format", "onnx", "--output")
     refused(f"{tmp_path / 'full.onnx'} exists; name another file, or pass --overwrite", *onnx, tmp_path / "full")
-    refused(f"{tmp_path / 'named.json'} exists; name another", *onnx, tmp_path / "named.onnx")
+    refused(f"{tmp_path / 'named.onnx.json'} exists; name another", *onnx, tmp_path / "named.onnx")
     refused(f"--output: {tmp_path / 'a.pt2'} ends in .pt2; expected .onnx", *onnx, tmp_path / "a.pt2")
     refused("--output: there is no folder", *onnx, tmp_path / "no" / "a.onnx")
     refused(f"{tmp_path} is no run folder", *onnx, tmp_path / "a", given=str(tmp_path))
@@ -191,7 +229,7 @@ def test_numbers_of_points_for_which_a_graph_holds_are_told(exports: Any, tmp_pa
         return model(values) if values.shape[1] > 3 else values
 
     assert exports(from_four_on)[0] == 0
-    axes = json.loads((tmp_path / "a.json").read_text())["inputs"][0]["axes"]
+    axes = json.loads((tmp_path / "a.onnx.json").read_text())["inputs"][0]["axes"]
     assert axes[1] == {"name": "points", "size": None, "least": 4, "most": None}
 
     def up_to_eleven(model: nn.Module, values: Tensor) -> Tensor:
@@ -200,7 +238,7 @@ def test_numbers_of_points_for_which_a_graph_holds_are_told(exports: Any, tmp_pa
     for path in tmp_path.iterdir():
         path.unlink()
     assert exports(up_to_eleven)[0] == 0
-    axes = json.loads((tmp_path / "a.json").read_text())["inputs"][0]["axes"]
+    axes = json.loads((tmp_path / "a.onnx.json").read_text())["inputs"][0]["axes"]
     assert (axes[1]["least"] <= 5, axes[1]["most"]) == (True, 11)
 
 
@@ -265,15 +303,15 @@ def test_weights_that_one_file_cannot_hold_lie_beside_it(
     monkeypatch.setattr(onnx_file, "LARGEST", 0)
     code, _, err = exports(lambda model, values: model(values) + torch.arange(100_000.0).sum() * 0)
     assert (code, err) == (0, "")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.json", "a.onnx", "a.onnx.data"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.onnx", "a.onnx.data", "a.onnx.json"]
     onnxruntime.InferenceSession(tmp_path / "a.onnx")
 
 
 def test_what_else_is_needed_lies_beside_it_and_the_description_is_in_it(exports: Any, tmp_path: Path) -> None:
     assert exports(lambda model, values: model(values), {"words.txt": "ä b\n"})[0] == 0
-    assert (tmp_path / "a.words.txt").read_text(encoding="utf-8") == "ä b\n"
-    told = json.loads((tmp_path / "a.json").read_text())
-    assert told["files"] == ["a.words.txt"]
+    assert (tmp_path / "a.onnx.words.txt").read_text(encoding="utf-8") == "ä b\n"
+    told = json.loads((tmp_path / "a.onnx.json").read_text())
+    assert told["files"] == ["a.onnx.words.txt"]
     metadata = onnxruntime.InferenceSession(tmp_path / "a.onnx").get_modelmeta().custom_metadata_map
     within = json.loads(metadata["description"])
     assert within == {name: value for name, value in told.items() if name != "checked"}

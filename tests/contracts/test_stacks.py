@@ -32,7 +32,7 @@ pytest.importorskip("trimesh")
 ON_GRAPHS = (GraphLearning.Config, NodeLearning.Config, LinkLearning.Config)
 WITHOUT_KERNEL: dict[type[Task], str] = {
     FieldLearning: "no kernel can be chosen",
-    TableLearning: "this task's model has no kernel to choose",
+    TableLearning: "no kernel can be chosen",
 }
 """Tasks whose network has no kernel to choose, and what they say."""
 OWN_MODELS = (LanguageModelling, SeriesLearning, Forecasting)

@@ -327,8 +327,8 @@ def test_an_onnx_file_tells_what_predict_tells(
     arrays = {name: tensor.numpy() for name, tensor in zip(names, asked.typed(answered.inputs), strict=True)}
     (found,) = session.run(None, arrays)
     check_near(answered.read(torch.from_numpy(found)), answered.wanted)
-    told = json.loads((asked.folder / "model.json").read_text())
+    told = json.loads((asked.folder / "model.onnx.json").read_text())
     assert json.loads(session.get_modelmeta().custom_metadata_map["description"])["inputs"] == told["inputs"]
     assert [each["dtype"] for each in told["inputs"]] == [str(array.dtype) for array in arrays.values()]
     for name, words in form.files.items():
-        assert (asked.folder / f"model.{name}").read_text() == words
+        assert (asked.folder / f"model.onnx.{name}").read_text() == words

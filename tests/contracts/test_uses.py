@@ -21,7 +21,13 @@ pytestmark = [
 CHEAP = [use for use in USES if use not in DEAR]
 REPRESENTATIVES = {
     "compile": ["Attention, points"],
-    "export": ["MLP, causal, sequence", "LowRankMLP, points", "YatAttention, points", "SelectiveStateSpace, sequence"],
+    "export": [
+        "MLP, causal, sequence",
+        "LowRankMLP, points",
+        "YatAttention, points",
+        "SelectiveStateSpace, sequence",
+        "Convolution, grid",
+    ],
     "ONNX": ["Attention, points"],
     "AOTInductor": [],
 }

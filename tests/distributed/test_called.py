@@ -1,5 +1,6 @@
 """A model on several processes gives the losses and gradients that it gives on one."""
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -112,6 +113,21 @@ def both_normed() -> None:
 
 def test_batch_norms_are_refused() -> None:
     on_processes(2, both_normed)
+
+
+def told_of_filters() -> list[str]:
+    """Warnings of a backward pass through a filter, whose gradient lies as the image does, channels last."""
+    model = nn.Conv2d(16, 16, 3, groups=16)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        called = replicated(model, current())
+        image = torch.randn(2, 16, 5, 5).to(memory_format=torch.channels_last)
+        called(lambda model, image: model(image).square().sum(), image).backward()
+    return [str(each.message) for each in told]
+
+
+def test_the_layout_of_gradients_is_no_word_to_a_user() -> None:
+    assert on_processes(2, told_of_filters) == [[], []]
 
 
 def test_one_process_calls_the_model_itself() -> None:

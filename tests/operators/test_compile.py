@@ -188,6 +188,19 @@ def test_a_graph_takes_more_queries_than_points_and_fewer() -> None:
         torch.testing.assert_close(graph(*given), model(*given))
 
 
+def test_a_graph_answers_at_the_last_points_of_any_number() -> None:
+    op, open_size = IntegralOperator(kernels.Attention(4, 2, is_causal=True)).double(), torch.export.Dim.DYNAMIC
+
+    class AtTheEnd(torch.nn.Module):
+        def forward(self, u: Tensor) -> Tensor:
+            return op(u, Sequence(u.shape[1]), query=u[:, -2:])
+
+    u = torch.randn(2, 9, 4, dtype=torch.float64)
+    graph = torch.export.export(AtTheEnd(), (u,), dynamic_shapes=({0: open_size, 1: open_size},)).module()
+    for points in (5, 9):
+        torch.testing.assert_close(graph(u[:, :points]), op(u[:, :points], Sequence(points))[:, -2:])
+
+
 @pytest.mark.parametrize("name", ["LinearRNN", "LinearSystem"])
 def test_a_graph_of_a_masked_recurrence_takes_any_batch(name: str) -> None:
     op = IntegralOperator(getattr(kernels, name)(6, 3), residual=False).double()

@@ -98,7 +98,9 @@ def _list() -> None:
     width = max(map(len, KERNELS_BY_NAME))
     for name, (title, _) in KERNELS_BY_NAME.items():
         print(f"  {name:<{width}}  {title}")
-    print(f"\ntasks: {', '.join(task.command for task in TASKS)}")
+    # a task says by this method how its network takes another kernel
+    with_kernels = [task.command for task in TASKS if task.Config.with_stack is not Task.Config.with_stack]
+    print(f"\ntasks: {', '.join(with_kernels)}")
     print("\n`fredholm compare TASK --help` lists every setting.")
 
 

@@ -24,7 +24,7 @@ class ExportArguments:
     """Write the model of a finished run as a file that runs without this library.
 
     The file computes from what a data file holds, such as pixels or token numbers, what `fredholm predict` prints,
-    such as probabilities. NAME.json beside it says what it takes and gives, and how to run it. It is compared with the
+    such as probabilities. FILE.json beside it says what it takes and gives, and how to run it. It is compared with the
     model before anything is left on the disk.
     """
 

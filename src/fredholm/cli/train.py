@@ -29,7 +29,7 @@ from fredholm.training.config import TrainingConfig
 from fredholm.training.plan import epochs_within, first_steps, plan, share_within
 from fredholm.training.progress import muted, print_line
 from fredholm.training.recipes import Recipe, open_recipe, recipes_by_modality
-from fredholm.training.run import Result, Run, read_trained, refuse_occupied, train
+from fredholm.training.run import Result, Run, read_trained, refuse_occupied, refuse_unusable, train
 from fredholm.training.step_cost import StepCost
 from fredholm.training.storage.run_folder import RunFolder
 from fredholm.training.trainer import DivergedError
@@ -152,9 +152,8 @@ def _train_as(
     paths = {seed: single or parent / f"seed-{seed}" for seed in seeds}
     refuse_devices(arguments.devices, arguments.run.training)
     resume = arguments.resume or is_restarted()
-    if not (resume or arguments.dry_run):
-        for path in paths.values():
-            processes.on_first(functools.partial(refuse_occupied, path))
+    for path in () if resume else paths.values():
+        processes.on_first(functools.partial(refuse_unusable if arguments.dry_run else refuse_occupied, path))
     recipe.refuse_absent_data(arguments.run)
     if arguments.devices > 1 and not arguments.dry_run:
         return arguments.devices
@@ -165,6 +164,8 @@ def _train_as(
             kept = _on(saved, arguments.run.task.data)
         else:
             kept = _going_on(arguments.run, saved) if is_task else _with_end(arguments.run, saved)
+        if sharing == 1:  # nobody to share with, and nobody has asked for it who does not type it
+            kept = dataclasses.replace(kept, training=dataclasses.replace(kept.training, shard=False))
         for name, kept_too in (("minutes", "its length"), ("preset", "its sizes")):
             if getattr(arguments, name) is not None:
                 print_line(f"the run keeps {kept_too}: --{name} is for a new one")

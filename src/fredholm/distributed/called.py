@@ -1,6 +1,7 @@
 """One model on several processes: copies whose gradients are added up, or shards of one model."""
 
 import contextlib
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -50,6 +51,8 @@ def replicated(model: nn.Module, processes: Processes) -> nn.Module:
     _refuse_batch_norms(model, processes)
     # which are unused depends on the batch, and past Python torch warns where none ever is
     called.unused = nn.Parameter(torch.zeros(1))
+    # of a filter whose gradient has another layout than the filter: it is copied, and nobody can help it
+    warnings.filterwarnings("ignore", "Grad strides do not match bucket view strides")
     return DistributedDataParallel(
         called.to(next(model.parameters()).device),
         init_sync=False,

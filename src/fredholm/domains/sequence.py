@@ -61,7 +61,9 @@ class Sequence(Domain):
             raise ValueError("Sequence: give either a length, Sequence(n), or times, Sequence(times=t)")
         if times is None:
             n = _checked_length(length)
-            if not isinstance(first, int) or isinstance(first, bool) or (first and spacing is not None):
+            # an exporter's numbers are open: as in is_count
+            is_whole = isinstance(first, int | torch.SymInt) and not isinstance(first, bool)
+            if not is_whole or (spacing is not None and first):
                 raise ValueError(
                     f"Sequence: first is the integer place of the first point, without a spacing; got first={first!r} "
                     f"and spacing={spacing!r}; with a spacing give start="

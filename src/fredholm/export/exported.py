@@ -21,6 +21,8 @@ from fredholm.tasks.tensor_form import BATCH, Sizes, Slot, TensorForm
 
 from .format import BEYOND, Format, Graph, Limits, NoOperatorError, reason_of
 
+DESCRIPTION = "json"
+"""What the name of a file's description ends in."""
 BATCHES = (2, 3)
 """Of the example, and of another one that the file is tried with; it is tried with 1, too."""
 NUDGE = 2.0**-20
@@ -52,7 +54,9 @@ class Exported(NamedTuple):
 def export_form(
     form: TensorForm, kind: Format, path: str | Path, told: Mapping[str, Any], *, overwrite: bool = False
 ) -> Exported:
-    """Writes a form as a file, with its description NAME.json beside it, and tries the file.
+    """Writes a form as a file, with its description beside it, and tries the file.
+
+    What lies beside a file has its whole name in front, FILE.json, so that one folder may hold a model in each format.
 
     Axes of any size stay open where the model allows that for all of them; else only the batch does, and the others
     have the size that the form names for it.
@@ -69,7 +73,7 @@ def export_form(
         OSError: a file cannot be written.
     """
     path = Path(path)
-    names = [path.name, f"{path.stem}.json", *(f"{path.stem}.{name}" for name in form.files)]
+    names = [path.name, _beside(path, DESCRIPTION), *(_beside(path, name) for name in form.files)]
     _refuse_existing([path.with_name(name) for name in names], overwrite=overwrite)
     partial = path.with_name(f"{PARTIAL_PREFIX}{path.name}")
     shutil.rmtree(partial, ignore_errors=True)
@@ -77,7 +81,7 @@ def export_form(
     try:
         written = _written(form, kind, partial / path.name, told)
         for name, text in form.files.items():
-            (partial / f"{path.stem}.{name}").write_text(text, encoding="utf-8")
+            (partial / _beside(path, name)).write_text(text, encoding="utf-8")
         made = {each.name for each in partial.iterdir()}
         _moved(partial, path.parent, [*(name for name in sorted(made) if name != path.name), path.name], overwrite)
     finally:
@@ -113,12 +117,18 @@ def _attempted(form: TensorForm, kind: Format, path: Path, told: Mapping[str, An
     graph = Graph.of(form, _on(form.example(example), kind.device), {BATCH.name, *opened})
     limits = graph.limits(example)
     _check_open(limits, other)
-    about = _description(graph, kind, path.name, told, fixed, example, limits)
+    about = _description(graph, kind, path, told, fixed, example, limits)
     kind.write(graph, path, json.dumps(about))
     found = _compared(form, kind, path, (example, other, example | {BATCH.name: 1}))
     about["checked"] = {"largest_difference": found.difference, "largest_number": found.largest}
-    path.with_suffix(".json").write_text(json.dumps(about, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    described = path.with_name(_beside(path, DESCRIPTION))
+    described.write_text(json.dumps(about, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     return found
+
+
+def _beside(path: Path, name: str) -> str:
+    """What a file beside an exported one is called."""
+    return f"{path.name}.{name}"
 
 
 def _check_open(limits: Mapping[str, Limits], sizes: Sizes) -> None:
@@ -173,7 +183,7 @@ def _on(inputs: tuple[Tensor, ...], device: torch.device) -> tuple[Tensor, ...]:
 def _description(
     graph: Graph,
     kind: Format,
-    name: str,
+    path: Path,
     told: Mapping[str, Any],
     fixed: Mapping[str, int],
     example: Sizes,
@@ -183,10 +193,9 @@ def _description(
     versions = {"fredholm": __version__, "torch": str(torch.__version__), **facts.pop("versions", {})}
     dtypes = [str(tensor.dtype).removeprefix("torch.") for tensor in form.example(example)]
     described = [_described(slot, form, fixed, limits) for slot in (*form.inputs, form.output)]
-    stem = Path(name).stem
     return {
         "format": kind.name,
-        "file": name,
+        "file": path.name,
         **told,
         "inputs": [
             {"name": each.pop("name"), "dtype": dtype, **each}
@@ -195,8 +204,8 @@ def _description(
         "output": {"name": described[-1].pop("name"), "dtype": _output_dtype(form, example, kind), **described[-1]},
         "names": {axis: list(names) for axis, names in form.names.items()},
         "notes": list(form.notes),
-        "files": [f"{stem}.{each}" for each in form.files],
-        "usage": list(kind.usage(name, form)),
+        "files": [_beside(path, each) for each in form.files],
+        "usage": list(kind.usage(path.name, form)),
         "versions": versions,
         **facts,
     }

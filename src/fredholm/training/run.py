@@ -529,9 +529,15 @@ def _with_free_settings(saved: Run.Config, given: Run.Config) -> Run.Config:
 
 
 def refuse_occupied(path: Path) -> None:
-    """Raises a ValueError unless ``path`` is free for a new run, and a PermissionError where it cannot be made."""
+    """Raises a ValueError unless ``path`` is free for a new run, and what `refuse_unusable` raises."""
     if not RunFolder(path).is_new():
         raise ValueError(f"{path} is not empty; choose another --run-dir, or pass --resume to go on with the run in it")
+    refuse_unusable(path)
+
+
+def refuse_unusable(path: Path) -> None:
+    """Raises a ValueError where ``path`` is a file or below one, and a PermissionError where it cannot be made."""
+    RunFolder(path).is_new()  # raises where there is a file
     lowest = next(each for each in (path, *path.parents) if each.exists())
     if not os.access(lowest, os.W_OK | os.X_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(lowest))

@@ -80,6 +80,13 @@ def test_jsonl_has_texts_numbers_and_truth_values(tmp_path: Path) -> None:
         ("t.jsonl", '{"text": "a"}\n{"text": "b"\n', "t.jsonl, line 2: does not parse as JSON: Expecting"),
         ("t.jsonl", '{"text": "a"}\n["b"]\n', "t.jsonl, line 2: is a list; expected an object"),
         ("t.jsonl", "\n \n", "t.jsonl: has no rows"),
+        ("t.csv", "\n\n", "t.csv: has no rows; expected a header"),
+        ("t.csv", "text;label\na;b\n", "t.csv, line 1: has one cell, 'text;label'; expected commas between cells, not"),
+        (
+            "t.csv",
+            "text\tlabel\na\tb\n",
+            "t.csv, line 1: has one cell, 'text\\tlabel'; expected commas between cells, not tabs; a",
+        ),
         ("absent.csv", None, "absent.csv: cannot be read"),
     ],
 )
@@ -171,6 +178,7 @@ def test_sentences_stand_where_their_rows_start(tmp_path: Path) -> None:
         ("t.csv", "text,label\na,1\n ,0\n", "t.csv, line 3: column 'text': the text is empty; leave the row out"),
         ("t.csv", "phrase,label\na,1\n", "t.csv: has no column 'text'; the columns are phrase, label"),
         ("t.jsonl", '{"text": "a"}\n{"label": 1}', "t.jsonl, line 2: has no text or number 'text'"),
+        ("t.jsonl", '{"text": "a"}\n{"text": NaN}', "t.jsonl, line 2: has no text or number 'text'"),
     ],
 )
 def test_what_is_no_sentence_is_told(tmp_path: Path, name: str, text: str, told: str) -> None:

@@ -91,3 +91,9 @@ def test_folders_of_splits_are_named_in_small_or_capital_letters(tmp_path: Path)
     (tmp_path / "val").mkdir()
     with refused(ValueError, "has the folders Valid and val, which are one split; keep one"):
         split_folders(tmp_path)
+
+
+def test_folders_called_training_and_testing_are_splits_and_no_classes(tmp_path: Path) -> None:
+    for name in ("Training", "testing"):
+        (tmp_path / name).mkdir()
+    assert split_folders(tmp_path) == {"train": tmp_path / "Training", "test": tmp_path / "testing"}

@@ -295,7 +295,7 @@ def test_an_export_tells_what_predict_tells_or_says_why_there_is_none(
         assert "how many n-grams rows have depends on their tokens" in err
         return
     assert (code, err) == (0, "")
-    assert (tmp_path / "m.columns.json").exists()
+    assert (tmp_path / "m.onnx.columns.json").exists()
     assert "differs from the model by at most" in out
 
 
@@ -398,7 +398,7 @@ def test_settings_that_do_not_fit_are_refused(tmp_path: Path) -> None:
         TableLearning.Config().build()
     (tmp_path / "s.csv").write_text("a;price\n1;2\n")
     for labels in ((), ("price",)):
-        with refused(ValueError, "cells seem to have ; between them (a;price): write commas"):
+        with refused(ValueError, "has one cell, 'a;price'; expected commas between cells, not semicolons"):
             open_table(tmp_path / "s.csv", label_columns=labels)
     (tmp_path / "l.csv").write_text("a,line\n1,2\n")
     with refused(ValueError, "a prediction says where it stands by 'line'; rename that column"):

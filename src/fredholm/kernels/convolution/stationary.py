@@ -166,8 +166,9 @@ def relative_lattice(keys: GridBlock, queries: GridBlock, refine: tuple[int, ...
 
 def nearest(x: float) -> int:
     """The nearest whole number."""
-    # asks for no sign, which a compiler's guard finds to be another than its graph did where x is next to 0
-    return math.floor(x + 0.5)
+    # asks for no sign, which a compiler's guard finds to be another than its graph did where x is next to 0; and floors
+    # of an exporter's open numbers would be strides of which no graph is saved
+    return int(math.floor(x + 0.5))  # noqa: RUF046
 
 
 def boundary_map(index: Tensor, n: int, mode: BoundaryMode) -> Tensor:

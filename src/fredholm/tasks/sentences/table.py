@@ -4,6 +4,7 @@ import csv
 import datetime
 import decimal
 import json
+import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -87,7 +88,7 @@ class TableFile:
         elif self._is_jsonl:
             self.names = tuple(next(self.rows()).cells)
         else:
-            self.names = columns or _names(path, self._records())
+            self.names = columns or _names(path, self._records(), is_csv=self._is_csv)
 
     def rows(self, columns: Sequence[str] = ()) -> Iterator[Row]:
         """The rows, at least one; errors come where reading meets them.
@@ -159,21 +160,27 @@ def _lines(chunks: Iterable[str]) -> Iterator[str]:
         yield waiting
 
 
-def _names(path: Path, records: Iterator[_Record]) -> tuple[str, ...]:
+def _names(path: Path, records: Iterator[_Record], *, is_csv: bool) -> tuple[str, ...]:
     """The names of the columns in the first line."""
     for line, cells in records:
         names = tuple(cell.strip() for cell in cells)
+        other = next((mark for mark in ";\t" if mark in names[0]), None) if is_csv and len(names) == 1 else None
+        if other is not None:
+            told = {";": "semicolons", "\t": "tabs; a file with these is called .tsv"}[other]
+            raise ValueError(
+                f"{path}, line {line}: has one cell, {names[0]!r}; expected commas between cells, not {told}"
+            )
         if (i := first_twice(names)) is not None:
             raise ValueError(
                 f"{path}, line {line}: column {names[i]!r} is there twice; where this is no header, name the columns "
                 "(columns=)"
             )
         return names
-    return ()
+    raise ValueError(f"{path}: has no rows; expected a header and rows below it")
 
 
 def _below_header(path: Path, records: Iterator[_Record], columns: tuple[str, ...], *, is_csv: bool) -> Iterator[Row]:
-    names, is_first = columns or _names(path, records), True
+    names, is_first = columns or _names(path, records, is_csv=is_csv), True
     for line, cells in records:
         if len(cells) != len(names):
             hint = " (quote a cell that has a comma)" if is_csv else ""
@@ -210,6 +217,8 @@ def _cell(value: object) -> str | None:
         return value
     if isinstance(value, datetime.date):  # and of a time, which is one too
         return value.isoformat()
+    if isinstance(value, float) and math.isnan(value):  # how NumPy and pandas write that there is none
+        return None
     if isinstance(value, decimal.Decimal):
         return str(value)
     return json.dumps(value) if isinstance(value, int | float) else None

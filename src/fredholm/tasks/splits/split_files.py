@@ -21,11 +21,13 @@ SAVED, SAVED_SPLITS = "state.json", "dataset_dict.json"
 """What lies in a folder in which Hugging Face's datasets saved a data set, and one with splits."""
 SPLIT_WORDS: dict[str, Split] = {
     "train": "train",
+    "training": "train",
     "valid": "valid",
     "validation": "valid",
     "val": "valid",
     "dev": "valid",
     "test": "test",
+    "testing": "test",
 }
 """What a split may be called, in lower case."""
 
@@ -68,10 +70,10 @@ def find_split_files(
 ) -> SplitFiles:
     """The files that a path stands for.
 
-    A split is a word of a name: train; valid, validation, val or dev; test. The words are what stands between dots,
-    hyphens and underscores. Warns of files that are left out, since theirs has none where others' have. Of a data set
-    that Hugging Face's datasets saved it is the name that the set gives to a split; where there is one alone, it tells
-    none.
+    A split is a word of a name: train or training; valid, validation, val or dev; test or testing. The words are what
+    stands between dots, hyphens and underscores. Warns of files that are left out, since theirs has none where others'
+    have. Of a data set that Hugging Face's datasets saved it is the name that the set gives to a split; where there is
+    one alone, it tells none.
 
     Args:
         path: a file, which is taken whole; a folder; or a path to which the names of files with splits are longer

@@ -150,8 +150,6 @@ def _labels(names: Sequence[str], wanted: tuple[str, ...]) -> tuple[str, ...]:
     by_word = {name.lower(): name for name in reversed(names)}
     usual = [by_word[word] for word in LABELS if word in by_word]
     if not usual:
-        if of_semicolons := _of_semicolons(names):
-            raise ValueError(of_semicolons)
         raise ValueError(
             f"no column has a usual name of what to predict ({', '.join(LABELS)}); the columns are "
             f"{', '.join(names)}: name one (label_columns=), or all where the file has no header (columns=)"
@@ -163,14 +161,7 @@ def _present(name: str, names: Sequence[str], what: str) -> None:
     if name not in names:
         close = difflib.get_close_matches(name, names, n=3)
         hint = f"did you mean {' or '.join(map(repr, close))}?" if close else f"the columns are {', '.join(names)}"
-        raise ValueError(f"no column {name!r} {what}; {_of_semicolons(names) or hint}")
-
-
-def _of_semicolons(names: Sequence[str]) -> str:
-    """What to do where the whole header is one name, of names with ; between them; empty: it is not."""
-    return (
-        f"cells seem to have ; between them ({names[0]}): write commas" if len(names) == 1 and ";" in names[0] else ""
-    )
+        raise ValueError(f"no column {name!r} {what}; {hint}")
 
 
 def _numbers_beyond_classes(cells: dict[str, list[str]]) -> Kind | None:

@@ -17,6 +17,7 @@ from fredholm._settings import filled, refuse_idle
 from fredholm.models.fitted.n_gram_bank import NGramBank
 from fredholm.models.fitted.table_machine import TableBatch, TableMachine, TableReading
 from fredholm.models.language.sentence_model import TokenReading
+from fredholm.models.stack import Stack
 from fredholm.tasks.files.cells import MISSING
 from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.prediction import Prediction
@@ -140,6 +141,14 @@ class TableLearning(TargetTask[TableSet]):
             model = filled(config.model, [TableMachine.Config()], **sizes)
             schedule = schedule_for(size, effort, has_valid=False)
             return Suited(replace(config, model=model), replace(schedule, epochs=0), task.notes)
+
+        @property
+        def stack(self) -> Stack:
+            """See `Task.Config.stack`: there is none."""
+            raise ValueError(
+                "rows of a table are predicted by a kernel machine and trees, weighed by left-out rows: no kernel can "
+                "be chosen; `fredholm train table` trains them"
+            )
 
         def build(self, facts: Task.Facts | None = None) -> "TableLearning":
             """The task; see `TableLearning`."""
