@@ -7,6 +7,7 @@ import numbers
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
+import numpy as np
 import torch
 
 
@@ -65,7 +66,9 @@ def check_count(name: str, what: str, value: object, least: int = 1) -> None:
 def check_whole(name: str, what: str, value: object) -> None:
     """Raises TypeError, in the name of `name`, unless `value` is a whole number."""
     if not isinstance(value, int | torch.SymInt) or isinstance(value, bool):  # as in is_count
-        raise TypeError(f"{name}: {what} must be a whole number; got {value!r}")
+        # a size of NumPy's is a tensor to the compiler, which then cannot decide by it
+        instead = f"; int(...) gives the whole number {value}" if isinstance(value, np.integer) else ""
+        raise TypeError(f"{name}: {what} must be a whole number; got {value!r}{instead}")
 
 
 def check_rate(name: str, what: str, value: float) -> None:

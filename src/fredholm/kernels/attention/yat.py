@@ -31,6 +31,7 @@ import torch
 from torch import Tensor, nn
 
 from fredholm._precision import at_least_float32, wide_dtype, without_autocast
+from fredholm._settings import check_count
 from fredholm.domains import Domain
 from fredholm.kernels.attention.normalisers import Unnormalised
 from fredholm.kernels.attention.rotary import Rotary, check_rotary, turned, turned_after, turned_next
@@ -182,8 +183,7 @@ class UnitScale(nn.Module):
 
     def __init__(self, num_units: int) -> None:
         super().__init__()
-        if num_units < 1:
-            raise ValueError(f"kernels.UnitScale: num_units must be at least 1; got {num_units}")
+        check_count("kernels.UnitScale", "num_units", num_units)
         self.num_units = num_units
         self.alpha = nn.Parameter(torch.ones(1))
 
@@ -271,8 +271,8 @@ class Yat(YatScored):
         normaliser: Normaliser | None = None,
     ) -> None:
         super().__init__()
-        if dim < 1 or value_dim < 1:
-            raise ValueError(f"kernels.Yat: dim and value_dim must be at least 1; got {dim} and {value_dim}")
+        for name, size in (("dim", dim), ("value_dim", value_dim)):
+            check_count("kernels.Yat", name, size)
         self.dim, self.reads_bias = dim, reads_bias
         self.in_dim, self.out_dim = dim + reads_bias + value_dim, value_dim
         self.softening = Softening(epsilon, learn_epsilon)
