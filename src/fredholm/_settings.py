@@ -78,14 +78,17 @@ def check_rate(name: str, what: str, value: float) -> None:
 
 
 def check_positive(name: str, what: str, value: float | None) -> None:
-    """Raises ValueError, in the name of `name`, unless `value` is positive and finite, or None."""
-    if value is not None and not 0 < value < math.inf:
+    """Raises, in the name of `name`, unless `value` is a positive and finite number, or None."""
+    if value is None:
+        return
+    check_number(name, what, value)
+    if not 0 < value < math.inf:
         raise ValueError(f"{name}: {what} must be positive and finite; got {value!r}")
 
 
 def check_number(name: str, what: str, value: object) -> None:
     """Raises TypeError, in the name of `name`, unless `value` is a number."""
-    if not isinstance(value, int | float) or isinstance(value, bool):
+    if not isinstance(value, numbers.Real) or isinstance(value, bool):
         raise TypeError(f"{name}: {what} must be a number; got {value!r}")
 
 
