@@ -72,15 +72,14 @@ def check_whole(name: str, what: str, value: object) -> None:
 
 
 def check_rate(name: str, what: str, value: float) -> None:
-    """Raises ValueError, in the name of `name`, unless `value` is from 0 to below 1."""
+    """Raises, in the name of `name`, unless `value` is a number from 0 to below 1."""
+    check_number(name, what, value)
     if not 0 <= value < 1:
         raise ValueError(f"{name}: {what} must be in [0, 1); got {value}")
 
 
-def check_positive(name: str, what: str, value: float | None) -> None:
-    """Raises, in the name of `name`, unless `value` is a positive and finite number, or None."""
-    if value is None:
-        return
+def check_positive(name: str, what: str, value: float) -> None:
+    """Raises, in the name of `name`, unless `value` is a positive and finite number."""
     check_number(name, what, value)
     if not 0 < value < math.inf:
         raise ValueError(f"{name}: {what} must be positive and finite; got {value!r}")
@@ -90,6 +89,13 @@ def check_number(name: str, what: str, value: object) -> None:
     """Raises TypeError, in the name of `name`, unless `value` is a number."""
     if not isinstance(value, numbers.Real) or isinstance(value, bool):
         raise TypeError(f"{name}: {what} must be a number; got {value!r}")
+
+
+def check_finite(name: str, what: str, value: float) -> None:
+    """Raises, in the name of `name`, unless `value` is a finite number."""
+    check_number(name, what, value)
+    if not math.isfinite(value):
+        raise ValueError(f"{name}: {what} must be finite; got {value!r}")
 
 
 MAX_SEED = 2**32 - 1

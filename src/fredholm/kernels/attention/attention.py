@@ -16,7 +16,7 @@ from typing import NamedTuple, Self, final
 import torch
 from torch import Tensor, nn
 
-from fredholm._settings import check_count
+from fredholm._settings import check_count, check_finite
 from fredholm.domains import Domain
 from fredholm.kernels.attention.rotary import Rotary, check_rotary, turned, turned_after, turned_next
 from fredholm.kernels.attention.scored import CachedScored, Dot, ScoreForm, Softmax, appended, num_cached
@@ -95,6 +95,8 @@ class Attention(DotProduct):
             check_count("kernels.Attention", name, size)
         head_dim = embed_dim // num_heads
         check_rotary("kernels.Attention", rotary, head_dim)
+        if scale is not None:
+            check_finite("kernels.Attention", "scale", scale)
         self.projections = HeadProjections(
             embed_dim,
             key_dim,

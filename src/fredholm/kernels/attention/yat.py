@@ -31,7 +31,7 @@ import torch
 from torch import Tensor, nn
 
 from fredholm._precision import at_least_float32, wide_dtype, without_autocast
-from fredholm._settings import check_count
+from fredholm._settings import check_count, check_number, check_positive
 from fredholm.domains import Domain
 from fredholm.kernels.attention.normalisers import Unnormalised
 from fredholm.kernels.attention.rotary import Rotary, check_rotary, turned, turned_after, turned_next
@@ -102,6 +102,7 @@ def check_range(name: str, dtype: torch.dtype) -> None:
 
 def check_softening(name: str, epsilon: float) -> None:
     """Raises a ValueError unless ε is positive, finite and not lost in float32; `name` says who asks."""
+    check_number(name, "epsilon", epsilon)
     if not (math.isfinite(epsilon) and epsilon >= torch.finfo(torch.float32).tiny):
         raise ValueError(f"{name}: epsilon must be finite and above 0 (in float32, from 1.2e-38 on); got {epsilon}")
 
@@ -361,8 +362,7 @@ class YatAttention(YatScored, CachedScored):
         check_heads("kernels.YatAttention", embed_dim, num_heads, num_kv_heads)
         head_dim = embed_dim // num_heads
         check_rotary("kernels.YatAttention", rotary, head_dim)
-        if not 0 < score_gain < float("inf"):
-            raise ValueError(f"kernels.YatAttention: score_gain must be positive and finite; got {score_gain}")
+        check_positive("kernels.YatAttention", "score_gain", score_gain)
         self.projections = HeadProjections(
             embed_dim, embed_dim, embed_dim, num_heads, num_kv_heads, head_dim, bias=bias
         )

@@ -20,7 +20,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from fredholm._settings import check_count
+from fredholm._settings import check_count, check_number
 from fredholm.domains import Domain, Graph, PairList
 from fredholm.kernels.kernel import Kernel, divided
 
@@ -51,6 +51,7 @@ class Diffusion(Kernel):
         super().__init__()
         for name, value in (("dim", dim), ("num_steps", num_steps)):
             check_count("kernels.Diffusion", name, value)
+        check_number("kernels.Diffusion", "gamma", gamma)
         if not 0 < gamma < 1:
             raise ValueError(f"kernels.Diffusion: gamma must be above 0 and below 1; got {gamma}")
         self.in_dim = self.out_dim = dim

@@ -30,7 +30,7 @@ import torch
 from torch import Tensor, nn
 
 from fredholm._precision import at_least_float32, wide_dtype, without_autocast
-from fredholm._settings import refuse_idle
+from fredholm._settings import check_finite, refuse_idle
 from fredholm.domains import Domain, preceding_counts
 from fredholm.domains.checks import values_can_be_read
 from fredholm.kernels.attention.scored import Score, ValueMixing
@@ -419,6 +419,8 @@ class InfiniteAttention(Neumann, Stateful):
         if activation != "gelu" and isinstance(normaliser, FrobeniusNorm | RowNorm):
             cancels = f"activation={activation!r}, where the norm divides it out"
             refuse_idle(name, InfiniteAttention, cancels, "take activation='gelu'", scale=scale)
+        if scale is not None:
+            check_finite(name, "scale", scale)
         head_dim = embed_dim // num_heads
         self.projections = HeadProjections(
             embed_dim, embed_dim, embed_dim, num_heads, num_kv_heads, head_dim, bias=bias

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from fredholm._precision import wide_dtype, without_autocast
-from fredholm._settings import check_count, check_positive, check_whole, refuse_idle
+from fredholm._settings import check_count, check_number, check_positive, check_whole, refuse_idle
 from fredholm.domains import Domain, GridBlock, Sequence, preceding_counts
 from fredholm.domains.checks import values_can_be_read
 from fredholm.kernels.convolution.stationary import DisplacementFilter
@@ -556,6 +556,7 @@ def check_sizes(
 
 def check_scale(name: str, epsilon: float) -> None:
     """Raises ValueError, in the name of a kernel, unless the scale of its initial values is finite and at least 0."""
+    check_number(name, "epsilon", epsilon)
     if not 0 <= epsilon < math.inf:
         raise ValueError(f"{name}: epsilon must be finite and at least 0; got {epsilon}")
 

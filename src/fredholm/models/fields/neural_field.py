@@ -94,8 +94,10 @@ class FieldOperator(SavedModel):
                 check_count("models.FieldOperator", name, getattr(self, name))
             if self.num_frequencies < 0:
                 raise ValueError(f"models.FieldOperator: num_frequencies must be >= 0; got {self.num_frequencies}")
-            for name in ("sigma", "epsilon", "margin", "temperature"):
+            for name in ("sigma", "epsilon", "margin"):
                 check_positive("models.FieldOperator", name, getattr(self, name))
+            if self.temperature is not None:
+                check_positive("models.FieldOperator", "temperature", self.temperature)
             for name, allowed in (("attention", ("softmax", "linear")), ("encoding", ("relative", "absolute"))):
                 if getattr(self, name) not in allowed:
                     raise ValueError(
