@@ -98,6 +98,13 @@ def check_finite(name: str, what: str, value: float) -> None:
         raise ValueError(f"{name}: {what} must be finite; got {value!r}")
 
 
+def check_gain(name: str, what: str, value: float) -> None:
+    """Raises, in the name of `name`, unless `value`, by which the start of a weight is scaled, is finite and >= 0."""
+    check_finite(name, what, value)
+    if value < 0:
+        raise ValueError(f"{name}: {what} must be at least 0; got {value!r}")
+
+
 MAX_SEED = 2**32 - 1
 
 
