@@ -56,6 +56,13 @@ def with_given(settings: Settings, asked: object, names: Iterable[str]) -> Setti
     return settings
 
 
+def check_config(name: str, what: str, value: object, expected: type) -> None:
+    """Raises TypeError, in the name of `name`, unless `value` is a configuration of the type `expected`."""
+    if not isinstance(value, expected):
+        came = f"the class {value.__qualname__}" if isinstance(value, type) else type(value).__qualname__
+        raise TypeError(f"{name}: {what} must be {expected.__qualname__}(...); got {came}")
+
+
 def check_count(name: str, what: str, value: object, least: int = 1) -> None:
     """Raises, in the name of `name`, unless `value` is a whole number of at least `least`."""
     check_whole(name, what, value)
