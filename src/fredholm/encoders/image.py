@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from fredholm._settings import check_count, check_positive, check_whole, refuse_idle
 from fredholm.domains import Domain, Grid
-from fredholm.encoders.encoder import FieldEncoder, check_places
+from fredholm.domains.domain import check_tensor
+from fredholm.encoders.encoder import FieldEncoder, check_dtype, check_places
 from fredholm.kernels.fourier_features import fourier_features, sample_frequencies
 
 
@@ -80,7 +81,8 @@ class Image(FieldEncoder):
             return self.image_size[0] // self.patch[0], self.image_size[1] // self.patch[1]
 
         def check_images(self, name: str, images: Tensor) -> None:
-            """Raises a ValueError, in the name of an encoder, unless it takes this batch."""
+            """Raises, in the name of an encoder, unless it takes this batch."""
+            check_tensor(name, "images", images)
             height, width = self.patch
             sides = (f"a multiple of {height}", f"a multiple of {width}") if self.any_size else self.image_size
             fits = images.ndim == 4 and images.shape[1] == self.channels and images.dtype.is_floating_point
@@ -160,6 +162,7 @@ class Image(FieldEncoder):
         return {"patch_embedding.weight": weight.flatten(1).to(other.patch_embedding.weight.dtype)}
 
     def _embedded(self, patches: Tensor, where: Domain) -> Tensor:
+        check_dtype("encoders.Image", "images", patches, self.patch_embedding.weight)
         embedded = self.patch_embedding(patches)
         position = fourier_features(where.pos, self.frequencies).to(embedded.dtype)
         signal = torch.cat([embedded, position.expand(embedded.shape[0], -1, -1)], dim=-1)
