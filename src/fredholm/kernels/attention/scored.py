@@ -203,6 +203,10 @@ class Normaliser(Numbered, abc.ABC):
             As `score`; 0 where a pair is hidden.
         """
 
+    def shares(self, score: Tensor, mass: Tensor) -> Tensor:
+        """a ω m, by which whole rows weigh values; arguments as in `density`."""
+        return self.density(score, mass) * mass
+
 
 TINY = 1e-30
 """The least score that a row is divided by."""
@@ -231,12 +235,24 @@ class Competitive(Normaliser):
     @final
     def density(self, score: Tensor, mass: Tensor) -> Tensor:
         """See `Normaliser.density`; 0 in a row without mass."""
+        return self._over_total(score, mass, torch.ones((), dtype=score.dtype, device=score.device))
+
+    @final
+    def shares(self, score: Tensor, mass: Tensor) -> Tensor:
+        """See `Normaliser.shares`; the unit of the masses is taken out, since gradients have its square below them."""
+        if score.shape[-1] == 0:
+            return score
+        unit = mass.detach().amax(-1, keepdim=True)
+        unit = torch.where((unit > 0) & unit.isfinite(), unit, 1.0)
+        return self._over_total(score, mass / unit, unit) * (mass / unit)
+
+    def _over_total(self, score: Tensor, mass: Tensor, unit: Tensor) -> Tensor:
+        """a, in units of 1 / `unit`, from masses in units of it."""
         score = torch.where(mass > 0, score, self.hidden)
         reference = self.reference(score.detach())
         numerator = torch.where(mass > 0, self.numerator(score, reference), 0.0)
         total = (mass * numerator).sum(-1, keepdim=True)
-        total = total + self.floor(reference)
-        return divided(numerator, total)
+        return divided(numerator, total + self.floor(reference) / unit)
 
 
 class Elementwise(Normaliser):
