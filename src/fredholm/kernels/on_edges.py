@@ -121,12 +121,11 @@ class OnEdges(Kernel):
         if self.edge_mass == "sum":
             return own * scale
         degree = graph.degrees
-        below = degree[..., graph.target]
-        if self.edge_mass == "symmetric":
-            below = below * degree[..., graph.source]
-            # not sqrt(0), whose gradient is infinite
-            below = torch.where(below > 0, below, 1.0).sqrt() * (below > 0)
-        return divided(own * scale, below)
+        if self.edge_mass == "mean":
+            return divided(own * scale, degree[..., graph.target])
+        # not sqrt(0), whose gradient is infinite; and of each degree, since the product of two may leave the range
+        root = torch.where(degree > 0, degree, 1.0).sqrt() * (degree > 0)
+        return divided(own * scale, root[..., graph.target] * root[..., graph.source])
 
     def matrix(
         self, u: Tensor, domain: Domain, query: Tensor | None = None, query_domain: Domain | None = None
