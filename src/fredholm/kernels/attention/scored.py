@@ -94,7 +94,6 @@ class ValueMixing(Kernel):
         kappa = torch.einsum("bhqk,hoi->bqkhoi", density, self.value_matrices().to(density.dtype))
         return kappa.flatten(-3, -2)
 
-    @final
     def coefficients(
         self, u: Tensor, domain: Domain, query: Tensor | None = None, query_domain: Domain | None = None
     ) -> Tensor:
@@ -127,10 +126,34 @@ class Normalised(ValueMixing):
     @final
     def density(self, u: Tensor, domain: Domain, query: Tensor | None, query_domain: Domain | None) -> Tensor:
         """n / Z; see `ValueMixing.density`."""
+        numerator, mass = self._numerator_and_mass(u, domain, query, query_domain)
+        return divided(numerator, (mass * numerator).sum(-1, keepdim=True)).to(u.dtype)
+
+    @final
+    def coefficients(
+        self, u: Tensor, domain: Domain, query: Tensor | None = None, query_domain: Domain | None = None
+    ) -> Tensor:
+        """ω m n / Z; see `ValueMixing.coefficients`."""
+        numerator, mass = self._numerator_and_mass(u, domain, query, query_domain)
+        weighed = mass / largest_mass(mass) * numerator
+        return divided(weighed, weighed.sum(-1, keepdim=True)).to(u.dtype)
+
+    def _numerator_and_mass(
+        self, u: Tensor, domain: Domain, query: Tensor | None, query_domain: Domain | None
+    ) -> tuple[Tensor, Tensor]:
+        """n and ω m of every pair."""
         query, query_domain = (u if query is None else query), (domain if query_domain is None else query_domain)
         numerator = self.numerator(u, domain, query, query_domain, self.visible(domain, query_domain))
-        partition = (self.pair_mass(domain, numerator.dtype) * numerator).sum(-1, keepdim=True)
-        return divided(numerator, partition).to(u.dtype)
+        return numerator, self.pair_mass(domain, numerator.dtype)
+
+
+def largest_mass(mass: Tensor) -> Tensor:
+    """The unit of masses `(..., N)` in each row, `(..., 1)`: what is divided by a sum over a row has it twice in its
+    gradients, and their square may leave the range of float32."""
+    if mass.shape[-1:] == (0,):
+        return mass.new_ones(())
+    unit = mass.detach().amax(-1, keepdim=True)
+    return torch.where((unit > 0) & unit.isfinite(), unit, 1.0)
 
 
 class Numbered:
@@ -239,11 +262,10 @@ class Competitive(Normaliser):
 
     @final
     def shares(self, score: Tensor, mass: Tensor) -> Tensor:
-        """See `Normaliser.shares`; the unit of the masses is taken out, since gradients have its square below them."""
+        """See `Normaliser.shares`."""
         if score.shape[-1] == 0:
             return score
-        unit = mass.detach().amax(-1, keepdim=True)
-        unit = torch.where((unit > 0) & unit.isfinite(), unit, 1.0)
+        unit = largest_mass(mass)
         return self._over_total(score, mass / unit, unit) * (mass / unit)
 
     def _over_total(self, score: Tensor, mass: Tensor, unit: Tensor) -> Tensor:
