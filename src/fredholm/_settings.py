@@ -7,6 +7,7 @@ import numbers
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
+import numpy as np
 import torch
 
 
@@ -55,6 +56,13 @@ def with_given(settings: Settings, asked: object, names: Iterable[str]) -> Setti
     return settings
 
 
+def check_config(name: str, what: str, value: object, expected: type) -> None:
+    """Raises TypeError, in the name of `name`, unless `value` is a configuration of the type `expected`."""
+    if not isinstance(value, expected):
+        came = f"the class {value.__qualname__}" if isinstance(value, type) else type(value).__qualname__
+        raise TypeError(f"{name}: {what} must be {expected.__qualname__}(...); got {came}")
+
+
 def check_count(name: str, what: str, value: object, least: int = 1) -> None:
     """Raises, in the name of `name`, unless `value` is a whole number of at least `least`."""
     check_whole(name, what, value)
@@ -65,25 +73,43 @@ def check_count(name: str, what: str, value: object, least: int = 1) -> None:
 def check_whole(name: str, what: str, value: object) -> None:
     """Raises TypeError, in the name of `name`, unless `value` is a whole number."""
     if not isinstance(value, int | torch.SymInt) or isinstance(value, bool):  # as in is_count
-        raise TypeError(f"{name}: {what} must be a whole number; got {value!r}")
+        # a size of NumPy's is a tensor to the compiler, which then cannot decide by it
+        instead = f"; int(...) gives the whole number {value}" if isinstance(value, np.integer) else ""
+        raise TypeError(f"{name}: {what} must be a whole number; got {value!r}{instead}")
 
 
 def check_rate(name: str, what: str, value: float) -> None:
-    """Raises ValueError, in the name of `name`, unless `value` is from 0 to below 1."""
+    """Raises, in the name of `name`, unless `value` is a number from 0 to below 1."""
+    check_number(name, what, value)
     if not 0 <= value < 1:
         raise ValueError(f"{name}: {what} must be in [0, 1); got {value}")
 
 
-def check_positive(name: str, what: str, value: float | None) -> None:
-    """Raises ValueError, in the name of `name`, unless `value` is positive and finite, or None."""
-    if value is not None and not 0 < value < math.inf:
+def check_positive(name: str, what: str, value: float) -> None:
+    """Raises, in the name of `name`, unless `value` is a positive and finite number."""
+    check_number(name, what, value)
+    if not 0 < value < math.inf:
         raise ValueError(f"{name}: {what} must be positive and finite; got {value!r}")
 
 
 def check_number(name: str, what: str, value: object) -> None:
     """Raises TypeError, in the name of `name`, unless `value` is a number."""
-    if not isinstance(value, int | float) or isinstance(value, bool):
+    if not isinstance(value, numbers.Real) or isinstance(value, bool):
         raise TypeError(f"{name}: {what} must be a number; got {value!r}")
+
+
+def check_finite(name: str, what: str, value: float) -> None:
+    """Raises, in the name of `name`, unless `value` is a finite number."""
+    check_number(name, what, value)
+    if not math.isfinite(value):
+        raise ValueError(f"{name}: {what} must be finite; got {value!r}")
+
+
+def check_gain(name: str, what: str, value: float) -> None:
+    """Raises, in the name of `name`, unless `value`, by which the start of a weight is scaled, is finite and >= 0."""
+    check_finite(name, what, value)
+    if value < 0:
+        raise ValueError(f"{name}: {what} must be at least 0; got {value!r}")
 
 
 MAX_SEED = 2**32 - 1

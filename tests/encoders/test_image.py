@@ -169,9 +169,9 @@ def test_sizes_that_are_none() -> None:
         Image.Config(image_size=(0, 4), patch_size=1)
     with refused(ValueError, "image width must be at least 1 pixel", "got -4"):
         Image.Config(image_size=(4, -4), patch_size=1)
-    with refused(ValueError, "channels >= 1", "got 0, 64"):
+    with refused(ValueError, "channels must be at least 1; got 0"):
         Image.Config(channels=0)
-    with refused(ValueError, "num_frequencies >= 0", "got 3, -1"):
+    with refused(ValueError, "num_frequencies must be at least 0; got -1"):
         Image.Config(num_frequencies=-1)
     with pytest.raises(TypeError, match="positional"):
         Image.Config((4, 4))  # pyright: ignore[reportCallIssue]

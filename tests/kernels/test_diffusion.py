@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 import torch
 
-from fredholm import IntegralOperator, kernels
+from fredholm import IntegralOperator, evaluation, kernels
 from fredholm.domains import Graph, Points, undirected
 from fredholm.encoders import Graph as GraphEncoder
 from fredholm.encoders import GraphBatch
@@ -52,6 +52,19 @@ def test_a_constant_and_a_lonely_node_stay_as_they_are() -> None:
     op, u = operator(), signal()
     torch.testing.assert_close(op(torch.ones_like(u), GRAPH), torch.ones_like(u))
     torch.testing.assert_close(op(u, GRAPH)[:, 5:], u[:, 5:])
+
+
+@pytest.mark.parametrize("route", [evaluation.Walk(), evaluation.Dense()])
+def test_a_node_without_mass_takes_what_its_neighbours_have(route: evaluation.Evaluation) -> None:
+    weights = torch.tensor([1.0, 0.0, 2.0, 1.0, 3.0, 1.0, 0.0], dtype=torch.float64)
+    graph, op = Graph(EDGES, N, pos=GRAPH.pos, weights=weights), operator(gamma=0.9, num_steps=6)
+    op.evaluation, u = route, signal()
+    expected = torch.ones_like(u)
+    expected[:, 6] = 0  # no neighbour, so that it is a row without anything to sum over
+    torch.testing.assert_close(op(torch.ones_like(u), graph), expected)
+    other = u.clone()
+    other[:, 1] = 7.0
+    assert torch.equal(op(other, graph), op(u, graph))
 
 
 def test_a_domain_without_edges_and_numbers_out_of_range_are_refused() -> None:

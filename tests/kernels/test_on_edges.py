@@ -199,3 +199,12 @@ def test_a_graph_without_edges_has_gradients_that_are_zero() -> None:
     out = operator(kernels.OnEdges(inner, long_range=None))(u, Graph(torch.zeros(2, 0, dtype=torch.int64), N, pos=POS))
     assert not out.any()
     assert not any(grad.any() for grad in torch.autograd.grad(out.sum(), [u, *inner.parameters()]))
+
+
+@pytest.mark.parametrize("kind", ["mean", "symmetric"])
+def test_what_an_edge_weighs_does_not_depend_on_the_unit_of_masses(kind: EdgeMass) -> None:
+    op = IntegralOperator(kernels.OnEdges(kernels.Constant(4, 4), long_range=None, edge_mass=kind), residual=False)
+    masses, u = torch.rand(N) + 0.1, signal().float()
+    at_one, *others = (op(u, Graph(EDGES, N, pos=POS, weights=masses * unit)) for unit in (1.0, 2.0**-80, 2.0**80))
+    for other in others:
+        torch.testing.assert_close(other, at_one)

@@ -46,3 +46,17 @@ def test_mistakes():
         YatClassifier(3, 0)
     with refused(ValueError, "in_features", "()"):
         YatClassifier((), 3)
+
+
+def test_what_is_no_shape_and_no_tensor() -> None:
+    for wrong in ("3", 2.5, True, None):
+        with refused(TypeError, "YatClassifier: in_features must be a whole number"):
+            YatClassifier(wrong, 2)  # pyright: ignore[reportArgumentType]
+        with refused(TypeError, "YatClassifier: num_classes must be a whole number"):
+            YatClassifier(2, wrong)  # pyright: ignore[reportArgumentType]
+    with refused(ValueError, "YatClassifier: in_features", "got ()"):
+        YatClassifier((), 2)
+    with refused(TypeError, "YatClassifier: expected a tensor; got list"):
+        YatClassifier(2, 2)([1.0, 2.0])
+    with refused(TypeError, "YatDense: expected a tensor; got list"):
+        YatClassifier(2, 2).units([1.0, 2.0])

@@ -1,5 +1,6 @@
 import copy
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -129,3 +130,27 @@ def test_mistakes():
         YatConv2d(4, 6, 3)(torch.randn(2, 3, 5, 5))
     with refused(TypeError, "float16", "bfloat16"):
         YatConv1d(4, 6, 3).half()(torch.randn(2, 4, 5).half())
+
+
+def test_an_image_smaller_than_a_patch() -> None:
+    calls: list[tuple[dict[str, Any], tuple[int, ...]]] = [
+        ({}, (1, 2, 2, 5)),
+        ({"dilation": (1, 2)}, (2, 3, 4)),
+        ({"padding": 1}, (1, 2, 0, 5)),
+    ]
+    for options, shape in calls:
+        with refused(ValueError, "YatConv2d: patches of (3, ", "do not fit into an image of", "enlarge the image"):
+            YatConv2d(2, 3, 3, **options)(torch.randn(shape))
+    assert YatConv2d(2, 3, 3, padding="same")(torch.randn(1, 2, 1, 1)).shape == (1, 3, 1, 1)
+
+
+def test_what_is_no_number_of_channels_or_cells() -> None:
+    with refused(TypeError, "YatConv1d: in_channels must be a whole number; got '2'"):
+        YatConv1d("2", 2, 3)  # pyright: ignore[reportArgumentType]
+    for name in ("kernel_size", "stride", "padding", "dilation"):
+        for wrong in (2.5, None, True):
+            settings: dict[str, Any] = {"kernel_size": 3, name: wrong}
+            with refused(ValueError, f"YatConv1d: {name} must be an integer", f"got {wrong!r}"):
+                YatConv1d(2, 2, **settings)
+    with refused(TypeError, "YatConv1d: expected a tensor; got list; torch.as_tensor makes one"):
+        YatConv1d(2, 2, 3)([[1.0] * 3] * 2)

@@ -184,7 +184,7 @@ def test_refusals():
             fit_low_rank(trained(pos_dim=1), nothing, rank=2)
     with refused(ValueError, "u must be (batch, points, channels) with 4 channels", "(1, 3, 5)"):
         fit_low_rank(trained(pos_dim=1), [torch.randn(1, 3, 5)], rank=2)
-    with refused(ValueError, "steps must be >= 0 and points >= 1; got -1 and 32"):
+    with refused(ValueError, "fit_low_rank: steps must be at least 0; got -1"):
         fit_low_rank(op, signals(2), rank=2, steps=-1)
     mixed = [(torch.randn(1, 4, 4), Grid(2, 2, periodic=flag)) for flag in (True, False)]
     with refused(ValueError, "some domains are periodic and some are not"):
@@ -243,3 +243,28 @@ def test_one_signal_that_is_in_no_list() -> None:
     for data in (u, (u, Grid(2, 3))):
         with refused(TypeError, "fit_low_rank: data is a list of signals, or of pairs (signal, domain)"):
             fit_low_rank(op, data, 2)  # pyright: ignore[reportArgumentType]
+
+
+def test_numbers_that_are_none() -> None:
+    op, data = untrained(), [torch.randn(1, 3, 2)]
+    for name, wrong in (("rank", "2"), ("width", 2.0), ("steps", None), ("points", True)):
+        with refused(TypeError, f"{name} must be a whole number; got {wrong!r}"):
+            fit_low_rank(op, data, **{"rank": 2, name: wrong})
+    with refused(TypeError, "fit_low_rank: learning_rate must be a number; got 'fast'"):
+        fit_low_rank(op, data, 2, learning_rate="fast")  # pyright: ignore[reportArgumentType]
+    with refused(ValueError, "fit_low_rank: learning_rate must be positive and finite; got nan"):
+        fit_low_rank(op, data, 2, learning_rate=math.nan)
+    with refused(TypeError, "fit_low_rank: data is a list of signals", "got NoneType"):
+        fit_low_rank(op, None, 2)  # pyright: ignore[reportArgumentType]
+    with refused(TypeError, "a pair (signal, domain); got a tuple of 3"):
+        fit_low_rank(op, [(*data, Sequence(3), 1)], 2)  # pyright: ignore[reportArgumentType]
+
+
+def test_values_that_are_not_finite() -> None:
+    op, u = untrained(), torch.randn(2, 3, 2)
+    u[1, 2] = math.nan
+    with refused(ValueError, "fit_low_rank: data holds a signal with NaN or infinite values", "mask them"):
+        fit_low_rank(op, [u], 2, steps=1)
+    fit_low_rank(op, [(u, Sequence(3, mask=torch.tensor([True, True, False])))], 2, steps=1)
+    with refused(ValueError, "fit_low_rank: the loss is", "at step 2", "lower the learning rate, which is 1e+30"):
+        fit_low_rank(op, [u[:1]], 2, steps=3, learning_rate=1e30)

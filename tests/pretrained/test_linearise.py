@@ -218,3 +218,36 @@ def test_what_cannot_be_fitted() -> None:
         linearise(model, linear, data, learning_rate=0.0)
     with refused(ValueError, "the loss is", "at step", "lower the learning rate"):
         linearise(model, linear, data, learning_rate=1e30)
+
+
+def test_answers_that_are_not_finite_are_no_matter_of_the_learning_rate() -> None:
+    operator = IntegralOperator(kernels.Attention(8, 2))
+    u = torch.randn(2, 5, 8)
+    broken = u.clone()
+    broken[0, 0, 0] = torch.nan
+    model = nn.Sequential(operator, nn.Softshrink(), nn.Identity())
+    for data in ([broken], [u, u, broken]):
+        with refused(ValueError, "linearise: the operator '0' gives NaN or infinite values on these data"):
+            linearise(model, linear, data, layer_steps=1, whole_steps=0)
+    model[2] = Logarithm()
+    with refused(ValueError, "linearise: the model gives NaN or infinite values on these data"):
+        linearise(model, linear, [u], layer_steps=0, whole_steps=0)
+    _, report = linearise(
+        model, linear, [u], layer_steps=0, whole_steps=1, loss=lambda a, b: (a - b).nan_to_num(0, 0, 0).sum()
+    )
+    assert len(report.losses) == 1
+
+
+class Logarithm(nn.Module):
+    """Infinite where what came is 0."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.abs().log()
+
+
+def test_what_is_no_list_and_no_kernel() -> None:
+    operator = IntegralOperator(kernels.Attention(8, 2))
+    with refused(TypeError, "linearise: data is a list of batches; got NoneType"):
+        linearise(operator, linear, None)  # pyright: ignore[reportArgumentType]
+    with refused(TypeError, "linearise: kernel is a function that makes the new kernel", "got a LinearAttention"):
+        linearise(operator, linear(operator.kernel), [torch.randn(1, 2, 8)])  # pyright: ignore[reportArgumentType]

@@ -438,6 +438,9 @@ def test_bad_options_are_named() -> None:
         MonteCarlo(4, at_evaluation="full")  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match="the proposal has 3 heads but the nodes of this kernel can differ between 2"):
         plain(mlp(), MonteCarlo(4, KeyProposal(6, 2, 3).double()))(signal(N), scattered(N))
+    low_rank = kernels.LowRankMLP(6, 2, 2, rank=2, width=4).double()
+    with pytest.raises(ValueError, match="of this kernel are the same for all heads; build it with num_heads=1"):
+        plain(low_rank, MonteCarlo(4, KeyProposal(6, 2, 2).double()))(signal(N), scattered(N))
     for proposal in (KeyProposal(5, 2), PairProposal(6, 3), PairProposal(6, 2, query_dim=4)):
         with pytest.raises(ValueError, match=r"the proposal was built for . channels at positions with . coordinates"):
             plain(mlp(), MonteCarlo(4, proposal.double()))(signal(N), scattered(N))

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import pytest
 
 from fredholm.storage.config_json import from_json, to_json
@@ -113,6 +114,14 @@ def test_a_missing_field_takes_its_default_and_a_required_one_is_an_error() -> N
 def test_what_does_not_fit_is_named(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=f"^{message}"):
         from_json({"type": "Everything", "name": "n", **change}, Everything, [Disc, Box])
+
+
+def test_numbers_of_numpy_come_back_as_numbers() -> None:
+    given: Any = {"count": np.int64(3), "rate": np.float32(0.5), "on": np.bool_(True), "sides": (np.uint8(1), 2)}
+    assert json.dumps(to_json(given)) == '{"count": 3, "rate": 0.5, "on": true, "sides": [1, 2]}'
+    assert to_json(np.float32("inf")) == "inf"
+    with pytest.raises(TypeError, match="a config holds a complex"):
+        to_json(np.complex64(1))
 
 
 def test_a_value_that_json_cannot_hold_is_refused() -> None:

@@ -4,6 +4,7 @@ from typing import final
 
 from torch import Tensor, nn
 
+from fredholm._settings import check_gain, check_rate
 from fredholm.blocks.feed_forward import FeedForward
 from fredholm.blocks.stochastic_depth import StochasticDepth
 from fredholm.domains import Domain
@@ -36,6 +37,10 @@ class DiscountedBlock(nn.Module):
         output_gain: float = 1.0,
     ) -> None:
         super().__init__()
+        if not isinstance(kernel, Kernel):
+            raise TypeError(f"DiscountedBlock: kernel must be a fredholm kernel; got {type(kernel).__name__}")
+        check_gain("DiscountedBlock", "output_gain", output_gain)
+        check_rate("DiscountedBlock", "dropout", dropout)
         if kernel.in_dim != embed_dim or kernel.out_dim != embed_dim:
             raise ValueError(
                 f"DiscountedBlock: the kernel maps {kernel.in_dim} to {kernel.out_dim} channels, "
@@ -71,6 +76,16 @@ class DiscountedBlock(nn.Module):
         Returns:
             the signal after the layer, and S.
         """
+        dim = self.output.in_features
+        if u.ndim != 3 or u.shape[-1] != dim:
+            raise ValueError(f"DiscountedBlock: u must be (batch, points, {dim}); got {tuple(u.shape)}")
+        if not isinstance(factor, Tensor) or factor.ndim != 1 or not factor.numel() or dim % factor.shape[0]:
+            came = tuple(factor.shape) if isinstance(factor, Tensor) else type(factor).__name__
+            raise ValueError(
+                f"DiscountedBlock: factor must be (H,), a number for each head of {dim} channels; got {came}"
+            )
+        if before is not None and before.shape != u.shape:
+            raise ValueError(f"DiscountedBlock: before must be {tuple(u.shape)}, as u; got {tuple(before.shape)}")
         hop = self.operator(self.operator_norm(u), domain, key_padding_mask=key_padding_mask)
         discounted = (hop.unflatten(-1, (factor.shape[0], -1)) * factor.to(hop.dtype)[:, None]).flatten(-2)
         total = discounted if before is None else before + discounted

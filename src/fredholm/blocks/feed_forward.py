@@ -4,6 +4,7 @@ from typing import Literal, final, get_args
 
 from torch import Tensor, nn
 
+from fredholm._settings import check_count, check_gain, check_positive, check_rate
 from fredholm.layers import YatDense
 
 Activation = Literal["gelu", "gelu_tanh", "relu", "silu"]
@@ -53,6 +54,10 @@ class FeedForward(nn.Module):
         bias: bool = True,
     ) -> None:
         super().__init__()
+        check_count("FeedForward", "embed_dim", embed_dim)
+        check_positive("FeedForward", "expansion", expansion)
+        check_rate("FeedForward", "dropout", dropout)
+        check_gain("FeedForward", "output_gain", output_gain)
         width = hidden_width(embed_dim, expansion)
         self.expand = nn.Linear(embed_dim, width, bias=bias)
         self.activation = activation_module(activation)
@@ -93,6 +98,10 @@ class GatedFeedForward(nn.Module):
         bias: bool = False,
     ) -> None:
         super().__init__()
+        check_count("GatedFeedForward", "embed_dim", embed_dim)
+        check_positive("GatedFeedForward", "expansion", expansion)
+        check_rate("GatedFeedForward", "dropout", dropout)
+        check_gain("GatedFeedForward", "output_gain", output_gain)
         width = hidden_width(embed_dim, expansion)
         self.gate = nn.Linear(embed_dim, width, bias=bias)
         self.expand = nn.Linear(embed_dim, width, bias=bias)
@@ -138,6 +147,10 @@ class YatFeedForward(nn.Module):
         scale: bool = True,
     ) -> None:
         super().__init__()
+        check_count("YatFeedForward", "embed_dim", embed_dim)
+        check_count("YatFeedForward", "expansion", expansion)
+        check_rate("YatFeedForward", "dropout", dropout)
+        check_gain("YatFeedForward", "output_gain", output_gain)
         units = expansion * embed_dim
         self.expand = YatDense(embed_dim, units, bias=bias, epsilon=epsilon, learn_epsilon=learn_epsilon, scale=scale)
         self.dropout = nn.Dropout(dropout)

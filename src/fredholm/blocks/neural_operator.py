@@ -8,6 +8,7 @@ from fredholm.blocks.feed_forward import FeedForward
 from fredholm.blocks.field_block import FieldBlock
 from fredholm.domains import Domain
 from fredholm.operators import IntegralOperator
+from fredholm.operators.integral import check_operator
 
 
 @final
@@ -26,6 +27,7 @@ class NeuralOperatorBlock(FieldBlock):
         self, operator: IntegralOperator, feed_forward: FeedForward | None = None, *, is_last: bool = False
     ) -> None:
         super().__init__()
+        check_operator("NeuralOperatorBlock", "operator", operator)
         self.operator = operator
         self.feed_forward: FeedForward | None
         self.add_module("feed_forward", feed_forward)

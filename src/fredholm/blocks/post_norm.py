@@ -5,9 +5,12 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
+from fredholm._settings import check_rate
 from fredholm.domains import Domain, Sequence, subset
+from fredholm.domains.checks import values_can_be_read
 from fredholm.kernels import State
 from fredholm.operators import IntegralOperator
+from fredholm.operators.integral import check_operator
 
 BlockState = tuple[State, State]
 """Of the two operators."""
@@ -31,6 +34,9 @@ class PostNormBlock(nn.Module):
 
     def __init__(self, first: IntegralOperator, second: IntegralOperator, *, dropout: float = 0.0) -> None:
         super().__init__()
+        for what, operator in (("first", first), ("second", second)):
+            check_operator("PostNormBlock", what, operator)
+        check_rate("PostNormBlock", "dropout", dropout)
         in_dim, inner, out_dim = first.kernel.in_dim, first.kernel.out_dim, second.kernel.out_dim
         if second.kernel.in_dim != inner:
             raise ValueError(
@@ -56,6 +62,7 @@ class PostNormBlock(nn.Module):
         inner = self._between(self.first(u, domain, key_padding_mask=key_padding_mask))
         asked = None
         if at is not None:
+            _check_at(at, u)
             asked = subset(domain, at, torch.ones(at.shape, dtype=domain.weights.dtype, device=at.device))
             # not by take_along_dim, for which a graph would fix the batch
             u = u.gather(1, at.expand(u.shape[0], -1)[..., None].expand(-1, -1, u.shape[-1]))
@@ -76,3 +83,14 @@ class PostNormBlock(nn.Module):
 
     def _after(self, u: Tensor, integral: Tensor) -> Tensor:
         return nn.functional.relu(self.shortcut(u) + nn.functional.relu(self.second_norm(integral)))
+
+
+def _check_at(at: Tensor, u: Tensor) -> None:
+    """Raises unless `at` names points of a signal `(B, N, C)`."""
+    if not isinstance(at, Tensor) or at.dtype != torch.int64 or at.ndim not in (1, 2):
+        came = f"{tuple(at.shape)} {at.dtype}" if isinstance(at, Tensor) else type(at).__name__
+        raise TypeError(f"PostNormBlock: at must be int64 (M,) or (B, M), the points asked for; got {came}")
+    if at.ndim == 2 and at.shape[0] not in (1, u.shape[0]):
+        raise ValueError(f"PostNormBlock: at has batch size {at.shape[0]} but u has {u.shape[0]}")
+    if values_can_be_read(at) and bool(((at < 0) | (at >= u.shape[1])).any()):
+        raise ValueError(f"PostNormBlock: at names points beyond 0 to {u.shape[1] - 1}")

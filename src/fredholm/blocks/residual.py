@@ -6,12 +6,13 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from fredholm._settings import check_rate
+from fredholm._settings import check_finite, check_rate
 from fredholm.blocks.field_block import FieldBlock
 from fredholm.blocks.stochastic_depth import StochasticDepth
 from fredholm.domains import Domain
 from fredholm.kernels import State
 from fredholm.operators import IntegralOperator
+from fredholm.operators.integral import check_operator
 
 
 @final
@@ -52,6 +53,11 @@ class ResidualBlock(FieldBlock):
         drop_path: float = 0.0,
     ) -> None:
         super().__init__()
+        check_operator("ResidualBlock", "operator", operator)
+        if not isinstance(feed_forward, nn.Module):
+            raise TypeError(f"ResidualBlock: feed_forward must be a module; got {type(feed_forward).__name__}")
+        if branch_scale is not None:
+            check_finite("ResidualBlock", "branch_scale", branch_scale)
         dim = operator.kernel.in_dim
         if operator.kernel.out_dim != dim:
             raise ValueError(
@@ -66,7 +72,7 @@ class ResidualBlock(FieldBlock):
         self.operator_norm, self.feed_forward_norm = (nn.Identity() if norm is None else norm(dim) for _ in range(2))
         self.operator, self.feed_forward = operator, feed_forward
         self.operator_scale, self.feed_forward_scale = (
-            None if branch_scale is None else nn.Parameter(torch.full((dim,), branch_scale)) for _ in range(2)
+            None if branch_scale is None else nn.Parameter(torch.full((dim,), float(branch_scale))) for _ in range(2)
         )
         self.dropout, self.feed_forward_dropout = nn.Dropout(dropout), nn.Dropout(feed_forward_dropout)
         self.drop_path = StochasticDepth(drop_path)

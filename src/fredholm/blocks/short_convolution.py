@@ -51,11 +51,31 @@ class ShortConvolution(nn.Module):
         Returns:
             `(B, T, channels)`, whose values at points that do not exist mean nothing, and the buffer after it.
         """
+        self._check(u, buffer, mask, reset)
         known = torch.cat([buffer.to(u.dtype), u], dim=1)
         if mask is None and reset is None and u.shape[1]:
             out = nn.functional.conv1d(known.mT, self.weight[:, None], self.bias, groups=self.channels).mT
             return out, known[:, known.shape[1] - self.width + 1 :]
         return self._passing_over(known, mask, reset)
+
+    def _check(self, u: Tensor, buffer: Tensor, mask: Tensor | None, reset: Tensor | None) -> None:
+        expected = (u.shape[0], self.width - 1, self.channels)
+        if u.ndim != 3 or u.shape[-1] != self.channels:
+            raise ValueError(f"ShortConvolution: u must be (batch, points, {self.channels}); got {tuple(u.shape)}")
+        if not isinstance(buffer, Tensor) or tuple(buffer.shape) != expected:
+            came = tuple(buffer.shape) if isinstance(buffer, Tensor) else type(buffer).__name__
+            raise ValueError(
+                f"ShortConvolution: buffer must be {expected}, as initial_buffer({u.shape[0]}) gives; got {came}"
+            )
+        for name, part in (("mask", mask), ("reset", reset)):
+            if part is None:
+                continue
+            # a mask may be shared by the batch
+            wanted = u.shape[1:2] if name == "mask" and part.ndim == 1 else u.shape[:2]
+            if part.dtype != torch.bool or part.shape != wanted:
+                raise ValueError(
+                    f"ShortConvolution: {name} must be bool {tuple(wanted)}; got {tuple(part.shape)} {part.dtype}"
+                )
 
     def _passing_over(self, known: Tensor, mask: Tensor | None, reset: Tensor | None) -> tuple[Tensor, Tensor]:
         """The filter on `known`, the buffer and the signal: the points that exist are moved together first."""

@@ -4,8 +4,8 @@ from typing import final
 
 from torch import Tensor, nn
 
-from fredholm._settings import check_count
-from fredholm.layers import YatConv1d, YatConv2d, YatConv3d
+from fredholm._settings import check_count, check_gain
+from fredholm.layers import YatConv1d, YatConv2d, YatConv3d, YatConvolution
 
 _POINTWISE: dict[int, type[nn.Conv1d | nn.Conv2d | nn.Conv3d]] = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
 
@@ -35,7 +35,12 @@ class YatConvBlock(nn.Module):
         bias: bool = True,
     ) -> None:
         super().__init__()
+        if not isinstance(conv, YatConvolution):
+            raise TypeError(
+                f"YatConvBlock: conv must be a YatConv1d, YatConv2d or YatConv3d; got {type(conv).__name__}"
+            )
         check_count("YatConvBlock", "out_channels", out_channels)
+        check_gain("YatConvBlock", "output_gain", output_gain)
         if residual and (conv.in_channels != out_channels or set(conv.stride) != {1}):
             raise ValueError(
                 f"YatConvBlock: a residual needs equal channels and stride 1; got {conv.in_channels} in, "

@@ -31,7 +31,8 @@ class Sequence(Domain):
         spacing: distance between neighbouring samples, any unit, > 0; only with `length`. The points then have times.
         start: time of the first sample; only with `spacing`, default 0.
         first: place k of the first point, an integer, where these go on after others; not with `spacing` or `times`.
-        times: non-decreasing finite times (over the points that exist), any unit.
+        times: non-decreasing finite times (over the points that exist), any unit. Far from 0, such as seconds since
+            1970, float32 tells them apart by minutes only: give float64, or count from the first sample.
         weights: mass of each point, `(N,)` or `(B, N)`, >= 0; default uniform with total mass 1. For irregular
             samples `trapezoid_weights(times, mask)` gives the inverse-density measure.
         mask: `(N,)` or `(B, N)` bool, True = this point exists.

@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from fredholm._precision import autocast_dtype
 from fredholm.domains import Domain
 from fredholm.storage.rebuildable import Rebuildable
 
@@ -70,3 +71,9 @@ def check_places(name: str, pos_dim: int, places: Domain) -> None:
         raise TypeError(f"{name}: places must be a fredholm domain; got {type(places).__name__}")
     if places.pos_dim != pos_dim:
         raise ValueError(f"{name}: places must have {pos_dim} coordinates; {places!r} has {places.pos_dim}")
+
+
+def check_dtype(name: str, what: str, values: Tensor, weight: Tensor) -> None:
+    """Raises TypeError, in the name of an encoder, for values of another dtype than its weight's outside autocast."""
+    if weight.is_floating_point() and values.dtype != weight.dtype and autocast_dtype(values) is None:
+        raise TypeError(f"{name}: {what} are {values.dtype} and the encoder {weight.dtype}; convert one of them")

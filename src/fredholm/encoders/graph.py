@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from fredholm import domains
 from fredholm._settings import check_rate, refuse_idle
 from fredholm.domains.checks import values_can_be_read
-from fredholm.encoders.encoder import Encoder
+from fredholm.domains.domain import check_tensor
+from fredholm.encoders.encoder import Encoder, check_dtype
 
 
 @final
@@ -94,6 +95,8 @@ class Graph(Encoder):
         if not isinstance(inputs, GraphBatch):
             raise TypeError(f"encoders.Graph: expected a GraphBatch; got {type(inputs).__name__}, which has no edges")
         values, edge_index, pos, mask, edge_weights, edge_features, weights, *_ = inputs
+        for what, part in (("features", values), ("positions", pos)):
+            check_tensor("encoders.Graph", what, part)
         if values.ndim != 3 or values.shape[2] != self.features or not values.dtype.is_floating_point:
             raise ValueError(
                 f"encoders.Graph: expected float features of shape (batch, nodes, {self.features}); got "
@@ -118,6 +121,8 @@ class Graph(Encoder):
             weights=weights,
             mask=mask,
         )
+        if isinstance(self.embedding, nn.Linear):
+            check_dtype("encoders.Graph", "features", values, self.embedding.weight)
         signal = self.embedding(self.feature_dropout(values))
         if self.of_positions is not None:
             signal = signal + self.of_positions(domain.pos.to(signal.dtype))

@@ -7,9 +7,10 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from fredholm._settings import check_positive, refuse_idle
+from fredholm._settings import check_count, check_positive, check_whole, refuse_idle
 from fredholm.domains import Domain, Grid
-from fredholm.encoders.encoder import FieldEncoder, check_places
+from fredholm.domains.domain import check_tensor
+from fredholm.encoders.encoder import FieldEncoder, check_dtype, check_places
 from fredholm.kernels.fourier_features import fourier_features, sample_frequencies
 
 
@@ -48,17 +49,20 @@ class Image(FieldEncoder):
             if not isinstance(self.image_size, tuple) or len(self.image_size) != 2:
                 raise TypeError(f"encoders.Image: image_size is (height, width); got {self.image_size!r}")
             for name, size in (("image height", self.image_size[0]), ("image width", self.image_size[1])):
+                check_whole("encoders.Image", name, size)
                 if size < 1:
                     raise ValueError(f"encoders.Image: {name} must be at least 1 pixel; got {size}")
-            if self.channels < 1 or self.num_frequencies < 0:
-                raise ValueError(
-                    "encoders.Image: needs channels >= 1 and num_frequencies >= 0; "
-                    f"got {self.channels}, {self.num_frequencies}"
-                )
+            check_count("encoders.Image", "channels", self.channels)
+            check_count("encoders.Image", "num_frequencies", self.num_frequencies, least=0)
+            sides = self.patch_size if isinstance(self.patch_size, tuple) else (self.patch_size, self.patch_size)
+            if len(sides) != 2:
+                raise ValueError(f"encoders.Image: patch_size is a side, or (height, width); got {self.patch_size!r}")
+            for side in sides:
+                check_whole("encoders.Image", "patch_size", side)
             if self.num_frequencies == 0:
                 refuse_idle("encoders.Image", type(self), "num_frequencies=0", "give num_frequencies", sigma=self.sigma)
             check_positive("encoders.Image", "sigma", self.sigma)
-            if min(self.patch) < 1 or any(n % p for n, p in zip(self.image_size, self.patch, strict=True)):
+            if min(sides) < 1 or any(n % p for n, p in zip(self.image_size, self.patch, strict=True)):
                 fitting = [_divisors(n) for n in self.image_size]
                 raise ValueError(
                     f"encoders.Image: patches of {self.patch[0]} x {self.patch[1]} do not divide images of "
@@ -77,7 +81,8 @@ class Image(FieldEncoder):
             return self.image_size[0] // self.patch[0], self.image_size[1] // self.patch[1]
 
         def check_images(self, name: str, images: Tensor) -> None:
-            """Raises a ValueError, in the name of an encoder, unless it takes this batch."""
+            """Raises, in the name of an encoder, unless it takes this batch."""
+            check_tensor(name, "images", images)
             height, width = self.patch
             sides = (f"a multiple of {height}", f"a multiple of {width}") if self.any_size else self.image_size
             fits = images.ndim == 4 and images.shape[1] == self.channels and images.dtype.is_floating_point
@@ -157,6 +162,7 @@ class Image(FieldEncoder):
         return {"patch_embedding.weight": weight.flatten(1).to(other.patch_embedding.weight.dtype)}
 
     def _embedded(self, patches: Tensor, where: Domain) -> Tensor:
+        check_dtype("encoders.Image", "images", patches, self.patch_embedding.weight)
         embedded = self.patch_embedding(patches)
         position = fourier_features(where.pos, self.frequencies).to(embedded.dtype)
         signal = torch.cat([embedded, position.expand(embedded.shape[0], -1, -1)], dim=-1)

@@ -8,7 +8,7 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from fredholm._settings import refuse_idle
+from fredholm._settings import check_count, refuse_idle
 from fredholm.domains import Domain, Grid, Union
 from fredholm.encoders.encoder import FieldEncoder, check_places
 from fredholm.encoders.image import Image
@@ -55,6 +55,10 @@ class MultiScaleImage(FieldEncoder):
 
         def __post_init__(self) -> None:
             sizes = self.patch_sizes
+            if not isinstance(sizes, tuple):
+                raise TypeError(f"encoders.MultiScaleImage: patch_sizes are sides of patches, (8, 16); got {sizes!r}")
+            for side in sizes:
+                check_count("encoders.MultiScaleImage", "each of patch_sizes", side)
             if len(sizes) < 2 or any(a >= b for a, b in itertools.pairwise(sizes)):
                 raise ValueError(
                     "encoders.MultiScaleImage: patch_sizes must be at least two sides of patches, each larger than the "

@@ -68,8 +68,8 @@ class PointCloud(Encoder):
         """Points K whose arrangement around each point enters its signal; 0: none."""
         num_centres: int | None = None
         """Points of the signal: as many of the cloud's, each the farthest from those before it, the first the one of
-        smallest coordinates. Neighbours are looked for among all points, and the masses of those that are no centres go
-        to the nearest centre. None: all points."""
+        smallest coordinates. Neighbours are looked for among all points, and weights of those that are no centres go to
+        the nearest centre; without weights the centres, which lie evenly, weigh the same. None: all points."""
 
         def __post_init__(self) -> None:
             name = "encoders.PointCloud"

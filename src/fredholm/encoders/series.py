@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from fredholm.domains import Domain, Sequence, trapezoid_weights
 from fredholm.domains.checks import values_can_be_read
-from fredholm.encoders.encoder import Encoder
+from fredholm.domains.domain import check_tensor
+from fredholm.encoders.encoder import Encoder, check_dtype
 
 _SAME = 1e-6
 
@@ -80,6 +81,7 @@ class Series(Encoder):
                 `Sequence` refuses.
         """
         values, mask, times, spacing = inputs if isinstance(inputs, SeriesBatch) else SeriesBatch(inputs)
+        check_tensor("encoders.Series", "values", values)
         if values.ndim != 3 or values.shape[2] != self.channels or not values.dtype.is_floating_point:
             raise ValueError(
                 f"encoders.Series: expected float values of shape (batch, samples, {self.channels}); got "
@@ -92,6 +94,8 @@ class Series(Encoder):
             raise ValueError(
                 "encoders.Series: values hold NaN or infinite numbers at samples that exist; put 0 where one is missing"
             )
+        if isinstance(self.embedding, nn.Linear):
+            check_dtype("encoders.Series", "values", values, self.embedding.weight)
         signal = self.embedding(values)
         return signal if mask is None else torch.where(mask[..., None], signal, 0.0), domain
 

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from fredholm._settings import check_count, check_positive, refuse_idle
 from fredholm.domains import Domain, Points
 from fredholm.domains.checks import values_are_at_hand, values_can_be_read
-from fredholm.encoders.encoder import Encoder
+from fredholm.domains.domain import check_tensor
+from fredholm.encoders.encoder import Encoder, check_dtype
 from fredholm.kernels.fourier_features import fourier_features, sample_frequencies
 
 
@@ -110,6 +111,7 @@ class TableRow(Encoder):
             raise ValueError(f"encoders.TableRow: numbers must be floats; got {numbers.dtype}")
         if values_can_be_read(numbers) and bool(numbers.isinf().any()):
             raise ValueError("encoders.TableRow: numbers hold infinite values; put NaN where one is missing")
+        check_dtype("encoders.TableRow", "numbers", numbers, self.number_weight)
         exists = ~numbers.isnan()
         values = torch.where(exists, numbers, 0.0)[..., None]
         features = torch.cat([values, fourier_features(values, self.frequencies).to(values.dtype)], dim=-1)
@@ -136,6 +138,8 @@ def _check_columns(what: str, given: Tensor | None, count: int) -> None:
     """Raises ValueError unless there is a column for each that the encoder reads."""
     if given is None and not count:
         return
+    if given is not None:
+        check_tensor("encoders.TableRow", what, given)
     if given is None or given.ndim != 2 or given.shape[1] != count:
         came = "none" if given is None else str(tuple(given.shape))
         expected = f"{what} of shape (rows, {count})" if count else f"no {what}"

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from fredholm._settings import check_count, check_positive, refuse_idle
 from fredholm.domains import Domain, Sequence
 from fredholm.domains.checks import values_are_at_hand
+from fredholm.domains.domain import check_tensor
 from fredholm.encoders.encoder import Encoder
 from fredholm.kernels.fourier_features import fourier_features, sample_frequencies
 
@@ -91,6 +92,7 @@ class Text(Encoder):
         Raises:
             ValueError: on another shape or type, more tokens than the context, or on a CPU a token that is none.
         """
+        check_tensor("encoders.Text", "tokens", inputs)
         if inputs.ndim != 2 or inputs.dtype != torch.int64:
             raise ValueError(
                 f"encoders.Text: expected int64 tokens of shape (batch, length); got {tuple(inputs.shape)}, "

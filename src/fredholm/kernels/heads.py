@@ -5,12 +5,13 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
+from fredholm._settings import check_count
+
 
 def check_heads(name: str, embed_dim: int, num_heads: int, num_kv_heads: int) -> None:
     """Raises ValueError, in the name of a kernel, unless heads divide channels, and key heads query heads."""
     for what, size in (("embed_dim", embed_dim), ("num_heads", num_heads), ("num_kv_heads", num_kv_heads)):
-        if size < 1:
-            raise ValueError(f"{name}: {what} must be at least 1; got {size}")
+        check_count(name, what, size)
     if embed_dim % num_heads:
         raise ValueError(f"{name}: num_heads must divide embed_dim; got {num_heads} heads for {embed_dim} channels")
     if num_heads % num_kv_heads:

@@ -25,6 +25,7 @@ from typing import Literal, final, get_args
 import torch
 from torch import Tensor, nn
 
+from fredholm._settings import check_number
 from fredholm.domains import Domain, Graph, Points
 from fredholm.kernels.kernel import Kernel, divided
 
@@ -64,6 +65,8 @@ class OnEdges(Kernel):
             )
         if edge_mass not in get_args(EdgeMass):
             raise ValueError(f"kernels.OnEdges: edge_mass must be one of {get_args(EdgeMass)}; got {edge_mass!r}")
+        if long_range is not None:
+            check_number("kernels.OnEdges", "long_range", long_range)
         if long_range is not None and not 0 < long_range < float("inf"):
             raise ValueError(
                 f"kernels.OnEdges: long_range must be finite and above 0, or None for edges alone; got {long_range}"
@@ -118,12 +121,11 @@ class OnEdges(Kernel):
         if self.edge_mass == "sum":
             return own * scale
         degree = graph.degrees
-        below = degree[..., graph.target]
-        if self.edge_mass == "symmetric":
-            below = below * degree[..., graph.source]
-            # not sqrt(0), whose gradient is infinite
-            below = torch.where(below > 0, below, 1.0).sqrt() * (below > 0)
-        return divided(own * scale, below)
+        if self.edge_mass == "mean":
+            return divided(own * scale, degree[..., graph.target])
+        # not sqrt(0), whose gradient is infinite; and of each degree, since the product of two may leave the range
+        root = torch.where(degree > 0, degree, 1.0).sqrt() * (degree > 0)
+        return divided(own * scale, root[..., graph.target] * root[..., graph.source])
 
     def matrix(
         self, u: Tensor, domain: Domain, query: Tensor | None = None, query_domain: Domain | None = None

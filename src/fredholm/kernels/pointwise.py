@@ -9,6 +9,7 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
+from fredholm._settings import check_count
 from fredholm.domains import Domain
 from fredholm.kernels.kernel import Kernel
 
@@ -32,8 +33,8 @@ class Pointwise(Kernel):
 
     def __init__(self, in_dim: int, out_dim: int) -> None:
         super().__init__()
-        if in_dim < 1 or out_dim < 1:
-            raise ValueError(f"kernels.Pointwise: in_dim and out_dim must be at least 1; got {in_dim} and {out_dim}")
+        for name, size in (("in_dim", in_dim), ("out_dim", out_dim)):
+            check_count("kernels.Pointwise", name, size)
         self.in_dim, self.out_dim = in_dim, out_dim
         self.weight = nn.Parameter(torch.empty(out_dim, in_dim))
         nn.init.kaiming_uniform_(self.weight, a=5**0.5)

@@ -2,11 +2,13 @@
 
 import copy
 import math
+from collections.abc import Sequence
 from typing import Self, final
 
 import torch
 from torch import Tensor, nn
 
+from fredholm._settings import check_count
 from fredholm.layers.yat_dense import YatDense
 
 
@@ -30,7 +32,7 @@ class YatClassifier(nn.Module):
 
     def __init__(
         self,
-        in_features: int | tuple[int, ...],
+        in_features: int | Sequence[int],
         num_classes: int,
         *,
         bias: bool = False,
@@ -39,11 +41,12 @@ class YatClassifier(nn.Module):
         scale: bool = True,
     ) -> None:
         super().__init__()
-        self.shape = (in_features,) if isinstance(in_features, int) else tuple(in_features)
-        if not self.shape or min(self.shape) < 1 or num_classes < 1:
-            raise ValueError(
-                f"YatClassifier: in_features and num_classes must be at least 1; got {in_features} and {num_classes}"
-            )
+        self.shape = tuple(in_features) if isinstance(in_features, Sequence) else (in_features,)
+        if not self.shape:
+            raise ValueError("YatClassifier: in_features is a number, or the shape of an input; got ()")
+        for size in self.shape:
+            check_count("YatClassifier", "in_features", size)
+        check_count("YatClassifier", "num_classes", num_classes)
         self.units = YatDense(
             math.prod(self.shape), num_classes, bias=bias, epsilon=epsilon, learn_epsilon=learn_epsilon, scale=scale
         )
@@ -60,6 +63,8 @@ class YatClassifier(nn.Module):
             ValueError: on inputs of another shape.
             TypeError: as `YatDense`.
         """
+        if not isinstance(x, Tensor):
+            raise TypeError(f"YatClassifier: expected a tensor; got {type(x).__name__}; torch.as_tensor makes one")
         axes = len(self.shape)
         if x.shape[-axes:] != self.shape:
             raise ValueError(f"YatClassifier: expected inputs that end in {self.shape}; got {tuple(x.shape)}")

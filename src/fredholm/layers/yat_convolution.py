@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fredholm._precision import at_least_float32, without_autocast
+from fredholm._settings import check_count, is_count
 from fredholm.layers.yat_layer import YatLayer, backward_may_come
 from fredholm.layers.yat_response import ResponseInputs, squares, yat_response
 
@@ -60,10 +61,12 @@ class YatConvolution(YatLayer, ABC):
         scale: bool = True,
     ) -> None:
         name = type(self).__name__
-        if min(in_channels, out_channels, groups) < 1 or in_channels % groups or out_channels % groups:
+        for what, size in (("in_channels", in_channels), ("out_channels", out_channels), ("groups", groups)):
+            check_count(name, what, size)
+        if in_channels % groups or out_channels % groups:
             raise ValueError(
-                f"{name}: channels must be multiples of groups, all at least 1; got {in_channels} in, {out_channels} "
-                f"out and {groups} groups"
+                f"{name}: channels must be multiples of groups; got {in_channels} in, {out_channels} out and {groups} "
+                "groups"
             )
         cells = self._per_axis("kernel_size", kernel_size, 1)
         shape = out_channels, in_channels // groups, *cells
@@ -86,11 +89,13 @@ class YatConvolution(YatLayer, ABC):
             ValueError: on other shapes.
             TypeError: on float16, and on an image of another dtype than the layer's outside autocast.
         """
+        self._check_tensor(x)
         if x.ndim not in (self.num_axes + 1, self.num_axes + 2) or x.shape[-1 - self.num_axes] != self.in_channels:
             raise ValueError(
                 f"{type(self).__name__}: expected an image (B, {self.in_channels}, …) with {self.num_axes} axes; got "
                 f"{tuple(x.shape)}"
             )
+        self._check_size(x.shape[-self.num_axes :])
         dtype = self._answering_dtype(x)
         batch = x if x.ndim == self.num_axes + 2 else x[None]
         with without_autocast(x):
@@ -127,6 +132,15 @@ class YatConvolution(YatLayer, ABC):
             return x
         return F.pad(x, [cells for reach in reversed(self._reach) for cells in (0, reach % 2)])
 
+    def _check_size(self, shape: Sequence[int]) -> None:
+        """Raises ValueError where an image, with its padding, is smaller than a patch."""
+        added = self._reach if self.padding == "same" else tuple(2 * cells for cells in self._padding)
+        if any(n + more <= reach for n, more, reach in zip(shape, added, self._reach, strict=True)):
+            raise ValueError(
+                f"{type(self).__name__}: patches of {tuple(reach + 1 for reach in self._reach)} cells with padding "
+                f"{self.padding!r} do not fit into an image of {tuple(shape)}; enlarge the image or the padding"
+            )
+
     @property
     def _reach(self) -> tuple[int, ...]:
         return tuple(d * (k - 1) for k, d in zip(self.kernel_size, self.dilation, strict=True))
@@ -139,8 +153,8 @@ class YatConvolution(YatLayer, ABC):
         return (0,) * self.num_axes if isinstance(self.padding, str) else self.padding
 
     def _per_axis(self, name: str, value: int | Sequence[int], least: int) -> tuple[int, ...]:
-        values = (value,) * self.num_axes if isinstance(value, int) else tuple(value)
-        if len(values) != self.num_axes or any(not isinstance(v, int) or v < least for v in values):
+        values = tuple(value) if isinstance(value, Sequence) else (value,) * self.num_axes
+        if len(values) != self.num_axes or not all(is_count(v, least) for v in values):
             raise ValueError(
                 f"{type(self).__name__}: {name} must be an integer >= {least}, or one for each of {self.num_axes} "
                 f"axes; got {value!r}"

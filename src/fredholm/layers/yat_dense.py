@@ -201,6 +201,7 @@ class YatDense(YatLayer):
             ValueError: on another number of features.
             TypeError: on float16, and on a signal of another dtype than the layer's outside autocast.
         """
+        self._check_tensor(x)
         if x.ndim < 1 or x.shape[-1] != self.in_features:
             raise ValueError(f"YatDense: expected a signal (..., {self.in_features}); got {tuple(x.shape)}")
         dtype = self._answering_dtype(x)

@@ -50,6 +50,14 @@ class YatLayer(nn.Module, ABC):
             nn.init.zeros_(self.bias)
 
     @final
+    def _check_tensor(self, x: object) -> None:
+        """Raises TypeError for a signal that is no tensor."""
+        if not isinstance(x, Tensor):
+            raise TypeError(
+                f"{type(self).__name__}: expected a tensor; got {type(x).__name__}; torch.as_tensor makes one"
+            )
+
+    @final
     def _answering_dtype(self, x: Tensor) -> torch.dtype:
         """The dtype of operands and output: that of autocast where it is on, else that of the prototypes.
 

@@ -6,7 +6,7 @@ from typing import Literal, Self, cast, final
 
 from torch import Tensor, nn
 
-from fredholm._settings import check_count, check_positive, check_rate, refuse_idle
+from fredholm._settings import check_count, check_number, check_positive, check_rate, refuse_idle
 from fredholm.blocks.feed_forward import FeedForward
 from fredholm.blocks.field_block import FieldBlock
 from fredholm.blocks.residual import ResidualBlock
@@ -73,6 +73,7 @@ class ITNet(FieldModel):
                 check_rate("models.ITNet", name, getattr(self, name))
             if self.pool not in ("cls", "mean", "max", "none"):
                 raise ValueError(f"models.ITNet: pool is 'cls', 'mean', 'max' or 'none'; got {self.pool!r}")
+            check_number("models.ITNet", "diffusion", self.diffusion)
             if not 0 <= self.diffusion < 1:
                 raise ValueError(f"models.ITNet: diffusion must be at least 0 and below 1; got {self.diffusion}")
             if self.pool != "none":

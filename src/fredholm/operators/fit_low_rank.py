@@ -16,6 +16,7 @@ from typing import NamedTuple, cast, final
 import torch
 from torch import Tensor
 
+from fredholm._settings import check_count, check_positive
 from fredholm.domains import Domain, Points
 from fredholm.evaluation import AUTO, Integral
 from fredholm.kernels import MLP, LowRankMLP, PointInputs
@@ -111,10 +112,11 @@ def fit_low_rank(
         generator: source of all randomness; None: torch's global one.
 
     Raises:
-        TypeError: when the kernel is no `kernels.MLP`.
-        ValueError: on a causal kernel, a rank or number out of range, no data, or samples that the operator refuses.
+        TypeError: when the kernel is no `kernels.MLP`, or a number is none.
+        ValueError: on a causal kernel, a rank or number out of range, no data, samples that the operator refuses or
+            that hold NaN or infinite values, or a fit that runs away.
     """
-    kernel = _checked(operator, steps, points)
+    kernel = _checked(operator, steps, points, learning_rate)
     held = split(signals_of("fit_low_rank", operator, data), generator)
     fitted, low = _untrained(operator, kernel, rank, width, constant, generator)
     with torch.enable_grad():
@@ -124,7 +126,7 @@ def fit_low_rank(
     return fitted.train(operator.training), report
 
 
-def _checked(operator: IntegralOperator, steps: int, points: int) -> MLP:
+def _checked(operator: IntegralOperator, steps: int, points: int, learning_rate: float) -> MLP:
     kernel = getattr(operator, "kernel", None)
     if not isinstance(operator, IntegralOperator) or not isinstance(kernel, MLP):
         raise TypeError(
@@ -136,8 +138,9 @@ def _checked(operator: IntegralOperator, steps: int, points: int) -> MLP:
             "fit_low_rank: the kernel is causal, and a causal low-rank kernel takes the mean over the past instead of "
             "the share of the whole; fit the same kernel without is_causal"
         )
-    if steps < 0 or points < 1:
-        raise ValueError(f"fit_low_rank: steps must be >= 0 and points >= 1; got {steps} and {points}")
+    check_count("fit_low_rank", "steps", steps, least=0)
+    check_count("fit_low_rank", "points", points)
+    check_positive("fit_low_rank", "learning_rate", learning_rate)
     return kernel
 
 
@@ -208,7 +211,11 @@ def _fit(
         for group in optimiser.param_groups:
             group["lr"] = learning_rate * 0.5 * (1 + math.cos(math.pi * step / steps))
         optimiser.zero_grad()
-        (low.head_matrices(*drawn) - wanted).square().mean().backward()
+        loss = (low.head_matrices(*drawn) - wanted).square().mean()
+        if not bool(loss.isfinite()):
+            told = f"the loss is {loss.item()} at step {step + 1}"
+            raise ValueError(f"fit_low_rank: {told}; lower the learning rate, which is {learning_rate:g}")
+        loss.backward()
         optimiser.step()
     optimiser.zero_grad()
     with torch.no_grad():
@@ -274,8 +281,12 @@ def signals_of(name: str, operator: IntegralOperator, data: Iterable[Sample]) ->
     """
     if isinstance(data, Tensor) or (isinstance(data, tuple) and any(isinstance(part, Domain) for part in data)):
         raise TypeError(f"{name}: data is a list of signals, or of pairs (signal, domain); got one; put it in a list")
+    if not isinstance(data, Iterable):
+        raise TypeError(f"{name}: data is a list of signals, or of pairs (signal, domain); got {type(data).__name__}")
     found = []
     for item in data:
+        if isinstance(item, tuple) and len(item) != 2:
+            raise TypeError(f"{name}: a sample is a signal, or a pair (signal, domain); got a tuple of {len(item)}")
         u, domain = item if isinstance(item, tuple) else (item, None)
         # the operator checks shapes as in a call; queries it has none, so that their signal is not asked for
         integral = operator.prepare(u, domain)
@@ -283,6 +294,8 @@ def signals_of(name: str, operator: IntegralOperator, data: Iterable[Sample]) ->
         for b in range(u.shape[0]):
             pos, weights = (t[b] if t.ndim > n else t for t, n in ((domain.pos, 2), (domain.weights, 1)))
             exists = torch.ones(pos.shape[0]) if domain.mask is None else domain.mask.expand(u.shape[0], -1)[b]
+            if not bool(u[b].isfinite().all()):
+                raise ValueError(f"{name}: data holds a signal with NaN or infinite values; leave it out, or mask them")
             if bool(exists.any()):
                 own = Points.derived(domain, pos[None], weights[None])
                 found.append(Signal(u[b : b + 1].detach(), own, exists.nonzero()[:, 0]))

@@ -521,6 +521,14 @@ def _checked_domain(name: str, domain: Domain, num_points: int | None, u: Tensor
     return domain.to(u.device)
 
 
+def check_operator(name: str, what: str, operator: object) -> None:
+    """Raises TypeError, in the name of `name`, unless `operator` is an `IntegralOperator`, compiled or not."""
+    if not isinstance(operator, nn.Module) or not isinstance(getattr(operator, "kernel", None), Kernel):
+        raise TypeError(
+            f"{name}: {what} must be an IntegralOperator, IntegralOperator(kernel); got {type(operator).__name__}"
+        )
+
+
 def _check_state(kernel: Stateful, state: State, batch_size: int) -> None:
     """Raises unless a state could have come from `kernel.initial_state(batch_size)`."""
     expected = kernel.initial_state(1)

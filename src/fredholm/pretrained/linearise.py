@@ -106,11 +106,19 @@ def linearise(
 
     Raises:
         TypeError, ValueError: no batch, no operator that is meant, one that is compiled or not called on the data,
-            kernels that do not fit, answers that are no tensor, numbers out of range, or losses that are not finite.
+            kernels that do not fit, answers that are no tensor, numbers out of range, or answers and losses that are
+            not finite.
     """
     for name, value in (("layer_steps", layer_steps), ("whole_steps", whole_steps)):
         check_count("linearise", name, value, least=0)
     check_positive("linearise", "learning_rate", learning_rate)
+    if not callable(kernel) or isinstance(kernel, nn.Module):
+        raise TypeError(
+            f"linearise: kernel is a function that makes the new kernel of an operator from its old one; got a "
+            f"{type(kernel).__name__}"
+        )
+    if not isinstance(data, Iterable):
+        raise TypeError(f"linearise: data is a list of batches; got {type(data).__name__}")
     batches = [item if isinstance(item, tuple) else (item,) for item in data]
     if not batches:
         raise ValueError("linearise: data holds no batch; give at least one")
@@ -131,6 +139,8 @@ def linearise(
         layers.append(LayerFit(name=name, start=start, error=_mean_error(operator, check), losses=losses))
     with torch.no_grad():
         learn, check = ([(item, {}, _answer(old, item)) for item in part] for part in (train, held))
+    if loss is None:  # one of the user's own may pass over some values
+        _check_finite("the model", [*learn, *check])
     start = _mean_error(new, check)
     measure = error_of if loss is None else loss
     parameters = new.parameters() if train_rest else [p for part in replaced.values() for p in part.parameters()]
@@ -218,7 +228,17 @@ def _seen(model: nn.Module, name: str, batches: Sequence[tuple[Any, ...]]) -> li
             f"linearise: the operator {name!r} is not called on these data; give data that it is for, or leave it out "
             "by where="
         )
+    _check_finite(f"the operator {name!r}", calls)
     return calls
+
+
+def _check_finite(who: str, calls: Sequence[Call]) -> None:
+    """Raises ValueError where nothing can come near to what was answered."""
+    if not all(bool(out.isfinite().all()) for _, _, out in calls):
+        raise ValueError(
+            f"linearise: {who} gives NaN or infinite values on these data; leave out data that hold such values, or "
+            "look for them in the weights"
+        )
 
 
 def _answer(model: nn.Module, item: tuple[Any, ...]) -> Tensor:

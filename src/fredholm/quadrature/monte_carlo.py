@@ -119,10 +119,11 @@ class MonteCarlo(Quadrature):
         if not isinstance(proposal, KeyProposal):
             return SharedNodes(*self._drawn(mass[:, None].double().expand(shape), mass, self._order(integral)))
         if proposal.num_heads not in (1, heads):
-            raise ValueError(
-                f"quadrature.MonteCarlo: the proposal has {proposal.num_heads} heads but the nodes of this kernel can "
-                f"differ between {heads}; build it with num_heads={heads}, or 1"
-            )
+            which = f"can differ between {heads}; build it with num_heads={heads}, or 1"
+            if heads == 1:
+                which = "are the same for all heads; build it with num_heads=1"
+            came = f"the proposal has {proposal.num_heads} heads but the nodes of this kernel {which}"
+            raise ValueError(f"quadrature.MonteCarlo: {came}")
 
         def log_probability() -> Tensor:
             return log_mixture(proposal.logits(u, domain), mass[:, None], self.uniform_share).expand(shape)

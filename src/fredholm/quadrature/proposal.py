@@ -77,6 +77,7 @@ class KeyProposal(nn.Module):
         sizes = {"embed_dim": embed_dim, "pos_dim": pos_dim, "num_heads": num_heads, "width": width}
         for what, size in sizes.items():
             check_count("quadrature.KeyProposal", what, size)
+        check_count("quadrature.KeyProposal", "harmonics", harmonics, least=0)
         self.embed_dim, self.pos_dim, self.num_heads = embed_dim, pos_dim, num_heads
         self.features = PointFeatures(embed_dim, pos_dim, width, harmonics)
         self.readout = nn.Linear(width, num_heads)
@@ -116,6 +117,7 @@ class PairProposal(nn.Module):
         sizes = {"embed_dim": embed_dim, "pos_dim": pos_dim, "query_dim": query_dim, "rank": rank, "width": width}
         for what, size in sizes.items():
             check_count("quadrature.PairProposal", what, size)
+        check_count("quadrature.PairProposal", "harmonics", harmonics, least=0)
         self.embed_dim, self.pos_dim, self.query_dim = embed_dim, pos_dim, query_dim
         self.key_features = PointFeatures(embed_dim, pos_dim, width, harmonics)
         self.query_features = PointFeatures(query_dim, pos_dim, width, harmonics)

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
+import numpy as np
+
 from fredholm.storage.rebuildable import Rebuildable
 
 TYPE_KEY = "type"
@@ -18,7 +20,8 @@ NOT_FINITE = ("inf", "-inf", "nan")
 def to_json(value: Any, *, with_words: bool = True) -> Any:
     """A config as JSON values; every dataclass carries its qualified name, so that unions can be told apart.
 
-    Of what is `Rebuildable`, such as an encoder, its class and arguments are written, and no weights.
+    Of what is `Rebuildable`, such as an encoder, its class and arguments are written, and no weights. Numbers of NumPy
+    become numbers of Python.
 
     Args:
         value: the config.
@@ -33,6 +36,8 @@ def to_json(value: Any, *, with_words: bool = True) -> Any:
         return {TYPE_KEY: type(value).__qualname__, **to_json(fields, with_words=with_words)}
     if isinstance(value, Rebuildable):
         return {TYPE_KEY: type(value).__qualname__, **to_json(dict(value.arguments), with_words=with_words)}
+    if isinstance(value, np.number | np.bool_):
+        value = value.item()
     if isinstance(value, tuple | list):
         return [to_json(item, with_words=with_words) for item in value]
     if isinstance(value, Path):

@@ -476,3 +476,17 @@ def test_nothing_is_divided_by_next_to_nothing(given, wanted):
         reciprocal(norm, wanted), torch.tensor([0.0, 0.5, torch.nan], dtype=wanted), equal_nan=True
     )
     assert reciprocal(torch.tensor(1e-40, dtype=given), torch.float32) == 0
+
+
+@pytest.mark.parametrize(
+    "options", [*SERIES.values(), *HOPS.values()], ids=[*SERIES, *(f"hop {name}" for name in HOPS)]
+)
+def test_masses_count_in_any_unit(options: dict[str, Any]) -> None:
+    weights, found = uniform(2, 7).float(), []
+    for unit in (1.0, 2.0**-66, 2.0**-120, 2.0**100):
+        integral = problem(options, Sequence(7, weights=weights * unit), torch.float32)
+        u = integral.u.requires_grad_()
+        out = AUTO.integrate(integral)
+        found.append((out, torch.autograd.grad(out.square().sum(), u)[0]))
+    for other in found[1:]:
+        torch.testing.assert_close(other, found[0], rtol=1e-4, atol=1e-4)

@@ -116,7 +116,7 @@ def test_refusals():
         YatAttention(8, 2, epsilon=0.0)
     with refused(ValueError, "epsilon", "-1"):
         Yat(3, 2, epsilon=-1.0)
-    with refused(ValueError, "dim and value_dim must be at least 1"):
+    with refused(ValueError, "kernels.Yat: dim must be at least 1; got 0"):
         Yat(0, 2)
     with refused(ValueError, "base must be above 1", "1"):
         YatAttention(8, 2, rotary=Rotary(1.0))

@@ -367,7 +367,7 @@ def test_bad_input_is_told():
         ({"spacing": True}, "got True"),
         ({"num_samples": 0}, "num_samples must be an integer >= 1; got 0"),
         ({"horizon": 1.0, "spacing": 0.1, "num_samples": 5}, "10 samples (0.1,) apart lie within (1.0,)"),
-        ({"weight_dropout": 1.0}, "weight_dropout is a share in [0, 1); got 1.0"),
+        ({"weight_dropout": 1.0}, "weight_dropout must be in [0, 1); got 1.0"),
     ]
     for options, told in cases:
         with refused(ValueError, "kernels.ContinuousConvolution", told):

@@ -75,8 +75,8 @@ def chosen(x: Tensor, targets: Tensor, groups: Tensor | None = None) -> Chosen:
         told = refits(x, targets, multiple * unit, groups)
         gain = np.linalg.lstsq((told - mean).reshape(-1, 1).numpy(), (targets - mean).reshape(-1).numpy())[0][0]
         gain = min(max(gain, 0.0), 1.0)
-        errors = (float((targets - each).square().mean()) for each in (gained(told, targets, gain), told))
-        found.append(Chosen(*errors, multiple, gain or 1.0))
+        error, plain = (float((targets - each).square().mean()) for each in (gained(told, targets, gain), told))
+        found.append(Chosen(error, plain, multiple, gain or 1.0))
     return min(found)
 
 

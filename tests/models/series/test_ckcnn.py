@@ -239,8 +239,8 @@ def test_compiles_whole() -> None:
         ({"dropout": 1.0}, "dropout must be in [0, 1); got 1.0"),
         ({"input_dropout": -0.1}, "input_dropout must be in [0, 1)"),
         ({"weight_dropout": 1.5}, "weight_dropout must be in [0, 1)"),
-        ({"omega_0": 0.0}, "omega_0 must be above 0; got 0.0"),
-        ({"horizon": -1.0}, "horizon must be above 0; got -1.0"),
+        ({"omega_0": 0.0}, "omega_0 must be positive and finite; got 0.0"),
+        ({"horizon": -1.0}, "horizon must be positive and finite; got -1.0"),
         ({"pool": "first"}, "pool is 'last', 'mean' or 'none'; got 'first'"),
     ],
 )

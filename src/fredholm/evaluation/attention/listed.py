@@ -82,6 +82,6 @@ class _Scores:
         form = ScoreForm(query[:, :, None], key.transpose(1, 2), value.transpose(1, 2), bias, softening, numbers)
         scores = scores_of(self.score, form)
         mass = mass[:, None, None].to(scores.dtype)
-        coefficients = self.normaliser.density(scores, mass) * mass
+        coefficients = self.normaliser.shares(scores, mass)
         values = each_query_head(form.value, scores.shape[1])
         return (coefficients @ values.to(scores.dtype)).flatten(1)

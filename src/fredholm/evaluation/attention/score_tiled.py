@@ -292,7 +292,7 @@ def plain_scores(
     """The sums in differentiable operations, all pairs at once."""
     scores, mass, _ = all_pairs(TileInputs(*inputs[1:]), Score.decoded(score))
     mass = scores.new_ones(()) if mass is None else mass
-    weighed = Normaliser.decoded(normaliser).density(scores, mass) * mass
+    weighed = Normaliser.decoded(normaliser).shares(scores, mass)
     return (weighed @ inputs.value.to(weighed.dtype),)
 
 

@@ -28,8 +28,8 @@ class Walk(Route[Diffusion]):
         """See `Route.compute`."""
         kernel, domain, dtype = integral.kernel, integral.domain, wide_dtype(integral.u)
         pairs, own = kernel.walk(domain, integral.u.shape[0])
-        counted = torch.atleast_2d(kernel.measure(domain)) > 0
-        start = torch.where(counted[..., None], integral.u.to(dtype), 0.0)
+        counted = torch.atleast_2d(kernel.measure(domain))[..., None] > 0
+        start = torch.where(counted, integral.u.to(dtype), 0.0)
         v, channels = start, start.shape[-1]
         for _ in range(kernel.num_steps):
             rows = []
@@ -41,7 +41,7 @@ class Walk(Route[Diffusion]):
                 rows.append(row_by_row(_shared, inputs, channels))
             near = spread(rows, pairs, v, channels) + own[..., None].to(dtype) * v
             v = kernel.gamma * near + (1 - kernel.gamma) * start
-        return v.to(integral.u.dtype)
+        return torch.where(counted, v, v / kernel.gamma).to(integral.u.dtype)
 
 
 def _shared(*, v: Tensor, shares: Tensor) -> Tensor:

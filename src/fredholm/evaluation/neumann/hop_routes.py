@@ -121,6 +121,9 @@ def _integrate(integral: Integral[Neumann], solver: Solver | None, elements: int
     heads = form.query.shape[1]
     mass, pairs, seen = measured(kernel, domain, integral.query_domain)
     factor = _range_factor(kernel, form, mass)
+    if mass is not None and mass.shape[1]:
+        # which cancels as well, and gradients are divided by the square of the norm that masses make
+        mass = over_own_power(mass)
     inputs = HopInputs(
         query=_scaled(kernel, form.query, factor).expand(form.value.shape[0], -1, -1, -1),
         own=None if form.own is None else _scaled(kernel, form.own, factor),

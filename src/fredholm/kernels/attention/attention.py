@@ -16,6 +16,7 @@ from typing import NamedTuple, Self, final
 import torch
 from torch import Tensor, nn
 
+from fredholm._settings import check_count, check_finite
 from fredholm.domains import Domain
 from fredholm.kernels.attention.rotary import Rotary, check_rotary, turned, turned_after, turned_next
 from fredholm.kernels.attention.scored import CachedScored, Dot, ScoreForm, Softmax, appended, num_cached
@@ -90,10 +91,12 @@ class Attention(DotProduct):
         num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
         check_heads("kernels.Attention", embed_dim, num_heads, num_kv_heads)
         key_dim, value_dim = (embed_dim if size is None else size for size in (kdim, vdim))
-        if min(key_dim, value_dim) < 1:
-            raise ValueError(f"kernels.Attention: kdim and vdim must be at least 1; got {key_dim} and {value_dim}")
+        for name, size in (("kdim", key_dim), ("vdim", value_dim)):
+            check_count("kernels.Attention", name, size)
         head_dim = embed_dim // num_heads
         check_rotary("kernels.Attention", rotary, head_dim)
+        if scale is not None:
+            check_finite("kernels.Attention", "scale", scale)
         self.projections = HeadProjections(
             embed_dim,
             key_dim,

@@ -16,13 +16,13 @@ import torch
 from torch import Tensor
 
 from fredholm._precision import at_least_float32
+from fredholm._settings import check_positive
 from fredholm.kernels.attention.scored import Competitive, Elementwise
 
 
 def check_power(name: str, power: float) -> None:
     """Raises ValueError, in the name of a normaliser, unless a power is positive and finite."""
-    if not 0 < power < float("inf"):
-        raise ValueError(f"kernels.{name}: power must be positive and finite; got {power}")
+    check_positive(f"kernels.{name}", "power", power)
 
 
 @final
@@ -44,8 +44,7 @@ class Softermax(Competitive):
 
     def __post_init__(self) -> None:
         check_power("Softermax", self.power)
-        if not 0 < self.epsilon < float("inf"):
-            raise ValueError(f"kernels.Softermax: epsilon must be positive and finite; got {self.epsilon}")
+        check_positive("kernels.Softermax", "epsilon", self.epsilon)
 
     def numerator(self, score: Tensor, reference: Tensor | None = None) -> Tensor:
         """See `Normaliser.numerator`."""

@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from fredholm._precision import wide_dtype
+from fredholm._settings import check_number
 from fredholm.domains import Domain, order_times
 
 
@@ -47,6 +48,8 @@ class Rotary:
     band: tuple[float, float] = (1.0, 4.0)
 
     def __post_init__(self) -> None:
+        for what in ("base", "stretch"):
+            check_number("kernels.Rotary", what, getattr(self, what))
         if not 1 < self.base < math.inf:
             raise ValueError(f"kernels.Rotary: base must be above 1 and finite; got {self.base}")
         if not 1 <= self.stretch < math.inf:

@@ -94,7 +94,6 @@ class ValueMixing(Kernel):
         kappa = torch.einsum("bhqk,hoi->bqkhoi", density, self.value_matrices().to(density.dtype))
         return kappa.flatten(-3, -2)
 
-    @final
     def coefficients(
         self, u: Tensor, domain: Domain, query: Tensor | None = None, query_domain: Domain | None = None
     ) -> Tensor:
@@ -127,10 +126,34 @@ class Normalised(ValueMixing):
     @final
     def density(self, u: Tensor, domain: Domain, query: Tensor | None, query_domain: Domain | None) -> Tensor:
         """n / Z; see `ValueMixing.density`."""
+        numerator, mass = self._numerator_and_mass(u, domain, query, query_domain)
+        return divided(numerator, (mass * numerator).sum(-1, keepdim=True)).to(u.dtype)
+
+    @final
+    def coefficients(
+        self, u: Tensor, domain: Domain, query: Tensor | None = None, query_domain: Domain | None = None
+    ) -> Tensor:
+        """ω m n / Z; see `ValueMixing.coefficients`."""
+        numerator, mass = self._numerator_and_mass(u, domain, query, query_domain)
+        weighed = mass / largest_mass(mass) * numerator
+        return divided(weighed, weighed.sum(-1, keepdim=True)).to(u.dtype)
+
+    def _numerator_and_mass(
+        self, u: Tensor, domain: Domain, query: Tensor | None, query_domain: Domain | None
+    ) -> tuple[Tensor, Tensor]:
+        """n and ω m of every pair."""
         query, query_domain = (u if query is None else query), (domain if query_domain is None else query_domain)
         numerator = self.numerator(u, domain, query, query_domain, self.visible(domain, query_domain))
-        partition = (self.pair_mass(domain, numerator.dtype) * numerator).sum(-1, keepdim=True)
-        return divided(numerator, partition).to(u.dtype)
+        return numerator, self.pair_mass(domain, numerator.dtype)
+
+
+def largest_mass(mass: Tensor) -> Tensor:
+    """The unit of masses `(..., N)` in each row, `(..., 1)`: what is divided by a sum over a row has it twice in its
+    gradients, and their square may leave the range of float32."""
+    if mass.shape[-1:] == (0,):
+        return mass.new_ones(())
+    unit = mass.detach().amax(-1, keepdim=True)
+    return torch.where((unit > 0) & unit.isfinite(), unit, 1.0)
 
 
 class Numbered:
@@ -203,6 +226,10 @@ class Normaliser(Numbered, abc.ABC):
             As `score`; 0 where a pair is hidden.
         """
 
+    def shares(self, score: Tensor, mass: Tensor) -> Tensor:
+        """a ω m, by which whole rows weigh values; arguments as in `density`."""
+        return self.density(score, mass) * mass
+
 
 TINY = 1e-30
 """The least score that a row is divided by."""
@@ -231,12 +258,23 @@ class Competitive(Normaliser):
     @final
     def density(self, score: Tensor, mass: Tensor) -> Tensor:
         """See `Normaliser.density`; 0 in a row without mass."""
+        return self._over_total(score, mass, torch.ones((), dtype=score.dtype, device=score.device))
+
+    @final
+    def shares(self, score: Tensor, mass: Tensor) -> Tensor:
+        """See `Normaliser.shares`."""
+        if score.shape[-1] == 0:
+            return score
+        unit = largest_mass(mass)
+        return self._over_total(score, mass / unit, unit) * (mass / unit)
+
+    def _over_total(self, score: Tensor, mass: Tensor, unit: Tensor) -> Tensor:
+        """a, in units of 1 / `unit`, from masses in units of it."""
         score = torch.where(mass > 0, score, self.hidden)
         reference = self.reference(score.detach())
         numerator = torch.where(mass > 0, self.numerator(score, reference), 0.0)
         total = (mass * numerator).sum(-1, keepdim=True)
-        total = total + self.floor(reference)
-        return divided(numerator, total)
+        return divided(numerator, total + self.floor(reference) / unit)
 
 
 class Elementwise(Normaliser):

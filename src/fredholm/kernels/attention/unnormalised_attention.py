@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from fredholm._precision import wide_dtype
+from fredholm._settings import check_count
 from fredholm.domains import Domain
 from fredholm.kernels.attention.scored import ValueMixing
 from fredholm.kernels.heads import check_heads
@@ -82,13 +83,15 @@ class UnnormalisedAttention(Bilinear, Stateful):
     ) -> None:
         super().__init__()
         name = "kernels.UnnormalisedAttention"
-        check_heads(name, embed_dim if head_dim is None else num_heads, num_heads, num_heads)
+        if head_dim is None:
+            check_heads(name, embed_dim, num_heads, num_heads)
+        check_count(name, "num_heads", num_heads)
         d = embed_dim // num_heads if head_dim is None else head_dim
         e = d if value_head_dim is None else value_head_dim
         key_dim, value_dim = (embed_dim if size is None else size for size in (kdim, vdim))
-        for what, size in (("embed_dim", embed_dim), ("kdim", key_dim), ("vdim", value_dim), ("head_dim", min(d, e))):
-            if size < 1:
-                raise ValueError(f"{name}: {what} must be at least 1; got {size}")
+        sizes = {"embed_dim": embed_dim, "kdim": key_dim, "vdim": value_dim, "head_dim": d, "value_head_dim": e}
+        for what, size in sizes.items():
+            check_count(name, what, size)
         self.separate_values = kdim is not None or vdim is not None
         self.in_dim = key_dim + value_dim if self.separate_values else embed_dim
         self.out_dim, self.num_heads, self.is_causal = num_heads * e, num_heads, is_causal

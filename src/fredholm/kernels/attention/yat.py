@@ -31,6 +31,7 @@ import torch
 from torch import Tensor, nn
 
 from fredholm._precision import at_least_float32, wide_dtype, without_autocast
+from fredholm._settings import check_count, check_number, check_positive
 from fredholm.domains import Domain
 from fredholm.kernels.attention.normalisers import Unnormalised
 from fredholm.kernels.attention.rotary import Rotary, check_rotary, turned, turned_after, turned_next
@@ -101,6 +102,7 @@ def check_range(name: str, dtype: torch.dtype) -> None:
 
 def check_softening(name: str, epsilon: float) -> None:
     """Raises a ValueError unless ε is positive, finite and not lost in float32; `name` says who asks."""
+    check_number(name, "epsilon", epsilon)
     if not (math.isfinite(epsilon) and epsilon >= torch.finfo(torch.float32).tiny):
         raise ValueError(f"{name}: epsilon must be finite and above 0 (in float32, from 1.2e-38 on); got {epsilon}")
 
@@ -182,8 +184,7 @@ class UnitScale(nn.Module):
 
     def __init__(self, num_units: int) -> None:
         super().__init__()
-        if num_units < 1:
-            raise ValueError(f"kernels.UnitScale: num_units must be at least 1; got {num_units}")
+        check_count("kernels.UnitScale", "num_units", num_units)
         self.num_units = num_units
         self.alpha = nn.Parameter(torch.ones(1))
 
@@ -271,8 +272,8 @@ class Yat(YatScored):
         normaliser: Normaliser | None = None,
     ) -> None:
         super().__init__()
-        if dim < 1 or value_dim < 1:
-            raise ValueError(f"kernels.Yat: dim and value_dim must be at least 1; got {dim} and {value_dim}")
+        for name, size in (("dim", dim), ("value_dim", value_dim)):
+            check_count("kernels.Yat", name, size)
         self.dim, self.reads_bias = dim, reads_bias
         self.in_dim, self.out_dim = dim + reads_bias + value_dim, value_dim
         self.softening = Softening(epsilon, learn_epsilon)
@@ -361,8 +362,7 @@ class YatAttention(YatScored, CachedScored):
         check_heads("kernels.YatAttention", embed_dim, num_heads, num_kv_heads)
         head_dim = embed_dim // num_heads
         check_rotary("kernels.YatAttention", rotary, head_dim)
-        if not 0 < score_gain < float("inf"):
-            raise ValueError(f"kernels.YatAttention: score_gain must be positive and finite; got {score_gain}")
+        check_positive("kernels.YatAttention", "score_gain", score_gain)
         self.projections = HeadProjections(
             embed_dim, embed_dim, embed_dim, num_heads, num_kv_heads, head_dim, bias=bias
         )

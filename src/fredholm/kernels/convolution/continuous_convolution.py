@@ -31,7 +31,7 @@ import torch
 from torch import Tensor, nn
 
 from fredholm._precision import at_least_float32, wide_dtype, without_autocast
-from fredholm._settings import is_count
+from fredholm._settings import check_rate, is_count
 from fredholm.domains import Domain, GridBlock, whole_grid
 from fredholm.domains.checks import values_can_be_read
 from fredholm.domains.sequence import SPACING
@@ -174,7 +174,7 @@ class ContinuousConvolution(BasisFilter, Stateful):
         smoothing: bool = False,
     ) -> None:
         super().__init__()
-        if pos_dim not in (1, 2, 3):
+        if not is_count(pos_dim) or pos_dim > 3:
             raise ValueError(f"kernels.ContinuousConvolution: pos_dim must be 1, 2 or 3; got {pos_dim!r}")
         check_channels("kernels.ContinuousConvolution", in_dim, out_dim, groups)
         self.in_dim, self.out_dim, self.pos_dim, self.groups = in_dim, out_dim, pos_dim, groups
@@ -188,10 +188,7 @@ class ContinuousConvolution(BasisFilter, Stateful):
         extent = lengths_per_axis("scale", (self.horizon or 1.0) if scale is None else scale, pos_dim)
         reach = extent if self.horizon is None else (self.horizon,) * pos_dim
         self.spacing, self.num_samples = trained_sampling(reach, spacing, num_samples)
-        if not 0 <= weight_dropout < 1:
-            raise ValueError(
-                f"kernels.ContinuousConvolution: weight_dropout is a share in [0, 1); got {weight_dropout!r}"
-            )
+        check_rate("kernels.ContinuousConvolution", "weight_dropout", weight_dropout)
         self.weight_dropout, self.smoothing = weight_dropout, smoothing
         self.is_pairwise = not smoothing
         self.scale: Tensor

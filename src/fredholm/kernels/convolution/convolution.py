@@ -102,7 +102,7 @@ class Convolution(Stationary):
         standardised: bool = False,
     ) -> None:
         super().__init__()
-        if pos_dim not in (1, 2, 3):
+        if not is_count(pos_dim) or pos_dim > 3:
             raise ValueError(f"kernels.Convolution: pos_dim must be 1, 2 or 3; got {pos_dim!r}")
         check_channels("kernels.Convolution", in_dim, out_dim, groups)
         if padding_mode not in BOUNDARY_MODES:

@@ -28,7 +28,7 @@ import torch
 from torch import Tensor, nn
 
 from fredholm._precision import at_least_float32, without_autocast
-from fredholm._settings import is_count, refuse_idle
+from fredholm._settings import check_positive, is_count, refuse_idle
 
 
 @final
@@ -170,8 +170,7 @@ def _check_options(width: int, activation: str, omega_0: float, learn_omega_0: b
         raise ValueError(
             f"kernels.KernelNetwork: activation is one of {get_args(KernelActivation)}; got {activation!r}"
         )
-    if not 0 < omega_0 < math.inf:
-        raise ValueError(f"kernels.KernelNetwork: omega_0 must be positive and finite; got {omega_0!r}")
+    check_positive("kernels.KernelNetwork", "omega_0", omega_0)
     if activation != "sine":
         refuse_idle(
             "kernels.KernelNetwork",

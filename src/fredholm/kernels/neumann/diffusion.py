@@ -3,11 +3,13 @@
 Legend
     c_y      mass of a node where points are counted (`Domain.counts`)       w_xy    weight of an edge from y to x
     P_xy     (w_xy c_y + 1[x = y] c_y) / (c_x + Σ_z w_xz c_z)                K       steps of the walk
+    e_x      1, and γ where c_x = 0: the chance that a walk from x ends where there is mass
 
-    κ(x, y) c_y = [(1 - γ) Σ_{k < K} γᵏ Pᵏ + γᴷ Pᴷ]_xy,   computed as   v ← γ P v + (1 - γ) u,   K times from v = u
+    κ(x, y) c_y = [(1 - γ) Σ_{k < K} γᵏ Pᵏ + γᴷ Pᴷ]_xy / e_x,   by   v ← γ P v + (1 - γ) u,   K times from v = u
 
-A constant stays as it is: rows sum to 1. As K grows κ tends to (1 - γ) (I - γP)⁻¹, the chance that a walk which goes on
-with probability γ ends at y: personalised PageRank; what is cut off sums to 2 γᴷ at most.
+A constant stays as it is: rows sum to 1, also at a node without mass, whose own value no integral reads; only one
+without neighbours that have mass is given 0. As K grows κ tends to (1 - γ) (I - γP)⁻¹, the chance that a walk which
+goes on with probability γ ends at y: personalised PageRank; what is cut off sums to 2 γᴷ at most.
 
 Source: Klicpera et al., Predict then Propagate (arXiv 1810.05997), eq. 4-5, there with the symmetric normalisation.
 It is the series of infinite attention (InfSA, eq. 8) with a graph's random walk in place of learned scores.
@@ -18,7 +20,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from fredholm._settings import check_count
+from fredholm._settings import check_count, check_number
 from fredholm.domains import Domain, Graph, PairList
 from fredholm.kernels.kernel import Kernel, divided
 
@@ -49,6 +51,7 @@ class Diffusion(Kernel):
         super().__init__()
         for name, value in (("dim", dim), ("num_steps", num_steps)):
             check_count("kernels.Diffusion", name, value)
+        check_number("kernels.Diffusion", "gamma", gamma)
         if not 0 < gamma < 1:
             raise ValueError(f"kernels.Diffusion: gamma must be above 0 and below 1; got {gamma}")
         self.in_dim = self.out_dim = dim
@@ -83,6 +86,7 @@ class Diffusion(Kernel):
         for _ in range(self.num_steps):
             shares = self.gamma * one_step @ shares + (1 - self.gamma) * identity
         mass = torch.atleast_2d(self.measure(domain)).to(u.dtype)
+        shares = torch.where(mass[..., None] > 0, shares, shares / self.gamma)
         kappa = divided(shares, mass[:, None])
         return kappa[..., None, None] * torch.eye(self.in_dim, dtype=u.dtype, device=u.device)
 

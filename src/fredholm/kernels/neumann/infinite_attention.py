@@ -30,7 +30,7 @@ import torch
 from torch import Tensor, nn
 
 from fredholm._precision import at_least_float32, wide_dtype, without_autocast
-from fredholm._settings import refuse_idle
+from fredholm._settings import check_finite, refuse_idle
 from fredholm.domains import Domain, preceding_counts
 from fredholm.domains.checks import values_can_be_read
 from fredholm.kernels.attention.scored import Score, ValueMixing
@@ -180,17 +180,18 @@ def block_norm(squares: Tensor) -> Tensor:
     return torch.where(is_nothing, 0.0, torch.where(is_nothing, 1.0, squares).sqrt())
 
 
-def over_own_power(query: Tensor) -> Tensor:
-    """Queries `(..., d)`, each over a power of two of about its largest entry.
+def over_own_power(rows: Tensor) -> Tensor:
+    """Rows `(..., d)`, each over a power of two of about its largest entry.
 
-    Under the norm of rows and a homogeneous score that cancels, and scores do not vanish where a whole row is tiny.
+    Of queries that cancels under the norm of rows and a homogeneous score, and scores do not vanish where a whole row
+    is tiny; of masses it cancels under any norm.
     """
-    size = query.detach().abs().amax(-1, keepdim=True)
+    size = rows.detach().abs().amax(-1, keepdim=True)
     exponent = torch.frexp(torch.where((size > 0) & size.isfinite(), size, 1.0)).exponent
     # in two halves, either of which is within the range
     half = exponent // 2
     one = torch.ones_like(size)
-    return query * torch.ldexp(one, -half) * torch.ldexp(one, half - exponent)
+    return rows * torch.ldexp(one, -half) * torch.ldexp(one, half - exponent)
 
 
 @final
@@ -418,6 +419,8 @@ class InfiniteAttention(Neumann, Stateful):
         if activation != "gelu" and isinstance(normaliser, FrobeniusNorm | RowNorm):
             cancels = f"activation={activation!r}, where the norm divides it out"
             refuse_idle(name, InfiniteAttention, cancels, "take activation='gelu'", scale=scale)
+        if scale is not None:
+            check_finite(name, "scale", scale)
         head_dim = embed_dim // num_heads
         self.projections = HeadProjections(
             embed_dim, embed_dim, embed_dim, num_heads, num_kv_heads, head_dim, bias=bias

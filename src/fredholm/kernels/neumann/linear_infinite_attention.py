@@ -25,6 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from fredholm._precision import wide_dtype, without_autocast
+from fredholm._settings import check_count
 from fredholm.domains import Domain
 from fredholm.kernels.attention.scored import ValueMixing
 from fredholm.kernels.heads import check_heads
@@ -144,8 +145,7 @@ class LinearInfiniteAttention(CentralQueries):
         name = "kernels.LinearInfiniteAttention"
         check_heads(name, embed_dim, num_heads, num_heads)
         for what, size in (("num_central", num_central), ("power_steps", power_steps)):
-            if size < 1:
-                raise ValueError(f"{name}: {what} must be at least 1; got {size}")
+            check_count(name, what, size)
         if is_causal:
             raise ValueError(
                 f"{name}: its weights are made of all points, so it cannot be causal; "

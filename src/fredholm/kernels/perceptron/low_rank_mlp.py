@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from fredholm._precision import wide_dtype
+from fredholm._settings import check_whole
 from fredholm.kernels.kernel import State
 from fredholm.kernels.perceptron.factorised import LowRank, LowRankForm, PointInputs
 from fredholm.kernels.perceptron.mlp import Activation, check_scale
@@ -75,6 +76,7 @@ class LowRankMLP(LowRank):
             embed_dim, num_heads, pos_dim, width, activation, inputs, num_frequencies, sigma, head_shared, is_causal
         )
         kernels, d = (1 if head_shared else num_heads), embed_dim // num_heads
+        check_whole("kernels.LowRankMLP", "rank", rank)
         if not 1 <= rank <= (width + 1) * d:
             raise ValueError(
                 f"kernels.LowRankMLP: rank must be from 1 to {(width + 1) * d} = (width + 1) · channels of a head, "

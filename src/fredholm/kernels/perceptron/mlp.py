@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from fredholm._precision import wide_dtype, without_autocast
-from fredholm._settings import check_count, check_positive, refuse_idle
+from fredholm._settings import check_count, check_number, check_positive, check_whole, refuse_idle
 from fredholm.domains import Domain, GridBlock, Sequence, preceding_counts
 from fredholm.domains.checks import values_can_be_read
 from fredholm.kernels.convolution.stationary import DisplacementFilter
@@ -544,10 +544,10 @@ def check_sizes(
     """Raises ValueError, in the name of a kernel, on sizes that make no perceptron."""
     sizes = {"embed_dim": embed_dim, "num_heads": num_heads, "pos_dim": pos_dim, "width": width}
     for what, size in sizes.items():
-        if size < 1:
-            raise ValueError(f"{name}: {what} must be at least 1; got {size}")
+        check_count(name, what, size)
     if embed_dim % num_heads:
         raise ValueError(f"{name}: num_heads must divide embed_dim; got {num_heads} heads for {embed_dim} channels")
+    check_whole(name, "num_frequencies", num_frequencies)
     if num_frequencies < 0:
         raise ValueError(f"{name}: num_frequencies must be >= 0 (0 = raw coordinates); got {num_frequencies}")
     if activation not in ("gelu", "gelu_tanh", "relu"):
@@ -556,6 +556,7 @@ def check_sizes(
 
 def check_scale(name: str, epsilon: float) -> None:
     """Raises ValueError, in the name of a kernel, unless the scale of its initial values is finite and at least 0."""
+    check_number(name, "epsilon", epsilon)
     if not 0 <= epsilon < math.inf:
         raise ValueError(f"{name}: epsilon must be finite and at least 0; got {epsilon}")
 

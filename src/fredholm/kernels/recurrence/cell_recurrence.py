@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from fredholm._precision import without_autocast
+from fredholm._settings import check_count
 from fredholm.domains import Domain
 from fredholm.kernels.kernel import State
 from fredholm.kernels.recurrence.semi_separable import SemiSeparable, StateSpace
@@ -83,8 +84,7 @@ class CellRecurrence(SemiSeparable):
     def __init__(self, in_dim: int, state_dim: int, *, bias: bool = True) -> None:
         super().__init__()
         for name, size in (("in_dim", in_dim), ("state_dim", state_dim)):
-            if size < 1:
-                raise ValueError(f"kernels.{type(self).__name__}: {name} must be at least 1; got {size}")
+            check_count(f"kernels.{type(self).__name__}", name, size)
         self.in_dim, self.state_dim, self.out_dim = in_dim, state_dim, state_dim
         rows, bound = self.num_gates * state_dim, 1 / math.sqrt(state_dim)
         self.weight_ih = nn.Parameter(torch.empty(rows, in_dim).uniform_(-bound, bound))

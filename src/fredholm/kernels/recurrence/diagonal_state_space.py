@@ -23,6 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from fredholm._precision import at_least_float32
+from fredholm._settings import check_count
 from fredholm.kernels.recurrence.semi_separable import DiagonalForm, DiagonalRecurrence
 
 Start = Literal["legs", "lin", "inv"]
@@ -65,11 +66,10 @@ class DiagonalStateSpace(DiagonalRecurrence):
         max_step: float = 0.1,
     ) -> None:
         super().__init__()
-        if in_dim < 1 or state_dim < 2 or state_dim % 2:
-            raise ValueError(
-                "kernels.DiagonalStateSpace: in_dim must be at least 1 and state_dim even and at least 2; "
-                f"got {in_dim} and {state_dim}"
-            )
+        check_count("kernels.DiagonalStateSpace", "in_dim", in_dim)
+        check_count("kernels.DiagonalStateSpace", "state_dim", state_dim, least=2)
+        if state_dim % 2:
+            raise ValueError(f"kernels.DiagonalStateSpace: state_dim must be even; got {state_dim}")
         if rule not in get_args(DiagonalRule):
             raise ValueError(f"kernels.DiagonalStateSpace: rule is 'zoh' or 'bilinear'; got {rule!r}")
         self.in_dim = self.out_dim = in_dim

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from fredholm._precision import wide_dtype
+from fredholm._settings import check_count
 from fredholm.domains import Domain
 from fredholm.kernels.kernel import State
 from fredholm.kernels.recurrence.semi_separable import MatrixForm, MatrixRecurrence
@@ -53,8 +54,7 @@ class LinearRNN(MatrixRecurrence):
         super().__init__()
         out_dim = in_dim if out_dim is None else out_dim
         for name, size in {"in_dim": in_dim, "state_dim": state_dim, "out_dim": out_dim}.items():
-            if size < 1:
-                raise ValueError(f"kernels.LinearRNN: {name} must be at least 1; got {size}")
+            check_count("kernels.LinearRNN", name, size)
         self.in_dim, self.state_dim, self.out_dim, self.is_affine = in_dim, state_dim, out_dim, bias
         self.transition = nn.Parameter(nn.init.orthogonal_(torch.empty(state_dim, state_dim)))
         self.input_weight = nn.Parameter((3 / in_dim) ** 0.5 * (2 * torch.rand(state_dim, in_dim) - 1))

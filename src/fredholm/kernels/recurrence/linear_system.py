@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from fredholm._precision import wide_dtype, without_autocast
+from fredholm._settings import check_count, check_number
 from fredholm.domains import Domain
 from fredholm.domains.checks import values_can_be_read
 from fredholm.kernels.kernel import State
@@ -76,10 +77,11 @@ class LinearSystem(MatrixRecurrence):
         out_dim = in_dim if out_dim is None else out_dim
         first_step = step_size if first_step is None else first_step
         for name, size in {"in_dim": in_dim, "state_dim": state_dim, "out_dim": out_dim}.items():
-            if size < 1:
-                raise ValueError(f"kernels.LinearSystem: {name} must be at least 1; got {size}")
+            check_count("kernels.LinearSystem", name, size)
         if rule not in get_args(Rule):
             raise ValueError(f"kernels.LinearSystem: rule is 'euler', 'bilinear' or 'zoh'; got {rule!r}")
+        for name, step in (("step_size", step_size), ("first_step", first_step)):
+            check_number("kernels.LinearSystem", name, step)
         if not (0 < step_size < math.inf and 0 < first_step < math.inf):
             raise ValueError(
                 f"kernels.LinearSystem: step_size and first_step must be > 0; got {step_size} and {first_step}"

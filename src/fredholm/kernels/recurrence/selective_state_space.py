@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from fredholm._precision import at_least_float32, wide_dtype
+from fredholm._settings import check_count
 from fredholm.kernels.kernel import RANGE_OF_EXPONENTIALS
 from fredholm.kernels.recurrence.semi_separable import DiagonalForm, DiagonalRecurrence
 
@@ -64,8 +65,7 @@ class SelectiveStateSpace(DiagonalRecurrence):
         super().__init__()
         rank = math.ceil(in_dim / 16) if rank is None else rank
         for name, size in {"in_dim": in_dim, "state_dim": state_dim, "rank": rank}.items():
-            if size < 1:
-                raise ValueError(f"kernels.SelectiveStateSpace: {name} must be at least 1; got {size}")
+            check_count("kernels.SelectiveStateSpace", name, size)
         if input_rule not in get_args(InputRule):
             raise ValueError(f"kernels.SelectiveStateSpace: input_rule is 'euler' or 'zoh'; got {input_rule!r}")
         self.in_dim = self.out_dim = in_dim

@@ -27,6 +27,7 @@ import torch
 from torch import Tensor
 
 from fredholm._precision import at_least_float32, without_autocast
+from fredholm._settings import check_number
 from fredholm.domains import Domain, Sequence
 from fredholm.kernels.kernel import State, Stateful
 
@@ -213,6 +214,8 @@ class DiagonalRecurrence(SemiSeparable):
     @final
     def _log_steps(self, least: float, most: float) -> Tensor:
         """Logarithms of steps at the start, uniform between those of two bounds, `(d,)`."""
+        for name, step in (("min_step", least), ("max_step", most)):
+            check_number(f"kernels.{type(self).__name__}", name, step)
         if not 0 < least <= most < math.inf:
             raise ValueError(
                 f"kernels.{type(self).__name__}: steps must be 0 < min_step <= max_step; got {least} and {most}"

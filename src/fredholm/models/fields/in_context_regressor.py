@@ -70,8 +70,10 @@ class InContextRegressor(SavedModel):
     ) -> None:
         super().__init__()
         check_count(NAME, "num_layers", num_layers)
-        for what, value in (("step_size", step_size), ("temperature", temperature), ("margin", margin)):
+        for what, value in (("step_size", step_size), ("margin", margin)):
             check_positive(NAME, what, value)
+        if temperature is not None:
+            check_positive(NAME, "temperature", temperature)
         self.frame = Identity() if frame is None else frame
         self.pos_dim = field.pos_dim // self.frame.coordinates_per_axis if pos_dim is None else pos_dim
         if field.pos_dim != self.pos_dim * self.frame.coordinates_per_axis:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from fredholm._precision import without_autocast
-from fredholm._settings import check_count, check_positive, refuse_idle
+from fredholm._settings import check_count, check_positive, check_rate, refuse_idle
 from fredholm.blocks.feed_forward import FeedForward
 from fredholm.blocks.residual import ResidualBlock
 from fredholm.domains import Domain, Sequence
@@ -92,10 +92,12 @@ class FieldOperator(SavedModel):
         def __post_init__(self) -> None:
             for name in ("embed_dim", "depth", "num_heads", "expansion", "num_seeds", "head_dim"):
                 check_count("models.FieldOperator", name, getattr(self, name))
-            if self.num_frequencies < 0:
-                raise ValueError(f"models.FieldOperator: num_frequencies must be >= 0; got {self.num_frequencies}")
-            for name in ("sigma", "epsilon", "margin", "temperature"):
+            check_count("models.FieldOperator", "num_frequencies", self.num_frequencies, least=0)
+            check_rate("models.FieldOperator", "dropout", self.dropout)
+            for name in ("sigma", "epsilon", "margin"):
                 check_positive("models.FieldOperator", name, getattr(self, name))
+            if self.temperature is not None:
+                check_positive("models.FieldOperator", "temperature", self.temperature)
             for name, allowed in (("attention", ("softmax", "linear")), ("encoding", ("relative", "absolute"))):
                 if getattr(self, name) not in allowed:
                     raise ValueError(

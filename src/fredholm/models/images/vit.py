@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fredholm._settings import check_count, check_positive, check_rate, filled
+from fredholm._settings import check_count, check_positive, check_rate, check_whole, filled
 from fredholm.blocks.feed_forward import Activation, FeedForward, activation_module
 from fredholm.blocks.residual import ResidualBlock
 from fredholm.blocks.stochastic_depth import linear_schedule
@@ -95,6 +95,12 @@ class ViT(SavedModel):
                 check_rate(name, what, getattr(self, what))
             check_heads(name, self.embed_dim, self.num_heads, self.num_heads)
             activation_module(self.activation)
+            for what in ("patch_size", "image_size"):
+                sides = getattr(self, what)
+                if not isinstance(sides, tuple) or len(sides) != 2:
+                    raise TypeError(f"{name}: {what} is (height, width) in pixels; got {sides!r}")
+                for side in sides:
+                    check_whole(name, f"each of {what}", side)
             if min(self.patch_size) < 1 or any(n % p for n, p in zip(self.image_size, self.patch_size, strict=True)):
                 raise ValueError(f"{name}: patches of {self.patch_size} pixels must divide images of {self.image_size}")
             if self.pool not in ("cls", "mean"):

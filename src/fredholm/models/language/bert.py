@@ -72,6 +72,7 @@ class Bert(SavedModel):
             for name, choices in (("head", ("none", "tokens", "classes")), ("pooling", ("tanh", "relu"))):
                 if getattr(self, name) not in choices:
                     raise ValueError(f"models.Bert: {name} must be one of {choices}; got {getattr(self, name)!r}")
+            check_count("models.Bert", "num_classes", self.num_classes, least=0)
             if (self.head == "classes") != (self.num_classes > 0):
                 raise ValueError(
                     f"models.Bert: num_classes={self.num_classes} does not fit head={self.head!r}; give a head "

@@ -6,7 +6,7 @@ from typing import ClassVar, Self, final
 
 from torch import Tensor
 
-from fredholm._settings import filled
+from fredholm._settings import check_config, filled
 from fredholm.models.language.bert import Bert
 from fredholm.models.language.language_model import MaskedModel
 
@@ -35,6 +35,7 @@ class BertMasked(MaskedModel):
         stack: Bert.Config = dataclasses.field(default_factory=_stack)
 
         def __post_init__(self) -> None:
+            check_config("models.BertMasked", "stack", self.stack, Bert.Config)
             if self.stack.head != "tokens":
                 raise ValueError(
                     f"models.BertMasked: stack.head={self.stack.head!r} tells no hidden tokens; pass 'tokens'"

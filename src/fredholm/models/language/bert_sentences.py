@@ -8,7 +8,7 @@ from typing import Literal, Self, final
 import torch
 from torch import Tensor, nn
 
-from fredholm._settings import check_count, filled, refuse_idle
+from fredholm._settings import check_config, check_count, filled, refuse_idle
 from fredholm.models.language.bert import Bert
 from fredholm.models.language.sentence_model import SentenceModelConfig, TokenReading
 from fredholm.models.saved_model import SavedModel
@@ -59,6 +59,7 @@ class BertSentences(SavedModel):
         """Places that have a vector, the most tokens that can be read; None: as many as are."""
 
         def __post_init__(self) -> None:
+            check_config("models.BertSentences", "stack", self.stack, Bert.Config)
             if self.stack.head != "none":
                 raise ValueError(
                     f"models.BertSentences: stack.head={self.stack.head!r} has no effect, since sentences have a head "

@@ -6,7 +6,7 @@ from typing import final
 
 from torch import Tensor, nn
 
-from fredholm._settings import check_count, check_rate
+from fredholm._settings import check_config, check_count, check_rate
 from fredholm.domains import Sequence
 from fredholm.encoders.text import Text
 from fredholm.models.language.language_model import LanguageModel, LanguageState
@@ -42,6 +42,7 @@ class CKCNNText(LanguageModel):
 
         def __post_init__(self) -> None:
             check_rate("models.CKCNNText", "embedding_dropout", self.embedding_dropout)
+            check_config("models.CKCNNText", "stack", self.stack, ContinuousStack.Config)
             if self.stack.pool != "none" or not self.stack.is_causal:
                 raise ValueError(
                     "models.CKCNNText: every token is told from those before it; set stack.pool to 'none' and "

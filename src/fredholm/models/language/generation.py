@@ -8,7 +8,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from fredholm._settings import refuse_idle
+from fredholm._settings import check_number, check_whole, refuse_idle
 from fredholm.models.language.language_model import LanguageModel
 
 
@@ -32,6 +32,10 @@ class Sampling:
     top_p: float = 1.0
 
     def __post_init__(self) -> None:
+        for name in ("temperature", "top_p"):
+            check_number("Sampling", name, getattr(self, name))
+        if self.top_k is not None:
+            check_whole("Sampling", "top_k", self.top_k)
         if not 0 <= self.temperature < math.inf:
             raise ValueError(f"temperature is {self.temperature}; expected a finite number of at least 0")
         if self.top_k is not None and self.top_k < 1:

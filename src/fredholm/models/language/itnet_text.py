@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self, final
 import torch
 from torch import Tensor, nn
 
-from fredholm._settings import refuse_idle
+from fredholm._settings import check_config, refuse_idle
 from fredholm.blocks.residual import ResidualBlock
 from fredholm.encoders.text import Text
 from fredholm.kernels import Stateful
@@ -33,6 +33,7 @@ class TokenStack:
 
     def __post_init__(self) -> None:
         name = "models.TokenStack"
+        check_config(name, "stack", self.stack, ITNet.Config)
         refuse_idle(name, ITNet.Config, "tokens, which are all read", "pool elsewhere", pool=self.stack.pool)
         if self.position_frequencies == 0:
             none = "position_frequencies=0"

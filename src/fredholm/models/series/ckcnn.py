@@ -7,7 +7,7 @@ from typing import Literal, final
 import torch
 from torch import Tensor, nn
 
-from fredholm._settings import check_count, check_rate, refuse_idle
+from fredholm._settings import check_count, check_positive, check_rate, refuse_idle
 from fredholm.blocks.post_norm import BlockState, PostNormBlock
 from fredholm.domains import Domain, Sequence
 from fredholm.encoders.encoder import Encoder
@@ -76,10 +76,9 @@ class ContinuousStack(SavedModel):
                 check_count("models.CKCNN", name, getattr(self, name))
             for name in ("dropout", "input_dropout", "weight_dropout"):
                 check_rate("models.CKCNN", name, getattr(self, name))
-            for name in ("omega_0", "horizon"):
-                value = getattr(self, name)
-                if value is not None and not value > 0:
-                    raise ValueError(f"models.CKCNN: {name} must be above 0; got {value}")
+            check_positive("models.CKCNN", "omega_0", self.omega_0)
+            if self.horizon is not None:
+                check_positive("models.CKCNN", "horizon", self.horizon)
             if self.activation != "sine":
                 sines = {"omega_0": self.omega_0, "learn_omega_0": self.learn_omega_0}
                 own = f"activation={self.activation!r}"

@@ -1,0 +1,41 @@
+"""Attention divides by a sum over masses, and takes these in any unit, whichever route sums it."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from fredholm import IntegralOperator, kernels
+from fredholm.domains import Points, Sequence
+from fredholm.evaluation import ScoreTiled
+from fredholm.kernels import Kernel
+from fredholm.quadrature import Neighbourhood
+from tests.contracts.routes import randomise
+
+
+@pytest.mark.parametrize("kernel", [kernels.Attention(4, 2), kernels.YatAttention(4, 2, epsilon=1.0)])
+@pytest.mark.parametrize("options", [{"evaluation": ScoreTiled()}, {"quadrature": Neighbourhood(num_neighbours=3)}])
+def test_attention_takes_masses_in_any_unit(kernel: Kernel, options: dict[str, Any]) -> None:
+    """In float32, whose range the square of the smallest leaves: gradients, and those of gradients, stay the same."""
+    torch.manual_seed(0)
+    op, pos, weights = IntegralOperator(randomise(kernel), **options), torch.rand(7, 2), torch.rand(7) + 0.1
+    u, found = torch.randn(2, 7, 4, requires_grad=True), []
+    for unit in (1.0, 2.0**-70, 2.0**-115):
+        out = op(u, Points(pos, weights=weights * unit))
+        (first,) = torch.autograd.grad(out.square().sum(), u, create_graph=True)
+        found.append((out, first, *torch.autograd.grad(first.square().sum(), u)))
+    for other in found[1:]:
+        for ours, expected in zip(other, found[0], strict=True):
+            assert (ours - expected).abs().max() <= 1e-3 * expected.abs().max()
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_linear_attention_under_pair_weights_takes_masses_in_any_unit(is_causal: bool) -> None:
+    torch.manual_seed(0)
+    op, weights = IntegralOperator(kernels.LinearAttention(4, 2, is_causal=is_causal)), torch.rand(7) + 0.1
+    u, pairs, found = torch.randn(2, 7, 4, requires_grad=True), torch.randn(7, 7), []
+    for unit in (1.0, 2.0**-70, 2.0**-115, 2.0**70):
+        out = op(u, Sequence(7, weights=weights * unit).weigh_pairs(pairs))
+        found.append((out, *torch.autograd.grad(out.square().sum(), u)))
+    for other in found[1:]:
+        torch.testing.assert_close(other, found[0], rtol=1e-4, atol=1e-4)
