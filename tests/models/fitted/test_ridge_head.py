@@ -61,8 +61,12 @@ def refits(x: Tensor, targets: Tensor, penalty: float, groups: Tensor | None = N
 
 
 class Chosen(NamedTuple):
-    """The smallest left-out error with a gain, and without it; the multiple of the mean eigenvalue, and the gain."""
+    """The smallest left-out error with a gain where all are worse than the mean, and without it; penalty and gain.
 
+    The penalty is a multiple of the mean eigenvalue.
+    """
+
+    is_worse: bool
     error: float
     plain_error: float
     multiple: float
@@ -73,22 +77,25 @@ def chosen(x: Tensor, targets: Tensor, groups: Tensor | None = None) -> Chosen:
     unit, mean, found = float(x.square().sum()) / len(x), targets.mean(0), list[Chosen]()
     for multiple in PENALTIES.tolist():
         told = refits(x, targets, multiple * unit, groups)
-        gain = np.linalg.lstsq((told - mean).reshape(-1, 1).numpy(), (targets - mean).reshape(-1).numpy())[0][0]
-        gain = min(max(gain, 0.0), 1.0)
-        error, plain = (float((targets - each).square().mean()) for each in (gained(told, targets, gain), told))
-        found.append(Chosen(error, plain, multiple, gain or 1.0))
+        plain, gain = float((targets - told).square().mean()), 1.0
+        is_worse = plain > float((targets - mean).square().mean())
+        if is_worse:
+            gain = np.linalg.lstsq((told - mean).reshape(-1, 1).numpy(), (targets - mean).reshape(-1).numpy())[0][0]
+            gain = min(max(gain, 0.0), 1.0)
+        error = float((targets - gained(told, targets, gain)).square().mean())
+        found.append(Chosen(is_worse, error, plain, multiple, gain or 1.0))
     return min(found)
 
 
 def left_out(x: Tensor, targets: Tensor, groups: Tensor | None = None) -> Tensor:
     """What is said of each example by the fit without it that is chosen."""
-    multiple, gain = chosen(x, targets, groups)[2:]
+    multiple, gain = chosen(x, targets, groups)[3:]
     return gained(refits(x, targets, multiple * float(x.square().sum()) / len(x), groups), targets, gain)
 
 
 def whole(x: Tensor, targets: Tensor) -> Tensor:
     """What is said of each example by the fit to all that is chosen."""
-    multiple, gain = chosen(x, targets)[2:]
+    multiple, gain = chosen(x, targets)[3:]
     weight, offset = solved(x, targets, multiple * float(x.square().sum()) / len(x))
     return gained(x @ weight + offset, targets, gain)
 

@@ -8,7 +8,8 @@ Legend
     W(λ) = argmin_W ‖X W - (Y - ȳ)‖² + λ‖W‖² = (XᵀX + λI)⁻¹ Xᵀ (Y - ȳ) = Xᵀ (XXᵀ + λI)⁻¹ (Y - ȳ)
     what is said of example i by a fit without it:         Y_i - (Y_i - ŷ_i) / (1 - h_i)
     of the examples of a group g by a fit without them:    Y_g - (I - H_gg)⁻¹ (Y_g - ŷ_g)
-    scores = ȳ + γ X W(λ), 0 ≤ γ ≤ 1;  λ and γ are those with the smallest mean square of these errors
+    λ is the one with the smallest mean square of these errors; scores = ȳ + γ X W(λ), where γ = 1, or where the errors
+    are larger than those of ȳ for every λ, 0 ≤ γ ≤ 1, and λ and γ are those with the smallest errors
     output k = a_k score_{m(k)} + b_k, where m, a and b follow from the left-out scores, as the regressand says
 
 With several blocks of features, X = [√s_1 X_1 / √t_1, ..., √s_m X_m / √t_m], where t is the mean of the eigenvalues of
@@ -16,10 +17,10 @@ a block's XᵢXᵢᵀ, and the shares s, whose sum is 1, are chosen with λ amon
 Of a block whose features are not standardised X_i = F_i - μ_i: what varies little has little to say.
 
 Source: Hoerl and Kennard, Ridge regression (1970); Allen's PRESS statistic (1974) for the errors. The intercept is not
-penalised. γ is ours: without it the errors of few examples, whose scores are too large, can all be larger than those
-of ȳ, and the largest λ be chosen though another one tells the examples apart. Where γ is 0 for every λ, so that none
-does, the λ with the smallest errors without γ is taken, and γ = 1. A penalty a block, chosen by left-out errors, is
-banded ridge regression (Nunez-Elizalde et al., 2019).
+penalised. γ is ours: the scores of a few dozen examples can be too large with every λ, and the largest one, which says
+ȳ, would be chosen though another one tells the examples apart. Where none does γ would be 0; it is 1 then, with the
+largest λ as a rule. A penalty a block, chosen by left-out errors, is banded ridge regression (Nunez-Elizalde et al.,
+2019).
 Exact for fixed μ, σ and t, which are not computed anew without each example. All is computed in float64, by one
 eigendecomposition of whichever of XᵀX and XXᵀ is smaller, for all λ.
 """
@@ -193,7 +194,7 @@ class RidgeHead(SavedModel):
         for shared in table.possible(tried):
             spectrum, root = table.spectrum(shared, wanted - offset)
             found = _best(spectrum, wanted, groups)
-            if best is None or found[:2] < best[:2]:
+            if best is None or found[:3] < best[:3]:
                 solution = found.gain * spectrum.solve(found.penalty)
                 best = found._replace(shares=shared, weight=table.weight(solution, root))
         assert best is not None
@@ -256,13 +257,15 @@ class _Fit(NamedTuple):
     """The best fit so far.
 
     Args:
-        error: the mean square of left-out errors, with γ.
+        is_worse: whether left-out errors are larger than those of ȳ, without γ.
+        error: their mean square, with γ.
         plain_error: without.
         penalty: λ.
         gain: γ.
         left_out: what is said of each example left out.
     """
 
+    is_worse: bool
     error: float
     plain_error: float
     penalty: float
@@ -407,19 +410,21 @@ def _primal(features: Tensor, mean: Tensor, scale: Tensor, targets: Tensor) -> _
 
 
 def _best(spectrum: _Spectrum, targets: Tensor, groups: Tensor | None) -> _Fit:
-    """The penalty and the gain with the smallest mean square of the left-out errors."""
+    """The penalty with the smallest mean square of the left-out errors, and the gain."""
     offset, best = targets.mean(0), None
+    wanted = targets - offset
+    alone = float(wanted.square().mean())
     members = None if groups is None else [(groups == group).nonzero()[:, 0] for group in groups.unique()]
     for multiple in PENALTIES.tolist():
         penalty = multiple * spectrum.unit
-        fitted = targets - offset - spectrum.fitted(penalty)
-        errors = spectrum.left_out_errors(fitted, penalty, members)
-        told = targets - offset - errors
-        square, agreement = float(told.square().sum()), float((told * (targets - offset)).sum())
-        gain = min(1.0, max(0.0, agreement / square)) if square else 1.0
-        found = float((targets - offset - gain * told).square().mean()), float(errors.square().mean())
-        if best is None or found < (best.error, best.plain_error):
-            best = _Fit(*found, penalty, gain or 1.0, offset + (gain or 1.0) * told)
+        errors = spectrum.left_out_errors(wanted - spectrum.fitted(penalty), penalty, members)
+        told, plain_error, gain = wanted - errors, float(errors.square().mean()), 1.0
+        if is_worse := plain_error > alone:
+            square = float(told.square().sum())
+            gain = min(1.0, max(0.0, float((told * wanted).sum()) / square)) if square else 1.0
+        key = is_worse, float((wanted - gain * told).square().mean()), plain_error
+        if best is None or key < best[:3]:
+            best = _Fit(*key, penalty, gain or 1.0, offset + (gain or 1.0) * told)
     assert best is not None
     return best
 
