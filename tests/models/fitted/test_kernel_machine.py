@@ -71,6 +71,15 @@ def test_of_few_examples_nothing_is_learnt_from_noise(groups: int) -> None:
     assert sum(errors) / 4 > 0.93  # 0.75 by metrics that have seen the examples
 
 
+@pytest.mark.parametrize("per_group", [1, 3])
+def test_the_mean_of_wide_rows_tells_nothing_of_those_left_out(per_group: int) -> None:
+    x, _ = problem(30, 100)
+    # what is centred, and linear in more coordinates than there are rows, is known by the sum of the others
+    x, y = x - x.mean(0), (torch.arange(30) % 2 * 2.0 - 1)[:, None].double()
+    members = None if per_group == 1 else list(torch.arange(30).split(per_group))
+    assert kernel_machine._Part(x, y, members).fit(x @ x.T / 100).error > 0.8  # 0 where the mean is that of all
+
+
 def test_of_few_examples_the_metric_is_learnt_where_it_helps() -> None:
     x, y = problem(200, 12)
     y = y + 0.5 * torch.randn(200, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
@@ -114,9 +123,9 @@ def test_the_fit_solves_its_system_and_leaves_out_what_it_says(
         keep = torch.ones(n, dtype=torch.bool)
         keep[without] = False
         if count == n:
-            gram = kernel(machine, x[keep], x[keep])
-            dual = torch.linalg.solve(gram + penalty * torch.eye(len(gram), dtype=torch.float64), (y - offset)[keep])
-            return offset + kernel(machine, x[without], x[keep]) @ dual
+            gram, mean = kernel(machine, x[keep], x[keep]), y[keep].mean()
+            dual = torch.linalg.solve(gram + penalty * torch.eye(len(gram), dtype=torch.float64), y[keep] - mean)
+            return mean + kernel(machine, x[without], x[keep]) @ dual
         to_centres = kernel(machine, x[keep], known)
         system = to_centres.T @ to_centres + penalty * kernel(machine, known, known)
         dual = torch.linalg.solve(system, to_centres.T @ (y - offset)[keep])
