@@ -86,12 +86,18 @@ def test_outputs_spread_where_neighbours_are_alike(tmp_path: Path) -> None:
         found[alike], schedule, *_ = given.suited("small")
         task = given.build()
         assert schedule.batch_size == task.num_train
-        # by hand: shares of edges between training nodes that join one class, and by chance
-        labels = dict(zip(task.splits.train.nodes.tolist(), task.splits.train.answers.values.tolist(), strict=True))
+        # by hand: shares of edges between nodes that are not for the test that join one class, and by chance
+        assert task.splits.valid is not None
+        labels = {
+            node: label
+            for part in (task.splits.train, task.splits.valid)
+            for node, label in zip(part.nodes.tolist(), part.answers.values.tolist(), strict=True)
+        }
         ends = [(labels[i], labels[(i + 1) % 60]) for i in range(60) if i in labels and (i + 1) % 60 in labels]
         share = [sum(end == k for pair in ends for end in pair) / (2 * len(ends)) for k in (0, 1)]
         chance = sum(p * p for p in share)
-        expected = (sum(a == b for a, b in ends) / len(ends) - chance) / (1 - chance)
+        within = (2 * sum(a == b for a, b in ends) + 8) / (2 * len(ends) + 8)  # both ways, and 8 besides
+        expected = (within - chance) / (1 - chance)
         assert task.likeness == pytest.approx(expected, abs=1e-6)
         assert (task.likeness > 0.5) == alike
     assert (found[True].model.diffusion, found[False].model.diffusion) == (0.9, 0.0)
@@ -101,8 +107,15 @@ def test_outputs_spread_where_neighbours_are_alike(tmp_path: Path) -> None:
     assert (config.model.diffusion, config.model.depth, config.model.embed_dim) == (0.3, 4, 128)
 
 
-def test_few_edges_between_labelled_nodes_tell_nothing(tmp_path: Path) -> None:
-    assert NodeLearning.Config(data=nodes_of(tmp_path / "a", alike=False), train_per_class=3).build().likeness == 1.0
+@pytest.mark.parametrize(("edges", "spreads"), [(0, True), (1, True), (6, False)])
+def test_outputs_spread_until_some_edges_join_other_classes(edges: int, spreads: bool, tmp_path: Path) -> None:
+    known = [f"{i},{i % 3},{'ab'[i % 2]},{'train' if i < 8 else 'test'}" for i in range(40)]
+    (tmp_path / "nodes.csv").write_text("\n".join(["id,x,label,split", *known]) + "\n")
+    joined = [(i, i + 1) for i in range(edges)] + [(i, i + 10) for i in range(10, 30)]
+    rows = [f"{a},{b}\n{b},{a}\n" for a, b in joined]
+    (tmp_path / "edges.csv").write_text("".join(["source,target\n", *rows]))
+    config: Any = NodeLearning.Config(data=str(tmp_path)).suited("small")[0]
+    assert config.model.diffusion == (0.9 if spreads else 0.0)
 
 
 def test_links_take_means_and_large_batches(tmp_path: Path) -> None:

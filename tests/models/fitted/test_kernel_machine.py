@@ -59,6 +59,38 @@ def test_outputs_are_the_sum_over_centres_forward_and_in_every_gradient() -> Non
     torch.testing.assert_close(own, other)
 
 
+@pytest.mark.parametrize("groups", [0, 20])
+def test_of_few_examples_nothing_is_learnt_from_noise(groups: int) -> None:
+    errors = list[float]()
+    for seed in range(1, 5):
+        x, _ = problem(60, 40, seed)
+        y = (torch.arange(60) % 2 * 2.0 - 1)[:, None]
+        members = torch.arange(60) // 3 if groups else None
+        left_out = fitted(KernelMachine(40, 1, 60).double(), x, y, NUMBER, members)
+        errors.append(float((left_out - y).square().mean()))
+    assert sum(errors) / 4 > 0.93  # 0.75 by metrics that have seen the examples
+
+
+@pytest.mark.parametrize("per_group", [1, 3])
+def test_the_mean_of_wide_rows_tells_nothing_of_those_left_out(per_group: int) -> None:
+    x, _ = problem(30, 100)
+    # what is centred, and linear in more coordinates than there are rows, is known by the sum of the others
+    x, y = x - x.mean(0), (torch.arange(30) % 2 * 2.0 - 1)[:, None].double()
+    members = None if per_group == 1 else list(torch.arange(30).split(per_group))
+    assert kernel_machine._Part(x, y, members).fit(x @ x.T / 100).error > 0.8  # 0 where the mean is that of all
+
+
+def test_of_few_examples_the_metric_is_learnt_where_it_helps() -> None:
+    x, y = problem(200, 12)
+    y = y + 0.5 * torch.randn(200, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    machine = KernelMachine(12, 1, 200).double()
+    left_out = fitted(machine, x[:120], y[:120, None], NUMBER)
+    assert machine.relevance[1, :2].min() > 3 * machine.relevance[1, 2:].max()
+    with torch.no_grad():
+        others = machine(x[120:]) - y[120:, None]
+    assert 0.7 < (left_out - y[:120, None]).square().mean() / others.square().mean() < 1.5
+
+
 def test_a_graph_says_the_same() -> None:
     machine = KernelMachine(37, 2, 9)
     torch.nn.init.normal_(machine.dual)
@@ -75,6 +107,7 @@ def test_the_fit_solves_its_system_and_leaves_out_what_it_says(
     n: int, centres: int, groups: int, chosen: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kernel_machine, "CHOSEN", chosen)
+    monkeypatch.setattr(kernel_machine, "FEW", 0)
     x, y = problem(n)
     x = x.float().double()  # as centres are kept
     members = torch.arange(n) % groups if groups else None
@@ -90,9 +123,9 @@ def test_the_fit_solves_its_system_and_leaves_out_what_it_says(
         keep = torch.ones(n, dtype=torch.bool)
         keep[without] = False
         if count == n:
-            gram = kernel(machine, x[keep], x[keep])
-            dual = torch.linalg.solve(gram + penalty * torch.eye(len(gram), dtype=torch.float64), (y - offset)[keep])
-            return offset + kernel(machine, x[without], x[keep]) @ dual
+            gram, mean = kernel(machine, x[keep], x[keep]), y[keep].mean()
+            dual = torch.linalg.solve(gram + penalty * torch.eye(len(gram), dtype=torch.float64), y[keep] - mean)
+            return mean + kernel(machine, x[without], x[keep]) @ dual
         to_centres = kernel(machine, x[keep], known)
         system = to_centres.T @ to_centres + penalty * kernel(machine, known, known)
         dual = torch.linalg.solve(system, to_centres.T @ (y - offset)[keep])

@@ -10,7 +10,8 @@ Legend
     κ_0(x, y) = ⟨x, y⟩ / v          κ_p(x, y) = exp(-‖w_p ∘ (x - y)‖_p / ℓ_p)   for p = 1, 2
     κ = s_0 κ_0 + s_1 κ_1 + s_2 κ_2
     f(x) = Ȳ + Σ_j κ(x, c_j) A_j = Ȳ + ∫ κ(x, y) α(y) dμ(y),   μ the even measure on the centres, α = m A
-    centres that are all examples:   A = (K + λI)⁻¹ (Y - Ȳ);   without example i f is  Y_i - A_i / [(K + λI)⁻¹]_ii
+    centres that are all examples:   A = G (Y - Ȳ),  G = (K + λI)⁻¹;   without example i f is  Y_i - E_i / G_ii,
+                                     E_i = A_i + (Y_i - Ȳ) Σ_j G_ij / (n - 1),  by which Ȳ knows nothing of i either
     some of them:   A = B⁻¹ Kᵀ (Y - Ȳ),  B = KᵀK + λ κ(c, c);   without i  Y_i - (Y_i - f_i) / (1 - [K B⁻¹ Kᵀ]_ii)
 
 κ_1 falls along each axis by itself, as a tree of decisions does; κ_2 along all directions alike. How much coordinates
@@ -18,7 +19,10 @@ count is learnt in rounds: w is 1 at first, and then (g / max g)^q, at least _LE
 over the examples, summed over outputs, f the fit of the round before, and q one of EXPONENTS. By the smallest mean
 square of left-out errors, on at most CHOSEN examples, are chosen: the length of each kernel where w is 1, the round and
 q of each, how κ_1 and κ_2 share, the share of κ_0, and each time λ. With all examples λ is chosen anew among three.
-Left-out answers are exact for what was chosen so, and for Ȳ, which the example has a part in.
+Left-out answers are exact for what was chosen so and, of some centres, for Ȳ, which the example has a part in. Of few
+examples w learns noise too, which such errors, of a w that has seen the example, do not tell: of at most FEW all is
+chosen without each of FOLDS parts in turn, with w = 1 and with the learnt w; by what is then told of the part one of
+these is taken, and if w was learnt, that is what is said of an example left out.
 
 Source: recursive feature machines, Radhakrishnan et al. (arXiv 2212.13881), which are kernel ridge regressions by the
 Laplace kernel κ_2 whose metric is the average outer product of the gradients. Deviations: its diagonal alone, so that
@@ -38,6 +42,7 @@ from fredholm._precision import at_least_float32, without_autocast
 from fredholm._settings import check_count
 from fredholm.domains.checks import values_can_be_read
 from fredholm.models.fitted.fitted_model import CoordinateModel, Solution
+from fredholm.models.fitted.ridge_head import dealt
 
 PENALTIES = torch.logspace(-5, 2, 15, dtype=torch.float64)
 """Values of λ that are tried, in units of κ(x, x)."""
@@ -48,6 +53,8 @@ ROUNDS = 3
 """Times that w is learnt, at most."""
 CHOSEN = 1500
 """Examples by which all is chosen, at most."""
+FEW, FOLDS = 500, 5
+"""Examples up to which is asked whether w is worth learning, and the parts in which they are then left out."""
 LINEAR = (0.1, 0.5, 0.9, 1.0)
 """Shares of κ_0 that are tried beside 0."""
 REFINED = (1 / 3, 1.0, 3.0)
@@ -118,7 +125,8 @@ class KernelMachine(CoordinateModel):
         offset = wanted.mean(0)
         some = torch.randperm(len(x))[:CHOSEN].sort().values.to(x.device)
         part = _Part(x[some], (wanted - offset)[some], _members(groups, some))
-        chosen = _chosen(part)
+        own = None if groups is None else groups[some]
+        chosen = _chosen(part) if len(some) > FEW else _chosen_of_few(part, own)
         for p, each in enumerate(chosen.metrics):
             self.relevance[p].copy_(each.weight)
             self.lengths[p] = each.length
@@ -156,18 +164,20 @@ class KernelMachine(CoordinateModel):
     def _whole(self, x: Tensor, wanted: Tensor, penalties: Sequence[float], members: list[Tensor] | None) -> "_Fit":
         """The best fit whose centres are all examples."""
         kernel, best = self._kernel(x, x), None
+        moved = _moved(wanted, members)
         for penalty in penalties:
             system = kernel.clone()
             system.diagonal().add_(penalty)
             factor = torch.linalg.cholesky(system)
             inverse = torch.cholesky_inverse(factor)
             dual = inverse @ wanted
+            without = dual + inverse.sum(1)[:, None] * moved
             if members is None:
-                errors = dual / inverse.diagonal()[:, None]
+                errors = without / inverse.diagonal()[:, None]
             else:
                 errors = torch.empty_like(dual)
                 for own in members:
-                    errors[own] = torch.linalg.solve(inverse[own][:, own], dual[own])
+                    errors[own] = torch.linalg.solve(inverse[own][:, own], without[own])
             best = _better(best, _Fit(float(errors.square().mean()), penalty, dual, wanted - errors))
         assert best is not None
         return best
@@ -253,26 +263,28 @@ class _Part:
     def fit(self, kernel: Tensor) -> _Fit:
         """The best of all penalties."""
         values, vectors = torch.linalg.eigh(kernel)
-        projected, best = vectors.T @ self.wanted, None
+        projected, of_one, best = vectors.T @ self.wanted, vectors.sum(0), None
+        moved = _moved(self.wanted, self.members)
         for penalty in PENALTIES.tolist():
             shrunk = 1 / (values.clamp_min(0) + penalty)
             dual = vectors @ (shrunk[:, None] * projected)
+            without = dual + (vectors @ (shrunk * of_one))[:, None] * moved
             if self.members is None:
-                errors = dual / (vectors.square() @ shrunk)[:, None]
+                errors = without / (vectors.square() @ shrunk)[:, None]
             else:
                 errors = torch.empty_like(dual)
                 for own in self.members:
                     inverse = (vectors[own] * shrunk) @ vectors[own].T
-                    errors[own] = torch.linalg.solve(inverse, dual[own])
+                    errors[own] = torch.linalg.solve(inverse, without[own])
             best = _better(best, _Fit(float(errors.square().mean()), penalty, dual, self.wanted - errors))
         assert best is not None
         return best
 
-    def learnt(self, p: int) -> _Metric:
+    def learnt(self, p: int, rounds: int = ROUNDS) -> _Metric:
         """w and ℓ of κ_p."""
         weight, best = torch.ones_like(self.x[0]), None
         lengths: Sequence[float] = LENGTHS
-        for _ in range(ROUNDS + 1):
+        for _ in range(rounds + 1):
             found = [self._tried(p, each, lengths) for each in ([weight] if best is None else self._sharper(p, best))]
             before, (metric, fit) = best, min(found, key=lambda each: each[0].error)
             if before is not None and metric.error >= before[0].error:
@@ -281,6 +293,14 @@ class _Part:
             lengths = (metric.multiple,)
         assert best is not None
         return best[0]
+
+    def told(self, choice: _Choice, x: Tensor) -> Tensor:
+        """What a fit to these examples tells of others, the mean taken off."""
+        kernel = choice.shares[0] * (x @ self.x.T) / self.square
+        for p, metric in enumerate(choice.metrics, start=1):
+            distance = _distance(x * metric.weight, self.x * metric.weight, p)
+            kernel = kernel + choice.shares[p] * torch.exp(-distance / metric.length)
+        return kernel @ choice.fit.dual
 
     def _tried(self, p: int, weight: Tensor, lengths: Sequence[float]) -> tuple[_Metric, _Fit]:
         """The best of some lengths, in units of the median distance."""
@@ -322,9 +342,27 @@ class _Part:
         return found
 
 
-def _chosen(part: _Part) -> _Choice:
-    """The metrics of κ_1 and κ_2, and the shares of all three kernels."""
-    metrics = (part.learnt(1), part.learnt(2))
+def _chosen_of_few(part: _Part, groups: Tensor | None) -> _Choice:
+    """The choice with w = 1 or the learnt w, by what is told of parts of the examples of which w has learnt nothing.
+
+    Its left-out errors are these, where w is learnt.
+    """
+    own, told = dealt(len(part.x), groups, FOLDS, part.x.device), torch.zeros_like(part.wanted).repeat(2, 1, 1)
+    for k in own.unique():
+        offset = part.wanted[own != k].mean(0)
+        rest = _Part(part.x[own != k], part.wanted[own != k] - offset, _members(groups, own != k))
+        for each, rounds in zip(told, (0, ROUNDS), strict=True):
+            each[own == k] = offset + rest.told(_chosen(rest, rounds), part.x[own == k])
+    errors = (part.wanted - told).square().mean((1, 2)).tolist()
+    if errors[1] >= errors[0]:
+        return _chosen(part, rounds=0)
+    found = _chosen(part)
+    return found._replace(fit=found.fit._replace(error=errors[1], left_out=told[1]))
+
+
+def _chosen(part: _Part, rounds: int = ROUNDS) -> _Choice:
+    """The metrics of κ_1 and κ_2, learnt in so many rounds at most, and the shares of all three kernels."""
+    metrics = (part.learnt(1, rounds), part.learnt(2, rounds))
     linear = (part.x @ part.x.T) / part.square
     best: _Choice | None = None
 
@@ -342,6 +380,16 @@ def _chosen(part: _Part) -> _Choice:
     for share in LINEAR:
         tried((share, (1 - share) * first, (1 - share) * second))
     return best
+
+
+def _moved(wanted: Tensor, members: list[Tensor] | None) -> Tensor:
+    """By how much Ȳ falls where an example is left out, or its group; of what is fitted less Ȳ, `(n, c)`."""
+    if members is None:
+        return wanted / max(len(wanted) - 1, 1)
+    found = torch.empty_like(wanted)
+    for own in members:
+        found[own] = wanted[own].sum(0) / max(len(wanted) - len(own), 1)
+    return found
 
 
 def _better(best: _Fit | None, other: _Fit) -> _Fit:

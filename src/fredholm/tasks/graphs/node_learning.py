@@ -35,8 +35,8 @@ from .open import is_graph_folder
 
 FEW = 100
 """Labelled nodes of a class, below which a network memorises them and is held back more."""
-TOLD = 20
-"""Edges between labelled nodes, both ways, from which it is told whether neighbours are alike."""
+PRIOR = 8
+"""Ends of edges that are taken to lie within one class besides those that are known, since most graphs are so."""
 
 
 def _inputs() -> GraphInputs:
@@ -158,19 +158,20 @@ class NodeLearning(TargetTask[NodeSet], OneGraphTask[NodeSet]):
 
     @property
     def likeness(self) -> float:
-        """How much more often than by chance edges between training nodes join one class: 1 always, 0 as by chance.
+        """How much more often than by chance edges between nodes of known class join one: 1 always, 0 as by chance.
 
         It is (a - c) / (1 - c) of the share a of edges within a class, and of Σ p² = c with the share p of the ends of
-        edges in each class (Newman, 2003). 1 where there are fewer than TOLD such edges, since most graphs are so.
+        edges in each class (Newman, 2003). To the edges that are known PRIOR ends within a class are added.
         """
-        train, edges = self.splits.train, self._graph.edge_index
-        labels = torch.full((len(self._graph.features),), -1)
-        labels[train.nodes] = train.answers.values
-        ends = labels[edges][:, (labels[edges] >= 0).all(0)]
-        if ends.shape[1] < TOLD:
-            return 1.0
-        chance = float((ends.flatten().bincount() / ends.numel()).square().sum())
-        return (float((ends[0] == ends[1]).float().mean()) - chance) / max(1 - chance, 1e-6)
+        graph, nodes = self._graph, torch.cat([self._split.train, self._split.valid])
+        assert graph.node_labels is not None
+        labels = torch.full((len(graph.features),), -1)
+        labels[nodes] = graph.node_labels[nodes]
+        ends = labels[graph.edge_index][:, (labels[graph.edge_index] >= 0).all(0)]
+        shares = ends.flatten().bincount(minlength=1) / max(ends.numel(), 1)
+        alike = (float((ends[0] == ends[1]).sum()) + PRIOR) / (ends.shape[1] + PRIOR)
+        chance = float(shares.square().sum())
+        return (alike - chance) / max(1 - chance, 1e-6)
 
     def _refuse(self, graph: GraphSet) -> None:
         data = self.config.data
