@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 import torch
 
+from fredholm.encoders.series import SeriesBatch
 from fredholm.models import CKCNN, FilterBank
 from fredholm.storage.config_json import from_json, to_json
 from fredholm.tasks import Forecasting, Task
-from fredholm.tasks.forecasts import season_of
+from fredholm.tasks.forecasts import forecasting, open_long, season_of
 from fredholm.training import Run, TrainingConfig, train
 from fredholm.training.scoring import score_split
 from tests.refusals import refused
@@ -283,3 +284,98 @@ def test_gaps_that_leave_no_answer_are_told(tmp_path: Path) -> None:
 def test_what_is_refused(settings: dict[str, Any], told: str, tmp_path: Path) -> None:
     with refused(ValueError, told):
         _ = task(tmp_path, **settings).splits
+
+
+def with_weekends(folder: Path) -> Path:
+    """Hours of seven weeks, less on two days of each, and noise."""
+    drawn = np.random.default_rng(0)
+    rows = [
+        f"2026-01-{1 + t // 24:02}T{t % 24:02}:00" if t < 24 * 31 else f"2026-02-{1 + t // 24 - 31:02}T{t % 24:02}:00"
+        for t in range(24 * 49)
+    ]
+    values = [
+        (1.0 if t // 24 % 7 < 5 else 0.2) * (2 + math.sin(t * math.pi / 12)) + 0.02 * drawn.normal()
+        for t in range(24 * 49)
+    ]
+    path = folder / "hours.csv"
+    path.write_text("\n".join(["time,y", *(f"{time},{value}" for time, value in zip(rows, values, strict=True))]))
+    return path
+
+
+def chosen_context(config: Forecasting.Config) -> int | None:
+    found = config.suited("small").config
+    assert isinstance(found, Forecasting.Config)
+    assert found == dataclasses.replace(config, context=found.context)
+    return found.context
+
+
+def test_a_context_holds_the_week_where_it_tells_something(tmp_path: Path) -> None:
+    weekly = Forecasting.Config(data=str(with_weekends(tmp_path)))
+    assert weekly.build().facts.context == 72
+    assert chosen_context(weekly) in (216, 432)
+    assert chosen_context(dataclasses.replace(weekly, context=80)) == 80
+    assert chosen_context(dataclasses.replace(weekly, model=SMALL)) is None
+    noise = np.random.default_rng(0).normal(size=400).cumsum()
+    (tmp_path / "walk.csv").write_text("\n".join(["time,y", *(f"{t},{y}" for t, y in enumerate(noise))]))
+    assert chosen_context(Forecasting.Config(data=str(tmp_path / "walk.csv"), horizon=5, season=1)) == 15
+
+
+def test_the_shortest_context_that_is_as_good_is_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = Forecasting.Config(data=str(with_weekends(tmp_path)))
+    told, asked = dict[int, float](), list[tuple[int, int]]()
+
+    def error(built: Forecasting, start: int) -> float:
+        asked.append((built.facts.context, start))
+        return told[built.facts.context]
+
+    monkeypatch.setattr(Forecasting, "_left_out_error", error)
+    told |= {72: 2.0, 144: 1.04, 216: 1.02, 432: 1.0, 648: 3.0}  # of 940 samples for training at most 626
+    assert chosen_context(config) == 216
+    assert asked == [(context, 432) for context in (72, 144, 216, 432)]
+    told[72] = 1.03
+    assert chosen_context(config) == 72
+    told[216] = math.nan  # of a series that is one number all along
+    told |= dict.fromkeys((72, 144, 432), math.nan)
+    assert chosen_context(config) == 72
+    told[72] = 3.0
+    monkeypatch.setattr(forecasting, "LEAST_TOLD", 34)  # (940 - 144) // 24 is 33
+    assert chosen_context(config) == 72
+    monkeypatch.setattr(forecasting, "LEAST_TOLD", 33)
+    monkeypatch.setattr(forecasting, "MOST_SEEN", 150)
+    asked.clear()
+    told |= {72: 2.0, 144: 1.0}
+    assert chosen_context(config) == 144
+    assert asked == [(72, 144), (144, 144)]
+
+
+def test_errors_that_decide_are_those_of_refits_without_each_stretch(tmp_path: Path) -> None:
+    drawn = np.random.default_rng(0).normal(size=(2, 65, 2)).cumsum(1)
+    rows = [f"{name},{t},{x},{y}" for name, each in zip("ab", drawn, strict=True) for t, (x, y) in enumerate(each)]
+    (tmp_path / "walks.csv").write_text("\n".join(["series,time,x,y", *rows]))
+    built = Forecasting.Config(data=str(tmp_path / "walks.csv"), horizon=4, context=7, num_windows=40).build()
+    windows, ends = built.splits.train, [52, 52]
+    expected = list[float]()
+    with torch.random.fork_rng():
+        state = torch.get_rng_state()
+        found = built._left_out_error(20)
+        assert torch.equal(torch.get_rng_state(), state)
+    model = built.model()
+    assert isinstance(model, FilterBank)
+    batch = built.train_batch(torch.arange(len(windows)), NONE)
+    groups = torch.tensor([8 * at // ends[i] for i, at in windows.places.tolist()])
+    outputs = model.fit([(SeriesBatch(batch["values"]), batch["targets"])], built.facts.target, groups=groups)
+    raw = [read.values for read in open_long(tmp_path / "walks.csv")[0]]
+    for row, (i, at) in enumerate(windows.places.tolist()):
+        if at < 20:
+            continue
+        z = outputs[row].double() * torch.tensor(built.facts.target.deviation) + torch.tensor(built.facts.target.mean)
+        for h in range(4):
+            for c in range(2):
+                seen = raw[i][at - 7 : at, c]
+                s = max(float(seen.std(correction=0)), 0.05 * built.facts.deviation[c])
+                y = float(z[2 * h + c]) * s + float(seen[-1])
+                known = raw[i][: ends[i], c]
+                season = built.facts.season
+                q = float((known[season:] - known[:-season]).abs().mean())
+                expected.append(abs(y - float(raw[i][at + h, c])) / q)
+    assert found == pytest.approx(float(np.mean(expected)), rel=1e-4)

@@ -62,6 +62,12 @@ FLOOR = 0.05
 BLOCKS = 8
 """Stretches of the training part, of which a fitted model leaves each out to choose its settings."""
 MOST_LAGS = 1024
+CONTEXTS = (1, 2, 3, 6, 9)
+"""Contexts that a fitted model tries, in units of the first."""
+AS_GOOD = 1.03
+"""Times the smallest error that a shorter context may have: what it sees is nearer to what is told."""
+MOST_SEEN, LEAST_TOLD = 1 << 14, 30
+"""Numbers that a window of a longer context may hold, and answers side by side by which it is compared."""
 
 
 def _linear() -> FilterBank.Config:
@@ -117,8 +123,9 @@ class Forecasting(SplitTask[WindowSet]):
         Args:
             data: a .csv, .parquet, .ts or .npz file of one or several long series, without labels.
             horizon: samples that are told. None: a season, or without one 10; at most half of the test part.
-            context: samples that are seen before them. None: three times the season or the horizon, whichever is more;
-                at most a third of the training part of the shortest series.
+            context: samples that are seen before them. None: three times the season or the horizon, whichever is more,
+                at most a third of the training part of the shortest series; a model that is computed at once may suit
+                a longer one, up to nine times as long.
             channels: those that are told; (): all. The others are seen.
             season: samples after which a series is like itself. None: of dates a day for steps below one, a week for
                 days, a year for weeks and months; else by autocorrelation; 1: there is none.
@@ -173,7 +180,8 @@ class Forecasting(SplitTask[WindowSet]):
             found = super()._suited(effort, start)
             if self.model.learns_by_steps:
                 return found
-            return Suited(self, replace(found.schedule, epochs=0))
+            context = self.context or Forecasting(self).best_context()
+            return Suited(replace(self, context=context), replace(found.schedule, epochs=0))
 
         @property
         def stack(self) -> Stack:
@@ -356,10 +364,49 @@ class Forecasting(SplitTask[WindowSet]):
         sampling = SeriesSampling(channels=len(facts.channels), spacing=1.0, extent=float(extent))
         return self.config.model.build(sampling, facts.target.num_outputs)
 
+    def best_context(self) -> int:
+        """The shortest context that tells stretches of the training part, left out, as well as any of those tried.
+
+        Tried are CONTEXTS times that of this task, up to two thirds of the training part of the shortest series, that
+        leave LEAST_TOLD answers to be told. Errors are absolute, in units of q, of the samples that can be told from
+        the longest one, and as good is up to AS_GOOD times the smallest.
+        """
+        facts, ends = self._facts, torch.tensor([end for end, _ in self._ends])
+        places, most = self.splits.train.places, min(int(ends.min()) * 2 // 3, MOST_SEEN // len(facts.channels))
+
+        def is_possible(context: int) -> bool:
+            num_told = int(((ends - context) // facts.horizon).clamp_min(0).sum())
+            return context <= most and num_told >= LEAST_TOLD and bool((places[:, 1] >= context).any())
+
+        longer = (facts.context * times for times in CONTEXTS[1:])
+        tried = [facts.context, *filter(is_possible, longer)]
+        if len(tried) == 1:
+            return facts.context
+        errors = {
+            context: Forecasting(replace(self.config, context=context))._left_out_error(tried[-1]) for context in tried
+        }
+        return next((c for c in tried if errors[c] <= AS_GOOD * min(errors.values())), facts.context)
+
+    @torch.no_grad()
+    def _left_out_error(self, start: int) -> float:
+        """The mean absolute error in units of q, of samples from `start` on by a fit without their stretch."""
+        with torch.random.fork_rng(devices=[]):  # what a model draws changes nothing of the run
+            model = self.model()
+            assert isinstance(model, FittedModel)
+            outputs = self._fit(model, torch.device("cpu"))
+        train = self.splits.train
+        later = (train.places[:, 1] >= start).nonzero()[:, 0]
+        batch, q = self._batch(train, later), self._error_scales[train.places[later, 0]]
+        error = (self._in_unit(outputs[later], batch)[1] - batch["answers"]).abs() / q
+        return float(error[(q > 0).expand_as(error)].mean())
+
     def initialise(self, model: nn.Module, device: torch.device) -> None:
         """See `Task.initialise`: fits a model that is computed from all training windows."""
-        if not isinstance(model, FittedModel):
-            return
+        if isinstance(model, FittedModel):
+            self._fit(model, device)
+
+    def _fit(self, model: FittedModel[SeriesBatch], device: torch.device) -> Tensor:
+        """Fits a model to all training windows; the outputs of each by a fit without its stretch."""
         train = self.splits.train
         batches: list[tuple[SeriesBatch, Tensor]] = []
         for indices in torch.arange(len(train)).split(CHUNK):
@@ -368,7 +415,7 @@ class Forecasting(SplitTask[WindowSet]):
         ends = torch.tensor([end for end, _ in self._ends])
         stretch = (train.places[:, 1] * BLOCKS).div(ends[train.places[:, 0]], rounding_mode="floor")
         groups = stretch.to(device) if len(stretch.unique()) > 1 else None
-        model.fit(batches, self._facts.target, groups=groups)
+        return model.fit(batches, self._facts.target, groups=groups)
 
     def train_batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
         """`values` (B, N, C) and `targets` (B, H F), both scaled; nothing is drawn."""
