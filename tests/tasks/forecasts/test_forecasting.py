@@ -312,7 +312,7 @@ def chosen_context(config: Forecasting.Config) -> int | None:
 def test_a_context_holds_the_week_where_it_tells_something(tmp_path: Path) -> None:
     weekly = Forecasting.Config(data=str(with_weekends(tmp_path)))
     assert weekly.build().facts.context == 72
-    assert chosen_context(weekly) in (216, 432)
+    assert chosen_context(weekly) == 216
     assert chosen_context(dataclasses.replace(weekly, context=80)) == 80
     assert chosen_context(dataclasses.replace(weekly, model=SMALL)) is None
     noise = np.random.default_rng(0).normal(size=400).cumsum()
@@ -329,13 +329,12 @@ def test_the_shortest_context_that_is_as_good_is_chosen(tmp_path: Path, monkeypa
         return told[built.facts.context]
 
     monkeypatch.setattr(Forecasting, "_left_out_error", error)
-    told |= {72: 2.0, 144: 1.04, 216: 1.02, 432: 1.0, 648: 3.0}  # of 940 samples for training at most 626
+    told |= {72: 2.0, 144: 1.04, 216: 1.0}  # of 940 samples for training; 432 leave 21 answers of a day
     assert chosen_context(config) == 216
-    assert asked == [(context, 432) for context in (72, 144, 216, 432)]
+    assert asked == [(context, 216) for context in (72, 144, 216)]
     told[72] = 1.03
     assert chosen_context(config) == 72
-    told[216] = math.nan  # of a series that is one number all along
-    told |= dict.fromkeys((72, 144, 432), math.nan)
+    told |= dict.fromkeys(told, math.nan)  # of a series that is one number all along
     assert chosen_context(config) == 72
     told[72] = 3.0
     monkeypatch.setattr(forecasting, "LEAST_TOLD", 34)  # (940 - 144) // 24 is 33
@@ -379,3 +378,14 @@ def test_errors_that_decide_are_those_of_refits_without_each_stretch(tmp_path: P
                 q = float((known[season:] - known[:-season]).abs().mean())
                 expected.append(abs(y - float(raw[i][at + h, c])) / q)
     assert found == pytest.approx(float(np.mean(expected)), rel=1e-4)
+
+
+def test_a_context_is_at_most_two_thirds_of_the_shortest_series(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [f"{i},{t},{wave(t) + i}" for i in range(40) for t in range(90)]  # of each 72 for training
+    (tmp_path / "many.csv").write_text("\n".join(["series,time,y", *rows]))
+    asked = list[int]()
+    monkeypatch.setattr(Forecasting, "_left_out_error", lambda built, start: asked.append(built.facts.context) or 1.0)
+    assert chosen_context(Forecasting.Config(data=str(tmp_path / "many.csv"), season=12, horizon=9)) == 24
+    assert asked == [24, 48]
