@@ -156,7 +156,6 @@ class SeriesMachine(FittedModel[SeriesBatch]):
         values, observed, times, exists = observations(self.encoder, self.sampling, given)
         times = times.double() / self.sampling.spacing
         start = torch.where(exists, times, torch.inf).amin(1, keepdim=True)
-        start = torch.where(start.isfinite(), start, 0.0)
         end = torch.where(exists, times, -torch.inf).amax(1, keepdim=True)
         lasts = torch.where(exists.any(1, keepdim=True), end - start, 0.0)
         count = exists.sum(1, keepdim=True)
