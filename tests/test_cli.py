@@ -528,7 +528,7 @@ def test_help_lists_the_kinds_and_the_options_of_those_that_are_chosen(capsys: p
     code, out, _ = call(capsys, "train", "series", "--task.model", "itnet-series", "--help")
     assert code == 0
     assert "--task.model.stack.depth" in out
-    assert out.splitlines()[-2] == "  --task.model filter-bank, summary-bank, ckcnn, itnet-series (now)"
+    assert out.splitlines()[-2] == "  --task.model filter-bank, summary-bank, series-machine, ckcnn, itnet-series (now)"
     assert out.splitlines()[-1].startswith("  --task.model.stack.kernel mlp (now), low-rank, ")
 
 

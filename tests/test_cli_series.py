@@ -64,7 +64,7 @@ def test_predict_tells_a_class_for_every_series(folder: Path, capsys: pytest.Cap
 def test_the_default_is_computed_and_read_again(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    small = ["--task.model.num-thresholds", "8", "--task.model.num-groups", "8", "--training.epochs", "0"]
+    small = ["--task.model.bank.num-thresholds", "8", "--task.model.bank.num-groups", "8", "--training.epochs", "0"]
     code, out, err = call(
         capsys, "train", "series", folder / "waves.npz", "--run-dir", tmp_path / "run", *small, *TINY[-1:]
     )

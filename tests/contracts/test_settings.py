@@ -291,6 +291,19 @@ def summary_bank(built: models.SummaryBank) -> Iterator[object]:
     yield built(batch)
 
 
+def series_machine(built: models.SeriesMachine) -> Iterator[object]:
+    torch.manual_seed(0)
+    batch = SeriesBatch(noise(12, 5, built.sampling.channels))
+    yield built.numbers(batch)
+    built.fit([(batch, torch.arange(12) % 3)], ClassTarget(names=("a", "b", "c")))
+    yield built.machine(series_rows(built.numbers(batch)))
+    yield built(batch)
+
+
+def series_rows(numbers: torch.Tensor) -> models.TableBatch:
+    return models.TableBatch(numbers, *(torch.zeros(*size, dtype=torch.int64) for size in ((12, 0), (12, 0, 0))))
+
+
 ROWS = torch.tensor([[1, 3 + i % 5, 4, 3 + i % 3, 2, 5 + i % 2, 2][: 5 + i % 3] + [0] * (2 - i % 3) for i in range(9)])
 """Of tokens, sentences and pairs."""
 
@@ -1515,6 +1528,18 @@ MODELS = [
         make=lambda **settings: models.SummaryBank.Config(**settings).build(SERIES, 3),
     ),
     Subject(
+        models.SeriesMachine.Config,
+        {"bank": models.FilterBank.Config(num_thresholds=2, num_groups=1)},
+        {
+            "bank": (models.FilterBank.Config(num_thresholds=3, num_groups=1),),
+            "num_places": (2,),
+            "num_centres": (4,),
+            "num_trees": (0,),
+        },
+        series_machine,
+        make=lambda **settings: models.SeriesMachine.Config(**settings).build(SERIES, 3),
+    ),
+    Subject(
         models.SeriesSampling,
         {"channels": 2, "spacing": 0.5, "extent": 6.0},
         {"channels": (3,), "spacing": (0.25,), "extent": (30.0,), "observation": ((0,),)},
@@ -1624,6 +1649,7 @@ NO_SETTINGS = {
     "models.NeighbourhoodBank": "takes a reading, the number of outputs and its Config",
     "models.NeuralOperator": "takes an encoder and its Config",
     "models.PointPooling": "takes an encoder and its Config",
+    "models.SeriesMachine": "takes a sampling, the number of outputs and its Config",
     "models.SummaryBank": "takes a sampling, the number of outputs and its Config",
     "models.TableMachine": "takes a reading, the number of outputs and its Config",
     "models.TwoStream": "takes an encoder and its Config",

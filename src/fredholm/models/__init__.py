@@ -11,6 +11,7 @@ from fredholm.models.fitted.kernel_machine import KernelMachine
 from fredholm.models.fitted.n_gram_bank import NGramBank
 from fredholm.models.fitted.neighbourhood_bank import NeighbourhoodBank
 from fredholm.models.fitted.ridge_head import FeatureBlock, Readout, Regressand, RidgeHead
+from fredholm.models.fitted.series_machine import SeriesMachine
 from fredholm.models.fitted.summary_bank import SummaryBank
 from fredholm.models.fitted.table_machine import TableBatch, TableMachine, TableReading
 from fredholm.models.graphs.graph_model import GraphModelConfig, GraphReading, GraphStackConfig
@@ -119,6 +120,7 @@ __all__ = [
     "SentenceModelConfig",
     "SentenceStackConfig",
     "SeparableConfig",
+    "SeriesMachine",
     "SeriesModelConfig",
     "SeriesSampling",
     "SignalModel",

@@ -1,5 +1,7 @@
 """Boosted trees: what they say by loops, how they grow by trying every question, what is left out by their folds."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from torch import Tensor
@@ -218,6 +220,19 @@ def test_dtypes_graphs_and_autocast() -> None:
     other = BoostedTrees(4, 1, 20)
     other.fit(x.double(), told.double(), NUMBER)
     torch.testing.assert_close(other(x), found)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_compiled_packages_tell_the_same_boxes(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(200, 5)
+    trees = BoostedTrees(5, 2, 8)
+    trees.fit(x, (x[:, 0] > 0).long(), ClassTarget(names=("a", "b")))
+    trees.requires_grad_(False)
+    graph = torch.export.export(trees, (x[:5],), dynamic_shapes=({0: torch.export.Dim("batch", min=1)},))
+    path = torch._inductor.aoti_compile_and_package(graph, package_path=str(tmp_path / "trees.pt2"))
+    torch.testing.assert_close(torch._inductor.aoti_load_package(path)(x[:7]), trees(x[:7]))
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

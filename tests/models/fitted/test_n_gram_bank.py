@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fredholm.models import NGramBank, TokenReading
-from fredholm.models.fitted import n_gram_bank
+from fredholm.models.fitted import n_gram_bank, ridge_head
 from fredholm.tasks.targets import ClassTarget, LabelTarget, NumberTarget, Target
 from tests.refusals import refused
 
@@ -175,7 +175,7 @@ def test_longer_n_grams_count_less_where_that_is_surely_better(
         if len(errors) > 1 and errors[-1].mean() >= errors[-2].mean():
             break
         gain = errors[0] - errors[-1]
-        if len(errors) > 1 and gain.mean() > n_gram_bank.SURE * gain.std(ddof=1) / math.sqrt(60):
+        if len(errors) > 1 and gain.mean() > ridge_head.SURE * gain.std(ddof=1) / math.sqrt(60):
             chosen = share
     assert (chosen < 1) == (told_by == "words")
     expected = by_loop(tokens, rows(9, seed=1), order, chosen)

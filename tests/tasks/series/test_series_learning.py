@@ -22,6 +22,7 @@ from fredholm.models import (
     LowRankConfig,
     MLPConfig,
     RecurrenceConfig,
+    SeriesMachine,
     SeriesSampling,
     SumConfig,
     SummaryBank,
@@ -527,7 +528,7 @@ def test_the_shared_letters_are_balanced(shared_data: Path) -> None:
     assert (len(splits.train), len(splits.held_out("test"))) == (1001, 428)
 
 
-@pytest.mark.parametrize(("missing", "kind"), [(0.3, FilterBank.Config), (0.8, SummaryBank.Config)])
+@pytest.mark.parametrize(("missing", "kind"), [(0.3, SeriesMachine.Config), (0.8, SummaryBank.Config)])
 def test_where_most_values_are_missing_they_are_summarised(tmp_path: Path, missing: float, kind: type) -> None:
     path = write_npz(tmp_path)
     arrays = dict(np.load(path))
@@ -539,6 +540,13 @@ def test_where_most_values_are_missing_they_are_summarised(tmp_path: Path, missi
     given, *_ = SeriesLearning.Config(data=str(path), model=BANK).suited("small")
     assert isinstance(given, SeriesLearning.Config)
     assert given.model == BANK
+
+
+def test_of_many_channels_filters_alone_are_taken(tmp_path: Path) -> None:
+    values = np.random.default_rng(0).normal(size=(20, 12, 18))
+    np.savez(tmp_path / "wide.npz", values=values, labels=np.arange(20) % 2)
+    chosen: Any = SeriesLearning.Config(data=str(tmp_path / "wide.npz")).suited("small")[0]
+    assert chosen.model == FilterBank.Config()
 
 
 def test_a_summary_bank_knows_what_was_observed(tmp_path: Path) -> None:

@@ -46,6 +46,8 @@ COORDINATES, READ = (64, 512), 2**18
 """Coordinates that a tree may ask for, at most: as many as its examples have READ numbers in, between these bounds."""
 PATIENCE = 50
 """Trees without a smaller error after which no more are grown."""
+MOST_BOXES = 30_000
+"""Trees of a fold times outputs, at most, of the models that tasks take by default."""
 _LEVELS = max(DEPTHS)
 _NEVER = torch.finfo(torch.float32).max
 """A threshold that no coordinate is above; weights that are kept are finite."""
@@ -229,8 +231,10 @@ def _gains(bins: Tensor, along: Tensor, box: Tensor, num_boxes: int) -> tuple[Te
 
 def _box(answers: Tensor) -> Tensor:
     """The number of a box by its answers `(..., _LEVELS)`, the first the highest."""
-    powers = 2 ** torch.arange(_LEVELS - 1, -1, -1, device=answers.device)
-    return (answers.long() * powers).sum(-1)
+    box = torch.zeros_like(answers[..., 0], dtype=torch.int64)
+    for level in range(_LEVELS):  # compiled code for CPUs sums int64 along a dimension wrongly
+        box = 2 * box + answers[..., level]
+    return box
 
 
 def _edges(column: Tensor) -> Tensor:

@@ -21,7 +21,7 @@ Legend
 λ is the one with the smallest mean square of the errors on sentences that were left out: each of FOLDS parts by a fit
 to the others, and γ ≥ 0 the gain with which these are smallest. A sentence has little in common with others, so what
 these say of it is too close to Ȳ, the more so the fewer there are. So is s of SHARES, with a = 0: 1, unless less has
-errors that are smaller by SURE standard errors of the difference. Where single words decide, pairs of them are many
+errors that are smaller by two standard errors of the difference. Where single words decide, pairs of them are many
 more features that tell little else, and take length from the words. Then a is LETTERS where that has the smaller
 errors. Letters tell what words have in common that are rare or were never seen; the space before a word and after it
 is one of its letters.
@@ -36,7 +36,6 @@ words among them, and the head is a ridge regression.
 """
 
 import dataclasses
-import math
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar, NamedTuple, Self, final
@@ -48,7 +47,7 @@ from torch import Tensor, nn
 from fredholm._settings import check_count, filled, refuse_idle
 from fredholm.domains.checks import values_can_be_read
 from fredholm.models.fitted.fitted_model import FittedModel
-from fredholm.models.fitted.ridge_head import Regressand, check_groups, dealt
+from fredholm.models.fitted.ridge_head import Regressand, check_groups, dealt, is_surely_less
 from fredholm.models.language.sentence_model import SentenceModelConfig, TokenReading
 
 PENALTIES = torch.logspace(1, -3, 9, dtype=torch.float64)
@@ -58,8 +57,6 @@ FOLDS = 10
 PATIENCE = 2
 SHARES = (1.0, 0.5, 0.25, 0.0)
 """Values of s that are tried, each as long as the one before was better than those before it."""
-SURE = 2.0
-"""Standard errors by which less than 1 must be better."""
 TOLERANCE = 1e-5
 """Of a system's residual, in units of its right-hand side."""
 MOST_ITERATIONS = 1000
@@ -383,7 +380,7 @@ class NGramBank(FittedModel[Tensor]):
             errors.append((wanted - found.left_out).square().mean(1))
             if len(errors) > 1 and errors[-1].mean() >= errors[-2].mean():
                 break
-            if len(errors) == 1 or _is_surely_less(errors[-1], errors[0]):
+            if len(errors) == 1 or is_surely_less(errors[-1], errors[0]):
                 fit, chosen = found, grams.rarity.clone()
         assert fit is not None
         grams.rarity.copy_(chosen)
@@ -425,12 +422,6 @@ class NGramBank(FittedModel[Tensor]):
         ends_before = F.pad((tokens == reading.separator).cumsum(1), (1, 0))[:, :-1]
         row, place = (tokens != reading.pad).nonzero(as_tuple=True)
         return _Symbols(row, tokens[row, place], ends_before[row, place] > 0)
-
-
-def _is_surely_less(errors: Tensor, others: Tensor) -> bool:
-    """Whether the mean of some numbers is smaller than that of others, example by example, and not by chance."""
-    difference = others - errors
-    return float(difference.mean()) > SURE * float(difference.std()) / math.sqrt(len(difference))
 
 
 def _numbers(vocab_size: int, order: int) -> int:

@@ -43,6 +43,8 @@ PENALTIES = torch.logspace(-6, 3, 28, dtype=torch.float64)
 """Values of λ that are tried, in multiples of the mean of the n eigenvalues of XXᵀ."""
 SHARES = (0.0, 0.1, 0.5, 0.9, 1.0)
 """Values that are tried of a block's share in what it and the blocks before it have."""
+SURE = 2.0
+"""Standard errors of the difference by which errors are surely smaller."""
 
 _BLOCK = 4096
 """Features, or examples, that are standardised at a time."""
@@ -250,6 +252,12 @@ def dealt(count: int, groups: Tensor | None, num_parts: int, device: torch.devic
     """
     units = torch.arange(count) if groups is None else groups.cpu().unique(return_inverse=True)[1]
     return (torch.randperm(int(units.max()) + 1)[units] % num_parts).to(device)
+
+
+def is_surely_less(errors: Tensor, others: Tensor) -> bool:
+    """Whether the mean of some numbers is smaller than that of others, example by example, and not by chance."""
+    difference = others - errors
+    return float(difference.mean()) > SURE * float(difference.std()) / math.sqrt(len(difference))
 
 
 @final

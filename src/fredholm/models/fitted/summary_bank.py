@@ -120,17 +120,30 @@ class SummaryBank(FittedModel[SeriesBatch]):
         NaN where a channel was never observed, but for the count; and for the slope where it was observed once.
         """
         given = inputs if isinstance(inputs, SeriesBatch) else SeriesBatch(inputs)
-        values, domain = self.encoder(given)
-        watched = self.sampling.observation
-        split = self.sampling.channels - len(watched)
-        values, told = values[..., :split], values[..., split:] > 0.5
-        exists = torch.ones_like(values[..., 0], dtype=torch.bool) if given.mask is None else given.mask
-        observed = exists[..., None].expand_as(values).clone()
-        if len(watched) == 1:
-            observed &= told
-        else:
-            observed[..., list(watched)] &= told
-        return summarise(values, observed, domain.pos[..., 0].expand(exists.shape), exists)
+        return summarise(*observations(self.encoder, self.sampling, given))
+
+
+def observations(
+    encoder: Series, sampling: SeriesSampling, given: SeriesBatch
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """What `summarise` takes of a batch: values, where they count, times, and which samples exist.
+
+    Args:
+        encoder: of the series.
+        sampling: whose last channels say what was observed.
+        given: the batch.
+    """
+    values, domain = encoder(given)
+    watched = sampling.observation
+    split = sampling.channels - len(watched)
+    values, told = values[..., :split], values[..., split:] > 0.5
+    exists = torch.ones_like(values[..., 0], dtype=torch.bool) if given.mask is None else given.mask
+    observed = exists[..., None].expand_as(values).clone()
+    if len(watched) == 1:
+        observed &= told
+    else:
+        observed[..., list(watched)] &= told
+    return values, observed, domain.pos[..., 0].expand(exists.shape), exists
 
 
 def summarise(values: Tensor, observed: Tensor, times: Tensor, exists: Tensor) -> Tensor:

@@ -12,8 +12,10 @@ from torch import Tensor, nn
 
 from fredholm._settings import check_seed, filled, refuse_idle
 from fredholm.encoders.series import SeriesBatch
+from fredholm.models.fitted.boosted_trees import MOST_BOXES
 from fredholm.models.fitted.filter_bank import FilterBank
 from fredholm.models.fitted.fitted_model import FittedModel
+from fredholm.models.fitted.series_machine import MOST_CHANNELS, SeriesMachine
 from fredholm.models.fitted.summary_bank import SummaryBank
 from fredholm.models.itnet import ITNet
 from fredholm.models.kernel_configs import KERNELS
@@ -79,6 +81,7 @@ class SeriesLearning(TargetTask[Series]):
     parts: ClassVar[tuple[type, ...]] = (
         FilterBank.Config,
         SummaryBank.Config,
+        SeriesMachine.Config,
         CKCNN.Config,
         ITNetSeriesConfig,
         ITNet.Config,
@@ -123,7 +126,8 @@ class SeriesLearning(TargetTask[Series]):
                 values where a bin is empty; None: samples are left as they are.
             fill: what stands where a value is missing: its channel's mean, or the last value that was observed.
             limit: largest size of a standardised value, beyond which it is cut, for data with gross errors; None: none.
-            model: a filter bank, which is computed from the training series, or a network that learns by steps.
+            model: of filters, a kernel and trees, which is computed from the training series, or a network that learns
+                by steps.
         """
 
         data: str = ""
@@ -138,7 +142,7 @@ class SeriesLearning(TargetTask[Series]):
         bin: float | None = None
         fill: Fill = "mean"
         limit: float | None = None
-        model: SeriesModelConfig = field(default_factory=FilterBank.Config)
+        model: SeriesModelConfig = field(default_factory=SeriesMachine.Config)
 
         kernel_sigma: ClassVar[float] = 10.0
         shaping: ClassVar[tuple[str, ...]] = ("bin", "fill", "limit", "model")
@@ -182,14 +186,21 @@ class SeriesLearning(TargetTask[Series]):
             """See `Task.Config.suited`; a model that is fitted at once takes no epochs.
 
             Where most values are missing, what a filter reads is mostly filled in: summaries of the others are taken.
+            Else, unless there are many channels, values by time are read beside filters.
             """
             found = super()._suited(effort, start)
             if self.model.learns_by_steps:
                 return found
-            default, train = SeriesLearning.Config(), self.build().splits.train
+            default, task = SeriesLearning.Config(), self.build()
+            train, sizes = task.splits.train, SeriesMachine.Config()
             observed = sum(int((~some.values.isnan()).sum()) for some in train.chunks())
             share = observed / (int(train.lengths.sum()) * len(train.channels))
-            model = SummaryBank.Config() if share < LEAST_OBSERVED else FilterBank.Config()
+            model = FilterBank.Config()
+            if share < LEAST_OBSERVED:
+                model = SummaryBank.Config()
+            elif len(train.channels) <= MOST_CHANNELS:
+                num_trees = min(sizes.num_trees, max(1, MOST_BOXES // task.target.num_outputs))
+                model = replace(sizes, num_trees=num_trees)
             config = filled(self, [default], model=model)
             return Suited(config, replace(found.schedule, epochs=0))
 

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from fredholm._settings import filled, refuse_idle
+from fredholm.models.fitted.boosted_trees import MOST_BOXES
 from fredholm.models.fitted.n_gram_bank import NGramBank
 from fredholm.models.fitted.table_machine import TableBatch, TableMachine, TableReading
 from fredholm.models.language.sentence_model import TokenReading
@@ -42,8 +43,6 @@ LONGEST = 65_536
 """Tokens of a text that are read, at most."""
 COLUMNS = "columns.json"
 """Beside an exported model: the columns in their order."""
-MOST_BOXES = 30_000
-"""Trees of a fold times outputs, at most."""
 CENTRES: dict[Preset, int] = {"small": 4096, "base": 8192}
 
 

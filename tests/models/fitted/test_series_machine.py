@@ -1,0 +1,197 @@
+"""Series machines: numbers of a series by loops, and that what is said is the better of filters and places."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from fredholm.encoders import SeriesBatch
+from fredholm.models import FilterBank, SeriesMachine, SeriesSampling
+from fredholm.models.fitted import ridge_head
+from fredholm.tasks.targets import ClassTarget, NumberTarget
+from tests.refusals import refused
+
+FEW = FilterBank.Config(num_thresholds=6, num_groups=2)
+CLASSES = ClassTarget(names=("a", "b"))
+NUMBER = NumberTarget(names=("at",), mean=(20.0,), deviation=(10.0,), quantiles=())
+
+
+def machine(sampling: SeriesSampling, num_outputs: int = 2, num_places: int = 32) -> SeriesMachine:
+    torch.manual_seed(0)
+    return SeriesMachine.Config(bank=FEW, num_places=num_places).build(sampling, num_outputs)
+
+
+def noise(*size: int) -> Tensor:
+    return torch.randn(*size, generator=torch.Generator().manual_seed(0))
+
+
+def steps(count: int) -> tuple[Tensor, Tensor]:
+    """Series whose level changes at a sample, and which one."""
+    at = 4 + torch.arange(count) * 7 % 32
+    return (torch.arange(40) >= at[:, None]).float()[..., None] + 0.2 * noise(count, 40, 1), at
+
+
+def test_numbers_are_means_by_place_and_what_times_say() -> None:
+    sampling = SeriesSampling(channels=5, spacing=0.5, extent=9.0, observation=(0, 2))
+    built = machine(sampling, num_places=4)
+    seen = torch.rand(3, 12, 2, generator=torch.Generator().manual_seed(1)) < 0.4
+    seen[1, :, 1] = False  # a channel without any
+    values = torch.cat([noise(3, 12, 3) + 2, seen.float()], -1)
+    times = (0.1 + torch.rand(3, 12, generator=torch.Generator().manual_seed(2))).double().cumsum(1)
+    exists = torch.arange(12) < torch.tensor([12, 7, 3])[:, None]
+    found = built.numbers(SeriesBatch(values, exists, times))
+    by_place, of_times = found[:, 27:39].unflatten(1, (3, 4)), found[:, 39:]
+    for i, n in enumerate((12, 7, 3)):
+        t = times[i, :n]
+        place = ((t - t[0]) / (t[-1] - t[0]) * 4).floor().clamp_max(3)
+        for c in range(3):
+            counts = torch.ones(n, dtype=torch.bool) if c == 1 else seen[i, :n, c // 2]
+            known = {k: values[i, :n, c][counts & (place == k)].mean() for k in place[counts].unique().tolist()}
+            for k in range(4):
+                left = max((j for j in known if j <= k), default=None)
+                right = min((j for j in known if j >= k), default=None)
+                near = [j for j in (left, right) if j is not None]
+                if not near:
+                    assert by_place[i, c, k].isnan()
+                    continue
+                a, b = known[near[0]], known[near[-1]]
+                share = (k - near[0]) / max(near[-1] - near[0], 1)
+                torch.testing.assert_close(by_place[i, c, k], a + share * (b - a), rtol=1e-5, atol=1e-5)
+        gaps = (t.diff() / 0.5).log()
+        expected = [math.log(n), float((t[-1] - t[0]) / 0.5), float(gaps.mean()), float(gaps.std(correction=0))]
+        torch.testing.assert_close(of_times[i].tolist(), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_when_something_happens_is_told() -> None:
+    values, at = steps(90)
+    built = machine(SeriesSampling(channels=1, spacing=1.0, extent=39.0), 1)
+    left_out = built.fit([(SeriesBatch(values[:60]), NUMBER.targets(at[:60, None].float()))], NUMBER)
+    wanted = NUMBER.targets(at[:, None].float())
+    with torch.no_grad():
+        errors = [float((told - wanted[60:]).square().mean()) for told in (built(values[60:]), built.bank(values[60:]))]
+    assert errors[0] < 0.02 < errors[1]
+    assert float((left_out - wanted[:60]).square().mean()) < 0.05
+    assert float(built.gain[1]) > 0.5
+
+
+def test_where_shapes_decide_filters_do() -> None:
+    phase = 6.3 * torch.rand(60, 1, generator=torch.Generator().manual_seed(3))
+    labels = torch.arange(60) % 2
+    values = torch.sin((0.9 + 0.25 * labels[:, None]) * torch.arange(90) + phase)[..., None] + 0.3 * noise(60, 90, 1)
+    built = machine(SeriesSampling(channels=1, spacing=1.0, extent=89.0))
+    built.fit([(SeriesBatch(values[:40]), labels[:40])], CLASSES)
+    assert bool((built(values[40:]).argmax(1) == labels[40:]).all())
+    assert float(built.gain[0].min()) > 0.5 > float(built.gain[1].max())
+
+
+def test_outputs_are_read_from_the_mean_of_scores() -> None:
+    values, at = steps(40)
+    target = NumberTarget(names=("at",), mean=(20.0,), deviation=(10.0,), quantiles=(0.1, 0.5, 0.9))
+    built = machine(SeriesSampling(channels=1, spacing=1.0, extent=39.0), 3)
+    left_out = built.fit([(SeriesBatch(values), target.targets(at[:, None].float()))], target)
+    told = built(values)
+    torch.testing.assert_close(told[:, 1:].diff(dim=0), told[:, :2].diff(dim=0), rtol=1e-3, atol=1e-3)
+    # three levels of one score are as far apart as those of series that are left out
+    torch.testing.assert_close(told.diff(dim=1).double(), left_out.diff(dim=1), rtol=1e-3, atol=1e-3)
+
+
+def test_mates_of_a_batch_and_saving_change_nothing() -> None:
+    values, at = steps(30)
+    sampling = SeriesSampling(channels=1, spacing=1.0, extent=39.0)
+    built = machine(sampling)
+    built.fit([(SeriesBatch(values), (at > 18).long())], CLASSES)
+    exists = torch.arange(40) < torch.tensor([40, 25, 1])[:, None]
+    together = built(SeriesBatch(values[:3], exists))
+    for i, n in enumerate((40, 25, 1)):
+        torch.testing.assert_close(built(values[i : i + 1, :n]), together[i : i + 1], rtol=1e-4, atol=1e-4)
+    other = machine(sampling)
+    other.load_state_dict(built.state_dict())
+    torch.testing.assert_close(other(values), built(values))
+
+
+def test_the_machine_has_no_share_where_it_is_not_surely_better(monkeypatch: pytest.MonkeyPatch) -> None:
+    values, at = steps(12)
+    shares = list[float]()
+    for sure in (2.0, 1e6, -1e6):
+        monkeypatch.setattr(ridge_head, "SURE", sure)
+        built = machine(SeriesSampling(channels=1, spacing=1.0, extent=39.0), 1)
+        built.fit([(SeriesBatch(values), NUMBER.targets(at[:, None].float()))], NUMBER)
+        shares.append(float(built.gain[1]))
+        if shares[-1] == 0:
+            torch.testing.assert_close(built(values), built.bank(values), rtol=1e-4, atol=1e-4)
+    assert shares[1] == 0 < shares[2]
+
+
+@pytest.mark.parametrize("exists", [torch.zeros(2, 5, dtype=torch.bool), torch.arange(5) < torch.tensor([[1], [0]])])
+def test_series_without_samples_and_with_one(exists: Tensor) -> None:
+    sampling = SeriesSampling(channels=2, spacing=1.0, extent=39.0)
+    built = machine(sampling)
+    values, at = steps(20)
+    built.fit([(SeriesBatch(values.expand(-1, -1, 2)), (at > 18).long())], CLASSES)
+    given = SeriesBatch(noise(2, 5, 2), exists)
+    found = built.numbers(given)
+    assert bool(found[:, 6].eq(exists.sum(1)).all())  # the count of the first channel
+    by_place = found[:, 18:-4].unflatten(1, (2, -1))
+    for i, n in enumerate(exists.sum(1).tolist()):
+        assert bool(by_place[i].isnan().all()) == (n == 0)
+        if n:
+            torch.testing.assert_close(by_place[i], given.values[i, 0, :, None].expand_as(by_place[i]))
+    torch.testing.assert_close(found[:, -4:], torch.zeros(2, 4))
+    assert bool(built(given).isfinite().all())
+
+
+def test_a_channel_that_is_never_observed_and_one_class_say_nothing() -> None:
+    values, at = steps(20)
+    seen = torch.ones_like(values)
+    sampling = SeriesSampling(channels=4, spacing=1.0, extent=39.0, observation=(0, 1))
+    batch = SeriesBatch(torch.cat([values, 0 * values, seen, 0 * seen], -1))
+    built = machine(sampling)
+    built.fit([(batch, (at > 18).long())], CLASSES)
+    assert bool(built(batch).isfinite().all())
+    built.fit([(batch, torch.zeros(20, dtype=torch.long))], CLASSES)
+    assert bool((built(batch).argmax(1) == 0).all())
+
+
+@pytest.mark.parametrize(("dtype", "near"), [(torch.float64, 0.05), (torch.bfloat16, 0.3)])
+def test_other_dtypes(dtype: torch.dtype, near: float) -> None:
+    values, at = steps(60)
+    built = machine(SeriesSampling(channels=1, spacing=1.0, extent=39.0), 1)
+    built.fit([(SeriesBatch(values), NUMBER.targets(at[:, None].float()))], NUMBER)
+    before, values = built(values), values.to(dtype)
+    found = built.to(dtype)(values)  # a level lies at a response of training, which is rounded otherwise
+    torch.testing.assert_close(found.float(), before, rtol=near, atol=near)
+
+
+@pytest.mark.slow
+def test_a_graph_holds_any_series() -> None:
+    values, at = steps(30)
+    sampling = SeriesSampling(channels=2, spacing=1.0, extent=39.0, observation=(0,))
+    batch = torch.cat([values, (noise(30, 40, 1) > 0).float()], -1)
+    built = machine(sampling)
+    built.fit([(SeriesBatch(batch), (at > 18).long())], CLASSES)
+    built.gain[1] = 1.0
+    exists = torch.arange(40) < torch.tensor([40, 7, 1, 0])[:, None]
+    inputs = (torch.where(exists[..., None], batch[:4], 0.0), exists)
+
+    class Called(nn.Module):
+        def forward(self, values: Tensor, exists: Tensor) -> Tensor:
+            return built(SeriesBatch(values, exists))
+
+    several = torch.export.Dim("batch", min=1)
+    graph = torch.export.export(Called(), inputs, dynamic_shapes=({0: several}, {0: several}))
+    torch.testing.assert_close(graph.module()(*(each[1:] for each in inputs)), built(SeriesBatch(*inputs))[1:])
+
+
+def test_one_series_is_told_as_it_is() -> None:
+    values, _ = steps(1)
+    built = machine(SeriesSampling(channels=1, spacing=1.0, extent=39.0), 1)
+    built.fit([(SeriesBatch(values), torch.ones(1, 1))], NUMBER)
+    torch.testing.assert_close(built(values), torch.ones(1, 1))
+
+
+def test_sizes_below_one_are_refused() -> None:
+    with refused(ValueError, "models.SeriesMachine", "num_places", "0"):
+        SeriesMachine.Config(num_places=0)
+    with refused(ValueError, "models.SeriesMachine", "num_centres", "0"):
+        SeriesMachine.Config(num_centres=0)
