@@ -212,7 +212,6 @@ class _Heard(Regressand):
 
 
 def _rows(numbers: Tensor) -> TableBatch:
-    none = numbers.new_zeros(
-        (numbers.shape[0], 0), dtype=torch.int64
-    )  # not len(), by which a graph would fix the batch
+    # not len(), by which a graph would fix the batch
+    none = numbers.new_zeros((numbers.shape[0], 0), dtype=torch.int64)
     return TableBatch(numbers, none, none[..., None])
