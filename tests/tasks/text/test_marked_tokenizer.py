@@ -105,6 +105,8 @@ def test_letters_are_those_of_the_text_with_spaces_around_words() -> None:
     for kind in ("bytes", "byte pairs"):
         tokenizer = KINDS[kind].learn(TEXTS)
         assert spelt(tokenizer, "the cat\tis,\n ñ 12", "a") == "_ the cat is, Ã± 12 a _"  # ñ is two bytes
+        voila = "".join(tokenizer.letters[token] for token in tokenizer.encode("voilàÅ").tolist())
+        assert voila == "voilÃłÃħ"  # whose second bytes are spaces in Latin-1
         assert {tokenizer.letters[mark] for mark in (tokenizer.marks.pad, tokenizer.marks.mask)} == {""}
 
 
