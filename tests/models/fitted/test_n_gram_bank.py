@@ -135,7 +135,8 @@ def left_out_by_loop(x: np.ndarray, y: np.ndarray, part: np.ndarray) -> tuple[np
 
     Also that penalty and that gain.
     """
-    unit, mean, best = ((x - x.mean(0)) ** 2).sum(1).mean(), y.mean(0), None
+    unit, best = ((x - x.mean(0)) ** 2).sum(1).mean(), None
+    mean = np.stack([y[part != own].mean(0) for own in part])
     for multiple in n_gram_bank.PENALTIES.tolist():
         told = np.empty_like(y)
         for some in np.unique(part):
@@ -308,6 +309,14 @@ def test_it_is_as_many_as_the_rows_have() -> None:
     assert (found.num_grams, found.letter_order, found.num_letter_grams) == (len(names), 5, len(spelt))
     given = NGramBank.Config(num_grams=5, num_letter_grams=7)
     assert given.suited(tokens.split(7), READING, 0, 0) == given
+
+
+def test_what_is_told_of_a_sentence_left_out_knows_nothing_of_it() -> None:
+    tokens = torch.arange(3, 11)[:, None]  # which have nothing in common, so that the mean of the others is told
+    values = torch.tensor([0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 9.0]).double()[:, None]
+    target = NumberTarget(names=("y",), mean=(0.0,), deviation=(1.0,))
+    told = bank(1, 20, 1).fit([(tokens, values)], target)
+    torch.testing.assert_close(told, (values.sum() - values) / 7)
 
 
 def test_letters_are_left_out_where_there_are_none_or_too_many(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -471,13 +471,15 @@ def _ridge(features: Tensor, wanted: Tensor, part: Tensor) -> _Ridge:
     together = max(1, COLUMNS // wanted.shape[1])
     without = [_Fits(features, turned, wanted, part[:, None] != some) for some in parts.split(together)]
     whole = _Fits(features, turned, wanted, torch.ones_like(part, dtype=torch.bool)[:, None])
-    mean, best, least, worse = wanted.mean(0), None, float("inf"), 0
+    # of the others alone: where the gain is small a sentence would else tell itself by its part in the mean
+    without_own = torch.cat([fits.mean for fits in without])[part]
+    best, least, worse = None, float("inf"), 0
     for penalty in (PENALTIES * unit).tolist():
         scores = torch.cat([fits.scores(penalty) for fits in without], 1)
-        told = scores.take_along_dim(part[:, None, None], 1)[:, 0] - mean
+        told = scores.take_along_dim(part[:, None, None], 1)[:, 0] - without_own
         square = float(told.square().sum())
-        gain = max(0.0, float((told * (wanted - mean)).sum()) / square) if square else 1.0
-        left_out = mean + gain * told
+        gain = max(0.0, float((told * (wanted - without_own)).sum()) / square) if square else 1.0
+        left_out = without_own + gain * told
         error = float((wanted - left_out).square().mean())
         if error < least:
             least, worse, best = error, 0, (penalty, gain, left_out)
@@ -488,6 +490,7 @@ def _ridge(features: Tensor, wanted: Tensor, part: Tensor) -> _Ridge:
     assert best is not None
     penalty, gain, left_out = best
     weight, bias = whole.solved(penalty)
+    mean = whole.mean[0]
     return _Ridge(gain * weight[:, 0], mean + gain * (bias[0] - mean), penalty, left_out)
 
 
@@ -506,13 +509,16 @@ class _Fits:
         turned: their transpose, by rows too.
         wanted: `(n, c)`.
         counts: bool `(n, f)`, the sentences that each fit is to.
+
+    Attributes:
+        mean: Ȳ of each fit, `(f, c)`.
     """
 
     def __init__(self, features: Tensor, turned: Tensor, wanted: Tensor, counts: Tensor) -> None:
         self._features, self._turned = features, turned
         self._counts = counts[..., None].to(wanted)
-        self._mean = self._mean_of(wanted[:, None])
-        self._errors = self._counts * (wanted[:, None] - self._mean)
+        self.mean = self._mean_of(wanted[:, None])
+        self._errors = self._counts * (wanted[:, None] - self.mean)
         self._dual = torch.zeros_like(self._errors)
 
     def _mean_of(self, values: Tensor) -> Tensor:
@@ -532,7 +538,7 @@ class _Fits:
         """The weights `(p, f, c)` and the scores' constants `(f, c)`."""
         self._dual = _conjugate_gradients(lambda a: self._gram(a) + penalty * a, self._errors, self._dual)
         weight = self._times(self._turned, self._dual)
-        return weight, self._mean - self._mean_of(self._times(self._features, weight))
+        return weight, self.mean - self._mean_of(self._times(self._features, weight))
 
     def scores(self, penalty: float) -> Tensor:
         """Of all sentences, `(n, f, c)`."""
