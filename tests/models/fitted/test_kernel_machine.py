@@ -227,6 +227,14 @@ def test_examples_that_coincide_and_coordinates_that_do_not_vary() -> None:
     assert math.isclose(float(machine(x).detach()[0]), 2.5, abs_tol=0.3)
 
 
+def test_of_two_examples_each_is_told_what_the_other_is() -> None:
+    x, y = problem(3)
+    left_out = fitted(KernelMachine(5, 1, 3), x[:2], y[:2, None], NUMBER)
+    torch.testing.assert_close(left_out, y[:2, None].flip(0), rtol=1e-6, atol=1e-6)
+    left_out = fitted(KernelMachine(5, 1, 3), x, y[:, None], NUMBER, torch.tensor([0, 1, 0]))
+    torch.testing.assert_close(left_out[[0, 2]], y[[1, 1], None], rtol=1e-6, atol=1e-6)
+
+
 def test_the_same_seed_gives_the_same_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel_machine, "CHOSEN", 20)
     x, y = problem(50)

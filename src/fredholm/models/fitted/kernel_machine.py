@@ -22,7 +22,7 @@ q of each, how κ_1 and κ_2 share, the share of κ_0, and each time λ. With al
 Left-out answers are exact for what was chosen so and, of some centres, for Ȳ, which the example has a part in. Of few
 examples w learns noise too, which such errors, of a w that has seen the example, do not tell: of at most FEW all is
 chosen without each of FOLDS parts in turn, with w = 1 and with the learnt w; by what is then told of the part one of
-these is taken, and if w was learnt, that is what is said of an example left out.
+these is taken, and if w was learnt and all are centres, that is what is said of an example left out.
 
 Source: recursive feature machines, Radhakrishnan et al. (arXiv 2212.13881), which are kernel ridge regressions by the
 Laplace kernel κ_2 whose metric is the average outer product of the gradients. Deviations: its diagonal alone, so that
@@ -407,8 +407,10 @@ def _distance(x: Tensor, y: Tensor, p: int) -> Tensor:
 
 
 def _median(distance: Tensor) -> float:
-    """Of the distances of different examples; 1 where all coincide."""
+    """Of the distances of different examples; 1 where all coincide, or there is one alone."""
     found = distance[~torch.eye(len(distance), dtype=torch.bool, device=distance.device)]
+    if not len(found):
+        return 1.0
     return float(found.median()) or float(found.mean()) or 1.0
 
 
