@@ -42,7 +42,7 @@ from fredholm._precision import at_least_float32, without_autocast
 from fredholm._settings import check_count
 from fredholm.domains.checks import values_can_be_read
 from fredholm.models.fitted.fitted_model import CoordinateModel, Solution
-from fredholm.models.fitted.ridge_head import dealt
+from fredholm.models.fitted.ridge_head import dealt, fall_of_mean
 
 PENALTIES = torch.logspace(-5, 2, 15, dtype=torch.float64)
 """Values of λ that are tried, in units of κ(x, x)."""
@@ -164,7 +164,7 @@ class KernelMachine(CoordinateModel):
     def _whole(self, x: Tensor, wanted: Tensor, penalties: Sequence[float], members: list[Tensor] | None) -> "_Fit":
         """The best fit whose centres are all examples."""
         kernel, best = self._kernel(x, x), None
-        moved = _moved(wanted, members)
+        moved = fall_of_mean(wanted, members)
         for penalty in penalties:
             system = kernel.clone()
             system.diagonal().add_(penalty)
@@ -264,7 +264,7 @@ class _Part:
         """The best of all penalties."""
         values, vectors = torch.linalg.eigh(kernel)
         projected, of_one, best = vectors.T @ self.wanted, vectors.sum(0), None
-        moved = _moved(self.wanted, self.members)
+        moved = fall_of_mean(self.wanted, self.members)
         for penalty in PENALTIES.tolist():
             shrunk = 1 / (values.clamp_min(0) + penalty)
             dual = vectors @ (shrunk[:, None] * projected)
@@ -380,16 +380,6 @@ def _chosen(part: _Part, rounds: int = ROUNDS) -> _Choice:
     for share in LINEAR:
         tried((share, (1 - share) * first, (1 - share) * second))
     return best
-
-
-def _moved(wanted: Tensor, members: list[Tensor] | None) -> Tensor:
-    """By how much Ȳ falls where an example is left out, or its group; of what is fitted less Ȳ, `(n, c)`."""
-    if members is None:
-        return wanted / max(len(wanted) - 1, 1)
-    found = torch.empty_like(wanted)
-    for own in members:
-        found[own] = wanted[own].sum(0) / max(len(wanted) - len(own), 1)
-    return found
 
 
 def _better(best: _Fit | None, other: _Fit) -> _Fit:
