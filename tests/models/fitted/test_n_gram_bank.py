@@ -183,6 +183,17 @@ def test_longer_n_grams_count_less_where_that_is_surely_better(
     np.testing.assert_allclose(dense(found, rows(9, seed=1)).numpy(), expected, atol=1e-6)
 
 
+def test_shares_are_tried_as_long_as_they_get_better(monkeypatch: pytest.MonkeyPatch) -> None:
+    errors, fit = iter((3.0, 4.0, 1.0, 1.0)), n_gram_bank._ridge
+
+    def found(features: Tensor, wanted: Tensor, part: Tensor) -> n_gram_bank._Ridge:
+        return fit(features, wanted, part)._replace(left_out=wanted - next(errors))
+
+    monkeypatch.setattr(n_gram_bank, "_ridge", found)
+    fitted(bank(), rows(), torch.arange(30) % 3, CLASSES)
+    assert list(errors) == [1.0, 1.0]
+
+
 def test_a_row_of_which_nothing_counts_is_no_direction() -> None:
     empty = torch.tensor([[1, 2] + [0] * 10])  # its marks are in all rows, and the two in a row in this one alone
     found = fitted(bank(), torch.cat([rows(), empty]), torch.arange(31) % 3, CLASSES)

@@ -262,6 +262,28 @@ def test_what_tells_examples_apart_is_chosen_though_its_scores_are_too_large() -
     assert float(head.penalty) < 0.1 * 12 * PENALTIES[plain.index(min(plain))]
 
 
+def test_a_gain_is_at_most_1() -> None:
+    """With the largest penalties what is told of eight examples is far too small, and better than the mean."""
+    torch.manual_seed(1)
+    features = torch.randn(8, 4, dtype=torch.float64)
+    y = 0.5 * features[:, :1] + torch.randn(8, 1, dtype=torch.float64)
+    head, target = RidgeHead(4, 1).double(), NumberTarget(names=("y",), mean=(0.0,), deviation=(1.0,))
+    torch.testing.assert_close(head.fit(features, y, target), left_out(standard(features), y))
+
+
+def test_shares_without_a_gain_go_before_those_that_need_one() -> None:
+    torch.manual_seed(261)
+    features = torch.randn(12, 16, dtype=torch.float64)
+    y = 0.6 * features[:, :1] + 0.4 * features[:, 8:9] + torch.randn(12, 1, dtype=torch.float64)
+    found = [chosen(standard(features[:, own]), y) for own in (slice(8), slice(8, 16))]
+    assert [each.is_worse for each in found] == [False, True]
+    assert found[1].error < found[0].error - 0.01
+    head = RidgeHead(16, 1, further=[FeatureBlock(8)]).double()
+    target = NumberTarget(names=("y",), mean=(0.0,), deviation=(1.0,))
+    head.fit(features, y, target, shares=[(1.0, 0.0), (0.0, 1.0)])
+    assert head.shares.tolist() == [1.0, 0.0]
+
+
 def test_small_penalties_are_not_drowned_by_rounding() -> None:
     features, y = torch.randn(9, 13, dtype=torch.float64), torch.randn(9, 1, dtype=torch.float64)
     spectrum, _ = ridge_head._Table(features, (FeatureBlock(13),)).spectrum((1.0,), y - y.mean(0))
