@@ -286,6 +286,15 @@ def test_sentences_that_are_all_alike_have_the_mean() -> None:
     torch.testing.assert_close(found(rows(4, seed=1)), found.bias.expand(4, -1))
 
 
+@pytest.mark.parametrize("count", [3, 4, 5])
+def test_sentences_that_differ_by_rounding_alone_have_the_mean(count: int) -> None:
+    words, none = torch.arange(3, 3 + count), torch.zeros(count, dtype=torch.int64)
+    tokens = torch.stack([torch.cat([words] * k + [none] * (3 - k)) for k in (1, 2, 3)] * 10)  # each as often
+    found = fitted(bank(1), tokens, torch.arange(30) % 3, CLASSES)
+    assert found.weight.abs().max() < 1e-9
+    assert found.penalty > 1e-6
+
+
 def test_padding_and_batch_mates_change_nothing() -> None:
     found = fitted(bank(), rows(), torch.arange(30) % 3, CLASSES)
     asked = rows(5, seed=1)
