@@ -263,7 +263,8 @@ class MarkedTokenizer(Tokenizer):
         prefix, suffix = (
             parts["model"].get(name) or "" for name in ("continuing_subword_prefix", "end_of_word_suffix")
         )
-        has_bytes, has_spaces = ('"type": "ByteLevel"' in self.state, '"type": "Metaspace"' in self.state)
+        cuts = json.dumps([parts["normalizer"], parts["pre_tokenizer"]], ensure_ascii=False)
+        has_bytes, has_spaces = '"type": "ByteLevel"' in self.state, "▁" in cuts
         # not those of Latin-1: bytes 133 and 160 are parts of letters such as à
         spaces = [letter for byte, letter in enumerate(byte_letters()) if bytes([byte]).isspace()]
         to_space = str.maketrans(dict.fromkeys(spaces if has_bytes else "▁", " "))
