@@ -7,8 +7,10 @@ import pytest
 import torch
 
 from fredholm import IntegralOperator, blocks, kernels
+from fredholm.blocks import post_norm
 from fredholm.domains import Sequence
 from fredholm.layers import YatConv1d
+from tests.pretended_device import DEVICE, pretending
 from tests.refusals import refused
 
 
@@ -96,6 +98,8 @@ def test_points_at_which_a_result_is_wanted() -> None:
     ):
         with refused(error, f"PostNormBlock: {told}"):
             block(u, Sequence(5), at=at)
+    with pretending():  # of a GPU that would be waited for
+        post_norm._check_at(torch.tensor([5]).to(DEVICE), u)
 
 
 def test_what_a_short_convolution_is_called_with() -> None:

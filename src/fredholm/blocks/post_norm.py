@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from fredholm._settings import check_rate
 from fredholm.domains import Domain, Sequence, subset
-from fredholm.domains.checks import values_can_be_read
+from fredholm.domains.checks import values_are_at_hand
 from fredholm.kernels import State
 from fredholm.operators import IntegralOperator
 from fredholm.operators.integral import check_operator
@@ -92,5 +92,5 @@ def _check_at(at: Tensor, u: Tensor) -> None:
         raise TypeError(f"PostNormBlock: at must be int64 (M,) or (B, M), the points asked for; got {came}")
     if at.ndim == 2 and at.shape[0] not in (1, u.shape[0]):
         raise ValueError(f"PostNormBlock: at has batch size {at.shape[0]} but u has {u.shape[0]}")
-    if values_can_be_read(at) and bool(((at < 0) | (at >= u.shape[1])).any()):
+    if values_are_at_hand(at) and bool(((at < 0) | (at >= u.shape[1])).any()):
         raise ValueError(f"PostNormBlock: at names points beyond 0 to {u.shape[1] - 1}")

@@ -9,6 +9,7 @@ from fredholm import IntegralOperator, kernels
 from fredholm.domains import Points, Sequence
 from fredholm.evaluation import ScoreTiled
 from fredholm.kernels import Kernel
+from fredholm.kernels.attention.normalisers import Softermax
 from fredholm.quadrature import Neighbourhood
 from tests.contracts.routes import randomise
 
@@ -27,6 +28,13 @@ def test_attention_takes_masses_in_any_unit(kernel: Kernel, options: dict[str, A
     for other in found[1:]:
         for ours, expected in zip(other, found[0], strict=True):
             assert (ours - expected).abs().max() <= 1e-3 * expected.abs().max()
+
+
+@pytest.mark.parametrize("unit", [1e-3, 1.0, 1e3])
+def test_shares_are_densities_times_masses(unit: float) -> None:
+    score, mass = torch.rand(2, 5, 7, dtype=torch.float64), unit * torch.rand(7, dtype=torch.float64)
+    normaliser = Softermax(power=1.5, epsilon=0.3)
+    torch.testing.assert_close(normaliser.shares(score, mass), normaliser.density(score, mass) * mass)
 
 
 @pytest.mark.parametrize("is_causal", [False, True])

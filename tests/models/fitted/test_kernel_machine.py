@@ -91,6 +91,24 @@ def test_of_few_examples_the_metric_is_learnt_where_it_helps() -> None:
     assert 0.7 < (left_out - y[:120, None]).square().mean() / others.square().mean() < 1.5
 
 
+def test_what_is_told_where_the_metric_is_learnt_is_of_fits_without_each_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    groups = torch.arange(40) // 2
+    x, y = (each[groups] for each in problem(20))
+    y = y + 0.1 * torch.randn(20, dtype=torch.float64)[groups]  # which the other of a pair tells
+    part = kernel_machine._Part(x, (y - y.mean())[:, None], kernel_machine._members(groups, None))
+    torch.manual_seed(2)
+    found = kernel_machine._chosen_of_few(part, groups).fit
+    torch.manual_seed(2)
+    own, expected = torch.randperm(20)[groups] % 5, torch.empty(40, 1, dtype=torch.float64)
+    monkeypatch.setattr(kernel_machine, "FEW", 0)
+    for k in range(5):
+        rest = KernelMachine(5, 1, 40).double()
+        fitted(rest, x[own != k], y[own != k, None], NUMBER, groups[own != k])
+        expected[own == k] = rest(x[own == k]).detach()
+    torch.testing.assert_close(found.left_out, expected - y.mean(), rtol=1e-5, atol=1e-5)
+    assert found.error == pytest.approx(float((expected[:, 0] - y).square().mean()), rel=1e-5)
+
+
 def test_a_graph_says_the_same() -> None:
     machine = KernelMachine(37, 2, 9)
     torch.nn.init.normal_(machine.dual)
@@ -225,6 +243,14 @@ def test_examples_that_coincide_and_coordinates_that_do_not_vary() -> None:
     assert bool(machine(x).isfinite().all())
     assert machine(torch.zeros(0, 3)).shape == (0, 1)
     assert math.isclose(float(machine(x).detach()[0]), 2.5, abs_tol=0.3)
+
+
+def test_of_two_examples_each_is_told_what_the_other_is() -> None:
+    x, y = problem(3)
+    left_out = fitted(KernelMachine(5, 1, 3), x[:2], y[:2, None], NUMBER)
+    torch.testing.assert_close(left_out, y[:2, None].flip(0), rtol=1e-6, atol=1e-6)
+    left_out = fitted(KernelMachine(5, 1, 3), x, y[:, None], NUMBER, torch.tensor([0, 1, 0]))
+    torch.testing.assert_close(left_out[[0, 2]], y[[1, 1], None], rtol=1e-6, atol=1e-6)
 
 
 def test_the_same_seed_gives_the_same_fit(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -135,7 +135,8 @@ def left_out_by_loop(x: np.ndarray, y: np.ndarray, part: np.ndarray) -> tuple[np
 
     Also that penalty and that gain.
     """
-    unit, mean, best = ((x - x.mean(0)) ** 2).sum(1).mean(), y.mean(0), None
+    unit, best = ((x - x.mean(0)) ** 2).sum(1).mean(), None
+    mean = np.stack([y[part != own].mean(0) for own in part])
     for multiple in n_gram_bank.PENALTIES.tolist():
         told = np.empty_like(y)
         for some in np.unique(part):
@@ -180,6 +181,17 @@ def test_longer_n_grams_count_less_where_that_is_surely_better(
     assert (chosen < 1) == (told_by == "words")
     expected = by_loop(tokens, rows(9, seed=1), order, chosen)
     np.testing.assert_allclose(dense(found, rows(9, seed=1)).numpy(), expected, atol=1e-6)
+
+
+def test_shares_are_tried_as_long_as_they_get_better(monkeypatch: pytest.MonkeyPatch) -> None:
+    errors, fit = iter((3.0, 4.0, 1.0, 1.0)), n_gram_bank._ridge
+
+    def found(features: Tensor, wanted: Tensor, part: Tensor) -> n_gram_bank._Ridge:
+        return fit(features, wanted, part)._replace(left_out=wanted - next(errors))
+
+    monkeypatch.setattr(n_gram_bank, "_ridge", found)
+    fitted(bank(), rows(), torch.arange(30) % 3, CLASSES)
+    assert list(errors) == [1.0, 1.0]
 
 
 def test_a_row_of_which_nothing_counts_is_no_direction() -> None:
@@ -274,6 +286,15 @@ def test_sentences_that_are_all_alike_have_the_mean() -> None:
     torch.testing.assert_close(found(rows(4, seed=1)), found.bias.expand(4, -1))
 
 
+@pytest.mark.parametrize("count", [3, 4, 5])
+def test_sentences_that_differ_by_rounding_alone_have_the_mean(count: int) -> None:
+    words, none = torch.arange(3, 3 + count), torch.zeros(count, dtype=torch.int64)
+    tokens = torch.stack([torch.cat([words] * k + [none] * (3 - k)) for k in (1, 2, 3)] * 10)  # each as often
+    found = fitted(bank(1), tokens, torch.arange(30) % 3, CLASSES)
+    assert found.weight.abs().max() < 1e-9
+    assert found.penalty > 1e-6
+
+
 def test_padding_and_batch_mates_change_nothing() -> None:
     found = fitted(bank(), rows(), torch.arange(30) % 3, CLASSES)
     asked = rows(5, seed=1)
@@ -308,6 +329,14 @@ def test_it_is_as_many_as_the_rows_have() -> None:
     assert (found.num_grams, found.letter_order, found.num_letter_grams) == (len(names), 5, len(spelt))
     given = NGramBank.Config(num_grams=5, num_letter_grams=7)
     assert given.suited(tokens.split(7), READING, 0, 0) == given
+
+
+def test_what_is_told_of_a_sentence_left_out_knows_nothing_of_it() -> None:
+    tokens = torch.arange(3, 11)[:, None]  # which have nothing in common, so that the mean of the others is told
+    values = torch.tensor([0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 9.0]).double()[:, None]
+    target = NumberTarget(names=("y",), mean=(0.0,), deviation=(1.0,))
+    told = bank(1, 20, 1).fit([(tokens, values)], target)
+    torch.testing.assert_close(told, (values.sum() - values) / 7)
 
 
 def test_letters_are_left_out_where_there_are_none_or_too_many(monkeypatch: pytest.MonkeyPatch) -> None:

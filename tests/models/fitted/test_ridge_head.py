@@ -50,6 +50,12 @@ def gained(told: Tensor, targets: Tensor, gain: float) -> Tensor:
     return mean + gain * (told - mean)
 
 
+def means(targets: Tensor, groups: Tensor | None = None) -> Tensor:
+    """Of the other examples of each, or of other groups."""
+    groups = torch.arange(len(targets)) if groups is None else groups
+    return torch.stack([targets[groups != group].mean(0) for group in groups])
+
+
 def refits(x: Tensor, targets: Tensor, penalty: float, groups: Tensor | None = None) -> Tensor:
     """What is said of each example by a fit to the others, or to those of other groups."""
     rows, groups = [], torch.arange(len(x)) if groups is None else groups
@@ -74,15 +80,15 @@ class Chosen(NamedTuple):
 
 
 def chosen(x: Tensor, targets: Tensor, groups: Tensor | None = None) -> Chosen:
-    unit, mean, found = float(x.square().sum()) / len(x), targets.mean(0), list[Chosen]()
+    unit, mean, found = float(x.square().sum()) / len(x), means(targets, groups), list[Chosen]()
     for multiple in PENALTIES.tolist():
         told = refits(x, targets, multiple * unit, groups)
         plain, gain = float((targets - told).square().mean()), 1.0
-        is_worse = plain > float((targets - mean).square().mean())
+        is_worse = plain > float((targets - targets.mean(0)).square().mean())
         if is_worse:
             gain = np.linalg.lstsq((told - mean).reshape(-1, 1).numpy(), (targets - mean).reshape(-1).numpy())[0][0]
             gain = min(max(gain, 0.0), 1.0)
-        error = float((targets - gained(told, targets, gain)).square().mean())
+        error = float((targets - mean - gain * (told - mean)).square().mean())
         found.append(Chosen(is_worse, error, plain, multiple, gain or 1.0))
     return min(found)
 
@@ -90,7 +96,8 @@ def chosen(x: Tensor, targets: Tensor, groups: Tensor | None = None) -> Chosen:
 def left_out(x: Tensor, targets: Tensor, groups: Tensor | None = None) -> Tensor:
     """What is said of each example by the fit without it that is chosen."""
     multiple, gain = chosen(x, targets, groups)[3:]
-    return gained(refits(x, targets, multiple * float(x.square().sum()) / len(x), groups), targets, gain)
+    mean = means(targets, groups)
+    return mean + gain * (refits(x, targets, multiple * float(x.square().sum()) / len(x), groups) - mean)
 
 
 def whole(x: Tensor, targets: Tensor) -> Tensor:
@@ -251,8 +258,30 @@ def test_what_tells_examples_apart_is_chosen_though_its_scores_are_too_large() -
     plain = [float((y - refits(x, y, multiple * 12)).square().mean()) for multiple in PENALTIES.tolist()]
     assert min(plain) > 1.04 * alone
     head, target = RidgeHead(12, 1).double(), NumberTarget(names=("y",), mean=(0.0,), deviation=(1.0,))
-    assert float((head.fit(features, y, target) - y).square().mean()) < 0.9 * alone
+    assert float((head.fit(features, y, target) - y).square().mean()) < 0.9 * float((y - means(y)).square().mean())
     assert float(head.penalty) < 0.1 * 12 * PENALTIES[plain.index(min(plain))]
+
+
+def test_a_gain_is_at_most_1() -> None:
+    """With the largest penalties what is told of eight examples is far too small, and better than the mean."""
+    torch.manual_seed(1)
+    features = torch.randn(8, 4, dtype=torch.float64)
+    y = 0.5 * features[:, :1] + torch.randn(8, 1, dtype=torch.float64)
+    head, target = RidgeHead(4, 1).double(), NumberTarget(names=("y",), mean=(0.0,), deviation=(1.0,))
+    torch.testing.assert_close(head.fit(features, y, target), left_out(standard(features), y))
+
+
+def test_shares_without_a_gain_go_before_those_that_need_one() -> None:
+    torch.manual_seed(261)
+    features = torch.randn(12, 16, dtype=torch.float64)
+    y = 0.6 * features[:, :1] + 0.4 * features[:, 8:9] + torch.randn(12, 1, dtype=torch.float64)
+    found = [chosen(standard(features[:, own]), y) for own in (slice(8), slice(8, 16))]
+    assert [each.is_worse for each in found] == [False, True]
+    assert found[1].error < found[0].error - 0.01
+    head = RidgeHead(16, 1, further=[FeatureBlock(8)]).double()
+    target = NumberTarget(names=("y",), mean=(0.0,), deviation=(1.0,))
+    head.fit(features, y, target, shares=[(1.0, 0.0), (0.0, 1.0)])
+    assert head.shares.tolist() == [1.0, 0.0]
 
 
 def test_small_penalties_are_not_drowned_by_rounding() -> None:
@@ -273,7 +302,7 @@ def test_where_nothing_is_told_apart_the_smallest_errors_decide() -> None:
     x = standard(features)
     assert float(head.penalty) == pytest.approx(PENALTIES[-1].item() * float(x.square().sum()) / 6)
     torch.testing.assert_close(told, refits(x, y, float(head.penalty)))
-    assert float(head.error) == pytest.approx(float((y - y.mean()).square().mean()))
+    assert float(head.error) == pytest.approx(float((y - means(y)).square().mean()))
     assert head.weight.any()
 
 

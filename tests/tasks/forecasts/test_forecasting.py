@@ -380,6 +380,31 @@ def test_errors_that_decide_are_those_of_refits_without_each_stretch(tmp_path: P
     assert found == pytest.approx(float(np.mean(expected)), rel=1e-4)
 
 
+def test_contexts_are_tried_without_drawing_and_without_channels_of_one_number(tmp_path: Path) -> None:
+    walk, model = np.random.default_rng(0).normal(size=80).cumsum(), FilterBank.Config(num_thresholds=2, num_groups=1)
+    errors = list[float]()
+    for channels in ([walk], [walk, np.full(80, 5.0)]):
+        np.savez(tmp_path / "walks.npz", values=np.stack(channels, 1)[None])
+        config = Forecasting.Config(data=str(tmp_path / "walks.npz"), horizon=4, context=9, season=1)
+        errors.append(config.build()._left_out_error(9))
+        torch.manual_seed(3)
+        dataclasses.replace(config, model=model).build()._left_out_error(9)
+        drawn = torch.rand(1)
+        torch.manual_seed(3)
+        assert torch.equal(torch.rand(1), drawn)
+    assert errors[1] == pytest.approx(errors[0], rel=1e-3)
+
+
+def test_of_more_channels_a_context_sees_fewer_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    walks = np.random.default_rng(0).normal(size=(1, 400, 2)).cumsum(1)
+    np.savez(tmp_path / "walks.npz", values=walks)
+    asked = list[int]()
+    monkeypatch.setattr(Forecasting, "_left_out_error", lambda built, start: asked.append(built.facts.context) or 1.0)
+    monkeypatch.setattr(forecasting, "MOST_SEEN", 65)
+    assert chosen_context(Forecasting.Config(data=str(tmp_path / "walks.npz"), horizon=5, season=1)) == 15
+    assert asked == [15, 30]  # of 45 samples there are 90 numbers
+
+
 def test_a_context_is_at_most_two_thirds_of_the_shortest_series(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -387,5 +412,5 @@ def test_a_context_is_at_most_two_thirds_of_the_shortest_series(
     (tmp_path / "many.csv").write_text("\n".join(["series,time,y", *rows]))
     asked = list[int]()
     monkeypatch.setattr(Forecasting, "_left_out_error", lambda built, start: asked.append(built.facts.context) or 1.0)
-    assert chosen_context(Forecasting.Config(data=str(tmp_path / "many.csv"), season=12, horizon=9)) == 24
-    assert asked == [24, 48]
+    assert chosen_context(Forecasting.Config(data=str(tmp_path / "many.csv"), season=6, horizon=6)) == 18
+    assert asked == [18, 36]  # of 54 there are answers too

@@ -17,6 +17,7 @@ import torch
 from fredholm.models import NGramBank, TableMachine
 from fredholm.tasks import TableLearning
 from fredholm.tasks.tables import Column, learn_columns, open_table, read_rows_of, table_learning
+from fredholm.tasks.text import Tokens
 from fredholm.training import Run
 from tests.command_line import call
 from tests.refusals import refused
@@ -93,6 +94,20 @@ def test_texts_go_to_the_columns_that_they_stand_in(tmp_path: Path) -> None:
         for column, name in enumerate(("one", "two")):
             laid = task.tokenizer.lay_out(task.held_out("test").rows.cells[name][i], None, 64).tokens
             assert row[column][: len(laid)].tolist() == laid.tolist()
+
+
+def test_banks_have_room_for_the_n_grams_of_every_column_of_texts(tmp_path: Path) -> None:
+    pytest.importorskip("tokenizers")
+    words = ["cat", "dog", "mouse", "horse", "sparrow", "trout"]
+    draw, sizes = random.Random(0), dict[str, int]()
+    rows = [(f"good number {i}", " ".join(draw.choices(words, k=30))) for i in range(60)]
+    for name, ignored in (("both", ()), ("one", ("two",)), ("two", ("one",))):
+        lines = [f"{one},{two},{i % 2}" for i, (one, two) in enumerate(rows)]
+        (tmp_path / "t.csv").write_text("\n".join(["one,two,label", *lines]))
+        tokens = Tokens(kind="bytes")
+        config = TableLearning.Config(data=str(tmp_path / "t.csv"), tokens=tokens, ignore=ignored)
+        sizes[name] = TableLearning(config).suited_texts().num_grams
+    assert max(sizes["one"], sizes["two"]) < sizes["both"] < sizes["one"] + sizes["two"]
 
 
 def test_numbers_are_standardised_by_the_training_rows() -> None:

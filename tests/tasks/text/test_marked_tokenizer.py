@@ -105,18 +105,23 @@ def test_letters_are_those_of_the_text_with_spaces_around_words() -> None:
     for kind in ("bytes", "byte pairs"):
         tokenizer = KINDS[kind].learn(TEXTS)
         assert spelt(tokenizer, "the cat\tis,\n ñ 12", "a") == "_ the cat is, Ã± 12 a _"  # ñ is two bytes
+        voila = "".join(tokenizer.letters[token] for token in tokenizer.encode("voilàÅ").tolist())
+        assert voila == "voilÃłÃħ"  # whose second bytes are spaces in Latin-1
         assert {tokenizer.letters[mark] for mark in (tokenizer.marks.pad, tokenizer.marks.mask)} == {""}
 
 
 def test_letters_of_a_brought_one_follow_its_own_signs() -> None:
     assert spelt(MarkedTokenizer(brought().to_str()), "the cat dog the") == "_ the cat � the _"
-    from tokenizers import Tokenizer, models, pre_tokenizers
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
     marks = {mark: number for number, mark in enumerate(MARKS)}
     vocabulary = marks | {letter: 5 + i for i, letter in enumerate(["▁", "a", "b", "c", "c</w>", "ab"])}
     sentence_pieces = Tokenizer(models.BPE(vocabulary, [("a", "b")], unk_token="[UNK]"))
     sentence_pieces.pre_tokenizer = pre_tokenizers.Metaspace()
     assert spelt(MarkedTokenizer(sentence_pieces.to_str()), "abc  a") == "_ abc a _"
+    replaced = Tokenizer(models.BPE(vocabulary, [("a", "b")], unk_token="[UNK]"))
+    replaced.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    assert spelt(MarkedTokenizer(replaced.to_str()), "abc a") == "_ abc a _"
     ended = Tokenizer(models.BPE(vocabulary, [("a", "b")], unk_token="[UNK]", end_of_word_suffix="</w>"))
     ended.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     assert spelt(MarkedTokenizer(ended.to_str()), "abc bc") == "_ abc bc _"

@@ -96,8 +96,8 @@ class CoordinateModel(SavedModel, abc.ABC):
             groups: int64 `(n,)`, whose examples are left out together, two at least; None: each by itself.
 
         Returns:
-            The outputs of each example by the fit without it and its group, float64 `(n, num_outputs)`; the mean of
-            what is fitted is kept, and what was chosen by such errors.
+            The outputs of each example by the fit without it and its group, float64 `(n, num_outputs)`. What was chosen
+            by such errors is kept, and the mean of what is fitted may be.
 
         Raises:
             ValueError: shapes that do not agree, fewer than two examples, one group alone, coordinates that are NaN or

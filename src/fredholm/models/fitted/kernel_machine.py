@@ -22,7 +22,7 @@ q of each, how κ_1 and κ_2 share, the share of κ_0, and each time λ. With al
 Left-out answers are exact for what was chosen so and, of some centres, for Ȳ, which the example has a part in. Of few
 examples w learns noise too, which such errors, of a w that has seen the example, do not tell: of at most FEW all is
 chosen without each of FOLDS parts in turn, with w = 1 and with the learnt w; by what is then told of the part one of
-these is taken, and if w was learnt, that is what is said of an example left out.
+these is taken, and if w was learnt and all are centres, that is what is said of an example left out.
 
 Source: recursive feature machines, Radhakrishnan et al. (arXiv 2212.13881), which are kernel ridge regressions by the
 Laplace kernel κ_2 whose metric is the average outer product of the gradients. Deviations: its diagonal alone, so that
@@ -42,7 +42,7 @@ from fredholm._precision import at_least_float32, without_autocast
 from fredholm._settings import check_count
 from fredholm.domains.checks import values_can_be_read
 from fredholm.models.fitted.fitted_model import CoordinateModel, Solution
-from fredholm.models.fitted.ridge_head import dealt
+from fredholm.models.fitted.ridge_head import dealt, fall_of_mean
 
 PENALTIES = torch.logspace(-5, 2, 15, dtype=torch.float64)
 """Values of λ that are tried, in units of κ(x, x)."""
@@ -164,7 +164,7 @@ class KernelMachine(CoordinateModel):
     def _whole(self, x: Tensor, wanted: Tensor, penalties: Sequence[float], members: list[Tensor] | None) -> "_Fit":
         """The best fit whose centres are all examples."""
         kernel, best = self._kernel(x, x), None
-        moved = _moved(wanted, members)
+        moved = fall_of_mean(wanted, members)
         for penalty in penalties:
             system = kernel.clone()
             system.diagonal().add_(penalty)
@@ -264,7 +264,7 @@ class _Part:
         """The best of all penalties."""
         values, vectors = torch.linalg.eigh(kernel)
         projected, of_one, best = vectors.T @ self.wanted, vectors.sum(0), None
-        moved = _moved(self.wanted, self.members)
+        moved = fall_of_mean(self.wanted, self.members)
         for penalty in PENALTIES.tolist():
             shrunk = 1 / (values.clamp_min(0) + penalty)
             dual = vectors @ (shrunk[:, None] * projected)
@@ -382,16 +382,6 @@ def _chosen(part: _Part, rounds: int = ROUNDS) -> _Choice:
     return best
 
 
-def _moved(wanted: Tensor, members: list[Tensor] | None) -> Tensor:
-    """By how much Ȳ falls where an example is left out, or its group; of what is fitted less Ȳ, `(n, c)`."""
-    if members is None:
-        return wanted / max(len(wanted) - 1, 1)
-    found = torch.empty_like(wanted)
-    for own in members:
-        found[own] = wanted[own].sum(0) / max(len(wanted) - len(own), 1)
-    return found
-
-
 def _better(best: _Fit | None, other: _Fit) -> _Fit:
     return other if best is None or other.error < best.error else best
 
@@ -407,8 +397,10 @@ def _distance(x: Tensor, y: Tensor, p: int) -> Tensor:
 
 
 def _median(distance: Tensor) -> float:
-    """Of the distances of different examples; 1 where all coincide."""
+    """Of the distances of different examples; 1 where all coincide, or there is one alone."""
     found = distance[~torch.eye(len(distance), dtype=torch.bool, device=distance.device)]
+    if not len(found):
+        return 1.0
     return float(found.median()) or float(found.mean()) or 1.0
 
 

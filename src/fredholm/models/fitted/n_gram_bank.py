@@ -69,6 +69,9 @@ LETTERS = 0.5
 MOST_LETTERS = 1 << 21
 """Of the training sentences, where nobody says that letters are read: of more, words say as much, in less time."""
 
+ROUNDING = 1e-12
+"""Of numbers near 1, what is no larger."""
+
 _NONE = torch.iinfo(torch.int64).max
 """In place of an n-gram, where there are fewer than there is room for."""
 
@@ -277,16 +280,16 @@ class NGramBank(FittedModel[Tensor]):
             elif self.letter_order == default.letter_order:
                 config = dataclasses.replace(self, letter_order=_longest(reading.spelling, self.letter_order))
             bank, letters = NGramBank(reading, 1, dataclasses.replace(config, num_grams=1)), 0
-            tokens_seen, letters_seen = torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.int64)
+            tokens_seen, letters_seen = _Distinct(), _Distinct()
             for tokens in rows:
                 symbols = bank.tokens_of(tokens)
-                tokens_seen = torch.cat([tokens_seen, bank.of_tokens.occurrences(symbols)[1]]).unique()
-                if bank.spelling is None or bank.of_letters is None:
+                tokens_seen.add(bank.of_tokens.occurrences(symbols)[1])
+                if bank.spelling is None or bank.of_letters is None or (letters > MOST_LETTERS and not is_asked):
                     continue
                 spelt = bank.spelling(symbols)
                 letters += len(spelt.symbol)
                 if letters <= MOST_LETTERS or is_asked:
-                    letters_seen = torch.cat([letters_seen, bank.of_letters.occurrences(spelt)[1]]).unique()
+                    letters_seen.add(bank.of_letters.occurrences(spelt)[1])
             if letters > MOST_LETTERS and not is_asked:
                 config = dataclasses.replace(config, letter_order=0)
             counted = {"num_grams": tokens_seen}
@@ -424,6 +427,28 @@ class NGramBank(FittedModel[Tensor]):
         return _Symbols(row, tokens[row, place], ends_before[row, place] > 0)
 
 
+@final
+class _Distinct:
+    """How many different numbers there are in tensors that come one by one."""
+
+    def __init__(self) -> None:
+        self._seen, self._waiting, self._count = torch.empty(0, dtype=torch.int64), list[Tensor](), 0
+
+    def add(self, numbers: Tensor) -> None:
+        self._waiting.append(numbers)
+        self._count += len(numbers)
+        if self._count > len(self._seen):  # all are sorted as often as their number doubles, not with each tensor
+            self._sort()
+
+    def _sort(self) -> None:
+        self._seen = torch.cat([self._seen, *self._waiting]).unique()
+        self._waiting, self._count = [], 0
+
+    def __len__(self) -> int:
+        self._sort()
+        return len(self._seen)
+
+
 def _numbers(vocab_size: int, order: int) -> int:
     """How many n-grams there can be, in both sentences of a pair."""
     return 2 * sum(vocab_size**k for k in range(1, order + 1))
@@ -454,7 +479,8 @@ class _Ridge(NamedTuple):
 
 def _ridge(features: Tensor, wanted: Tensor, part: Tensor) -> _Ridge:
     """The fit of sparse features `(n, p)` to `(n, c)`; parts from 0 on."""
-    unit = _mean_square(features) or 1.0
+    unit = _mean_square(features)
+    unit = unit if unit > ROUNDING else 1.0  # of rows that are all alike
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta state")
         features, turned = features.to_sparse_csr(), features.t().coalesce().to_sparse_csr()
@@ -462,13 +488,16 @@ def _ridge(features: Tensor, wanted: Tensor, part: Tensor) -> _Ridge:
     together = max(1, COLUMNS // wanted.shape[1])
     without = [_Fits(features, turned, wanted, part[:, None] != some) for some in parts.split(together)]
     whole = _Fits(features, turned, wanted, torch.ones_like(part, dtype=torch.bool)[:, None])
-    mean, best, least, worse = wanted.mean(0), None, float("inf"), 0
+    # of the others alone: where the gain is small a sentence would else tell itself by its part in the mean
+    without_own = torch.cat([fits.mean for fits in without])[part]
+    aim, best, least, worse = wanted - without_own, None, float("inf"), 0
     for penalty in (PENALTIES * unit).tolist():
         scores = torch.cat([fits.scores(penalty) for fits in without], 1)
-        told = scores.take_along_dim(part[:, None, None], 1)[:, 0] - mean
-        square = float(told.square().sum())
-        gain = max(0.0, float((told * (wanted - mean)).sum()) / square) if square else 1.0
-        left_out = mean + gain * told
+        told = scores.take_along_dim(part[:, None, None], 1)[:, 0] - without_own
+        square, tells = float(told.square().sum()), float((told * aim).sum())
+        # what is rounding would have a gain that makes it large
+        gain = max(0.0, tells / square) if square > ROUNDING**2 * float(aim.square().sum()) else 1.0
+        left_out = without_own + gain * told
         error = float((wanted - left_out).square().mean())
         if error < least:
             least, worse, best = error, 0, (penalty, gain, left_out)
@@ -479,6 +508,7 @@ def _ridge(features: Tensor, wanted: Tensor, part: Tensor) -> _Ridge:
     assert best is not None
     penalty, gain, left_out = best
     weight, bias = whole.solved(penalty)
+    mean = whole.mean[0]
     return _Ridge(gain * weight[:, 0], mean + gain * (bias[0] - mean), penalty, left_out)
 
 
@@ -497,13 +527,16 @@ class _Fits:
         turned: their transpose, by rows too.
         wanted: `(n, c)`.
         counts: bool `(n, f)`, the sentences that each fit is to.
+
+    Attributes:
+        mean: Ȳ of each fit, `(f, c)`.
     """
 
     def __init__(self, features: Tensor, turned: Tensor, wanted: Tensor, counts: Tensor) -> None:
         self._features, self._turned = features, turned
         self._counts = counts[..., None].to(wanted)
-        self._mean = self._mean_of(wanted[:, None])
-        self._errors = self._counts * (wanted[:, None] - self._mean)
+        self.mean = self._mean_of(wanted[:, None])
+        self._errors = self._counts * (wanted[:, None] - self.mean)
         self._dual = torch.zeros_like(self._errors)
 
     def _mean_of(self, values: Tensor) -> Tensor:
@@ -523,7 +556,7 @@ class _Fits:
         """The weights `(p, f, c)` and the scores' constants `(f, c)`."""
         self._dual = _conjugate_gradients(lambda a: self._gram(a) + penalty * a, self._errors, self._dual)
         weight = self._times(self._turned, self._dual)
-        return weight, self._mean - self._mean_of(self._times(self._features, weight))
+        return weight, self.mean - self._mean_of(self._times(self._features, weight))
 
     def scores(self, penalty: float) -> Tensor:
         """Of all sentences, `(n, f, c)`."""

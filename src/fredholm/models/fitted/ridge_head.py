@@ -127,7 +127,8 @@ class RidgeHead(SavedModel):
         bias: `(num_outputs,)`.
         penalty: λ of the last fit, a float64 scalar; NaN before one.
         shares: s of the last fit, float64, one a block; NaN before one.
-        error: the mean square of the left-out errors of the last fit, a float64 scalar; NaN before one, and not saved.
+        error: the mean square of the left-out errors of the last fit, that of the mean where γ would be 0, a float64
+            scalar; NaN before one, and not saved.
 
     Raises:
         ValueError: on sizes below 1, or blocks that leave no feature to the first.
@@ -258,6 +259,16 @@ def is_surely_less(errors: Tensor, others: Tensor) -> bool:
     """Whether the mean of some numbers is smaller than that of others, example by example, and not by chance."""
     difference = others - errors
     return float(difference.mean()) > SURE * float(difference.std()) / math.sqrt(len(difference))
+
+
+def fall_of_mean(wanted: Tensor, members: list[Tensor] | None) -> Tensor:
+    """By how much the mean falls where an example is left out, or its group `(n, c)`; of what has the mean 0."""
+    if members is None:
+        return wanted / max(len(wanted) - 1, 1)
+    found = torch.empty_like(wanted)
+    for own in members:
+        found[own] = wanted[own].sum(0) / max(len(wanted) - len(own), 1)
+    return found
 
 
 @final
@@ -423,16 +434,19 @@ def _best(spectrum: _Spectrum, targets: Tensor, groups: Tensor | None) -> _Fit:
     wanted = targets - offset
     alone = float(wanted.square().mean())
     members = None if groups is None else [(groups == group).nonzero()[:, 0] for group in groups.unique()]
+    # an example that is left out has no part in the mean, round which the gain is
+    falls = fall_of_mean(wanted, members)
+    aim = wanted + falls
     for multiple in PENALTIES.tolist():
         penalty = multiple * spectrum.unit
         errors = spectrum.left_out_errors(wanted - spectrum.fitted(penalty), penalty, members)
-        told, plain_error, gain = wanted - errors, float(errors.square().mean()), 1.0
+        told, plain_error, gain = aim - errors, float(errors.square().mean()), 1.0
         if is_worse := plain_error > alone:
             square = float(told.square().sum())
-            gain = min(1.0, max(0.0, float((told * wanted).sum()) / square)) if square else 1.0
-        key = is_worse, float((wanted - gain * told).square().mean()), plain_error
+            gain = min(1.0, max(0.0, float((told * aim).sum()) / square)) if square else 1.0
+        key = is_worse, float((aim - gain * told).square().mean()), plain_error
         if best is None or key < best[:3]:
-            best = _Fit(*key, penalty, gain or 1.0, offset + (gain or 1.0) * told)
+            best = _Fit(*key, penalty, gain or 1.0, offset - falls + (gain or 1.0) * told)
     assert best is not None
     return best
 

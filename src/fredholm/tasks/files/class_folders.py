@@ -22,7 +22,7 @@ class Found(NamedTuple):
 def class_folders(root: Path, suffixes: tuple[str, ...], what: str, example: str) -> Found:
     """The files of every class.
 
-    Folders of splits are ``train``, ``valid`` (or ``val``, ``validation``, ``dev``) and ``test``, in small or capital
+    Folders of splits are ``train``, ``valid`` and ``test``, or other words of `SPLIT_WORDS`, in small or capital
     letters; one of the last two may be absent. A folder called ``train`` among others is a class. Classes are sorted by
     name. Files are those of some kinds at any depth below a class folder; hidden files and folders are ignored, and how
     many other files are skipped is told in a warning.

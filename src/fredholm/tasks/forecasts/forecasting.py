@@ -367,9 +367,9 @@ class Forecasting(SplitTask[WindowSet]):
     def best_context(self) -> int:
         """The shortest context that tells stretches of the training part, left out, as well as any of those tried.
 
-        Tried are CONTEXTS times that of this task, up to two thirds of the training part of the shortest series, that
-        leave LEAST_TOLD answers to be told. Errors are absolute, in units of q, of the samples that can be told from
-        the longest one, and as good is up to AS_GOOD times the smallest.
+        Tried are CONTEXTS times that of this task, up to two thirds of the training part of the shortest series and
+        MOST_SEEN numbers, that leave LEAST_TOLD answers to be told. Errors are absolute, in units of q, of the samples
+        that can be told from the longest one, and as good is up to AS_GOOD times the smallest.
         """
         facts, ends = self._facts, torch.tensor([end for end, _ in self._ends])
         places, most = self.splits.train.places, min(int(ends.min()) * 2 // 3, MOST_SEEN // len(facts.channels))

@@ -168,7 +168,7 @@ class NodeLearning(TargetTask[NodeSet], OneGraphTask[NodeSet]):
         labels = torch.full((len(graph.features),), -1)
         labels[nodes] = graph.node_labels[nodes]
         ends = labels[graph.edge_index][:, (labels[graph.edge_index] >= 0).all(0)]
-        shares = ends.flatten().bincount(minlength=1) / max(ends.numel(), 1)
+        shares = ends.flatten().bincount() / max(ends.numel(), 1)
         alike = (float((ends[0] == ends[1]).sum()) + PRIOR) / (ends.shape[1] + PRIOR)
         chance = float(shares.square().sum())
         return (alike - chance) / max(1 - chance, 1e-6)

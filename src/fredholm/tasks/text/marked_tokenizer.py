@@ -261,10 +261,12 @@ class MarkedTokenizer(Tokenizer):
         """
         parts, marks = json.loads(self.state), self.marks
         prefix, suffix = (
-            parts["model"].get(f"{name}") or "" for name in ("continuing_subword_prefix", "end_of_word_suffix")
+            parts["model"].get(name) or "" for name in ("continuing_subword_prefix", "end_of_word_suffix")
         )
-        has_bytes, has_spaces = ('"type": "ByteLevel"' in self.state, '"type": "Metaspace"' in self.state)
-        spaces = [letter for letter, byte in zip(byte_letters(), range(256), strict=True) if chr(byte).isspace()]
+        cuts = json.dumps([parts["normalizer"], parts["pre_tokenizer"]], ensure_ascii=False)
+        has_bytes, has_spaces = '"type": "ByteLevel"' in self.state, "▁" in cuts
+        # not those of Latin-1: bytes 133 and 160 are parts of letters such as à
+        spaces = [letter for byte, letter in enumerate(byte_letters()) if bytes([byte]).isspace()]
         to_space = str.maketrans(dict.fromkeys(spaces if has_bytes else "▁", " "))
 
         def letters(token: str) -> str:
