@@ -686,6 +686,34 @@ def draw_boosted_trees() -> None:
     figure.savefig(HERE / "boosted_trees.png", dpi=110)
 
 
+def draw_series_machine() -> None:
+    """series_machine.png: levels that change at some time, and what filters and a series machine say of the time."""
+    torch.manual_seed(0)
+    at = torch.randint(5, 55, (400, 1))
+    values = (torch.arange(60) >= at)[..., None] + 0.5 * torch.randn(400, 60, 1)
+    target = NumberTarget(names=("at",), mean=(30.0,), deviation=(14.0,))
+    sampling = models.SeriesSampling(channels=1, spacing=1.0, extent=59.0)
+    figure, (examples, *told) = plt.subplots(1, 3, figsize=(9.8, 3.3), layout="constrained")
+    for number, color in ((0, BLUE), (1, ORANGE)):
+        examples.plot(values[number, :, 0] + 4 * number, color=color, lw=1)
+        examples.axvline(int(at[number]), color=color, lw=1, ls=":")
+    examples.set(title="two of 200 series", xlabel="sample", yticks=[])
+    for axes, config, title in (
+        (told[0], models.FilterBank.Config(), "filter bank"),
+        (told[1], models.SeriesMachine.Config(), "series machine"),
+    ):
+        torch.manual_seed(0)
+        model = config.build(sampling, 1)
+        model.fit([(encoders.SeriesBatch(values[:200]), target.targets(at[:200].double()))], target)
+        with torch.no_grad():
+            found = 30 + 14 * model(encoders.SeriesBatch(values[200:]))
+        axes.plot([0, 60], [0, 60], color="0.7", lw=1)
+        axes.scatter(at[200:], found, s=8, color=BLUE)
+        error = float((found - at[200:]).abs().mean())
+        axes.set(title=f"{title}: off by {error:.1f}", xlabel="when the level changes", ylabel="what is said", aspect=1)
+    figure.savefig(HERE / "series_machine.png", dpi=110)
+
+
 if __name__ == "__main__":
     draw_gallery()
     draw_refinement()
@@ -701,3 +729,4 @@ if __name__ == "__main__":
     draw_mixtures()
     draw_kernel_machine()
     draw_boosted_trees()
+    draw_series_machine()
