@@ -284,6 +284,15 @@ def test_shares_without_a_gain_go_before_those_that_need_one() -> None:
     assert head.shares.tolist() == [1.0, 0.0]
 
 
+def test_examples_of_a_group_are_one_chance() -> None:
+    errors, others = torch.zeros(40), torch.tensor([1.0, 1.0, 1.0, -0.5]).repeat_interleave(10)
+    groups = torch.arange(40) // 10 * 7
+    # of forty the mean is 0.63, and its standard error 0.10; of four sums it is 6.3, and 3.8
+    for given, is_sure in ((None, True), (groups, False), (torch.arange(40), True)):
+        assert ridge_head.is_surely_less(errors, others, given) == is_sure
+        assert not ridge_head.is_surely_less(others, errors, given)
+
+
 def test_small_penalties_are_not_drowned_by_rounding() -> None:
     features, y = torch.randn(9, 13, dtype=torch.float64), torch.randn(9, 1, dtype=torch.float64)
     spectrum, _ = ridge_head._Table(features, (FeatureBlock(13),)).spectrum((1.0,), y - y.mean(0))

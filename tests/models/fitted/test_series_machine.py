@@ -1,14 +1,15 @@
 """Series machines: numbers of a series by loops, and that what is said is the better of filters and places."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 from fredholm.encoders import SeriesBatch
-from fredholm.models import FilterBank, SeriesMachine, SeriesSampling
-from fredholm.models.fitted import ridge_head
+from fredholm.models import FilterBank, SeriesMachine, SeriesSampling, TableMachine
+from fredholm.models.fitted import ridge_head, series_machine
 from fredholm.tasks.targets import ClassTarget, NumberTarget
 from tests.refusals import refused
 
@@ -188,6 +189,51 @@ def test_one_series_is_told_as_it_is() -> None:
     built = machine(SeriesSampling(channels=1, spacing=1.0, extent=39.0), 1)
     built.fit([(SeriesBatch(values), torch.ones(1, 1))], NUMBER)
     torch.testing.assert_close(built(values), torch.ones(1, 1))
+
+
+def test_a_group_is_left_out_whole_by_both(monkeypatch: pytest.MonkeyPatch) -> None:
+    values, at = steps(20)
+    groups, seen = torch.arange(20) // 2, list[Tensor | None]()
+    for kind in (FilterBank, TableMachine):
+        fit = kind.fit
+
+        def watched(*given: Any, fit: Any = fit, groups: Tensor | None = None) -> Tensor:
+            seen.append(groups)
+            return fit(*given, groups=groups)
+
+        monkeypatch.setattr(kind, "fit", watched)
+    monkeypatch.setattr(series_machine, "is_surely_less", lambda *given: seen.append(given[2]) or True)
+    built = machine(SeriesSampling(channels=1, spacing=1.0, extent=39.0), 1)
+    built.fit([(SeriesBatch(values), NUMBER.targets(at[:, None].float()))], NUMBER, groups=groups)
+    assert len(seen) == 3
+    assert all(each is groups for each in seen)
+
+
+def test_channels_share_the_numbers_of_a_series() -> None:
+    for channels, watched, longest, places in (
+        (1, 0, 40, 32),
+        (1, 0, 5, 5),
+        (4, 0, 40, 15),
+        (5, 1, 40, 15),
+        (30, 0, 40, 1),
+    ):
+        observation = tuple(range(watched))
+        built = machine(SeriesSampling(channels=channels, spacing=1.0, extent=longest - 1.0, observation=observation))
+        assert built.num_places == places
+        count = (channels - watched) * (9 + places) + 4
+        assert built.machine.reading.num_numbers == len(built.mean) == count
+        assert built.machine.reading.may_miss == (tuple(range(count - 4)) if watched else ())
+
+
+def test_numbers_that_vary_by_rounding_alone_say_nothing() -> None:
+    values, at = steps(20)
+    built = machine(SeriesSampling(channels=2, spacing=1.0, extent=39.0), 1)
+    level = 1e4 + 1e-3 * noise(20, 1, 1)  # float32 has 1e-3 between its numbers there
+    batch = SeriesBatch(torch.cat([values, level.expand(-1, 40, -1)], -1))
+    built.fit([(batch, NUMBER.targets(at[:, None].float()))], NUMBER)
+    of_each = built.scale[:18].view(2, 9)
+    assert float(of_each[1, 0]) == 0  # its mean
+    assert float(of_each[0, 0]) > 0
 
 
 def test_sizes_below_one_are_refused() -> None:

@@ -30,7 +30,7 @@ from fredholm.models import (
 from fredholm.models.series.ckcnn import CKCNN
 from fredholm.storage.config_json import from_json, to_json
 from fredholm.tasks import SeriesLearning, Task
-from fredholm.tasks.series import Preparation
+from fredholm.tasks.series import Preparation, series_learning
 from fredholm.tasks.series.series_learning import series_of
 from fredholm.tasks.splits.splits import Splits
 from fredholm.tasks.targets import TARGETS, ClassTarget, LabelTarget, NumberTarget
@@ -547,6 +547,20 @@ def test_of_many_channels_filters_alone_are_taken(tmp_path: Path) -> None:
     np.savez(tmp_path / "wide.npz", values=values, labels=np.arange(20) % 2)
     chosen: Any = SeriesLearning.Config(data=str(tmp_path / "wide.npz")).suited("small")[0]
     assert chosen.model == FilterBank.Config()
+
+
+def test_of_many_outputs_there_are_fewer_trees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    values = np.random.default_rng(0).normal(size=(20, 12, 2))
+    np.savez(tmp_path / "five.npz", values=values, labels=np.arange(20) % 5)
+    monkeypatch.setattr(series_learning, "MOST_BOXES", 60)
+
+    def suited(model: SeriesMachine.Config) -> Any:
+        found: Any = SeriesLearning.Config(data=str(tmp_path / "five.npz"), model=model).suited("small").config
+        return found.model
+
+    assert suited(SeriesMachine.Config()) == SeriesMachine.Config(num_trees=12)
+    assert suited(SeriesMachine.Config(num_places=3)) == SeriesMachine.Config(num_places=3, num_trees=12)
+    assert suited(SeriesMachine.Config(num_trees=70)).num_trees == 70
 
 
 def test_a_summary_bank_knows_what_was_observed(tmp_path: Path) -> None:

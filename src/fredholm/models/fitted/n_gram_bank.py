@@ -348,7 +348,7 @@ class NGramBank(FittedModel[Tensor]):
         self._choose(rows)
         part = dealt(len(targets), groups, FOLDS, wanted.device)
         self.letter_share.zero_()
-        fit = self._fit_of_tokens(rows, wanted, part)
+        fit = self._fit_of_tokens(rows, wanted, part, groups)
         if self.of_letters is not None:
             self.letter_share.fill_(LETTERS)
             found = _ridge(self.sparse(rows), wanted, part)
@@ -372,7 +372,7 @@ class NGramBank(FittedModel[Tensor]):
         if self.spelling is not None and self.of_letters is not None:
             self.of_letters.choose((self.spelling(self.tokens_of(tokens)), len(tokens)) for tokens in rows)
 
-    def _fit_of_tokens(self, rows: Sequence[Tensor], wanted: Tensor, part: Tensor) -> "_Ridge":
+    def _fit_of_tokens(self, rows: Sequence[Tensor], wanted: Tensor, part: Tensor, groups: Tensor | None) -> "_Ridge":
         """The fit to n-grams of tokens, which sets s."""
         grams = self.of_tokens
         further, rarity = grams.num_symbols - 1, grams.rarity.clone()
@@ -383,7 +383,7 @@ class NGramBank(FittedModel[Tensor]):
             errors.append((wanted - found.left_out).square().mean(1))
             if len(errors) > 1 and errors[-1].mean() >= errors[-2].mean():
                 break
-            if len(errors) == 1 or is_surely_less(errors[-1], errors[0]):
+            if len(errors) == 1 or is_surely_less(errors[-1], errors[0], groups):
                 fit, chosen = found, grams.rarity.clone()
         assert fit is not None
         grams.rarity.copy_(chosen)

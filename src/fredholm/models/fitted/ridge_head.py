@@ -255,9 +255,15 @@ def dealt(count: int, groups: Tensor | None, num_parts: int, device: torch.devic
     return (torch.randperm(int(units.max()) + 1)[units] % num_parts).to(device)
 
 
-def is_surely_less(errors: Tensor, others: Tensor) -> bool:
-    """Whether the mean of some numbers is smaller than that of others, example by example, and not by chance."""
+def is_surely_less(errors: Tensor, others: Tensor, groups: Tensor | None = None) -> bool:
+    """Whether the mean of some numbers is smaller than that of others, example by example, and not by chance.
+
+    Or group by group, whose examples are alike, and so no more than one chance together.
+    """
     difference = others - errors
+    if groups is not None:
+        names, unit = groups.unique(return_inverse=True)
+        difference = difference.new_zeros(len(names)).index_add(0, unit, difference)
     return float(difference.mean()) > SURE * float(difference.std()) / math.sqrt(len(difference))
 
 

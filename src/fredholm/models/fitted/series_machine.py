@@ -11,7 +11,7 @@ Legend
                     deviation of log (t_{j+1} - t_j) / Δ;   all standardised over the training series
     outputs         (1 - a) f + a g, where both are read alike; a is the one of SHARES with the smallest mean square of
                     left-out errors, or 0 where these are not smaller than those of f by two standard errors of the
-                    difference, series by series
+                    difference, series by series, or group by group
 
 Filters that are pooled forget when something happened, and what is linear in them cannot say that one thing matters
 where another is so. The kernel and the trees know both, and no shapes. The mean of two fits by left-out errors is
@@ -137,7 +137,7 @@ class SeriesMachine(FittedModel[SeriesBatch]):
         tried = [torch.lerp(of_bank.scores, of_machine.scores, share) for share in SHARES]
         errors = [(wanted - each).square().mean(1) for each in tried]
         best = int(torch.stack(errors).mean(1).argmin())
-        if not is_surely_less(errors[best], errors[0]):
+        if not is_surely_less(errors[best], errors[0], groups):
             best = 0
         readout = regressand.readout(tried[best], targets)
         self.shift.copy_(readout.shift)

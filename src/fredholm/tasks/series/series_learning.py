@@ -191,18 +191,18 @@ class SeriesLearning(TargetTask[Series]):
             found = super()._suited(effort, start)
             if self.model.learns_by_steps:
                 return found
-            default, task = SeriesLearning.Config(), self.build()
-            train, sizes = task.splits.train, SeriesMachine.Config()
+            task, model = self.build(), self.model
+            train = task.splits.train
             observed = sum(int((~some.values.isnan()).sum()) for some in train.chunks())
             share = observed / (int(train.lengths.sum()) * len(train.channels))
-            model = FilterBank.Config()
-            if share < LEAST_OBSERVED:
+            if model == SeriesLearning.Config().model and share < LEAST_OBSERVED:
                 model = SummaryBank.Config()
-            elif len(train.channels) <= MOST_CHANNELS:
-                num_trees = min(sizes.num_trees, max(1, MOST_BOXES // task.target.num_outputs))
-                model = replace(sizes, num_trees=num_trees)
-            config = filled(self, [default], model=model)
-            return Suited(config, replace(found.schedule, epochs=0))
+            elif model == SeriesLearning.Config().model and len(train.channels) > MOST_CHANNELS:
+                model = FilterBank.Config()
+            if isinstance(model, SeriesMachine.Config):
+                num_trees = min(model.num_trees, max(1, MOST_BOXES // task.target.num_outputs))
+                model = filled(model, [SeriesMachine.Config()], num_trees=num_trees)
+            return Suited(replace(self, model=model), replace(found.schedule, epochs=0))
 
         @property
         def stack(self) -> Stack:
