@@ -244,6 +244,26 @@ def test_letters_are_read_where_errors_are_smaller(told_by: str, monkeypatch: py
     torch.testing.assert_close(found(tokens).double(), torch.tensor(told), rtol=1e-3, atol=1e-3)
 
 
+def test_what_says_the_opposite_of_others_has_no_gain() -> None:
+    """Each word stands in two sentences of opposite values, so that one tells the other wrongly with any penalty."""
+    features = torch.eye(20, dtype=torch.float64).repeat_interleave(2, 0).to_sparse_coo().coalesce()
+    wanted = torch.tensor([[1.0], [-1.0]], dtype=torch.float64).repeat(20, 1)
+    part = torch.arange(40) % 2
+    found = n_gram_bank._ridge(features, wanted, part)
+    assert not found.weight.any()
+    torch.testing.assert_close(found.left_out, -wanted)  # the mean of the others
+    assert float(found.bias) == 0
+
+
+def test_shares_are_compared_by_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen, groups = list[Tensor | None](), torch.arange(30) // 3
+    monkeypatch.setattr(n_gram_bank, "is_surely_less", lambda *given: seen.append(given[2]))
+    values = rows().float().sum(1, keepdim=True)  # told by single words
+    fitted(bank(2, 500, 1), rows(), values, NumberTarget(names=("y",), mean=(0.0,), deviation=(1.0,)), groups)
+    assert seen
+    assert all(each is groups for each in seen)
+
+
 def test_systems_solved_together_or_one_by_one_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     tokens, values = rows(), torch.arange(30) * 7 % 3
     together = fitted(bank(), tokens, values, CLASSES)
