@@ -414,3 +414,10 @@ def test_a_context_is_at_most_two_thirds_of_the_shortest_series(
     monkeypatch.setattr(Forecasting, "_left_out_error", lambda built, start: asked.append(built.facts.context) or 1.0)
     assert chosen_context(Forecasting.Config(data=str(tmp_path / "many.csv"), season=6, horizon=6)) == 18
     assert asked == [18, 36]  # of 54 there are answers too
+
+
+def test_contexts_are_tried_on_data_that_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config, read = Forecasting.Config(data=str(with_weekends(tmp_path))), list[Path]()
+    monkeypatch.setattr(forecasting, "open_long", lambda path: read.append(path) or open_long(path))
+    assert chosen_context(config) == 216
+    assert len(read) == 2  # by the schedule, and by the context

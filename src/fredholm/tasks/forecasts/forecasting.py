@@ -56,6 +56,8 @@ if TYPE_CHECKING:
     from torchmetrics import Metric
 
 Scale = Literal["window", "training"]
+Opened = tuple[list[LongSeries], Clock, tuple[str, ...]]
+"""Series, their times, and what their channels are called."""
 CHUNK = 256
 """Windows that are fitted or predicted at a time."""
 FLOOR = 0.05
@@ -85,6 +87,7 @@ class Forecasting(SplitTask[WindowSet]):
     Args:
         config: the settings.
         facts: from an earlier run; None reads them from the training part.
+        opened: the data, where they are read already; None: they are read.
 
     Raises:
         ValueError: the data cannot be opened, are on no clock, are too short, or are not those of `facts`.
@@ -198,9 +201,9 @@ class Forecasting(SplitTask[WindowSet]):
                 raise ValueError(f"the facts are of {type(facts).__qualname__}, not of forecasts")
             return Forecasting(self, facts)
 
-    def __init__(self, config: Config, facts: Facts | None = None) -> None:
+    def __init__(self, config: Config, facts: Facts | None = None, *, opened: Opened | None = None) -> None:
         self.config = config
-        self._known = facts
+        self._known, self._opened_before = facts, opened
         self._facts = facts or self._measure()
         for name in ("context", "horizon", "season"):
             if getattr(config, name) not in (None, getattr(self._facts, name)):
@@ -221,7 +224,9 @@ class Forecasting(SplitTask[WindowSet]):
         return self.config.model.learns_by_steps
 
     @cached_property
-    def _data(self) -> tuple[list[LongSeries], Clock, tuple[str, ...]]:
+    def _data(self) -> Opened:
+        if self._opened_before is not None:
+            return self._opened_before
         config = self.config
         if not config.data:
             raise ValueError("no series are given; pass a .csv, .parquet, .ts or .npz file of them")
@@ -383,7 +388,8 @@ class Forecasting(SplitTask[WindowSet]):
         if len(tried) == 1:
             return facts.context
         errors = {
-            context: Forecasting(replace(self.config, context=context))._left_out_error(tried[-1]) for context in tried
+            context: Forecasting(replace(self.config, context=context), opened=self._data)._left_out_error(tried[-1])
+            for context in tried
         }
         return next((c for c in tried if errors[c] <= AS_GOOD * min(errors.values())), facts.context)
 
