@@ -33,6 +33,7 @@ from fredholm.models import (
     TwoStream,
     ViT,
 )
+from fredholm.models.fields.blended_operator import BlendedOperator
 from fredholm.models.fields.neural_field import FieldOperator
 from fredholm.models.language.gpt2 import GPT2
 from fredholm.models.series.ckcnn import CKCNN
@@ -987,6 +988,9 @@ def _operators(folder: Path) -> Subject:
         yield from _task(built)
         torch.manual_seed(0)
         model, metrics = built.model(), built.metrics()
+        built.initialise(model, CPU)
+        if isinstance(model, BlendedOperator):
+            model.eval().share.fill_(0.5)
         built.score(model, built.held_out_batch("valid", torch.arange(2)), metrics)
         yield from (metric.compute() for metric in metrics.values())
         asked = built.config.data if built.config.data in (moving, str(table)) else others
@@ -1007,6 +1011,7 @@ def _operators(folder: Path) -> Subject:
             "loss": ("h1",),
             "unroll": (2,),
             "position_frequencies": (3,),
+            "regression": (6,),
         }
         | {"position_sigma": (2.0,), "model": (dataclasses.replace(model, depth=2),), "answer": (Answer(grid=(2, 2)),)}
         | {
@@ -1021,6 +1026,7 @@ def _operators(folder: Path) -> Subject:
             "no positions": {"position_frequencies": 0},
             "a torus": {"is_periodic": True},
             "half shown": {"shown": 0.5},
+            "a regression": {"regression": 6},
             "differences": {"loss": "h1"},
             "trajectories": {"data": moving},
             "a split of its own": {"data": fixed},

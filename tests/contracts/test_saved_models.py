@@ -85,7 +85,10 @@ NO_GRAPH = {
     "NGramBank.Config": "how many n-grams rows have depends on their tokens",
 }
 """Why models are refused by `torch.export`."""
-TAKE_NO_TENSORS = {"RidgeHead", "ContinuousStack", "FieldOperator.Config", "InContextRegressor"}
+TAKE_NO_TENSORS = {
+    "BlendedOperator", "ContinuousStack", "FieldOperator.Config", "FunctionRegression.Config", "InContextRegressor",
+    "RidgeHead",
+}  # fmt: skip
 """Models that are called with domains, or not at all."""
 QUICK = ("ViT.Config: base", "Mamba.Config: base")
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 import fredholm
 from fredholm import blocks, encoders, fields, kernels, layers, models, operators, quadrature
-from fredholm.domains import Domain, Graph, Grid, Points, Sequence
+from fredholm.domains import Domain, Graph, Grid, Points, Sequence, UnitGrid
 from fredholm.encoders import PointBatch
 from fredholm.encoders.series import SeriesBatch
 from fredholm.evaluation import Dense
@@ -399,6 +399,46 @@ def field_model(built: models.FieldOperator | models.InContextRegressor) -> Iter
     torch.manual_seed(3)
     placed = built(noise(2, 6, m), Points(noise(6, built.pos_dim)))
     yield from placed.sample(noise(5, built.pos_dim) * torch.linspace(0.5, 4, 5)[:, None])
+
+
+def function_regression(built: models.FunctionRegression) -> Iterator[object]:
+    config = built.config
+    counts = [len(built.given_pos), len(built.told_pos)]
+    pos = [
+        None if isinstance(each, UnitGrid) else noise(count, config.pos_dim).sigmoid()
+        for each, count in zip((config.given, config.told), counts, strict=True)
+    ]
+    given, told = noise(3, counts[0], config.num_channels), noise(3, counts[1], config.num_outputs)
+    built.fit(given, told, given_pos=pos[0], told_pos=pos[1])
+    yield from built.state_dict().values()
+    asked = torch.linspace(0.01, 0.99, 4)[:, None].expand(-1, config.pos_dim)  # beside the border, and within
+    elsewhere = Points(asked, periodic=config.is_periodic)
+    yield built(encoders.FunctionBatch(noise(2, 4, config.num_channels), elsewhere))
+
+
+def blended_operator(built: models.BlendedOperator) -> Iterator[object]:
+    built.regression.fit(noise(4, 4, 1), noise(4, 4, 2))
+    inputs = encoders.FunctionBatch(noise(2, 4, 1), Grid(4))
+    for share in (0.0, 0.5, 1.0):
+        built.share.fill_(share)
+        yield built.eval()(inputs)
+
+
+ON_LINE = UnitGrid((4,), (0.25,), (0.125,))
+
+
+def line_regression(count: int) -> models.FunctionRegression:
+    return models.FunctionRegression(
+        models.FunctionRegression.Config(
+            given=ON_LINE, told=ON_LINE, pos_dim=1, num_channels=1, num_outputs=2, num_functions=count
+        )
+    )
+
+
+def function_network(depth: int) -> models.NeuralOperator:
+    functions = encoders.Function(encoders.Function.Config(num_channels=1, pos_dim=1, num_frequencies=2), 4)
+    kernel = models.SpectralConfig(num_waves_per_axis=1)
+    return models.NeuralOperator(functions, 2, models.NeuralOperator.Config(embed_dim=4, depth=depth, kernel=kernel))
 
 
 def sampling(built: models.Sampling) -> Iterator[object]:
@@ -1587,6 +1627,21 @@ MODELS = [
         field_model,
     ),
     Subject(
+        models.FunctionRegression.Config,
+        {"given": 4, "told": 5, "pos_dim": 1, "num_channels": 2, "num_outputs": 1, "num_functions": 3},
+        {"given": (6, ON_LINE), "told": (2, ON_LINE), "pos_dim": (2,), "num_channels": (1,), "num_outputs": (2,)}
+        | {"num_functions": (4,), "is_periodic": (True,)},
+        function_regression,
+        make=lambda **settings: models.FunctionRegression(models.FunctionRegression.Config(**settings)),
+        modes={"grids": {"given": ON_LINE, "told": ON_LINE}},
+    ),
+    Subject(
+        models.BlendedOperator,
+        {"network": Made(lambda: function_network(1)), "regression": Made(lambda: line_regression(4))},
+        {"network": (Made(lambda: function_network(2)),), "regression": (Made(lambda: line_regression(5)),)},
+        blended_operator,
+    ),
+    Subject(
         models.Sampling,
         {},
         {"temperature": (0.0, 0.5), "top_k": (2,), "top_p": (0.5,)},
@@ -1632,6 +1687,7 @@ NO_SETTINGS = {
     "models.EachImage": "takes a model and the number of images that its outputs are for",
     "models.EdgeConvolution": "takes an encoder and its Config",
     "models.FieldOperator": "takes a field, a frame and its Config",
+    "models.FunctionRegression": "takes its Config",
     "models.GPT2": "takes the size of a text and its Config",
     "models.Llama": "takes the size of a text and its Config",
     "models.Mamba": "takes the size of a text and its Config",

@@ -135,7 +135,8 @@ def test_what_is_missing_is_no_sample() -> None:
 def test_one_seed_gives_one_model() -> None:
     X, y = waves(12)
     first, second, other = (
-        OperatorRegressor(**{**SETTINGS, "random_state": seed}).fit(X, y).predict(X) for seed in (0, 0, 1)
+        OperatorRegressor(**{**SETTINGS, "random_state": seed}, task={"regression": 0}).fit(X, y).predict(X)
+        for seed in (0, 0, 1)
     )
     assert (first == second).all()
     assert (first != other).any()

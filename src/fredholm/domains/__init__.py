@@ -3,7 +3,7 @@
 from fredholm.domains.domain import Domain, GridBlock
 from fredholm.domains.farthest import farthest_points
 from fredholm.domains.graph import Graph
-from fredholm.domains.grid import Grid, domain_of, whole_grid
+from fredholm.domains.grid import Grid, UnitGrid, domain_of, whole_grid
 from fredholm.domains.laplacian import laplacian_positions, undirected
 from fredholm.domains.neighbours import Neighbours, nearest
 from fredholm.domains.order import is_ordered_by_index, order_times, past_mass, preceding_counts
@@ -23,6 +23,7 @@ __all__ = [
     "Points",
     "Sequence",
     "Union",
+    "UnitGrid",
     "domain_of",
     "farthest_points",
     "is_ordered_by_index",

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence as Ordered
+from dataclasses import dataclass
 from typing import final
 
 import torch
@@ -68,6 +69,26 @@ class Grid(Domain):
             axes = [x + i * h for x, i, h in zip(self.origin, cells, self.spacing, strict=True)]
         pos = torch.stack([axis.reshape(-1) for axis in torch.meshgrid(*axes, indexing="ij")], dim=-1)
         self._set(pos, weights, mask)
+
+
+@final
+@dataclass(frozen=True)
+class UnitGrid:
+    """What a regular grid of the unit box is made from; its arguments are those of `Grid`."""
+
+    shape: tuple[int, ...]
+    spacing: tuple[float, ...]
+    origin: tuple[float, ...]
+    """Its first point."""
+
+    @property
+    def num_points(self) -> int:
+        """N."""
+        return math.prod(self.shape)
+
+    def domain(self, *, is_periodic: bool) -> Grid:
+        """Its points."""
+        return Grid(*self.shape, spacing=self.spacing, origin=self.origin, periodic=is_periodic)
 
 
 def _check_lattice(

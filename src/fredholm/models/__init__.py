@@ -1,6 +1,8 @@
 """Complete models, each with its configurations."""
 
 from fredholm.models.field_model import FieldModel
+from fredholm.models.fields.blended_operator import BlendedOperator
+from fredholm.models.fields.function_regression import FunctionRegression
 from fredholm.models.fields.in_context_regressor import InContextRegressor
 from fredholm.models.fields.neural_field import FieldOperator
 from fredholm.models.fields.neural_operator import NeuralOperator
@@ -70,6 +72,7 @@ __all__ = [
     "Bert",
     "BertMasked",
     "BertSentences",
+    "BlendedOperator",
     "BoostedTrees",
     "CKCNNText",
     "ConstantConfig",
@@ -85,6 +88,7 @@ __all__ = [
     "FieldOperator",
     "FilterBank",
     "FittedModel",
+    "FunctionRegression",
     "GraphModelConfig",
     "GraphReading",
     "GraphStackConfig",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -35,6 +35,10 @@ if TYPE_CHECKING:
 
 Batch = dict[str, Tensor]
 """Named tensors whose first dimension runs over the same examples; it is what travels to the device."""
+
+
+Measure = Callable[[Callable[[nn.Module, Batch, "dict[str, Metric]"], None], "dict[str, Metric]"], Mapping[str, float]]
+"""Measures a model on all of a split: how it is scored there, as by `Task.score`, and the metrics, to their values."""
 
 
 Meanings = dict[str, dict[int, tuple[str, ...]]]
@@ -379,6 +383,12 @@ class Task(ABC):
         """Sets in a new model what is computed from the training split rather than learnt in steps.
 
         Called once, on a new run, before the first step; the model is on ``device``.
+        """
+
+    def settle(self, model: nn.Module, measure: Measure) -> None:  # noqa: B027 - most choose nothing
+        """Sets in a model, in evaluation mode, what is chosen by the validation split.
+
+        Called before each evaluation on that split, where there is one, by all processes alike.
         """
 
     @abstractmethod

@@ -1,6 +1,7 @@
 """A model's metrics on a held-out split of its task."""
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import torch
@@ -10,13 +11,16 @@ from fredholm.distributed.called import Called, held_whole
 from fredholm.distributed.processes import ALONE, Processes
 from fredholm.tasks.extras import importing_metrics
 from fredholm.tasks.splits.splits import HeldOut
-from fredholm.tasks.task import Task
+from fredholm.tasks.task import Batch, Task
 
 from .device import move
 from .progress import progress_bar
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
+
+Score = Callable[[nn.Module, Batch, "dict[str, Metric]"], None]
+"""Adds what a model makes of a batch to metrics; see `Task.score`."""
 
 
 @torch.no_grad()
@@ -29,8 +33,10 @@ def score_split(
     device: torch.device,
     dtype: torch.dtype,
     processes: Processes = ALONE,
+    score: Score | None = None,
+    metrics: "dict[str, Metric] | None" = None,
 ) -> dict[str, float]:
-    """All of the task's metrics over a whole split, which has examples.
+    """Metrics over a whole split, which has examples.
 
     What was given nothing, such as that of pixels none of which has a known class, is NaN.
 
@@ -43,11 +49,13 @@ def score_split(
         device: where to compute.
         dtype: float32, or a lower precision to compute in by autocast.
         processes: that compute a part each, and all get what one would up to rounding.
+        score, metrics: how a batch is scored, and by what; None: as the task does it, and all of its metrics.
     """
     with importing_metrics():
         from torchmetrics import Metric
 
-    metrics = {name: metric.to(device) for name, metric in task.metrics().items()}
+    found = task.metrics() if metrics is None else metrics
+    metrics = {name: metric.to(device) for name, metric in found.items()}
     indices = torch.arange(task.num_held_out(split))
     called = model if isinstance(model, Called) else Called(model)
     is_shared = 1 < processes.size <= len(indices)  # a metric of no example joins no others
@@ -62,7 +70,7 @@ def score_split(
         torch.autocast(device.type, dtype=dtype, enabled=dtype != torch.float32),
     ):
         for some in own.split(batch_size):
-            called(task.score, move(task.held_out_batch(split, some), device), metrics)
+            called(score or task.score, move(task.held_out_batch(split, some), device), metrics)
             bar.update(len(some))
     return {
         name: float(metric.compute()) if is_shared or _was_given(metric) else math.nan

@@ -2,12 +2,13 @@
 
 import contextlib
 import dataclasses
+import functools
 import math
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 from torch import Tensor
 
@@ -28,7 +29,10 @@ from .interruption import InterruptedRunError, Interruption
 from .learner import Learner, NonFiniteError, StepReport
 from .progress import counted, print_line, progress_bar
 from .random_state import own_seed, random_state, restore_random_state, seed_everything
-from .scoring import score_split
+from .scoring import Score, score_split
+
+if TYPE_CHECKING:
+    from torchmetrics import Metric
 
 OVERFITTING = 1.05
 """A validation loss so many times the lowest one, while the training loss falls, is told."""
@@ -313,6 +317,7 @@ class Trainer:
             words.append(f"train loss {train_loss:.4f}")
         self._refuse_non_finite()
         if self._has_valid:
+            self._task.settle(self.learner.average.model, functools.partial(self._measured, "valid"))
             progress.metrics = self._score("valid")
             value, loss = progress.metrics[objective.metric], progress.metrics["loss"]
             words.append(f"valid loss {loss:.4f}")
@@ -387,18 +392,29 @@ class Trainer:
         self._wait()
 
     def _score(self, split: HeldOut) -> dict[str, float]:
-        progress, config, start = self.progress, self._config, time.perf_counter()
-        size, device, dtype = config.evaluation_batch_size, self.learner.device, config.dtype
-        model = self.learner.averaged
-        found = score_split(
-            self._task, split, model, batch_size=size, device=device, dtype=dtype, processes=self._processes
-        )
+        progress, start = self.progress, time.perf_counter()
+        found = self._measured(split)
         rate = self._task.num_held_out(split) / (time.perf_counter() - start)
         told = {"epoch": progress.epoch, **found, "examples_per_second": rate}
         if split == "test":
             told["unix_time"] = time.time()  # when the test split was read
         self._write(split, told)
         return found
+
+    def _measured(
+        self, split: HeldOut, score: Score | None = None, metrics: "dict[str, Metric] | None" = None
+    ) -> dict[str, float]:
+        return score_split(
+            self._task,
+            split,
+            self.learner.averaged,
+            batch_size=self._config.evaluation_batch_size,
+            device=self.learner.device,
+            dtype=self._config.dtype,
+            processes=self._processes,
+            score=score,
+            metrics=metrics,
+        )
 
     def _save_between(self, interruption: Interruption, *, is_last: bool) -> None:
         self._stop_if_asked(interruption)

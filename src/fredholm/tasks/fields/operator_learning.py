@@ -11,8 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from fredholm._settings import check_count, filled, refuse_idle
+from fredholm.domains import UnitGrid
 from fredholm.encoders.function import Function
 from fredholm.models.field_model import FieldModel
+from fredholm.models.fields.blended_operator import BlendedOperator
+from fredholm.models.fields.function_regression import FunctionRegression
 from fredholm.models.fields.neural_operator import NeuralOperator
 from fredholm.models.itnet import ITNet
 from fredholm.models.kernel_configs import KERNELS, SpectralConfig
@@ -33,6 +36,7 @@ from fredholm.tasks.splits.splitting import DividedTask, Parts
 from fredholm.tasks.task import (
     Batch,
     Meanings,
+    Measure,
     Objective,
     SplitTask,
     Suited,
@@ -50,7 +54,7 @@ from .open import FIELD_TABLES, is_function_folder
 from .preparation import Preparation
 from .relative_error import Loss, relative_errors
 from .tensor_forms import form_of_samples, form_on_grid
-from .unit_box import UnitBox, UnitGrid, grid_of, seem_to_repeat
+from .unit_box import UnitBox, grid_of, seem_to_repeat
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
@@ -59,6 +63,12 @@ WAVES: dict[Preset, tuple[int, int, int]] = {"small": (16, 6, 4), "base": (24, 8
 """Highest frequencies of spectral kernels on a line, in the plane, and in space."""
 DRAWN = 8
 """Functions in the picture of a comparison."""
+MOST_FUNCTIONS, MOST_VALUES = 1024, 1 << 23
+"""Training functions of a regression, and values that it keeps of them, at most, where nothing else is said."""
+LEAST_FUNCTIONS = 8
+"""Training functions from which there is a regression."""
+SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
+"""Shares of a network beside a regression that are tried."""
 
 
 @final
@@ -113,6 +123,10 @@ class OperatorLearning(DividedTask[FieldSet]):
         that are no grid."""
         shares_places: bool
         """Whether all have samples at the same places."""
+        given_at: int | None
+        """Of functions that are given at the same places, the number of these; None: each at places of its own."""
+        told_at: UnitGrid | int | None
+        """Where all are wanted: the grid, or the number of places that are none; None: each at places of its own."""
 
     @dataclass(frozen=True, kw_only=True)
     class Config(SplitTask.Config):
@@ -143,6 +157,9 @@ class OperatorLearning(DividedTask[FieldSet]):
                 periodic functions, whose operators mostly are the same everywhere.
             position_sigma: standard deviation of these frequencies, in cycles a side of the unit box; refused where
                 there are none, and of periodic functions, whose frequencies are whole numbers.
+            regression: training functions, at most, of a kernel regression beside the network; its share in the answer
+                is chosen by the validation split, without which it is refused, as where functions are wanted at places
+                of their own (`models.BlendedOperator`). None: there is none; 0 says so where a run would choose.
             model: the network, of functions; it answers at every point.
             answer: where `predict` answers: at the points of `grid`, else where the file wants answers,
                 or at its samples.
@@ -163,12 +180,13 @@ class OperatorLearning(DividedTask[FieldSet]):
         unroll: int = 1
         position_frequencies: int | None = None
         position_sigma: float = 1.0
+        regression: int | None = None
         model: FieldModel.Config = dataclasses.field(default_factory=NeuralOperator.Config)
         answer: Answer = dataclasses.field(default_factory=Answer)
 
         shaping: ClassVar[tuple[str, ...]] = (
             *("is_periodic", "fill_in", "position_frequencies", "position_sigma"),
-            "model",
+            *("regression", "model"),
         )
 
         def __post_init__(self) -> None:
@@ -186,6 +204,8 @@ class OperatorLearning(DividedTask[FieldSet]):
                 )
             for name, value, least in (("position_frequencies", self.num_frequencies, 0), ("unroll", self.unroll, 1)):
                 check_count("operator", name, value, least)
+            if self.regression:
+                check_count("operator", "regression", self.regression, least=2)
             if self.wanted is not None:
                 check_count("operator", "wanted", self.wanted)
                 if self.loss == "h1":
@@ -211,6 +231,7 @@ class OperatorLearning(DividedTask[FieldSet]):
             config, axes = self, len(task.facts.coordinates)
             if self.position_sigma == default.position_sigma and task.repeats:
                 config = filled(self, [default], is_periodic=True)
+            config = filled(config, [default], regression=task.most_regressed)
             width = width_for(task.num_train, effort, least=64 if axes == 1 else 32, up_to=1000)
             model = config.model.resized(width, 4, default.model)
             if isinstance(model, NeuralOperator.Config) and isinstance(model.kernel, SpectralConfig):
@@ -234,8 +255,8 @@ class OperatorLearning(DividedTask[FieldSet]):
             return stack_of(self.model)
 
         def with_stack(self, stack: Stack) -> Self:
-            """See `Task.Config.with_stack`."""
-            return dataclasses.replace(self, model=stack)
+            """See `Task.Config.with_stack`; without a regression, which would be the same beside all of them."""
+            return dataclasses.replace(self, model=stack, regression=0)
 
         def build(self, facts: Task.Facts | None = None) -> "OperatorLearning":
             """The task; see `OperatorLearning`."""
@@ -340,7 +361,99 @@ class OperatorLearning(DividedTask[FieldSet]):
             sigma=config.position_sigma,
         )
         whole = config.model.answering_everywhere("each point")
-        return whole.build(Function(functions, whole.embed_dim), len(facts.target_mean))
+        network = whole.build(Function(functions, whole.embed_dim), len(facts.target_mean))
+        if not config.regression:
+            return network
+        given = self.preparation.grid or facts.given_at
+        if given is None or facts.told_at is None:
+            raise ValueError(
+                f"regression is {config.regression}, and functions are given or wanted at places of their own; leave "
+                "it out"
+            )
+        regression = FunctionRegression.Config(
+            given=given,
+            told=facts.told_at,
+            pos_dim=len(facts.coordinates),
+            num_channels=len(facts.channels),
+            num_outputs=len(facts.target_mean),
+            num_functions=config.regression,
+            is_periodic=config.is_periodic,
+        )
+        return BlendedOperator(network, FunctionRegression(regression))
+
+    @property
+    def most_regressed(self) -> int:
+        """Training functions of which a regression is made where nothing else is said; 0: there is none."""
+        facts, given = self._facts, self.preparation.grid or self._facts.given_at
+        if given is None or facts.told_at is None or self.num_held_out("valid") == 0:
+            return 0
+        values = sum(
+            (at if isinstance(at, int) else at.num_points) * channels
+            for at, channels in ((given, len(facts.channels)), (facts.told_at, len(facts.target_mean)))
+        )
+        count = min(self.num_train * facts.num_steps, MOST_FUNCTIONS, MOST_VALUES // values)
+        return count if count >= LEAST_FUNCTIONS else 0
+
+    @torch.no_grad()
+    def initialise(self, model: nn.Module, device: torch.device) -> None:
+        """See `Task.initialise`: fits the regression to training functions, of trajectories to single steps."""
+        if not isinstance(model, BlendedOperator):
+            return
+        self._check_chooses()
+        count, steps = model.regression.config.num_functions, self._facts.num_steps
+        chosen = torch.randperm(self.num_train)[:count].sort().values
+        part, scale = self.splits.train.select(chosen), self.preparation.target_scale
+        given, told, groups = part.given, part.targets.values, part.marks.group_numbers
+        groups = torch.arange(len(part)) if groups is None else groups
+        if steps > 1:
+            states = part.states()
+            some = torch.randperm(len(part) * steps)[:count].sort().values
+            given, groups = states.select(some), groups.repeat(steps)[some]
+            told = states.select(some + len(part)).values
+        seen = self.preparation.shown(given)["values"]
+        wanted = scale.standardised(told)
+        if steps > 1:
+            wanted = wanted - scale.standardised(given.values)
+        sizes = model.regression.config
+        model.regression.fit(
+            seen.to(device),
+            wanted.to(device),
+            given_pos=self.preparation.box.placed(given.pos[0]) if isinstance(sizes.given, int) else None,
+            told_pos=self.preparation.box.placed(part.targets.pos[0]) if isinstance(sizes.told, int) else None,
+            groups=groups.to(device) if len(groups.unique()) < len(groups) else None,
+        )
+
+    def settle(self, model: nn.Module, measure: Measure) -> None:
+        """See `Task.settle`: the share of a network beside a regression."""
+        if not isinstance(model, BlendedOperator):
+            return
+        with importing_metrics():
+            from fredholm.tasks.means import Mean
+
+        def score(model: nn.Module, batch: Batch, metrics: "dict[str, Metric]") -> None:
+            assert isinstance(model, BlendedOperator)
+            for share, answers in zip(SHARES, self._blends(model, batch, SHARES), strict=True):
+                metrics[str(share)].update(self._errors(answers, batch, "l2"))
+
+        found = measure(score, {str(share): Mean() for share in SHARES})
+        model.share.fill_(min(SHARES, key=lambda share: found[str(share)]))
+
+    def _blends(self, model: BlendedOperator, batch: Batch, shares: Sequence[float]) -> Iterator[Tensor]:
+        """The answers of each share of the network."""
+        if self._facts.num_steps > 1:  # what is told of a step changes the next one
+            for share in shares:
+                yield self.preparation.answers(model.of_share(share), batch)
+        else:
+            learnt, fitted = (self.preparation.answers(part, batch) for part in (model.network, model.regression))
+            for share in shares:
+                yield torch.lerp(fitted, learnt, share)
+
+    def _check_chooses(self) -> None:
+        if self.num_held_out("valid") == 0:
+            raise ValueError(
+                f"regression is {self.config.regression}, whose share is chosen by a validation split, and there is "
+                "none; leave it out, or hold some functions out"
+            )
 
     def meanings(self, model: nn.Module) -> Meanings:
         """See `Task.meanings`: of the head's rows and of the encoder's columns, the channels."""
@@ -404,7 +517,8 @@ class OperatorLearning(DividedTask[FieldSet]):
         """`relative_l2`, the mean over functions of ‖f - u‖ / ‖u‖ at the wanted samples; `relative_h1`; and `loss`.
 
         Norms are of each channel in the data's unit, and relative errors a mean over channels, of trajectories also
-        over steps. With loss='h1' `relative_h1` is the same of values and first derivatives together.
+        over steps. With loss='h1' `relative_h1` is the same of values and first derivatives together. `loss` is
+        what training minimises, which beside a regression is the error of the network alone.
 
         Raises:
             ImportError: torchmetrics is not installed.
@@ -416,10 +530,15 @@ class OperatorLearning(DividedTask[FieldSet]):
 
     def score(self, model: nn.Module, batch: Batch, metrics: "dict[str, Metric]") -> None:
         """Adds a batch of `held_out_batch` to the metrics."""
-        answers = self.preparation.answers(model, batch)
-        kinds: dict[str, Loss] = {"relative_l2": "l2", "relative_h1": "h1", "loss": self.config.loss}
+        if isinstance(model, BlendedOperator):
+            answers, learnt = self._blends(model, batch, (float(model.share), 1.0))
+        else:
+            answers = learnt = self.preparation.answers(model, batch)
+        kinds: dict[str, Loss] = {"relative_l2": "l2", "relative_h1": "h1"}
         for name, metric in metrics.items():
-            metric.update(self._errors(answers, batch, kinds[name]))
+            is_loss = name == "loss"
+            kind = self.config.loss if is_loss else kinds[name]
+            metric.update(self._errors(learnt if is_loss else answers, batch, kind))
 
     @property
     def baselines(self) -> tuple[Baseline, ...]:
@@ -559,6 +678,14 @@ def _count(share: float, samples: Samples) -> int | None:
     return None if share == 1 else max(1, round(share * samples.pos.shape[1]))
 
 
+def _shared_places(samples: Samples, box: UnitBox, *, is_periodic: bool) -> UnitGrid | int | None:
+    """The grid where all functions have samples, or the number of places that are none; None: they share none."""
+    if not samples.share_places:
+        return None
+    found = grid_of(samples, box, is_periodic=is_periodic)
+    return samples.pos.shape[1] if found is None else found
+
+
 def measure(train: FieldSet, is_periodic: bool) -> OperatorLearning.Facts:
     """The facts of a training split; a constant channel has deviation 1, so that it becomes 0.
 
@@ -582,6 +709,8 @@ def measure(train: FieldSet, is_periodic: bool) -> OperatorLearning.Facts:
         extent=box.extent,
         grid=grid_of(train.given, box, is_periodic=is_periodic),
         shares_places=train.given.share_places,
+        given_at=train.given.pos.shape[1] if train.given.share_places else None,
+        told_at=_shared_places(train.targets, box, is_periodic=is_periodic),
         mean=given.mean,
         deviation=given.deviation,
         target_mean=targets.mean,

@@ -5,20 +5,23 @@ of a state; their wanted values are those of all steps, `(n, N, T·m)`, the m va
 second.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import final
 
 import torch
 from torch import Tensor, nn
 
-from fredholm.domains import Domain, Points, domain_of, whole_grid
+from fredholm.domains import Domain, Points, UnitGrid, domain_of, whole_grid
 from fredholm.encoders.function import FunctionBatch, interpolate
 from fredholm.tasks.task import Batch
 
 from .batches import Scale
 from .field_set import Samples
-from .unit_box import UnitBox, UnitGrid
+from .unit_box import UnitBox
+
+Told = Callable[..., Tensor]
+"""What takes a batch of functions, and the points `at` that are asked, to answers, such as a network."""
 
 
 @final
@@ -68,7 +71,7 @@ class Preparation:
         hidden = None if bool(mask.all()) else mask
         return domain_of(pos, hidden, periodic=self.is_periodic)
 
-    def answers(self, model: nn.Module, batch: Batch) -> Tensor:
+    def answers(self, model: Told, batch: Batch) -> Tensor:
         """Standardised answers where they are wanted, `(B, Nq, m')`, or `(B, Nq, T·m')` of as many steps as are."""
         domain, asked = (self.domain(batch[f"{name}pos"], batch[f"{name}mask"]) for name in ("", "wanted_"))
         steps = batch["wanted_values"].shape[-1] // len(self.target_scale.mean)
@@ -104,20 +107,20 @@ class Preparation:
     def _told(self, model: nn.Module, state: FunctionBatch, asked: Domain) -> Tensor:
         return self.target_scale.in_unit(self._answers(model, state, asked, self.num_steps))
 
-    def _answers(self, model: nn.Module, state: FunctionBatch, asked: Domain, steps: int) -> Tensor:
+    def _answers(self, model: Told, state: FunctionBatch, asked: Domain, steps: int) -> Tensor:
         """See `answers`; `steps` are those of trajectories that are wanted."""
         if self.num_steps == 1:
             return _told_at(model, state, asked)
         return torch.cat([*_rolled_out(model, state, asked, steps)], dim=-1)
 
 
-def _told_at(model: nn.Module, state: FunctionBatch, asked: Domain) -> Tensor:
+def _told_at(model: Told, state: FunctionBatch, asked: Domain) -> Tensor:
     """What the network says there."""
     own = asked.has_points_of(state.domain)
     return (model(state) if own else model(state, at=asked)).float()
 
 
-def _rolled_out(model: nn.Module, state: FunctionBatch, asked: Domain, steps: int) -> Iterator[Tensor]:
+def _rolled_out(model: Told, state: FunctionBatch, asked: Domain, steps: int) -> Iterator[Tensor]:
     """The states after each step at the points asked; what goes on is what is told at the samples."""
     is_same = asked.has_points_of(state.domain)
     for _ in range(steps):

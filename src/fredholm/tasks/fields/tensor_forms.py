@@ -5,10 +5,11 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from fredholm.domains import UnitGrid
 from fredholm.tasks.tensor_form import BATCH, Axis, Draw, OpenAxis, Sizes, Slot, TensorForm
 
 from .batches import Scale
-from .unit_box import UnitBox, UnitGrid
+from .unit_box import UnitBox
 
 
 def form_of_samples(

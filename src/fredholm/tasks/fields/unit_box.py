@@ -6,7 +6,7 @@ from typing import Self, final
 import torch
 from torch import Tensor
 
-from fredholm.domains import Grid, domain_of, whole_grid
+from fredholm.domains import UnitGrid, domain_of, whole_grid
 
 from .field_set import FieldSet, Samples
 
@@ -57,21 +57,6 @@ class UnitBox:
 def _different_places(samples: Samples) -> Tensor:
     """Where functions have samples, `(K, s)`; those that all share once."""
     return samples.pos[0] if samples.share_places else torch.cat(samples.places)
-
-
-@final
-@dataclass(frozen=True)
-class UnitGrid:
-    """A regular grid of the unit box."""
-
-    shape: tuple[int, ...]
-    spacing: tuple[float, ...]
-    origin: tuple[float, ...]
-    """Its first point."""
-
-    def domain(self, *, is_periodic: bool) -> Grid:
-        """Its points."""
-        return Grid(*self.shape, spacing=self.spacing, origin=self.origin, periodic=is_periodic)
 
 
 def grid_of(given: Samples, box: UnitBox, *, is_periodic: bool) -> UnitGrid | None:

@@ -1,0 +1,348 @@
+"""Kernel ridge regression from functions to functions: a fit in closed form, whose penalty and kernel left-out errors
+choose.
+
+Legend
+    a (D,)           a function by its m values at each of N places, D = N m        a_1..a_n  those of training
+    u (E,)           the function that belongs to it, likewise                      ū  the mean of u_1..u_n
+    ‖a‖² = |a|² / D  mean square, ⟨a, b⟩ likewise                                   ā  the mean of a_1..a_n
+    ℓ > 0            length; ∞: the kernel is κ_∞                                   λ > 0  the penalty
+    K (n, n)         κ(a_i, a_j);  H = I - 1/n the projection off the mean
+
+    κ_∞(a, b) = ⟨a - ā, b - ā⟩               κ_ℓ(a, b) = (1 + ‖a - b‖² / ℓ²)^-1/2
+    f(a) = ū + Σ_i (κ(a, a_i) - κ̄_i) α_i,    α = (HKH + λI)⁻¹ H u,   κ̄_i = Σ_j κ(a_j, a_i) / n
+
+With κ_∞ this is a linear integral operator, f(a)(x) = ū(x) + ∫ k(x, y) (a(y) - ā(y)) dy with the kernel
+k(x, y) = Σ_i α_i(x) (a_i(y) - ā(y)), the one with the least penalty among those that fit as well. ℓ is one of LENGTHS,
+in units of the median distance between training functions, or ∞, and ℓ and λ are those with the smallest mean square of
+the errors of functions that are left out, exact for fixed ā, of at most CHOSEN functions and COLUMNS of the wanted
+values; λ is chosen anew with all functions, the largest one that is as good (AS_GOOD).
+
+Source: Batlle, Darcy, Hosseini, Owhadi, Kernel methods are competitive for operator learning (J. Comput. Phys. 2024).
+Deviations: no principal components; the inverse multiquadric in place of Matérn's kernel, and κ_∞ among those that are
+tried; functions are told at other places by interpolation, by cubics on a grid.
+"""
+
+import dataclasses
+from typing import NamedTuple, final
+
+import torch
+from torch import Tensor
+
+from fredholm._precision import without_autocast
+from fredholm._settings import check_count
+from fredholm.domains import Domain, Points, UnitGrid, whole_grid
+from fredholm.encoders.function import FunctionBatch, interpolate
+from fredholm.models.fitted.ridge_head import check_groups
+from fredholm.models.saved_model import SavedModel
+
+LENGTHS = (0.5, 1.0, 2.0, 4.0, 8.0)
+"""Values of ℓ that are tried beside ∞, in units of the median distance."""
+PENALTIES = torch.logspace(-12, 3, 31, dtype=torch.float64)
+"""Values of λ that are tried, in multiples of the mean eigenvalue of HKH."""
+AS_GOOD = 1.001
+"""Times the smallest error, up to which a larger λ is taken."""
+CHOSEN, COLUMNS = 512, 256
+"""Functions and wanted values, at most, by which ℓ is chosen, and values by which λ is."""
+
+
+@final
+class FunctionRegression(SavedModel):
+    """Functions told by their distances to training functions, or by a linear integral operator; fitted at once.
+
+    Args:
+        config: where functions are known and told, and how many there are.
+
+    Attributes:
+        functions: `(num_functions, N * num_channels)`, the training functions; 0 where there are fewer.
+        dual: α, float64 `(num_functions, M * num_outputs)`, 0 before a fit.
+        offset: ū - Σ κ̄_i α_i, float64 `(M * num_outputs,)`.
+        centre: ā, float64 `(N * num_channels,)`.
+        rate: 1 / ℓ, a float64 scalar; 0 before a fit.
+        penalty: λ, a float64 scalar; 1 before a fit.
+        error: the root mean square of left-out errors in units of that of the mean's, a float64 scalar; NaN before a
+            fit, and not saved.
+    """
+
+    functions: Tensor
+    dual: Tensor
+    offset: Tensor
+    centre: Tensor
+    rate: Tensor
+    penalty: Tensor
+    error: Tensor
+    given_pos: Tensor
+    told_pos: Tensor
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Config:
+        """Sizes; `given` and `told` are grids, or numbers of points that all functions share."""
+
+        given: UnitGrid | int
+        """Where functions are known: N points."""
+        told: UnitGrid | int
+        """Where those that belong to them are: M points."""
+        pos_dim: int
+        """Coordinates of a point."""
+        num_channels: int
+        """Values m of a function at a point."""
+        num_outputs: int
+        """Values that are told at a point."""
+        num_functions: int
+        """Training functions n that are kept, at most."""
+        is_periodic: bool = False
+        """Whether functions repeat beyond the unit box."""
+
+        def __post_init__(self) -> None:
+            name = "models.FunctionRegression"
+            for what in ("pos_dim", "num_channels", "num_outputs", "num_functions"):
+                check_count(name, what, getattr(self, what))
+            for what in ("given", "told"):
+                places = getattr(self, what)
+                if not isinstance(places, UnitGrid):
+                    check_count(name, what, places)
+                elif len(places.shape) != self.pos_dim:
+                    raise ValueError(
+                        f"{name}: pos_dim is {self.pos_dim}, but {what} is a grid of {len(places.shape)} axes; make "
+                        "them agree"
+                    )
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.config = config
+        given, told = _count(config.given), _count(config.told)
+        wide, n = torch.float64, config.num_functions
+        self.register_buffer("functions", torch.zeros(n, given * config.num_channels))
+        self.register_buffer("dual", torch.zeros(n, told * config.num_outputs, dtype=wide))
+        self.register_buffer("offset", torch.zeros(told * config.num_outputs, dtype=wide))
+        self.register_buffer("centre", torch.zeros(given * config.num_channels, dtype=wide))
+        self.register_buffer("rate", torch.zeros((), dtype=wide))
+        self.register_buffer("penalty", torch.ones((), dtype=wide))
+        self.register_buffer("error", torch.tensor(torch.nan, dtype=wide), persistent=False)
+        for name, places, count in (("given_pos", config.given, given), ("told_pos", config.told, told)):
+            known = self._grid(places).pos if isinstance(places, UnitGrid) else torch.zeros(count, config.pos_dim)
+            self.register_buffer(name, known.to(wide))
+
+    def forward(self, inputs: FunctionBatch, at: Domain | None = None) -> Tensor:
+        """The functions that belong to others.
+
+        Args:
+            inputs: B functions; those that are known elsewhere than in training are interpolated.
+            at: Nq points where answers are wanted; None: where the inputs are.
+
+        Returns:
+            `(B, Nq, num_outputs)`, in the dtype of the values.
+
+        Raises:
+            ValueError: values of other channels, or points of other coordinates.
+        """
+        config = self.config
+        values, domain = inputs
+        if values.ndim != 3 or values.shape[-1] != config.num_channels or domain.pos_dim != config.pos_dim:
+            raise ValueError(
+                f"models.FunctionRegression: expected values (batch, points, {config.num_channels}) at points of "
+                f"{config.pos_dim} coordinates; got {tuple(values.shape)} at points of {domain.pos_dim}"
+            )
+        asked = domain if at is None else at
+        given, told = (
+            self._domain(places, pos) for places, pos in ((config.given, self.given_pos), (config.told, self.told_pos))
+        )
+        with without_autocast(values):
+            known = values if domain.has_points_of(given) else interpolated(inputs, given)
+            kernel = self._kernel(known.flatten(1).double(), self.functions.double(), self.rate)
+            found = (kernel @ self.dual + self.offset).unflatten(1, (-1, config.num_outputs))
+            if not asked.has_points_of(told):
+                found = interpolated(FunctionBatch(found, told), asked)
+            return found.to(values.dtype)
+
+    @torch.no_grad()
+    def fit(
+        self,
+        given: Tensor,
+        told: Tensor,
+        *,
+        given_pos: Tensor | None = None,
+        told_pos: Tensor | None = None,
+        groups: Tensor | None = None,
+    ) -> None:
+        """Sets all from training functions; what is drawn comes from the global torch seed.
+
+        Args:
+            given: `(n, N, num_channels)`, at least 2 functions, at most `num_functions`.
+            told: `(n, M, num_outputs)`.
+            given_pos, told_pos: `(N, s)` and `(M, s)`, of points that are no grid, and of them alone.
+            groups: int64 `(n,)`, whose functions are left out together; at least two. None: each by itself.
+
+        Raises:
+            ValueError: shapes that do not agree, values that are NaN or infinite, one group alone.
+        """
+        x, y = self._checked(given, told, groups)
+        for name, pos in (("given", given_pos), ("told", told_pos)):
+            own, known = getattr(self.config, name), getattr(self, f"{name}_pos")
+            if (pos is None) != isinstance(own, UnitGrid):
+                raise ValueError(
+                    f"models.FunctionRegression: {name} is {own}; expected {name}_pos "
+                    f"{'not to be given' if pos is not None else f'of {own} points'}"
+                )
+            if pos is not None:
+                known.copy_(pos)
+        self.centre.copy_(x.mean(0))
+        some = torch.randperm(len(x))[:CHOSEN].sort().values.to(x.device)
+        columns = torch.linspace(0, y.shape[1] - 1, min(COLUMNS, y.shape[1])).round().long().to(x.device)
+        apart = _squares(x[some], x[some])
+        unit = float(apart[apart > 0].median()) ** 0.5 if bool((apart > 0).any()) else 1.0
+        own = None if groups is None else groups[some]
+        rates = [0.0, *(1 / (multiple * unit) for multiple in LENGTHS)]
+        errors = [self._best(x[some], y[some][:, columns], rate, own)[0] for rate in rates]
+        self.rate.fill_(rates[min(range(len(rates)), key=errors.__getitem__)])
+        error, penalty, spectrum = self._best(x, y[:, columns], float(self.rate), groups)
+        dual = spectrum.solved(y - y.mean(0), penalty)
+        self.penalty.fill_(penalty)
+        for kept, found in ((self.functions, x), (self.dual, dual)):
+            kept.zero_()
+            kept[: len(found)] = found.to(kept.dtype)
+        self.offset.copy_(y.mean(0) - spectrum.means @ dual)
+        plain = _best_of_mean(y[:, columns], groups)
+        self.error.fill_((error / plain) ** 0.5 if plain > 0 else 0.0)
+
+    def _checked(self, given: Tensor, told: Tensor, groups: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Functions and those that belong to them, float64 `(n, D)` and `(n, E)`."""
+        config, name = self.config, "models.FunctionRegression"
+        for what, values, places, channels in (
+            ("given", given, config.given, config.num_channels),
+            ("told", told, config.told, config.num_outputs),
+        ):
+            expected = (len(given), _count(places), channels)
+            if tuple(values.shape) != expected or not 2 <= len(given) <= config.num_functions:
+                raise ValueError(
+                    f"{name}: expected {what} (n, {expected[1]}, {channels}) of 2 to {config.num_functions} functions; "
+                    f"got {tuple(values.shape)}"
+                )
+            if not bool(values.isfinite().all()):
+                raise ValueError(f"{name}: {what} holds NaN or infinite values; leave such functions out")
+        check_groups(name, groups, len(given))
+        return given.flatten(1).float().double(), told.flatten(1).double()
+
+    def _kernel(self, x: Tensor, y: Tensor, rate: Tensor) -> Tensor:
+        """κ of `(B, D)` and `(n, D)`, float64."""
+        linear = (x - self.centre) @ (y - self.centre).T / x.shape[1]
+        return torch.where(rate == 0, linear, (1 + _squares(x, y) * rate.square()).rsqrt())
+
+    def _best(self, x: Tensor, wanted: Tensor, rate: float, groups: Tensor | None) -> tuple[float, float, "_Spectrum"]:
+        """Of a rate: the smallest left-out mean square, its λ, and the spectrum of HKH."""
+        spectrum = _Spectrum.of(self._kernel(x, x, torch.tensor(rate, dtype=x.dtype, device=x.device)))
+        aim = wanted - wanted.mean(0)
+        members = None if groups is None else [(groups == group).nonzero()[:, 0] for group in groups.unique()]
+        penalties = [multiple * spectrum.unit for multiple in PENALTIES.tolist()]
+        errors = [float(spectrum.left_out(aim, penalty, members).square().mean()) for penalty in penalties]
+        good = [pair for pair in zip(penalties, errors, strict=True) if pair[1] <= AS_GOOD * min(errors)]
+        penalty, error = max(good)  # less is lost in rounding with a larger one
+        return error, penalty, spectrum
+
+    def _grid(self, grid: UnitGrid) -> Domain:
+        return grid.domain(is_periodic=self.config.is_periodic)
+
+    def _domain(self, places: UnitGrid | int, pos: Tensor) -> Domain:
+        if isinstance(places, UnitGrid):
+            return self._grid(places).to(pos.device)
+        return Points(pos, periodic=self.config.is_periodic)
+
+
+@final
+class _Spectrum(NamedTuple):
+    """The fits for all penalties: G(λ) = (HKH + λI)⁻¹ H, which is positive on all that has the mean 0."""
+
+    values: Tensor
+    """Eigenvalues of HKH `(n - 1,)`, without that of the constant."""
+    vectors: Tensor
+    """Their eigenvectors `(n, n - 1)`, of mean 0."""
+    means: Tensor
+    """κ̄ `(n,)`."""
+    unit: float
+    """The mean eigenvalue; 1 where all are 0."""
+
+    @classmethod
+    def of(cls, kernel: Tensor) -> "_Spectrum":
+        n, means = len(kernel), kernel.mean(0)
+        gram = kernel - means - means[:, None] + means.mean()
+        trace = float(gram.trace())
+        # the constant becomes the last eigenvector, which no other mixes with, whatever else HKH takes to 0
+        values, vectors = torch.linalg.eigh(gram + max(2 * trace, 1.0) / n)
+        return cls(values[:-1].clamp_min(0), vectors[:, :-1], means, trace / n if trace > 0 else 1.0)
+
+    def solved(self, wanted: Tensor, penalty: float) -> Tensor:
+        """G(λ) of `(n, c)`."""
+        return self.vectors @ (self.vectors.T @ wanted / (self.values + penalty)[:, None])
+
+    def left_out(self, wanted: Tensor, penalty: float, members: list[Tensor] | None) -> Tensor:
+        """Errors where each function, or each group g of them, is left out: G_gg⁻¹ (G u)_g, `(n, c)`."""
+        dual, shrunk = self.solved(wanted, penalty), self.vectors / (self.values + penalty)
+        if members is None:
+            return dual / (shrunk * self.vectors).sum(1)[:, None]
+        found = torch.empty_like(dual)
+        for own in members:
+            found[own] = torch.linalg.solve(shrunk[own] @ self.vectors[own].T, dual[own])
+        return found
+
+
+def _count(places: UnitGrid | int) -> int:
+    return places.num_points if isinstance(places, UnitGrid) else places
+
+
+def _squares(x: Tensor, y: Tensor) -> Tensor:
+    """‖x_i - y_j‖² of `(B, D)` and `(n, D)`."""
+    return (x.square().sum(1)[:, None] + y.square().sum(1) - 2 * x @ y.T).clamp_min(0) / x.shape[1]
+
+
+def _best_of_mean(wanted: Tensor, groups: Tensor | None) -> float:
+    """The mean square of what the mean of the others leaves of each function."""
+    aim = wanted - wanted.mean(0)
+    names, unit, sizes = (
+        (torch.arange(len(aim)),) * 2 + (torch.ones(len(aim)),)
+        if groups is None
+        else groups.unique(return_inverse=True, return_counts=True)
+    )
+    unit, sizes = unit.to(aim.device), sizes.to(aim)
+    sums = aim.new_zeros(len(names), aim.shape[1]).index_add(0, unit, aim)
+    return float((aim + (sums / (len(aim) - sizes)[:, None])[unit]).square().mean())
+
+
+def interpolated(samples: FunctionBatch, places: Domain) -> Tensor:
+    """Functions `(B, N, m)` at other places, `(B, Nq, m)`: by cubics on a whole grid, else as `encoders.interpolate`.
+
+    Along each axis of a grid a cubic goes through the four nearest points, or all where there are fewer; beyond the
+    grid's ends by at most one spacing, from where on the value stays.
+    """
+    values, domain = samples
+    grid = whole_grid(domain) if domain.mask is None else None
+    if grid is None:
+        return interpolate(samples, places)
+    pos = places.pos.to(values.device).double()
+    index = torch.zeros(*pos.shape[:-1], 1, dtype=torch.long, device=pos.device)
+    weight = torch.ones(*pos.shape[:-1], 1, dtype=pos.dtype, device=pos.device)
+    for axis, (count, step, first) in enumerate(zip(grid.shape, grid.spacing, grid.origin, strict=True)):
+        nodes, share = _cubic((pos[..., axis] - first) / step, count, is_periodic=domain.is_periodic)
+        index = (index[..., :, None] * count + nodes[..., None, :]).flatten(-2)
+        weight = (weight[..., :, None] * share[..., None, :]).flatten(-2)
+    if index.ndim == 2:
+        return (values[:, index] * weight.to(values.dtype)[..., None]).sum(-2)
+    batch = max(len(values), len(index))
+    entry = torch.arange(batch, device=index.device)[:, None, None]
+    taken = values.expand(batch, -1, -1)[entry, index.expand(batch, -1, -1)]
+    return (taken * weight.to(values.dtype)[..., None]).sum(-2)
+
+
+def _cubic(t: Tensor, count: int, *, is_periodic: bool) -> tuple[Tensor, Tensor]:
+    """Of places in units of the spacing: the points `(..., 4)` whose cubic tells the value there, and their weights."""
+    taps = min(4, count)
+    if not is_periodic:
+        t = t.clamp(-1, count)
+    first = t.detach().floor() - (taps - 1) // 2
+    if not is_periodic:
+        first = first.clamp(0, count - taps)
+    x, order = (t - first)[..., None], torch.arange(taps, dtype=t.dtype, device=t.device)
+    apart = order[:, None] - order
+    others = ~torch.eye(taps, dtype=torch.bool, device=t.device)
+    # weight j = Π over the others l of (x - l) / (j - l)
+    factors = torch.where(others, (x[..., None, :] - order) / torch.where(others, apart, 1.0), 1.0)
+    nodes = first.long()[..., None] + torch.arange(taps, device=t.device)
+    return nodes.remainder(count) if is_periodic else nodes, factors.prod(-1)

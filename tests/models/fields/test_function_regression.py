@@ -1,0 +1,239 @@
+"""Functions told by regression, against the literal formulas and refits without what is left out."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from fredholm.domains import Grid, Points, UnitGrid
+from fredholm.encoders import Function, FunctionBatch
+from fredholm.models import BlendedOperator, FunctionRegression, NeuralOperator, SpectralConfig
+from fredholm.models.fields.function_regression import AS_GOOD, LENGTHS, PENALTIES, interpolated
+from tests.refusals import refused
+
+LINE = UnitGrid((7,), (1 / 7,), (0.5 / 7,))
+N = 12
+
+
+def on_line(**other: object) -> FunctionRegression:
+    sizes = {"given": LINE, "told": LINE, "pos_dim": 1, "num_channels": 2, "num_outputs": 3, "num_functions": N}
+    return FunctionRegression(FunctionRegression.Config(**(sizes | other)))  # pyright: ignore[reportArgumentType]
+
+
+def pairs(bend: float, noise: float = 0.1) -> tuple[Tensor, Tensor]:
+    """Functions of two channels and what a map that bends more or less makes of them."""
+    generator = torch.Generator().manual_seed(0)
+    coarse = torch.randn(N, 3, generator=generator).double()
+    given = (coarse @ torch.randn(3, 14, generator=generator).double()).unflatten(1, (7, 2))
+    told = ((coarse + bend * coarse.square()) @ torch.randn(3, 21, generator=generator).double()).unflatten(1, (7, 3))
+    return given.float().double(), told + noise * torch.randn(told.shape, generator=generator).double()
+
+
+def kernel(a: Tensor, b: Tensor, rate: float, centre: Tensor) -> Tensor:
+    """κ of functions `(p, D)` and `(q, D)`, pair by pair."""
+    rows = [
+        [
+            float(
+                (p - centre) @ (q - centre) / len(p) if rate == 0 else (1 + rate**2 * (p - q).square().mean()) ** -0.5
+            )
+            for q in b
+        ]
+        for p in a
+    ]
+    return torch.tensor(rows, dtype=torch.float64).view(len(a), len(b))
+
+
+def refitted(x: Tensor, y: Tensor, asked: Tensor, rate: float, penalty: float, centre: Tensor) -> Tensor:
+    """f(asked), by the formula at the top of the file, of functions `(n, D)` and `(n, E)`."""
+    eye = torch.eye(len(x), dtype=torch.float64)
+    off = eye - 1 / len(x)
+    gram = kernel(x, x, rate, centre)
+    dual = off @ torch.linalg.solve(off @ gram @ off + penalty * eye, off @ y)
+    return y.mean(0) + (kernel(asked, x, rate, centre) - gram.mean(0)) @ dual
+
+
+@pytest.mark.parametrize("bend", [0.0, 0.5])
+def test_it_is_the_literal_formula(bend: float) -> None:
+    given, told = pairs(bend)
+    model = on_line()
+    model.fit(given, told)
+    assert (float(model.rate) > 0) == (bend > 0)
+    x, y = given.flatten(1), told.flatten(1)
+    asked = torch.cat([x[:2], x[2:5] + 0.3])
+    wanted = refitted(x, y, asked, float(model.rate), float(model.penalty), x.mean(0))
+    found = model(FunctionBatch(asked.unflatten(1, (7, 2)), Grid(7)))
+    torch.testing.assert_close(found.flatten(1), wanted, rtol=1e-7, atol=1e-7)
+
+
+@pytest.mark.parametrize("groups", [None, torch.tensor([0, 0, 1, 1, 1, 2, 2, 3, 3, 4, 4, 4])])
+@pytest.mark.parametrize("bend", [0.0, 0.5])
+def test_length_and_penalty_have_the_smallest_errors_of_refits(bend: float, groups: Tensor | None) -> None:
+    given, told = pairs(bend)
+    model = on_line()
+    model.fit(given, told, groups=groups)
+    x, y = given.flatten(1), told.flatten(1)
+    parts = torch.arange(N) if groups is None else groups
+    apart = torch.stack([(a - b).square().mean() for a in x for b in x])
+    unit = float(apart[apart > 0].median()) ** 0.5
+    off = torch.eye(N, dtype=torch.float64) - 1 / N
+
+    def error(rate: float, penalty: float) -> float:
+        left = [
+            y[parts == part] - refitted(x[parts != part], y[parts != part], x[parts == part], rate, penalty, x.mean(0))
+            for part in parts.unique()
+        ]
+        return float(torch.cat(left).square().mean())
+
+    found = dict[tuple[float, float], float]()
+    for rate in (0.0, *(1 / (multiple * unit) for multiple in LENGTHS)):
+        scale = float((off @ kernel(x, x, rate, x.mean(0)) @ off).trace()) / N
+        for multiple in PENALTIES[::2].tolist():  # half of them: refits cost
+            found[rate, multiple * scale] = error(rate, multiple * scale)
+    least = min(found.values())
+    own = error(float(model.rate), float(model.penalty))
+    assert own <= least * AS_GOOD
+    means = [y[parts == part] - y[parts != part].mean(0) for part in parts.unique()]
+    plain = float(torch.cat(means).square().mean())
+    assert float(model.error) == pytest.approx((own / plain) ** 0.5, rel=1e-6)
+
+
+def test_of_pairs_that_a_linear_operator_made_it_is_that_operator() -> None:
+    generator = torch.Generator().manual_seed(0)
+    matrix = torch.randn(14, 21, generator=generator).double()
+    given = torch.randn(40, 7, 2, generator=generator).double()
+    told = (given.flatten(1) @ matrix + 1).unflatten(1, (7, 3))
+    model = on_line(num_functions=40)
+    model.fit(given[:30], told[:30])
+    assert float(model.rate) == 0
+    assert not bool(model.functions[30:].any()), "there are fewer functions than room"
+    found = model(FunctionBatch(given[30:], Grid(7)))
+    torch.testing.assert_close(found, told[30:], rtol=1e-5, atol=1e-5)
+
+
+def test_functions_that_tell_nothing_are_told_by_the_mean() -> None:
+    told = torch.full((5, 7, 3), 2.0)
+    model = on_line()
+    model.fit(torch.ones(5, 7, 2), told)
+    assert float(model.error) == 0
+    assert torch.equal(model(FunctionBatch(torch.randn(3, 7, 2), Grid(7))), told[:3])
+
+
+def test_it_answers_elsewhere_and_of_functions_known_elsewhere() -> None:
+    given, told = pairs(0.3)
+    model = on_line()
+    model.fit(given, told)
+    inputs = FunctionBatch(given[:3], Grid(7))
+    own = model(inputs)
+    fine = Grid(21)
+    torch.testing.assert_close(model(inputs, fine)[:, 1::3], own)
+    finer = FunctionBatch(interpolated(inputs, fine), fine)
+    torch.testing.assert_close(model(finer, Grid(7)), own)
+    assert model(finer).shape == (3, 21, 3)
+
+
+def test_points_that_all_share_need_no_grid() -> None:
+    generator = torch.Generator().manual_seed(0)
+    given_pos, told_pos = (torch.rand(n, 2, generator=generator).double() for n in (9, 4))
+    given = torch.randn(20, 9, 1, generator=generator).double()
+    told = (given.flatten(1) @ torch.randn(9, 4, generator=generator).double())[..., None]
+    model = on_line(given=9, told=4, pos_dim=2, num_channels=1, num_outputs=1, num_functions=20)
+    model.fit(given, told, given_pos=given_pos, told_pos=told_pos)
+    found = model(FunctionBatch(given, Points(given_pos)), Points(told_pos))
+    torch.testing.assert_close(found, told, rtol=1e-6, atol=1e-6)
+    order = torch.randperm(9, generator=generator)
+    moved = model(FunctionBatch(given[:, order], Points(given_pos[order])), Points(told_pos))
+    torch.testing.assert_close(moved, told, rtol=1e-4, atol=1e-4)
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    given, told = pairs(0.0)
+    model = on_line()
+    with refused(ValueError, "expected given (n, 7, 2) of 2 to 12 functions; got (12, 6, 2)"):
+        model.fit(given[:, :6], told)
+    with refused(ValueError, "expected told (n, 7, 3) of 2 to 12 functions; got (12, 7, 2)"):
+        model.fit(given, told[..., :2])
+    with refused(ValueError, "of 2 to 12 functions; got (1, 7, 2)"):
+        model.fit(given[:1], told[:1])
+    with refused(ValueError, "told holds NaN or infinite values; leave such functions out"):
+        model.fit(given, told.where(told < told.max(), torch.nan))
+    with refused(ValueError, "groups are (12,), 1 of them; expected (12,), at least 2"):
+        model.fit(given, told, groups=torch.zeros(N, dtype=torch.long))
+    with refused(ValueError, "expected given_pos not to be given"):
+        model.fit(given, told, given_pos=torch.zeros(7, 1))
+    with refused(ValueError, "told is 7; expected told_pos of 7 points"):
+        on_line(told=7).fit(given, told)
+    with refused(ValueError, "expected values (batch, points, 2) at points of 1 coordinates; got (3, 7, 1)"):
+        model(FunctionBatch(torch.zeros(3, 7, 1), Grid(7)))
+    with refused(ValueError, "pos_dim is 2, but given is a grid of 1 axes; make them agree"):
+        on_line(pos_dim=2)
+
+
+def cubic(pos: Tensor) -> Tensor:
+    """A polynomial of degree 3 along each axis."""
+    return (1 + pos - 2 * pos**2 + 3 * pos**3).prod(-1, keepdim=True)
+
+
+@pytest.mark.parametrize("shape", [(4,), (9,), (5, 6), (4, 5, 4)])
+def test_interpolation_on_a_grid_has_no_error_of_cubics(shape: tuple[int, ...]) -> None:
+    grid = Grid(*shape)
+    places = torch.rand(11, len(shape), generator=torch.Generator().manual_seed(0)).double()
+    values = cubic(grid.pos)[None] * torch.tensor([1.0, -2.0]).double()[:, None, None]
+    found = interpolated(FunctionBatch(values, grid), Points(places))
+    torch.testing.assert_close(found[1], -2 * cubic(places))
+    each = torch.stack([places, places.flip(0)])
+    torch.testing.assert_close(interpolated(FunctionBatch(values, grid), Points(each))[1], -2 * cubic(each[1]))
+
+
+def test_interpolation_of_few_points_and_beyond_the_ends() -> None:
+    one = interpolated(FunctionBatch(torch.tensor([[[3.0]]]), Grid(1)), Points(torch.tensor([[0.1], [5.0]])))
+    assert one.flatten().tolist() == [3.0, 3.0]
+    line = FunctionBatch(Grid(2).pos[None].float(), Grid(2))
+    found = interpolated(line, Points(torch.tensor([[0.5], [1.0], [1.25], [7.0], [-9.0]])))
+    torch.testing.assert_close(found.flatten(), torch.tensor([0.5, 1.0, 1.25, 1.25, -0.25]))
+
+
+def test_interpolation_goes_round_a_torus() -> None:
+    grid = Grid(64, periodic=True)
+    places = torch.tensor([[0.001], [0.999], [0.4]]).double()
+    found = interpolated(FunctionBatch((2 * torch.pi * grid.pos).sin()[None], grid), Points(places, periodic=True))
+    torch.testing.assert_close(found[0], (2 * torch.pi * places).sin(), rtol=1e-4, atol=1e-4)
+
+
+def test_answers_have_gradients_in_values_and_places() -> None:
+    given, told = pairs(0.5)
+    model = on_line()
+    model.fit(given, told)
+    places = torch.tensor([[0.22], [0.61]], dtype=torch.float64, requires_grad=True)
+    values = given[:2].clone().requires_grad_()
+    torch.autograd.gradcheck(
+        lambda u, x: model(FunctionBatch(u, Grid(7)), Points(x)), (values, places), eps=1e-4, atol=1e-4
+    )
+
+
+def blended() -> tuple[BlendedOperator, FunctionBatch]:
+    torch.manual_seed(0)
+    functions = Function(Function.Config(num_channels=2, pos_dim=1, num_frequencies=2), 4)
+    kernel = SpectralConfig(num_waves_per_axis=2)
+    network = NeuralOperator(functions, 3, NeuralOperator.Config(embed_dim=4, depth=1, kernel=kernel))
+    given, told = (each.float() for each in pairs(0.3))
+    regression = on_line()
+    regression.fit(given, told)
+    return BlendedOperator(network, regression), FunctionBatch(given[:2], Grid(7))
+
+
+@pytest.mark.parametrize("at", [None, Points(torch.tensor([[0.3], [0.5]]))])
+def test_a_blend_is_that_of_its_parts(at: Points | None) -> None:
+    model, inputs = blended()
+    learnt, fitted = model.network(inputs, at), model.regression(inputs, at)
+    assert torch.equal(model(inputs, at), learnt), "in training it is the network alone"
+    model.eval()
+    for share in (0.0, 0.25, 1.0):
+        model.share.fill_(share)
+        torch.testing.assert_close(model(inputs, at), share * learnt + (1 - share) * fitted)
+        torch.testing.assert_close(model.of_share(0.5)(inputs, at), (learnt + fitted) / 2)
+
+
+def test_a_blend_needs_a_network_that_answers_everywhere() -> None:
+    model, _ = blended()
+    pooling = NeuralOperator(model.network.encoder, 3, NeuralOperator.Config(embed_dim=4, depth=1, pool="mean"))
+    with refused(ValueError, "the network has pool='mean'; build it with pool='none'"):
+        BlendedOperator(pooling, model.regression)
