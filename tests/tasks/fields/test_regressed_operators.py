@@ -1,0 +1,186 @@
+"""A regression beside a network of functions: what it is fitted to, its share, and where there is none."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fredholm.models import BlendedOperator, NeuralOperator, SpectralConfig
+from fredholm.tasks import OperatorLearning
+from fredholm.training import Run, TrainingConfig, train
+from fredholm.training.scoring import score_split
+from tests.refusals import refused
+
+CPU = torch.device("cpu")
+NETWORK = NeuralOperator.Config(embed_dim=4, depth=1, kernel=SpectralConfig(num_waves_per_axis=2))
+
+
+def smoothed(count: int, size: int = 8, **more: Any) -> dict[str, Any]:
+    """Random functions on a line, and their integrals from its left end."""
+    values = 5 + np.random.default_rng(0).normal(size=(count, size))
+    return {"values": values, "wanted_values": 3 * values.cumsum(1) / size, **more}
+
+
+def task_of(folder: Path, arrays: dict[str, Any], **settings: Any) -> OperatorLearning:
+    np.savez(folder / "pairs.npz", **arrays)
+    given = {"data": str(folder / "pairs.npz"), "model": NETWORK, "regression": 30, **settings}
+    return OperatorLearning.Config(**given).build()
+
+
+def fitted(task: OperatorLearning) -> BlendedOperator:
+    torch.manual_seed(0)
+    model = task.model()
+    assert isinstance(model, BlendedOperator)
+    task.initialise(model, CPU)
+    return model.eval()
+
+
+def relative_error(task: OperatorLearning, model: torch.nn.Module) -> float:
+    dtype = torch.float32
+    return score_split(task, "valid", model, batch_size=4, device=CPU, dtype=dtype)["relative_l2"]
+
+
+def test_a_linear_operator_is_told_at_once(tmp_path: Path) -> None:
+    config = OperatorLearning.Config(data=str(tmp_path / "pairs.npz"), model=NETWORK)
+    np.savez(tmp_path / "pairs.npz", **smoothed(30))
+    config = config.suited("small").config
+    assert config.regression == config.build().num_train
+    run = Run.Config(task=config, training=TrainingConfig(epochs=2, tensorboard=False))
+    result = train(run, tmp_path / "run")
+    assert result.metrics["relative_l2"] < 1e-4
+    model = Run(tmp_path / "run").model()
+    assert isinstance(model, BlendedOperator)
+    assert float(model.share) == 0
+
+
+@pytest.mark.parametrize("settings", [{}, {"loss": "h1"}])
+def test_the_share_is_that_of_the_smallest_error(tmp_path: Path, settings: dict[str, Any]) -> None:
+    values = smoothed(20)["values"]
+    task = task_of(tmp_path, {"values": values, "wanted_values": values}, **settings)
+    model = fitted(task)
+
+    def measure(score: Any, metrics: Any) -> dict[str, float]:
+        for indices in torch.arange(task.num_held_out("valid")).split(2):
+            score(model, task.held_out_batch("valid", indices), metrics)
+        return {name: float(metric.compute()) for name, metric in metrics.items()}
+
+    def errors() -> dict[float, float]:
+        found = dict[float, float]()
+        for share in (0.0, 0.25, 0.5, 0.75, 1.0):
+            model.share.fill_(share)
+            found[share] = relative_error(task, model)
+        return found
+
+    # how far the regression and the network are off
+    for apart, best in (((0.0, 1.0), 0.0), ((1.0, -3.0), 0.25), ((1.0, 0.0), 1.0)):
+        for part, off in zip((model.regression, model.network), apart, strict=True):
+            part.forward = lambda inputs, at=None, off=off: inputs.values + off
+        task.settle(model, measure)
+        settled, found = float(model.share), errors()
+        assert settled == min(found, key=lambda share: found[share]) == best
+
+    assert set(task.metrics()) == {"relative_l2", "loss", *(["relative_h1"] if settings else [])}
+
+
+def test_training_and_the_loss_are_of_the_network_alone(tmp_path: Path) -> None:
+    task = task_of(tmp_path, smoothed(20))
+    model = fitted(task)
+    model.share.fill_(0.0)
+    found = score_split(task, "valid", model, batch_size=4, device=CPU, dtype=torch.float32)
+    alone = score_split(task, "valid", model.network, batch_size=4, device=CPU, dtype=torch.float32)
+    assert found["loss"] == pytest.approx(alone["loss"])
+    assert found["relative_l2"] < 0.1 * alone["relative_l2"]
+    batch = task.train_batch(torch.arange(4), torch.Generator())
+    torch.testing.assert_close(task.loss(model.train(), batch), task.loss(model.network, batch))
+
+
+def test_trajectories_are_told_step_by_step(tmp_path: Path) -> None:
+    drawn = np.random.default_rng(0)
+    states = [drawn.normal(size=(12, 6))]
+    turn = np.linalg.qr(drawn.normal(size=(6, 6)))[0]
+    for _ in range(3):
+        states.append(states[-1] @ turn)
+    task = task_of(tmp_path, {"trajectories": np.stack(states, 1)}, regression=20)
+    model = fitted(task)
+    assert model.regression.functions.any(1).sum() == 20
+    model.share.fill_(0.0)
+    assert relative_error(task, model) < 1e-4
+    model.share.fill_(1.0)
+    assert relative_error(task, model) > 0.1
+    shares = (0.0, 0.5)
+    batch = task.held_out_batch("valid", torch.arange(1))
+    for share, found in zip(shares, task._blends(model, batch, shares), strict=True):
+        model.share.fill_(share)
+        torch.testing.assert_close(task.preparation.answers(model, batch), found)
+
+
+def test_groups_are_left_out_together(tmp_path: Path) -> None:
+    """Each function comes twice: without its group the copy tells it."""
+    arrays = smoothed(10)
+    arrays["wanted_values"] = np.random.default_rng(1).normal(size=(10, 8))
+    twice = {name: np.repeat(array, 2, 0) for name, array in arrays.items()}
+    together = {"groups": np.repeat(np.arange(10), 2)}
+    errors = [
+        float(fitted(task_of(tmp_path, twice | more, test_fraction=0.1)).regression.error) for more in ({}, together)
+    ]
+    assert errors[0] < 0.75
+    assert errors[1] > 0.9
+
+
+def test_places_that_are_no_grid_are_taken_where_all_share_them(tmp_path: Path) -> None:
+    pos = np.random.default_rng(2).uniform(size=(8, 2))
+    wanted_pos = np.random.default_rng(3).uniform(size=(8, 2))
+    task = task_of(tmp_path, smoothed(30, pos=pos, wanted_pos=wanted_pos))
+    model = fitted(task)
+    assert (model.regression.config.given, model.regression.config.told) == (8, 8)
+    model.share.fill_(0.0)
+    assert relative_error(task, model) < 1e-4
+
+
+def test_functions_given_here_and_there_are_brought_onto_a_grid(tmp_path: Path) -> None:
+    arrays = smoothed(30)
+    arrays["values"][3, 2] = np.nan
+    task = task_of(tmp_path, arrays)
+    model = fitted(task)
+    assert model.regression.config.given == task.preparation.grid
+    model.share.fill_(0.0)
+    assert relative_error(task, model) < 0.3
+
+
+def test_there_is_none_where_nothing_chooses_or_places_are_not_shared(tmp_path: Path) -> None:
+    shared, own = smoothed(30), smoothed(30)
+    own["wanted_values"][3, 2] = np.nan
+    assert task_of(tmp_path, shared).most_regressed > 20
+    assert task_of(tmp_path, shared, valid_fraction=0.0).most_regressed == 0
+    assert task_of(tmp_path, smoothed(8)).most_regressed == 0, "too few functions"
+    with refused(ValueError, "regression is 30, whose share is chosen by a validation split, and there is none"):
+        fitted(task_of(tmp_path, shared, valid_fraction=0.0))
+    task = task_of(tmp_path, own)
+    assert task.most_regressed == 0
+    with refused(ValueError, "regression is 30, and functions are given or wanted at places of their own; leave it"):
+        task.model()
+    with refused(ValueError, "regression"):
+        task_of(tmp_path, shared, regression=1)
+
+
+def test_zero_says_that_there_is_none(tmp_path: Path) -> None:
+    np.savez(tmp_path / "pairs.npz", **smoothed(30))
+    config = OperatorLearning.Config(data=str(tmp_path / "pairs.npz"), model=NETWORK, regression=0)
+    config = config.suited("small").config
+    assert config.regression == 0
+    assert isinstance(config.build().model(), NeuralOperator)
+    beside = dataclasses.replace(config, regression=20)
+    assert beside.with_stack(NETWORK).regression == 0
+
+
+def test_large_sets_are_told_by_some_of_their_functions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fredholm.tasks.fields.operator_learning.MOST_VALUES", 16 * 12)
+    assert task_of(tmp_path, smoothed(30)).most_regressed == 12
+    monkeypatch.setattr("fredholm.tasks.fields.operator_learning.MOST_FUNCTIONS", 9)
+    task = task_of(tmp_path, smoothed(30))
+    assert task.most_regressed == 9
+    model = fitted(dataclasses.replace(task.config, regression=9).build())
+    assert model.regression.functions.any(1).all()
