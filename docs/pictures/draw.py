@@ -714,6 +714,33 @@ def draw_series_machine() -> None:
     figure.savefig(HERE / "series_machine.png", dpi=110)
 
 
+def draw_function_regression() -> None:
+    """function_regression.png: the Green's function of -u'' = a, and what regressions of few pairs find it to be."""
+    grid = domains.UnitGrid((48,), (1 / 48,), (1 / 96,))
+    place = grid.domain(is_periodic=False).pos[:, 0]
+    green = torch.minimum(place[:, None], place) * (1 - torch.maximum(place[:, None], place))
+    noise = torch.randn(300, 48, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    functions = noise @ torch.exp(-((place[:, None] - place) ** 2) / (2 * 0.03**2))
+    answers = functions @ green / 48
+    figure, (true, *found) = plt.subplots(1, 3, figsize=(9.8, 3.3), layout="constrained")
+
+    def show(axes: plt.Axes, k: Tensor, title: str) -> None:
+        axes.imshow(k, extent=(0, 1, 0, 1), origin="lower", cmap="viridis", vmin=0, vmax=0.25)
+        axes.set(title=title, xlabel="y", ylabel="x")
+
+    show(true, green, "Green's function of −u″ = a")
+    for axes, count in zip(found, (12, 40), strict=True):
+        config = models.FunctionRegression.Config(
+            given=grid, told=grid, pos_dim=1, num_channels=1, num_outputs=1, num_functions=count
+        )
+        model = models.FunctionRegression(config)
+        model.fit(functions[:count, :, None], answers[:count, :, None])
+        told = model(encoders.FunctionBatch(functions[100:, :, None], grid.domain(is_periodic=False)))[..., 0]
+        error = float(((told - answers[100:]).norm(dim=1) / answers[100:].norm(dim=1)).mean())
+        show(axes, model.linear_kernel[:, 0, :, 0], f"{count} pairs: {100 * error:.2g} % off")
+    figure.savefig(HERE / "function_regression.png", dpi=110)
+
+
 if __name__ == "__main__":
     draw_gallery()
     draw_refinement()
@@ -730,3 +757,4 @@ if __name__ == "__main__":
     draw_kernel_machine()
     draw_boosted_trees()
     draw_series_machine()
+    draw_function_regression()

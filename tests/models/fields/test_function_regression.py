@@ -107,6 +107,8 @@ def test_of_pairs_that_a_linear_operator_made_it_is_that_operator() -> None:
     assert not bool(model.functions[30:].any()), "there are fewer functions than room"
     found = model(FunctionBatch(given[30:], Grid(7)))
     torch.testing.assert_close(found, told[30:], rtol=1e-5, atol=1e-5)
+    k = model.linear_kernel.flatten(2).flatten(0, 1)
+    torch.testing.assert_close(k / 7, matrix.T, rtol=1e-4, atol=1e-4)
 
 
 def test_functions_that_tell_nothing_are_told_by_the_mean() -> None:
@@ -163,6 +165,9 @@ def test_what_does_not_fit_is_refused() -> None:
         on_line(told=7).fit(given, told)
     with refused(ValueError, "expected values (batch, points, 2) at points of 1 coordinates; got (3, 7, 1)"):
         model(FunctionBatch(torch.zeros(3, 7, 1), Grid(7)))
+    model.fit(*pairs(0.5))
+    with refused(ValueError, "no linear operator and has no k(x, y)"):
+        _ = model.linear_kernel
     with refused(ValueError, "pos_dim is 2, but given is a grid of 1 axes; make them agree"):
         on_line(pos_dim=2)
 

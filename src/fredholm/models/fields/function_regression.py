@@ -204,6 +204,24 @@ class FunctionRegression(SavedModel):
         plain = _best_of_mean(y[:, columns], groups)
         self.error.fill_((error / plain) ** 0.5 if plain > 0 else 0.0)
 
+    @property
+    def linear_kernel(self) -> Tensor:
+        """k(x, y) of the linear integral operator, float64 `(M, num_outputs, N, num_channels)`.
+
+        Each point y has the mass 1 / N: the answer at x is ū(x) and the mean over y of k(x, y) (a(y) - ā(y)).
+
+        Raises:
+            ValueError: the fit is not linear.
+        """
+        if float(self.rate) != 0:
+            raise ValueError(
+                f"models.FunctionRegression: left-out errors chose a kernel of length {1 / float(self.rate):.3g}, so "
+                "that the fit is no linear operator and has no k(x, y)"
+            )
+        config = self.config
+        found = self.dual.T @ (self.functions.double() - self.centre) / config.num_channels
+        return found.view(-1, config.num_outputs, _count(config.given), config.num_channels)
+
     def _checked(self, given: Tensor, told: Tensor, groups: Tensor | None) -> tuple[Tensor, Tensor]:
         """Functions and those that belong to them, float64 `(n, D)` and `(n, E)`."""
         config, name = self.config, "models.FunctionRegression"
