@@ -6,6 +6,7 @@ from torch import Tensor
 
 from fredholm.domains import Grid, Points, UnitGrid
 from fredholm.encoders import Function, FunctionBatch
+from fredholm.encoders.function import interpolate
 from fredholm.models import BlendedOperator, FunctionRegression, NeuralOperator, SpectralConfig
 from fredholm.models.fields.function_regression import AS_GOOD, LENGTHS, PENALTIES, interpolated
 from tests.refusals import refused
@@ -28,27 +29,21 @@ def pairs(bend: float, noise: float = 0.1) -> tuple[Tensor, Tensor]:
     return given.float().double(), told + noise * torch.randn(told.shape, generator=generator).double()
 
 
-def kernel(a: Tensor, b: Tensor, rate: float, centre: Tensor) -> Tensor:
+def kernel(a: Tensor, b: Tensor, rate: float) -> Tensor:
     """κ of functions `(p, D)` and `(q, D)`, pair by pair."""
     rows = [
-        [
-            float(
-                (p - centre) @ (q - centre) / len(p) if rate == 0 else (1 + rate**2 * (p - q).square().mean()) ** -0.5
-            )
-            for q in b
-        ]
-        for p in a
+        [float(p @ q / len(p) if rate == 0 else (1 + rate**2 * (p - q).square().mean()) ** -0.5) for q in b] for p in a
     ]
     return torch.tensor(rows, dtype=torch.float64).view(len(a), len(b))
 
 
-def refitted(x: Tensor, y: Tensor, asked: Tensor, rate: float, penalty: float, centre: Tensor) -> Tensor:
+def refitted(x: Tensor, y: Tensor, asked: Tensor, rate: float, penalty: float) -> Tensor:
     """f(asked), by the formula at the top of the file, of functions `(n, D)` and `(n, E)`."""
     eye = torch.eye(len(x), dtype=torch.float64)
     off = eye - 1 / len(x)
-    gram = kernel(x, x, rate, centre)
+    gram = kernel(x, x, rate)
     dual = off @ torch.linalg.solve(off @ gram @ off + penalty * eye, off @ y)
-    return y.mean(0) + (kernel(asked, x, rate, centre) - gram.mean(0)) @ dual
+    return y.mean(0) + (kernel(asked, x, rate) - gram.mean(0)) @ dual
 
 
 @pytest.mark.parametrize("bend", [0.0, 0.5])
@@ -59,15 +54,13 @@ def test_it_is_the_literal_formula(bend: float) -> None:
     assert (float(model.rate) > 0) == (bend > 0)
     x, y = given.flatten(1), told.flatten(1)
     asked = torch.cat([x[:2], x[2:5] + 0.3])
-    wanted = refitted(x, y, asked, float(model.rate), float(model.penalty), x.mean(0))
+    wanted = refitted(x, y, asked, float(model.rate), float(model.penalty))
     found = model(FunctionBatch(asked.unflatten(1, (7, 2)), Grid(7)))
     torch.testing.assert_close(found.flatten(1), wanted, rtol=1e-7, atol=1e-7)
 
 
-@pytest.mark.parametrize("groups", [None, torch.tensor([0, 0, 1, 1, 1, 2, 2, 3, 3, 4, 4, 4])])
-@pytest.mark.parametrize("bend", [0.0, 0.5])
-def test_length_and_penalty_have_the_smallest_errors_of_refits(bend: float, groups: Tensor | None) -> None:
-    given, told = pairs(bend)
+def check_choice(given: Tensor, told: Tensor, groups: Tensor | None) -> FunctionRegression:
+    """A regression whose ℓ and λ have errors as small as any, by refits without each group."""
     model = on_line()
     model.fit(given, told, groups=groups)
     x, y = given.flatten(1), told.flatten(1)
@@ -78,22 +71,41 @@ def test_length_and_penalty_have_the_smallest_errors_of_refits(bend: float, grou
 
     def error(rate: float, penalty: float) -> float:
         left = [
-            y[parts == part] - refitted(x[parts != part], y[parts != part], x[parts == part], rate, penalty, x.mean(0))
+            y[parts == part] - refitted(x[parts != part], y[parts != part], x[parts == part], rate, penalty)
             for part in parts.unique()
         ]
         return float(torch.cat(left).square().mean())
 
     found = dict[tuple[float, float], float]()
     for rate in (0.0, *(1 / (multiple * unit) for multiple in LENGTHS)):
-        scale = float((off @ kernel(x, x, rate, x.mean(0)) @ off).trace()) / N
-        for multiple in PENALTIES[::2].tolist():  # half of them: refits cost
+        scale = float((off @ kernel(x, x, rate) @ off).trace()) / N
+        for multiple in PENALTIES[10::4].tolist():  # some of them: refits cost
             found[rate, multiple * scale] = error(rate, multiple * scale)
-    least = min(found.values())
-    own = error(float(model.rate), float(model.penalty))
+    least, own = min(found.values()), error(float(model.rate), float(model.penalty))
     assert own <= least * AS_GOOD
     means = [y[parts == part] - y[parts != part].mean(0) for part in parts.unique()]
     plain = float(torch.cat(means).square().mean())
     assert float(model.error) == pytest.approx((own / plain) ** 0.5, rel=1e-6)
+    return model
+
+
+@pytest.mark.parametrize("groups", [None, torch.tensor([0, 0, 1, 1, 1, 2, 2, 3, 3, 4, 4, 4])])
+@pytest.mark.parametrize("bend", [0.0, 0.5])
+def test_length_and_penalty_have_the_smallest_errors_of_refits(bend: float, groups: Tensor | None) -> None:
+    check_choice(*pairs(bend), groups)
+
+
+def test_length_and_penalty_of_twins_are_those_without_the_other_one() -> None:
+    generator = torch.Generator().manual_seed(0)
+    size = torch.randn(N // 2, 1, 1, generator=generator).double()
+    noise = torch.randn(N // 2, 7, 3, generator=generator).double()
+    given = (size * torch.ones(7, 2)).repeat(2, 1, 1).float().double()
+    told = (size + 0.5 * noise).repeat(2, 1, 1)  # twins share their noise, which a short length tells
+    together = check_choice(given, told, torch.arange(N // 2).repeat(2))
+    apart = on_line()
+    apart.fit(given, told)
+    assert float(apart.rate) > float(together.rate)
+    assert float(apart.error) < 0.1 < float(together.error)
 
 
 def test_of_pairs_that_a_linear_operator_made_it_is_that_operator() -> None:
@@ -104,7 +116,9 @@ def test_of_pairs_that_a_linear_operator_made_it_is_that_operator() -> None:
     model = on_line(num_functions=40)
     model.fit(given[:30], told[:30])
     assert float(model.rate) == 0
-    assert not bool(model.functions[30:].any()), "there are fewer functions than room"
+    model.fit(given, told.flip(0))
+    model.fit(given[:30], told[:30])  # of an earlier fit nothing is left
+    assert not bool(model.functions[30:].any() or model.dual[30:].any()), "there are fewer functions than room"
     found = model(FunctionBatch(given[30:], Grid(7)))
     torch.testing.assert_close(found, told[30:], rtol=1e-5, atol=1e-5)
     k = model.linear_kernel.flatten(2).flatten(0, 1)
@@ -117,6 +131,15 @@ def test_functions_that_tell_nothing_are_told_by_the_mean() -> None:
     model.fit(torch.ones(5, 7, 2), told)
     assert float(model.error) == 0
     assert torch.equal(model(FunctionBatch(torch.randn(3, 7, 2), Grid(7))), told[:3])
+
+
+def test_functions_of_two_kinds_alone_have_a_length() -> None:
+    kind = torch.arange(N) % 4 == 0
+    given = kind[:, None, None] * torch.ones(N, 7, 2)
+    told = kind[:, None, None] * torch.ones(N, 7, 3)
+    model = on_line()
+    model.fit(given, told)
+    torch.testing.assert_close(model(FunctionBatch(given, Grid(7))), told)
 
 
 def test_it_answers_elsewhere_and_of_functions_known_elsewhere() -> None:
@@ -188,6 +211,14 @@ def test_interpolation_on_a_grid_has_no_error_of_cubics(shape: tuple[int, ...]) 
     torch.testing.assert_close(interpolated(FunctionBatch(values, grid), Points(each))[1], -2 * cubic(each[1]))
 
 
+def test_interpolation_reads_no_point_that_is_not_there() -> None:
+    exists = torch.tensor([True, True, False, True, True, True])
+    grid = Grid(6, mask=exists)
+    values = torch.where(exists, grid.pos[:, 0], torch.inf)[None, :, None]
+    found = interpolated(FunctionBatch(values, grid), Points(torch.tensor([[0.4], [0.9]])))
+    torch.testing.assert_close(found, interpolate(FunctionBatch(values, grid), Points(torch.tensor([[0.4], [0.9]]))))
+
+
 def test_interpolation_of_few_points_and_beyond_the_ends() -> None:
     one = interpolated(FunctionBatch(torch.tensor([[[3.0]]]), Grid(1)), Points(torch.tensor([[0.1], [5.0]])))
     assert one.flatten().tolist() == [3.0, 3.0]
@@ -229,6 +260,7 @@ def blended() -> tuple[BlendedOperator, FunctionBatch]:
 def test_a_blend_is_that_of_its_parts(at: Points | None) -> None:
     model, inputs = blended()
     learnt, fitted = model.network(inputs, at), model.regression(inputs, at)
+    model.share.fill_(0.5)
     assert torch.equal(model(inputs, at), learnt), "in training it is the network alone"
     model.eval()
     for share in (0.0, 0.25, 1.0):

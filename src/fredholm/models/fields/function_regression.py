@@ -8,13 +8,13 @@ Legend
     ℓ > 0            length; ∞: the kernel is κ_∞                                   λ > 0  the penalty
     K (n, n)         κ(a_i, a_j);  H = I - 1/n the projection off the mean
 
-    κ_∞(a, b) = ⟨a - ā, b - ā⟩               κ_ℓ(a, b) = (1 + ‖a - b‖² / ℓ²)^-1/2
+    κ_∞(a, b) = ⟨a, b⟩                       κ_ℓ(a, b) = (1 + ‖a - b‖² / ℓ²)^-1/2
     f(a) = ū + Σ_i (κ(a, a_i) - κ̄_i) α_i,    α = (HKH + λI)⁻¹ H u,   κ̄_i = Σ_j κ(a_j, a_i) / n
 
 With κ_∞ this is a linear integral operator, f(a)(x) = ū(x) + ∫ k(x, y) (a(y) - ā(y)) dy with the kernel
-k(x, y) = Σ_i α_i(x) (a_i(y) - ā(y)), the one with the least penalty among those that fit as well. ℓ is one of LENGTHS,
+k(x, y) = Σ_i α_i(x) a_i(y), the one with the least penalty among those that fit as well. ℓ is one of LENGTHS,
 in units of the median distance between training functions, or ∞, and ℓ and λ are those with the smallest mean square of
-the errors of functions that are left out, exact for fixed ā, of at most CHOSEN functions and COLUMNS of the wanted
+the errors of functions that are left out, of at most CHOSEN functions and COLUMNS of the wanted
 values; λ is chosen anew with all functions, the largest one that is as good (AS_GOOD).
 
 Source: Batlle, Darcy, Hosseini, Owhadi, Kernel methods are competitive for operator learning (J. Comput. Phys. 2024).
@@ -56,7 +56,6 @@ class FunctionRegression(SavedModel):
         functions: `(num_functions, N * num_channels)`, the training functions; 0 where there are fewer.
         dual: α, float64 `(num_functions, M * num_outputs)`, 0 before a fit.
         offset: ū - Σ κ̄_i α_i, float64 `(M * num_outputs,)`.
-        centre: ā, float64 `(N * num_channels,)`.
         rate: 1 / ℓ, a float64 scalar; 0 before a fit.
         penalty: λ, a float64 scalar; 1 before a fit.
         error: the root mean square of left-out errors in units of that of the mean's, a float64 scalar; NaN before a
@@ -66,7 +65,6 @@ class FunctionRegression(SavedModel):
     functions: Tensor
     dual: Tensor
     offset: Tensor
-    centre: Tensor
     rate: Tensor
     penalty: Tensor
     error: Tensor
@@ -114,7 +112,6 @@ class FunctionRegression(SavedModel):
         self.register_buffer("functions", torch.zeros(n, given * config.num_channels))
         self.register_buffer("dual", torch.zeros(n, told * config.num_outputs, dtype=wide))
         self.register_buffer("offset", torch.zeros(told * config.num_outputs, dtype=wide))
-        self.register_buffer("centre", torch.zeros(given * config.num_channels, dtype=wide))
         self.register_buffer("rate", torch.zeros((), dtype=wide))
         self.register_buffer("penalty", torch.ones((), dtype=wide))
         self.register_buffer("error", torch.tensor(torch.nan, dtype=wide), persistent=False)
@@ -185,7 +182,6 @@ class FunctionRegression(SavedModel):
                 )
             if pos is not None:
                 known.copy_(pos)
-        self.centre.copy_(x.mean(0))
         some = torch.randperm(len(x))[:CHOSEN].sort().values.to(x.device)
         columns = torch.linspace(0, y.shape[1] - 1, min(COLUMNS, y.shape[1])).round().long().to(x.device)
         apart = _squares(x[some], x[some])
@@ -219,7 +215,7 @@ class FunctionRegression(SavedModel):
                 "that the fit is no linear operator and has no k(x, y)"
             )
         config = self.config
-        found = self.dual.T @ (self.functions.double() - self.centre) / config.num_channels
+        found = self.dual.T @ self.functions.double() / config.num_channels
         return found.view(-1, config.num_outputs, _count(config.given), config.num_channels)
 
     def _checked(self, given: Tensor, told: Tensor, groups: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -242,7 +238,7 @@ class FunctionRegression(SavedModel):
 
     def _kernel(self, x: Tensor, y: Tensor, rate: Tensor) -> Tensor:
         """κ of `(B, D)` and `(n, D)`, float64."""
-        linear = (x - self.centre) @ (y - self.centre).T / x.shape[1]
+        linear = x @ y.T / x.shape[1]
         return torch.where(rate == 0, linear, (1 + _squares(x, y) * rate.square()).rsqrt())
 
     def _best(self, x: Tensor, wanted: Tensor, rate: float, groups: Tensor | None) -> tuple[float, float, "_Spectrum"]:
