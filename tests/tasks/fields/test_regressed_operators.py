@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from fredholm.models import BlendedOperator, NeuralOperator, SpectralConfig
+from fredholm.models import BlendedOperator, FunctionRegression, NeuralOperator, SpectralConfig
 from fredholm.tasks import OperatorLearning
 from fredholm.training import Run, TrainingConfig, train
 from fredholm.training.scoring import score_split
@@ -115,6 +115,18 @@ def test_trajectories_are_told_step_by_step(tmp_path: Path) -> None:
     for share, found in zip(shares, task._blends(model, batch, shares), strict=True):
         model.share.fill_(share)
         torch.testing.assert_close(task.preparation.answers(model, batch), found)
+
+
+def test_steps_of_a_trajectory_are_left_out_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # each trajectory stays at its own value
+    states = np.repeat(np.arange(12.0)[:, None, None], 4, 1).repeat(6, 2)
+    seen = list[tuple[torch.Tensor, torch.Tensor]]()
+    monkeypatch.setattr(FunctionRegression, "fit", lambda _, given, told, **more: seen.append((given, more["groups"])))
+    fitted(task_of(tmp_path, {"trajectories": states}, regression=20))
+    ((given, groups),) = seen
+    value = given[:, 0, 0]
+    assert torch.equal(value[:, None] == value, groups[:, None] == groups)
+    assert len(given) == 20
 
 
 def test_groups_are_left_out_together(tmp_path: Path) -> None:
