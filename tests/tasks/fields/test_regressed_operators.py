@@ -104,6 +104,7 @@ def test_trajectories_are_told_step_by_step(tmp_path: Path) -> None:
     for _ in range(3):
         states.append(states[-1] @ turn)
     task = task_of(tmp_path, {"trajectories": np.stack(states, 1)}, regression=20)
+    assert task.most_regressed == 3 * task.num_train
     model = fitted(task)
     assert model.regression.functions.any(1).sum() == 20
     model.share.fill_(0.0)
