@@ -48,7 +48,7 @@ def test_a_linear_operator_is_told_at_once(tmp_path: Path) -> None:
     np.savez(tmp_path / "pairs.npz", **smoothed(30))
     config = config.suited("small").config
     assert config.regression == config.build().num_train
-    run = Run.Config(task=config, training=TrainingConfig(epochs=2, tensorboard=False))
+    run = Run.Config(task=config, training=TrainingConfig(epochs=1, tensorboard=False))
     result = train(run, tmp_path / "run")
     assert result.metrics["relative_l2"] < 1e-4
     model = Run(tmp_path / "run").model()
@@ -144,8 +144,7 @@ def test_groups_are_left_out_together(tmp_path: Path) -> None:
 
 
 def test_places_that_are_no_grid_are_taken_where_all_share_them(tmp_path: Path) -> None:
-    pos = np.random.default_rng(2).uniform(size=(8, 2))
-    wanted_pos = np.random.default_rng(3).uniform(size=(8, 2))
+    pos, wanted_pos = (np.random.default_rng(seed).uniform(0, 5, (8, 2)) for seed in (2, 3))
     task = task_of(tmp_path, smoothed(30, pos=pos, wanted_pos=wanted_pos))
     model = fitted(task)
     assert (model.regression.config.given, model.regression.config.told) == (8, 8)
