@@ -29,6 +29,7 @@ from fredholm._settings import refuse_idle
 from fredholm.encoders.series import SeriesBatch
 from fredholm.models.fitted.filter_bank import FilterBank
 from fredholm.models.fitted.fitted_model import FittedModel
+from fredholm.models.fitted.ridge_head import Readout, Regressand
 from fredholm.models.itnet import ITNet
 from fredholm.models.kernel_configs import KERNELS
 from fredholm.models.series.ckcnn import CKCNN
@@ -75,6 +76,9 @@ MOST_SEEN, LEAST_TOLD = 1 << 14, 30
 """Numbers that a window of a longer context may hold, and answers side by side by which it is compared."""
 BASES = (0.5, 1.0)
 """Shares of structures in what answers are counted from that a fitted model tries beside 0."""
+
+GAINS = (1.0, 0.5, 0.0)
+"""By which what a fitted model adds to what answers are counted from is multiplied, as it suits."""
 
 
 def _linear() -> FilterBank.Config:
@@ -483,7 +487,7 @@ class Forecasting(SplitTask[WindowSet]):
         ends = torch.tensor([end for end, _ in self._ends])
         stretch = (train.places[:, 1] * BLOCKS).div(ends[train.places[:, 0]], rounding_mode="floor")
         groups = stretch.to(device) if len(stretch.unique()) > 1 else None
-        return model.fit(batches, self._facts.target, groups=groups)
+        return model.fit(batches, _Shrunk(self._facts.target), groups=groups)
 
     def train_batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
         """`values` (B, N, C) and `targets` (B, H F), both scaled; nothing is drawn."""
@@ -747,6 +751,29 @@ class Forecasting(SplitTask[WindowSet]):
             )
         if bool(series.values[-context:].isnan().all(0).any()):
             warnings.warn(f"{where}: a channel of {series.name} has no value among those that are read", stacklevel=2)
+
+
+@final
+class _Shrunk(Regressand):
+    """A target whose scores are drawn to what answers are counted from, as far as left-out ones are too far from it.
+
+    Of a few stretches a regression, and a mean too, may tell less than nothing.
+    """
+
+    def __init__(self, target: NumberTarget) -> None:
+        self._target = target
+
+    def columns(self, targets: Tensor) -> Tensor:
+        return self._target.columns(targets)
+
+    def readout(self, scores: Tensor, targets: Tensor) -> Readout:
+        deviation = scores.new_tensor(self._target.deviation)
+        zero = -scores.new_tensor(self._target.mean) / deviation
+        told, aim = (scores - zero) * deviation, (targets.double() - zero) * deviation
+        gain = min(GAINS, key=lambda each: float((aim - each * told).square().mean()))
+        own = self._target.readout(torch.lerp(zero.expand_as(scores), scores, gain), targets)
+        shift = own.gain * ((1 - gain) * zero)[own.column] + own.shift
+        return Readout(own.column, gain * own.gain, shift)
 
 
 @final
