@@ -79,6 +79,8 @@ BASES = (0.5, 1.0)
 
 GAINS = (1.0, 0.5, 0.0)
 """By which what a fitted model adds to what answers are counted from is multiplied, as it suits."""
+FEW = 300
+"""Windows up to which the gain is chosen by telling ahead, with fits to what is before, and not by left-out errors."""
 
 
 def _linear() -> FilterBank.Config:
@@ -295,8 +297,16 @@ class Forecasting(SplitTask[WindowSet]):
             return self._known.base
         if not (share := self.config.base):
             return None
-        if self._base_before is not None:
-            return replace(self._base_before, share=share)
+        found = self._base_before or self._structured()
+        if found is None:
+            raise ValueError(
+                f"base={share:g} has no effect: {self.config.data} is too short for structures of its series; "
+                "leave it out"
+            )
+        return replace(found, share=share)
+
+    def _structured(self) -> Base | None:
+        """See `base_of`: by the training part, with all share."""
         series, columns, shape = self._data[0], self._columns(), self._shape
         return base_of(
             observed_before(series),
@@ -305,7 +315,6 @@ class Forecasting(SplitTask[WindowSet]):
             columns,
             horizon=shape.horizon,
             season=shape.season,
-            share=share,
         )
 
     @property
@@ -443,7 +452,7 @@ class Forecasting(SplitTask[WindowSet]):
         tried = [facts.context, *filter(is_possible, longer)]
         given, base = config.base or 0.0, facts.base
         if config.base is None:
-            base = Forecasting(replace(config, context=facts.context, base=1.0), opened=self._data).facts.base
+            base = self._structured()
         start = max(tried[-1], base.least if base else 0)
 
         @functools.cache
@@ -487,7 +496,34 @@ class Forecasting(SplitTask[WindowSet]):
         ends = torch.tensor([end for end, _ in self._ends])
         stretch = (train.places[:, 1] * BLOCKS).div(ends[train.places[:, 0]], rounding_mode="floor")
         groups = stretch.to(device) if len(stretch.unique()) > 1 else None
-        return model.fit(batches, _Shrunk(self._facts.target), groups=groups)
+        gain = self._gain_ahead(stretch, device) if len(train) <= FEW else None
+        return model.fit(batches, _Shrunk(self._facts.target, gain), groups=groups)
+
+    @torch.no_grad()
+    def _gain_ahead(self, stretch: Tensor, device: torch.device) -> float | None:
+        """The one of GAINS by which fits to all that is before a stretch tell it best; None: there is no such fit.
+
+        Of the second half of the stretches. What lies on both sides of one tells of it what no forecast knows.
+        """
+        train, target, horizon = self.splits.train, self._facts.target, self._facts.horizon
+        ends = torch.tensor([end for end, _ in self._ends])[train.places[:, 0]]
+        told, aim = list[Tensor](), list[Tensor]()
+        for number in range(BLOCKS // 2, BLOCKS):
+            own = (stretch == number).nonzero()[:, 0]
+            before = ((train.places[:, 1] + horizon) * BLOCKS <= number * ends).nonzero()[:, 0]
+            if not len(own) or not len(before):
+                continue
+            learnt, asked = self._batch(train, before), self._batch(train, own)
+            groups = stretch[before].to(device) if len(stretch[before].unique()) > 1 else None
+            with torch.random.fork_rng(devices=[]):  # what a model draws changes nothing of the run
+                model = self.model().to(device)
+                assert isinstance(model, FittedModel)
+                batch = SeriesBatch(learnt["values"].to(device)), learnt["targets"].to(device)
+                model.fit([batch], _Shrunk(target, 1.0), groups=groups)
+            outputs = torch.cat([model(SeriesBatch(part.to(device))) for part in asked["values"].split(CHUNK)])
+            told.append(target.told(outputs.double()).cpu())
+            aim.append(_added(target, asked["targets"].double()))
+        return _gain_of(torch.cat(told), torch.cat(aim)) if told else None
 
     def train_batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
         """`values` (B, N, C) and `targets` (B, H F), both scaled; nothing is drawn."""
@@ -755,25 +791,37 @@ class Forecasting(SplitTask[WindowSet]):
 
 @final
 class _Shrunk(Regressand):
-    """A target whose scores are drawn to what answers are counted from, as far as left-out ones are too far from it.
+    """A target whose scores are drawn to what answers are counted from.
 
     Of a few stretches a regression, and a mean too, may tell less than nothing.
+
+    Args:
+        target: what is fitted.
+        gain: by which scores are multiplied, counted from there; None: the one of GAINS with the smallest errors.
     """
 
-    def __init__(self, target: NumberTarget) -> None:
-        self._target = target
+    def __init__(self, target: NumberTarget, gain: float | None) -> None:
+        self._target, self._gain = target, gain
 
     def columns(self, targets: Tensor) -> Tensor:
         return self._target.columns(targets)
 
     def readout(self, scores: Tensor, targets: Tensor) -> Readout:
-        deviation = scores.new_tensor(self._target.deviation)
-        zero = -scores.new_tensor(self._target.mean) / deviation
-        told, aim = (scores - zero) * deviation, (targets.double() - zero) * deviation
-        gain = min(GAINS, key=lambda each: float((aim - each * told).square().mean()))
-        own = self._target.readout(torch.lerp(zero.expand_as(scores), scores, gain), targets)
-        shift = own.gain * ((1 - gain) * zero)[own.column] + own.shift
-        return Readout(own.column, gain * own.gain, shift)
+        target, gain = self._target, self._gain
+        zero = -scores.new_tensor(target.mean) / scores.new_tensor(target.deviation)
+        if gain is None:
+            gain = _gain_of(_added(target, scores), _added(target, targets.double()))
+        own = target.readout(torch.lerp(zero.expand_as(scores), scores, gain), targets)
+        return Readout(own.column, gain * own.gain, own.gain * ((1 - gain) * zero)[own.column] + own.shift)
+
+
+def _added(target: NumberTarget, z: Tensor) -> Tensor:
+    """What is added to what answers are counted from, in the scale of windows, by standardised numbers `(n, H F)`."""
+    return z * z.new_tensor(target.deviation) + z.new_tensor(target.mean)
+
+
+def _gain_of(told: Tensor, aim: Tensor) -> float:
+    return min(GAINS, key=lambda gain: float((aim - gain * told).square().mean()))
 
 
 @final
@@ -785,8 +833,8 @@ class _Shape(NamedTuple):
 
 @final
 class _Scaled(NamedTuple):
-    """Windows `(n, N, C)` and answers `(n, H, F)` in their own scale, answers as they are and what they are counted from,
-    `(n, H, F)`, the scale `(n, 1, C)`."""
+    """Windows `(n, N, C)` and answers `(n, H, F)` in their own scale, answers as they are, what these are counted from,
+    and the scale `(n, 1, C)`."""
 
     seen: Tensor
     answers: Tensor

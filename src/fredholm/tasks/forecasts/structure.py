@@ -30,11 +30,9 @@ from torch import Tensor
 
 from .windows import Ranges, WindowSet
 
-LEVELS = ((0.0, 1.0), (0.003, 1.0), (0.03, 1.0), (0.3, 1.0), (3.0, 1.0), (300.0, 1.0)) + (
-    (1.0, 0.8),
-    (10.0, 0.8),
-    (1.0, 0.95),
-    (100.0, 0.95),
+LEVELS = (
+    *((v, 1.0) for v in (0.0, 0.003, 0.03, 0.3, 3.0, 300.0)),
+    *((1.0, 0.8), (10.0, 0.8), (1.0, 0.95), (100.0, 0.95)),
 )
 """v and ρ that are tried; 1: the level goes at random."""
 SEASONS = (None, 0.0, 0.03, 0.3)
@@ -78,7 +76,7 @@ class Structure:
         if self.season is not None:
             phase, number = t.long() % season, t.div(season, rounding_mode="floor") + 1
             parts += [(phase == k).double() for k in range(1, season)]
-            kappa += self.season * (phase[:, None] == phase) * torch.minimum(number[:, None], number)
+            kappa += self.season * torch.minimum(number[:, None], number) * (phase[:, None] == phase)
         a = torch.stack(parts, 1)
         kappa[:known, :known].diagonal().add_(1.0)
         right = torch.cat([a[:known], kappa[:known, known:]], 1)
@@ -138,7 +136,6 @@ def base_of(
     *,
     horizon: int,
     season: int,
-    share: float,
 ) -> Base | None:
     """The base whose structures tell windows of some series best, in the mean square; None: they are too short.
 
@@ -150,7 +147,6 @@ def base_of(
         columns: the channels that are told.
         horizon: H.
         season: m; 1: there is none.
-        share: see `Base`.
     """
     shortest = min(ends)
     half = shortest // 2
@@ -187,4 +183,4 @@ def base_of(
         best = [min(pair, key=lambda each: each[0]) for pair in zip(best, found, strict=True)] if best else found
     structures = tuple(structure for _, structure in best)
     least = 2 * season if any(each.season is not None for each in structures) else min(half, LEAST_READ)
-    return Base(structures=structures, season=season, most=min(shortest, MOST_READ), least=least, share=share)
+    return Base(structures=structures, season=season, most=min(shortest, MOST_READ), least=least, share=1.0)
