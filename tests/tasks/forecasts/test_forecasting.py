@@ -238,8 +238,9 @@ def test_networks_and_filters_forecast_too(tmp_path: Path) -> None:
     assert scores["mase"] < 0.1
 
 
-def test_facts_travel_and_settings_that_are_not_theirs_are_refused(tmp_path: Path) -> None:
-    built = task(tmp_path)
+@pytest.mark.parametrize("base", [None, 0.5])
+def test_facts_travel_and_settings_that_are_not_theirs_are_refused(tmp_path: Path, base: float | None) -> None:
+    built = task(tmp_path, base=base)
     known = [Forecasting.Facts, *Forecasting.parts]
     facts = from_json(json.loads(json.dumps(to_json(built.facts))), Task.Facts, known)
     assert facts == built.facts
