@@ -354,7 +354,7 @@ def test_the_shortest_context_that_is_as_good_is_chosen(tmp_path: Path, monkeypa
 def test_errors_that_decide_are_those_of_refits_without_each_stretch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few: int
 ) -> None:
-    drawn = np.random.default_rng(0).normal(size=(2, 65, 2)).cumsum(1)
+    drawn = np.random.default_rng(17).normal(size=(2, 65, 2)).cumsum(1)
     rows = [f"{name},{t},{x},{y}" for name, each in zip("ab", drawn, strict=True) for t, (x, y) in enumerate(each)]
     (tmp_path / "walks.csv").write_text("\n".join(["series,time,x,y", *rows]))
     monkeypatch.setattr(forecasting, "FEW", few)
@@ -387,6 +387,7 @@ def test_errors_that_decide_are_those_of_refits_without_each_stretch(
             asked += own
     errors = {g: float((g * gain_by - aim)[asked].square().mean()) for g in (1.0, 0.5, 0.0)}
     gain = min(errors, key=lambda g: errors[g])
+    assert gain == (1.0 if few == 40 else 0.5)  # so that it matters which errors choose
     raw = [read.values for read in open_long(tmp_path / "walks.csv")[0]]
     for row, (i, at) in enumerate(windows.places.tolist()):
         if at < 20:
@@ -476,9 +477,14 @@ def test_of_bases_and_contexts_those_with_the_smallest_error_are_chosen(
     assert Forecasting(config).best_reading() == (36, 0.5)
     told[36, 0.5] = 1.0  # no smaller
     assert Forecasting(config).best_reading() == (36, 0.0)
+    told[18, 1.0] = 0.9
+    assert Forecasting(config).best_reading() == (18, 1.0)
     asked.clear()
     assert Forecasting(dataclasses.replace(config, context=30, base=0.5)).best_reading() == (30, 0.5)
     assert not asked
+    told |= {(5, 0.0): 1.0, (5, 0.5): 1.0, (5, 1.0): 1.0}
+    assert Forecasting(dataclasses.replace(config, context=5, season=12)).best_reading() == (5, 0.0)
+    assert asked == [(5, base, 24) for base in (0.0, 0.5, 1.0)]  # two seasons
 
 
 def test_a_trend_and_months_are_told_by_a_base(tmp_path: Path) -> None:

@@ -110,6 +110,9 @@ def test_what_is_after_the_end_and_in_other_units_chooses_nothing() -> None:
     assert base_of([later], [later], [60], [0], **given) == base_of([series], [series], [60], [0], **given)
     scaled = 1000 * series
     assert base_of([scaled], [scaled], [60], [0], **given) == base_of([series], [series], [60], [0], **given)
+    other = drawn(120, 2)[:60, 1:].diff(dim=0, prepend=torch.zeros(1, 1).double())
+    pair, unlike = [series[:60], other], [series[:60], 1000 * other]
+    assert base_of(unlike, unlike, [60, 60], [0], **given) == base_of(pair, pair, [60, 60], [0], **given)
     calm = torch.zeros(60, 1, dtype=torch.float64) + 5
     assert base_of([series, calm], [series, calm], [60, 60], [0], **given) is not None
 
@@ -119,6 +122,10 @@ def test_short_series_have_none() -> None:
     assert base_of([series], [series], [15], [0], horizon=2, season=1) is None
     missing = torch.full_like(series, torch.nan)
     assert base_of([series], [missing], [30], [0], horizon=2, season=1) is None
+    wave = torch.sin(torch.arange(30) * math.pi / 6).double()[:, None]
+    longer = base_of([wave], [wave], [30], [0], horizon=2, season=12)  # half of 30 is less than two seasons
+    assert longer is not None
+    assert longer.structures[0].season is not None
     seasonal = base_of([series], [series], [30], [0], horizon=2, season=16)  # two are more than 30 samples hold
     assert seasonal is not None
     assert seasonal.structures[0].season is None

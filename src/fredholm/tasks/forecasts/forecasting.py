@@ -465,7 +465,7 @@ class Forecasting(SplitTask[WindowSet]):
             least = min(error(each, given) for each in tried)
             context = next((each for each in tried if error(each, given) <= AS_GOOD * least), facts.context)
         shares = BASES if config.base is None and base is not None else ()
-        chances = [(context, given), *((each, share) for share in shares for each in {context, facts.context})]
+        chances = [(context, given), *((each, share) for share in shares for each in sorted({context, facts.context}))]
         return min(chances, key=lambda each: error(*each)) if len(chances) > 1 else chances[0]
 
     @torch.no_grad()
