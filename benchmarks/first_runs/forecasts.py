@@ -1,5 +1,6 @@
 """Sales of shops by the day, and a load by the hour: how they go on."""
 
+import dataclasses
 import datetime
 from collections.abc import Callable
 from pathlib import Path
@@ -64,9 +65,10 @@ def last_season(task: Any, split: HeldOut) -> float:
 
 
 def on_lags(build: Callable[[], Any]) -> Peer:
-    """MASE of a regression for each step, on the same samples in the same scale as the task's own model reads."""
+    """MASE of a regression for each step, on the samples of a window in its scale, counted from the last value."""
 
     def peer(task: Any, split: HeldOut) -> float:
+        task = dataclasses.replace(task.config, context=task.facts.context, base=0.0).build()
         learnt = task.train_batch(torch.arange(task.num_train), torch.Generator())
         x, y = learnt["values"].flatten(1).numpy(), learnt["targets"].numpy()
         target = task.facts.target
@@ -74,7 +76,7 @@ def on_lags(build: Callable[[], Any]) -> Peer:
         batch = task.held_out_batch(split, torch.arange(task.num_held_out(split)))
         asked = batch["values"].flatten(1).numpy()
         told = np.stack([build().fit(x, each).predict(asked) for each in y.T], axis=1)
-        numbers = torch.from_numpy(told).reshape(batch["answers"].shape) * batch["scale"] + batch["last"]
+        numbers = torch.from_numpy(told).reshape(batch["answers"].shape) * batch["scale"] + batch["base"]
         return float(((numbers - batch["answers"]).abs() / batch["error_scale"]).mean())
 
     return peer

@@ -656,6 +656,7 @@ def _forecasts(folder: Path) -> Subject:
             "context": (5, None),
             "channels": (("y",),),
             "season": (3, None),
+            "base": (0.5,),
         }
         | {"quantiles": ((0.2, 0.8),), "scale": ("training",), "num_windows": (7,)}
         | {

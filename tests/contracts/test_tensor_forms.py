@@ -148,8 +148,8 @@ def series(asked: Asked) -> Answered:
 
 def forecasts(asked: Asked) -> Answered:
     found, _, _ = open_long(asked.data)
-    context, told = asked.task.facts.context, asked.task.facts.told
-    values = torch.stack([each.values[-context:] for each in found])
+    count, told = asked.task.facts.num_read, asked.task.facts.told
+    values = torch.stack([each.values[-count:] for each in found])
     wanted = asked.numbers(asked.data, *told).view(len(found), -1, len(told))
     return Answered((values,), wanted)
 

@@ -45,6 +45,20 @@ def test_it_tells_what_comes_next(fitted: SeriesForecaster) -> None:
     assert fitted.valid_metrics_ == {}
 
 
+def test_what_is_kept_of_a_series_is_all_that_is_read() -> None:
+    noise = 0.3 * np.random.default_rng(0).normal(size=(1, 150))
+    season = np.tile(np.random.default_rng(1).normal(size=12), 13)[:150]
+    series = 0.05 * np.arange(150) + season + noise
+    fitted = SeriesForecaster(horizon=H, season=12, random_state=0, task={"context": 12, "base": 1.0}).fit(series)
+    base = facts_of(fitted).base
+    assert base is not None
+    assert (facts_of(fitted).context, base.most, base.least) == (12, 150, 24)
+    np.testing.assert_allclose(fitted.predict(), fitted.predict(series), rtol=1e-6)
+    assert np.abs(fitted.predict() - fitted.predict(series[:, -24:])).max() > 0.01
+    with refused(ValueError, "series 0 has 23 samples; the model reads the last 24 of a series"):
+        fitted.predict(series[:, -23:])
+
+
 def test_quantiles_stand_behind(fitted: SeriesForecaster) -> None:
     told = fitted.predict_quantiles()
     assert told.shape == (3, H, 2)

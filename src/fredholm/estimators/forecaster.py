@@ -80,7 +80,7 @@ class SeriesForecaster(Estimator):
 
         self._learn(write)
         self.num_channels_ = given.series[0].shape[1]
-        ends = [each[-self._forecasting.facts.context :] for each in observed_before(_long(given.series))]
+        ends = [each[-self._forecasting.facts.num_read :] for each in observed_before(_long(given.series))]
         self._ends = given._replace(series=[each.numpy() for each in ends])
         return self
 

@@ -238,8 +238,9 @@ def test_networks_and_filters_forecast_too(tmp_path: Path) -> None:
     assert scores["mase"] < 0.1
 
 
-def test_facts_travel_and_settings_that_are_not_theirs_are_refused(tmp_path: Path) -> None:
-    built = task(tmp_path)
+@pytest.mark.parametrize("base", [None, 0.5])
+def test_facts_travel_and_settings_that_are_not_theirs_are_refused(tmp_path: Path, base: float | None) -> None:
+    built = task(tmp_path, base=base)
     known = [Forecasting.Facts, *Forecasting.parts]
     facts = from_json(json.loads(json.dumps(to_json(built.facts))), Task.Facts, known)
     assert facts == built.facts
@@ -271,6 +272,8 @@ def test_gaps_that_leave_no_answer_are_told(tmp_path: Path) -> None:
     [
         ({"horizon": 0}, "horizon is 0; expected at least 1"),
         ({"scale": "none"}, "scale is 'none'; expected one of"),
+        ({"base": 1.5}, "base is 1.5; expected a share from 0 to 1"),
+        ({"base": math.nan}, "base is nan; expected a share from 0 to 1"),
         ({"split_seed": 1}, "split_seed=1 has no effect with a split by time"),
         ({"valid_fraction": 0.3}, "valid_fraction=0.3 has no effect with model=FilterBank"),
         ({"channels": ("z",)}, "has no channel 'z'; the channels are x, y"),
@@ -305,7 +308,7 @@ def with_weekends(folder: Path) -> Path:
 def chosen_context(config: Forecasting.Config) -> int | None:
     found = config.suited("small").config
     assert isinstance(found, Forecasting.Config)
-    assert found == dataclasses.replace(config, context=found.context)
+    assert found == dataclasses.replace(config, context=found.context, base=found.base)
     return found.context
 
 
@@ -321,7 +324,7 @@ def test_a_context_holds_the_week_where_it_tells_something(tmp_path: Path) -> No
 
 
 def test_the_shortest_context_that_is_as_good_is_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = Forecasting.Config(data=str(with_weekends(tmp_path)))
+    config = Forecasting.Config(data=str(with_weekends(tmp_path)), base=0.0)
     told, asked = dict[int, float](), list[tuple[int, int]]()
 
     def error(built: Forecasting, start: int) -> float:
@@ -347,10 +350,14 @@ def test_the_shortest_context_that_is_as_good_is_chosen(tmp_path: Path, monkeypa
     assert asked == [(72, 144), (144, 144)]
 
 
-def test_errors_that_decide_are_those_of_refits_without_each_stretch(tmp_path: Path) -> None:
-    drawn = np.random.default_rng(0).normal(size=(2, 65, 2)).cumsum(1)
+@pytest.mark.parametrize("few", [39, 40])
+def test_errors_that_decide_are_those_of_refits_without_each_stretch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few: int
+) -> None:
+    drawn = np.random.default_rng(17).normal(size=(2, 65, 2)).cumsum(1)
     rows = [f"{name},{t},{x},{y}" for name, each in zip("ab", drawn, strict=True) for t, (x, y) in enumerate(each)]
     (tmp_path / "walks.csv").write_text("\n".join(["series,time,x,y", *rows]))
+    monkeypatch.setattr(forecasting, "FEW", few)
     built = Forecasting.Config(data=str(tmp_path / "walks.csv"), horizon=4, context=7, num_windows=40).build()
     windows, ends = built.splits.train, [52, 52]
     expected = list[float]()
@@ -362,12 +369,30 @@ def test_errors_that_decide_are_those_of_refits_without_each_stretch(tmp_path: P
     assert isinstance(model, FilterBank)
     batch = built.train_batch(torch.arange(len(windows)), NONE)
     groups = torch.tensor([8 * at // ends[i] for i, at in windows.places.tolist()])
-    outputs = model.fit([(SeriesBatch(batch["values"]), batch["targets"])], built.facts.target, groups=groups)
+    target = built.facts.target
+    outputs = model.fit([(SeriesBatch(batch["values"]), batch["targets"])], target, groups=groups)
+    mean, deviation = torch.tensor(target.mean), torch.tensor(target.deviation)
+    aim, told, asked = batch["targets"] * deviation + mean, outputs * deviation + mean, list(range(len(windows)))
+    gain_by = told.clone()
+    if few == 40:  # by fits to what is before the stretch
+        asked = list[int]()
+        for stretch in range(4, 8):
+            before = [n for n, (i, at) in enumerate(windows.places.tolist()) if at + 4 <= stretch * ends[i] / 8]
+            own, some = (groups == stretch).nonzero()[:, 0].tolist(), torch.tensor(before)
+            ahead = built.model()
+            assert isinstance(ahead, FilterBank)
+            given = SeriesBatch(batch["values"][some]), batch["targets"][some]
+            ahead.fit([given], target, groups=groups[some])
+            gain_by[own] = (ahead(SeriesBatch(batch["values"][own])) * deviation + mean).detach().double()
+            asked += own
+    errors = {g: float((g * gain_by - aim)[asked].square().mean()) for g in (1.0, 0.5, 0.0)}
+    gain = min(errors, key=lambda g: errors[g])
+    assert gain == (1.0 if few == 40 else 0.5)  # so that it matters which errors choose
     raw = [read.values for read in open_long(tmp_path / "walks.csv")[0]]
     for row, (i, at) in enumerate(windows.places.tolist()):
         if at < 20:
             continue
-        z = outputs[row].double() * torch.tensor(built.facts.target.deviation) + torch.tensor(built.facts.target.mean)
+        z = gain * told[row].double()
         for h in range(4):
             for c in range(2):
                 seen = raw[i][at - 7 : at, c]
@@ -401,7 +426,7 @@ def test_of_more_channels_a_context_sees_fewer_samples(tmp_path: Path, monkeypat
     asked = list[int]()
     monkeypatch.setattr(Forecasting, "_left_out_error", lambda built, start: asked.append(built.facts.context) or 1.0)
     monkeypatch.setattr(forecasting, "MOST_SEEN", 65)
-    assert chosen_context(Forecasting.Config(data=str(tmp_path / "walks.npz"), horizon=5, season=1)) == 15
+    assert chosen_context(Forecasting.Config(data=str(tmp_path / "walks.npz"), horizon=5, season=1, base=0.0)) == 15
     assert asked == [15, 30]  # of 45 samples there are 90 numbers
 
 
@@ -412,7 +437,7 @@ def test_a_context_is_at_most_two_thirds_of_the_shortest_series(
     (tmp_path / "many.csv").write_text("\n".join(["series,time,y", *rows]))
     asked = list[int]()
     monkeypatch.setattr(Forecasting, "_left_out_error", lambda built, start: asked.append(built.facts.context) or 1.0)
-    assert chosen_context(Forecasting.Config(data=str(tmp_path / "many.csv"), season=6, horizon=6)) == 18
+    assert chosen_context(Forecasting.Config(data=str(tmp_path / "many.csv"), season=6, horizon=6, base=0.0)) == 18
     assert asked == [18, 36]  # of 54 there are answers too
 
 
@@ -421,3 +446,91 @@ def test_contexts_are_tried_on_data_that_are_read_once(tmp_path: Path, monkeypat
     monkeypatch.setattr(forecasting, "open_long", lambda path: read.append(path) or open_long(path))
     assert chosen_context(config) == 216
     assert len(read) == 2  # by the schedule, and by the context
+
+
+def months_on_the_way_up(folder: Path, count: int = 90) -> Path:
+    drawn = np.random.default_rng(0)
+    season = drawn.normal(size=12)
+    rows = [f"{t},{0.05 * t + season[t % 12] + 0.1 * drawn.normal()},{t % 3}" for t in range(count)]
+    path = folder / "months.csv"
+    path.write_text("\n".join(["time,y,z", *rows]))
+    return path
+
+
+def test_of_bases_and_contexts_those_with_the_smallest_error_are_chosen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = Forecasting.Config(data=str(months_on_the_way_up(tmp_path)), horizon=2, season=6, channels=("y",))
+    asked = list[tuple[int, float | None, int]]()
+    told = {(18, 0.0): 1.03, (36, 0.0): 1.0, (18, 0.5): 1.02, (18, 1.0): 1.01}
+
+    def error(built: Forecasting, start: int) -> float:
+        asked.append((built.facts.context, built.config.base, start))
+        return told[built.facts.context, built.config.base or 0.0]
+
+    monkeypatch.setattr(Forecasting, "_left_out_error", error)
+    monkeypatch.setattr(forecasting, "LEAST_TOLD", 15)  # 36 samples leave 18 answers, 54 leave 9
+    found = Forecasting(config).best_reading()
+    assert found == (18, 1.0)
+    assert asked == [(18, 0.0, 36), (36, 0.0, 36), (18, 0.5, 36), (18, 1.0, 36)]
+    told |= {(18, 0.0): 1.1, (36, 0.5): 0.9, (36, 1.0): 1.2}
+    assert Forecasting(config).best_reading() == (36, 0.5)
+    told[36, 0.5] = 1.0  # no smaller
+    assert Forecasting(config).best_reading() == (36, 0.0)
+    told[18, 1.0] = 0.9
+    assert Forecasting(config).best_reading() == (18, 1.0)
+    asked.clear()
+    assert Forecasting(dataclasses.replace(config, context=30, base=0.5)).best_reading() == (30, 0.5)
+    assert not asked
+    told |= {(5, 0.0): 1.0, (5, 0.5): 1.0, (5, 1.0): 1.0}
+    assert Forecasting(dataclasses.replace(config, context=5, season=12)).best_reading() == (5, 0.0)
+    assert asked == [(5, base, 24) for base in (0.0, 0.5, 1.0)]  # two seasons
+
+
+def test_a_trend_and_months_are_told_by_a_base(tmp_path: Path) -> None:
+    data = months_on_the_way_up(tmp_path)
+    scores = {}
+    for base in (0.0, None):
+        config = Forecasting.Config(data=str(data), horizon=6, season=12, channels=("y",), base=base)
+        found = config.suited("small").config
+        assert isinstance(found, Forecasting.Config)
+        built = found.build()
+        scores[base] = score_split(built, "test", fitted(built), batch_size=7, device=CPU, dtype=torch.float32)["mase"]
+    assert built.facts.base is not None
+    assert built.facts.base.structures[0].has_slope
+    assert built.facts.base.structures[0].season is not None
+    assert scores[None] < 0.8 * scores[0.0]
+
+
+def test_answers_are_counted_from_the_base(tmp_path: Path) -> None:
+    config = Forecasting.Config(
+        data=str(months_on_the_way_up(tmp_path)), horizon=3, context=5, season=12, channels=("y",), base=0.5
+    )
+    built = config.build()
+    base = built.facts.base
+    assert base is not None
+    assert (base.share, base.most, base.least) == (0.5, 72, 24)
+    assert int(built.splits.train.places[:, 1].min()) == 24
+    y = open_long(Path(config.data))[0][0].values[:, 0]
+    batch = built.held_out_batch("test", torch.tensor([0]))
+    at = int(built.held_out("test").places[0, 1])
+    weights = base.structures[0].weights(72, 3, 12)
+    expected = 0.5 * y[at - 1] + 0.5 * weights @ y[at - 72 : at]
+    torch.testing.assert_close(batch["base"][0, :, 0], expected)
+    scale = y[at - 5 : at].std(correction=0)
+    mean, deviation = torch.tensor(built.facts.target.mean), torch.tensor(built.facts.target.deviation)
+    z = ((y[at : at + 3] - expected) / scale - mean) / deviation
+    torch.testing.assert_close(batch["targets"][0], z.float())
+    short = months_on_the_way_up(tmp_path, 23)
+    with refused(ValueError, "has 23 samples; the model reads the last 24 of a series"):
+        built.predict(fitted(built), [short], CPU)
+
+
+def test_a_base_of_series_that_are_too_short_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "short.csv").write_text("\n".join(["time,y", *(f"{t},{math.sin(t)}" for t in range(14))]))
+    config = Forecasting.Config(data=str(tmp_path / "short.csv"), horizon=2, season=1)
+    found = config.suited("small").config
+    assert isinstance(found, Forecasting.Config)
+    assert found.base == 0.0
+    with refused(ValueError, "base=0.5 has no effect: ", "short.csv is too short for structures of its series"):
+        dataclasses.replace(config, base=0.5).build()

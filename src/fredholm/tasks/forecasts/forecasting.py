@@ -3,7 +3,8 @@
 Legend
     N, H, m      context, horizon and season, in samples        y_t (F,)  the channels that are told, at sample t
     l, s         of a window: its last value, and its deviation, at least FLOOR of the channel's in training
-    z            (y_{t+h} - l) / s, h = 1 .. H, what a model tells of a window that ends with sample t
+    b_h          what its answers are counted from: l, or what a `Base` says of up to 400 samples
+    z            (y_{t+h} - b_h) / s, h = 1 .. H, what a model tells of a window that ends with sample t
 
     seasonal naive forecast of y_{t+h}    y_{t + h - m ⌈h / m⌉}: the last season again
     MASE    the mean of |y - ŷ| / q, where q is the mean of |y_t - y_{t-m}| over the training part of a series
@@ -12,6 +13,7 @@ Source: Hyndman and Koehler, Another look at measures of forecast accuracy (2006
 is subtracted is NLinear (arXiv 2205.13504), that it is divided by its deviation RevIN (Kim et al., 2022).
 """
 
+import functools
 import math
 import warnings
 from collections.abc import Sequence
@@ -27,6 +29,7 @@ from fredholm._settings import refuse_idle
 from fredholm.encoders.series import SeriesBatch
 from fredholm.models.fitted.filter_bank import FilterBank
 from fredholm.models.fitted.fitted_model import FittedModel
+from fredholm.models.fitted.ridge_head import Readout, Regressand
 from fredholm.models.itnet import ITNet
 from fredholm.models.kernel_configs import KERNELS
 from fredholm.models.series.ckcnn import CKCNN
@@ -50,6 +53,7 @@ from fredholm.tasks.task import Batch, Objective, SplitTask, Suited, Task, Train
 from fredholm.tasks.tensor_form import BATCH, Axis, Sizes, Slot, TensorForm
 
 from .long_series import observed_before
+from .structure import Base, Structure, base_of, read
 from .windows import Ranges
 
 if TYPE_CHECKING:
@@ -70,6 +74,13 @@ AS_GOOD = 1.03
 """Times the smallest error that a shorter context may have: what it sees is nearer to what is told."""
 MOST_SEEN, LEAST_TOLD = 1 << 14, 30
 """Numbers that a window of a longer context may hold, and answers side by side by which it is compared."""
+BASES = (0.5, 1.0)
+"""Shares of structures in what answers are counted from that a fitted model tries beside 0."""
+
+GAINS = (1.0, 0.5, 0.0)
+"""By which what a fitted model adds to what answers are counted from is multiplied, as it suits."""
+FEW = 300
+"""Windows up to which the gain is chosen by telling ahead, with fits to what is before, and not by left-out errors."""
 
 
 def _linear() -> FilterBank.Config:
@@ -88,6 +99,7 @@ class Forecasting(SplitTask[WindowSet]):
         config: the settings.
         facts: from an earlier run; None reads them from the training part.
         opened: the data, where they are read already; None: they are read.
+        base: the one that suits, where it is known already; None: it is found.
 
     Raises:
         ValueError: the data cannot be opened, are on no clock, are too short, or are not those of `facts`.
@@ -104,11 +116,16 @@ class Forecasting(SplitTask[WindowSet]):
         *KERNELS,
         Clock,
         NumberTarget,
+        Base,
+        Structure,
     )
 
     @dataclass(frozen=True, kw_only=True)
     class Facts(Task.Facts):
-        """Of the training part. `deviation` is that of each channel, over all series; 1 of a constant one."""
+        """Of the training part. `deviation` is that of each channel, over all series; 1 of a constant one.
+
+        `base` is what answers are counted from, None where it is the last value.
+        """
 
         target: NumberTarget
         clock: Clock
@@ -118,6 +135,17 @@ class Forecasting(SplitTask[WindowSet]):
         horizon: int
         season: int
         deviation: tuple[float, ...]
+        base: Base | None
+
+        @property
+        def num_read(self) -> int:
+            """Samples of a series that are read, at most."""
+            return max(self.context, self.base.most if self.base else 0)
+
+        @property
+        def least_read(self) -> int:
+            """Samples that a series must have."""
+            return max(self.context, self.base.least if self.base else 0)
 
     @dataclass(frozen=True, kw_only=True)
     class Config(SplitTask.Config):
@@ -133,6 +161,8 @@ class Forecasting(SplitTask[WindowSet]):
             season: samples after which a series is like itself. None: of dates a day for steps below one, a week for
                 days, a year for weeks and months; else by autocorrelation; 1: there is none.
             quantiles: such as 0.1 0.5 0.9, which are told in place of the mean.
+            base: by how much answers are counted from what level, slope and season of up to 400 samples say, in place
+                of the last value: from 0 to 1. None: 0, or of a model that is computed at once what suits.
             scale: what a window is divided by: its own deviation, or that of training. Its last value is subtracted.
             num_windows: of a split, at most; of more than these every second is taken, every third, and so on.
             model: of the samples of a window a linear function in closed form, to which features of filters can be
@@ -145,6 +175,7 @@ class Forecasting(SplitTask[WindowSet]):
         channels: tuple[str, ...] = ()
         season: int | None = None
         quantiles: tuple[float, ...] = ()
+        base: float | None = None
         scale: Scale = "window"
         num_windows: int = 1500
         model: SeriesModelConfig = field(default_factory=_linear)
@@ -156,6 +187,7 @@ class Forecasting(SplitTask[WindowSet]):
             "channels",
             "season",
             "quantiles",
+            "base",
             "scale",
             "model",
         )
@@ -167,6 +199,8 @@ class Forecasting(SplitTask[WindowSet]):
                     raise ValueError(f"{name} is {value}; expected at least 1")
             if self.scale not in get_args(Scale):
                 raise ValueError(f"scale is {self.scale!r}; expected one of {get_args(Scale)}")
+            if self.base is not None and not 0 <= self.base <= 1:
+                raise ValueError(f"base is {self.base}; expected a share from 0 to 1")
             check_quantiles(self.quantiles)
             self.model.check()
             refuse_idle(
@@ -183,8 +217,8 @@ class Forecasting(SplitTask[WindowSet]):
             found = super()._suited(effort, start)
             if self.model.learns_by_steps:
                 return found
-            context = self.context or Forecasting(self).best_context()
-            return Suited(replace(self, context=context), replace(found.schedule, epochs=0))
+            context, base = Forecasting(self).best_reading()
+            return Suited(replace(self, context=context, base=base), replace(found.schedule, epochs=0))
 
         @property
         def stack(self) -> Stack:
@@ -201,9 +235,11 @@ class Forecasting(SplitTask[WindowSet]):
                 raise ValueError(f"the facts are of {type(facts).__qualname__}, not of forecasts")
             return Forecasting(self, facts)
 
-    def __init__(self, config: Config, facts: Facts | None = None, *, opened: Opened | None = None) -> None:
+    def __init__(
+        self, config: Config, facts: Facts | None = None, *, opened: Opened | None = None, base: Base | None = None
+    ) -> None:
         self.config = config
-        self._known, self._opened_before = facts, opened
+        self._known, self._opened_before, self._base_before = facts, opened, base
         self._facts = facts or self._measure()
         for name in ("context", "horizon", "season"):
             if getattr(config, name) not in (None, getattr(self._facts, name)):
@@ -254,6 +290,33 @@ class Forecasting(SplitTask[WindowSet]):
             )
         return _Shape(context, horizon, season)
 
+    @cached_property
+    def _base(self) -> Base | None:
+        """As the facts have it, or by the training part."""
+        if self._known is not None:
+            return self._known.base
+        if not (share := self.config.base):
+            return None
+        found = self._base_before or self._structured()
+        if found is None:
+            raise ValueError(
+                f"base={share:g} has no effect: {self.config.data} is too short for structures of its series; "
+                "leave it out"
+            )
+        return replace(found, share=share)
+
+    def _structured(self) -> Base | None:
+        """See `base_of`: by the training part, with all share."""
+        series, columns, shape = self._data[0], self._columns(), self._shape
+        return base_of(
+            observed_before(series),
+            [each.values[:, columns] for each in series],
+            [end for end, _ in self._ends],
+            columns,
+            horizon=shape.horizon,
+            season=shape.season,
+        )
+
     @property
     def _longest_observed(self) -> int:
         """The most samples in a row of a training part that are observed in all channels that are told."""
@@ -286,10 +349,10 @@ class Forecasting(SplitTask[WindowSet]):
         return [channels.index(name) for name in self.config.channels or channels]
 
     def _windows(self, split: Literal["train", "valid", "test"]) -> WindowSet:
-        series, shape, told = self._data[0], self._shape, self._columns()
+        series, shape, told, base = self._data[0], self._shape, self._columns(), self._base
         ends = zip(series, self._ends, strict=True)
         bounds = {
-            "train": lambda _, train, __: Ranges(0, train),
+            "train": lambda _, train, __: Ranges(base.least if base else 0, train),
             "valid": lambda _, train, valid: Ranges(train, valid),
             "test": lambda size, _, valid: Ranges(valid, size),
         }[split]
@@ -329,7 +392,7 @@ class Forecasting(SplitTask[WindowSet]):
                 f"{config.data}: no training window has horizon={shape.horizon} observed samples; make the horizon "
                 "shorter, or fill the gaps"
             )
-        scaled = _scaled(train, self._columns(), deviation, config.scale)
+        scaled = _scaled(train, self._columns(), deviation, config.scale, self._base)
         names = tuple(f"{name} + {h + 1}" for h in range(shape.horizon) for name in told)
         answers = scaled.answers.flatten(1)
         spread = answers.std(0, correction=0)  # 0 where all windows go on alike, as those of a line do
@@ -349,6 +412,7 @@ class Forecasting(SplitTask[WindowSet]):
             horizon=shape.horizon,
             season=shape.season,
             deviation=tuple(deviation.tolist()),
+            base=self._base,
         )
 
     def _check(self, splits: Splits[WindowSet]) -> None:
@@ -369,29 +433,40 @@ class Forecasting(SplitTask[WindowSet]):
         sampling = SeriesSampling(channels=len(facts.channels), spacing=1.0, extent=float(extent))
         return self.config.model.build(sampling, facts.target.num_outputs)
 
-    def best_context(self) -> int:
-        """The shortest context that tells stretches of the training part, left out, as well as any of those tried.
+    def best_reading(self) -> tuple[int, float]:
+        """The context and the base that tell stretches of the training part, left out, best; each as given, if it is.
 
         Tried are CONTEXTS times that of this task, up to two thirds of the training part of the shortest series and
-        MOST_SEEN numbers, that leave LEAST_TOLD answers to be told. Errors are absolute, in units of q, of the samples
-        that can be told from the longest one, and as good is up to AS_GOOD times the smallest.
+        MOST_SEEN numbers, that leave LEAST_TOLD answers to be told; of those the shortest is taken whose error is up to
+        AS_GOOD times the smallest. With it and with the first of them BASES are tried. Errors are absolute, in units of
+        q, of the samples that can be told from the longest one.
         """
-        facts, ends = self._facts, torch.tensor([end for end, _ in self._ends])
+        config, facts, ends = self.config, self._facts, torch.tensor([end for end, _ in self._ends])
         places, most = self.splits.train.places, min(int(ends.min()) * 2 // 3, MOST_SEEN // len(facts.channels))
 
         def is_possible(context: int) -> bool:
             num_told = int(((ends - context) // facts.horizon).clamp_min(0).sum())
             return context <= most and num_told >= LEAST_TOLD and bool((places[:, 1] >= context).any())
 
-        longer = (facts.context * times for times in CONTEXTS[1:])
+        longer = (facts.context * times for times in CONTEXTS[1:] if config.context is None)
         tried = [facts.context, *filter(is_possible, longer)]
-        if len(tried) == 1:
-            return facts.context
-        errors = {
-            context: Forecasting(replace(self.config, context=context), opened=self._data)._left_out_error(tried[-1])
-            for context in tried
-        }
-        return next((c for c in tried if errors[c] <= AS_GOOD * min(errors.values())), facts.context)
+        given, base = config.base or 0.0, facts.base
+        if config.base is None:
+            base = self._structured()
+        start = max(tried[-1], base.least if base else 0)
+
+        @functools.cache
+        def error(context: int, share: float) -> float:
+            tried = replace(config, context=context, base=share)
+            return Forecasting(tried, opened=self._data, base=base)._left_out_error(start)
+
+        context = facts.context
+        if len(tried) > 1:
+            least = min(error(each, given) for each in tried)
+            context = next((each for each in tried if error(each, given) <= AS_GOOD * least), facts.context)
+        shares = BASES if config.base is None and base is not None else ()
+        chances = [(context, given), *((each, share) for share in shares for each in sorted({context, facts.context}))]
+        return min(chances, key=lambda each: error(*each)) if len(chances) > 1 else chances[0]
 
     @torch.no_grad()
     def _left_out_error(self, start: int) -> float:
@@ -421,7 +496,34 @@ class Forecasting(SplitTask[WindowSet]):
         ends = torch.tensor([end for end, _ in self._ends])
         stretch = (train.places[:, 1] * BLOCKS).div(ends[train.places[:, 0]], rounding_mode="floor")
         groups = stretch.to(device) if len(stretch.unique()) > 1 else None
-        return model.fit(batches, self._facts.target, groups=groups)
+        gain = self._gain_ahead(stretch, device) if len(train) <= FEW else None
+        return model.fit(batches, _Shrunk(self._facts.target, gain), groups=groups)
+
+    @torch.no_grad()
+    def _gain_ahead(self, stretch: Tensor, device: torch.device) -> float | None:
+        """The one of GAINS by which fits to all that is before a stretch tell it best; None: there is no such fit.
+
+        Of the second half of the stretches. What lies on both sides of one tells of it what no forecast knows.
+        """
+        train, target, horizon = self.splits.train, self._facts.target, self._facts.horizon
+        ends = torch.tensor([end for end, _ in self._ends])[train.places[:, 0]]
+        told, aim = list[Tensor](), list[Tensor]()
+        for number in range(BLOCKS // 2, BLOCKS):
+            own = (stretch == number).nonzero()[:, 0]
+            before = ((train.places[:, 1] + horizon) * BLOCKS <= number * ends).nonzero()[:, 0]
+            if not len(own) or not len(before):
+                continue
+            learnt, asked = self._batch(train, before), self._batch(train, own)
+            groups = stretch[before].to(device) if len(stretch[before].unique()) > 1 else None
+            with torch.random.fork_rng(devices=[]):  # what a model draws changes nothing of the run
+                model = self.model().to(device)
+                assert isinstance(model, FittedModel)
+                batch = SeriesBatch(learnt["values"].to(device)), learnt["targets"].to(device)
+                model.fit([batch], _Shrunk(target, 1.0), groups=groups)
+            outputs = torch.cat([model(SeriesBatch(part.to(device))) for part in asked["values"].split(CHUNK)])
+            told.append(target.told(outputs.double()).cpu())
+            aim.append(_added(target, asked["targets"].double()))
+        return _gain_of(torch.cat(told), torch.cat(aim)) if told else None
 
     def train_batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
         """`values` (B, N, C) and `targets` (B, H F), both scaled; nothing is drawn."""
@@ -431,7 +533,7 @@ class Forecasting(SplitTask[WindowSet]):
     def held_out_batch(self, split: HeldOut, indices: Tensor) -> Batch:
         """Likewise of another split, with all that metrics need.
 
-        `last`, `scale` and `error_scale` (B, 1, F), `naive` and `answers` (B, H, F), in the unit of the data.
+        `scale` and `error_scale` (B, 1, F), `base`, `naive` and `answers` (B, H, F), in the unit of the data.
         """
         part = self.held_out(split)
         some = part.select(indices)
@@ -473,12 +575,13 @@ class Forecasting(SplitTask[WindowSet]):
     def _batch(self, windows: WindowSet, indices: Tensor) -> Batch:
         facts = self._facts
         columns = [facts.channels.index(name) for name in facts.told]
-        found = _scaled(windows.select(indices), columns, torch.tensor(facts.deviation).double(), self.config.scale)
+        deviation = torch.tensor(facts.deviation).double()
+        found = _scaled(windows.select(indices), columns, deviation, self.config.scale, facts.base)
         return {
             "values": found.seen.float(),
             "targets": facts.target.targets(found.answers.flatten(1)),
             "answers": found.told,
-            "last": found.last[..., columns],
+            "base": found.base,
             "scale": found.scale[..., columns],
         }
 
@@ -575,25 +678,30 @@ class Forecasting(SplitTask[WindowSet]):
         facts = self._facts
         levels = facts.target.levels_of(outputs.double()).unflatten(1, (facts.horizon, len(facts.told)))
         number = facts.target.number_of(levels)
-        return levels * batch["scale"][..., None] + batch["last"][..., None], number * batch["scale"] + batch["last"]
+        return levels * batch["scale"][..., None] + batch["base"][..., None], number * batch["scale"] + batch["base"]
 
     def tensor_form(self, model: nn.Module) -> TensorForm:
         """See `Task.tensor_form`: from the last samples of a series to those that follow, in the unit of the data."""
         facts, kind = self._facts, self.config.scale
         columns = [facts.channels.index(name) for name in facts.told]
         levels = tuple(f"quantile {level:g}" for level in facts.target.quantiles)
+        weights = facts.base.weights(facts.num_read, facts.horizon) if facts.base else None
 
         def call(model: nn.Module, values: Tensor) -> Tensor:
             deviation = torch.tensor(facts.deviation, dtype=torch.float64, device=values.device)
-            last, scale = _scale_of(values, deviation, kind)
-            outputs = self._outputs(model, {"values": _seen_in_scale(values, last, scale).float()})
-            every, number = self._in_unit(outputs, {"last": last[..., columns], "scale": scale[..., columns]})
+            seen = values[:, -facts.context :]
+            last, scale = _scale_of(seen, deviation, kind)
+            outputs = self._outputs(model, {"values": _seen_in_scale(seen, last, scale).float()})
+            told = last[..., columns]
+            if weights is not None:
+                told = read(weights.to(values.device), values[..., columns])
+            every, number = self._in_unit(outputs, {"base": told, "scale": scale[..., columns]})
             return torch.cat([number[..., None], every], dim=-1) if levels else number
 
         def draw(sizes: Sizes, generator: torch.Generator) -> tuple[Tensor, ...]:
-            shape = sizes["batch"], facts.context, len(facts.channels)
+            shape = sizes["batch"], facts.num_read, len(facts.channels)
             steps = torch.randn(shape, generator=generator, dtype=torch.float64)
-            return (torch.tensor(facts.deviation, dtype=torch.float64) * (3 + steps.cumsum(1) / facts.context**0.5),)
+            return (torch.tensor(facts.deviation, dtype=torch.float64) * (3 + steps.cumsum(1) / facts.num_read**0.5),)
 
         told, more = ", ".join(facts.channels), (Axis("levels", 1 + len(levels)),) if levels else ()
         return TensorForm(
@@ -602,8 +710,8 @@ class Forecasting(SplitTask[WindowSet]):
             inputs=(
                 Slot(
                     "values",
-                    (BATCH, Axis("samples", facts.context), Axis("channels", len(facts.channels))),
-                    f"the last {facts.context} samples of {told}, the newest last, in the unit of the data",
+                    (BATCH, Axis("samples", facts.num_read), Axis("channels", len(facts.channels))),
+                    f"the last {facts.num_read} samples of {told}, the newest last, in the unit of the data",
                 ),
             ),
             output=Slot(
@@ -672,13 +780,48 @@ class Forecasting(SplitTask[WindowSet]):
             series: with the channels of training.
             where: where it is, for messages.
         """
-        context = self._facts.context
-        if len(series) < context:
+        context, least = self._facts.context, self._facts.least_read
+        if len(series) < least:
             raise ValueError(
-                f"{where}: {series.name} has {len(series)} samples; the model reads the last {context} of a series"
+                f"{where}: {series.name} has {len(series)} samples; the model reads the last {least} of a series"
             )
         if bool(series.values[-context:].isnan().all(0).any()):
             warnings.warn(f"{where}: a channel of {series.name} has no value among those that are read", stacklevel=2)
+
+
+@final
+class _Shrunk(Regressand):
+    """A target whose scores are drawn to what answers are counted from.
+
+    Of a few stretches a regression, and a mean too, may tell less than nothing.
+
+    Args:
+        target: what is fitted.
+        gain: by which scores are multiplied, counted from there; None: the one of GAINS with the smallest errors.
+    """
+
+    def __init__(self, target: NumberTarget, gain: float | None) -> None:
+        self._target, self._gain = target, gain
+
+    def columns(self, targets: Tensor) -> Tensor:
+        return self._target.columns(targets)
+
+    def readout(self, scores: Tensor, targets: Tensor) -> Readout:
+        target, gain = self._target, self._gain
+        zero = -scores.new_tensor(target.mean) / scores.new_tensor(target.deviation)
+        if gain is None:
+            gain = _gain_of(_added(target, scores), _added(target, targets.double()))
+        own = target.readout(torch.lerp(zero.expand_as(scores), scores, gain), targets)
+        return Readout(own.column, gain * own.gain, own.gain * ((1 - gain) * zero)[own.column] + own.shift)
+
+
+def _added(target: NumberTarget, z: Tensor) -> Tensor:
+    """What is added to what answers are counted from, in the scale of windows, by standardised numbers `(n, H F)`."""
+    return z * z.new_tensor(target.deviation) + z.new_tensor(target.mean)
+
+
+def _gain_of(told: Tensor, aim: Tensor) -> float:
+    return min(GAINS, key=lambda gain: float((aim - gain * told).square().mean()))
 
 
 @final
@@ -690,12 +833,13 @@ class _Shape(NamedTuple):
 
 @final
 class _Scaled(NamedTuple):
-    """Windows `(n, N, C)` and answers `(n, H, F)` in their own scale, answers as they are, the scale `(n, 1, C)`."""
+    """Windows `(n, N, C)` and answers `(n, H, F)` in their own scale, answers as they are, what these are counted from,
+    and the scale `(n, 1, C)`."""
 
     seen: Tensor
     answers: Tensor
     told: Tensor
-    last: Tensor
+    base: Tensor
     scale: Tensor
 
 
@@ -707,11 +851,12 @@ def _scale_of(seen: Tensor, deviation: Tensor, kind: Scale) -> tuple[Tensor, Ten
     return seen[:, -1:], scale
 
 
-def _scaled(windows: WindowSet, columns: list[int], deviation: Tensor, kind: Scale) -> _Scaled:
+def _scaled(windows: WindowSet, columns: list[int], deviation: Tensor, kind: Scale, base: Base | None) -> _Scaled:
     seen, told = windows.seen(), windows.told()
     last, scale = _scale_of(seen, deviation, kind)
-    answers = (told - last[..., columns]) / scale[..., columns]
-    return _Scaled(_seen_in_scale(seen, last, scale), answers, told, last, scale)
+    begins = last[..., columns].expand_as(told) if base is None else base.told(windows, columns)
+    answers = (told - begins) / scale[..., columns]
+    return _Scaled(_seen_in_scale(seen, last, scale), answers, told, begins, scale)
 
 
 def _seen_in_scale(seen: Tensor, last: Tensor, scale: Tensor) -> Tensor:

@@ -57,6 +57,10 @@ class WindowSet(Divisible):
         """What comes before, `(n, context, C)`."""
         return torch.stack([self.values[i][at - self.context : at] for i, at in self.places.tolist()])
 
+    def before(self, indices: Tensor, count: int) -> Tensor:
+        """The last `count` samples before what some windows tell, `(m, count, C)`; there must be as many."""
+        return torch.stack([self.values[i][at - count : at] for i, at in self.places[indices].tolist()])
+
     def told(self) -> Tensor:
         """What comes after, `(n, horizon, F)`; NaN where the data end before."""
         return torch.stack(

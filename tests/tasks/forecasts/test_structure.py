@@ -1,0 +1,131 @@
+"""Structures against the methods that they hold, and bases against literal loops."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from fredholm.tasks.forecasts import WindowSet
+from fredholm.tasks.forecasts.structure import Base, Structure, base_of, read
+
+
+def drawn(count: int, channels: int = 1) -> Tensor:
+    return torch.randn(count, channels, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).cumsum(0)
+
+
+def structure(
+    level: float = 0.0, persistence: float = 1.0, slope: bool = False, season: float | None = None
+) -> Structure:
+    return Structure(level=level, persistence=persistence, has_slope=slope, season=season)
+
+
+def test_without_variances_it_is_least_squares_of_a_line_and_a_season() -> None:
+    y, t = drawn(30)[:, 0].numpy(), np.arange(35.0)
+    table = np.stack([np.ones(35), t, *((t % 4 == k) * 1.0 for k in range(1, 4))], 1)
+    expected = table[30:] @ np.linalg.lstsq(table[:30], y, rcond=None)[0]
+    found = structure(slope=True, season=0.0).weights(30, 5, 4) @ torch.from_numpy(y)
+    assert found.tolist() == pytest.approx(expected.tolist(), rel=1e-9)
+
+
+def test_a_level_alone_is_exponential_smoothing_and_a_large_one_the_last_value() -> None:
+    y, v = drawn(200)[:, 0], 0.3
+    alpha = (math.sqrt(v * v + 4 * v) - v) / 2  # of the Kalman filter in its steady state
+    level = float(y[0])
+    for value in y.tolist():
+        level += alpha * (value - level)
+    assert (structure(v).weights(200, 2, 1) @ y).tolist() == pytest.approx([level, level], rel=1e-9)
+    last = structure(1e9, slope=True).weights(200, 2, 1) @ y
+    drift = float(y[-1] - y[0]) / 199
+    assert last.tolist() == pytest.approx([float(y[-1]) + drift, float(y[-1]) + 2 * drift], rel=1e-5)
+
+
+@pytest.mark.parametrize("season", [None, 0.2])
+@pytest.mark.parametrize("persistence", [1.0, 0.7])
+def test_it_is_the_best_linear_forecast_of_its_own_covariance(persistence: float, season: float | None) -> None:
+    v, n, m = 0.5, 12, 3
+    weights = structure(v, persistence, season=season).weights(n, 2, m)
+    covariance = torch.zeros(n + 2, n + 2, dtype=torch.float64)
+    for i in range(n + 2):
+        for j in range(n + 2):
+            covariance[i, j] = v * (min(i, j) + 1 if persistence == 1 else persistence ** abs(i - j))
+            if season is not None and i % m == j % m:
+                covariance[i, j] += season * (min(i // m, j // m) + 1)
+    noisy = covariance[:n, :n] + torch.eye(n, dtype=torch.float64)
+    parts = torch.stack(
+        [torch.ones(n + 2).double()] + [torch.arange(n + 2) % m == k for k in range(1, m)] * (season is not None), 1
+    )
+    # a change of the weights that keeps them without bias makes no error smaller: its gradient is along the parts
+    gradient = weights @ noisy - covariance[n:, :n]
+    assert torch.allclose(weights @ parts[:n].double(), parts[n:].double(), atol=1e-9)
+    rest = gradient.T - parts[:n].double() @ torch.linalg.lstsq(parts[:n].double(), gradient.T).solution
+    assert float(rest.abs().max()) < 1e-9
+
+
+def test_weights_are_read_far_from_0_and_in_any_unit() -> None:
+    weights, y = structure(0.3, slope=True, season=0.03).weights(24, 3, 4)[None], drawn(24)[None]
+    near = read(weights, y)
+    torch.testing.assert_close(read(weights, y * 1e-3 + 1e9), near * 1e-3 + 1e9, rtol=0, atol=1e-6)
+    torch.testing.assert_close(near[0, :, 0], weights[0] @ y[0, :, 0])
+
+
+def windows(series: Tensor, places: list[int], horizon: int = 2) -> WindowSet:
+    return WindowSet(
+        values=(series,), known=(series,), context=1, horizon=horizon, places=torch.tensor([[0, at] for at in places])
+    )
+
+
+def test_a_base_is_shared_and_reads_what_there_is_in_sixteenths() -> None:
+    series, one, other = drawn(100, 3), structure(0.3), structure(slope=True)
+    base = Base(structures=(one, other), season=1, most=48, least=8, share=0.25)
+    told = base.told(windows(series, [8, 10, 40, 100]), [2, 0])
+    for row, (at, known) in enumerate([(8, 8), (10, 9), (40, 39), (100, 48)]):  # 3 samples are a sixteenth
+        for f, (column, each) in enumerate([(2, one), (0, other)]):
+            y = series[at - known : at, column]
+            expected = 0.75 * y[-1] + 0.25 * each.weights(known, 2, 1) @ y
+            torch.testing.assert_close(told[row, :, f], expected)
+
+
+def test_structures_are_those_that_tell_windows_best() -> None:
+    t, noise = torch.arange(96, dtype=torch.float64), 0.3 * drawn(97, 3).diff(dim=0)
+    wave = torch.sin(t * math.pi / 6) + 0.5 * torch.cos(t * math.pi / 3)
+    series = torch.stack([wave + 0.02 * t, 10 * noise[:, 1].cumsum(0), noise[:, 2]], 1) + noise * torch.tensor(
+        [1, 0, 0]
+    )
+    found = base_of([series], [series[:, [0, 1]]], [96], [0, 1], horizon=6, season=12)
+    assert found is not None
+    first, second = found.structures
+    assert (first.season is not None, first.level <= 0.03, second.level >= 3) == (True, True, True)
+    assert (found.most, found.least, found.share, found.season) == (96, 24, 1.0, 12)
+    alone = base_of([series], [series[:, [1]]], [96], [1], horizon=6, season=1)
+    assert alone is not None
+    assert (alone.structures, alone.least) == ((second,), 8) if second.season is None else alone.least == 8
+
+
+def test_what_is_after_the_end_and_in_other_units_chooses_nothing() -> None:
+    series = drawn(80)
+    later = torch.cat([series[:60], 100 * series[60:]])
+    given = {"horizon": 4, "season": 1}
+    assert base_of([later], [later], [60], [0], **given) == base_of([series], [series], [60], [0], **given)
+    scaled = 1000 * series
+    assert base_of([scaled], [scaled], [60], [0], **given) == base_of([series], [series], [60], [0], **given)
+    other = drawn(120, 2)[:60, 1:].diff(dim=0, prepend=torch.zeros(1, 1).double())
+    pair, unlike = [series[:60], other], [series[:60], 1000 * other]
+    assert base_of(unlike, unlike, [60, 60], [0], **given) == base_of(pair, pair, [60, 60], [0], **given)
+    calm = torch.zeros(60, 1, dtype=torch.float64) + 5
+    assert base_of([series, calm], [series, calm], [60, 60], [0], **given) is not None
+
+
+def test_short_series_have_none() -> None:
+    series = drawn(30)
+    assert base_of([series], [series], [15], [0], horizon=2, season=1) is None
+    missing = torch.full_like(series, torch.nan)
+    assert base_of([series], [missing], [30], [0], horizon=2, season=1) is None
+    wave = torch.sin(torch.arange(30) * math.pi / 6).double()[:, None]
+    longer = base_of([wave], [wave], [30], [0], horizon=2, season=12)  # half of 30 is less than two seasons
+    assert longer is not None
+    assert longer.structures[0].season is not None
+    seasonal = base_of([series], [series], [30], [0], horizon=2, season=16)  # two are more than 30 samples hold
+    assert seasonal is not None
+    assert seasonal.structures[0].season is None
