@@ -29,7 +29,6 @@ from fredholm._settings import refuse_idle
 from fredholm.encoders.series import SeriesBatch
 from fredholm.models.fitted.filter_bank import FilterBank
 from fredholm.models.fitted.fitted_model import FittedModel
-from fredholm.models.fitted.ridge_head import Readout, Regressand
 from fredholm.models.itnet import ITNet
 from fredholm.models.kernel_configs import KERNELS
 from fredholm.models.series.ckcnn import CKCNN
@@ -52,19 +51,19 @@ from fredholm.tasks.targets.numbers import check_quantiles
 from fredholm.tasks.task import Batch, Objective, SplitTask, Suited, Task, Trained
 from fredholm.tasks.tensor_form import BATCH, Axis, Sizes, Slot, TensorForm
 
+from .gain import Shrunk, added, gain_of
 from .long_series import observed_before
+from .scaling import Scale, scale_of, scaled, seen_in_scale
 from .structure import Base, Structure, base_of, read
 from .windows import Ranges
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
 
-Scale = Literal["window", "training"]
 Opened = tuple[list[LongSeries], Clock, tuple[str, ...]]
 """Series, their times, and what their channels are called."""
 CHUNK = 256
 """Windows that are fitted or predicted at a time."""
-FLOOR = 0.05
 BLOCKS = 8
 """Stretches of the training part, of which a fitted model leaves each out to choose its settings."""
 MOST_LAGS = 1024
@@ -77,8 +76,6 @@ MOST_SEEN, LEAST_TOLD = 1 << 14, 30
 BASES = (0.5, 1.0)
 """Shares of structures in what answers are counted from that a fitted model tries beside 0."""
 
-GAINS = (1.0, 0.5, 0.0)
-"""By which what a fitted model adds to what answers are counted from is multiplied, as it suits."""
 FEW = 300
 """Windows up to which the gain is chosen by telling ahead, with fits to what is before, and not by left-out errors."""
 
@@ -392,9 +389,9 @@ class Forecasting(SplitTask[WindowSet]):
                 f"{config.data}: no training window has horizon={shape.horizon} observed samples; make the horizon "
                 "shorter, or fill the gaps"
             )
-        scaled = _scaled(train, self._columns(), deviation, config.scale, self._base)
+        found = scaled(train, self._columns(), deviation, config.scale, self._base)
         names = tuple(f"{name} + {h + 1}" for h in range(shape.horizon) for name in told)
-        answers = scaled.answers.flatten(1)
+        answers = found.answers.flatten(1)
         spread = answers.std(0, correction=0)  # 0 where all windows go on alike, as those of a line do
         spread = torch.where(spread > 1e-9, spread, 1.0)
         target = NumberTarget(
@@ -497,7 +494,7 @@ class Forecasting(SplitTask[WindowSet]):
         stretch = (train.places[:, 1] * BLOCKS).div(ends[train.places[:, 0]], rounding_mode="floor")
         groups = stretch.to(device) if len(stretch.unique()) > 1 else None
         gain = self._gain_ahead(stretch, device) if len(train) <= FEW else None
-        return model.fit(batches, _Shrunk(self._facts.target, gain), groups=groups)
+        return model.fit(batches, Shrunk(self._facts.target, gain), groups=groups)
 
     @torch.no_grad()
     def _gain_ahead(self, stretch: Tensor, device: torch.device) -> float | None:
@@ -519,11 +516,11 @@ class Forecasting(SplitTask[WindowSet]):
                 model = self.model().to(device)
                 assert isinstance(model, FittedModel)
                 batch = SeriesBatch(learnt["values"].to(device)), learnt["targets"].to(device)
-                model.fit([batch], _Shrunk(target, 1.0), groups=groups)
+                model.fit([batch], Shrunk(target, 1.0), groups=groups)
             outputs = torch.cat([model(SeriesBatch(part.to(device))) for part in asked["values"].split(CHUNK)])
             told.append(target.told(outputs.double()).cpu())
-            aim.append(_added(target, asked["targets"].double()))
-        return _gain_of(torch.cat(told), torch.cat(aim)) if told else None
+            aim.append(added(target, asked["targets"].double()))
+        return gain_of(torch.cat(told), torch.cat(aim)) if told else None
 
     def train_batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
         """`values` (B, N, C) and `targets` (B, H F), both scaled; nothing is drawn."""
@@ -576,7 +573,7 @@ class Forecasting(SplitTask[WindowSet]):
         facts = self._facts
         columns = [facts.channels.index(name) for name in facts.told]
         deviation = torch.tensor(facts.deviation).double()
-        found = _scaled(windows.select(indices), columns, deviation, self.config.scale, facts.base)
+        found = scaled(windows.select(indices), columns, deviation, self.config.scale, facts.base)
         return {
             "values": found.seen.float(),
             "targets": facts.target.targets(found.answers.flatten(1)),
@@ -690,8 +687,8 @@ class Forecasting(SplitTask[WindowSet]):
         def call(model: nn.Module, values: Tensor) -> Tensor:
             deviation = torch.tensor(facts.deviation, dtype=torch.float64, device=values.device)
             seen = values[:, -facts.context :]
-            last, scale = _scale_of(seen, deviation, kind)
-            outputs = self._outputs(model, {"values": _seen_in_scale(seen, last, scale).float()})
+            last, scale = scale_of(seen, deviation, kind)
+            outputs = self._outputs(model, {"values": seen_in_scale(seen, last, scale).float()})
             told = last[..., columns]
             if weights is not None:
                 told = read(weights.to(values.device), values[..., columns])
@@ -790,80 +787,7 @@ class Forecasting(SplitTask[WindowSet]):
 
 
 @final
-class _Shrunk(Regressand):
-    """A target whose scores are drawn to what answers are counted from.
-
-    Of a few stretches a regression, and a mean too, may tell less than nothing.
-
-    Args:
-        target: what is fitted.
-        gain: by which scores are multiplied, counted from there; None: the one of GAINS with the smallest errors.
-    """
-
-    def __init__(self, target: NumberTarget, gain: float | None) -> None:
-        self._target, self._gain = target, gain
-
-    def columns(self, targets: Tensor) -> Tensor:
-        return self._target.columns(targets)
-
-    def readout(self, scores: Tensor, targets: Tensor) -> Readout:
-        target, gain = self._target, self._gain
-        zero = -scores.new_tensor(target.mean) / scores.new_tensor(target.deviation)
-        if gain is None:
-            gain = _gain_of(_added(target, scores), _added(target, targets.double()))
-        own = target.readout(torch.lerp(zero.expand_as(scores), scores, gain), targets)
-        return Readout(own.column, gain * own.gain, own.gain * ((1 - gain) * zero)[own.column] + own.shift)
-
-
-def _added(target: NumberTarget, z: Tensor) -> Tensor:
-    """What is added to what answers are counted from, in the scale of windows, by standardised numbers `(n, H F)`."""
-    return z * z.new_tensor(target.deviation) + z.new_tensor(target.mean)
-
-
-def _gain_of(told: Tensor, aim: Tensor) -> float:
-    return min(GAINS, key=lambda gain: float((aim - gain * told).square().mean()))
-
-
-@final
 class _Shape(NamedTuple):
     context: int
     horizon: int
     season: int
-
-
-@final
-class _Scaled(NamedTuple):
-    """Windows `(n, N, C)` and answers `(n, H, F)` in their own scale, answers as they are, what these are counted from,
-    and the scale `(n, 1, C)`."""
-
-    seen: Tensor
-    answers: Tensor
-    told: Tensor
-    base: Tensor
-    scale: Tensor
-
-
-def _scale_of(seen: Tensor, deviation: Tensor, kind: Scale) -> tuple[Tensor, Tensor]:
-    """l and s of windows `(n, N, C)`, both `(n, 1, C)`."""
-    scale = deviation.expand(seen.shape[0], 1, -1)
-    if kind == "window":
-        scale = torch.maximum(seen.std(1, correction=0, keepdim=True), FLOOR * scale)
-    return seen[:, -1:], scale
-
-
-def _scaled(windows: WindowSet, columns: list[int], deviation: Tensor, kind: Scale, base: Base | None) -> _Scaled:
-    seen, told = windows.seen(), windows.told()
-    last, scale = _scale_of(seen, deviation, kind)
-    begins = last[..., columns].expand_as(told) if base is None else base.told(windows, columns)
-    answers = (told - begins) / scale[..., columns]
-    return _Scaled(_seen_in_scale(seen, last, scale), answers, told, begins, scale)
-
-
-def _seen_in_scale(seen: Tensor, last: Tensor, scale: Tensor) -> Tensor:
-    """(u - l) / s, and 0 where that is below what float32 tells from 1 beside numbers of order 1.
-
-    A bank divides a lag by its deviation, and would else learn from the rounding of a lag that equals the last value,
-    as in a series that repeats itself.
-    """
-    found = (seen - last) / scale
-    return torch.where(found.abs() > torch.finfo(torch.float32).eps, found, 0.0)
