@@ -1,6 +1,7 @@
 """What tasks choose for their data by `Config.suited`, and that what was set stays."""
 
 import csv
+import itertools
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -161,6 +162,22 @@ def point_set(count: int, axes: str) -> PointSet:
 def test_how_clouds_lie_is_seen(axes: str, told: str) -> None:
     assert turned(point_set(200, axes)) == told
     assert turned(point_set(20, axes)) == "none"
+
+
+def test_few_clouds_are_turned_where_aligned_ones_tell_their_classes_better() -> None:
+    few = {
+        axes: replace(point_set(20, axes), labels=torch.arange(20) % 2, classes=("rod", "plate"))
+        for axes in ("", "xyz")
+    }
+    assert [turned(few[axes]) for axes in ("", "xyz")] == ["none", "all"]
+    x = few["xyz"].pos.reshape(20, -1, 3)
+    longest = torch.linalg.svd(x - x.mean(1, keepdim=True))[2][:, 0]
+    leans = (longest[:, 2].abs() > longest[:, 2].abs().median()).long()  # which aligned clouds do not tell
+    assert turned(replace(few["xyz"], labels=leans)) == "none"
+    assert turned(replace(few["xyz"], labels=torch.zeros(20, dtype=torch.long))) == "none"
+    orders = list(itertools.permutations(range(3)))  # axes that are exchanged are no turns
+    pos = [cloud[:, orders[i // 2 % 6]] for i, cloud in enumerate(few[""].pos.split(30))]
+    assert turned(replace(few[""], pos=torch.cat(pos))) == "none"
 
 
 def test_clouds_that_face_one_of_two_ways_are_not_turned() -> None:

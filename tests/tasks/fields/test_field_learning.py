@@ -189,6 +189,20 @@ def test_a_run_learns_and_refining_brings_its_fields_nearer(run: Path) -> None:
     assert scored(refined, model)["loss"] < 0.5 * learned["loss"]
 
 
+def test_values_that_overflow_fail_their_file_alone(run: Path, tmp_path: Path) -> None:
+    for name, factor in (("good", 1.0), ("large", 1e30), ("largest", 4e37)):
+        lines = [f"{x},{factor * height}" for x, height in ((0.1, 5), (1.0, 7), (1.9, -3))]
+        (tmp_path / f"{name}.csv").write_text("\n".join(["x,height", *lines]))
+    files, failed, done = sorted(tmp_path.glob("*.csv")), dict[str, str](), Run(run, device="cpu")
+    assert isinstance(done.task, FieldLearning)
+    facts = dataclasses.replace(done.task.facts, deviation=(0.1,))
+    task = done.task.config.build(facts)
+    rows = task.predict(done.model(), files, CPU, failed=lambda path, error: failed.update({path.name: str(error)}))
+    assert {Path(str(row["file"])).name for row in rows} == {"good.csv"}
+    assert failed["large.csv"].startswith("large.csv: what is told of it overflows")
+    assert failed["largest.csv"].startswith("largest.csv: a value is too far from those of training")
+
+
 def test_predictions_are_values_at_the_places_that_are_asked_for(run: Path, tmp_path: Path) -> None:
     table = tmp_path / "new.csv"
     table.write_text("field,x,height\na,0.1,5\na,1.0,7\na,1.9,3\nb,0.2,4\nb,1.4,6\n")

@@ -259,6 +259,18 @@ def test_positions_outside_the_unit_box_are_brought_into_it(tmp_path: Path) -> N
         config(path, is_periodic=True).build()
 
 
+def test_values_that_overflow_fail_their_file_alone(run: Path, tmp_path: Path) -> None:
+    values = waves(2, (8, 6))[0]
+    for name, factor in (("good", 1.0), ("large", 1e38)):
+        np.savez(tmp_path / f"{name}.npz", values=factor * values)
+    files, failed, done = sorted(tmp_path.glob("*.npz")), dict[str, str](), Run(run, device="cpu")
+    assert isinstance(done.task, OperatorLearning)
+    task = done.task.config.build(dataclasses.replace(done.task.facts, deviation=(0.01,)))
+    rows = task.predict(done.model(), files, CPU, failed=lambda path, error: failed.update({path.name: str(error)}))
+    assert {Path(str(row["file"])).name for row in rows} == {"good.npz"}
+    assert "what is told of it overflows" in failed["large.npz"]
+
+
 @pytest.mark.slow
 def test_answers_go_to_files_and_pictures(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(operator_learning, "DRAWN", 2)

@@ -51,6 +51,7 @@ def test_a_part_is_chosen_and_the_test_part_told(tmp_path: Path) -> None:
         ({"z": drawn(1, 4, 4)}, "has no array 'x' or 'x_test'; the arrays are z"),
         ({"x": drawn(1, 4, 4) / 255}, "x is float64 (1, 4, 4); expected uint8 (n, H, W)"),
         ({"x": drawn(4, 4)}, "x is uint8 (4, 4); expected"),
+        ({"x": drawn(4, 5, 3)}, "x is (4, 5, 3): one image, or 4 grey ones of 5 x 3; expected (1, 4, 5, 3) of the"),
         ({"x_test": drawn(0, 4, 4)}, "x_test has the shape (0, 4, 4); expected at least one image"),
         ({"x": np.array([None])}, "pass one without objects"),
     ],
@@ -68,3 +69,8 @@ def test_a_file_that_is_no_array_is_named(tmp_path: Path) -> None:
     for name, told in (("a.npy", "cannot be read as an .npy file"), ("b.npy", "is an .npz file by its content")):
         with refused(ValueError, f"{tmp_path / name}: ", told):
             read_image_arrays(tmp_path / name, 1, (4, 4))
+
+
+def test_images_that_are_as_narrow_as_colours_are_many_stay_images(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", x=drawn(4, 5, 3))
+    assert read_image_arrays(tmp_path / "a.npz", 1, (5, 3)).shape == (4, 1, 5, 3)

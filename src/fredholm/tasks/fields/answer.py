@@ -89,6 +89,19 @@ def _grid(shape: tuple[int, ...], pos: Tensor, fields: FieldSet, index: int) -> 
     return torch.stack([axis.reshape(-1) for axis in torch.meshgrid(*axes, indexing="ij")], dim=-1)
 
 
+def refuse_no_number(told: Evaluated) -> Evaluated:
+    """What is told of a function.
+
+    Raises:
+        ValueError: some of its values are NaN or infinite.
+    """
+    if not bool(told.values.isfinite().all()):
+        raise ValueError(
+            f"{told.name}: what is told of it overflows; its values are too large or too far from those of training"
+        )
+    return told
+
+
 def answered(
     answer: Answer,
     outputs: Outputs,

@@ -40,7 +40,7 @@ from fredholm.tasks.splits.splitting import divided
 from fredholm.tasks.task import Batch, Objective, SplitTask, Suited, Task, Trained
 from fredholm.tasks.tensor_form import Sizes, TensorForm, first_of_each
 
-from .answer import Answer, Evaluated, answered, places, shown_function
+from .answer import Answer, Evaluated, answered, places, refuse_no_number, shown_function
 from .batches import Scale, draw_each, draw_samples, moments
 from .open import FIELD_TABLES
 from .tensor_forms import form_of_samples
@@ -453,19 +453,24 @@ class FieldLearning(SplitTask[FieldSet]):
         """
         self.config.answer.check(inputs.outputs, inputs.at)
         found: list[tuple[Path, Evaluated]] = []
-        for file, (fields, asked) in inputs.read(lambda file: self._read(file, inputs)):
-            for indices in torch.arange(len(fields)).split(CHUNK):
-                part = fields.select(indices)
-                moved = {name: tensor.to(device) for name, tensor in self._shown(part.given).items()}
-                found += [(file, one) for one in self._evaluated(model, moved, part, [asked[i] for i in indices])]
+        for file, told in inputs.read(lambda file: self._told(model, file, inputs, device)):
+            found += [(file, one) for one in told]
         answer, facts = self.config.answer, self._facts
         return answered(answer, inputs.outputs, found, facts.coordinates, facts.target_channels)
 
-    def _read(self, file: Path, inputs: Inputs) -> tuple[FieldSet, list[Tensor]]:
-        """The fields of a file, and where each is asked for."""
-        facts = self._facts
+    def _told(self, model: nn.Module, file: Path, inputs: Inputs, device: torch.device) -> list[Evaluated]:
+        """The fields of a file, each where it is asked for."""
+        facts, told = self._facts, list[Evaluated]()
         fields = read_fields(file, coordinates=facts.coordinates, channels=facts.channels, part=inputs.part)
-        return fields, places(self.config.answer, fields, inputs.at)
+        asked = places(self.config.answer, fields, inputs.at)
+        for indices in torch.arange(len(fields)).split(CHUNK):
+            part = fields.select(indices)
+            shown = {name: tensor.to(device) for name, tensor in self._shown(part.given).items()}
+            for name, values in zip(part.names, shown["values"], strict=True):
+                if not bool(values.isfinite().all()):
+                    raise ValueError(f"{name}: a value is too far from those of training for float32")
+            told += map(refuse_no_number, self._evaluated(model, shown, part, [asked[i] for i in indices]))
+        return told
 
     def _evaluated(self, model: nn.Module, batch: Batch, part: FieldSet, asked: Sequence[Tensor]) -> list[Evaluated]:
         """The fields of a batch, each at its own places."""

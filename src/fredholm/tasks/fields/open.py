@@ -65,7 +65,8 @@ def open_fields(data: str | Path, *, coordinates: tuple[str, ...] = ()) -> Split
     if len(found) < 2:
         raise ValueError(
             f"{path}: holds one function; expected one to learn from and one to test on at least; in a table the "
-            "column 'field' tells them apart"
+            "column 'field' tells them apart. Of one function alone `fredholm train table` learns, from a table whose "
+            "rows are samples: the coordinates, and --task.label-columns with the value"
         )
     return Splits(found, is_given=False)
 

@@ -47,7 +47,16 @@ from fredholm.tasks.task import (
 )
 from fredholm.tasks.tensor_form import Sizes, TensorForm, first_of_each
 
-from .answer import Answer, Compared, Evaluated, answered, draw_comparison, places, shown_function
+from .answer import (
+    Answer,
+    Compared,
+    Evaluated,
+    answered,
+    draw_comparison,
+    places,
+    refuse_no_number,
+    shown_function,
+)
 from .batches import Scale, Symmetry, draw_each, draw_samples, draw_times, moments, moved
 from .field_set import refuse_doubles
 from .open import FIELD_TABLES, is_function_folder
@@ -611,17 +620,22 @@ class OperatorLearning(DividedTask[FieldSet]):
         answer.check(outputs, inputs.at)
         found: list[tuple[Path, Evaluated]] = []
         compared: list[tuple[FieldSet, Evaluated]] = []
-        for file, (functions, asked) in inputs.read(lambda file: self._read(file, inputs)):
-            for index in range(len(functions)):
-                one = functions.select(torch.tensor([index]))
-                told = self.evaluated(model, one, asked[index], device)
-                found.append((file, told))
-                if len(compared) < DRAWN:
-                    compared.append((one, told))
+        for file, answers in inputs.read(lambda file: self._told(model, file, inputs, device)):
+            found += [(file, told) for _, told in answers]
+            compared += answers[: DRAWN - len(compared)]
         if outputs.comparison is not None and compared:
             drawn = self._compared(model, compared, device, outputs.comparison.suffix)
             outputs.write("--comparison", outputs.comparison, drawn)
         return answered(answer, outputs, found, facts.coordinates, facts.target_channels)
+
+    def _told(
+        self, model: nn.Module, file: Path, inputs: Inputs, device: torch.device
+    ) -> list[tuple[FieldSet, Evaluated]]:
+        """The functions of a file, each with what is told where it is asked for."""
+        functions, asked = self._read(file, inputs)
+        each = [functions.select(torch.tensor([index])) for index in range(len(functions))]
+        told = [self.evaluated(model, one, pos, device) for one, pos in zip(each, asked, strict=True)]
+        return list(zip(each, map(refuse_no_number, told), strict=True))
 
     def _read(self, file: Path, inputs: Inputs) -> tuple[FieldSet, list[Tensor]]:
         """The functions of a file, and where each is asked for."""

@@ -52,7 +52,8 @@ def read_image_arrays(path: Path, channels: int, image_size: tuple[int, int], *,
     Parts may also be named as `train_images`, `val_images` and `test_images`.
 
     Images are uint8 `(n, H, W)` or `(n, H, W, C)` with C of 1 or 3. Colour becomes grey and grey colour, and images of
-    another size are scaled and trimmed, as `read_images` does it.
+    another size are scaled and trimmed, as `read_images` does it. `(H, W, 1 or 3)` is refused, which may be one image,
+    unless images are as narrow.
 
     Args:
         path: the file.
@@ -83,9 +84,19 @@ def read_image_arrays(path: Path, channels: int, image_size: tuple[int, int], *,
         raise ValueError(f"{path}: {name} has the shape {arrays[name].shape}; expected at least one image")
     try:
         refuse_unread_of_images(arrays)
+        _refuse_one_in_colour(arrays[name].shape, name, image_size)
         return fit(with_channels(pixels_of(arrays[name], name), channels), image_size)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
+
+
+def _refuse_one_in_colour(shape: tuple[int, ...], name: str, image_size: tuple[int, int]) -> None:
+    """Raises ValueError for `(H, W, 1 or 3)`, which also reads as H grey images of 1 or 3 pixels across."""
+    if len(shape) == 3 and shape[2] in (1, 3) and image_size[1] != shape[2]:
+        raise ValueError(
+            f"{name} is {shape}: one image, or {shape[0]} grey ones of {shape[1]} x {shape[2]}; "
+            f"expected {(1, *shape)} of the first, {(*shape, 1)} of the others"
+        )
 
 
 def layout_of(arrays: Container[str]) -> Layout:

@@ -52,6 +52,7 @@ from fredholm.tasks.task import Batch, Meanings, Suited, Task, Trained, TrainedE
 from fredholm.tasks.tensor_form import ABOUT_PIXELS, BATCH, Slot, TensorForm, pixel_axes, random_pixels, sizes_of
 
 from .augmentation import Augmentation
+from .mirrored import tell_the_same_mirrored
 from .patches import STEM, divided_into_patches, in_whole_patches, patch_encoder
 from .read import IMAGE_SUFFIXES
 
@@ -217,7 +218,7 @@ class ImageLearning(TargetTask[ImageDataset]):
             """What suits a model of patches."""
             default, has_valid = ImageLearning.Config(), task.num_held_out("valid") > 0
             schedule = schedule_for(task.num_train, effort, has_valid=has_valid, least_steps=LEAST_STEPS)
-            size, augmentation = task.facts.image_size, _augmentation(task.facts)
+            size, augmentation = task.facts.image_size, _augmentation(task)
             if start is not None:
                 assert isinstance(start.facts, ImageLearning.Facts)
                 whole = in_whole_patches(size, self.patch_size, max(start.facts.image_size))
@@ -251,7 +252,7 @@ class ImageLearning(TargetTask[ImageDataset]):
                 self,
                 [default],
                 image_size=None if scaled == size else scaled,
-                augmentation=_augmentation(task.facts),
+                augmentation=_augmentation(task),
             )
             room = _room(task, effort, config.image_size or size, patch)
             if start is None:
@@ -552,9 +553,20 @@ def _names(file: Path, count: int) -> list[str]:
     return [f"{file}[{i}]" for i in range(count)] if has_many else [str(file)]
 
 
-def _augmentation(facts: ImageLearning.Facts) -> Augmentation.Config:
+def _augmentation(task: ImageLearning) -> Augmentation.Config:
+    facts, train = task.facts, task.splits.train
     found = PHOTOGRAPHS if facts.channels == 3 else DRAWINGS
-    return found if facts.target.has_shares else dataclasses.replace(found, label_smoothing=0.0)
+    if not facts.target.has_shares:
+        found = dataclasses.replace(found, label_smoothing=0.0)
+    if not found.horizontal_flip or task.config.augmentation.horizontal_flip:
+        return found
+    assert train.answers is not None
+    targets = task.target.targets(train.answers.values)
+    return (
+        found
+        if tell_the_same_mirrored(train, targets, task.target)
+        else dataclasses.replace(found, horizontal_flip=0.0)
+    )
 
 
 def measure(train: ImageDataset, wish: Wish, data: str) -> ImageLearning.Facts:
