@@ -296,7 +296,7 @@ def series_machine(built: models.SeriesMachine) -> Iterator[object]:
     batch = SeriesBatch(noise(12, 5, built.sampling.channels))
     yield built.numbers(batch)
     built.fit([(batch, torch.arange(12) % 3)], ClassTarget(names=("a", "b", "c")))
-    yield built.machine(series_rows(built.numbers(batch)))
+    yield built.second.machine(series_rows(built.numbers(batch)))
     yield built(batch)
 
 
