@@ -95,8 +95,8 @@ def _moved(given: Any, device: torch.device, found: dict[int, Any]) -> Any:
 
 
 GIVEN_DATA_ELSEWHERE = (
-    "BoostedTrees", "FieldOperator", "InContextRegressor", "FilterBank", "KernelMachine", "NGramBank",
-    "NeighbourhoodBank", "SeriesMachine", "SummaryBank", "TableMachine", "TableReading",
+    "BoostedTrees", "FieldOperator", "InContextRegressor", "FilterBank", "GraphMachine", "KernelMachine",
+    "NGramBank", "NeighbourhoodBank", "SeriesMachine", "SummaryBank", "TableMachine", "TableReading",
 )  # fmt: skip
 """Of which other methods than `forward` are called, with tensors on the CPU."""
 

@@ -366,6 +366,16 @@ def neighbourhood_bank(built: models.NeighbourhoodBank) -> Iterator[object]:
     yield built(batch)
 
 
+def graph_machine(built: models.GraphMachine) -> Iterator[object]:
+    torch.manual_seed(0)
+    features = built.reading.features
+    edges = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]).expand(12, -1, -1)
+    batch = encoders.GraphBatch(noise(12, 3, features), edges, noise(12, 3, built.reading.pos_dim))
+    built.fit([(batch, torch.arange(12) % 3)], ClassTarget(names=("a", "b", "c")))
+    yield built.second.machine(series_rows(built.numbers(batch).nan_to_num(0.0)))
+    yield built(batch)
+
+
 def of_graphs(built: tuple[models.NeighbourhoodBank, models.SignalModel]) -> Iterator[object]:
     yield from neighbourhood_bank(built[0])
     encoder = built[1].encoder
@@ -1468,6 +1478,17 @@ MODELS = [
         make=lambda **settings: models.NeighbourhoodBank.Config(**settings).build(GRAPH_READING, 3),
     ),
     Subject(
+        models.GraphMachine.Config,
+        {"bank": models.NeighbourhoodBank.Config(num_waves=20)},
+        {
+            "bank": (models.NeighbourhoodBank.Config(num_waves=30),),
+            "num_centres": (4,),
+            "num_trees": (0,),
+        },
+        graph_machine,
+        make=lambda **settings: models.GraphMachine.Config(**settings).build(GRAPH_READING, 3),
+    ),
+    Subject(
         models.GraphStackConfig,
         {"stack": SOME_ITNET},
         {"stack": (dataclasses.replace(SOME_ITNET, depth=2),)},
@@ -1646,6 +1667,7 @@ NO_SETTINGS = {
     "models.InfViT": "takes an encoder and its Config",
     "models.MessagePassing": "takes an encoder and its Config",
     "models.NGramBank": "takes a reading, the number of outputs and its Config",
+    "models.GraphMachine": "takes a reading, the number of outputs and its Config",
     "models.NeighbourhoodBank": "takes a reading, the number of outputs and its Config",
     "models.NeuralOperator": "takes an encoder and its Config",
     "models.PointPooling": "takes an encoder and its Config",

@@ -9,6 +9,7 @@ from fredholm.models.fitted.filter_bank import FilterBank
 from fredholm.models.fitted.fitted_model import CoordinateModel, FittedModel, Solution
 from fredholm.models.fitted.kernel_machine import KernelMachine
 from fredholm.models.fitted.n_gram_bank import NGramBank
+from fredholm.models.fitted.graph_machine import GraphMachine
 from fredholm.models.fitted.neighbourhood_bank import NeighbourhoodBank
 from fredholm.models.fitted.ridge_head import FeatureBlock, Readout, Regressand, RidgeHead
 from fredholm.models.fitted.series_machine import SeriesMachine
@@ -85,6 +86,7 @@ __all__ = [
     "FieldOperator",
     "FilterBank",
     "FittedModel",
+    "GraphMachine",
     "GraphModelConfig",
     "GraphReading",
     "GraphStackConfig",
