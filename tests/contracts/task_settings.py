@@ -859,6 +859,7 @@ def _graph_inputs(folders: tuple[Path, ...]) -> Subject:
             "scale": ("standard", "rows", "none"),
             "num_walks": (0, 3),
             "degrees": SWITCH,
+            "surroundings": SWITCH,
             "sizes": SWITCH,
             "num_positions": (3,),
         }

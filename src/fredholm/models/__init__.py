@@ -7,9 +7,9 @@ from fredholm.models.fields.neural_operator import NeuralOperator
 from fredholm.models.fitted.boosted_trees import BoostedTrees
 from fredholm.models.fitted.filter_bank import FilterBank
 from fredholm.models.fitted.fitted_model import CoordinateModel, FittedModel, Solution
+from fredholm.models.fitted.graph_machine import GraphMachine
 from fredholm.models.fitted.kernel_machine import KernelMachine
 from fredholm.models.fitted.n_gram_bank import NGramBank
-from fredholm.models.fitted.graph_machine import GraphMachine
 from fredholm.models.fitted.neighbourhood_bank import NeighbourhoodBank
 from fredholm.models.fitted.ridge_head import FeatureBlock, Readout, Regressand, RidgeHead
 from fredholm.models.fitted.series_machine import SeriesMachine

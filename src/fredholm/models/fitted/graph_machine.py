@@ -31,7 +31,7 @@ from fredholm.models.fitted.second_reading import SecondReading
 from fredholm.models.fitted.weisfeiler_lehman import ColourCounts
 from fredholm.models.graphs.graph_model import GraphModelConfig, GraphReading
 
-MOST_NUMBERS = 384
+MOST_NUMBERS = 192
 """Of features, about, which share them; where there are more features the machine reads none."""
 NUM_COLOURS, DEPTH = 32, 1
 

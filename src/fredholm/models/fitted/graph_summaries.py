@@ -1,7 +1,7 @@
 """What sums and counts say of a graph as a whole, whatever the order of its nodes.
 
 Legend
-    N, E      of a graph: nodes that weigh something, and edges from and to these; both ways of an edge without direction
+    N, E      of a graph: nodes that weigh something, and edges between these; both ways of an undirected one
     μ         the measure of the nodes, of mass 1 in each graph
     d_v       edges that end at node v
     v ~ w     nodes that an edge joins, of either direction;   parts: what hangs together by these
@@ -150,7 +150,8 @@ class _Batch:
         mean = edges / number
         spread = (self._over_nodes((d - mean[self.owner]).square()) / number).sqrt()
         near = torch.bincount(torch.cat([self.low, self.high]), minlength=n).double()
-        paths, triangles = self._over_nodes(near * (near - 1) / 2), self._triangles()
+        paths = self._over_nodes(near * (near - 1) / 2)
+        triangles = self._over_nodes(triangles_at(self.low, self.high, n)) / 3
         parts = self._over_nodes((self._part() == torch.arange(n, device=near.device)).double())
         pairs = torch.bincount(self.owner[self.low], minlength=self.count).double()
         found = [
@@ -183,32 +184,6 @@ class _Batch:
                 return found
             found = other
 
-    def _triangles(self) -> Tensor:
-        """Of each graph, float64 `(B,)`.
-
-        Pairs are turned to the node of more neighbours. In a triangle two begin at one node, and the third joins their
-        ends: two pairs of one beginning are looked at together.
-        """
-        n, low, high = len(self.owner), self.low, self.high
-        near = torch.bincount(torch.cat([low, high]), minlength=n)
-        turned = near[low] > near[high]
-        begin, end = torch.where(turned, high, low), torch.where(turned, low, high)
-        order = begin.argsort(stable=True)
-        begin, end = begin[order], end[order]
-        until = torch.bincount(begin, minlength=n).cumsum(0)[begin]
-        after = until - torch.arange(len(begin), device=begin.device) - 1  # pairs behind it of its beginning
-        pairs, total = low * n + high, torch.zeros(self.count, dtype=torch.float64, device=begin.device)
-        for some in _runs(after):
-            count = after[some]
-            before = (count.cumsum(0) - count).repeat_interleave(count)
-            first = some.repeat_interleave(count)
-            second = first + 1 + torch.arange(len(first), device=begin.device) - before
-            ends = torch.stack([end[first], end[second]])
-            third = ends.amin(0) * n + ends.amax(0)
-            found = pairs[torch.searchsorted(pairs, third).clamp_max(len(pairs) - 1)] == third
-            total.index_add_(0, self.owner[begin[first]], found.double())
-        return total
-
     def _lengths(self) -> tuple[Tensor, Tensor]:
         """Mean and largest length of shortest paths, `(B,)`; 0 where no nodes are joined, NaN of large graphs."""
         small = self.number <= MOST_NODES
@@ -223,7 +198,8 @@ class _Batch:
         width = max(1, _AT_ONCE // max(1, len(to) + len(own)))
         for start in range(0, int(at.max()) + 1 if len(at) else 0, width):
             # from as many nodes of each graph at once
-            reached = (at[:, None] == torch.arange(start, start + width, device=own.device)[: MOST_NODES - start]).float()
+            begins = torch.arange(start, min(start + width, MOST_NODES), device=own.device)
+            reached = (at[:, None] == begins).float()
             for length in range(1, MOST_NODES):
                 grown = reached.index_add(0, to, reached[of]).clamp_max(1)
                 new = torch.zeros_like(total).index_add(0, own, (grown - reached).sum(1).double())
@@ -234,6 +210,37 @@ class _Batch:
                 reached = grown
         found = _ratio(total, pairs), largest
         return torch.where(small, found[0], torch.nan), torch.where(small, found[1], torch.nan)
+
+
+def triangles_at(low: Tensor, high: Tensor, count: int) -> Tensor:
+    """Triangles of which each node is a corner, float64 `(count,)`.
+
+    Pairs are turned to the node of more neighbours. In a triangle two begin at one node, and the third joins their
+    ends: two pairs of one beginning are looked at together.
+
+    Args:
+        low, high: int64 `(P,)`, each pair of different nodes that are joined once, in their order, low < high.
+        count: of nodes.
+    """
+    near = torch.bincount(torch.cat([low, high]), minlength=count)
+    turned = near[low] > near[high]
+    begin, end = torch.where(turned, high, low), torch.where(turned, low, high)
+    order = begin.argsort(stable=True)
+    begin, end = begin[order], end[order]
+    until = torch.bincount(begin, minlength=count).cumsum(0)[begin]
+    after = until - torch.arange(len(begin), device=begin.device) - 1  # pairs behind it of its beginning
+    pairs, total = low * count + high, torch.zeros(count, dtype=torch.float64, device=begin.device)
+    for some in _runs(after):
+        number = after[some]
+        before = (number.cumsum(0) - number).repeat_interleave(number)
+        first = some.repeat_interleave(number)
+        second = first + 1 + torch.arange(len(first), device=begin.device) - before
+        ends = torch.stack([end[first], end[second]])
+        third = ends.amin(0) * count + ends.amax(0)
+        closed = (pairs[torch.searchsorted(pairs, third).clamp_max(len(pairs) - 1)] == third).double()
+        for corner in (begin[first], *ends):
+            total.index_add_(0, corner, closed)
+    return total
 
 
 def _runs(sizes: Tensor) -> Iterator[Tensor]:

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from fredholm.models.fitted.fitted_model import FittedModel, Inputs
-from fredholm.models.fitted.ridge_head import Readout, Regressand, is_surely_less
+from fredholm.models.fitted.ridge_head import Heard, Regressand, is_surely_less
 from fredholm.models.fitted.table_machine import SHARES, TableBatch, TableMachine, TableReading
 
 
@@ -78,7 +78,7 @@ class SecondReading(nn.Module):
             numbers: what the machine reads of a batch, `(B, num_numbers)`.
             batches, regressand, groups: see `FittedModel.fit`.
         """
-        of_bank, of_machine = _Heard(regressand), _Heard(regressand)
+        of_bank, of_machine = Heard(regressand), Heard(regressand)
         said = bank.fit(batches, of_bank, groups=groups)
         targets = torch.cat([targets for _, targets in batches])
         self.gain.copy_(torch.tensor([[1.0], [0.0]]))
@@ -106,24 +106,6 @@ class SecondReading(nn.Module):
             self.gain[row] = gain
             self.shift -= gain * own.shift
         return readout(tried[best])
-
-
-@final
-class _Heard(Regressand):
-    """A regressand that keeps the left-out scores, and how they were read."""
-
-    scores: Tensor
-    read: Readout
-
-    def __init__(self, regressand: Regressand) -> None:
-        self._regressand = regressand
-
-    def columns(self, targets: Tensor) -> Tensor:
-        return self._regressand.columns(targets)
-
-    def readout(self, scores: Tensor, targets: Tensor) -> Readout:
-        self.scores, self.read = scores, self._regressand.readout(scores, targets)
-        return self.read
 
 
 def _rows(numbers: Tensor) -> TableBatch:
