@@ -181,3 +181,12 @@ def test_paths_of_large_graphs_are_not_followed() -> None:
     torch.testing.assert_close(found[0, SHAPE - 2], torch.tensor((MOST_NODES + 1) / 3, dtype=torch.float64))
     assert bool(found[1, SHAPE - 2 : SHAPE].isnan().all())
     assert bool(found[:, : SHAPE - 2].isfinite().all())
+
+
+def test_what_varies_by_rounding_alone_has_no_deviation() -> None:
+    n, edges = SHAPES["thin"]
+    weights = torch.rand(20, n, generator=torch.Generator().manual_seed(4)) + 0.1
+    values = torch.full((20, n, 1), 0.7) + torch.arange(20)[:, None, None]
+    found = summarise_graphs(values, laid([(n, edges)] * 20, weights=weights), None, 6)[:, SHAPE + 3 :]
+    assert found[:, 2].tolist() == [0.0] * 20
+    assert found[:, 5].tolist() == [0.0] * 20
