@@ -124,6 +124,16 @@ def test_the_machine_has_no_share_where_it_is_not_surely_better(monkeypatch: pyt
     assert shares[1] == 0 < shares[2]
 
 
+def test_a_share_that_surely_helps_is_taken_where_the_best_is_in_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
+    values, at = steps(30)
+    asked = list[Tensor]()
+    monkeypatch.setattr(second_reading, "is_surely_less", lambda *given: asked.append(given[0]) or len(asked) in (2, 3))
+    built = machine(SeriesSampling(channels=1, spacing=1.0, extent=39.0), 1)
+    built.fit([(SeriesBatch(values), NUMBER.targets(at[:, None].float()))], NUMBER)
+    assert float(asked[9].mean()) < float(asked[2].mean()) < float(asked[1].mean())
+    torch.testing.assert_close(built.second.gain[:, 0], torch.tensor([0.7, 0.3]))
+
+
 @pytest.mark.parametrize("exists", [torch.zeros(2, 5, dtype=torch.bool), torch.arange(5) < torch.tensor([[1], [0]])])
 def test_series_without_samples_and_with_one(exists: Tensor) -> None:
     sampling = SeriesSampling(channels=2, spacing=1.0, extent=39.0)
@@ -205,7 +215,7 @@ def test_a_group_is_left_out_whole_by_both(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(second_reading, "is_surely_less", lambda *given: seen.append(given[2]) or True)
     built = machine(SeriesSampling(channels=1, spacing=1.0, extent=39.0), 1)
     built.fit([(SeriesBatch(values), NUMBER.targets(at[:, None].float()))], NUMBER, groups=groups)
-    assert len(seen) == 3
+    assert len(seen) == 2 + 10  # both fits, and each share but 0
     assert all(each is groups for each in seen)
 
 

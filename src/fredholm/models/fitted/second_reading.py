@@ -4,13 +4,13 @@ Legend
     v       numbers of an example, standardised by the training examples; NaN where one is not defined
     f, g    what a bank says of an example, and a `TableMachine` of v, as they were fitted
 
-    outputs     (1 - a) f + a g, where both are read alike; a is the one of SHARES with the smallest mean square of
-                left-out errors, or 0 where these are not smaller than those of f by two standard errors of the
-                difference, example by example, or group by group
+    outputs     (1 - a) f + a g, where both are read alike; a is, of those SHARES whose left-out errors are smaller than
+                those of f by two standard errors of the difference, example by example, or group by group, the one with
+                the smallest mean square of them; 0 where there is none
 
 The mean of two fits by left-out errors is stacking (Wolpert, Stacked generalization, 1992). Of a few dozen examples
 left-out errors are nearly those of chance, and the machine, which has more to choose, seems better than it is: where
-there is doubt the bank is taken.
+there is doubt the bank is taken. A small share may surely help where the best one is in doubt.
 """
 
 from collections.abc import Callable, Sequence
@@ -94,9 +94,8 @@ class SecondReading(nn.Module):
         wanted = regressand.columns(targets)
         tried = [torch.lerp(of_bank.scores, of_machine.scores, share) for share in SHARES]
         errors = [(wanted - each).square().mean(1) for each in tried]
-        best = int(torch.stack(errors).mean(1).argmin())
-        if not is_surely_less(errors[best], errors[0], groups):
-            best = 0
+        surely = [k for k in range(1, len(SHARES)) if is_surely_less(errors[k], errors[0], groups)]
+        best = min(surely, key=lambda k: float(errors[k].mean()), default=0)
         readout = regressand.readout(tried[best], targets)
         self.shift.copy_(readout.shift)
         shares = (1 - SHARES[best], SHARES[best])
