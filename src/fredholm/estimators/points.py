@@ -48,7 +48,7 @@ class PointEstimator(TargetEstimator[list[np.ndarray]]):
     def _write(self, examples: list[np.ndarray], answers: Answers, folder: Path) -> dict[str, Any]:
         path = folder / "points.npz"
         known, names = ("y_train", "classes") if answers.kind == "class" else ("targets_train", "target_names")
-        arrays = {known: answers.values.numpy(), names: np.array(answers.names)}
+        arrays: dict[str, Any] = {known: answers.values.numpy(), names: np.array(answers.names)}
         offsets = np.cumsum([0, *map(len, examples)])
         np.savez_compressed(path, x_train=np.concatenate(examples), offsets_train=offsets, **arrays)
         return {"data": str(path)}
