@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from fredholm.estimators import ImageRegressor as ImageRegressor
     from fredholm.estimators import OperatorRegressor as OperatorRegressor
     from fredholm.estimators import PointClassifier as PointClassifier
+    from fredholm.estimators import PointRegressor as PointRegressor
     from fredholm.estimators import SeriesClassifier as SeriesClassifier
     from fredholm.estimators import SeriesForecaster as SeriesForecaster
     from fredholm.estimators import SeriesRegressor as SeriesRegressor
@@ -106,6 +107,7 @@ _MEMBERS = {
         "ImageRegressor",
         "OperatorRegressor",
         "PointClassifier",
+        "PointRegressor",
         "SeriesClassifier",
         "SeriesForecaster",
         "SeriesRegressor",

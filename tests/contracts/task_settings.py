@@ -861,6 +861,7 @@ def _graph_inputs(folders: tuple[Path, ...]) -> Subject:
             "scale": ("standard", "rows", "none"),
             "num_walks": (0, 3),
             "degrees": SWITCH,
+            "surroundings": SWITCH,
             "sizes": SWITCH,
             "num_positions": (3,),
         }
@@ -894,7 +895,9 @@ def _cloud_augmentation() -> Subject:
 
 
 def _points(folder: Path) -> Subject:
-    meshes, own, told, whole = (folder / name for name in ("meshes", "own.npz", "told.npz", "whole.npz"))
+    meshes, own, told, whole, numbers = (
+        folder / name for name in ("meshes", "own.npz", "told.npz", "whole.npz", "numbers.npz")
+    )
     drawn = np.random.default_rng(0)
     for name in ("flat", "long"):
         (meshes / name).mkdir(parents=True)
@@ -907,6 +910,7 @@ def _points(folder: Path) -> Subject:
     np.savez(own, **of_two)
     np.savez(whole, **of_two, x_valid=x[:4], y_valid=y[:4])
     np.savez(told, x=x, y=y, labels=drawn.integers(0, 3, (18, 9)))
+    np.savez(numbers, x=x, targets=drawn.normal(size=(18, 2)))
     np.savez(folder / "asked.npz", x=x[:2])
     kernel = MLPConfig(width=3, num_frequencies=2, sigma=1.0)
     model = ITNet.Config(embed_dim=4, depth=1, num_heads=1, kernel=kernel)
@@ -918,7 +922,7 @@ def _points(folder: Path) -> Subject:
         model, metrics = built.model(), built.metrics()
         built.score(model, built.held_out_batch("valid", torch.arange(2)), metrics)
         yield from (metric.compute() for metric in metrics.values())
-        if built.tells_points:
+        if built.tells_points or built.target.kind == "number":
             yield [list(row) for row in built.predict(model, [folder / "asked.npz"], CPU)]
 
     return Subject(
@@ -927,6 +931,7 @@ def _points(folder: Path) -> Subject:
         {"data": (str(own),), "channels": (("heat",),), "target": ("points",), "num_samples": (14,)}
         | {"normals": SWITCH, "num_points": (7, None), "num_centres": (5,), "normalise": SWITCH, "align": SWITCH}
         | {"position_frequencies": (3,), "position_sigma": (2.0,), "num_neighbours": (0, 2), "label_smoothing": (0.1,)}
+        | {"sizes": SWITCH}
         | {"augmentation": (CloudAugmentation.Config(rotation="all"),), "votes": (2,)}
         | {
             "test_fraction": (0.5,),
@@ -935,7 +940,7 @@ def _points(folder: Path) -> Subject:
             "model": (dataclasses.replace(model, depth=2),),
         }
         | {"valid_fraction": (0.3,)}
-        | OF_TARGETS,
+        | OF_NUMBERS,
         task,
         make=lambda **settings: PointLearning.Config(**settings).build(),
         modes={
@@ -944,6 +949,7 @@ def _points(folder: Path) -> Subject:
             "a split of its own": {"data": str(own), "num_samples": NUM_SAMPLES},
             "a validation split of its own": {"data": str(whole), "num_samples": NUM_SAMPLES},
             "points are told": {"data": str(told), "num_samples": NUM_SAMPLES},
+            "numbers are told": {"data": str(numbers), "num_samples": NUM_SAMPLES},
         },
     )
 

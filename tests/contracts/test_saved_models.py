@@ -78,6 +78,7 @@ def test_no_parameter_is_a_bare_number(row: str) -> None:
 NO_GRAPH = {
     "MessagePassing.Config": "how its edges are grouped depends on which nodes they join",
     "GraphStackConfig": "how its edges are grouped depends on which nodes they join",
+    "GraphMachine.Config": "how its edges are grouped depends on which nodes they join",
     "NeighbourhoodBank.Config": "how its edges are grouped depends on which nodes they join",
     "FilterBank.Config": "samples at other times are read anew",
     "TableMachine.Config": "how many n-grams rows have depends on their tokens",

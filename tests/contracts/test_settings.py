@@ -296,7 +296,7 @@ def series_machine(built: models.SeriesMachine) -> Iterator[object]:
     batch = SeriesBatch(noise(12, 5, built.sampling.channels))
     yield built.numbers(batch)
     built.fit([(batch, torch.arange(12) % 3)], ClassTarget(names=("a", "b", "c")))
-    yield built.machine(series_rows(built.numbers(batch)))
+    yield built.second.machine(series_rows(built.numbers(batch)))
     yield built(batch)
 
 
@@ -363,6 +363,16 @@ def neighbourhood_bank(built: models.NeighbourhoodBank) -> Iterator[object]:
         noise(7, 3, reading.features), edges, noise(7, 3, reading.pos_dim), edge_features=of_edges
     )
     built.fit([(batch, torch.arange(7) % 3)], ClassTarget(names=("a", "b", "c")))
+    yield built(batch)
+
+
+def graph_machine(built: models.GraphMachine) -> Iterator[object]:
+    torch.manual_seed(0)
+    features = built.reading.features
+    edges = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]).expand(12, -1, -1)
+    batch = encoders.GraphBatch(noise(12, 3, features), edges, noise(12, 3, built.reading.pos_dim))
+    built.fit([(batch, torch.arange(12) % 3)], ClassTarget(names=("a", "b", "c")))
+    yield built.second.machine(series_rows(built.numbers(batch).nan_to_num(0.0)))
     yield built(batch)
 
 
@@ -1508,6 +1518,17 @@ MODELS = [
         make=lambda **settings: models.NeighbourhoodBank.Config(**settings).build(GRAPH_READING, 3),
     ),
     Subject(
+        models.GraphMachine.Config,
+        {"bank": models.NeighbourhoodBank.Config(num_waves=20)},
+        {
+            "bank": (models.NeighbourhoodBank.Config(num_waves=30),),
+            "num_centres": (4,),
+            "num_trees": (0,),
+        },
+        graph_machine,
+        make=lambda **settings: models.GraphMachine.Config(**settings).build(GRAPH_READING, 3),
+    ),
+    Subject(
         models.GraphStackConfig,
         {"stack": SOME_ITNET},
         {"stack": (dataclasses.replace(SOME_ITNET, depth=2),)},
@@ -1702,6 +1723,7 @@ NO_SETTINGS = {
     "models.InfViT": "takes an encoder and its Config",
     "models.MessagePassing": "takes an encoder and its Config",
     "models.NGramBank": "takes a reading, the number of outputs and its Config",
+    "models.GraphMachine": "takes a reading, the number of outputs and its Config",
     "models.NeighbourhoodBank": "takes a reading, the number of outputs and its Config",
     "models.NeuralOperator": "takes an encoder and its Config",
     "models.PointPooling": "takes an encoder and its Config",

@@ -120,7 +120,7 @@ def test_every_route_has_the_shapes_of_the_cpu_wherever_it_goes(name: str, witho
 
 
 READ_VALUES = (
-    *("MessagePassing", "NeighbourhoodBank", "GraphStackConfig", "FilterBank", "NGramBank"),
+    *("MessagePassing", "GraphMachine", "NeighbourhoodBank", "GraphStackConfig", "FilterBank", "NGramBank"),
     *("TableMachine", "TableReading"),
 )
 """What is made of graphs, rows or samples that are given: these depend on what they hold, and say so."""

@@ -15,6 +15,7 @@ from fredholm.estimators import (
     ImageClassifier,
     ImageRegressor,
     PointClassifier,
+    PointRegressor,
     Regressor,
     SeriesClassifier,
     SeriesRegressor,
@@ -110,7 +111,7 @@ def _points() -> Case:
         "task": task,
         "training": _training(epochs=20),
     }
-    return Case(PointClassifier, settings, clouds, _itnet(), CKCNN.Config(), None)
+    return Case(PointClassifier, settings, clouds, _itnet(), CKCNN.Config(), PointRegressor)
 
 
 def _graphs() -> Case:

@@ -310,8 +310,12 @@ def test_scikit_learn_is_asked_for_by_the_name_of_its_extra() -> None:
 
 
 def test_the_root_has_the_estimators_and_nothing_else_unknown() -> None:
-    kinds = {f"{what}{kind}" for what in ("Image", "Series", "Text", "Graph") for kind in ("Classifier", "Regressor")}
-    kinds |= {"PointClassifier", "SeriesForecaster", "OperatorRegressor"}
+    kinds = {
+        f"{what}{kind}"
+        for what in ("Image", "Series", "Text", "Point", "Graph")
+        for kind in ("Classifier", "Regressor")
+    }
+    kinds |= {"SeriesForecaster", "OperatorRegressor"}
     assert kinds <= set(dir(fredholm))
     assert all(getattr(fredholm, name).__name__ == name for name in kinds)
     with pytest.raises(AttributeError, match="has no attribute 'Classifiers'"):

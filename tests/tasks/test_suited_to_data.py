@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fredholm.models import GraphStackConfig, ITNet, MLPConfig, NeighbourhoodBank, OnEdgesConfig
+from fredholm.models import GraphMachine, GraphStackConfig, ITNet, MLPConfig, OnEdgesConfig
 from fredholm.models.kernel_configs import ConstantConfig
 from fredholm.tasks import FieldLearning, GraphLearning, LinkLearning, NodeLearning, OperatorLearning
 from fredholm.tasks.graphs.inputs import GraphInputs
@@ -21,10 +21,10 @@ def kernel_of(config: Any) -> object:
     return config.model.kernel.kernel
 
 
-def test_graphs_know_their_size_and_a_bank_takes_no_steps(tmp_path: Path) -> None:
+def test_graphs_know_their_size_and_a_machine_takes_no_steps(tmp_path: Path) -> None:
     config: Any
     config, schedule, *_ = GraphLearning.Config(data=str(rings(tmp_path / "a"))).suited("small")
-    assert config.model == NeighbourhoodBank.Config()
+    assert config.model == GraphMachine.Config()
     assert config.inputs.sizes
     assert (schedule.epochs, schedule.patience) == (0, None)
     assert config.build().num_held_out("valid") == 0
@@ -105,6 +105,21 @@ def test_outputs_spread_where_neighbours_are_alike(tmp_path: Path) -> None:
     given = dataclasses.replace(NodeLearning.Config().model, diffusion=0.3)
     config: Any = NodeLearning.Config(data=str(tmp_path / "False"), model=given).suited("base")[0]
     assert (config.model.diffusion, config.model.depth, config.model.embed_dim) == (0.3, 4, 128)
+
+
+@pytest.mark.parametrize("tells", [True, False])
+def test_nodes_know_their_structure_where_it_tells_their_class(tmp_path: Path, tells: bool) -> None:
+    drawn = np.random.default_rng(0)
+    ends = np.array([(i, int(drawn.integers(i))) for i in range(1, 120)])
+    number = np.bincount(ends.ravel(), minlength=120)
+    x = drawn.normal(size=120)
+    labels = (number > 1) if tells else (x + 0.3 * drawn.normal(size=120) > 0)
+    data = tmp_path / "nodes.npz"
+    np.savez(data, edges=np.concatenate([ends, ends[:, ::-1]]), features=x[:, None], labels=labels.astype(np.int64))
+    config: Any
+    config, *_ = NodeLearning.Config(data=str(data)).suited("small")
+    assert config.build().structure_tells is tells
+    assert (config.inputs.degrees, config.inputs.surroundings) == (tells, tells)
 
 
 @pytest.mark.parametrize(("edges", "spreads"), [(0, True), (1, True), (6, False)])

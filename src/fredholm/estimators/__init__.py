@@ -11,7 +11,7 @@ from .forecaster import SeriesForecaster
 from .graphs import GraphClassifier, GraphRegressor
 from .images import ImageClassifier, ImageRegressor
 from .operator_regressor import OperatorRegressor
-from .points import PointClassifier
+from .points import PointClassifier, PointRegressor
 from .regressor import Regressor
 from .series import SeriesClassifier, SeriesRegressor
 from .tables import TableClassifier, TableRegressor
@@ -28,6 +28,7 @@ __all__ = [
     "ImageRegressor",
     "OperatorRegressor",
     "PointClassifier",
+    "PointRegressor",
     "Regressor",
     "SeriesClassifier",
     "SeriesForecaster",

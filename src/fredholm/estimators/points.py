@@ -1,4 +1,4 @@
-"""Point clouds, told by class."""
+"""Point clouds, told by class or by numbers."""
 
 from pathlib import Path
 from typing import Any, ClassVar, final
@@ -14,27 +14,21 @@ from fredholm.tasks.targets import Answers
 
 from .classifier import Classifier
 from .estimator import as_array, real_numbers
+from .regressor import Regressor
+from .target_estimator import TargetEstimator
 
 
-@final
-class PointClassifier(Classifier[list[np.ndarray]]):
-    """Tells which class a point cloud belongs to, by the task `points` (`fredholm.tasks.PointLearning`).
-
-    X is an array `(n, N, 3 + F)` of n clouds of N points, whose coordinates come first and then F features; or a list
-    of clouds `(N, 3 + F)` of their own sizes. `predict` takes clouds of other sizes too, with the same features.
-
-    Args:
-        preset, model, task, training, valid_fraction, random_state, run_dir, verbose: see `Classifier`.
-    """
+class PointEstimator(TargetEstimator[list[np.ndarray]]):
+    """The task `points` (`fredholm.tasks.PointLearning`) on clouds of points."""
 
     _task: ClassVar = PointLearning
-    _takes_labels: ClassVar = False
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.three_d_array, tags.input_tags.two_d_array = True, False
         return tags
 
+    @final
     def _checked(self, X: Any, *, is_new: bool) -> list[np.ndarray]:
         X = as_array(X)
         if isinstance(X, np.ndarray) and X.dtype != object and X.ndim < 3:
@@ -50,20 +44,18 @@ class PointClassifier(Classifier[list[np.ndarray]]):
         self.num_features_ = num_features
         return clouds
 
+    @final
     def _write(self, examples: list[np.ndarray], answers: Answers, folder: Path) -> dict[str, Any]:
         path = folder / "points.npz"
-        offsets, classes = np.cumsum([0, *map(len, examples)]), np.array(answers.names)
-        np.savez_compressed(
-            path,
-            x_train=np.concatenate(examples),
-            offsets_train=offsets,
-            y_train=answers.values.numpy(),
-            classes=classes,
-        )
+        known, names = ("y_train", "classes") if answers.kind == "class" else ("targets_train", "target_names")
+        arrays: dict[str, Any] = {known: answers.values.numpy(), names: np.array(answers.names)}
+        offsets = np.cumsum([0, *map(len, examples)])
+        np.savez_compressed(path, x_train=np.concatenate(examples), offsets_train=offsets, **arrays)
         return {"data": str(path)}
 
+    @final
     def _outputs(self, examples: list[np.ndarray]) -> Tensor:
-        """Logarithms of the probabilities, over which copies of a cloud may have voted."""
+        """Logarithms of the probabilities, or outputs of numbers, over which copies of a cloud may have voted."""
         task = self.trained_.task
         assert isinstance(task, PointLearning)
         clouds = [
@@ -71,7 +63,30 @@ class PointClassifier(Classifier[list[np.ndarray]]):
             for i, cloud in enumerate(examples)
         ]
         found = task.probabilities(self.trained_.model, PointSet.pack(clouds), self.trained_.device)
-        return torch.stack(found).log()
+        return torch.stack(found) if task.target.kind == "number" else torch.stack(found).log()
+
+
+@final
+class PointClassifier(PointEstimator, Classifier[list[np.ndarray]]):
+    """Tells which class a point cloud belongs to, by the task `points`.
+
+    X is an array `(n, N, 3 + F)` of n clouds of N points, whose coordinates come first and then F features; or a list
+    of clouds `(N, 3 + F)` of their own sizes. `predict` takes clouds of other sizes too, with the same features.
+
+    Args:
+        preset, model, task, training, valid_fraction, random_state, run_dir, verbose: see `Classifier`.
+    """
+
+    _takes_labels: ClassVar = False
+
+
+@final
+class PointRegressor(PointEstimator, Regressor[list[np.ndarray]]):
+    """Tells numbers of a point cloud, by the task `points`; X is as of `PointClassifier`.
+
+    Args:
+        preset, model, task, training, valid_fraction, random_state, run_dir, verbose, quantiles: see `Regressor`.
+    """
 
 
 def _cloud(cloud: Any, number: int) -> np.ndarray:

@@ -9,6 +9,7 @@ from fredholm.models.fields.neural_operator import NeuralOperator
 from fredholm.models.fitted.boosted_trees import BoostedTrees
 from fredholm.models.fitted.filter_bank import FilterBank
 from fredholm.models.fitted.fitted_model import CoordinateModel, FittedModel, Solution
+from fredholm.models.fitted.graph_machine import GraphMachine
 from fredholm.models.fitted.kernel_machine import KernelMachine
 from fredholm.models.fitted.n_gram_bank import NGramBank
 from fredholm.models.fitted.neighbourhood_bank import NeighbourhoodBank
@@ -89,6 +90,7 @@ __all__ = [
     "FilterBank",
     "FittedModel",
     "FunctionRegression",
+    "GraphMachine",
     "GraphModelConfig",
     "GraphReading",
     "GraphStackConfig",

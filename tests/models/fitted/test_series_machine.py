@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from fredholm.encoders import SeriesBatch
 from fredholm.models import FilterBank, SeriesMachine, SeriesSampling, TableMachine
-from fredholm.models.fitted import ridge_head, series_machine
+from fredholm.models.fitted import ridge_head, second_reading
 from fredholm.tasks.targets import ClassTarget, NumberTarget
 from tests.refusals import refused
 
@@ -73,7 +73,7 @@ def test_when_something_happens_is_told() -> None:
         errors = [float((told - wanted[60:]).square().mean()) for told in (built(values[60:]), built.bank(values[60:]))]
     assert errors[0] < 0.02 < errors[1]
     assert float((left_out - wanted[:60]).square().mean()) < 0.05
-    assert float(built.gain[1]) > 0.5
+    assert float(built.second.gain[1]) > 0.5
 
 
 def test_where_shapes_decide_filters_do() -> None:
@@ -83,7 +83,7 @@ def test_where_shapes_decide_filters_do() -> None:
     built = machine(SeriesSampling(channels=1, spacing=1.0, extent=89.0))
     built.fit([(SeriesBatch(values[:40]), labels[:40])], CLASSES)
     assert bool((built(values[40:]).argmax(1) == labels[40:]).all())
-    assert float(built.gain[0].min()) > 0.5 > float(built.gain[1].max())
+    assert float(built.second.gain[0].min()) > 0.5 > float(built.second.gain[1].max())
 
 
 def test_outputs_are_read_from_the_mean_of_scores() -> None:
@@ -118,10 +118,20 @@ def test_the_machine_has_no_share_where_it_is_not_surely_better(monkeypatch: pyt
         monkeypatch.setattr(ridge_head, "SURE", sure)
         built = machine(SeriesSampling(channels=1, spacing=1.0, extent=39.0), 1)
         built.fit([(SeriesBatch(values), NUMBER.targets(at[:, None].float()))], NUMBER)
-        shares.append(float(built.gain[1]))
+        shares.append(float(built.second.gain[1]))
         if shares[-1] == 0:
             torch.testing.assert_close(built(values), built.bank(values), rtol=1e-4, atol=1e-4)
     assert shares[1] == 0 < shares[2]
+
+
+def test_a_share_that_surely_helps_is_taken_where_the_best_is_in_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
+    values, at = steps(30)
+    asked = list[Tensor]()
+    monkeypatch.setattr(second_reading, "is_surely_less", lambda *given: asked.append(given[0]) or len(asked) in (2, 3))
+    built = machine(SeriesSampling(channels=1, spacing=1.0, extent=39.0), 1)
+    built.fit([(SeriesBatch(values), NUMBER.targets(at[:, None].float()))], NUMBER)
+    assert float(asked[9].mean()) < float(asked[2].mean()) < float(asked[1].mean())
+    torch.testing.assert_close(built.second.gain[:, 0], torch.tensor([0.7, 0.3]))
 
 
 @pytest.mark.parametrize("exists", [torch.zeros(2, 5, dtype=torch.bool), torch.arange(5) < torch.tensor([[1], [0]])])
@@ -171,7 +181,7 @@ def test_a_graph_holds_any_series() -> None:
     batch = torch.cat([values, (noise(30, 40, 1) > 0).float()], -1)
     built = machine(sampling)
     built.fit([(SeriesBatch(batch), (at > 18).long())], CLASSES)
-    built.gain[1] = 1.0
+    built.second.gain[1] = 1.0
     exists = torch.arange(40) < torch.tensor([40, 7, 1, 0])[:, None]
     inputs = (torch.where(exists[..., None], batch[:4], 0.0), exists)
 
@@ -202,10 +212,10 @@ def test_a_group_is_left_out_whole_by_both(monkeypatch: pytest.MonkeyPatch) -> N
             return fit(*given, groups=groups)
 
         monkeypatch.setattr(kind, "fit", watched)
-    monkeypatch.setattr(series_machine, "is_surely_less", lambda *given: seen.append(given[2]) or True)
+    monkeypatch.setattr(second_reading, "is_surely_less", lambda *given: seen.append(given[2]) or True)
     built = machine(SeriesSampling(channels=1, spacing=1.0, extent=39.0), 1)
     built.fit([(SeriesBatch(values), NUMBER.targets(at[:, None].float()))], NUMBER, groups=groups)
-    assert len(seen) == 3
+    assert len(seen) == 2 + 10  # both fits, and each share but 0
     assert all(each is groups for each in seen)
 
 
@@ -221,8 +231,8 @@ def test_channels_share_the_numbers_of_a_series() -> None:
         built = machine(SeriesSampling(channels=channels, spacing=1.0, extent=longest - 1.0, observation=observation))
         assert built.num_places == places
         count = (channels - watched) * (9 + places) + 4
-        assert built.machine.reading.num_numbers == len(built.mean) == count
-        assert built.machine.reading.may_miss == (tuple(range(count - 4)) if watched else ())
+        assert built.second.machine.reading.num_numbers == len(built.second.mean) == count
+        assert built.second.machine.reading.may_miss == (tuple(range(count - 4)) if watched else ())
 
 
 def test_numbers_that_vary_by_rounding_alone_say_nothing() -> None:
@@ -231,7 +241,7 @@ def test_numbers_that_vary_by_rounding_alone_say_nothing() -> None:
     level = 1e4 + 1e-3 * noise(20, 1, 1)  # float32 has 1e-3 between its numbers there
     batch = SeriesBatch(torch.cat([values, level.expand(-1, 40, -1)], -1))
     built.fit([(batch, NUMBER.targets(at[:, None].float()))], NUMBER)
-    of_each = built.scale[:18].view(2, 9)
+    of_each = built.second.scale[:18].view(2, 9)
     assert float(of_each[1, 0]) == 0  # its mean
     assert float(of_each[0, 0]) > 0
 

@@ -1,3 +1,4 @@
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ import torch
 
 from fredholm.tasks.graphs import GraphSet, open_graphs
 from fredholm.tasks.graphs.batches import batch_of, graphs_in
-from fredholm.tasks.graphs.inputs import GraphInputs, Kinds, walks_back
+from fredholm.tasks.graphs.inputs import GraphInputs, Kinds, surroundings, walks_back
 from fredholm.tasks.graphs.listed import Listed
 from tests.refusals import refused
 from tests.tasks.graphs.build import listed, write_csv, write_several, write_tu
@@ -31,6 +32,30 @@ def test_walks_follow_weights_and_directions() -> None:
     weights = torch.where((star.edge_index == 2).any(0), 3.0, 1.0)
     torch.testing.assert_close(
         walks_back(replace(star, edge_weights=weights), 1)[:, 0], torch.tensor([1.0, 0.25, 0.75])
+    )
+
+
+@pytest.mark.parametrize("is_directed", [False, True])
+def test_surroundings_are_those_of_neighbours(is_directed: bool) -> None:
+    ends = [(0, 1), (1, 2), (2, 0), (2, 3), (3, 2), (4, 2), (4, 5)]
+    if not is_directed:
+        ends = [pair for a, b in ends for pair in ((a, b), (b, a))]
+    graph = listed(ends, 7, is_directed=is_directed)
+    near = {v: {b for a, b in ends if a == v} | {a for a, b in ends if b == v} for v in range(7)}
+    found = surroundings(graph)
+    for v, own in near.items():
+        sizes = [math.log1p(len(near[w])) for w in own]
+        pairs = [(a, b) for a in own for b in own if a < b]
+        closed = sum(b in near[a] for a, b in pairs) / max(1, len(pairs))
+        expected = [sum(sizes) / max(1, len(sizes)), max(sizes, default=0.0), closed]
+        if is_directed:
+            expected.append(math.log1p(sum(a == v for a, _ in ends)))
+        torch.testing.assert_close(found[v].tolist(), expected, rtol=1e-5, atol=1e-6)
+    inputs = replace(BARE, surroundings=True)
+    names = inputs.names(inputs.learn(graph))
+    assert (
+        names[1:]
+        == ("mean degree around", "largest degree around", "neighbours joined", "leaving degree")[: 3 + is_directed]
     )
 
 

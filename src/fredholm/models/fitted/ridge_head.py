@@ -90,6 +90,26 @@ class Regressand(ABC):
 
 
 @final
+class Heard(Regressand):
+    """A regressand that keeps the left-out scores, and how they were read."""
+
+    scores: Tensor
+    read: Readout
+
+    def __init__(self, regressand: Regressand) -> None:
+        self._regressand = regressand
+
+    def columns(self, targets: Tensor) -> Tensor:
+        """See `Regressand.columns`."""
+        return self._regressand.columns(targets)
+
+    def readout(self, scores: Tensor, targets: Tensor) -> Readout:
+        """See `Regressand.readout`."""
+        self.scores, self.read = scores, self._regressand.readout(scores, targets)
+        return self.read
+
+
+@final
 class FeatureBlock(NamedTuple):
     """Features with a share of their own.
 

@@ -4,19 +4,14 @@ Legend
     S, t_j, u_j     of a channel: samples at which it was observed, and their times and values
     n, Δ            samples of a series, and the time between two in training
     P               `num_places` equal parts of a series' own time, from its first sample to its last
-    f, g            what a `FilterBank` and a `TableMachine` say of a series, as they were fitted
 
     numbers         of each channel the nine summaries (`summary_bank.py`) and the means of u_j in the P parts, in an
                     empty part the line between the nearest ones that are not;  log n,  (t_n - t_1) / Δ,  and mean and
-                    deviation of log (t_{j+1} - t_j) / Δ;   all standardised over the training series
-    outputs         (1 - a) f + a g, where both are read alike; a is the one of SHARES with the smallest mean square of
-                    left-out errors, or 0 where these are not smaller than those of f by two standard errors of the
-                    difference, series by series, or group by group
+                    deviation of log (t_{j+1} - t_j) / Δ
+    outputs         what both say together (`second_reading.py`)
 
 Filters that are pooled forget when something happened, and what is linear in them cannot say that one thing matters
-where another is so. The kernel and the trees know both, and no shapes. The mean of two fits by left-out errors is
-stacking (Wolpert, Stacked generalization, 1992). Of a few dozen series left-out errors are nearly those of chance, and
-the machine, which has more to choose, seems better than it is: where there is doubt the filters are taken.
+where another is so. The kernel and the trees know both, and no shapes.
 """
 
 import dataclasses
@@ -30,9 +25,9 @@ from fredholm._settings import check_count
 from fredholm.encoders.series import Series, SeriesBatch
 from fredholm.models.fitted.filter_bank import FilterBank
 from fredholm.models.fitted.fitted_model import FittedModel
-from fredholm.models.fitted.ridge_head import Readout, Regressand, is_surely_less
+from fredholm.models.fitted.ridge_head import Regressand
+from fredholm.models.fitted.second_reading import SecondReading
 from fredholm.models.fitted.summary_bank import NUM_SUMMARIES, observations, summarise
-from fredholm.models.fitted.table_machine import SHARES, TableBatch, TableMachine, TableReading
 from fredholm.models.series.series_model import SeriesModelConfig, SeriesSampling
 
 MOST_NUMBERS = 96
@@ -54,11 +49,6 @@ class SeriesMachine(FittedModel[SeriesBatch]):
     Raises:
         ValueError: on sizes below 1.
     """
-
-    mean: Tensor
-    scale: Tensor
-    gain: Tensor
-    shift: Tensor
 
     @final
     @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -98,18 +88,13 @@ class SeriesMachine(FittedModel[SeriesBatch]):
         self.num_places = max(1, min(config.num_places, sampling.longest, room))
         count = channels * (NUM_SUMMARIES + self.num_places) + NUM_OF_TIMES
         may_miss = tuple(range(count - NUM_OF_TIMES)) if sampling.observation else ()
-        reading = TableReading(num_numbers=count, may_miss=may_miss)
-        sizes = TableMachine.Config(num_centres=config.num_centres, num_trees=config.num_trees)
-        self.machine = sizes.build(reading, num_outputs)
-        self.register_buffer("mean", torch.zeros(count))
-        self.register_buffer("scale", torch.ones(count))
-        self.register_buffer("gain", torch.stack([torch.ones(num_outputs), torch.zeros(num_outputs)]))
-        self.register_buffer("shift", torch.zeros(num_outputs))
+        self.second = SecondReading(
+            count, num_outputs, may_miss=may_miss, num_centres=config.num_centres, num_trees=config.num_trees
+        )
 
     def forward(self, inputs: Tensor | SeriesBatch) -> Tensor:
         """One batch to outputs `(B, num_outputs)`, all equal before a fit."""
-        told = self.machine(_rows((self.numbers(inputs) - self.mean) * self.scale))
-        return self.gain[0] * self.bank(inputs) + self.gain[1] * told + self.shift
+        return self.second(self.bank(inputs), self.numbers(inputs))
 
     @torch.no_grad()
     def fit(
@@ -120,34 +105,7 @@ class SeriesMachine(FittedModel[SeriesBatch]):
         groups: Tensor | None = None,
     ) -> Tensor:
         """Fits the bank and the machine, and chooses how they share; see `FittedModel.fit`."""
-        of_bank, of_machine = _Heard(regressand), _Heard(regressand)
-        said = self.bank.fit(batches, of_bank, groups=groups)
-        targets = torch.cat([targets for _, targets in batches])
-        self.gain.copy_(torch.tensor([[1.0], [0.0]]))
-        self.shift.zero_()
-        if len(targets) < 2:
-            return said
-        found = torch.cat([self.numbers(batch) for batch, _ in batches])
-        self.mean.copy_(found.nanmean(0).nan_to_num(0.0))
-        deviation = (found - self.mean).square().nanmean(0).sqrt().nan_to_num(0.0)
-        varies = deviation > 1e-6 * self.mean.abs()
-        self.scale.copy_(torch.where(varies, 1 / torch.where(varies, deviation, 1.0), 0.0))
-        self.machine.fit([(_rows((found - self.mean) * self.scale), targets)], of_machine, groups=groups)
-        wanted = regressand.columns(targets)
-        tried = [torch.lerp(of_bank.scores, of_machine.scores, share) for share in SHARES]
-        errors = [(wanted - each).square().mean(1) for each in tried]
-        best = int(torch.stack(errors).mean(1).argmin())
-        if not is_surely_less(errors[best], errors[0], groups):
-            best = 0
-        readout = regressand.readout(tried[best], targets)
-        self.shift.copy_(readout.shift)
-        shares = (1 - SHARES[best], SHARES[best])
-        for row, (share, own) in enumerate(zip(shares, (of_bank.read, of_machine.read), strict=True)):
-            # what an output says where its gain is 0 is its shift alone
-            gain = torch.where(own.gain == 0, 0.0, share * readout.gain / torch.where(own.gain == 0, 1.0, own.gain))
-            self.gain[row] = gain
-            self.shift -= gain * own.shift
-        return readout(tried[best])
+        return self.second.fit(self.bank, self.numbers, batches, regressand, groups=groups)
 
     @torch.no_grad()
     def numbers(self, inputs: Tensor | SeriesBatch) -> Tensor:
@@ -172,7 +130,7 @@ class SeriesMachine(FittedModel[SeriesBatch]):
             self._by_place(values, observed, place).flatten(1),
             torch.cat([count.clamp_min(1).log(), lasts, level, spread], 1),
         ]
-        return torch.cat([each.to(self.mean.dtype) for each in found], 1)
+        return torch.cat([each.to(self.second.mean.dtype) for each in found], 1)
 
     def _by_place(self, values: Tensor, observed: Tensor, place: Tensor) -> Tensor:
         """Means of what was observed in each part, `(B, C, P)`, lines between them; NaN of a channel without any."""
@@ -191,27 +149,3 @@ class SeriesMachine(FittedModel[SeriesBatch]):
         share = (places - left) / (right - left).clamp_min(1)
         line = torch.lerp(mean.gather(-1, left), mean.gather(-1, right), share.to(mean.dtype))
         return torch.where(known.any(-1, keepdim=True), line, torch.nan)
-
-
-@final
-class _Heard(Regressand):
-    """A regressand that keeps the left-out scores, and how they were read."""
-
-    scores: Tensor
-    read: Readout
-
-    def __init__(self, regressand: Regressand) -> None:
-        self._regressand = regressand
-
-    def columns(self, targets: Tensor) -> Tensor:
-        return self._regressand.columns(targets)
-
-    def readout(self, scores: Tensor, targets: Tensor) -> Readout:
-        self.scores, self.read = scores, self._regressand.readout(scores, targets)
-        return self.read
-
-
-def _rows(numbers: Tensor) -> TableBatch:
-    # not len(), by which a graph would fix the batch
-    none = numbers.new_zeros((numbers.shape[0], 0), dtype=torch.int64)
-    return TableBatch(numbers, none, none[..., None])

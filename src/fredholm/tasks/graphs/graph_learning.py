@@ -12,7 +12,9 @@ from torch import Tensor, nn
 
 from fredholm._settings import filled, refuse_idle
 from fredholm.encoders.graph import GraphBatch
+from fredholm.models.fitted.boosted_trees import MOST_BOXES
 from fredholm.models.fitted.fitted_model import FittedModel
+from fredholm.models.fitted.graph_machine import GraphMachine
 from fredholm.models.fitted.neighbourhood_bank import NeighbourhoodBank
 from fredholm.models.graphs.graph_model import GraphModelConfig, GraphStackConfig
 from fredholm.models.graphs.message_passing import MessagePassing
@@ -64,6 +66,7 @@ class GraphLearning(TargetTask[GraphSet], DividedTask[GraphSet]):
     predicts = Kinds(suffixes=(".npz",), is_one=is_graph_folder)
     parts: ClassVar[tuple[type, ...]] = (
         NeighbourhoodBank.Config,
+        GraphMachine.Config,
         GraphStackConfig,
         ITNet.Config,
         MessagePassing.Config,
@@ -89,8 +92,8 @@ class GraphLearning(TargetTask[GraphSet], DividedTask[GraphSet]):
             num_folds: parts of like size, one of which is the test split, in place of test_fraction; None: none.
             fold: which, from 0 on; refused without folds.
             inputs: what is computed of each graph; positions are for networks.
-            model: a bank of neighbourhoods, which is computed from the training graphs, or a network that learns by
-                steps.
+            model: of neighbourhoods, a kernel and trees, which is computed from the training graphs, or a network that
+                learns by steps.
         """
 
         data: str = ""
@@ -98,7 +101,7 @@ class GraphLearning(TargetTask[GraphSet], DividedTask[GraphSet]):
         num_folds: int | None = None
         fold: int = 0
         inputs: GraphInputs = field(default_factory=GraphInputs)
-        model: GraphModelConfig = field(default_factory=NeighbourhoodBank.Config)
+        model: GraphModelConfig = field(default_factory=GraphMachine.Config)
 
         kernel_sigma: ClassVar[float] = 0.3
         shaping: ClassVar[tuple[str, ...]] = ("inputs", "model")
@@ -145,7 +148,11 @@ class GraphLearning(TargetTask[GraphSet], DividedTask[GraphSet]):
             inputs = filled(self.inputs, [default.inputs], sizes=True)
             schedule = schedule_for(task.num_train, effort, has_valid=task.num_held_out("valid") > 0, length=0.5)
             if not self.model.learns_by_steps:
-                config = dataclasses.replace(self, inputs=inputs)
+                model = self.model
+                if isinstance(model, GraphMachine.Config):
+                    num_trees = min(model.num_trees, max(1, MOST_BOXES // task.target.num_outputs))
+                    model = filled(model, [GraphMachine.Config()], num_trees=num_trees)
+                config = dataclasses.replace(self, model=model, inputs=inputs)
                 return Suited(config, dataclasses.replace(schedule, epochs=0))
             if not isinstance(self.model, GraphStackConfig):
                 return Suited(dataclasses.replace(self, inputs=inputs), schedule)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from fredholm._settings import check_count, check_rate, refuse_idle
 from fredholm.domains import laplacian_positions, undirected
+from fredholm.models.fitted.graph_summaries import triangles_at
 from fredholm.models.fitted.weisfeiler_lehman import kinds_of
 from fredholm.tasks.files.cells import rounding_of
 
@@ -18,6 +19,9 @@ from .graph_set import GraphSet
 
 Positions = Literal["laplacian", "given", "none"]
 Scale = Literal["standard", "rows", "none"]
+SURROUNDINGS = ("mean degree around", "largest degree around", "neighbours joined")
+LEAVING = "leaving degree"
+"""What `surroundings` tells, the last of directed graphs alone."""
 BLOCK = 256
 """Nodes of a graph whose walks are followed at a time."""
 
@@ -34,6 +38,9 @@ class GraphInputs:
         num_walks: further features, the chances that a walk along edges is back at its node after 2, 3, ...,
             num_walks + 1 steps; they depend on no sign and no basis.
         degrees: a further feature, the logarithm of 1 + the edges that end at the node.
+        surroundings: further features, the mean and the largest over a node's neighbours of the logarithm of 1 + how
+            many neighbours each has, the share of the pairs of its neighbours that are joined, and where edges have
+            directions the logarithm of 1 + the edges that begin at the node.
         sizes: a further feature, the logarithm of the number of nodes of the graph, which a mean over them hides.
         positions: where nodes lie: `laplacian`, by eigenvectors of the graph (eq. 262); `given`, the data's; `none`,
             all at one place. None: as suits the model, and else `laplacian`.
@@ -48,6 +55,7 @@ class GraphInputs:
     scale: Scale = "standard"
     num_walks: int = 8
     degrees: bool = True
+    surroundings: bool = False
     sizes: bool = False
     positions: Positions | None = None
     num_positions: int = 8
@@ -160,8 +168,9 @@ class GraphInputs:
     def names(self, preparation: "Preparation") -> tuple[str, ...]:
         """Of the numbers that a network sees of each node."""
         walks = (f"back after {k} steps" for k in range(2, self.num_walks + 2))
-        further = [name for name, is_there in (("degree", self.degrees), ("size", self.sizes)) if is_there]
-        return (*preparation.features, *walks, *further)
+        around = [*SURROUNDINGS, *([LEAVING] if preparation.is_directed else [])] if self.surroundings else []
+        degree, size = ["degree"] * self.degrees, ["size"] * self.sizes
+        return (*preparation.features, *walks, *degree, *around, *size)
 
     def _features(self, graphs: GraphSet) -> tuple[Tensor, Tensor]:
         """Features of nodes and what structure tells of them, before they are standardised, `(nodes, ...)` both."""
@@ -172,6 +181,8 @@ class GraphInputs:
         further = [walks_back(graphs, self.num_walks) if self.num_walks else torch.zeros(len(given), 0)]
         if self.degrees:
             further.append(torch.log1p(_joined(graphs)[1].bincount(minlength=len(given)).float())[:, None])
+        if self.surroundings:
+            further.append(surroundings(graphs))
         if self.sizes:
             further.append(graphs.num_nodes.float().log().repeat_interleave(graphs.num_nodes)[:, None])
         return given, torch.cat(further, dim=1)
@@ -266,6 +277,28 @@ def walks_back(graphs: GraphSet, count: int) -> Tensor:
                 reached = step @ reached
                 found[start + block, k] = reached[block, torch.arange(len(block))]
     return found
+
+
+def surroundings(graphs: GraphSet) -> Tensor:
+    """What is told of the neighbours of each node, along edges of either direction, float32 `(nodes, 3)`, or 4.
+
+    The columns are SURROUNDINGS, 0 where a node has no neighbours or one alone, and of directed graphs LEAVING.
+    """
+    joined, count = _joined(graphs), len(graphs.features)
+    ends = joined[:, joined[0] != joined[1]].sort(0).values
+    pairs = (ends[0] * count + ends[1]).unique()
+    low, high = pairs // count, pairs % count
+    near, other = torch.cat([low, high]), torch.cat([high, low])
+    number = near.bincount(minlength=count).double()
+    size = number.log1p()
+    nothing = torch.zeros(count, dtype=torch.float64)
+    mean = nothing.index_add(0, near, size[other]) / number.clamp_min(1)
+    largest = nothing.scatter_reduce(0, near, size[other], "amax")
+    closed = triangles_at(low, high, count) / (number * (number - 1) / 2).clamp_min(1)
+    found = [mean, largest, closed]
+    if graphs.is_directed:
+        found.append(joined[0].bincount(minlength=count).double().log1p())
+    return torch.stack(found, 1).float()
 
 
 def _telling(values: Tensor, names: tuple[str, ...]) -> tuple[str, ...]:

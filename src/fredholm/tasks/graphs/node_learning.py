@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from fredholm._settings import filled
+from fredholm.models.fitted.ridge_head import FeatureBlock, Heard, RidgeHead, is_surely_less
 from fredholm.models.itnet import ITNet
 from fredholm.models.kernel_configs import ConstantConfig, OnEdgesConfig
 from fredholm.models.signal_model import SignalModel
@@ -28,7 +29,7 @@ from fredholm.tasks.targets import TARGETS, Answers, ClassAnswers, Target
 from fredholm.tasks.task import Batch, Meanings, Suited, Task, Trained, meanings_of_head
 from fredholm.tasks.tensor_form import TensorForm
 
-from .inputs import GraphInputs
+from .inputs import GraphInputs, surroundings
 from .network import NO_FORM, build_network, warn_of_notes
 from .one_graph import OneGraphTask
 from .open import is_graph_folder
@@ -37,6 +38,10 @@ FEW = 100
 """Labelled nodes of a class, below which a network memorises them and is held back more."""
 PRIOR = 8
 """Ends of edges that are taken to lie within one class besides those that are known, since most graphs are so."""
+
+
+ASKED = 1000
+"""Training nodes by which is asked whether structure tells something, at most."""
 
 
 def _inputs() -> GraphInputs:
@@ -119,7 +124,8 @@ class NodeLearning(TargetTask[NodeSet], OneGraphTask[NodeSet]):
             """See `Task.Config.suited`: the size of the network, how much it is held back, and γ of the outputs.
 
             Every step runs the whole graph, so that a batch is all labelled nodes. Where neighbours are not mostly
-            alike, outputs do not spread along the edges.
+            alike, outputs do not spread along the edges. Where degrees and surroundings of a node tell what features do
+            not, they are features too.
             """
             default, task = NodeLearning.Config(), self.build()
             model = self.model.resized(
@@ -128,7 +134,8 @@ class NodeLearning(TargetTask[NodeSet], OneGraphTask[NodeSet]):
             spreads, rate = task.likeness > 0.5, 0.5 if task.num_train < FEW * len(task.target.names) else 0.2
             if isinstance(model, ITNet.Config):
                 model = filled(model, [default.model], diffusion=0.9 if spreads else 0.0, dropout=rate)
-            inputs = filled(self.inputs, [default.inputs], feature_dropout=rate)
+            tells = {"degrees": True, "surroundings": True} if task.structure_tells else {}
+            inputs = filled(self.inputs, [default.inputs], feature_dropout=rate, **tells)
             schedule = schedule_for(
                 task.num_train,
                 effort,
@@ -172,6 +179,36 @@ class NodeLearning(TargetTask[NodeSet], OneGraphTask[NodeSet]):
         alike = (float((ends[0] == ends[1]).sum()) + PRIOR) / (ends.shape[1] + PRIOR)
         chance = float(shares.square().sum())
         return (alike - chance) / max(1 - chance, 1e-6)
+
+    @property
+    def structure_tells(self) -> bool:
+        """Whether degrees and what is around a node tell what its features and those around it do not.
+
+        Of at most ASKED training nodes: a ridge regression on features, and on their means over one and two hops, has
+        surely larger left-out errors than one that reads smooth functions of `surroundings` and of degrees beside them.
+        """
+        graph, nodes = self._graph, self._split.train
+        some = torch.randperm(len(nodes), generator=torch.Generator().manual_seed(0))[:ASKED].sort().values
+        nodes, count = nodes[some], len(graph.features)
+        assert graph.node_labels is not None
+        targets = self.target.targets(graph.node_labels[nodes])
+        source, target = graph.edge_index
+        number = target.bincount(minlength=count)
+        of_edges = torch.ones(len(source)) / number[target]
+        mean = torch.sparse_coo_tensor(torch.stack([target, source]), of_edges, (count, count), check_invariants=False)
+        known = [self._whole["features"][0]]
+        for _ in range(2):
+            known.append(mean @ known[-1])
+        around = torch.cat([number.double().log1p()[:, None], surroundings(graph).double()], 1)
+        x = torch.cat([*(each[nodes].double() for each in known), _smooth(around[nodes])], 1)
+        further = 3 * around.shape[1]
+        head, scores = RidgeHead(x.shape[1], self.target.num_outputs, further=[FeatureBlock(further)]), list[Tensor]()
+        for shares in ([(1.0, 0.0)], None):
+            heard = Heard(self.target)
+            head.fit(x, targets, heard, shares=shares)
+            scores.append(heard.scores)
+        without, beside = ((self.target.columns(targets) - each).square().mean(1) for each in scores)
+        return is_surely_less(beside, without)
 
     def _refuse(self, graph: GraphSet) -> None:
         data = self.config.data
@@ -279,3 +316,11 @@ class NodeLearning(TargetTask[NodeSet], OneGraphTask[NodeSet]):
         if len(found) != 1:
             raise ValueError(f"{file}: holds {len(found)} graphs; expected one")
         return found
+
+
+def _smooth(values: Tensor) -> Tensor:
+    """Legendre polynomials of degree 1, 2 and 3 of the ranks of numbers `(n, k)`, from -1 to 1, `(n, 3 k)`."""
+    ranks = [column.unique(return_inverse=True, return_counts=True)[1:] for column in values.T]
+    middle = [(counts.cumsum(0) - counts / 2)[own] / len(values) for own, counts in ranks]
+    x = 2 * torch.stack(middle, 1).double() - 1
+    return torch.cat([x, (3 * x.square() - 1) / 2, (5 * x**3 - 3 * x) / 2], 1)

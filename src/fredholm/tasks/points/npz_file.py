@@ -1,23 +1,26 @@
 """Clouds in an .npz file of numpy arrays."""
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from fredholm.tasks.files.array_names import no_array, refuse_twice
+from fredholm.tasks.files.cells import FINITE, LARGEST
 from fredholm.tasks.files.channel_names import chosen_channels
 from fredholm.tasks.files.npz_arrays import load_arrays, refuse_unread, split_words
 from fredholm.tasks.splits.split_files import Split
 from fredholm.tasks.splits.split_marks import ARRAYS, SplitMarks, marks_of_arrays
+from fredholm.tasks.targets import NumberAnswers
 
 from .point_set import Cloud, PointSet
 
 _POINTS = ("x", "points")
 _OF_CLOUDS = (*_POINTS, "mask", "lengths", "offsets", "weights", "labels")
-_OF_ANSWERS = ("y", *ARRAYS)
-_SHARED = ("channels", "point_classes")
+_OF_ANSWERS = ("y", "targets", *ARRAYS)
+_SHARED = ("channels", "point_classes", "target_names")
 
 
 def read_npz(
@@ -31,13 +34,14 @@ def read_npz(
 
     `x` (or `points`) is `(n, N, 3 + F)`, with `mask` `(n, N)`, True = this point exists, or `lengths` `(n,)` where they
     differ; `(total, 3 + F)` with `offsets` `(n + 1,)` or `lengths` `(n,)`, cloud after cloud; or `(N, 3 + F)`, one
-    cloud. Coordinates come first, then features. `y` `(n,)` are numbers of `classes`, or names. `labels`, the classes
-    of points, and `weights` have the shape of `x` without its last axis; labels are numbers of `point_classes`, or
-    names. `channels` are the names of the features.
+    cloud. Coordinates come first, then features. `y` `(n,)` are numbers of `classes`, or names; or `targets` `(n,)` or
+    `(n, T)` are numbers to tell of clouds, called `target_names`. `labels`, the classes of points, and `weights` have
+    the shape of `x` without its last axis; labels are numbers of `point_classes`, or names. `channels` are the names of
+    the features.
 
     `split`, `groups` and `example_times`, one a cloud: see `marks_of_arrays`. Or a split is `_train`, `_valid` (or
     `_val`) and `_test` after the names of the arrays, of which the training split alone must be there; `classes`,
-    `point_classes` and `channels` are shared.
+    `point_classes`, `channels` and `target_names` are shared.
 
     An .npy file is read as `x` alone.
 
@@ -77,6 +81,7 @@ def _read(
 ) -> PointSet:
     clouds: list[Cloud] = []
     labels: list[str] = []
+    numbers: list[np.ndarray | None] = []
     marks: dict[Split, tuple[int, SplitMarks]] = {}
     endings = _endings(arrays)
     _points(arrays, endings["train"])  # what is missing is told before what is left over
@@ -90,6 +95,13 @@ def _read(
         clouds += found
         marks[part] = len(found), marks_of_arrays(arrays, len(found), end=ending)
         labels += _classes(arrays, ending, len(found))
+        numbers.append(_numbers(arrays, ending, len(found)))
+    known = [each for each in numbers if each is not None]
+    if known and len(known) < len(numbers):
+        told = ", ".join(f"targets{ending}" for ending in endings.values())
+        raise ValueError(f"has some of {told}, but not all; give every split its numbers, or none")
+    if known and labels:
+        raise ValueError("has y and targets; a run tells one of them: leave the other out")
     if labels and len(labels) < len(clouds):
         told = ", ".join(f"y{ending}" for ending in endings.values())
         raise ValueError(f"has some of {told}, but not all; give every split its classes, or none")
@@ -101,6 +113,7 @@ def _read(
         clouds,
         labels=labels or None,
         classes=classes,
+        numbers=_answers(arrays, known),
         point_classes=point_classes,
         marks=SplitMarks.joined(marks) if endings["train"] else marks["train"][1],
     )
@@ -120,8 +133,40 @@ def _classes(arrays: Mapping[str, np.ndarray], ending: str, count: int) -> list[
     if y is None:
         return []
     if y.shape != (count,) or y.dtype.kind not in "iuU":
-        raise ValueError(f"y{ending} is {y.dtype} {y.shape}; expected integers or names ({count},), one a cloud")
+        hint = "; numbers to tell are called targets" if y.dtype.kind == "f" else ""
+        raise ValueError(f"y{ending} is {y.dtype} {y.shape}; expected integers or names ({count},), one a cloud{hint}")
     return _named(y, f"y{ending}", arrays, "classes").tolist()
+
+
+def _numbers(arrays: Mapping[str, np.ndarray], ending: str, count: int) -> np.ndarray | None:
+    """What is to be told of each cloud of a split, float64 `(n, T)`; None: nothing."""
+    name = f"targets{ending}"
+    given = arrays.get(name)
+    if given is None:
+        return None
+    if given.dtype.kind not in "iuf" or given.ndim not in (1, 2) or len(given) != count or given.size < count:
+        raise ValueError(f"{name} is {given.dtype} {given.shape}; expected numbers ({count},) or ({count}, T)")
+    values = given.reshape(count, -1).astype(np.float64)
+    for i, t in np.argwhere(~(np.abs(values) <= LARGEST))[:1].tolist():
+        raise ValueError(f"{name}[{i}, {t}] is {values[i, t]:g}; expected {FINITE}")
+    return values
+
+
+def _answers(arrays: Mapping[str, np.ndarray], known: Sequence[np.ndarray]) -> NumberAnswers | None:
+    """The numbers of all splits, by their names."""
+    if not known:
+        if "target_names" in arrays:
+            raise ValueError("has target_names, but no targets; leave them out, or give targets")
+        return None
+    widths = list(dict.fromkeys(each.shape[1] for each in known))
+    if len(widths) > 1:
+        raise ValueError(f"targets have {' and '.join(map(str, widths))} columns in different splits; make them equal")
+    names = ("target",) if widths == [1] else tuple(f"target_{t}" for t in range(widths[0]))
+    if "target_names" in arrays:
+        names = tuple(map(str, arrays["target_names"].ravel()))
+        if len(names) != widths[0]:
+            raise ValueError(f"has {len(names)} target_names for {widths[0]} columns of targets; give each one")
+    return NumberAnswers(names=names, values=torch.from_numpy(np.concatenate(known)))
 
 
 def _points(arrays: Mapping[str, np.ndarray], split: str) -> str:

@@ -15,6 +15,9 @@ from fredholm.tasks.files.parts import refuse_part, rows_of_part
 from fredholm.tasks.files.read_errors import reads_data
 from fredholm.tasks.splits.split_files import SPLITS, Split, split_folders
 from fredholm.tasks.splits.split_marks import SplitMarks
+from fredholm.tasks.targets import ClassAnswers, Kind, NumberAnswers
+from fredholm.tasks.targets.labels_table import TABLE, labelled_files, warn_of_unnamed
+from fredholm.tasks.targets.target import PLURALS
 
 from .cloud_file import NUM_SAMPLES, SURFACES, TABLES, read_cloud
 from .modelnet10_voxels import is_modelnet10_voxels, modelnet10_voxels
@@ -28,20 +31,31 @@ _UNNAMED = (".xyz", ".npz")
 
 @final
 class _Files(NamedTuple):
-    """Files, the class of each where folders tell one, and its split, as its number in `SPLITS`, likewise."""
+    """Files, the class or numbers of each where something tells them, and its split, as its number in `SPLITS`.
+
+    Or all marks of splits, where a table says more of these.
+    """
 
     paths: list[Path]
     labels: list[str] | None = None
     split: Tensor | None = None
+    numbers: NumberAnswers | None = None
+    marks: SplitMarks | None = None
 
 
 @reads_data
 def open_points(
-    data: str | Path, *, num_samples: int = NUM_SAMPLES, normals: bool = False, channels: tuple[str, ...] = ()
+    data: str | Path,
+    *,
+    num_samples: int = NUM_SAMPLES,
+    normals: bool = False,
+    channels: tuple[str, ...] = (),
+    kind: Kind | None = None,
 ) -> PointSet:
     """Open labelled clouds, with their split where they have one.
 
-    A folder has one subfolder of files a class (`read_cloud` says which, and .npz files of one cloud each); below
+    A folder with a table labels.csv has the files that this names (`labelled_files`), with a class or numbers each.
+    Else a folder has one subfolder of files a class (`read_cloud` says which, and .npz files of one cloud each); below
     `train`, `valid` and `test`, or with these below each class, as ModelNet has it. Without classes, files lie in the
     folder itself or in those of the splits, and their points have labels. The validation split may be called `val` too;
     it and the test split may be absent. Hidden files and those of other kinds are left out.
@@ -52,6 +66,7 @@ def open_points(
         normals: add the normals of meshes as features; refused where something else is read.
         channels: names of the features of .xyz and .npz files that do not tell any, or the ones to read of an .npz file
             that does; refused where nothing reads them.
+        kind: what is known of each cloud, a class or numbers; None: as the source says.
 
     Raises:
         ValueError: nothing of that name, no file or no labels, a file that cannot be read, clouds that differ in what
@@ -69,15 +84,19 @@ def open_points(
         _refuse(path, num_samples=num_samples, normals=normals)
         found = read_npz(path, channels=channels or None)
     else:
-        files = _listed(path)
+        files = _tabled(path, kind) if (path / TABLE).is_file() else _listed(path)
         clouds = _read_all(files.paths, num_samples, normals, channels)
         if not any(cloud.is_sampled for cloud in clouds):
             _refuse(path, num_samples=num_samples)
         if not any(file.suffix.lower() in _UNNAMED for file in files.paths):
             _refuse(path, channels=channels)
-        found = PointSet.pack(clouds, labels=files.labels, marks=SplitMarks(given=files.split))
-    if found.labels is None and found.point_labels is None:
+        marks = SplitMarks(given=files.split) if files.marks is None else files.marks
+        found = PointSet.pack(clouds, labels=files.labels, numbers=files.numbers, marks=marks)
+    if found.answers is None and found.point_labels is None:
         raise ValueError(f"{path}: neither clouds nor their points have labels; put clouds into a folder a class, say")
+    if kind is not None and found.answers is not None and found.answers.kind != kind:
+        come, wanted = PLURALS[found.answers.kind], PLURALS[kind]
+        raise ValueError(f"{path}: clouds have {come}; {wanted} stand in {TABLE}, or as targets in an .npz file")
     return found
 
 
@@ -107,6 +126,24 @@ def read_points(
     found = read_npz(path, channels=channels)
     rows = rows_of_part(path, found.marks.given, part)
     return found if rows is None else found.select(rows)
+
+
+def _tabled(root: Path, kind: Kind | None) -> _Files:
+    """The files that a table names."""
+    found = labelled_files(root, "cloud", kind)
+    for file in found.files:
+        if file.suffix.lower() not in KINDS:
+            raise ValueError(f"{root / TABLE}: {file.name} is no cloud; expected files of {', '.join(KINDS)}")
+    warn_of_unnamed(root, [*found.files, root / TABLE], KINDS, "cloud")
+    answers = found.answers
+    if isinstance(answers, NumberAnswers):
+        return _Files(found.files, numbers=answers, marks=found.marks)
+    if not isinstance(answers, ClassAnswers):
+        raise ValueError(
+            f"{root / TABLE}: has several labels a cloud; clouds have one class or numbers: give a column 'label', or "
+            "set target to 'number'"
+        )
+    return _Files(found.files, [answers.names[i] for i in answers.values.tolist()], marks=found.marks)
 
 
 def _listed(root: Path) -> _Files:

@@ -1,6 +1,7 @@
-"""Telling the class of a cloud of points, or of each of its points."""
+"""Telling the class of a cloud of points or numbers of it, or the class of each of its points."""
 
 import dataclasses
+import math
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -36,7 +37,8 @@ from fredholm.tasks.splits.split_files import Split
 from fredholm.tasks.splits.splits import HeldOut, Splits
 from fredholm.tasks.splits.splitting import DividedTask, Parts
 from fredholm.tasks.target_task import TargetTask
-from fredholm.tasks.targets import TARGETS, UNKNOWN, ClassAnswers, ElementCounts, ElementTarget, Known, Target
+from fredholm.tasks.targets import TARGETS, UNKNOWN, Answers, ElementCounts, ElementTarget, Known, Target
+from fredholm.tasks.targets.labels_table import TABLE
 from fredholm.tasks.task import (
     Batch,
     Meanings,
@@ -52,12 +54,14 @@ from .augmentation import CloudAugmentation, Clouds
 from .open import KINDS as POINT_SUFFIXES
 from .turns import principal_turns, turned
 
-Told = Literal["cloud", "points"]
-"""What has a class."""
+Told = Literal["cloud", "points", "number"]
+"""What is told: the class of a cloud, that of each of its points, or numbers of a cloud."""
 PLAIN_BINS = 16
 """Of the distances of a cloud's points from its centre, for models without a network."""
 PLAIN_NEIGHBOURS = 16
 """Nearest points of a point, itself included, likewise."""
+LEAST_RADIUS = 1e-150
+"""Whose square float64 still tells from 0."""
 CHUNK = 32
 """Clouds of a file that are predicted at a time."""
 
@@ -69,7 +73,7 @@ def _small() -> SignalModel.Config:
 
 @final
 class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
-    """A model on point clouds that predicts the class of each cloud or of each point; ITNet K.3.
+    """A model on point clouds that predicts the class or numbers of each cloud, or the class of each point; ITNet K.3.
 
     Features are standardised by the training split's mean and deviation, but for normals. Clouds of other sizes are
     padded to the largest of their batch.
@@ -93,7 +97,10 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
 
     @dataclass(frozen=True, kw_only=True)
     class Facts(Task.Facts):
-        """Of the training split; means and deviations are of features, one each, 0 and 1 for those of a normal."""
+        """Of the training split; means and deviations are of features, one each, 0 and 1 for those of a normal.
+
+        `size` are those of the logarithm of the radius of a cloud.
+        """
 
         target: Target
         channels: tuple[str, ...]
@@ -101,16 +108,18 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
         deviation: tuple[float, ...]
         is_weighted: bool
         """Whether points have weights of their own."""
+        size: tuple[float, float]
 
     @dataclass(frozen=True, kw_only=True)
-    class Config(TargetTask.Config):
+    class Config(TargetTask.NumbersConfig):
         """Clouds, what is taken of them, and the model.
 
         Args:
             data: a folder of meshes or clouds, with one subfolder a class, or an .npz file; see `open_points`.
             channels: names of the features of .xyz and .npz files without any; nx, ny and nz are those of a
                 normal.
-            target: what has a class: a cloud, or each of its points; None: points where they have labels.
+            target: what is told: the class of a cloud, the class of each of its points, or numbers of a cloud; None:
+                of points where these have labels, else as the data say.
             num_samples: points drawn on the surface of each mesh, the same each time.
             normals: add the normals of meshes as features.
             num_points: points of a cloud that the model sees at a time, where it has more; drawn anew in every training
@@ -125,6 +134,7 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
                 takes the coordinates themselves.
             position_sigma: standard deviation of these frequencies, in cycles a diameter; refused where there are none.
             num_neighbours: points whose arrangement round each enters the signal; 0: none.
+            sizes: a further feature, the logarithm of the radius of the cloud, which `normalise` hides.
             augmentation: random changes to training clouds.
             label_smoothing: share of each label that is spread over all classes.
             votes: copies of a measured cloud whose probabilities are averaged: itself, and others that are drawn and
@@ -144,6 +154,7 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
         position_frequencies: int = 16
         position_sigma: float = 1.0
         num_neighbours: int = 16
+        sizes: bool = False
         augmentation: CloudAugmentation.Config = field(default_factory=CloudAugmentation.Config)
         label_smoothing: float = 0.0
         votes: int = 1
@@ -154,6 +165,7 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
             "position_frequencies",
             "position_sigma",
             "num_neighbours",
+            "sizes",
             "model",
         )
 
@@ -181,20 +193,27 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
                 refuse_idle("", type(self), all_alike, "give an augmentation", votes=self.votes)
 
         def _suited(self, effort: Effort, start: Trained | None) -> Suited:
-            """See `Task.Config.suited`: how many points are seen, how clouds are changed, and the size of the model."""
+            """See `Task.Config.suited`: how many points are seen, how clouds are changed, and the size of the model.
+
+            Numbers may be of how large a cloud is and of how it lies: its size is a feature, and it is neither
+            stretched nor turned.
+            """
             default, task = PointLearning.Config(), self.build()
             train, is_small = task.splits.train, effort.preset == "small"
-            lie = turned(train)
-            config = filled(
-                self,
-                [default],
-                num_points=max(512 if is_small else 1024, 2 * (self.num_centres or 0)),
-                augmentation=CloudAugmentation.Config(
-                    scale=(0.8, 1.25), jitter=0.01, rotation="axis" if lie == "axis" else "none"
-                ),
-                align=lie == "all" and self.augmentation.rotation == "none",
-                label_smoothing=0.1,
-            )
+            config = filled(self, [default], num_points=max(512 if is_small else 1024, 2 * (self.num_centres or 0)))
+            if task.target.kind == "number":
+                config = filled(config, [default], augmentation=CloudAugmentation.Config(jitter=0.01), sizes=True)
+            else:
+                lie = turned(train)
+                config = filled(
+                    config,
+                    [default],
+                    augmentation=CloudAugmentation.Config(
+                        scale=(0.8, 1.25), jitter=0.01, rotation="axis" if lie == "axis" else "none"
+                    ),
+                    align=lie == "all" and self.augmentation.rotation == "none",
+                    label_smoothing=0.1,
+                )
             width = width_for(len(train), effort, least=64, up_to=1000)
             model = config.model.resized(width, 3 if is_small else 6, default.model)
             if not task.tells_points:
@@ -227,8 +246,12 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
         self.config = config
         self._facts = facts or measure(self._opened.train, config)
         facts = self._facts
-        if config.target not in (None, told := "points" if self.tells_points else "cloud"):
+        told = "points" if self.tells_points else "number" if facts.target.kind == "number" else "cloud"
+        if config.target not in (None, told):
             raise ValueError(f"target is {config.target!r}; the run was made with {told!r}")
+        if told == "number":
+            instead = "leave it at 0"
+            refuse_idle("", PointLearning.Config, "numbers", instead, label_smoothing=config.label_smoothing)
         self._tell(facts.target, config.wish)
         self._model_config = _model_for(config, self.tells_points)
         x, y, z = (facts.channels.index(name) if name in facts.channels else -1 for name in NORMAL)
@@ -248,6 +271,11 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
         """Whether each point has a class, and not each cloud."""
         return isinstance(self._facts.target, ElementTarget)
 
+    @property
+    def _inputs(self) -> tuple[str, ...]:
+        """What the model sees of each point beside its place."""
+        return (*self._facts.channels, *(("size",) if self.config.sizes else ()))
+
     @cached_property
     def _clouds(self) -> PointSet:
         """All clouds."""
@@ -259,6 +287,7 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
             num_samples=config.num_samples,
             normals=config.normals,
             channels=config.channels,
+            kind=None if config.target in (None, "points") else "number" if config.target == "number" else "class",
         )
 
     @cached_property
@@ -275,7 +304,7 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
         data = self.config.data
         self.target.check(known_of(splits.train, "points" if self.tells_points else "cloud", data), data)
         self._check_weights(splits.train, data)
-        splits.check_facts(self._facts, data, apart_from=("classes", "point_classes"))
+        splits.check_facts(self._facts, data, apart_from=("classes", "target_names", "point_classes"))
 
     @property
     def train_lengths(self) -> Tensor | None:
@@ -286,9 +315,9 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
 
     def model(self) -> nn.Module:
         """The model on an encoder of points, with the outputs of the target."""
-        config, facts = self.config, self._facts
+        config = self.config
         clouds = PointCloud.Config(
-            num_features=len(facts.channels),
+            num_features=len(self._inputs),
             normalise=config.normalise,
             num_frequencies=config.position_frequencies,
             sigma=config.position_sigma,
@@ -299,7 +328,7 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
 
     def meanings(self, model: nn.Module) -> Meanings:
         """See `Task.meanings`: of the head's rows, the classes, and of the encoder's columns the features."""
-        return meanings_of_head(model, self.target.output_names) | meanings_of_inputs(model, self._facts.channels)
+        return meanings_of_head(model, self.target.output_names) | meanings_of_inputs(model, self._inputs)
 
     def train_batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
         """Augmented clouds, `pos` (B, N, 3), `mask` (B, N) and, where the data have some, `features` and `weights`.
@@ -354,7 +383,7 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
                     shown = (self._drawn(size, generator),)
                 rows = self._gathered(part, [(i, points) for points in shown])
                 batches.append(self._changed(rows, generator) if vote else rows)
-        return self._aligned(_joined(batches))
+        return self._aligned(_joined(batches, self.tells_points))
 
     def _gathered(self, clouds: PointSet, rows: Sequence[tuple[int, Tensor]]) -> Batch:
         """Rows of some points of a cloud each, padded to the longest."""
@@ -369,8 +398,8 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
             batch["weights"] = torch.where(mask, clouds.weights[index], 0.0)
         if self.tells_points and clouds.point_labels is not None:
             batch["targets"] = torch.where(mask, clouds.point_labels[index], UNKNOWN)
-        elif not self.tells_points and clouds.labels is not None:
-            batch["targets"] = clouds.labels[own]
+        elif not self.tells_points and clouds.answers is not None:
+            batch["targets"] = self.target.targets(clouds.answers.values[own])
         return batch | {"cloud": own, "point": index - clouds.offsets[own][:, None] * mask}
 
     def _changed(self, batch: Batch, generator: torch.Generator) -> Batch:
@@ -418,7 +447,7 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
         return Plain(np.concatenate(inputs), torch.cat(targets))
 
     @property
-    def _train_answers(self) -> ClassAnswers | None:
+    def _train_answers(self) -> Answers | None:
         return None if self.tells_points else self.splits.train.answers
 
     @property
@@ -427,14 +456,32 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
 
     def _outputs(self, model: nn.Module, batch: Batch) -> Tensor:
         mask = None if bool(batch["mask"].all()) else batch["mask"]
-        return model(PointBatch(batch["pos"], batch.get("features"), mask, batch.get("weights"))).float()
+        return model(PointBatch(batch["pos"], self._seen(batch), mask, batch.get("weights"))).float()
+
+    def _seen(self, batch: Batch) -> Tensor | None:
+        """Features of points, with the size of their cloud where that is one, `(B, N, F)`."""
+        features = batch.get("features")
+        if not self.config.sizes:
+            return features
+        pos, exists, (mean, deviation) = batch["pos"].double(), batch["mask"][..., None], self._facts.size
+        centre = (pos * exists).sum(1, keepdim=True) / exists.sum(1, keepdim=True).clamp_min(1)
+        radius = torch.where(exists, pos - centre, 0.0).square().sum(-1).amax(1).sqrt()
+        size = torch.where(radius > 0, (radius.clamp_min(LEAST_RADIUS).log() - mean) / deviation, 0.0)
+        size = (size[:, None, None] * exists).float()
+        return size if features is None else torch.cat([features, size], 2)
 
     def _probabilities(self, model: nn.Module, batch: Batch) -> Tensor:
-        """The mean over the rows of each cloud, `(clouds, K)`, or over those of each point, `(clouds, N, K)`."""
+        """The mean over the rows of each cloud, `(clouds, K)`, or over those of each point, `(clouds, N, K)`.
+
+        Of probabilities or, where numbers are told, of outputs.
+        """
         cloud, num_clouds = batch["cloud"], int(batch["cloud"].max()) + 1
         rows = range(0, len(cloud), num_clouds)
         parts = [{name: tensor[start : start + num_clouds] for name, tensor in batch.items()} for start in rows]
-        told = torch.cat([self._outputs(model, part).softmax(-1) for part in parts])
+        told = torch.cat([self._outputs(model, part) for part in parts])
+        if self.target.kind == "number":
+            return told.new_zeros(num_clouds, told.shape[-1]).index_add_(0, cloud, told) / len(parts)
+        told = told.softmax(-1)
         if self.tells_points:
             place, there = self._places(batch), batch["mask"]
             summed = told.new_zeros(num_clouds, self._longest(batch), told.shape[-1])
@@ -460,12 +507,16 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
             targets.view(-1)[self._places(batch)[there]] = batch["targets"][there]
             told, targets = told[targets != UNKNOWN], targets[targets != UNKNOWN]
         else:
-            targets = batch["targets"].new_zeros(len(told)).scatter(0, batch["cloud"], batch["targets"])
+            targets = batch["targets"].new_zeros(len(told), *batch["targets"].shape[1:])
+            targets[batch["cloud"]] = batch["targets"]
+        if self.target.kind == "number":
+            yield told, targets
+            return
         yield told.clamp(min=1e-12).log(), targets
 
     @torch.no_grad()
     def probabilities(self, model: nn.Module, clouds: PointSet, device: torch.device) -> list[Tensor]:
-        """Of each class `(classes,)`, or of each point's `(N, classes)`, a tensor a cloud."""
+        """Of each class `(classes,)`, or of each point's `(N, classes)`, a tensor a cloud; or outputs of numbers."""
         told: list[Tensor] = []
         for indices in torch.arange(len(clouds)).split(CHUNK):
             part = clouds.select(indices)
@@ -486,7 +537,7 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
                 batch["features"] = torch.where(exists[..., None], self._standardised(more[0]), 0.0)
             batch = self._aligned(batch)
             weights = torch.where(exists, more[-1], 0.0) if facts.is_weighted else None
-            whole = PointBatch(batch["pos"], batch.get("features"), exists, weights)
+            whole = PointBatch(batch["pos"], self._seen(batch), exists, weights)
             return target.answers(model(whole).float())
 
         def draw(sizes: Sizes, generator: torch.Generator) -> tuple[Tensor, ...]:
@@ -536,7 +587,7 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
         return ((features - self._mean.to(features.device)) / self._deviation.to(features.device)).float()
 
     def _predictions(self, model: nn.Module, inputs: Inputs, device: torch.device) -> list[Prediction]:
-        """A row for each cloud of each file: `file`, `cloud`, and `class` and `probability` of the likeliest class.
+        """A row for each cloud of each file: `file`, `cloud`, and numbers, or the likeliest `class` and `probability`.
 
         Where points are told, a row for each point, with its `x`, `y` and `z`. Where they are saved, as NAME.csv with
         the name of each cloud of several, a row for each cloud that says where, and how many `points` there are.
@@ -547,7 +598,8 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
         """
         if inputs.outputs.save is not None:
             if not self.tells_points:
-                raise ValueError("--save has no effect where clouds are classified; leave it out")
+                told = "numbers of clouds are told" if self.target.kind == "number" else "clouds are classified"
+                raise ValueError(f"--save has no effect where {told}; leave it out")
             singles = [file for file in inputs.files if file.suffix.lower() not in ARRAY_SUFFIXES]
             inputs.outputs.check_folder([(file, f"{file.stem}.csv") for file in singles])
         rows: list[Prediction] = []
@@ -573,6 +625,9 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
     def _answer(self, file: Path, name: str, cloud: PointSet, told: Tensor, outputs: Outputs) -> list[Prediction]:
         """What is said of one cloud."""
         classes, head = self.target.names, {"cloud": name}
+        if self.target.kind == "number":
+            cells, _ = self.target.answer(told)
+            return [Prediction(file, {**head, **cells}, {})]
         if not self.tells_points:
             return [Prediction(file, head, dict(zip(classes, told.tolist(), strict=True)))]
         pos = cloud.pos.tolist()
@@ -587,12 +642,12 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
         ]
 
 
-def _joined(batches: Sequence[Batch]) -> Batch:
+def _joined(batches: Sequence[Batch], tells_points: bool) -> Batch:
     """The rows of all, padded to the longest."""
     longest = max(batch["mask"].shape[1] for batch in batches)
 
     def padded(name: str, tensor: Tensor) -> Tensor:
-        if tensor.ndim == 1:
+        if tensor.ndim == 1 or (name == "targets" and not tells_points):
             return tensor
         filler = UNKNOWN if name == "targets" else 0
         return F.pad(tensor, (0, 0) * (tensor.ndim - 2) + (0, longest - tensor.shape[1]), value=filler)
@@ -641,10 +696,11 @@ def known_of(clouds: PointSet, told: Told, data: str) -> Known:
     Raises:
         ValueError: nothing.
     """
-    if told == "cloud":
+    if told != "points":
         if clouds.answers is None:
             raise ValueError(
-                f"target is 'cloud', but the clouds of {data} have no classes; put them into a folder a class"
+                f"clouds are to be told, but those of {data} have no classes and no numbers; put them into a folder a "
+                f"class, or name them in {TABLE}"
             )
         return clouds.answers
     if clouds.point_labels is None:
@@ -656,6 +712,9 @@ def known_of(clouds: PointSet, told: Told, data: str) -> Known:
 def measure(train: PointSet, config: PointLearning.Config) -> PointLearning.Facts:
     """The facts of a training split; a constant feature has deviation 1, so that it becomes 0."""
     told: Told = config.target or ("cloud" if train.point_labels is None else "points")
+    of_sizes = torch.tensor([_log_radius(pos) for pos in train.pos.split(train.sizes.tolist())], dtype=torch.float64)
+    of_sizes = of_sizes[of_sizes.isfinite()] if bool(of_sizes.isfinite().any()) else torch.zeros(1).double()
+    spread = float(of_sizes.std(correction=0))
     features = train.features.double()
     mean = features.mean(0)
     deviation = (features - mean).square().mean(0).sqrt()
@@ -668,7 +727,14 @@ def measure(train: PointSet, config: PointLearning.Config) -> PointLearning.Fact
         mean=tuple(torch.where(is_normal, 0.0, mean).tolist()),
         deviation=tuple(torch.where(is_normal | is_constant, 1.0, deviation).tolist()),
         is_weighted=train.weights is not None,
+        size=(float(of_sizes.mean()), spread if spread > 1e-6 else 1.0),
     )
+
+
+def _log_radius(pos: Tensor) -> float:
+    """Of a cloud `(N, 3)`; -infinity where its points coincide."""
+    radius = float((pos - pos.mean(0)).norm(dim=1).max())
+    return math.log(max(radius, LEAST_RADIUS)) if radius > 0 else -math.inf
 
 
 def _model_for(config: PointLearning.Config, tells_points: bool) -> SignalModel.Config:

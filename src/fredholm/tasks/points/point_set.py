@@ -12,7 +12,7 @@ from torch import Tensor
 from fredholm.tasks.files.cells import LARGEST, as_kept, as_single
 from fredholm.tasks.splits.split_marks import NO_MARKS, SplitMarks
 from fredholm.tasks.splits.splits import Examples
-from fredholm.tasks.targets import ClassAnswers
+from fredholm.tasks.targets import Answers, ClassAnswers, NumberAnswers
 from fredholm.tasks.targets.class_names import ClassNames
 
 AXES = ("x", "y", "z")
@@ -56,6 +56,8 @@ class PointSet(Examples):
         weights: mass of each point, float32 `(total,)`, at least 0 and not all 0 in a cloud; None: all weigh the same.
         labels: int64 `(n,)`, each in `0 .. len(classes) - 1`; None: clouds have none.
         classes: the class names of clouds.
+        targets: float64 `(n, T)`, finite numbers to tell of clouds; None: clouds have none.
+        target_names: one a number.
         point_labels: int64 `(total,)`, each in `0 .. len(point_classes) - 1`; None: points have none.
         point_classes: the class names of points.
         channels: the features' names.
@@ -67,7 +69,7 @@ class PointSet(Examples):
             weight is negative, a label has no class.
     """
 
-    shared: ClassVar[tuple[str, ...]] = ("classes", "point_classes", "channels")
+    shared: ClassVar[tuple[str, ...]] = ("classes", "target_names", "point_classes", "channels")
 
     pos: Tensor
     features: Tensor
@@ -75,6 +77,8 @@ class PointSet(Examples):
     weights: Tensor | None = None
     labels: Tensor | None = None
     classes: tuple[str, ...] = ()
+    targets: Tensor | None = None
+    target_names: tuple[str, ...] = ()
     point_labels: Tensor | None = None
     point_classes: tuple[str, ...] = ()
     channels: tuple[str, ...] = ()
@@ -104,6 +108,11 @@ class PointSet(Examples):
         self._check_weights()
         self._check_labels("labels", self.labels, len(self), self.classes)
         self._check_labels("point labels", self.point_labels, total, self.point_classes)
+        if self.labels is not None and self.targets is not None:
+            raise ValueError("clouds have labels and targets; give one of them")
+        if self.targets is not None and len(self.targets) != len(self):
+            raise ValueError(f"targets are {tuple(self.targets.shape)}; pass ({len(self)}, {len(self.target_names)})")
+        _ = self.answers  # which are refused where they are no numbers
         self.marks.check(len(self))
 
     def _check_weights(self) -> None:
@@ -140,9 +149,11 @@ class PointSet(Examples):
         return len(self.names)
 
     @property
-    def answers(self) -> ClassAnswers | None:
-        """What is known of each cloud; None: nothing."""
-        return None if self.labels is None else ClassAnswers(names=self.classes, values=self.labels)
+    def answers(self) -> Answers | None:
+        """What is known of each cloud, its class or its numbers; None: nothing."""
+        if self.labels is not None:
+            return ClassAnswers(names=self.classes, values=self.labels)
+        return None if self.targets is None else NumberAnswers(names=self.target_names, values=self.targets)
 
     @property
     def sizes(self) -> Tensor:
@@ -167,6 +178,7 @@ class PointSet(Examples):
             offsets=offsets,
             weights=None if self.weights is None else self.weights[points],
             labels=None if self.labels is None else self.labels[indices],
+            targets=None if self.targets is None else self.targets[indices],
             point_labels=None if self.point_labels is None else self.point_labels[points],
             marks=self.marks.select(indices),
             names=tuple(self.names[i] for i in indices.tolist()),
@@ -178,6 +190,7 @@ class PointSet(Examples):
         *,
         labels: Sequence[str] | None = None,
         classes: tuple[str, ...] | None = None,
+        numbers: NumberAnswers | None = None,
         point_classes: tuple[str, ...] | None = None,
         marks: SplitMarks = NO_MARKS,
     ) -> "PointSet":
@@ -187,6 +200,7 @@ class PointSet(Examples):
             clouds: at least one.
             labels: the class of each cloud; None: not known.
             classes: the known ones of clouds, in their order; None: those of the training clouds, sorted.
+            numbers: of each cloud; None: not known.
             point_classes: likewise of points.
             marks: what the data say of splits; where they have none, all are training clouds.
 
@@ -213,7 +227,7 @@ class PointSet(Examples):
                 names.check(label)
             except ValueError as error:
                 raise ValueError(f"{cloud.name}: {error}") from error
-        numbers, classes = (None, classes or ()) if labels is None else names.number(labels)
+        of_each, classes = (None, classes or ()) if labels is None else names.number(labels)
         point_labels = None
         if first.point_labels is not None:
             point_labels, point_classes = _numbered(clouds, learnt, point_classes)
@@ -224,8 +238,10 @@ class PointSet(Examples):
             features=torch.from_numpy(as_kept(np.concatenate([cloud.features for cloud in clouds]))),
             offsets=torch.tensor([0, *np.cumsum(sizes).tolist()], dtype=torch.int64),
             weights=torch.from_numpy(as_single(np.concatenate(weights))) if weights else None,
-            labels=None if numbers is None else torch.tensor(numbers, dtype=torch.int64),
+            labels=None if of_each is None else torch.tensor(of_each, dtype=torch.int64),
             classes=classes,
+            targets=None if numbers is None else numbers.values,
+            target_names=() if numbers is None else numbers.names,
             point_labels=point_labels,
             point_classes=point_classes or (),
             channels=first.channels,

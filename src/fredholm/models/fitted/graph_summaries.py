@@ -1,0 +1,259 @@
+"""What sums and counts say of a graph as a whole, whatever the order of its nodes.
+
+Legend
+    N, E      of a graph: nodes that weigh something, and edges between these; both ways of an undirected one
+    μ         the measure of the nodes, of mass 1 in each graph
+    d_v       edges that end at node v
+    v ~ w     nodes that an edge joins, of either direction;   parts: what hangs together by these
+    h_v, m, s a feature of a node, and its mean and deviation by μ over the graph;   e_wv   a feature of an edge
+
+    of shape     log N,  log (1 + E),  mean, deviation and largest of d,  how many nodes have d = 0, ..., 5, or more,
+                 how many parts,  pairs v ~ w - N + parts, which is how many rings can be opened,  triangles,  the share
+                 of paths v ~ w ~ x whose ends are joined,  E over the pairs,  the correlation of d at both ends of an
+                 edge,  mean and largest length of the shortest paths within a part
+    of weights   mean, sum and deviation of those of edges, 0 where these have none
+    of h         m,  N m,  s,  largest,  least,  and along edges Σ_E (h_w - m)(h_v - m) / (E s²)
+    of e         mean, sum, deviation, largest and least over the edges
+
+Of features the first `each` of these are told. Paths are followed in graphs of up to MOST_NODES nodes; of larger ones
+their lengths are not defined, as least and largest are not where there are no edges. All else costs as much as there
+are edges, but for triangles: Σ min(d_v, d_w) over the edges (Chiba and Nishizeki, Arboricity and subgraph listing
+algorithms, 1985).
+"""
+
+from collections.abc import Iterator
+from typing import final
+
+import torch
+from torch import Tensor
+
+from fredholm.domains import Graph
+
+DEGREES = 7
+"""Degrees that are counted, the last with all above it."""
+NUM_OF_SHAPE, NUM_OF_WEIGHTS = 13 + DEGREES, 3
+MOST_OF_FEATURE, MOST_OF_EDGE_FEATURE = 6, 5
+MOST_NODES = 200
+"""Of a graph in which paths are followed."""
+_AT_ONCE = 2**22
+"""Numbers of paths that are held at a time, about."""
+_NOTHING = 1e-9
+"""Of a deviation, by the size of what varies: what rounding leaves of 0."""
+
+
+def num_summaries(num_features: int, edge_dim: int, each: int) -> int:
+    """How many numbers `summarise_graphs` gives."""
+    of_edges = edge_dim * min(each, MOST_OF_EDGE_FEATURE)
+    return NUM_OF_SHAPE + NUM_OF_WEIGHTS + num_features * min(each, MOST_OF_FEATURE) + of_edges
+
+
+def may_miss(num_features: int, edge_dim: int, each: int) -> tuple[int, ...]:
+    """Which of them may be NaN: lengths of paths, and least and largest of features of edges."""
+    count = num_summaries(num_features, edge_dim, each)
+    extremes = edge_dim * max(0, min(each, MOST_OF_EDGE_FEATURE) - 3)
+    return (NUM_OF_SHAPE - 2, NUM_OF_SHAPE - 1, *range(count - extremes, count))
+
+
+def summarise_graphs(values: Tensor, domain: Graph, edge_features: Tensor | None, each: int) -> Tensor:
+    """All of them, float64 `(B, num_summaries)`, NaN where one is not defined.
+
+    Args:
+        values: features of nodes `(B, N, F)`.
+        domain: of the nodes, whose own features of edges are not read.
+        edge_features: of the edges of the domain `(E, c)`; None: there are none.
+        each: how many numbers of a feature.
+    """
+    return _Batch(values, domain, edge_features).numbers(each)
+
+
+@final
+class _Batch:
+    """The nodes that weigh something, numbered through a batch, and the edges between them.
+
+    Attributes:
+        owner: int64 `(n,)`, the graph of each node.
+        mass: float64 `(n,)`, μ.
+        number: float64 `(B,)`, N of each graph.
+        source, target: int64 `(E,)`, the ends of edges.
+        of_edge: int64 `(E,)`, the graph of each edge.
+        low, high: int64 `(P,)`, each pair v ~ w of different nodes once, by their numbers.
+    """
+
+    def __init__(self, values: Tensor, domain: Graph, edge_features: Tensor | None) -> None:
+        self.count, size = values.shape[:2]
+        weights = domain.weights.double().expand(values.shape[:2]).flatten()
+        weighs = weights > 0
+        self.values = values.flatten(0, 1)[weighs].double()
+        self.owner = torch.arange(self.count, device=values.device).repeat_interleave(size)[weighs]
+        self.mass = weights[weighs] / self._over_nodes(weights[weighs])[self.owner]
+        self.number = self._over_nodes(torch.ones_like(self.mass))
+        place = weighs.cumsum(0) - 1
+        joins = (domain.edge_counts.flatten() > 0) & weighs[domain.target]
+        self.source, self.target = place[domain.source[joins]], place[domain.target[joins]]
+        self.of_edge = self.owner[self.target]
+        self.num_edges = self._over_edges(torch.ones_like(self.of_edge, dtype=torch.float64))
+        self.edge_weights = None if domain.edge_weights is None else domain.edge_weights[joins, None].double()
+        self.edge_features = None if edge_features is None else edge_features[joins].double()
+        differ, n = self.source != self.target, max(1, len(self.owner))
+        ends = torch.stack([self.source, self.target])[:, differ]
+        pairs = (ends.amin(0) * n + ends.amax(0)).unique()
+        self.low, self.high = pairs // n, pairs % n
+
+    def numbers(self, each: int) -> Tensor:
+        found = [self._of_shape(), self.number.new_zeros(self.count, NUM_OF_WEIGHTS)]
+        if self.edge_weights is not None:
+            found[1] = torch.cat(self._of_edges(self.edge_weights)[:NUM_OF_WEIGHTS], 1)
+        found += self._of_features()[:each]
+        if self.edge_features is not None:
+            found += self._of_edges(self.edge_features)[:each]
+        return torch.cat(found, 1)
+
+    def _over_nodes(self, values: Tensor) -> Tensor:
+        """Σ of nodes `(n, ...)` over each graph, `(B, ...)`."""
+        return values.new_zeros(self.count, *values.shape[1:]).index_add(0, self.owner, values)
+
+    def _over_edges(self, values: Tensor) -> Tensor:
+        """Σ of edges `(E, ...)` over each graph, `(B, ...)`."""
+        return values.new_zeros(self.count, *values.shape[1:]).index_add(0, self.of_edge, values)
+
+    def _largest(self, values: Tensor, owner: Tensor) -> Tensor:
+        """Of each graph `(B, k)`; NaN where it has none."""
+        start = values.new_full((self.count, values.shape[1]), -torch.inf)
+        found = start.scatter_reduce(0, owner[:, None].expand_as(values), values, "amax")
+        return torch.where(found > -torch.inf, found, torch.nan)
+
+    def _of_features(self) -> list[Tensor]:
+        """What is told of h, `(B, F)` each."""
+        values, own = self.values, self.owner
+        mean = self._over_nodes(self.mass[:, None] * values)
+        rest = values - mean[own]
+        deviation = _told(self._over_nodes(self.mass[:, None] * rest.square()).sqrt(), mean)
+        size = self.num_edges[:, None] * deviation.square()
+        along = _ratio(self._over_edges(rest[self.source] * rest[self.target]), size)
+        largest, least = self._largest(values, own), -self._largest(-values, own)
+        return [mean, self.number[:, None] * mean, deviation, largest, least, along]
+
+    def _of_edges(self, values: Tensor) -> list[Tensor]:
+        """What is told of e, `(E, c)`, `(B, c)` each."""
+        number, total = self.num_edges.clamp_min(1)[:, None], self._over_edges(values)
+        mean = total / number
+        deviation = (self._over_edges((values - mean[self.of_edge]).square()) / number).sqrt()
+        largest, least = self._largest(values, self.of_edge), -self._largest(-values, self.of_edge)
+        return [mean, total, _told(deviation, mean), largest, least]
+
+    def _of_shape(self) -> Tensor:
+        n, number, edges = len(self.owner), self.number, self.num_edges
+        degree = torch.bincount(self.target, minlength=n)
+        kind = self.owner * DEGREES + degree.clamp_max(DEGREES - 1)
+        counts = torch.bincount(kind, minlength=self.count * DEGREES).view(self.count, DEGREES).double()
+        d = degree.double()
+        mean = edges / number
+        spread = (self._over_nodes((d - mean[self.owner]).square()) / number).sqrt()
+        near = torch.bincount(torch.cat([self.low, self.high]), minlength=n).double()
+        paths = self._over_nodes(near * (near - 1) / 2)
+        triangles = self._over_nodes(triangles_at(self.low, self.high, n)) / 3
+        parts = self._over_nodes((self._part() == torch.arange(n, device=near.device)).double())
+        pairs = torch.bincount(self.owner[self.low], minlength=self.count).double()
+        found = [
+            *(number.log(), edges.log1p(), mean, spread, self._largest(d[:, None], self.owner)[:, 0]),
+            *counts.T,
+            *(parts, pairs - number + parts, triangles, _ratio(3 * triangles, paths), _ratio(edges, pairs)),
+            self._alike(d),
+            *self._lengths(),
+        ]
+        return torch.stack(found, 1)
+
+    def _alike(self, d: Tensor) -> Tensor:
+        """The correlation of d at both ends of an edge, `(B,)`; 0 where it does not vary."""
+        number = self.num_edges.clamp_min(1)[:, None]
+        ends = torch.stack([d[self.source], d[self.target]], 1)
+        rest = ends - (self._over_edges(ends) / number)[self.of_edge]
+        both, spread = self._over_edges(rest.prod(1)), self._over_edges(rest.square()).prod(1).sqrt()
+        return _ratio(both, torch.where(spread > _NOTHING * number[:, 0], spread, 0.0))
+
+    def _part(self) -> Tensor:
+        """A node of the part of each node, the same for all of it, int64 `(n,)`."""
+        found = torch.arange(len(self.owner), device=self.owner.device)
+        while True:
+            least = torch.minimum(found[self.low], found[self.high])
+            other = found
+            for end in (self.low, self.high):
+                other = other.scatter_reduce(0, found[end], least, "amin")
+            other = other[other]
+            if bool((other == found).all()):
+                return found
+            found = other
+
+    def _lengths(self) -> tuple[Tensor, Tensor]:
+        """Mean and largest length of shortest paths, `(B,)`; 0 where no nodes are joined, NaN of large graphs."""
+        small = self.number <= MOST_NODES
+        kept = small[self.owner]
+        own, place = self.owner[kept], kept.cumsum(0) - 1
+        first = torch.where(small, self.number, 0.0).long().cumsum(0)
+        at = torch.arange(len(own), device=own.device) - torch.cat([first.new_zeros(1), first])[own]
+        inside = kept[self.low]
+        low, high = place[self.low[inside]], place[self.high[inside]]
+        to, of = torch.cat([low, high]), torch.cat([high, low])
+        total, pairs, largest = (torch.zeros_like(self.number) for _ in range(3))
+        width = max(1, _AT_ONCE // max(1, len(to) + len(own)))
+        for start in range(0, int(at.max()) + 1 if len(at) else 0, width):
+            # from as many nodes of each graph at once
+            begins = torch.arange(start, min(start + width, MOST_NODES), device=own.device)
+            reached = (at[:, None] == begins).float()
+            for length in range(1, MOST_NODES):
+                grown = reached.index_add(0, to, reached[of]).clamp_max(1)
+                new = torch.zeros_like(total).index_add(0, own, (grown - reached).sum(1).double())
+                if not bool(new.any()):
+                    break
+                total, pairs = total + length * new, pairs + new
+                largest = torch.where(new > 0, largest.clamp_min(length), largest)
+                reached = grown
+        found = _ratio(total, pairs), largest
+        return torch.where(small, found[0], torch.nan), torch.where(small, found[1], torch.nan)
+
+
+def triangles_at(low: Tensor, high: Tensor, count: int) -> Tensor:
+    """Triangles of which each node is a corner, float64 `(count,)`.
+
+    Pairs are turned to the node of more neighbours. In a triangle two begin at one node, and the third joins their
+    ends: two pairs of one beginning are looked at together.
+
+    Args:
+        low, high: int64 `(P,)`, each pair of different nodes that are joined once, in their order, low < high.
+        count: of nodes.
+    """
+    near = torch.bincount(torch.cat([low, high]), minlength=count)
+    turned = near[low] > near[high]
+    begin, end = torch.where(turned, high, low), torch.where(turned, low, high)
+    order = begin.argsort(stable=True)
+    begin, end = begin[order], end[order]
+    until = torch.bincount(begin, minlength=count).cumsum(0)[begin]
+    after = until - torch.arange(len(begin), device=begin.device) - 1  # pairs behind it of its beginning
+    pairs, total = low * count + high, torch.zeros(count, dtype=torch.float64, device=begin.device)
+    for some in _runs(after):
+        number = after[some]
+        before = (number.cumsum(0) - number).repeat_interleave(number)
+        first = some.repeat_interleave(number)
+        second = first + 1 + torch.arange(len(first), device=begin.device) - before
+        ends = torch.stack([end[first], end[second]])
+        third = ends.amin(0) * count + ends.amax(0)
+        closed = (pairs[torch.searchsorted(pairs, third).clamp_max(len(pairs) - 1)] == third).double()
+        for corner in (begin[first], *ends):
+            total.index_add_(0, corner, closed)
+    return total
+
+
+def _runs(sizes: Tensor) -> Iterator[Tensor]:
+    """The places of sizes, in runs of a sum of _AT_ONCE, about."""
+    run = sizes.cumsum(0) // _AT_ONCE
+    yield from torch.arange(len(sizes), device=sizes.device).split(torch.bincount(run).tolist())
+
+
+def _ratio(of: Tensor, by: Tensor) -> Tensor:
+    """0 where there is nothing to divide by."""
+    return torch.where(by > 0, of / torch.where(by > 0, by, 1.0), 0.0)
+
+
+def _told(deviation: Tensor, mean: Tensor) -> Tensor:
+    """0 in place of what rounding leaves of 0."""
+    return torch.where(deviation > _NOTHING * mean.abs(), deviation, 0.0)
