@@ -249,7 +249,7 @@ def test_columns_count_as_the_most_of_their_coordinates() -> None:
     machine = TableMachine.Config(texts=dataclasses.replace(BANK, num_grams=9), num_directions=3).build(READING, 2)
     assert machine.trees is not None
     assert machine.num_coordinates == 3 * 2 + 1 + (2 + 3) + 2 * (2 + 3)
-    machine.machine.shares.copy_(torch.tensor([0.5, 0.1, 0.4]))
+    machine.machine.shares.copy_(torch.tensor([0.5, 0.1, 0.3, 0.1]))
     weight = torch.arange(22.0)
     machine.machine.relevance.copy_(torch.stack([weight, weight.flip(0)]) / 22)
     mean = (0.1 * weight + 0.4 * weight.flip(0)) / 0.5 / 22

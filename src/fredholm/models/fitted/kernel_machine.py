@@ -4,35 +4,38 @@ Legend
     x (d,)     the coordinates of an example                 Y (n, c)  what is fitted, as a `Regressand` says
     c_1..c_m   centres: the n training examples, or m drawn of them         Ȳ (c,)   its column means
     w_p (d,)   how much a coordinate counts to κ_p, 0 to 1   ℓ_p > 0   length of κ_p
-    s          shares of κ_0, κ_1 and κ_2, whose sum is 1    λ > 0     the penalty
+    s          shares of κ_0 to κ_3, whose sum is 1          λ > 0     the penalty
     v          mean of ‖x‖² over the examples of CHOSEN      K_ij = κ(x_i, c_j)
 
     κ_0(x, y) = ⟨x, y⟩ / v          κ_p(x, y) = exp(-‖w_p ∘ (x - y)‖_p / ℓ_p)   for p = 1, 2
-    κ = s_0 κ_0 + s_1 κ_1 + s_2 κ_2
+    κ_3(x, y) = (1 + r + r²/3) exp(-r),   r = √5 ‖w_2 ∘ (x - y)‖ / ℓ_3
+    κ = s_0 κ_0 + s_1 κ_1 + s_2 κ_2 + s_3 κ_3
     f(x) = Ȳ + Σ_j κ(x, c_j) A_j = Ȳ + ∫ κ(x, y) α(y) dμ(y),   μ the even measure on the centres, α = m A
     centres that are all examples:   A = G (Y - Ȳ),  G = (K + λI)⁻¹;   without example i f is  Y_i - E_i / G_ii,
                                      E_i = A_i + (Y_i - Ȳ) Σ_j G_ij / (n - 1),  by which Ȳ knows nothing of i either
     some of them:   A = B⁻¹ Kᵀ (Y - Ȳ),  B = KᵀK + λ κ(c, c);   without i  Y_i - (Y_i - f_i) / (1 - [K B⁻¹ Kᵀ]_ii)
 
-κ_1 falls along each axis by itself, as a tree of decisions does; κ_2 along all directions alike. How much coordinates
-count is learnt in rounds: w is 1 at first, and then (g / max g)^q, at least _LEAST, with g_k the mean of |∂f/∂x_k|²
-over the examples, summed over outputs, f the fit of the round before, and q one of EXPONENTS. By the smallest mean
-square of left-out errors, on at most CHOSEN examples, are chosen: the length of each kernel where w is 1, the round and
-q of each, how κ_1 and κ_2 share, the share of κ_0, and each time λ. With all examples λ is chosen anew among three.
-Left-out answers are exact for what was chosen so and, of some centres, for Ȳ, which the example has a part in. Of few
-examples w learns noise too, which such errors, of a w that has seen the example, do not tell: of at most FEW all is
-chosen without each of FOLDS parts in turn, with w = 1 and with the learnt w; by what is then told of the part one of
-these is taken, and if w was learnt and all are centres, that is what is said of an example left out.
+κ_1 falls along each axis by itself, as a tree of decisions does; κ_2 along all directions alike. Both have a kink at
+the centre; κ_3 has two derivatives there, and tells what is smooth. How much coordinates count is learnt in rounds: w
+is 1 at first, and then (g / max g)^q, at least _LEAST, with g_k the mean of |∂f/∂x_k|² over the examples, summed over
+outputs, f the fit of the round before, and q one of EXPONENTS. By the smallest mean square of left-out errors, on at
+most CHOSEN examples, are chosen: the length of κ_1 and of κ_2 where w is 1, the round and q of each, how they share,
+the length of κ_3, its share if errors or their squares are surely smaller, the share of κ_0, and each time λ, of which
+a smaller one must have smaller errors by a thousandth. With all examples λ is chosen anew among three. Left-out answers
+are exact for what was chosen so and, of some centres, for Ȳ, which the example has a part in. Of few examples w learns
+noise too, which such errors, of a w that has seen the example, do not tell: of at most FEW all is chosen without each
+of FOLDS parts in turn, with w = 1 and with the learnt w; by what is then told of the part one of these is taken, and if
+w was learnt and all are centres, that is what is said of an example left out.
 
 Source: recursive feature machines, Radhakrishnan et al. (arXiv 2212.13881), which are kernel ridge regressions by the
 Laplace kernel κ_2 whose metric is the average outer product of the gradients. Deviations: its diagonal alone, so that
 coordinates keep their meaning, over its largest entry; q = 1/2 is their metric, and q = 1/4, the root of that, is tried
-too, since it keeps what helps a little; κ_1 and κ_0 beside κ_2; choices by leaving examples out, and no further rounds
-once one is no better. Fewer centres are the subset of regressors (Williams and Seeger, 2001); their system has 1e-10 of
-its mean diagonal added.
+too, since it keeps what helps a little; κ_1, κ_0 and Matérn's kernel κ_3 beside κ_2; choices by leaving examples out,
+and no further rounds once one is no better. Fewer centres are the subset of regressors (Williams and Seeger, 2001).
 """
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, final
 
 import torch
@@ -42,12 +45,16 @@ from fredholm._precision import at_least_float32, without_autocast
 from fredholm._settings import check_count
 from fredholm.domains.checks import values_can_be_read
 from fredholm.models.fitted.fitted_model import CoordinateModel, Solution
-from fredholm.models.fitted.ridge_head import dealt, fall_of_mean
+from fredholm.models.fitted.ridge_head import dealt, fall_of_mean, is_surely_less
 
 PENALTIES = torch.logspace(-5, 2, 15, dtype=torch.float64)
 """Values of λ that are tried, in units of κ(x, x)."""
 LENGTHS = (0.6, 2.0, 6.0)
-"""Values of ℓ that are tried, in units of the median distance."""
+"""Values of ℓ_1 and ℓ_2 that are tried, in units of the median distance."""
+SMOOTH_PENALTIES = torch.cat([torch.logspace(-10, -5.5, 10, dtype=torch.float64), PENALTIES])
+"""Values of λ beside κ_3, whose small eigenvalues are far smaller."""
+SMOOTH_LENGTHS, SMOOTH = (0.3, 1.0, 3.0, 10.0), (0.5, 0.9, 1.0)
+"""Values of ℓ_3 that are tried, in units of the median distance, and its shares beside 0."""
 EXPONENTS = (0.5, 0.25)
 ROUNDS = 3
 """Times that w is learnt, at most."""
@@ -59,10 +66,14 @@ LINEAR = (0.1, 0.5, 0.9, 1.0)
 """Shares of κ_0 that are tried beside 0."""
 REFINED = (1 / 3, 1.0, 3.0)
 """Multiples of λ that are tried with all examples."""
+_BETTER = 0.999
+"""Times the error with a larger λ, in which less is lost by rounding, that a smaller one has at most."""
 _LEAST = 1e-3
 """Of w, so that no coordinate is lost to later rounds."""
 _COORDINATES = 16
 """That are compared at a time in an exported graph."""
+_SINGULAR = 1e-13
+"""Eigenvalues of κ(c, c), over the largest, that are rounding."""
 _ROWS = 2048
 """Examples whose kernel is computed at a time."""
 
@@ -77,12 +88,13 @@ class KernelMachine(CoordinateModel):
         num_centres: m, at most; examples beyond it are learnt from, but are no centres.
 
     Attributes:
-        dual: `(num_centres, num_outputs)`, A with what the regressand's readout does to it; 0 before a fit. A
+        dual: float64 `(num_centres, num_outputs)`, A with what the regressand's readout does to it; 0 before a fit. A
             parameter, so that gradient steps may go on from the fit.
         bias: `(num_outputs,)`.
         centres: `(num_centres, d)`, 0 where there are fewer.
         relevance: `(2, d)`, w_1 and w_2.
-        shares: `(3,)`; κ_2 alone before a fit.
+        lengths: `(3,)`, ℓ_1 to ℓ_3.
+        shares: `(4,)`; κ_2 alone before a fit.
         penalty: λ of the last fit, a float64 scalar; NaN before one.
 
     Raises:
@@ -99,11 +111,12 @@ class KernelMachine(CoordinateModel):
     def __init__(self, num_coordinates: int, num_outputs: int, num_centres: int) -> None:
         super().__init__(num_coordinates, num_outputs)
         check_count("models.KernelMachine", "num_centres", num_centres)
-        self.dual = nn.Parameter(torch.zeros(num_centres, num_outputs))
+        # in float64, as sums of a smooth kernel have large terms of both signs
+        self.dual = nn.Parameter(torch.zeros(num_centres, num_outputs, dtype=torch.float64))
         self.register_buffer("centres", torch.zeros(num_centres, num_coordinates))
         self.register_buffer("relevance", torch.ones(2, num_coordinates))
-        self.register_buffer("lengths", torch.ones(2))
-        self.register_buffer("shares", torch.tensor([0.0, 0.0, 1.0]))
+        self.register_buffer("lengths", torch.ones(3))
+        self.register_buffer("shares", torch.tensor([0.0, 0.0, 1.0, 0.0]))
         self.register_buffer("square", torch.ones(()))
         self.register_buffer("penalty", torch.tensor(torch.nan, dtype=torch.float64))
 
@@ -114,12 +127,7 @@ class KernelMachine(CoordinateModel):
             coordinates = coordinates.to(at_least_float32(self.centres).dtype).double()
             kernel = self._kernel(coordinates, self.centres.double())
             told = kernel @ self.dual.double() + self.bias.double()
-            return told.to(at_least_float32(self.dual).dtype)
-
-    def _laplace(self, p: int, x: Tensor, y: Tensor) -> Tensor:
-        """κ_p of `(B, d)` and `(m, d)`."""
-        weight = self.relevance[p - 1].to(x.dtype)
-        return torch.exp(-_distance(x * weight, y * weight, p) / self.lengths[p - 1].to(x.dtype))
+            return told.to(at_least_float32(self.bias).dtype)
 
     def _solved(self, x: Tensor, wanted: Tensor, groups: Tensor | None) -> Solution:
         offset = wanted.mean(0)
@@ -130,6 +138,7 @@ class KernelMachine(CoordinateModel):
         for p, each in enumerate(chosen.metrics):
             self.relevance[p].copy_(each.weight)
             self.lengths[p] = each.length
+        self.lengths[2] = chosen.smooth.length
         self.square.fill_(part.square)
         self.shares.copy_(torch.tensor(chosen.shares))
         order = torch.randperm(len(x))[: len(self.centres)].sort().values.to(x.device)
@@ -156,9 +165,13 @@ class KernelMachine(CoordinateModel):
         """κ of `(B, d)` and `(m, d)`, float64."""
         shares = self.shares.double()
         kernel = shares[0] * (x @ y.T) / self.square.double()
-        for p in (1, 2):
-            if not values_can_be_read(x) or shares[p] > 0:
-                kernel = kernel + shares[p] * self._laplace(p, x, y)
+        for p, of in ((1, (_laplace,)), (2, (_laplace, _matern))):
+            taken = [k for k in range(len(of)) if not values_can_be_read(x) or shares[p + k] > 0]
+            if taken:
+                weight = self.relevance[p - 1].to(x.dtype)
+                distance = _distance(x * weight, y * weight, p)
+                for k in taken:
+                    kernel = kernel + shares[p + k] * of[k](distance, self.lengths[p + k - 1].to(x.dtype))
         return kernel
 
     def _whole(self, x: Tensor, wanted: Tensor, penalties: Sequence[float], members: list[Tensor] | None) -> "_Fit":
@@ -186,38 +199,40 @@ class KernelMachine(CoordinateModel):
         self, x: Tensor, centres: Tensor, wanted: Tensor, penalties: Sequence[float], members: list[Tensor] | None
     ) -> "_Fit":
         """The best fit whose centres are some of the examples."""
-        between, best = self._kernel(centres, centres), None
-        gram, right = torch.zeros_like(between), torch.zeros_like(wanted[: len(centres)])
+        values, vectors = torch.linalg.eigh(self._kernel(centres, centres))
+        kept = values > _SINGULAR * values[-1]
+        # by Φ = K T the penalty λ AᵀκA is that of a ridge regression, whose system loses no digits of small values
+        to_features = vectors[:, kept] / values[kept].sqrt()
+        gram = to_features.new_zeros(2 * (to_features.shape[1],))
+        right = to_features.new_zeros(len(gram), wanted.shape[1])
         for rows, kernel in self._by_rows(x, centres):
-            gram.addmm_(kernel.T, kernel)
-            right.addmm_(kernel.T, wanted[rows])
-        for penalty in penalties:
-            system = gram + penalty * between
-            system.diagonal().add_(1e-10 * float(system.diagonal().mean()))
-            factor = torch.linalg.cholesky(system)
-            dual = torch.cholesky_solve(right, factor)
-            fitted, leverage = torch.empty_like(wanted), wanted.new_empty(len(wanted))
-            for rows, kernel in self._by_rows(x, centres):
-                fitted[rows] = kernel @ dual
+            features = kernel @ to_features
+            gram.addmm_(features.T, features)
+            right.addmm_(features.T, wanted[rows])
+        values, vectors = torch.linalg.eigh(gram)
+        values, to_features, right = values.clamp_min(0), to_features @ vectors, vectors.T @ right
+        left = [torch.empty_like(wanted) for _ in penalties]
+        parts = _row_blocks(len(x)) if members is None else members
+        for own in parts:
+            features = self._kernel(x[own], centres) @ to_features
+            for penalty, found in zip(penalties, left, strict=True):
+                shrunk = features / (values + penalty)
+                errors = wanted[own] - shrunk @ right
                 if members is None:
-                    half = torch.linalg.solve_triangular(factor, kernel.T, upper=False)
-                    leverage[rows] = half.square().sum(0)
-            if members is None:
-                left = (wanted - fitted) / (1 - leverage).clamp_min(1e-6)[:, None]
-            else:
-                left = torch.empty_like(wanted)
-                for own in members:
-                    half = torch.linalg.solve_triangular(factor, self._kernel(x[own], centres).T, upper=False)
-                    eye = torch.eye(len(own), dtype=half.dtype, device=half.device)
-                    left[own] = torch.linalg.solve((1 + 1e-6) * eye - half.T @ half, (wanted - fitted)[own])
-            best = _better(best, _Fit(float(left.square().mean()), penalty, dual, wanted - left))
+                    found[own] = errors / (1 - (shrunk * features).sum(1)).clamp_min(1e-6)[:, None]
+                else:
+                    eye = torch.eye(len(features), dtype=features.dtype, device=features.device)
+                    found[own] = torch.linalg.solve((1 + 1e-6) * eye - shrunk @ features.T, errors)
+        best = None
+        for penalty, found in zip(penalties, left, strict=True):
+            dual = to_features @ (right / (values + penalty)[:, None])
+            best = _better(best, _Fit(float(found.square().mean()), penalty, dual, wanted - found))
         assert best is not None
         return best
 
     def _by_rows(self, x: Tensor, centres: Tensor) -> Iterator[tuple[slice, Tensor]]:
         """K, some rows at a time."""
-        for start in range(0, len(x), _ROWS):
-            rows = slice(start, min(start + _ROWS, len(x)))
+        for rows in _row_blocks(len(x)):
             yield rows, self._kernel(x[rows], centres)
 
 
@@ -243,12 +258,25 @@ class _Metric(NamedTuple):
     error: float
 
 
+_Shares = tuple[float, float, float, float]
+
+
+@final
+class _Smooth(NamedTuple):
+    """ℓ_3, κ_3 between the examples, and the error of the fit by it alone."""
+
+    length: float
+    kernel: Tensor
+    error: float
+
+
 @final
 class _Choice(NamedTuple):
-    """The shares, what κ_1 and κ_2 have learnt, and the fit by all three."""
+    """The shares, what κ_1 and κ_2 have learnt, κ_3, and the fit by all of them."""
 
-    shares: tuple[float, float, float]
+    shares: _Shares
     metrics: tuple[_Metric, _Metric]
+    smooth: _Smooth
     fit: _Fit
 
 
@@ -260,12 +288,12 @@ class _Part:
         self.x, self.wanted, self.members = x, wanted, members
         self.square = float(x.square().sum(1).mean()) or 1.0
 
-    def fit(self, kernel: Tensor) -> _Fit:
-        """The best of all penalties."""
+    def fit(self, kernel: Tensor, penalties: Tensor = PENALTIES) -> _Fit:
+        """The best of some penalties."""
         values, vectors = torch.linalg.eigh(kernel)
         projected, of_one, best = vectors.T @ self.wanted, vectors.sum(0), None
         moved = fall_of_mean(self.wanted, self.members)
-        for penalty in PENALTIES.tolist():
+        for penalty in reversed(penalties.tolist()):
             shrunk = 1 / (values.clamp_min(0) + penalty)
             dual = vectors @ (shrunk[:, None] * projected)
             without = dual + (vectors @ (shrunk * of_one))[:, None] * moved
@@ -276,9 +304,16 @@ class _Part:
                 for own in self.members:
                     inverse = (vectors[own] * shrunk) @ vectors[own].T
                     errors[own] = torch.linalg.solve(inverse, without[own])
-            best = _better(best, _Fit(float(errors.square().mean()), penalty, dual, self.wanted - errors))
+            error = float(errors.square().mean())
+            if best is None or error < _BETTER * best.error:
+                best = _Fit(error, penalty, dual, self.wanted - errors)
         assert best is not None
         return best
+
+    def errors(self, fit: _Fit) -> Tensor:
+        """The sizes of left-out errors, root mean squares over outputs, of each example or summed over each group."""
+        found = (self.wanted - fit.left_out).square().mean(1).sqrt()
+        return found if self.members is None else torch.stack([found[own].sum() for own in self.members])
 
     def learnt(self, p: int, rounds: int = ROUNDS) -> _Metric:
         """w and ℓ of κ_p."""
@@ -299,15 +334,25 @@ class _Part:
         kernel = choice.shares[0] * (x @ self.x.T) / self.square
         for p, metric in enumerate(choice.metrics, start=1):
             distance = _distance(x * metric.weight, self.x * metric.weight, p)
-            kernel = kernel + choice.shares[p] * torch.exp(-distance / metric.length)
+            kernel = kernel + choice.shares[p] * _laplace(distance, metric.length)
+            if p == 2:
+                kernel = kernel + choice.shares[3] * _matern(distance, choice.smooth.length)
         return kernel @ choice.fit.dual
+
+    def smooth(self, weight: Tensor) -> _Smooth:
+        """The best κ_3 with w_2."""
+        distance = _distance(self.x * weight, self.x * weight, 2)
+        unit = _median(distance)
+        kernels = ((multiple * unit, _matern(distance, multiple * unit)) for multiple in SMOOTH_LENGTHS)
+        found = (_Smooth(length, each, self.fit(each, SMOOTH_PENALTIES).error) for length, each in kernels)
+        return min(found, key=lambda each: each.error)
 
     def _tried(self, p: int, weight: Tensor, lengths: Sequence[float]) -> tuple[_Metric, _Fit]:
         """The best of some lengths, in units of the median distance."""
         distance, best = _distance(self.x * weight, self.x * weight, p), None
         unit = _median(distance)
         for multiple in lengths:
-            kernel = torch.exp(-distance / (multiple * unit))
+            kernel = _laplace(distance, multiple * unit)
             fit = self.fit(kernel)
             if best is None or fit.error < best[1].error:
                 best = _Metric(weight, multiple * unit, multiple, kernel, fit.error), fit
@@ -361,29 +406,53 @@ def _chosen_of_few(part: _Part, groups: Tensor | None) -> _Choice:
 
 
 def _chosen(part: _Part, rounds: int = ROUNDS) -> _Choice:
-    """The metrics of κ_1 and κ_2, learnt in so many rounds at most, and the shares of all three kernels."""
+    """The metrics of κ_1 and κ_2, learnt in so many rounds at most, κ_3, and the shares of all kernels."""
     metrics = (part.learnt(1, rounds), part.learnt(2, rounds))
+    smooth = part.smooth(metrics[1].weight)
     linear = (part.x @ part.x.T) / part.square
-    best: _Choice | None = None
 
-    def tried(shares: tuple[float, float, float]) -> None:
-        nonlocal best
-        kernel = shares[0] * linear + shares[1] * metrics[0].kernel + shares[2] * metrics[1].kernel
-        choice = _Choice(shares, metrics, part.fit(kernel))
-        if best is None or choice.fit.error < best.fit.error:
-            best = choice
+    def best_of(tried: Iterable[_Shares]) -> _Choice:
+        found = list[_Choice]()
+        for shares in tried:
+            kernel = shares[1] * metrics[0].kernel + shares[2] * metrics[1].kernel + shares[3] * smooth.kernel
+            fit = part.fit(shares[0] * linear + kernel, SMOOTH_PENALTIES if shares[3] else PENALTIES)
+            found.append(_Choice(shares, metrics, smooth, fit))
+        return min(found, key=lambda each: each.fit.error)
 
-    for first in (0.0, 0.5, 1.0):
-        tried((0.0, first, 1 - first))
-    assert best is not None
-    _, first, second = best.shares
-    for share in LINEAR:
-        tried((share, (1 - share) * first, (1 - share) * second))
-    return best
+    def beside_linear(of: _Choice) -> _Choice:
+        _, first, second, third = of.shares
+        parts = ((s, (1 - s) * first, (1 - s) * second, (1 - s) * third) for s in LINEAR)
+        return min(of, best_of(parts), key=lambda each: each.fit.error)
+
+    kinked = best_of((0.0, first, 1 - first, 0.0) for first in (0.0, 0.5, 1.0))
+    _, first, second, _ = kinked.shares
+    smoothed = best_of((0.0, (1 - share) * first, (1 - share) * second, share) for share in SMOOTH)
+    kinked, smoothed = beside_linear(kinked), beside_linear(smoothed)
+    if smoothed.fit.error >= kinked.fit.error:
+        return kinked
+    smaller, larger = part.errors(smoothed.fit), part.errors(kinked.fit)
+    # among squares one example may drown all others, among sizes noise what differs
+    is_sure = is_surely_less(smaller, larger) or is_surely_less(smaller.square(), larger.square())
+    return smoothed if is_sure else kinked
+
+
+def _row_blocks(count: int) -> list[slice]:
+    return [slice(start, min(start + _ROWS, count)) for start in range(0, count, _ROWS)]
 
 
 def _better(best: _Fit | None, other: _Fit) -> _Fit:
     return other if best is None or other.error < best.error else best
+
+
+def _laplace(distance: Tensor, length: float | Tensor) -> Tensor:
+    """κ_1 or κ_2."""
+    return torch.exp(-distance / length)
+
+
+def _matern(distance: Tensor, length: float | Tensor) -> Tensor:
+    """κ_3."""
+    r = math.sqrt(5) * distance / length
+    return (1 + r + r.square() / 3) * torch.exp(-r)
 
 
 def _distance(x: Tensor, y: Tensor, p: int) -> Tensor:

@@ -202,10 +202,11 @@ class TableMachine(FittedModel[TableBatch]):
     def counts(self) -> tuple[Tensor, Tensor, Tensor]:
         """How much numbers (F,), columns of categories (C,) and of texts (T,) count: the most of their coordinates.
 
-        Of a coordinate it is the mean of w_1 and w_2 by the shares of their kernels, and of trees the root of what
-        questions for it gained, over the most; both by their shares a.
+        Of a coordinate it is the mean of w_1 and w_2 by the shares of the kernels that read them, and of trees the root
+        of what questions for it gained, over the most; both by their shares a.
         """
-        shares, f = self.machine.shares[1:], self.reading.num_numbers
+        _, first, *others = self.machine.shares
+        shares, f = torch.stack([first, torch.stack(others).sum()]), self.reading.num_numbers
         weight = shares @ self.machine.relevance / shares.sum().clamp_min(torch.finfo(shares.dtype).tiny)
         # of the value and the rank of a number, the larger
         found = self._most(torch.cat([torch.maximum(weight[:f], weight[f : 2 * f]), weight[2 * f :]]))
