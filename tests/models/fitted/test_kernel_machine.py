@@ -199,19 +199,19 @@ def test_what_is_linear_takes_the_linear_kernel() -> None:
 
 def test_what_is_smooth_takes_the_smooth_kernel_and_what_jumps_does_not() -> None:
     x = 2 * torch.rand(160, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64) - 1
-    smooth, jumping = torch.sin(3 * x[:, 0]) * x[:, 1] ** 2, (x > 0).double().sum(1) % 2
+    smooth, jumping = torch.sin(2 * x[:, 0]) + torch.cos(x[:, 1]) * x[:, 0], (x > 0).double().sum(1) % 2
     errors = list[float]()
     for y in (smooth, jumping):
         machine = KernelMachine(2, 1, 120)
         fitted(machine, x[:120], y[:120, None], NUMBER)
         errors.append(float((machine(x[120:]).detach()[:, 0] - y[120:]).square().mean() / y.var()) ** 0.5)
         assert (float(machine.shares[3]) > 0) == (y is smooth)
-    assert errors[0] < 0.02
+    assert errors[0] < 0.005  # without it 0.01
 
 
 def test_of_some_centres_a_smooth_kernel_keeps_its_digits() -> None:
     x = 2 * torch.rand(400, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64) - 1
-    y = torch.sin(3 * x[:, 0]) * x[:, 1] ** 2
+    y = torch.sin(2 * x[:, 0]) + torch.cos(x[:, 1]) * x[:, 0]
     machine = KernelMachine(2, 1, 100)
     left_out = fitted(machine, x[:300], y[:300, None], NUMBER)
     assert float(machine.shares[3]) > 0
