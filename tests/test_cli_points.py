@@ -15,7 +15,7 @@ pytest.importorskip("trimesh")
 TINY = [
     *("--task.model.embed-dim", "8", "--task.model.depth", "1", "--task.model.num-heads", "2"),
     *("--task.num-neighbours", "3", "--task.num-points", "10", "--training.epochs", "2", "--training.batch-size", "4"),
-    "--training.no-tensorboard",
+    *("--training.no-tensorboard", "--task.no-align"),
 ]
 
 

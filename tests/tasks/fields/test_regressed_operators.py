@@ -47,6 +47,7 @@ def test_a_linear_operator_is_told_at_once(tmp_path: Path) -> None:
     config = OperatorLearning.Config(data=str(tmp_path / "pairs.npz"), model=NETWORK)
     np.savez(tmp_path / "pairs.npz", **smoothed(30))
     config = config.suited("small").config
+    assert isinstance(config, OperatorLearning.Config)
     assert config.regression == config.build().num_train
     run = Run.Config(task=config, training=TrainingConfig(epochs=1, tensorboard=False))
     result = train(run, tmp_path / "run")
@@ -57,7 +58,9 @@ def test_a_linear_operator_is_told_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("settings", [{}, {"loss": "h1"}])
-def test_the_share_is_that_of_the_smallest_error(tmp_path: Path, settings: dict[str, Any]) -> None:
+def test_the_share_is_that_of_the_smallest_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any]
+) -> None:
     values = smoothed(20)["values"]
     task = task_of(tmp_path, {"values": values, "wanted_values": values}, **settings)
     model = fitted(task)
@@ -77,7 +80,7 @@ def test_the_share_is_that_of_the_smallest_error(tmp_path: Path, settings: dict[
     # how far the regression and the network are off
     for apart, best in (((0.0, 1.0), 0.0), ((1.0, -3.0), 0.25), ((1.0, 0.0), 1.0)):
         for part, off in zip((model.regression, model.network), apart, strict=True):
-            part.forward = lambda inputs, at=None, off=off: inputs.values + off
+            monkeypatch.setattr(part, "forward", lambda inputs, at=None, off=off: inputs.values + off)
         task.settle(model, measure)
         settled, found = float(model.share), errors()
         assert settled == min(found, key=lambda share: found[share]) == best
@@ -182,10 +185,10 @@ def test_zero_says_that_there_is_none(tmp_path: Path) -> None:
     np.savez(tmp_path / "pairs.npz", **smoothed(30))
     config = OperatorLearning.Config(data=str(tmp_path / "pairs.npz"), model=NETWORK, regression=0)
     config = config.suited("small").config
+    assert isinstance(config, OperatorLearning.Config)
     assert config.regression == 0
     assert isinstance(config.build().model(), NeuralOperator)
-    beside = dataclasses.replace(config, regression=20)
-    assert beside.with_stack(NETWORK).regression == 0
+    assert dataclasses.replace(config, regression=20).with_stack(NETWORK).regression == 0
 
 
 def test_large_sets_are_told_by_some_of_their_functions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
