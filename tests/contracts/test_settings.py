@@ -278,7 +278,7 @@ def on_pixels(built: models.ViT | models.ConvNeXt) -> Iterator[object]:
 def image_bank(built: models.ImageBank) -> Iterator[object]:
     """Of streaks to one side or the other, which mirror images help to tell."""
     torch.manual_seed(0)
-    images = noise(40, built.channels, 12, 14)
+    images = torch.randn(40, built.channels, 12, 14)
     streaks = images + images.roll((1, 1), (-1, -2)) + images.roll((2, 2), (-1, -2))
     images[1::4], images[3::4] = streaks[1::4], streaks.flip(-1)[3::4]
     built.fit([(images, torch.arange(40) % 2)], ClassTarget(names=("a", "b")))
@@ -1449,8 +1449,8 @@ MODELS = [
     ),
     Subject(
         models.ImageBank.Config,
-        {"num_filters": 8},
-        {"num_filters": (6,), "may_mirror": (False,)},
+        {"num_filters": 12},
+        {"num_filters": (8,), "may_mirror": (False,)},
         image_bank,
         make=lambda **settings: models.ImageBank.Config(**settings).build((12, 14), 1, 2),
     ),
