@@ -17,7 +17,7 @@ from tests.refusals import refused
 FEW = ImageBank.Config(num_filters=8)
 
 
-def written(folder: Path, answers: np.ndarray, size: tuple[int, ...] = (12, 14), **more: np.ndarray) -> str:
+def written(folder: Path, answers: np.ndarray, size: tuple[int, ...] = (12, 14), **more: Any) -> str:
     """Images in which the first answer is how bright a stripe is."""
     draw = np.random.default_rng(0)
     first = (answers if answers.ndim == 1 else answers[:, 0]).astype(float)
