@@ -37,11 +37,9 @@ def shapes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_dry_run_says_what_would_be_and_makes_nothing(
     shapes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = {}
+    found, command = {}, ("train", "images", shapes, "--task.stem-depth", "1", "--dry-run")
     for preset in ("small", "base"):
-        code, out, err = call(
-            capsys, "train", "images", shapes, "--dry-run", "--preset", preset, "--run-dir", tmp_path / "run"
-        )
+        code, out, err = call(capsys, *command, "--preset", preset, "--run-dir", tmp_path / "run")
         assert (code, err) == (0, "")
         lines = out.splitlines()
         assert lines[0] == "data: 21 examples to learn from, 3 for validation and 6 for testing"
@@ -75,7 +73,7 @@ def test_a_run_of_so_many_minutes_has_a_schedule_of_its_own(
         return StepCost("ITNet", 1, 4, steps_per_epoch=3, seconds=1.0, evaluation_seconds=0.5, memory_bytes=None)
 
     monkeypatch.setattr(train, "first_steps", first_steps)
-    run, command = tmp_path / "run", ("train", "images", shapes)
+    run, command = tmp_path / "run", ("train", "images", shapes, "--task.stem-depth", "1")
     code, out, err = call(capsys, *command, "--dry-run")
     assert (code, err) == (0, "")
     assert out.splitlines()[-1] == "--minutes 30, or another number, trains by fewer epochs in about so long"
@@ -209,7 +207,7 @@ def test_images_of_several_sizes_are_brought_to_one(tmp_path: Path, capsys: pyte
     code, out, err = call(capsys, "train", "images", tmp_path / "pictures", "--dry-run")
     assert (code, err) == (0, "")
     assert out.splitlines()[0] == (
-        "images of 20 x 22 to 150 x 160 pixels are scaled and cut to 36 x 42; --task.image-size chooses another size"
+        "images of 20 x 22 to 150 x 160 pixels are scaled and cut to 37 x 41; --task.image-size chooses another size"
     )
 
 

@@ -714,6 +714,33 @@ def draw_series_machine() -> None:
     figure.savefig(HERE / "series_machine.png", dpi=110)
 
 
+def draw_image_bank() -> None:
+    """image_bank.png: squares on clouds, the filters that a bank learns of them, and what it says of their place."""
+    torch.manual_seed(0)
+    clouds = torch.nn.functional.avg_pool2d(torch.randn(300, 1, 28, 28), 5, 1)
+    images, place = 3 * clouds, torch.randint(0, 19, (300, 2))
+    for image, (row, column) in zip(images, place.tolist(), strict=True):
+        image[:, row : row + 5, column : column + 5] = 2.0
+    at = place[:, 1:].double() + 2
+    target = NumberTarget(names=("column",), mean=(11.0,), deviation=(5.5,))
+    bank = models.ImageBank.Config().build((24, 24), 1, 1)
+    bank.fit([(images[:150], target.targets(at[:150]))], target)
+    with torch.no_grad():
+        found = 11 + 5.5 * bank(images[150:])
+    kernels = dict(bank.named_buffers())["filters.1.kernels"][:48, 0]
+    tiles = torch.nn.functional.pad(kernels / kernels.abs().amax((1, 2), keepdim=True), (0, 1, 0, 1))
+    figure, (examples, filters, told) = plt.subplots(1, 3, figsize=(9.8, 3.3), layout="constrained")
+    examples.imshow(torch.cat([torch.cat(list(images[k : k + 2, 0]), 1) for k in (0, 2)]), cmap="gray")
+    examples.set(title="four of 150 images", xticks=[], yticks=[])
+    filters.imshow(tiles.view(6, 8, 7, 7).transpose(1, 2).reshape(42, 56), cmap="PuOr", vmin=-1, vmax=1)
+    filters.set(title="48 of 512 filters", xticks=[], yticks=[])
+    told.plot([2, 20], [2, 20], color="0.7", lw=1)
+    told.scatter(at[150:], found, s=8, color=BLUE)
+    error = float((found - at[150:]).abs().mean())
+    told.set(title=f"150 others: off by {error:.1f} pixels", xlabel="where the square is", ylabel="what is said")
+    figure.savefig(HERE / "image_bank.png", dpi=110)
+
+
 def draw_function_regression() -> None:
     """function_regression.png: the Green's function of -u'' = a, and what regressions of few pairs find it to be."""
     grid = domains.UnitGrid((48,), (1 / 48,), (1 / 96,))
@@ -757,4 +784,5 @@ if __name__ == "__main__":
     draw_kernel_machine()
     draw_boosted_trees()
     draw_series_machine()
+    draw_image_bank()
     draw_function_regression()

@@ -275,6 +275,16 @@ def on_pixels(built: models.ViT | models.ConvNeXt) -> Iterator[object]:
     yield built(noise(2, built.config.channels, 4, 6))
 
 
+def image_bank(built: models.ImageBank) -> Iterator[object]:
+    """Of streaks to one side or the other, which mirror images help to tell."""
+    torch.manual_seed(0)
+    images = torch.randn(40, built.channels, 12, 14)
+    streaks = images + images.roll((1, 1), (-1, -2)) + images.roll((2, 2), (-1, -2))
+    images[1::4], images[3::4] = streaks[1::4], streaks.flip(-1)[3::4]
+    built.fit([(images, torch.arange(40) % 2)], ClassTarget(names=("a", "b")))
+    yield built(images)
+
+
 def stack(built: models.ContinuousStack) -> Iterator[object]:
     yield built(noise(2, 6, 2), Sequence(6, spacing=0.01))
 
@@ -1437,6 +1447,13 @@ MODELS = [
         on_pixels,
         make=lambda **settings: models.ConvNeXt.Config(**settings).build(),
     ),
+    Subject(
+        models.ImageBank.Config,
+        {"num_filters": 12},
+        {"num_filters": (8,), "may_mirror": (False,)},
+        image_bank,
+        make=lambda **settings: models.ImageBank.Config(**settings).build((12, 14), 1, 2),
+    ),
     Subject(models.ContinuousStack.Config, STACK, STACKS, series_model, make=ckcnn, modes=STACK_MODES),
     Subject(
         models.CKCNN.Config,
@@ -1718,6 +1735,7 @@ NO_SETTINGS = {
     "models.BertSentences": "takes a reading, the number of outputs and its Config",
     "models.ConvNeXt": "takes its Config",
     "models.ITNet": "takes an encoder and its Config",
+    "models.ImageBank": "takes the size of images, the number of outputs and its Config",
     "models.ITNetLanguageModel": "takes the size of a text and its Config",
     "models.ITNetMaskedModel": "takes the size of a text and its Config",
     "models.InfViT": "takes an encoder and its Config",

@@ -10,6 +10,7 @@ from fredholm.models.fitted.boosted_trees import BoostedTrees
 from fredholm.models.fitted.filter_bank import FilterBank
 from fredholm.models.fitted.fitted_model import CoordinateModel, FittedModel, Solution
 from fredholm.models.fitted.graph_machine import GraphMachine
+from fredholm.models.fitted.image_bank import ImageBank
 from fredholm.models.fitted.kernel_machine import KernelMachine
 from fredholm.models.fitted.n_gram_bank import NGramBank
 from fredholm.models.fitted.neighbourhood_bank import NeighbourhoodBank
@@ -98,6 +99,7 @@ __all__ = [
     "ITNetLanguageModel",
     "ITNetMaskedModel",
     "ITNetSeriesConfig",
+    "ImageBank",
     "ImageModelConfig",
     "InContextRegressor",
     "InfViT",

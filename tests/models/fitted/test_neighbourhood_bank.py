@@ -12,7 +12,7 @@ from torch import Tensor
 from fredholm.domains import Graph
 from fredholm.encoders import GraphBatch
 from fredholm.models import FeatureBlock, GraphReading, NeighbourhoodBank, RidgeHead
-from fredholm.models.fitted.neighbourhood_bank import CHOSEN_BY, SCALES, _drawn
+from fredholm.models.fitted.neighbourhood_bank import SCALES
 from fredholm.models.fitted.ridge_head import SHARES
 from fredholm.tasks.targets import ClassTarget
 from tests.refusals import refused
@@ -222,19 +222,6 @@ def test_the_scale_is_chosen_by_some_of_many_graphs(monkeypatch: pytest.MonkeyPa
     seen.clear()
     bank(num_waves=20).fit([(graphs, labels)], CLASSES, groups=(torch.arange(25) > 2).long())
     assert seen == [25] * (len(SCALES) + 2)  # two groups are needed, however large
-
-
-def test_graphs_that_the_scale_is_chosen_by_are_drawn_whatever_their_order() -> None:
-    drawn = _drawn(4000, None)
-    assert int(drawn.sum()) == CHOSEN_BY
-    for period in (2, 3, 4):  # labels that come in turn
-        counts = (torch.arange(4000) % period)[drawn].bincount()
-        assert int(counts.max() - counts.min()) < 0.2 * CHOSEN_BY / period
-    assert int((torch.arange(4000) // 2000)[drawn].bincount().diff().abs()) < 0.1 * CHOSEN_BY  # or one after the other
-    groups = torch.arange(4000) // 7 * 5
-    of_groups = _drawn(4000, groups)
-    assert 990 <= int(of_groups.sum()) <= CHOSEN_BY
-    assert all(len(of_groups[groups == group].unique()) == 1 for group in groups[::7].tolist())
 
 
 def test_cycles_and_paths_are_told_apart_by_nothing_but_their_edges() -> None:

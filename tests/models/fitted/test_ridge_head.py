@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fredholm.models import FeatureBlock, RidgeHead
 from fredholm.models.fitted import ridge_head
-from fredholm.models.fitted.ridge_head import PENALTIES, SHARES, shares_of
+from fredholm.models.fitted.ridge_head import PENALTIES, SHARES, shares_of, some_drawn
 from fredholm.tasks.targets import ClassTarget, LabelTarget, NumberTarget, Target
 from tests.refusals import refused
 
@@ -487,3 +487,16 @@ def test_refusals() -> None:
     for shares in ((0.5, 0.5), (-1.0,)):
         with refused(ValueError, f"shares are {shares}; expected 1, none below 0"):
             head.fit(features, labels, target, shares=[shares])
+
+
+def test_examples_that_something_is_chosen_by_are_drawn_whatever_their_order() -> None:
+    drawn = some_drawn(4000, None, 1000)
+    assert int(drawn.sum()) == 1000
+    for period in (2, 3, 4):  # labels that come in turn
+        counts = (torch.arange(4000) % period)[drawn].bincount()
+        assert int(counts.max() - counts.min()) < 0.2 * 1000 / period
+    assert int((torch.arange(4000) // 2000)[drawn].bincount().diff().abs()) < 0.1 * 1000  # or one after the other
+    groups = torch.arange(4000) // 7 * 5
+    of_groups = some_drawn(4000, groups, 1000)
+    assert 990 <= int(of_groups.sum()) <= 1000
+    assert all(len(of_groups[groups == group].unique()) == 1 for group in groups[::7].tolist())

@@ -71,7 +71,7 @@ def test_channels_are_measured_apart_and_a_constant_one_is_left_unscaled() -> No
 
 def test_patches_that_were_given_keep_the_size_of_images(tmp_path: Path) -> None:
     folder = write_folder(tmp_path, {"a": 12, "b": 12}, np.random.default_rng(0))  # 6 x 10, which suits patches of 2
-    config = ImageLearning.Config(data=str(folder))
+    config = ImageLearning.Config(data=str(folder), stem_depth=1)  # of a network
 
     def chosen(patch_size: int | tuple[int, int]) -> tuple[object, object]:
         task: Any = dataclasses.replace(config, patch_size=patch_size).suited("small")[0]
@@ -273,7 +273,7 @@ def test_labels_and_numbers_are_learnt_measured_and_told(
 
 def test_what_suits_numbers_smooths_nothing(tmp_path: Path) -> None:
     path = write_arrays(tmp_path / "set.npz", np.arange(40) / 7)
-    suited = ImageLearning.Config(data=str(path)).suited("small").config
+    suited = ImageLearning.Config(data=str(path), stem_depth=1).suited("small").config
     assert isinstance(suited, ImageLearning.Config)
     assert suited.augmentation == dataclasses.replace(DRAWINGS, label_smoothing=0.0)
     with refused(ValueError, "label_smoothing is 0.1; numbers have no shares of an image"):

@@ -27,7 +27,8 @@ def stripes(count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def share_mirrored(folder: Path, pictures: np.ndarray, told: np.ndarray, **augmentation: float) -> float:
     """Of the images that training mirrors by default."""
     np.savez(folder / "a.npz", x=pictures, y=told)
-    task = ImageLearning.Config(data=str(folder / "a.npz"), augmentation=Augmentation.Config(**augmentation))  # pyright: ignore[reportArgumentType]
+    changed = Augmentation.Config(**augmentation)  # pyright: ignore[reportArgumentType]
+    task = ImageLearning.Config(data=str(folder / "a.npz"), augmentation=changed, stem_depth=1)
     config = task.suited("small").config
     assert isinstance(config, ImageLearning.Config)
     return config.augmentation.horizontal_flip

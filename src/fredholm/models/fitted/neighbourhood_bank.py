@@ -38,7 +38,7 @@ from fredholm.domains import Graph
 from fredholm.encoders.graph import Graph as GraphEncoder
 from fredholm.encoders.graph import GraphBatch
 from fredholm.models.fitted.fitted_model import FittedModel
-from fredholm.models.fitted.ridge_head import SHARES, FeatureBlock, Regressand, RidgeHead, shares_of
+from fredholm.models.fitted.ridge_head import SHARES, FeatureBlock, Regressand, RidgeHead, shares_of, some_drawn
 from fredholm.models.fitted.weisfeiler_lehman import ColourCounts
 from fredholm.models.graphs.graph_model import GraphModelConfig, GraphReading
 
@@ -132,7 +132,7 @@ class NeighbourhoodBank(FittedModel[GraphBatch]):
             raise ValueError("models.NeighbourhoodBank: there is no graph to fit to")
         if self.colours is not None:
             self.colours.choose((batch, self._signal(batch)[1]) for batch, _ in batches)
-        some = _drawn(len(targets), groups).to(targets.device)
+        some = some_drawn(len(targets), groups, CHOSEN_BY).to(targets.device)
         batch_sizes = [len(targets) for _, targets in batches]
         chosen = [
             GraphBatch(*(None if part is None else part[own] for part in batch))  # pyright: ignore[reportArgumentType]
@@ -218,17 +218,3 @@ class NeighbourhoodBank(FittedModel[GraphBatch]):
         for _ in range(self.config.hops):
             found.append(averaged(found[-1][domain.source]))
         return torch.cat(found, 1)
-
-
-def _drawn(count: int, groups: Tensor | None) -> Tensor:
-    """Which of the training graphs τ and shares are chosen by, bool `(count,)`: of many, a draw of whole groups.
-
-    The draw is always the same, and knows nothing of the order that graphs or their labels come in.
-    """
-    if count <= CHOSEN_BY:
-        return torch.ones(count, dtype=torch.bool)
-    group = torch.arange(count) if groups is None else groups.cpu().unique(return_inverse=True)[1]
-    sizes = group.bincount()
-    order = torch.randperm(len(sizes), generator=torch.Generator().manual_seed(0))
-    kept = max(2, int((sizes[order].cumsum(0) <= CHOSEN_BY).sum()))
-    return torch.isin(group, order[:kept])

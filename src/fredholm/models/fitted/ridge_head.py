@@ -275,6 +275,20 @@ def dealt(count: int, groups: Tensor | None, num_parts: int, device: torch.devic
     return (torch.randperm(int(units.max()) + 1)[units] % num_parts).to(device)
 
 
+def some_drawn(count: int, groups: Tensor | None, most: int) -> Tensor:
+    """Which of some examples something is chosen by, bool `(count,)`: of more than `most`, a draw of whole groups.
+
+    The draw is always the same, and knows nothing of the order that examples or their labels come in.
+    """
+    if count <= most:
+        return torch.ones(count, dtype=torch.bool)
+    group = torch.arange(count) if groups is None else groups.cpu().unique(return_inverse=True)[1]
+    sizes = group.bincount()
+    order = torch.randperm(len(sizes), generator=torch.Generator().manual_seed(0))
+    kept = max(2, int((sizes[order].cumsum(0) <= most).sum()))
+    return torch.isin(group, order[:kept])
+
+
 def is_surely_less(errors: Tensor, others: Tensor, groups: Tensor | None = None) -> bool:
     """Whether the mean of some numbers is smaller than that of others, example by example, and not by chance.
 

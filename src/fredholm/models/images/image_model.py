@@ -65,6 +65,8 @@ class ImageModelConfig(Bringing, abc.ABC):
 
     reads_encoder: ClassVar[bool] = False
     """Whether it reads the signal of an encoder, and not pixels."""
+    learns_by_steps: ClassVar[bool] = True
+    """Whether training goes on in steps, so that something is chosen by a validation split."""
 
     def check_pools(self, whole: str) -> None:
         """Raises a ValueError where the model answers at every point, and one answer is wanted of a whole input."""

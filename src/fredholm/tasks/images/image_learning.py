@@ -16,6 +16,8 @@ from fredholm._settings import check_count, filled, refuse_idle
 from fredholm.encoders.encoder import Encoder
 from fredholm.encoders.image import Image
 from fredholm.models.brought import Brought
+from fredholm.models.fitted.fitted_model import FittedModel
+from fredholm.models.fitted.image_bank import ImageBank
 from fredholm.models.images.convnext import ConvNeXt
 from fredholm.models.images.image_model import ImageModelConfig, ImageReading, Room
 from fredholm.models.images.infvit import InfViT
@@ -57,6 +59,8 @@ from .patches import STEM, divided_into_patches, in_whole_patches, patch_encoder
 from .read import IMAGE_SUFFIXES
 
 CHUNK = 64
+MOST_OF_BANK = 1000
+"""Training images up to which a bank tells more than a network that learns as long."""
 LEAST_STEPS = 5000
 """Of a run by default: on few images, too, a network learns nothing for some hundreds of steps."""
 
@@ -107,6 +111,7 @@ class ImageLearning(TargetTask[ImageDataset]):
         InfViT.Config,
         ViT.Config,
         ConvNeXt.Config,
+        ImageBank.Config,
         PretrainedImages,
         *KERNELS,
         *TARGETS,
@@ -179,6 +184,13 @@ class ImageLearning(TargetTask[ImageDataset]):
             _check_moments(self.mean, self.deviation)
             if self.stem_depth is not None:
                 check_count("images", "stem_depth", self.stem_depth, 0)
+            if not self.model.learns_by_steps:
+                kind = type(self.model).__qualname__.removesuffix(".Config")
+                because, instead = f"model={kind}, which is computed at once", "take a model that learns by steps"
+                if self.augmentation != Augmentation.Config():
+                    raise ValueError(f"augmentation has no effect with {because}; leave it out, or {instead}")
+                if self.valid_fraction != 0:
+                    refuse_idle("", type(self), because, instead, valid_fraction=self.valid_fraction)
             if not self.model.reads_encoder:
                 names = ("patch_size", "stem_depth", "position_frequencies", "position_sigma")
                 because = f"model={type(self.model).__qualname__.removesuffix('.Config')}, which reads pixels by itself"
@@ -203,11 +215,31 @@ class ImageLearning(TargetTask[ImageDataset]):
                 # before anything is built, since positions need not fit the size that images have
                 sized = dataclasses.replace(self, image_size=brought.image_size)
             task = ImageLearning(sized, brought=brought)
+            if start is None and sized._is_for_bank(task, effort):
+                sized = dataclasses.replace(sized, model=ImageBank.Config())
+            if not sized.model.learns_by_steps:
+                return sized._suited_at_once(task, effort)
             return (
                 sized._suited_patches(task, effort, start)
                 if self.model.reads_encoder
                 else sized._suited_pixels(task, effort, start)
             )
+
+        def _is_for_bank(self, task: "ImageLearning", effort: Effort) -> bool:
+            """Whether a bank suits the images, which are few, and nothing was asked for that it has no use for."""
+            default = ImageLearning.Config()
+            names = ("model", "augmentation", "valid_fraction", "patch_size", "stem_depth", "position_frequencies")
+            is_open = all(getattr(self, name) == getattr(default, name) for name in (*names, "position_sigma"))
+            return is_open and effort.epochs is None and task.num_train <= MOST_OF_BANK
+
+        def _suited_at_once(self, task: "ImageLearning", effort: Effort) -> Suited:
+            """What suits a model that is computed at once: the size of images."""
+            size = task.facts.image_size
+            scaled = in_whole_patches(size, 1, SIDES[effort.preset])
+            config = filled(self, [ImageLearning.Config()], image_size=None if scaled == size else scaled)
+            schedule = schedule_for(task.num_train, effort, has_valid=False)
+            notes = _notes(task, config.image_size or size)
+            return Suited(config, dataclasses.replace(schedule, epochs=0), notes)
 
         @property
         def begins_with(self) -> str | None:
@@ -343,10 +375,16 @@ class ImageLearning(TargetTask[ImageDataset]):
             )
         return _standardised(found, brought.pixels.mean, brought.pixels.deviation)
 
+    @property
+    def learns_by_steps(self) -> bool:
+        """As the model says."""
+        return self.config.model.learns_by_steps
+
     def _open(self) -> Splits[ImageDataset]:
         config = self.config
         given = open_images(config.data, image_size=config.image_size, kind=config.target)
-        found = divided(given, config)
+        needs_none = not self.learns_by_steps and given.valid is None
+        found = divided(given, dataclasses.replace(config, valid_fraction=0.0) if needs_none else config)
         self._warn_of_absent("test", found.test)
         self._warn_of_absent("valid", given.valid)
         return found
@@ -392,6 +430,17 @@ class ImageLearning(TargetTask[ImageDataset]):
             any_size=True,
         )
         return patch_encoder(images, width, config.stem_depth)
+
+    def initialise(self, model: nn.Module, device: torch.device) -> None:
+        """See `Task.initialise`: fits a model that is computed from all training images."""
+        if not isinstance(model, FittedModel):
+            return
+        train, batches = self.splits.train, list[tuple[Tensor, Tensor]]()
+        for indices in torch.arange(self.num_train).split(CHUNK):
+            images = self._standardise(train.images(indices) / 255)
+            batches.append((images.to(device), self._targets(train, indices).to(device)))
+        groups = train.marks.group_numbers
+        model.fit(batches, self.target, groups=None if groups is None else groups.to(device))
 
     def meanings(self, model: nn.Module) -> Meanings:
         """See `Task.meanings`: of the head's rows."""
