@@ -40,9 +40,12 @@ SLABS = 5
 CELLS = (3, 5)
 """Cells along an axis of cubes that hold the cloud."""
 _DISTANCES = tuple(0.25 * k for k in range(1, 13))
-_COSINES = tuple(-0.9 + 0.15 * k for k in range(13))
+_COSINES = tuple(-0.88 + 0.15 * k for k in range(13))
 _AREAS = tuple(0.1 * k for k in range(1, 13))
-_ALIKE = (0.8, 1.0, 1.2, 1.5, 1.9)
+_ALIKE = (0.85, 1.05, 1.25, 1.45, 1.9)
+"""None of these thresholds is what a lattice or a plane gives exactly, which rounding would decide."""
+_NUDGE = 1e-6
+"""Of a cell, by which points on the border of two are surely in one."""
 _RANGES = ((0.0, 0.7), (0.7, 1.4), (1.4, 4.0))
 _OF_FRAME = RANKS + len(_DISTANCES) + len(_COSINES) + len(_AREAS) + 3
 _OF_RADIUS = 5 * FEW_RANKS + len(_RANGES) * len(_ALIKE)
@@ -65,7 +68,7 @@ def numbers_of_clouds(pos: Tensor, exists: Tensor, turns: Turns) -> Tensor:
 
     Args:
         pos: `(B, N, 3)`, N at least 1; finite where a point exists.
-        exists: `(B, N)`, True where one does; at least one of each cloud.
+        exists: `(B, N)`, True where one does; all numbers of a cloud without any are 0.
         turns: what the clouds' classes or numbers do not depend on.
     """
     pos = torch.where(exists[..., None], pos.double(), 0.0)
@@ -79,7 +82,7 @@ def numbers_of_clouds(pos: Tensor, exists: Tensor, turns: Turns) -> Tensor:
         found += _about_axis(x, exists)
     if turns == "none":
         found += _as_it_lies(x, exists, count, spread)
-    return torch.cat(found, 1)
+    return torch.where(exists.any(1, keepdim=True), torch.cat(found, 1), 0.0)
 
 
 @final
@@ -156,7 +159,7 @@ def _about_axis(x: Tensor, exists: Tensor) -> list[Tensor]:
     found = [quantiles(height, exists, RANKS), quantiles(away, exists, RANKS)]
     low = torch.where(exists, height, torch.inf).amin(1, keepdim=True)
     high = torch.where(exists, height, -torch.inf).amax(1, keepdim=True)
-    slab = ((height - low) / (high - low).clamp_min(1e-9) * SLABS).floor().clamp(0, SLABS - 1)
+    slab = ((height - low) / (high - low).clamp_min(1e-9) * SLABS + _NUDGE).floor().clamp(0, SLABS - 1)
     for k in range(SLABS):
         inside = (exists & (slab == k)).double()
         number = inside.sum(1)
@@ -171,7 +174,7 @@ def _as_it_lies(x: Tensor, exists: Tensor, count: Tensor, spread: Tensor) -> lis
     found.append(torch.stack([spread[:, a, b] for a, b in ((0, 0), (1, 1), (2, 2), (0, 1), (0, 2), (1, 2))], 1))
     unit = x / x.square().sum(2).amax(1).sqrt().clamp_min(1e-9)[:, None, None]
     for side in CELLS:
-        cell = ((unit + 1) / 2 * side).floor().clamp(0, side - 1).long()
+        cell = ((unit + 1) / 2 * side + _NUDGE).floor().clamp(0, side - 1).long()
         number = cell[..., 0] * side * side + cell[..., 1] * side + cell[..., 2]
         counts = x.new_zeros(x.shape[0], side**3).scatter_add(1, number, exists.to(x.dtype))
         found.append((counts / count[:, None]).sqrt())
