@@ -151,10 +151,11 @@ class CloudMachine(FittedModel[PointBatch]):
                 "models.CloudMachine: points have masses, which it does not read; take a network, such as models.ITNet"
             )
         exists = torch.ones(pos.shape[:2], dtype=torch.bool, device=pos.device) if mask is None else mask
-        # of a graph the number of clouds is not known
-        some = max(1, _AT_ONCE // max(1, pos.shape[1] ** 2)) if values_can_be_read(pos) else pos.shape[0]
-        parts = zip(pos.split(some), exists.split(some), strict=True)
-        found = [torch.cat([numbers_of_clouds(*part, self.config.turns) for part in parts])]
+        # in a graph the number of clouds is not known
+        some = max(1, _AT_ONCE // max(1, pos.shape[1] ** 2)) if values_can_be_read(pos) else None
+        parts = [(pos, exists)] if some is None else zip(pos.split(some), exists.split(some), strict=True)
+        of_shape = [numbers_of_clouds(*part, self.config.turns) for part in parts]
+        found = [of_shape[0] if some is None else torch.cat(of_shape)]
         pos, count = pos.double(), exists.sum(1).clamp_min(1).double()[:, None]
         centre = pos.sum(1) / count
         away = torch.where(exists, (pos - centre[:, None]).norm(dim=2), 0.0)
