@@ -95,7 +95,8 @@ def _moved(given: Any, device: torch.device, found: dict[int, Any]) -> Any:
 
 
 GIVEN_DATA_ELSEWHERE = (
-    "BlendedOperator", "BoostedTrees", "FieldOperator", "FunctionRegression", "GraphMachine", "InContextRegressor",
+    "BlendedOperator", "BoostedTrees", "CloudMachine", "CloudReading", "FieldOperator",
+    "FunctionRegression", "GraphMachine", "InContextRegressor",
     "FilterBank", "KernelMachine", "NGramBank", "NeighbourhoodBank", "SeriesMachine", "SummaryBank", "TableMachine",
     "TableReading",
 )  # fmt: skip
