@@ -18,6 +18,7 @@ from fredholm.kernels import KernelInputs
 from fredholm.models import (
     Bert,
     BertSentences,
+    CloudMachine,
     FilterBank,
     GraphStackConfig,
     ITNet,
@@ -937,7 +938,7 @@ def _points(folder: Path) -> Subject:
             "test_fraction": (0.5,),
             "split_seed": (1,),
             "split_by": ("time",),
-            "model": (dataclasses.replace(model, depth=2),),
+            "model": (dataclasses.replace(model, depth=2), CloudMachine.Config()),
         }
         | {"valid_fraction": (0.3,)}
         | OF_NUMBERS,

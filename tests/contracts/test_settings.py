@@ -386,6 +386,15 @@ def graph_machine(built: models.GraphMachine) -> Iterator[object]:
     yield built(batch)
 
 
+def cloud_machine(built: models.CloudMachine) -> Iterator[object]:
+    torch.manual_seed(0)
+    count = built.reading.num_features
+    batch = encoders.PointBatch(noise(12, 8, 3), noise(12, 8, count) if count else None)
+    yield built.numbers(batch)
+    built.fit([(batch, torch.arange(12) % 3)], ClassTarget(names=("a", "b", "c")))
+    yield built(batch)
+
+
 def of_graphs(built: tuple[models.NeighbourhoodBank, models.SignalModel]) -> Iterator[object]:
     yield from neighbourhood_bank(built[0])
     encoder = built[1].encoder
@@ -1546,6 +1555,20 @@ MODELS = [
         make=lambda **settings: models.GraphMachine.Config(**settings).build(GRAPH_READING, 3),
     ),
     Subject(
+        models.CloudMachine.Config,
+        {},
+        {"turns": ("axis", "all"), "num_centres": (4,), "num_trees": (0,)},
+        cloud_machine,
+        make=lambda **settings: models.CloudMachine.Config(**settings).build(models.CloudReading(), 3),
+    ),
+    Subject(
+        models.CloudReading,
+        {},
+        {"num_features": (2,), "keeps_place": SWITCH},
+        cloud_machine,
+        make=lambda **settings: models.CloudMachine.Config(num_trees=3).build(models.CloudReading(**settings), 3),
+    ),
+    Subject(
         models.GraphStackConfig,
         {"stack": SOME_ITNET},
         {"stack": (dataclasses.replace(SOME_ITNET, depth=2),)},
@@ -1741,6 +1764,7 @@ NO_SETTINGS = {
     "models.InfViT": "takes an encoder and its Config",
     "models.MessagePassing": "takes an encoder and its Config",
     "models.NGramBank": "takes a reading, the number of outputs and its Config",
+    "models.CloudMachine": "takes a reading, the number of outputs and its Config",
     "models.GraphMachine": "takes a reading, the number of outputs and its Config",
     "models.NeighbourhoodBank": "takes a reading, the number of outputs and its Config",
     "models.NeuralOperator": "takes an encoder and its Config",

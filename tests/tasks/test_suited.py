@@ -11,7 +11,17 @@ import pytest
 import torch
 
 from fredholm.encoders import ImagePyramid
-from fredholm.models import Bert, BertMasked, ConvNeXt, InfViT, ITNet, NGramBank, PointPooling, SentenceStackConfig
+from fredholm.models import (
+    Bert,
+    BertMasked,
+    CloudMachine,
+    ConvNeXt,
+    InfViT,
+    ITNet,
+    NGramBank,
+    PointPooling,
+    SentenceStackConfig,
+)
 from fredholm.models.language.itnet_text import ITNetMaskedModel
 from fredholm.tasks import (
     ImageLearning,
@@ -25,10 +35,12 @@ from fredholm.tasks import (
 from fredholm.tasks.images.changes import ImageChanges
 from fredholm.tasks.images.image_learning import WITHOUT_DROPOUT
 from fredholm.tasks.points.augmentation import CloudAugmentation
+from fredholm.tasks.points.point_learning import FEW_CLOUDS
 from fredholm.tasks.points.point_set import PointSet
 from fredholm.tasks.points.turns import turned
 from fredholm.tasks.task import Trained
 from fredholm.tasks.text import Tokens, context_for
+from tests.refusals import refused
 from tests.tasks.image_texts.build import write_folder as write_image_texts
 from tests.tasks.masks.build import squares, write_pairs
 
@@ -189,7 +201,7 @@ def test_clouds_that_face_one_of_two_ways_are_not_turned() -> None:
 
 
 def test_points(tmp_path: Path) -> None:
-    np.savez(tmp_path / "clouds.npz", **clouds(60, "xyz", size=100))
+    np.savez(tmp_path / "clouds.npz", **clouds(FEW_CLOUDS + 300, "xyz", size=100))
     asked = PointLearning.Config(data=str(tmp_path / "clouds.npz"))
     config: Any = asked.suited("small")[0]
     assert (config.num_points, config.num_centres, config.label_smoothing) == (512, 64, 0.1)
@@ -204,6 +216,35 @@ def test_points(tmp_path: Path) -> None:
     config = given.suited("small")[0]
     assert (config.num_points, config.num_centres, config.augmentation) == (800, 400, given.augmentation)
     assert isinstance(config.model, PointPooling.Config)
+
+
+@pytest.mark.parametrize(("turns", "told"), [("", "none"), ("xyz", "all")])
+def test_few_clouds_are_told_by_a_machine_unless_a_network_is_asked_for(tmp_path: Path, turns: str, told: str) -> None:
+    np.savez(tmp_path / "clouds.npz", **clouds(60, turns, size=30))
+    asked = PointLearning.Config(data=str(tmp_path / "clouds.npz"))
+    suited = asked.suited("small")
+    config: Any = suited.config
+    assert config.model == CloudMachine.Config(turns=told, num_trees=100)  # pyright: ignore[reportArgumentType]
+    assert (config.num_points, config.align, suited.schedule.epochs) == (256, False, 0)
+    assert config.build().splits.valid is None
+    others = [
+        replace(asked, augmentation=CloudAugmentation.Config(jitter=0.1)),
+        replace(asked, num_neighbours=3),
+        replace(asked, label_smoothing=0.2),
+        replace(asked, model=ITNet.Config()),
+    ]
+    for config in (asked.suited("small", epochs=3).config, *(each.suited("small").config for each in others)):
+        assert isinstance(config, PointLearning.Config)
+        assert config.model.learns_by_steps
+
+
+def test_clouds_whose_points_have_weights_are_told_by_a_network(tmp_path: Path) -> None:
+    arrays = clouds(40, "", size=20)
+    np.savez(tmp_path / "clouds.npz", **arrays, weights=np.ones(arrays["x"].shape[:2]))
+    config: Any = PointLearning.Config(data=str(tmp_path / "clouds.npz")).suited("small")[0]
+    assert config.model.learns_by_steps
+    with refused(ValueError, "CloudMachine", "weights"):
+        PointLearning.Config(data=str(tmp_path / "clouds.npz"), model=CloudMachine.Config()).build()
 
 
 def test_points_that_are_told_each_have_no_centres(tmp_path: Path) -> None:

@@ -126,7 +126,8 @@ class PointCloud(Encoder):
                 f"{type(inputs).__name__}; pad clouds of several sizes to one, and mask the filler: PointBatch(pos, "
                 "mask=mask)"
             )
-        batch = self._checked(inputs if isinstance(inputs, PointBatch) else PointBatch(inputs))
+        given = inputs if isinstance(inputs, PointBatch) else PointBatch(inputs)
+        batch = check_clouds("encoders.PointCloud", given, self.config.num_features)
         order = _canonical_order(batch)
         pos, features, mask, weights = (None if part is None else _take(part, order) for part in batch)
         assert pos is not None
@@ -177,44 +178,45 @@ class PointCloud(Encoder):
         # of equal values one takes the gradient, which is faster than sharing it; their inputs are the same
         return signal + self.local(torch.cat(parts, dim=-1)).max(2).values
 
-    def _checked(self, batch: PointBatch) -> PointBatch:
-        """The batch, with zeros where no point exists."""
-        pos, features, mask, weights = batch
-        num_features = self.config.num_features
-        if pos.ndim != 3 or pos.shape[2] != 3 or not pos.dtype.is_floating_point:
+
+def check_clouds(name: str, batch: PointBatch, num_features: int) -> PointBatch:
+    """The batch, with zeros where no point exists.
+
+    Args:
+        name: of what reads it, in messages.
+        batch: the clouds.
+        num_features: that points are to have.
+
+    Raises:
+        ValueError: another shape or dtype, or values that are NaN or infinite at points that exist.
+    """
+    pos, features, mask, weights = batch
+    if pos.ndim != 3 or pos.shape[2] != 3 or not pos.dtype.is_floating_point:
+        raise ValueError(
+            f"{name}: expected float coordinates of shape (batch, points, 3); got {tuple(pos.shape)}, {pos.dtype}"
+        )
+    came = 0 if features is None else features.shape[-1]
+    if came != num_features or (features is not None and features.shape[:-1] != pos.shape[:-1]):
+        shape = "none" if features is None else tuple(features.shape)
+        raise ValueError(
+            f"{name}: expected {num_features} features of each point, "
+            f"{(*pos.shape[:2], num_features) if num_features else 'none'}; got {shape}"
+        )
+    for what, part in (("mask", mask), ("weights", weights)):
+        if part is not None and part.shape != pos.shape[:2]:
             raise ValueError(
-                f"encoders.PointCloud: expected float coordinates of shape (batch, points, 3); got {tuple(pos.shape)}, "
-                f"{pos.dtype}"
+                f"{name}: expected {what} of shape {tuple(pos.shape[:2])}, one entry a point; got {tuple(part.shape)}"
             )
-        came = 0 if features is None else features.shape[-1]
-        if came != num_features or (features is not None and features.shape[:-1] != pos.shape[:-1]):
-            shape = "none" if features is None else tuple(features.shape)
-            raise ValueError(
-                f"encoders.PointCloud: expected {num_features} features of each point, "
-                f"{(*pos.shape[:2], num_features) if num_features else 'none'}; got {shape}"
-            )
-        for name, part in (("mask", mask), ("weights", weights)):
-            if part is not None and part.shape != pos.shape[:2]:
-                raise ValueError(
-                    f"encoders.PointCloud: expected {name} of shape {tuple(pos.shape[:2])}, one entry a point; got "
-                    f"{tuple(part.shape)}"
-                )
-        if mask is not None:
-            pos = torch.where(mask[..., None], pos, 0.0)
-            features = None if features is None else torch.where(mask[..., None], features, 0.0)
-            weights = None if weights is None else torch.where(mask, weights, 0.0)
-        for name, part in (("coordinates", pos), ("features", features)):
-            if part is not None and values_can_be_read(part) and not bool(part.isfinite().all()):
-                raise ValueError(
-                    f"encoders.PointCloud: {name} are NaN or infinite at points that exist; leave them out"
-                )
-        if (
-            weights is not None
-            and values_can_be_read(weights)
-            and not bool(((weights >= 0) & weights.isfinite()).all())
-        ):
-            raise ValueError("encoders.PointCloud: weights are masses, finite and at least 0; got others")
-        return PointBatch(pos, features, mask, weights)
+    if mask is not None:
+        pos = torch.where(mask[..., None], pos, 0.0)
+        features = None if features is None else torch.where(mask[..., None], features, 0.0)
+        weights = None if weights is None else torch.where(mask, weights, 0.0)
+    for what, part in (("coordinates", pos), ("features", features)):
+        if part is not None and values_can_be_read(part) and not bool(part.isfinite().all()):
+            raise ValueError(f"{name}: {what} are NaN or infinite at points that exist; leave them out")
+    if weights is not None and values_can_be_read(weights) and not bool(((weights >= 0) & weights.isfinite()).all()):
+        raise ValueError(f"{name}: weights are masses, finite and at least 0; got others")
+    return PointBatch(pos, features, mask, weights)
 
 
 def _take(values: Tensor, index: Tensor) -> Tensor:

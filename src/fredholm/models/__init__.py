@@ -1,5 +1,6 @@
 """Complete models, each with its configurations."""
 
+from fredholm.models.cloud_model import CloudModelConfig
 from fredholm.models.field_model import FieldModel
 from fredholm.models.fields.blended_operator import BlendedOperator
 from fredholm.models.fields.function_regression import FunctionRegression
@@ -7,6 +8,7 @@ from fredholm.models.fields.in_context_regressor import InContextRegressor
 from fredholm.models.fields.neural_field import FieldOperator
 from fredholm.models.fields.neural_operator import NeuralOperator
 from fredholm.models.fitted.boosted_trees import BoostedTrees
+from fredholm.models.fitted.cloud_machine import CloudMachine, CloudReading
 from fredholm.models.fitted.filter_bank import FilterBank
 from fredholm.models.fitted.fitted_model import CoordinateModel, FittedModel, Solution
 from fredholm.models.fitted.graph_machine import GraphMachine
@@ -77,6 +79,9 @@ __all__ = [
     "BlendedOperator",
     "BoostedTrees",
     "CKCNNText",
+    "CloudMachine",
+    "CloudModelConfig",
+    "CloudReading",
     "ConstantConfig",
     "ContinuousConvolutionConfig",
     "ContinuousStack",

@@ -17,6 +17,7 @@ from fredholm.distributed import shard_points
 from fredholm.domains import Domain, Union
 from fredholm.domains.points import centre
 from fredholm.encoders.encoder import Encoder
+from fredholm.models.cloud_model import CloudModelConfig
 from fredholm.models.images.image_model import ImageModelConfig, ImageReading, Room
 from fredholm.models.saved_model import SavedModel
 
@@ -130,7 +131,7 @@ class SignalModel(SavedModel, abc.ABC):
         return self.head(domain.total(first))
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
-    class Config(ImageModelConfig):
+    class Config(ImageModelConfig, CloudModelConfig):
         """The sizes of a model that its data do not decide."""
 
         reads_encoder: ClassVar[bool] = True
@@ -142,7 +143,7 @@ class SignalModel(SavedModel, abc.ABC):
 
         @final
         def check_pools(self, whole: str) -> None:
-            """Raises a ValueError where the model answers at every point, and one answer is wanted of a whole input."""
+            """See `CloudModelConfig.check_pools`."""
             if self.pool == "none":
                 raise ValueError(f"model.pool is 'none'; leave it out, since {whole} has one answer")
 

@@ -140,7 +140,11 @@ def test_what_is_told_follows_from_the_data_and_other_targets_are_refused(tmp_pa
 
 
 def test_clouds_with_numbers_keep_their_size_and_how_they_lie(tmp_path: Path) -> None:
-    suited: Any = PointLearning.Config(data=str(write(tmp_path))).suited("small")[0]
+    asked = PointLearning.Config(data=str(write(tmp_path)))
+    machine: Any = asked.suited("small")[0]
+    assert machine.sizes
+    assert machine.model.turns == "none"
+    suited: Any = asked.suited("small", epochs=5)[0]
     assert suited.sizes
     assert suited.augmentation == CloudAugmentation.Config(jitter=0.01)
     assert (suited.align, suited.label_smoothing) == (False, 0.0)

@@ -17,6 +17,9 @@ from torch.nn.utils.rnn import pad_sequence
 
 from fredholm._settings import check_count, check_rate, filled, refuse_idle
 from fredholm.encoders.points import PointBatch, PointCloud
+from fredholm.models.cloud_model import CloudModelConfig
+from fredholm.models.fitted.boosted_trees import MOST_BOXES
+from fredholm.models.fitted.cloud_machine import CloudMachine, CloudReading
 from fredholm.models.images.infvit import InfViT
 from fredholm.models.itnet import ITNet
 from fredholm.models.kernel_configs import KERNELS, LowRankConfig
@@ -63,7 +66,13 @@ PLAIN_NEIGHBOURS = 16
 LEAST_RADIUS = 1e-150
 """Whose square float64 still tells from 0."""
 CHUNK = 32
-"""Clouds of a file that are predicted at a time."""
+"""Clouds of a file that are predicted, or that a machine reads, at a time."""
+FEW_CLOUDS = 500
+"""Up to which they are told by a machine that is computed at once."""
+MACHINE_POINTS = 256
+"""Of a cloud, of which a machine compares all pairs."""
+_FOR_NETWORKS = ("num_centres", "position_frequencies", "position_sigma", "num_neighbours")
+"""Settings that networks alone read, beside `augmentation` and `label_smoothing`."""
 
 
 def _small() -> SignalModel.Config:
@@ -90,7 +99,7 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
     predicts = Kinds(suffixes=(*POINT_SUFFIXES, ".npy"), has_parts=True)
     writes: ClassVar[Mapping[str, tuple[str, ...]]] = {"save": ()}
     parts: ClassVar[tuple[type, ...]] = (
-        *(ITNet.Config, InfViT.Config, PointPooling.Config, EdgeConvolution.Config),
+        *(CloudMachine.Config, ITNet.Config, InfViT.Config, PointPooling.Config, EdgeConvolution.Config),
         *KERNELS,
         *TARGETS,
     )
@@ -139,7 +148,8 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
             label_smoothing: share of each label that is spread over all classes.
             votes: copies of a measured cloud whose probabilities are averaged: itself, and others that are drawn and
                 changed as in training, the same each time.
-            model: the model on the points; a recipe chooses its kind. Where points are classified, it answers at each.
+            model: a network on the points, which where these are classified answers at each, or a machine that is
+                computed from the training clouds at once.
         """
 
         data: str = ""
@@ -158,7 +168,7 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
         augmentation: CloudAugmentation.Config = field(default_factory=CloudAugmentation.Config)
         label_smoothing: float = 0.0
         votes: int = 1
-        model: SignalModel.Config = field(default_factory=_small)
+        model: CloudModelConfig = field(default_factory=_small)
 
         shaping: ClassVar[tuple[str, ...]] = (
             "normalise",
@@ -188,9 +198,33 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
             if self.align:
                 rotation = self.augmentation.rotation
                 refuse_idle("", CloudAugmentation.Config, "align, which undoes it", "do not align", rotation=rotation)
+            if isinstance(self.model, CloudMachine.Config):
+                self._check_machine(self.model)
             if self.augmentation.changes_nothing and self.num_points is None:
                 all_alike = "nothing drawn or augmented, so that all copies are alike"
                 refuse_idle("", type(self), all_alike, "give an augmentation", votes=self.votes)
+
+        def _check_machine(self, machine: CloudMachine.Config) -> None:
+            because = "model=CloudMachine, which is computed from clouds as they are"
+            names, instead = [*_FOR_NETWORKS, "label_smoothing"], "take a network, such as itnet"
+            if self.valid_fraction != 0:
+                names.append("valid_fraction")
+            refuse_idle("", type(self), because, instead, **{name: getattr(self, name) for name in names})
+            if not self.augmentation.changes_nothing:
+                raise ValueError(f"augmentation has no effect with {because}; leave it out, or {instead}")
+            if self.align and machine.turns == "all":
+                because = "model.turns='all', by which no turn changes what is read"
+                refuse_idle("", type(self), because, "do not align", align=self.align)
+
+        def _takes_machine(self, task: "PointLearning", effort: Effort, start: Trained | None) -> bool:
+            """Whether clouds are few, a machine reads all of them, and nothing was asked for that networks alone do."""
+            default = PointLearning.Config()
+            asked = any(
+                getattr(self, name) != getattr(default, name)
+                for name in ("model", "align", "augmentation", *_FOR_NETWORKS)
+            )
+            asked = asked or self.label_smoothing != 0 or effort.epochs is not None or start is not None
+            return not (asked or task.tells_points or task.facts.is_weighted or len(task.splits.train) > FEW_CLOUDS)
 
         def _suited(self, effort: Effort, start: Trained | None) -> Suited:
             """See `Task.Config.suited`: how many points are seen, how clouds are changed, and the size of the model.
@@ -199,6 +233,8 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
             stretched nor turned.
             """
             default, task = PointLearning.Config(), self.build()
+            if isinstance(self.model, CloudMachine.Config) or self._takes_machine(task, effort, start):
+                return self._suited_machine(task, effort)
             train, is_small = task.splits.train, effort.preset == "small"
             config = filled(self, [default], num_points=max(512 if is_small else 1024, 2 * (self.num_centres or 0)))
             if task.target.kind == "number":
@@ -215,21 +251,40 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
                     label_smoothing=0.1,
                 )
             width = width_for(len(train), effort, least=64, up_to=1000)
-            model = config.model.resized(width, 3 if is_small else 6, default.model)
+            model = config.network.resized(width, 3 if is_small else 6, default.network)
             if not task.tells_points:
                 most = 64 if is_small else 256
                 largest = int(train.sizes.max())
                 seen = largest if config.num_points is None else min(largest, config.num_points)
                 config = filled(config, [default], num_centres=most if seen > most else None)
-                if isinstance(model, type(default.model)):
-                    model = filled(model, [default.model], pool="max")
+                if isinstance(model, type(default.network)):
+                    model = filled(model, [default.network], pool="max")
             config = dataclasses.replace(config, model=model)
             return Suited(config, schedule_for(len(train), effort, has_valid=task.num_held_out("valid") > 0))
 
+        def _suited_machine(self, task: "PointLearning", effort: Effort) -> Suited:
+            """What suits a machine: clouds whose classes are told as they lie, or turned as they are; sizes of it."""
+            model, train = self.model, task.splits.train
+            if not isinstance(model, CloudMachine.Config):
+                turns = "none" if task.target.kind == "number" else turned(train)
+                model = CloudMachine.Config(turns=turns)
+            num_trees = min(model.num_trees, max(1, MOST_BOXES // task.target.num_outputs))
+            model = filled(model, [CloudMachine.Config()], num_trees=num_trees)
+            config = filled(self, [PointLearning.Config()], num_points=MACHINE_POINTS)
+            if task.target.kind == "number":
+                config = filled(config, [PointLearning.Config()], sizes=True)
+            schedule = schedule_for(len(train), effort, has_valid=False)
+            return Suited(dataclasses.replace(config, model=model), dataclasses.replace(schedule, epochs=0))
+
+        @property
+        def network(self) -> SignalModel.Config:
+            """The model, where it is a network; else the default one."""
+            return self.model if isinstance(self.model, SignalModel.Config) else _small()
+
         @property
         def stack(self) -> Stack:
-            """See `Task.Config.stack`: the model."""
-            return stack_of(self.model)
+            """See `Task.Config.stack`: that of a network, where the model is one or is computed at once."""
+            return stack_of(self.network)
 
         def with_stack(self, stack: Stack) -> Self:
             """See `Task.Config.with_stack`."""
@@ -253,7 +308,7 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
             instead = "leave it at 0"
             refuse_idle("", PointLearning.Config, "numbers", instead, label_smoothing=config.label_smoothing)
         self._tell(facts.target, config.wish)
-        self._model_config = _model_for(config, self.tells_points)
+        self._model_config = _model_for(config, facts)
         x, y, z = (facts.channels.index(name) if name in facts.channels else -1 for name in NORMAL)
         self._normal = (x, y, z) if min(x, y, z) >= 0 else None
         self._augment = CloudAugmentation(config.augmentation, self._normal)
@@ -265,6 +320,11 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
     def facts(self) -> Facts:
         """Of the training split."""
         return self._facts
+
+    @property
+    def learns_by_steps(self) -> bool:
+        """As the model says."""
+        return self.config.model.learns_by_steps
 
     @property
     def tells_points(self) -> bool:
@@ -295,7 +355,8 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
         clouds, root = self._clouds, str(user_path(self.config.data))
         names = [name.removeprefix(root) for name in clouds.names]  # wherever the data lie
         labels = [0] * len(clouds) if clouds.labels is None else clouds.labels.tolist()
-        return self._divided(clouds.marks.keys(names, labels), clouds.marks.given)
+        keys = clouds.marks.keys(names, labels)
+        return self._divided(keys, clouds.marks.given, needs_valid=self.learns_by_steps)
 
     def _part(self, numbers: Tensor) -> PointSet:
         return self._clouds.select(numbers)
@@ -314,8 +375,11 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
         return None if bool((sizes == sizes[0]).all()) else sizes
 
     def model(self) -> nn.Module:
-        """The model on an encoder of points, with the outputs of the target."""
-        config = self.config
+        """The model, of a network on an encoder of points, with the outputs of the target."""
+        config, model = self.config, self._model_config
+        if isinstance(model, CloudMachine.Config):
+            reading = CloudReading(num_features=len(self._inputs), keeps_place=not config.normalise)
+            return model.build(reading, self.target.num_outputs)
         clouds = PointCloud.Config(
             num_features=len(self._inputs),
             normalise=config.normalise,
@@ -324,7 +388,18 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
             num_neighbours=config.num_neighbours,
             num_centres=config.num_centres,
         )
-        return self._model_config.build(PointCloud(clouds, config.model.embed_dim), self.target.num_outputs)
+        return model.build(PointCloud(clouds, model.embed_dim), self.target.num_outputs)
+
+    def initialise(self, model: nn.Module, device: torch.device) -> None:
+        """See `Task.initialise`: fits a machine to all training clouds, seen as those that are measured."""
+        if not isinstance(model, CloudMachine):
+            return
+        train, batches = self.splits.train, list[tuple[PointBatch, Tensor]]()
+        for indices in torch.arange(len(train)).split(CHUNK):
+            batch = {name: each.to(device) for name, each in self._rows(train.select(indices), votes=1).items()}
+            batches.append((self._given(batch), batch["targets"]))
+        groups = train.marks.group_numbers
+        model.fit(batches, self.target, groups=None if groups is None else groups.to(device))
 
     def meanings(self, model: nn.Module) -> Meanings:
         """See `Task.meanings`: of the head's rows, the classes, and of the encoder's columns the features."""
@@ -367,13 +442,15 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
             return torch.arange(size)
         return torch.randperm(size, generator=generator)[: self.config.num_points]
 
-    def _rows(self, part: PointSet) -> Batch:
+    def _rows(self, part: PointSet, *, votes: int | None = None) -> Batch:
         """What tells the clouds: for each vote a row a cloud, or a part of one where points are told.
+
+        `votes` are those of the settings where they are None.
 
         What is drawn depends on the points of a cloud alone, so that it has one answer wherever it lies.
         """
         batches, seeds = [], [zlib.crc32(pos.numpy().tobytes()) for pos in part.pos.split(part.sizes.tolist())]
-        for vote in range(self.config.votes):
+        for vote in range(self.config.votes if votes is None else votes):
             for i, (size, seed) in enumerate(zip(part.sizes.tolist(), seeds, strict=True)):
                 generator = torch.Generator().manual_seed(1_000_003 * vote + seed)
                 if self.tells_points and self.config.num_points is not None and size > self.config.num_points:
@@ -455,8 +532,12 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
         return self.config.label_smoothing
 
     def _outputs(self, model: nn.Module, batch: Batch) -> Tensor:
+        return model(self._given(batch)).float()
+
+    def _given(self, batch: Batch) -> PointBatch:
+        """What the model sees of rows."""
         mask = None if bool(batch["mask"].all()) else batch["mask"]
-        return model(PointBatch(batch["pos"], self._seen(batch), mask, batch.get("weights"))).float()
+        return PointBatch(batch["pos"], self._seen(batch), mask, batch.get("weights"))
 
     def _seen(self, batch: Batch) -> Tensor | None:
         """Features of points, with the size of their cloud where that is one, `(B, N, F)`."""
@@ -737,13 +818,20 @@ def _log_radius(pos: Tensor) -> float:
     return math.log(max(radius, LEAST_RADIUS)) if radius > 0 else -math.inf
 
 
-def _model_for(config: PointLearning.Config, tells_points: bool) -> SignalModel.Config:
-    """The model's config, which answers for each cloud or at every point.
+def _model_for(config: PointLearning.Config, facts: PointLearning.Facts) -> SignalModel.Config | CloudMachine.Config:
+    """The model's config, of a network one that answers for each cloud or at every point.
 
     Raises:
-        ValueError: settings that nothing reads, or that leave some points untold.
+        ValueError: settings that nothing reads, or that leave some points untold; what a machine does not read.
     """
-    model = config.model
+    model, tells_points = config.model, isinstance(facts.target, ElementTarget)
+    if isinstance(model, CloudMachine.Config):
+        if tells_points or facts.is_weighted:
+            cannot = "tells no points" if tells_points else "reads no weights of points"
+            raise ValueError(f"model is CloudMachine, which {cannot}; take a network, such as the model itnet")
+        return model
+    if not isinstance(model, SignalModel.Config):
+        raise ValueError(f"model is {type(model).__qualname__}; expected a network or CloudMachine.Config")
     if not tells_points:
         model.check_pools("a cloud")
         return model

@@ -1,0 +1,235 @@
+"""What counts, shares and moments say of a cloud of points as a whole, whatever the order of its points.
+
+Legend
+    x_i     a point, less the mean of all, in units of √(mean ‖x_i‖²);   N  how many there are;   C  mean of x_i x_iᵀ
+    w_i     L⁻¹ x_i, where L Lᵀ = C + FLAT tr(C) I: the cloud with all stretching of its axes undone, but for a turn
+    y       either of x and w, in units of √(mean ‖y_i‖²);   D_ij  ‖y_i - y_j‖;   r_i  ‖y_i‖
+    B_i     points within a radius R of y_i, n_i of them;   m_i  their mean;   T_i  their covariance over its trace
+
+    of all turns     of x and of w: quantiles of r;  over pairs of points the shares of D, of the cosine of y_i and y_j
+                     and of the area of the triangle of both and the centre, below some thresholds;  ‖mean r² y‖,
+                     mean r⁴ and the mean of ⟨y_i, y_j⟩³ (Mardia's skewness of w);  for each R quantiles over i of
+                     tr T_i², 27 det T_i, n_i / N, ‖m_i - y_i‖ / R and of y_iᵀ T_i y_i / r_i², and the shares of
+                     3 tr(T_i T_j) below some thresholds over pairs that are near, farther and far apart;
+                     roots of the eigenvalues of C
+    about an axis    quantiles of z and of the distance from the z axis, and of each of SLABS parts of the height the
+                     share of points, and mean and deviation of their distances from the axis
+    of no turn       quantiles of x and y, C, and of cubes of cells round the centre the roots of the shares of points
+
+1 / 3 of tr T_i² is that of a ball, 1 / 2 of a plane, 1 of a line: T says what is linear, flat or scattered there
+without directions, which no rounding decides. That shapes are told by distributions of distances and areas is Osada et
+al., Shape distributions (2002); shapes of neighbourhoods are Weinmann et al.'s (2015); that pairs of surface elements
+tell more, whatever the turn, Wahl et al.'s (2003). Each is told of w too: w of a cloud and of the same cloud under any
+linear map are the same but for a turn.
+"""
+
+from typing import Literal, final
+
+import torch
+from torch import Tensor
+
+Turns = Literal["none", "axis", "all"]
+"""Of clouds of one kind: they lie alike, turned about z, or in all ways."""
+FLAT = 1e-4
+RADII = (0.25, 0.5, 1.0)
+RANKS = 13
+"""Quantiles of a coordinate or radius."""
+FEW_RANKS = 5
+"""Quantiles of what neighbourhoods say."""
+SLABS = 5
+CELLS = (3, 5)
+"""Cells along an axis of cubes that hold the cloud."""
+_DISTANCES = tuple(0.25 * k for k in range(1, 13))
+_COSINES = tuple(-0.88 + 0.15 * k for k in range(13))
+_AREAS = tuple(0.1 * k for k in range(1, 13))
+_ALIKE = (0.85, 1.05, 1.25, 1.45, 1.9)
+"""None of these thresholds is what a lattice or a plane gives exactly, which rounding would decide."""
+_NUDGE = 1e-6
+"""Of a cell, by which points on the border of two are surely in one."""
+_RANGES = ((0.0, 0.7), (0.7, 1.4), (1.4, 4.0))
+_OF_FRAME = RANKS + len(_DISTANCES) + len(_COSINES) + len(_AREAS) + 3
+_OF_RADIUS = 5 * FEW_RANKS + len(_RANGES) * len(_ALIKE)
+NUM_OF_TURNS: dict[Turns, int] = {
+    "all": 2 * (_OF_FRAME + len(RADII) * _OF_RADIUS) + 3,
+    "axis": 2 * RANKS + 3 * SLABS,
+    "none": 2 * RANKS + 6 + sum(side**3 for side in CELLS),
+}
+"""How many numbers there are of each kind; a cloud that is less free has those of the freer ones too."""
+
+
+def num_numbers(turns: Turns) -> int:
+    """How many numbers `numbers_of_clouds` gives."""
+    kinds: dict[Turns, tuple[Turns, ...]] = {"all": ("all",), "axis": ("all", "axis"), "none": ("all", "axis", "none")}
+    return sum(NUM_OF_TURNS[kind] for kind in kinds[turns])
+
+
+def numbers_of_clouds(pos: Tensor, exists: Tensor, turns: Turns) -> Tensor:
+    """All of them, float64 `(B, num_numbers)`.
+
+    Args:
+        pos: `(B, N, 3)`, N at least 1; finite where a point exists.
+        exists: `(B, N)`, True where one does; all numbers of a cloud without any are 0.
+        turns: what the clouds' classes or numbers do not depend on.
+    """
+    pos = torch.where(exists[..., None], pos.double(), 0.0)
+    count = exists.sum(1).clamp_min(1).double()
+    x = torch.where(exists[..., None], pos - (pos.sum(1) / count[:, None])[:, None], 0.0)
+    x = _scaled(x, count)
+    spread = x.mT @ x / count[:, None, None]
+    found = [*_Frame(x, exists, count).numbers(), *_Frame(_unstretched(x, spread, count), exists, count).numbers()]
+    found.append(eigenvalues(spread).clamp_min(0).sqrt())
+    if turns != "all":
+        found += _about_axis(x, exists)
+    if turns == "none":
+        found += _as_it_lies(x, exists, count, spread)
+    return torch.where(exists.any(1, keepdim=True), torch.cat(found, 1), 0.0)
+
+
+@final
+class _Frame:
+    """What is told of y, whatever the turn."""
+
+    def __init__(self, y: Tensor, exists: Tensor, count: Tensor) -> None:
+        self.y, self.exists, self.count = y, exists, count
+        self.pairs = exists[:, :, None] & exists[:, None]
+        self.pairs = self.pairs & ~torch.eye(y.shape[1], dtype=torch.bool, device=y.device)
+        self.square = y.square().sum(2)
+        self.inner = y @ y.mT
+        self.distance = (self.square[:, :, None] + self.square[:, None] - 2 * self.inner).clamp_min(0).sqrt()
+
+    def numbers(self) -> list[Tensor]:
+        y, square, r = self.y, self.square, self.square.sqrt()
+        size = r[:, :, None] * r[:, None]
+        cosine = self.inner / size.clamp_min(1e-12)
+        area = (size.square() - self.inner.square()).clamp_min(0).sqrt() / 2
+        count = self.count[:, None]
+        moments = torch.stack(
+            [
+                ((square[..., None] * y).sum(1) / count).norm(dim=1),
+                (square.square().sum(1, keepdim=True) / count)[:, 0],
+                self.inner.pow(3).sum((1, 2)) / self.count.square(),
+            ],
+            1,
+        )
+        found = [
+            quantiles(r, self.exists, RANKS),
+            self._shares(self.distance, _DISTANCES, self.pairs),
+            self._shares(cosine, _COSINES, self.pairs),
+            self._shares(area, _AREAS, self.pairs),
+            moments,
+        ]
+        for radius in RADII:
+            found += self._within(radius)
+        return found
+
+    def _shares(self, values: Tensor, thresholds: tuple[float, ...], of: Tensor) -> Tensor:
+        """The shares `(B, thresholds)` of the pairs that are below each; 0 where there are no pairs."""
+        number = of.sum((1, 2)).clamp_min(1)
+        values = torch.where(of, values, torch.inf).float()
+        below = [(values < threshold).sum((1, 2)) / number for threshold in thresholds]
+        return torch.stack(below, 1).double()
+
+    def _within(self, radius: float) -> list[Tensor]:
+        """What is told of neighbourhoods."""
+        y, exists = self.y, self.exists
+        near = ((self.distance < radius) & exists[:, None] & exists[:, :, None]).double()
+        number = near.sum(2).clamp_min(1)[..., None]
+        mean = near @ y / number
+        products = (y[..., :, None] * y[..., None, :]).flatten(2)
+        shape = near @ products / number - (mean[..., :, None] * mean[..., None, :]).flatten(2)
+        trace = shape[..., [0, 4, 8]].sum(2, keepdim=True)
+        has_extent = trace > 1e-9
+        shape = torch.where(has_extent, shape / torch.where(has_extent, trace, 1.0), 0.0)
+        told = [
+            shape.square().sum(2),
+            27 * determinant(shape.unflatten(2, (3, 3))),
+            number[..., 0] / self.count[:, None],
+            (mean - y).norm(dim=2) / radius,
+            (shape * products).sum(2) / self.square.clamp_min(1e-12),
+        ]
+        found = [quantiles(each, exists, FEW_RANKS) for each in told]
+        alike = 3 * shape @ shape.mT
+        for low, high in _RANGES:
+            found.append(self._shares(alike, _ALIKE, self.pairs & (self.distance >= low) & (self.distance < high)))
+        return found
+
+
+def _about_axis(x: Tensor, exists: Tensor) -> list[Tensor]:
+    height, away = x[..., 2], x[..., :2].norm(dim=2)
+    found = [quantiles(height, exists, RANKS), quantiles(away, exists, RANKS)]
+    low = torch.where(exists, height, torch.inf).amin(1, keepdim=True)
+    high = torch.where(exists, height, -torch.inf).amax(1, keepdim=True)
+    slab = ((height - low) / (high - low).clamp_min(1e-9) * SLABS + _NUDGE).floor().clamp(0, SLABS - 1)
+    for k in range(SLABS):
+        inside = (exists & (slab == k)).double()
+        number = inside.sum(1)
+        mean = (inside * away).sum(1) / number.clamp_min(1)
+        spread = ((inside * (away - mean[:, None]).square()).sum(1) / number.clamp_min(1)).sqrt()
+        found.append(torch.stack([number / exists.sum(1).clamp_min(1), mean, spread], 1))
+    return found
+
+
+def _as_it_lies(x: Tensor, exists: Tensor, count: Tensor, spread: Tensor) -> list[Tensor]:
+    found = [quantiles(x[..., axis], exists, RANKS) for axis in (0, 1)]
+    found.append(torch.stack([spread[:, a, b] for a, b in ((0, 0), (1, 1), (2, 2), (0, 1), (0, 2), (1, 2))], 1))
+    unit = x / x.square().sum(2).amax(1).sqrt().clamp_min(1e-9)[:, None, None]
+    for side in CELLS:
+        cell = ((unit + 1) / 2 * side + _NUDGE).floor().clamp(0, side - 1).long()
+        number = cell[..., 0] * side * side + cell[..., 1] * side + cell[..., 2]
+        counts = x.new_zeros(x.shape[0], side**3).scatter_add(1, number, exists.to(x.dtype))
+        found.append((counts / count[:, None]).sqrt())
+    return found
+
+
+def _scaled(y: Tensor, count: Tensor) -> Tensor:
+    """y of mean square 1; 0 where points coincide."""
+    size = (y.square().sum((1, 2)) / count).sqrt()[:, None, None]
+    return torch.where(size > 1e-150, y / torch.where(size > 1e-150, size, 1.0), 0.0)
+
+
+def _unstretched(x: Tensor, spread: Tensor, count: Tensor) -> Tensor:
+    """w, in units of its size, by forward substitution."""
+    c = spread + (FLAT * spread.diagonal(dim1=1, dim2=2).sum(1)[:, None, None]).clamp_min(1e-12) * torch.eye(
+        3, dtype=x.dtype, device=x.device
+    )
+    a = c[:, 0, 0].sqrt()
+    b, d = c[:, 0, 1] / a, c[:, 0, 2] / a
+    e = (c[:, 1, 1] - b * b).sqrt()
+    f = (c[:, 1, 2] - b * d) / e
+    g = (c[:, 2, 2] - d * d - f * f).sqrt()
+    a, b, d, e, f, g = (each[:, None] for each in (a, b, d, e, f, g))
+    first = x[..., 0] / a
+    second = (x[..., 1] - b * first) / e
+    third = (x[..., 2] - d * first - f * second) / g
+    return _scaled(torch.stack([first, second, third], 2), count)
+
+
+def determinant(matrices: Tensor) -> Tensor:
+    """Of `(..., 3, 3)`."""
+    a, b, c = matrices.unbind(-2)
+    return (a * torch.linalg.cross(b, c)).sum(-1)
+
+
+def eigenvalues(matrices: Tensor) -> Tensor:
+    """Of symmetric matrices `(..., 3, 3)`, the largest first, `(..., 3)`; by the cosine of a third of an angle."""
+    eye = torch.eye(3, dtype=matrices.dtype, device=matrices.device)
+    mean = matrices.diagonal(dim1=-2, dim2=-1).mean(-1)
+    rest = matrices - mean[..., None, None] * eye
+    size = (rest.square().sum((-2, -1)) / 6).sqrt()
+    half = determinant(rest / size.clamp_min(1e-30)[..., None, None]) / 2
+    angle = half.clamp(-1, 1).acos() / 3
+    turns = torch.tensor([0.0, -2.0, 2.0], dtype=matrices.dtype, device=matrices.device) * (torch.pi / 3)
+    values = mean[..., None] + 2 * size[..., None] * (angle[..., None] + turns).cos()
+    return values.sort(-1, descending=True).values
+
+
+def quantiles(values: Tensor, exists: Tensor, count: int) -> Tensor:
+    """Of values `(B, N)` that exist, at the ranks (k + 1/2) / count, lines between them, `(B, count)`."""
+    ordered = torch.where(exists, values, torch.inf).sort(1).values
+    last = exists.sum(1, keepdim=True).clamp_min(1) - 1
+    ranks = (torch.arange(count, dtype=values.dtype, device=values.device) + 0.5) / count
+    at = ranks * last
+    below = at.floor().long()
+    above = torch.minimum(below + 1, last)
+    low, high = ordered.gather(1, below), ordered.gather(1, above)
+    return low + (high - low) * (at - below)
