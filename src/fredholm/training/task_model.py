@@ -88,7 +88,7 @@ def from_pretrained(
         run = Run(folder, device="cpu")
         network = run.model()
     if dtype is not None and dtype != torch.float32:
-        network = network.to(dtype)
+        network = network._apply(lambda tensor: tensor.to(dtype) if tensor.dtype == torch.float32 else tensor)
     return TaskModel(network.requires_grad_(True), run.task).eval()
 
 

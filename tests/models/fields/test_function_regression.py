@@ -1,13 +1,17 @@
 """Functions told by regression, against the literal formulas and refits without what is left out."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from torch import Tensor
 
+from fredholm import from_pretrained
 from fredholm.domains import Grid, Points, UnitGrid
 from fredholm.encoders import Function, FunctionBatch
 from fredholm.encoders.function import interpolate
 from fredholm.models import BlendedOperator, FunctionRegression, NeuralOperator, SpectralConfig
+from fredholm.models.fields import function_regression
 from fredholm.models.fields.function_regression import AS_GOOD, LENGTHS, PENALTIES, interpolated
 from tests.refusals import refused
 
@@ -131,6 +135,31 @@ def test_functions_that_tell_nothing_are_told_by_the_mean() -> None:
     model.fit(torch.ones(5, 7, 2), told)
     assert float(model.error) == 0
     assert torch.equal(model(FunctionBatch(torch.randn(3, 7, 2), Grid(7))), told[:3])
+
+
+def test_weights_that_are_read_in_16_bits_tell_the_same(tmp_path: Path) -> None:
+    given, told = pairs(0.5, noise=0.0)
+    model = on_line()
+    model.fit(given, told)
+    model.save_pretrained(tmp_path / "saved")
+    read = from_pretrained(tmp_path / "saved", dtype=torch.bfloat16)
+    inputs = FunctionBatch(given, Grid(7))
+    torch.testing.assert_close(read(inputs), model(inputs))
+
+
+def test_of_a_draw_of_one_group_functions_are_left_out_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(function_regression, "CHOSEN", 4)
+    given, told = pairs(0.5)
+    groups = torch.zeros(N, dtype=torch.long)
+    groups[-1] = 1
+    rates = list[float]()
+    for known in (None, groups):
+        torch.manual_seed(0)
+        model = on_line()
+        model.fit(given, told, groups=known)
+        rates.append(float(model.rate))
+    assert N - 1 not in torch.randperm(N, generator=torch.Generator().manual_seed(0))[:4]
+    assert rates[0] == rates[1]
 
 
 def test_functions_of_two_kinds_alone_have_a_length() -> None:

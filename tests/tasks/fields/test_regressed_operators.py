@@ -121,6 +121,26 @@ def test_trajectories_are_told_step_by_step(tmp_path: Path) -> None:
         torch.testing.assert_close(task.preparation.answers(model, batch), found)
 
 
+def test_one_trajectory_leaves_out_its_steps_by_themselves(tmp_path: Path) -> None:
+    turn = np.linalg.qr(np.random.default_rng(0).normal(size=(6, 6)))[0]
+    states = np.stack([np.linalg.matrix_power(turn, k)[0] for k in range(15)])[None]
+    parts = {f"{part}_trajectories": states for part in ("train", "valid", "test")}
+    assert fitted(task_of(tmp_path, parts, regression=14)).regression.functions.any(1).all()
+
+
+def test_a_regression_that_overflows_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    task = task_of(tmp_path, smoothed(20))
+    model = fitted(task)
+    monkeypatch.setattr(model.regression, "forward", lambda inputs, at=None: inputs.values * torch.nan)
+
+    def measure(score: Any, metrics: Any) -> dict[str, float]:
+        score(model, task.held_out_batch("valid", torch.arange(2)), metrics)
+        return {name: float(metric.compute()) for name, metric in metrics.items()}
+
+    task.settle(model, measure)
+    assert float(model.share) == 1
+
+
 def test_steps_of_a_trajectory_are_left_out_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # each trajectory stays at its own value
     states = np.repeat(np.arange(12.0)[:, None, None], 4, 1).repeat(6, 2)

@@ -15,7 +15,7 @@ from fredholm.encoders.series import SeriesBatch
 from fredholm.models import CKCNN, FilterBank
 from fredholm.storage.config_json import from_json, to_json
 from fredholm.tasks import Forecasting, Task
-from fredholm.tasks.forecasts import forecasting, open_long, season_of
+from fredholm.tasks.forecasts import forecasting, open_long, season_of, structure
 from fredholm.training import Run, TrainingConfig, train
 from fredholm.training.scoring import score_split
 from tests.refusals import refused
@@ -524,6 +524,21 @@ def test_answers_are_counted_from_the_base(tmp_path: Path) -> None:
     short = months_on_the_way_up(tmp_path, 23)
     with refused(ValueError, "has 23 samples; the model reads the last 24 of a series"):
         built.predict(fitted(built), [short], CPU)
+
+
+def test_a_graph_that_sees_more_than_its_base_reads_tells_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(structure, "MOST_READ", 24)
+    data = months_on_the_way_up(tmp_path)
+    config = Forecasting.Config(data=str(data), horizon=3, context=30, season=12, channels=("y",), base=1.0)
+    built = config.build()
+    assert built.facts.base is not None
+    assert built.facts.base.most == 24
+    model = fitted(built)
+    series = open_long(data)[0]
+    told = built.tensor_form(model).module()(series[0].values[None, -30:])
+    torch.testing.assert_close(told, built.forecasts(model, series[:1], CPU)[1], rtol=1e-5, atol=1e-5)
 
 
 def test_a_base_of_series_that_are_too_short_is_refused(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ class FunctionRegression(SavedModel):
         config: where functions are known and told, and how many there are.
 
     Attributes:
-        functions: `(num_functions, N * num_channels)`, the training functions; 0 where there are fewer.
+        functions: float64 `(num_functions, N * num_channels)`, the training functions; 0 where there are fewer.
         dual: α, float64 `(num_functions, M * num_outputs)`, 0 before a fit.
         offset: ū - Σ κ̄_i α_i, float64 `(M * num_outputs,)`.
         rate: 1 / ℓ, a float64 scalar; 0 before a fit.
@@ -109,7 +109,8 @@ class FunctionRegression(SavedModel):
         self.config = config
         given, told = _count(config.given), _count(config.told)
         wide, n = torch.float64, config.num_functions
-        self.register_buffer("functions", torch.zeros(n, given * config.num_channels))
+        # in float64, which weights that are read in 16 bits keep: large terms of both signs cancel
+        self.register_buffer("functions", torch.zeros(n, given * config.num_channels, dtype=wide))
         self.register_buffer("dual", torch.zeros(n, told * config.num_outputs, dtype=wide))
         self.register_buffer("offset", torch.zeros(told * config.num_outputs, dtype=wide))
         self.register_buffer("rate", torch.zeros((), dtype=wide))
@@ -146,7 +147,7 @@ class FunctionRegression(SavedModel):
         with without_autocast(values):
             known = values if domain.has_points_of(given) else interpolated(inputs, given)
             kernel = self._kernel(known.flatten(1).double(), self.functions.double(), self.rate)
-            found = (kernel @ self.dual + self.offset).unflatten(1, (-1, config.num_outputs))
+            found = (kernel @ self.dual.double() + self.offset.double()).unflatten(1, (-1, config.num_outputs))
             if not asked.has_points_of(told):
                 found = interpolated(FunctionBatch(found, told), asked)
             return found.to(values.dtype)
@@ -186,7 +187,7 @@ class FunctionRegression(SavedModel):
         columns = torch.linspace(0, y.shape[1] - 1, min(COLUMNS, y.shape[1])).round().long().to(x.device)
         apart = _squares(x[some], x[some])
         unit = float(apart[apart > 0].median()) ** 0.5 if bool((apart > 0).any()) else 1.0
-        own = None if groups is None else groups[some]
+        own = None if groups is None or len(groups[some].unique()) < 2 else groups[some]
         rates = [0.0, *(1 / (multiple * unit) for multiple in LENGTHS)]
         errors = [self._best(x[some], y[some][:, columns], rate, own)[0] for rate in rates]
         self.rate.fill_(rates[min(range(len(rates)), key=errors.__getitem__)])
@@ -215,7 +216,7 @@ class FunctionRegression(SavedModel):
                 "that the fit is no linear operator and has no k(x, y)"
             )
         config = self.config
-        found = self.dual.T @ self.functions.double() / config.num_channels
+        found = self.dual.double().T @ self.functions.double() / config.num_channels
         return found.view(-1, config.num_outputs, _count(config.given), config.num_channels)
 
     def _checked(self, given: Tensor, told: Tensor, groups: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -111,20 +111,20 @@ class KernelMachine(CoordinateModel):
     def __init__(self, num_coordinates: int, num_outputs: int, num_centres: int) -> None:
         super().__init__(num_coordinates, num_outputs)
         check_count("models.KernelMachine", "num_centres", num_centres)
-        # in float64, as sums of a smooth kernel have large terms of both signs
+        # all in float64, which weights that are read in 16 bits keep: a smooth kernel's large terms cancel
         self.dual = nn.Parameter(torch.zeros(num_centres, num_outputs, dtype=torch.float64))
-        self.register_buffer("centres", torch.zeros(num_centres, num_coordinates))
-        self.register_buffer("relevance", torch.ones(2, num_coordinates))
-        self.register_buffer("lengths", torch.ones(3))
+        self.register_buffer("centres", torch.zeros(num_centres, num_coordinates, dtype=torch.float64))
+        self.register_buffer("relevance", torch.ones(2, num_coordinates, dtype=torch.float64))
+        self.register_buffer("lengths", torch.ones(3, dtype=torch.float64))
         self.register_buffer("shares", torch.tensor([0.0, 0.0, 1.0, 0.0]))
-        self.register_buffer("square", torch.ones(()))
+        self.register_buffer("square", torch.ones((), dtype=torch.float64))
         self.register_buffer("penalty", torch.tensor(torch.nan, dtype=torch.float64))
 
     def forward(self, coordinates: Tensor) -> Tensor:
         """`(B, d)` to outputs `(B, num_outputs)`, all equal before a fit."""
         with without_autocast(coordinates):
             # in float64, since the sum over centres has terms of both signs, which cancel
-            coordinates = coordinates.to(at_least_float32(self.centres).dtype).double()
+            coordinates = coordinates.to(at_least_float32(self.bias).dtype).double()
             kernel = self._kernel(coordinates, self.centres.double())
             told = kernel @ self.dual.double() + self.bias.double()
             return told.to(at_least_float32(self.bias).dtype)

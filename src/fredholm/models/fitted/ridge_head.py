@@ -45,6 +45,8 @@ SHARES = (0.0, 0.1, 0.5, 0.9, 1.0)
 """Values that are tried of a block's share in what it and the blocks before it have."""
 SURE = 2.0
 """Standard errors of the difference by which errors are surely smaller."""
+FEWEST = 5
+"""Examples, or groups, of fewer of which nothing is sure."""
 
 _BLOCK = 4096
 """Features, or examples, that are standardised at a time."""
@@ -298,6 +300,8 @@ def is_surely_less(errors: Tensor, others: Tensor, groups: Tensor | None = None)
     if groups is not None:
         names, unit = groups.unique(return_inverse=True)
         difference = difference.new_zeros(len(names)).index_add(0, unit, difference)
+    if len(difference) < FEWEST:
+        return False
     return float(difference.mean()) > SURE * float(difference.std()) / math.sqrt(len(difference))
 
 

@@ -1,6 +1,7 @@
 """Learning operators: maps from functions to functions."""
 
 import dataclasses
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -429,7 +430,8 @@ class OperatorLearning(DividedTask[FieldSet]):
             wanted.to(device),
             given_pos=self.preparation.box.placed(given.pos[0]) if isinstance(sizes.given, int) else None,
             told_pos=self.preparation.box.placed(part.targets.pos[0]) if isinstance(sizes.told, int) else None,
-            groups=groups.to(device) if len(groups.unique()) < len(groups) else None,
+            # of one trajectory, steps are left out by themselves
+            groups=groups.to(device) if 1 < len(groups.unique()) < len(groups) else None,
         )
 
     def settle(self, model: nn.Module, measure: Measure) -> None:
@@ -445,7 +447,7 @@ class OperatorLearning(DividedTask[FieldSet]):
                 metrics[str(share)].update(self._errors(answers, batch, "l2"))
 
         found = measure(score, {str(share): Mean() for share in SHARES})
-        model.share.fill_(min(SHARES, key=lambda share: found[str(share)]))
+        model.share.fill_(min(SHARES, key=lambda share: (math.isnan(found[str(share)]), found[str(share)])))
 
     def _blends(self, model: BlendedOperator, batch: Batch, shares: Sequence[float]) -> Iterator[Tensor]:
         """The answers of each share of the network."""
@@ -455,7 +457,7 @@ class OperatorLearning(DividedTask[FieldSet]):
         else:
             learnt, fitted = (self.preparation.answers(part, batch) for part in (model.network, model.regression))
             for share in shares:
-                yield torch.lerp(fitted, learnt, share)
+                yield {0.0: fitted, 1.0: learnt}.get(share, torch.lerp(fitted, learnt, share))
 
     def _check_chooses(self) -> None:
         if self.num_held_out("valid") == 0:

@@ -682,7 +682,8 @@ class Forecasting(SplitTask[WindowSet]):
         facts, kind = self._facts, self.config.scale
         columns = [facts.channels.index(name) for name in facts.told]
         levels = tuple(f"quantile {level:g}" for level in facts.target.quantiles)
-        weights = facts.base.weights(facts.num_read, facts.horizon) if facts.base else None
+        count = facts.base.most if facts.base else 0
+        weights = facts.base.weights(count, facts.horizon) if facts.base else None
 
         def call(model: nn.Module, values: Tensor) -> Tensor:
             deviation = torch.tensor(facts.deviation, dtype=torch.float64, device=values.device)
@@ -691,7 +692,7 @@ class Forecasting(SplitTask[WindowSet]):
             outputs = self._outputs(model, {"values": seen_in_scale(seen, last, scale).float()})
             told = last[..., columns]
             if weights is not None:
-                told = read(weights.to(values.device), values[..., columns])
+                told = read(weights.to(values.device), values[:, -count:, columns])
             every, number = self._in_unit(outputs, {"base": told, "scale": scale[..., columns]})
             return torch.cat([number[..., None], every], dim=-1) if levels else number
 

@@ -59,7 +59,7 @@ from .patches import STEM, divided_into_patches, in_whole_patches, patch_encoder
 from .read import IMAGE_SUFFIXES
 
 CHUNK = 64
-MOST_OF_BANK = 1000
+MOST_OF_BANK = 400
 """Training images up to which a bank tells more than a network that learns as long."""
 LEAST_STEPS = 5000
 """Of a run by default: on few images, too, a network learns nothing for some hundreds of steps."""

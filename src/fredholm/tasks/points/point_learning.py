@@ -334,7 +334,7 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
     @property
     def _inputs(self) -> tuple[str, ...]:
         """What the model sees of each point beside its place."""
-        return (*self._facts.channels, *(("size",) if self.config.sizes else ()))
+        return (*self._facts.channels, *(("size of the cloud",) if self.config.sizes else ()))
 
     @cached_property
     def _clouds(self) -> PointSet:
