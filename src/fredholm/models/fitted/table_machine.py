@@ -207,7 +207,8 @@ class TableMachine(FittedModel[TableBatch]):
         """
         _, first, *others = self.machine.shares
         shares, f = torch.stack([first, torch.stack(others).sum()]), self.reading.num_numbers
-        weight = shares @ self.machine.relevance.to(shares.dtype) / shares.sum().clamp_min(torch.finfo(shares.dtype).tiny)
+        relevance = self.machine.relevance.to(shares.dtype)
+        weight = shares @ relevance / shares.sum().clamp_min(torch.finfo(shares.dtype).tiny)
         # of the value and the rank of a number, the larger
         found = self._most(torch.cat([torch.maximum(weight[:f], weight[f : 2 * f]), weight[2 * f :]]))
         if self.trees is None:
