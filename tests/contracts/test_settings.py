@@ -306,12 +306,8 @@ def series_machine(built: models.SeriesMachine) -> Iterator[object]:
     batch = SeriesBatch(noise(12, 5, built.sampling.channels))
     yield built.numbers(batch)
     built.fit([(batch, torch.arange(12) % 3)], ClassTarget(names=("a", "b", "c")))
-    yield built.second.machine(series_rows(built.numbers(batch)))
+    yield built.second.machine(built.numbers(batch))
     yield built(batch)
-
-
-def series_rows(numbers: torch.Tensor) -> models.TableBatch:
-    return models.TableBatch(numbers, *(torch.zeros(*size, dtype=torch.int64) for size in ((12, 0), (12, 0, 0))))
 
 
 ROWS = torch.tensor([[1, 3 + i % 5, 4, 3 + i % 3, 2, 5 + i % 2, 2][: 5 + i % 3] + [0] * (2 - i % 3) for i in range(9)])
@@ -382,7 +378,7 @@ def graph_machine(built: models.GraphMachine) -> Iterator[object]:
     edges = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]).expand(12, -1, -1)
     batch = encoders.GraphBatch(noise(12, 3, features), edges, noise(12, 3, built.reading.pos_dim))
     built.fit([(batch, torch.arange(12) % 3)], ClassTarget(names=("a", "b", "c")))
-    yield built.second.machine(series_rows(built.numbers(batch).nan_to_num(0.0)))
+    yield built.second.machine(built.numbers(batch).nan_to_num(0.0))
     yield built(batch)
 
 

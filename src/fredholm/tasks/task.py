@@ -37,8 +37,12 @@ Batch = dict[str, Tensor]
 """Named tensors whose first dimension runs over the same examples; it is what travels to the device."""
 
 
-Measure = Callable[[Callable[[nn.Module, Batch, "dict[str, Metric]"], None], "dict[str, Metric]"], Mapping[str, float]]
-"""Measures a model on all of a split: how it is scored there, as by `Task.score`, and the metrics, to their values."""
+Score = Callable[[nn.Module, Batch, "dict[str, Metric]"], None]
+"""Adds what a model makes of a batch to metrics; see `Task.score`."""
+
+
+Measure = Callable[[Score, "dict[str, Metric]"], Mapping[str, float]]
+"""Measures a model on all of a split: how it is scored there, and the metrics, to their values."""
 
 
 Meanings = dict[str, dict[int, tuple[str, ...]]]

@@ -1,7 +1,6 @@
 """A model's metrics on a held-out split of its task."""
 
 import math
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import torch
@@ -11,16 +10,13 @@ from fredholm.distributed.called import Called, held_whole
 from fredholm.distributed.processes import ALONE, Processes
 from fredholm.tasks.extras import importing_metrics
 from fredholm.tasks.splits.splits import HeldOut
-from fredholm.tasks.task import Batch, Task
+from fredholm.tasks.task import Score, Task
 
 from .device import move
 from .progress import progress_bar
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
-
-Score = Callable[[nn.Module, Batch, "dict[str, Metric]"], None]
-"""Adds what a model makes of a batch to metrics; see `Task.score`."""
 
 
 @torch.no_grad()

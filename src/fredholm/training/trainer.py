@@ -18,7 +18,7 @@ from fredholm.storage.atomic import write_file
 from fredholm.storage.config_json import from_json, to_json
 from fredholm.storage.tensors import fill, model_tensors, tensor_bytes
 from fredholm.tasks.splits.splits import HeldOut
-from fredholm.tasks.task import Task
+from fredholm.tasks.task import Score, Task
 from fredholm.training.storage.checkpoint import AVERAGE, OPTIMIZER, WEIGHTS, Checkpoints
 from fredholm.training.storage.metrics_log import LogMark, MetricsLog
 from fredholm.training.storage.run_folder import RunFolder
@@ -29,7 +29,7 @@ from .interruption import InterruptedRunError, Interruption
 from .learner import Learner, NonFiniteError, StepReport
 from .progress import counted, print_line, progress_bar
 from .random_state import own_seed, random_state, restore_random_state, seed_everything
-from .scoring import Score, score_split
+from .scoring import score_split
 
 if TYPE_CHECKING:
     from torchmetrics import Metric

@@ -147,6 +147,20 @@ def test_weights_that_are_read_in_16_bits_tell_the_same(tmp_path: Path) -> None:
     torch.testing.assert_close(read(inputs), model(inputs))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_answers_have_the_dtype_of_the_values_and_cost_what_these_lose(dtype: torch.dtype) -> None:
+    given, told = pairs(0.0)
+    model = on_line()
+    model.fit(given, told)
+    inputs = FunctionBatch(given.to(dtype), Grid(7))
+    with torch.autocast("cpu", torch.bfloat16):
+        found = model(inputs)
+    assert found.dtype == dtype
+    wanted = model(FunctionBatch(given.to(dtype).double(), Grid(7)))
+    torch.testing.assert_close(found, wanted.to(dtype))
+    assert model(FunctionBatch(given[:0].to(dtype), Grid(7)), Grid(9)).shape == (0, 9, 3)
+
+
 def test_of_a_draw_of_one_group_functions_are_left_out_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(function_regression, "CHOSEN", 4)
     given, told = pairs(0.5)

@@ -103,7 +103,7 @@ def test_features_of_edges_exceed_their_least() -> None:
     built.fit([(batch, torch.arange(12) % 2)], CLASSES)
     least = built.numbers(batch)[:, num_summaries(2, 1, 6) - 1]
     assert float(least.nan_to_num(1.0).min()) == 0
-    assert built.second.machine.reading.may_miss[2:] == (num_summaries(2, 1, 6) - 2, num_summaries(2, 1, 6) - 1)
+    assert built.second.machine.table.reading.may_miss[2:] == (num_summaries(2, 1, 6) - 2, num_summaries(2, 1, 6) - 1)
 
 
 def test_mates_of_a_batch_padding_and_saving_change_nothing() -> None:
@@ -132,7 +132,7 @@ def _kinds(batch: GraphBatch) -> Tensor:
 def test_features_share_the_numbers_of_a_graph(features: int, each: int) -> None:
     built = machine(GraphReading(features=features, pos_dim=1))
     assert built.num_of_each == each
-    assert built.second.machine.reading.num_numbers == num_summaries(features, 0, each) + NUM_COLOURS
+    assert built.second.machine.table.reading.num_numbers == num_summaries(features, 0, each) + NUM_COLOURS
 
 
 def test_one_graph_and_one_class_are_told_as_they_are() -> None:

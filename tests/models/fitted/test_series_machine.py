@@ -231,8 +231,8 @@ def test_channels_share_the_numbers_of_a_series() -> None:
         built = machine(SeriesSampling(channels=channels, spacing=1.0, extent=longest - 1.0, observation=observation))
         assert built.num_places == places
         count = (channels - watched) * (9 + places) + 4
-        assert built.second.machine.reading.num_numbers == len(built.second.mean) == count
-        assert built.second.machine.reading.may_miss == (tuple(range(count - 4)) if watched else ())
+        assert built.second.machine.table.reading.num_numbers == len(built.second.machine.mean) == count
+        assert built.second.machine.table.reading.may_miss == (tuple(range(count - 4)) if watched else ())
 
 
 def test_numbers_that_vary_by_rounding_alone_say_nothing() -> None:
@@ -241,7 +241,7 @@ def test_numbers_that_vary_by_rounding_alone_say_nothing() -> None:
     level = 1e4 + 1e-3 * noise(20, 1, 1)  # float32 has 1e-3 between its numbers there
     batch = SeriesBatch(torch.cat([values, level.expand(-1, 40, -1)], -1))
     built.fit([(batch, NUMBER.targets(at[:, None].float()))], NUMBER)
-    of_each = built.second.scale[:18].view(2, 9)
+    of_each = built.second.machine.scale[:18].view(2, 9)
     assert float(of_each[1, 0]) == 0  # its mean
     assert float(of_each[0, 0]) > 0
 

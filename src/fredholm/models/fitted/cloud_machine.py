@@ -5,7 +5,7 @@ Legend
             as `turns` says, which way it is turned;  of each feature of its points mean, deviation, least, largest and
             the covariance with the distance from the centre;  and, where places count, its centre and the logarithm of
             its size
-    outputs what a `TableMachine` says of v, standardised by the training clouds
+    outputs what a `NumbersMachine` says of v
 
 Nothing is drawn and nothing learnt by steps, and of turned clouds no turn has to be seen in training: some dozens of
 clouds are enough to tell classes that differ in their shape. What is not in v is not known.
@@ -25,12 +25,14 @@ from fredholm.models.cloud_model import CloudModelConfig
 from fredholm.models.fitted.cloud_numbers import Turns, num_numbers, numbers_of_clouds
 from fredholm.models.fitted.fitted_model import FittedModel
 from fredholm.models.fitted.ridge_head import Regressand
-from fredholm.models.fitted.table_machine import TableBatch, TableMachine, TableReading
+from fredholm.models.fitted.table_machine import NumbersMachine
 
 MOST_FEATURES = 64
 """Of a point, up to which all is told of each that is told of one; of more the mean alone."""
 _OF_FEATURE = 5
 _OF_PLACE = 4
+_ROUNDING = 1e-9
+"""Deviation up to which a number of a cloud, which is of order 1, is taken for rounding."""
 _AT_ONCE = 2**19
 """Pairs of points that are looked at together, about."""
 
@@ -67,9 +69,6 @@ class CloudMachine(FittedModel[PointBatch]):
         config: sizes.
     """
 
-    mean: Tensor
-    scale: Tensor
-
     @final
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Config(CloudModelConfig):
@@ -104,10 +103,9 @@ class CloudMachine(FittedModel[PointBatch]):
         self.config, self.reading = config, reading
         of_each = _OF_FEATURE if reading.num_features <= MOST_FEATURES else 1
         count = num_numbers(config.turns) + of_each * reading.num_features + _OF_PLACE * reading.keeps_place
-        machine = TableMachine.Config(num_centres=config.num_centres, num_trees=config.num_trees)
-        self.machine = machine.build(TableReading(num_numbers=count), num_outputs)
-        self.register_buffer("mean", torch.zeros(count, dtype=torch.float64))
-        self.register_buffer("scale", torch.ones(count, dtype=torch.float64))
+        self.machine = NumbersMachine(
+            count, num_outputs, num_centres=config.num_centres, num_trees=config.num_trees, rounding=_ROUNDING
+        )
 
     def forward(self, inputs: Tensor | PointBatch) -> Tensor:
         """One batch, or the coordinates `(B, N, 3)` of one, to outputs `(B, num_outputs)`, all equal before a fit.
@@ -116,7 +114,7 @@ class CloudMachine(FittedModel[PointBatch]):
             ValueError: another shape or dtype; coordinates or features that are NaN or infinite at points that exist;
                 masses of points.
         """
-        return self.machine(self._rows(self.numbers(inputs)))
+        return self.machine(self.numbers(inputs))
 
     @torch.no_grad()
     def fit(
@@ -130,12 +128,8 @@ class CloudMachine(FittedModel[PointBatch]):
         if not batches:
             raise ValueError("models.CloudMachine: there is no cloud to fit to")
         found = torch.cat([self.numbers(batch) for batch, _ in batches])
-        self.mean.copy_(found.mean(0))
-        deviation = (found - self.mean).square().mean(0).sqrt()
-        varies = deviation > 1e-6 * self.mean.abs().clamp_min(1e-3)
-        self.scale.copy_(torch.where(varies, 1 / torch.where(varies, deviation, 1.0), 0.0))
         targets = torch.cat([targets for _, targets in batches])
-        return self.machine.fit([(self._rows(found), targets)], regressand, groups=groups)
+        return self.machine.fit(found, targets, regressand, groups=groups)
 
     @torch.no_grad()
     def numbers(self, inputs: Tensor | PointBatch) -> Tensor:
@@ -179,9 +173,3 @@ class CloudMachine(FittedModel[PointBatch]):
         least = torch.where(anywhere, torch.where(there, features, torch.inf).amin(1), 0.0)
         largest = torch.where(anywhere, torch.where(there, features, -torch.inf).amax(1), 0.0)
         return [mean, deviation, least, largest, along]
-
-    def _rows(self, numbers: Tensor) -> TableBatch:
-        standardised = ((numbers - self.mean) * self.scale).to(self.machine.quantiles.dtype)
-        # not len(), by which a graph would fix the batch
-        none = standardised.new_zeros((standardised.shape[0], 0), dtype=torch.int64)
-        return TableBatch(standardised, none, none[..., None])

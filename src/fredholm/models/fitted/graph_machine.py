@@ -140,7 +140,7 @@ class GraphMachine(FittedModel[GraphBatch]):
         if of_edges is not None:
             of_edges = of_edges.double() - self.least_of_edges.double()
         found = summarise_graphs(values.double() - self.least.double(), domain, of_edges, self.num_of_each)
-        dtype = self.second.mean.dtype
+        dtype = self.second.gain.dtype
         return torch.cat([found.to(dtype), self.colours(inputs, domain, dtype)], 1)
 
     def _signal(self, inputs: GraphBatch) -> tuple[Tensor, Graph]:

@@ -1,8 +1,8 @@
 """What a kernel and trees say of numbers of an example, beside what a bank says of the example itself.
 
 Legend
-    v       numbers of an example, standardised by the training examples; NaN where one is not defined
-    f, g    what a bank says of an example, and a `TableMachine` of v, as they were fitted
+    v       numbers of an example; NaN where one is not defined
+    f, g    what a bank says of an example, and a `NumbersMachine` of v, as they were fitted
 
     outputs     (1 - a) f + a g, where both are read alike; a is, of those SHARES whose left-out errors are smaller than
                 those of f by two standard errors of the difference, example by example, or group by group, the one with
@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from fredholm.models.fitted.fitted_model import FittedModel, Inputs
 from fredholm.models.fitted.ridge_head import Heard, Regressand, is_surely_less
-from fredholm.models.fitted.table_machine import SHARES, TableBatch, TableMachine, TableReading
+from fredholm.models.fitted.table_machine import SHARES, NumbersMachine
 
 
 @final
@@ -40,8 +40,6 @@ class SecondReading(nn.Module):
         shift: `(num_outputs,)`.
     """
 
-    mean: Tensor
-    scale: Tensor
     gain: Tensor
     shift: Tensor
 
@@ -49,17 +47,15 @@ class SecondReading(nn.Module):
         self, num_numbers: int, num_outputs: int, *, may_miss: tuple[int, ...], num_centres: int, num_trees: int
     ) -> None:
         super().__init__()
-        reading = TableReading(num_numbers=num_numbers, may_miss=may_miss)
-        self.machine = TableMachine.Config(num_centres=num_centres, num_trees=num_trees).build(reading, num_outputs)
-        self.register_buffer("mean", torch.zeros(num_numbers))
-        self.register_buffer("scale", torch.ones(num_numbers))
+        self.machine = NumbersMachine(
+            num_numbers, num_outputs, may_miss=may_miss, num_centres=num_centres, num_trees=num_trees
+        )
         self.register_buffer("gain", torch.stack([torch.ones(num_outputs), torch.zeros(num_outputs)]))
         self.register_buffer("shift", torch.zeros(num_outputs))
 
     def forward(self, of_bank: Tensor, numbers: Tensor) -> Tensor:
         """What a bank says `(B, num_outputs)` and numbers `(B, num_numbers)` to outputs `(B, num_outputs)`."""
-        told = self.machine(_rows((numbers - self.mean) * self.scale))
-        return self.gain[0] * of_bank + self.gain[1] * told + self.shift
+        return self.gain[0] * of_bank + self.gain[1] * self.machine(numbers) + self.shift
 
     @torch.no_grad()
     def fit(
@@ -86,11 +82,7 @@ class SecondReading(nn.Module):
         if len(targets) < 2:
             return said
         found = torch.cat([numbers(batch) for batch, _ in batches])
-        self.mean.copy_(found.nanmean(0).nan_to_num(0.0))
-        deviation = (found - self.mean).square().nanmean(0).sqrt().nan_to_num(0.0)
-        varies = deviation > 1e-6 * self.mean.abs()
-        self.scale.copy_(torch.where(varies, 1 / torch.where(varies, deviation, 1.0), 0.0))
-        self.machine.fit([(_rows((found - self.mean) * self.scale), targets)], of_machine, groups=groups)
+        self.machine.fit(found, targets, of_machine, groups=groups)
         wanted = regressand.columns(targets)
         tried = [torch.lerp(of_bank.scores, of_machine.scores, share) for share in SHARES]
         errors = [(wanted - each).square().mean(1) for each in tried]
@@ -105,9 +97,3 @@ class SecondReading(nn.Module):
             self.gain[row] = gain
             self.shift -= gain * own.shift
         return readout(tried[best])
-
-
-def _rows(numbers: Tensor) -> TableBatch:
-    # not len(), by which a graph would fix the batch
-    none = numbers.new_zeros((numbers.shape[0], 0), dtype=torch.int64)
-    return TableBatch(numbers, none, none[..., None])

@@ -335,3 +335,57 @@ def _told_share(told: Tensor, wanted: Tensor) -> Tensor:
     lengths = told.norm(dim=0)[:, None] * wanted.norm(dim=0)
     agreement = (told.T @ wanted / lengths.clamp_min(1e-300)).amax(1).clamp_min(1e-6)
     return agreement / torch.where(deviation > 1e-9 * told.abs().amax(0).clamp_min(1e-300), deviation, 1.0)
+
+
+@final
+class NumbersMachine(nn.Module):
+    """A table machine on rows of numbers, in any units, which it standardises.
+
+    Args:
+        num_numbers: of a row.
+        num_outputs: such as classes.
+        may_miss: the numbers, from 0 on, that may be NaN.
+        num_centres: training rows that are centres of the kernel, at most.
+        num_trees: of each fold, at most; 0: there are none.
+        rounding: deviations up to which numbers are all alike, beside a millionth of their mean.
+    """
+
+    mean: Tensor
+    scale: Tensor
+
+    def __init__(
+        self,
+        num_numbers: int,
+        num_outputs: int,
+        *,
+        may_miss: tuple[int, ...] = (),
+        num_centres: int,
+        num_trees: int,
+        rounding: float = 0.0,
+    ) -> None:
+        super().__init__()
+        reading = TableReading(num_numbers=num_numbers, may_miss=may_miss)
+        self.table = TableMachine.Config(num_centres=num_centres, num_trees=num_trees).build(reading, num_outputs)
+        self.rounding = rounding
+        self.register_buffer("mean", torch.zeros(num_numbers, dtype=torch.float64))
+        self.register_buffer("scale", torch.ones(num_numbers, dtype=torch.float64))
+
+    def forward(self, numbers: Tensor) -> Tensor:
+        """`(B, num_numbers)` to outputs `(B, num_outputs)`, all equal before a fit."""
+        return self.table(self._rows(numbers))
+
+    @torch.no_grad()
+    def fit(self, numbers: Tensor, targets: Tensor, regressand: Regressand, *, groups: Tensor | None = None) -> Tensor:
+        """Takes mean and deviation of rows `(n, num_numbers)`, and fits the table machine; see `FittedModel.fit`."""
+        numbers = numbers.double()
+        self.mean.copy_(numbers.nanmean(0).nan_to_num(0.0))
+        deviation = (numbers - self.mean).square().nanmean(0).sqrt().nan_to_num(0.0)
+        varies = (deviation > 1e-6 * self.mean.abs()) & (deviation > self.rounding)
+        self.scale.copy_(torch.where(varies, 1 / torch.where(varies, deviation, 1.0), 0.0))
+        return self.table.fit([(self._rows(numbers), targets)], regressand, groups=groups)
+
+    def _rows(self, numbers: Tensor) -> TableBatch:
+        standardised = ((numbers - self.mean) * self.scale).to(self.table.quantiles.dtype)
+        # not len(), by which a graph would fix the batch
+        none = standardised.new_zeros((standardised.shape[0], 0), dtype=torch.int64)
+        return TableBatch(standardised, none, none[..., None])

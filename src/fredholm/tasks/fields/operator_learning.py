@@ -457,7 +457,8 @@ class OperatorLearning(DividedTask[FieldSet]):
         else:
             learnt, fitted = (self.preparation.answers(part, batch) for part in (model.network, model.regression))
             for share in shares:
-                yield {0.0: fitted, 1.0: learnt}.get(share, torch.lerp(fitted, learnt, share))
+                # an end is one part alone, whatever the other one is
+                yield learnt if share == 1 else fitted if share == 0 else torch.lerp(fitted, learnt, share)
 
     def _check_chooses(self) -> None:
         if self.num_held_out("valid") == 0:

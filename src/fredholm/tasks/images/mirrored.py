@@ -1,12 +1,11 @@
 """Whether images tell the same when left and right are exchanged."""
 
-from typing import final
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fredholm.models.fitted.ridge_head import Readout, Regressand, RidgeHead, is_surely_less
+from fredholm.models.fitted.ridge_head import Heard, RidgeHead, is_surely_less
+from fredholm.tasks.targets import Target
 
 from .dataset import ImageDataset
 
@@ -17,7 +16,7 @@ _CELLS = (4, 8)
 
 
 @torch.no_grad()
-def tell_the_same_mirrored(images: ImageDataset, targets: Tensor, regressand: Regressand) -> bool:
+def tell_the_same_mirrored(images: ImageDataset, targets: Tensor, target: Target) -> bool:
     """Whether nothing speaks against images that are mirrored, left to right, as further examples of the same.
 
     A ridge regression on the means and deviations of colours in the cells of two grids learns with and without mirrored
@@ -26,20 +25,20 @@ def tell_the_same_mirrored(images: ImageDataset, targets: Tensor, regressand: Re
 
     Args:
         images: those that are learnt from; of more than `MOST`, so many are drawn, the same each time.
-        targets: theirs, `(n, ...)`, as the regressand takes them.
-        regressand: what they are.
+        targets: theirs, `(n, ...)`.
+        target: what they are.
     """
     if len(images) < FEWEST:
         return True
     drawn = torch.randperm(len(images), generator=torch.Generator().manual_seed(0))[:MOST]
     pixels, own = images.images(drawn), targets[drawn]
     plain, mirrored = _features(pixels), _features(pixels.flip(-1))
-    wanted, scores = regressand.columns(own), _Scores(regressand)
-    head = RidgeHead(plain.shape[1], wanted.shape[1])
-    without = head.fit(plain, own, scores)
+    head, without, both = RidgeHead(plain.shape[1], target.num_outputs), Heard(target), Heard(target)
+    head.fit(plain, own, without)
     each = torch.arange(len(drawn))
-    both = head.fit(torch.cat([plain, mirrored]), torch.cat([own, own]), scores, groups=torch.cat([each, each]))
-    errors = [(told[: len(drawn)] - wanted).square().mean(1) for told in (without, both)]
+    head.fit(torch.cat([plain, mirrored]), torch.cat([own, own]), both, groups=torch.cat([each, each]))
+    wanted = target.columns(own)
+    errors = [(heard.scores[: len(drawn)] - wanted).square().mean(1) for heard in (without, both)]
     return not is_surely_less(errors[0], errors[1])
 
 
@@ -52,18 +51,3 @@ def _features(pixels: Tensor) -> Tensor:
             each += [mean.flatten(1), (square - mean.square()).clamp(min=0).sqrt().flatten(1)]
         found.append(torch.cat(each, 1))
     return torch.cat(found)
-
-
-@final
-class _Scores(Regressand):
-    """What a regressand fits, told as it is."""
-
-    def __init__(self, regressand: Regressand) -> None:
-        self._regressand = regressand
-
-    def columns(self, targets: Tensor) -> Tensor:
-        return self._regressand.columns(targets)
-
-    def readout(self, scores: Tensor, targets: Tensor) -> Readout:
-        count = scores.shape[1]
-        return Readout(torch.arange(count), scores.new_ones(count), scores.new_zeros(count))
