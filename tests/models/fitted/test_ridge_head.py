@@ -500,3 +500,12 @@ def test_examples_that_something_is_chosen_by_are_drawn_whatever_their_order() -
     of_groups = some_drawn(4000, groups, 1000)
     assert 990 <= int(of_groups.sum()) <= 1000
     assert all(len(of_groups[groups == group].unique()) == 1 for group in groups[::7].tolist())
+
+
+@pytest.mark.parametrize(("count", "is_sure"), [(1, False), (4, False), (5, True)])
+def test_of_very_few_examples_nothing_is_sure(count: int, is_sure: bool) -> None:
+    less = torch.linspace(1.0, 1.1, count, dtype=torch.float64)
+    more = less + torch.linspace(1.0, 1.1, count, dtype=torch.float64)
+    assert ridge_head.is_surely_less(less, more) == is_sure
+    twice = torch.arange(count).repeat(2)
+    assert ridge_head.is_surely_less(less.repeat(2), more.repeat(2), twice) == is_sure

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from fredholm import from_pretrained
 from fredholm.models import BlendedOperator, FunctionRegression, NeuralOperator, SpectralConfig
 from fredholm.tasks import OperatorLearning
 from fredholm.training import Run, TrainingConfig, train
@@ -55,6 +56,12 @@ def test_a_linear_operator_is_told_at_once(tmp_path: Path) -> None:
     model = Run(tmp_path / "run").model()
     assert isinstance(model, BlendedOperator)
     assert float(model.share) == 0
+    wide, narrow = (
+        from_pretrained(tmp_path / "run", dtype=dtype).predict([tmp_path / "pairs.npz"])
+        for dtype in (torch.float32, torch.bfloat16)
+    )
+    told = [[row["value"] for row in rows] for rows in (wide, narrow)]
+    np.testing.assert_allclose(*told, rtol=1e-6)  # what large terms cancel in stays as it is
 
 
 @pytest.mark.parametrize("settings", [{}, {"loss": "h1"}])
