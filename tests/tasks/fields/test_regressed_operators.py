@@ -11,7 +11,7 @@ import torch
 from fredholm import from_pretrained
 from fredholm.models import BlendedOperator, FunctionRegression, NeuralOperator, SpectralConfig
 from fredholm.tasks import OperatorLearning
-from fredholm.training import Run, TrainingConfig, train
+from fredholm.training import Run, TaskModel, TrainingConfig, train
 from fredholm.training.scoring import score_split
 from tests.refusals import refused
 
@@ -56,11 +56,11 @@ def test_a_linear_operator_is_told_at_once(tmp_path: Path) -> None:
     model = Run(tmp_path / "run").model()
     assert isinstance(model, BlendedOperator)
     assert float(model.share) == 0
-    wide, narrow = (
-        from_pretrained(tmp_path / "run", dtype=dtype).predict([tmp_path / "pairs.npz"])
-        for dtype in (torch.float32, torch.bfloat16)
-    )
-    told = [[row["value"] for row in rows] for rows in (wide, narrow)]
+    told = list[list[float]]()
+    for dtype in (torch.float32, torch.bfloat16):
+        read = from_pretrained(tmp_path / "run", dtype=dtype)
+        assert isinstance(read, TaskModel)
+        told.append([float(row["value"]) for row in read.predict([tmp_path / "pairs.npz"])])
     np.testing.assert_allclose(*told, rtol=1e-6)  # what large terms cancel in stays as it is
 
 
