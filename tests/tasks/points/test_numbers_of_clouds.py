@@ -159,19 +159,19 @@ def test_the_size_of_a_cloud_is_a_feature_of_its_points(tmp_path: Path) -> None:
     mean, deviation = task.facts.size
     assert (mean, deviation) == pytest.approx((float(told.mean()), float(told.std(correction=0))))
     batch = task.train_batch(torch.arange(4), torch.Generator())
-    seen = task._seen(batch)
+    seen = task._rows.features(batch)
     assert seen is not None
     expected = ((told[:4] - mean) / deviation).float()
     torch.testing.assert_close(seen, expected[:, None, None].expand(4, 10, 1))
     mask = torch.arange(10) < torch.tensor([10, 1, 5, 10])[:, None]
     part = batch | {"mask": mask}
-    found = task._seen(part)
+    found = task._rows.features(part)
     assert found is not None
     assert bool((found[1] == 0).all())  # one point has no size
     assert bool((found[2, 5:] == 0).all())
     alone = {"pos": batch["pos"][2:3, :5], "mask": mask[2:3, :5]}
-    torch.testing.assert_close(task._seen(alone), found[2:3, :5])
-    assert config(tmp_path).build()._seen(batch) is None
+    torch.testing.assert_close(task._rows.features(alone), found[2:3, :5])
+    assert config(tmp_path).build()._rows.features(batch) is None
 
 
 def test_a_run_tells_numbers_and_quantiles(tmp_path: Path) -> None:

@@ -2,8 +2,7 @@
 
 import dataclasses
 import math
-import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -11,9 +10,7 @@ from typing import ClassVar, Literal, Self, final, get_args
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pad_sequence
 
 from fredholm._settings import check_count, check_rate, filled, refuse_idle
 from fredholm.encoders.points import PointBatch, PointCloud
@@ -53,18 +50,14 @@ from fredholm.tasks.task import (
 )
 from fredholm.tasks.tensor_form import BATCH, Axis, OpenAxis, Sizes, Slot, TensorForm, first_of_each
 
-from .augmentation import CloudAugmentation, Clouds
+from .augmentation import CloudAugmentation
 from .open import KINDS as POINT_SUFFIXES
-from .turns import principal_turns, turned
+from .plain import plain_of_cloud, plain_of_points
+from .rows import LEAST_RADIUS, CloudRows
+from .turns import turned
 
 Told = Literal["cloud", "points", "number"]
 """What is told: the class of a cloud, that of each of its points, or numbers of a cloud."""
-PLAIN_BINS = 16
-"""Of the distances of a cloud's points from its centre, for models without a network."""
-PLAIN_NEIGHBOURS = 16
-"""Nearest points of a point, itself included, likewise."""
-LEAST_RADIUS = 1e-150
-"""Whose square float64 still tells from 0."""
 CHUNK = 32
 """Clouds of a file that are predicted, or that a machine reads, at a time."""
 FEW_CLOUDS = 500
@@ -309,11 +302,15 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
             refuse_idle("", PointLearning.Config, "numbers", instead, label_smoothing=config.label_smoothing)
         self._tell(facts.target, config.wish)
         self._model_config = _model_for(config, facts)
-        x, y, z = (facts.channels.index(name) if name in facts.channels else -1 for name in NORMAL)
-        self._normal = (x, y, z) if min(x, y, z) >= 0 else None
-        self._augment = CloudAugmentation(config.augmentation, self._normal)
-        self._mean, self._deviation = (
-            torch.tensor(each, dtype=torch.float64) for each in (facts.mean, facts.deviation)
+        self._rows = CloudRows(
+            facts.target,
+            channels=facts.channels,
+            mean=facts.mean,
+            deviation=facts.deviation,
+            size=facts.size if config.sizes else None,
+            num_points=config.num_points,
+            augmentation=config.augmentation,
+            align=config.align,
         )
 
     @property
@@ -396,8 +393,8 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
             return
         train, batches = self.splits.train, list[tuple[PointBatch, Tensor]]()
         for indices in torch.arange(len(train)).split(CHUNK):
-            batch = {name: each.to(device) for name, each in self._rows(train.select(indices), votes=1).items()}
-            batches.append((self._given(batch), batch["targets"]))
+            batch = {name: each.to(device) for name, each in self._rows.whole(train.select(indices), votes=1).items()}
+            batches.append((self._rows.given(batch), batch["targets"]))
         groups = train.marks.group_numbers
         model.fit(batches, self.target, groups=None if groups is None else groups.to(device))
 
@@ -410,17 +407,14 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
 
         `targets` are (B,) or, of points, (B, N), `UNKNOWN` where there is no point.
         """
-        part = self.splits.train.select(indices)
-        rows = [(i, self._drawn(size, generator)) for i, size in enumerate(part.sizes.tolist())]
-        batch = self._aligned(self._changed(self._gathered(part, rows), generator))
-        return {name: tensor for name, tensor in batch.items() if name not in ("cloud", "point")}
+        return self._rows.drawn(self.splits.train.select(indices), generator)
 
     def held_out_batch(self, split: HeldOut, indices: Tensor) -> Batch:
         """Clouds of a held-out split likewise, unaugmented, or several rows of each: its parts, copies that vote.
 
         `cloud` (B,) says of which cloud of the batch a row is, and `point` (B, N) which of its points these are.
         """
-        return self._rows(self.held_out(split).select(indices))
+        return self._rows.whole(self.held_out(split).select(indices), votes=self.config.votes)
 
     @torch.no_grad()
     def shown_example(self, split: HeldOut, index: int, model: nn.Module | None = None) -> Shown:
@@ -436,79 +430,13 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
             views.append(PointsView(title="answer", pos=cloud.pos, kinds=told, names=names))
         return Shown(name=cloud.names[0], views=tuple(views))
 
-    def _drawn(self, size: int, generator: torch.Generator) -> Tensor:
-        """Which of the points of a cloud are seen."""
-        if self.config.num_points is None or size <= self.config.num_points:
-            return torch.arange(size)
-        return torch.randperm(size, generator=generator)[: self.config.num_points]
-
-    def _rows(self, part: PointSet, *, votes: int | None = None) -> Batch:
-        """What tells the clouds: for each vote a row a cloud, or a part of one where points are told.
-
-        `votes` are those of the settings where they are None.
-
-        What is drawn depends on the points of a cloud alone, so that it has one answer wherever it lies.
-        """
-        batches, seeds = [], [zlib.crc32(pos.numpy().tobytes()) for pos in part.pos.split(part.sizes.tolist())]
-        for vote in range(self.config.votes if votes is None else votes):
-            for i, (size, seed) in enumerate(zip(part.sizes.tolist(), seeds, strict=True)):
-                generator = torch.Generator().manual_seed(1_000_003 * vote + seed)
-                if self.tells_points and self.config.num_points is not None and size > self.config.num_points:
-                    order = torch.randperm(size, generator=generator)
-                    shown = order.tensor_split(-(-size // self.config.num_points))
-                else:
-                    shown = (self._drawn(size, generator),)
-                rows = self._gathered(part, [(i, points) for points in shown])
-                batches.append(self._changed(rows, generator) if vote else rows)
-        return self._aligned(_joined(batches, self.tells_points))
-
-    def _gathered(self, clouds: PointSet, rows: Sequence[tuple[int, Tensor]]) -> Batch:
-        """Rows of some points of a cloud each, padded to the longest."""
-        index = pad_sequence([clouds.offsets[i] + points for i, points in rows], batch_first=True, padding_value=-1)
-        mask, index = index >= 0, index.clamp(min=0)
-        own = torch.tensor([i for i, _ in rows])
-        batch = {"pos": torch.where(mask[..., None], clouds.pos[index], 0.0), "mask": mask}
-        if clouds.channels:
-            features = self._standardised(clouds.features[index])
-            batch["features"] = torch.where(mask[..., None], features, 0.0)
-        if clouds.weights is not None:
-            batch["weights"] = torch.where(mask, clouds.weights[index], 0.0)
-        if self.tells_points and clouds.point_labels is not None:
-            batch["targets"] = torch.where(mask, clouds.point_labels[index], UNKNOWN)
-        elif not self.tells_points and clouds.answers is not None:
-            batch["targets"] = self.target.targets(clouds.answers.values[own])
-        return batch | {"cloud": own, "point": index - clouds.offsets[own][:, None] * mask}
-
-    def _changed(self, batch: Batch, generator: torch.Generator) -> Batch:
-        """The rows, augmented."""
-        features = batch.get("features", torch.zeros(*batch["mask"].shape, 0))
-        pos, features, mask = self._augment(Clouds(batch["pos"], features, batch["mask"]), generator)
-        changed = batch | {"pos": pos, "mask": mask}
-        if "features" in batch:
-            changed["features"] = features
-        if self.tells_points and "targets" in batch:
-            changed["targets"] = torch.where(mask, batch["targets"], UNKNOWN)
-        return changed
-
-    def _aligned(self, batch: Batch) -> Batch:
-        """The rows along their principal axes, where that is asked for, and normals with them."""
-        if not self.config.align:
-            return batch
-        turns = principal_turns(batch["pos"], batch["mask"])
-        changed = batch | {"pos": batch["pos"] @ turns}
-        if self._normal is not None:
-            features, normal = batch["features"].clone(), list(self._normal)
-            features[..., normal] = features[..., normal] @ turns.to(features.dtype)
-            changed["features"] = features
-        return changed
-
     def _plain_inputs(self, learnt: Learnt) -> np.ndarray:
         """Of each cloud shares of distances from its centre, its sizes along its axes, and means of features."""
         part = self._part_of(learnt)
-        return np.stack([_plain_of_cloud(part, i) for i in range(len(part))])
+        return np.stack([plain_of_cloud(part, i) for i in range(len(part))])
 
     def _plain(self, learnt: Learnt) -> Plain:
-        """See `TargetTask._plain`: where points are told, what `_plain_of_points` says of those with a class."""
+        """See `TargetTask._plain`: where points are told, what `plain_of_points` says of those with a class."""
         if not self.tells_points:
             return super()._plain(learnt)
         part, inputs, targets = self._part_of(learnt), list[np.ndarray](), list[Tensor]()
@@ -517,7 +445,7 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
         for number, drawn in enumerate(drawn_elements([int(each.sum()) for each in known], learnt)):
             if len(drawn):
                 points = known[number].nonzero()[drawn, 0]
-                inputs.append(_plain_of_points(part, number, points))
+                inputs.append(plain_of_points(part, number, points))
                 targets.append(part.point_labels[part.offsets[number] + points])
         if not inputs:
             raise ValueError(f"no point of the {learnt} split has a class that is known")
@@ -532,67 +460,21 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
         return self.config.label_smoothing
 
     def _outputs(self, model: nn.Module, batch: Batch) -> Tensor:
-        return model(self._given(batch)).float()
-
-    def _given(self, batch: Batch) -> PointBatch:
-        """What the model sees of rows."""
-        mask = None if bool(batch["mask"].all()) else batch["mask"]
-        return PointBatch(batch["pos"], self._seen(batch), mask, batch.get("weights"))
-
-    def _seen(self, batch: Batch) -> Tensor | None:
-        """Features of points, with the size of their cloud where that is one, `(B, N, F)`."""
-        features = batch.get("features")
-        if not self.config.sizes:
-            return features
-        pos, exists, (mean, deviation) = batch["pos"].double(), batch["mask"][..., None], self._facts.size
-        centre = (pos * exists).sum(1, keepdim=True) / exists.sum(1, keepdim=True).clamp_min(1)
-        radius = torch.where(exists, pos - centre, 0.0).square().sum(-1).amax(1).sqrt()
-        size = torch.where(radius > 0, (radius.clamp_min(LEAST_RADIUS).log() - mean) / deviation, 0.0)
-        size = (size[:, None, None] * exists).float()
-        return size if features is None else torch.cat([features, size], 2)
+        return model(self._rows.given(batch)).float()
 
     def _probabilities(self, model: nn.Module, batch: Batch) -> Tensor:
-        """The mean over the rows of each cloud, `(clouds, K)`, or over those of each point, `(clouds, N, K)`.
-
-        Of probabilities or, where numbers are told, of outputs.
-        """
-        cloud, num_clouds = batch["cloud"], int(batch["cloud"].max()) + 1
-        rows = range(0, len(cloud), num_clouds)
-        parts = [{name: tensor[start : start + num_clouds] for name, tensor in batch.items()} for start in rows]
-        told = torch.cat([self._outputs(model, part) for part in parts])
-        if self.target.kind == "number":
-            return told.new_zeros(num_clouds, told.shape[-1]).index_add_(0, cloud, told) / len(parts)
-        told = told.softmax(-1)
-        if self.tells_points:
-            place, there = self._places(batch), batch["mask"]
-            summed = told.new_zeros(num_clouds, self._longest(batch), told.shape[-1])
-            summed.view(-1, told.shape[-1]).index_add_(0, place[there], told[there])
-        else:
-            summed = told.new_zeros(num_clouds, told.shape[-1]).index_add_(0, cloud, told)
-        return summed / summed.sum(-1, keepdim=True).clamp(min=1e-12)
-
-    @staticmethod
-    def _longest(batch: Batch) -> int:
-        return int(batch["point"].max()) + 1
-
-    def _places(self, batch: Batch) -> Tensor:
-        """Where the points of rows lie among those of all clouds, padded to the longest."""
-        return batch["cloud"][:, None] * self._longest(batch) + batch["point"]
+        """Of each cloud or point, or outputs of numbers; see `CloudRows.told_together`."""
+        told = torch.cat([self._outputs(model, part) for part in self._rows.votes_of(batch)])
+        return self._rows.told_together(told, batch)
 
     def _measured(self, model: nn.Module, batch: Batch) -> Iterator[tuple[Tensor, Tensor]]:
-        """The logarithms of `_probabilities`, of each cloud or point."""
-        told = self._probabilities(model, batch)
-        if self.tells_points:
-            targets = torch.full_like(told[..., 0], UNKNOWN, dtype=torch.int64)
-            there = batch["mask"]
-            targets.view(-1)[self._places(batch)[there]] = batch["targets"][there]
-            told, targets = told[targets != UNKNOWN], targets[targets != UNKNOWN]
-        else:
-            targets = batch["targets"].new_zeros(len(told), *batch["targets"].shape[1:])
-            targets[batch["cloud"]] = batch["targets"]
+        """The logarithms of `_probabilities`, of each cloud or point whose class is known; or outputs of numbers."""
+        told, targets = self._probabilities(model, batch), self._rows.targets_together(batch)
         if self.target.kind == "number":
             yield told, targets
             return
+        if self.tells_points:
+            told, targets = told[targets != UNKNOWN], targets[targets != UNKNOWN]
         yield told.clamp(min=1e-12).log(), targets
 
     @torch.no_grad()
@@ -601,7 +483,7 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
         told: list[Tensor] = []
         for indices in torch.arange(len(clouds)).split(CHUNK):
             part = clouds.select(indices)
-            batch = self._rows(part)
+            batch = self._rows.whole(part, votes=self.config.votes)
             moved = {name: tensor.to(device) for name, tensor in batch.items() if name != "targets"}
             found = self._probabilities(model, moved).cpu()
             told += [own[:size] if self.tells_points else own for own, size in zip(found, part.sizes, strict=True)]
@@ -615,10 +497,10 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
         def call(model: nn.Module, pos: Tensor, exists: Tensor, *more: Tensor) -> Tensor:
             batch = {"pos": torch.where(exists[..., None], pos, 0.0), "mask": exists}
             if channels:
-                batch["features"] = torch.where(exists[..., None], self._standardised(more[0]), 0.0)
-            batch = self._aligned(batch)
+                batch["features"] = torch.where(exists[..., None], self._rows.standardised(more[0]), 0.0)
+            batch = self._rows.aligned(batch)
             weights = torch.where(exists, more[-1], 0.0) if facts.is_weighted else None
-            whole = PointBatch(batch["pos"], self._seen(batch), exists, weights)
+            whole = PointBatch(batch["pos"], self._rows.features(batch), exists, weights)
             return target.answers(model(whole).float())
 
         def draw(sizes: Sizes, generator: torch.Generator) -> tuple[Tensor, ...]:
@@ -627,7 +509,7 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
             more = list[Tensor]()
             if channels:
                 noise = torch.randn(*shape, len(channels), generator=generator, dtype=torch.float64)
-                more.append(self._mean + self._deviation * noise)
+                more.append(torch.tensor(facts.mean) + torch.tensor(facts.deviation) * noise)
             if facts.is_weighted:
                 more.append(0.5 + torch.rand(shape, generator=generator))
             return pos, first_of_each(*shape), *more
@@ -662,10 +544,6 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
         return Slot(
             "features", (BATCH, points, Axis("features", len(channels))), f"{', '.join(channels)} of each point"
         )
-
-    def _standardised(self, features: Tensor) -> Tensor:
-        """In float32, of which float64 may be needed until the mean is taken out."""
-        return ((features - self._mean.to(features.device)) / self._deviation.to(features.device)).float()
 
     def _predictions(self, model: nn.Module, inputs: Inputs, device: torch.device) -> list[Prediction]:
         """A row for each cloud of each file: `file`, `cloud`, and numbers, or the likeliest `class` and `probability`.
@@ -721,54 +599,6 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
             Prediction(file, {**head, **dict(zip("xyz", where, strict=True))}, dict(zip(classes, each, strict=True)))
             for where, each in zip(pos, told[: len(pos)].tolist(), strict=True)
         ]
-
-
-def _joined(batches: Sequence[Batch], tells_points: bool) -> Batch:
-    """The rows of all, padded to the longest."""
-    longest = max(batch["mask"].shape[1] for batch in batches)
-
-    def padded(name: str, tensor: Tensor) -> Tensor:
-        if tensor.ndim == 1 or (name == "targets" and not tells_points):
-            return tensor
-        filler = UNKNOWN if name == "targets" else 0
-        return F.pad(tensor, (0, 0) * (tensor.ndim - 2) + (0, longest - tensor.shape[1]), value=filler)
-
-    return {name: torch.cat([padded(name, batch[name]) for batch in batches]) for name in batches[0]}
-
-
-def _plain_of_cloud(clouds: PointSet, number: int) -> np.ndarray:
-    """What models without a network see of a cloud; see `PointLearning`."""
-    rows = slice(int(clouds.offsets[number]), int(clouds.offsets[number + 1]))
-    pos, features = clouds.pos[rows].numpy(), clouds.features[rows].double().numpy()
-    centred = pos - pos.mean(0)
-    radii = np.linalg.norm(centred, axis=1)
-    largest = radii.max() or 1.0
-    shares = np.histogram(radii / largest, PLAIN_BINS, (0, 1))[0] / len(pos)
-    along = np.sqrt(np.linalg.eigvalsh(centred.T @ centred / len(pos)).clip(0))
-    of_features = np.concatenate([features.mean(0), features.std(0)])
-    return np.concatenate([shares, along, along / largest, centred.std(0), of_features])
-
-
-def _plain_of_points(clouds: PointSet, number: int, points: Tensor) -> np.ndarray:
-    """What models without a network see of some points of a cloud.
-
-    Places in its box and beside its centre, features, and of the nearest points their spread along their axes and the
-    means of their features.
-    """
-    rows = slice(int(clouds.offsets[number]), int(clouds.offsets[number + 1]))
-    pos, features = clouds.pos[rows].double(), clouds.features[rows].double()
-    centred = pos - pos.mean(0)
-    scale = centred.norm(dim=1).max().clamp(min=1e-12)
-    low, extent = pos.amin(0), (pos.amax(0) - pos.amin(0)).clamp(min=1e-12)
-    found = list[Tensor]()
-    for some in points.split(256):
-        near = torch.cdist(pos[some], pos).topk(min(PLAIN_NEIGHBOURS, len(pos)), largest=False).indices
-        beside = (pos[near] - pos[near].mean(1, keepdim=True)) / scale
-        spread = torch.linalg.eigvalsh(beside.mT @ beside / near.shape[1]).clamp(min=0).sqrt()
-        radius = centred[some].norm(dim=1, keepdim=True) / scale
-        places = [centred[some] / scale, radius, (pos[some] - low) / extent, spread]
-        found.append(torch.cat([*places, features[some], features[near].mean(1)], dim=1))
-    return torch.cat(found).numpy()
 
 
 def known_of(clouds: PointSet, told: Told, data: str) -> Known:
