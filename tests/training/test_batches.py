@@ -4,6 +4,7 @@ import signal
 import socket
 import time
 from multiprocessing.connection import Connection
+from types import FrameType
 
 import pytest
 import torch
@@ -40,8 +41,10 @@ def test_an_error_that_comes_while_a_batch_is_awaited_is_the_only_one(monkeypatc
         time.sleep(60)
         raise AssertionError
 
-    def interrupt(*arguments: object) -> None:
-        raise KeyboardInterrupt
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        if frame is not None and frame.f_code.co_name == "select":
+            raise KeyboardInterrupt
+        signal.setitimer(signal.ITIMER_REAL, 0.1)  # nothing is awaited yet; in a destructor it would be lost
 
     monkeypatch.setattr(ToyTask, "train_batch", slow_batch)
     batches = EpochBatches(ToyTask.Config().build(), 8, seed=0, epoch=0)
