@@ -51,6 +51,7 @@ from fredholm.models.language.aether import Aether
 from fredholm.models.language.bert import Bert
 from fredholm.models.language.bert_masked import BertMasked
 from fredholm.models.language.bert_sentences import BertSentences
+from fredholm.models.language.blended_language_model import BlendedLanguageModel
 from fredholm.models.language.ckcnn_text import CKCNNText
 from fredholm.models.language.generation import Sampling, generate
 from fredholm.models.language.gpt2 import GPT2
@@ -58,6 +59,7 @@ from fredholm.models.language.itnet_text import ITNetLanguageModel, ITNetMaskedM
 from fredholm.models.language.language_model import LanguageModel, LanguageState, MaskedModel
 from fredholm.models.language.llama import Llama
 from fredholm.models.language.mamba import Mamba
+from fredholm.models.language.n_gram_model import NGramModel
 from fredholm.models.language.sentence_model import SentenceModelConfig, SentenceStackConfig, TokenReading
 from fredholm.models.pointnet import EdgeConvolution, PointPooling
 from fredholm.models.series.ckcnn import CKCNN, ContinuousStack
@@ -76,6 +78,7 @@ __all__ = [
     "Bert",
     "BertMasked",
     "BertSentences",
+    "BlendedLanguageModel",
     "BlendedOperator",
     "BoostedTrees",
     "CKCNNText",
@@ -121,6 +124,7 @@ __all__ = [
     "MaskedModel",
     "MessagePassing",
     "NGramBank",
+    "NGramModel",
     "NeighbourhoodBank",
     "NeuralOperator",
     "OnEdgesConfig",

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from typing import ClassVar, Self, final
+from typing import Self, final
 
 from torch import Tensor
 
@@ -57,7 +57,7 @@ class BertMasked(MaskedModel):
             """See `MaskedModel.Config.build`."""
             return BertMasked(vocab_size, context, self, pad=pad)
 
-    place_rows: ClassVar[tuple[str, ...]] = ("bert.positions.weight",)
+    place_rows: tuple[str, ...] = ("bert.positions.weight",)
 
     def __init__(self, vocab_size: int, context: int, config: Config, *, pad: int) -> None:
         super().__init__()

@@ -3,7 +3,7 @@
 import abc
 import dataclasses
 from collections.abc import Iterator
-from typing import ClassVar, Protocol, cast, final
+from typing import Protocol, cast, final
 
 import torch
 import torch.nn.functional as F
@@ -71,7 +71,7 @@ class Decoder(LanguageModel):
         def last_norm(self) -> nn.Module:
             """What comes before the head."""
 
-    place_rows: ClassVar[tuple[str, ...]] = ("positions.weight",)
+    place_rows: tuple[str, ...] = ("positions.weight",)
 
     def __init__(
         self,

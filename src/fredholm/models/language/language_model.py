@@ -36,7 +36,7 @@ class TokenModel(SavedModel, abc.ABC):
 
     token_rows: tuple[str, ...]
     """The tensors with a row a token."""
-    place_rows: ClassVar[tuple[str, ...]] = ()
+    place_rows: tuple[str, ...] = ()
     """The tensors with a row a place of the context, where there are any."""
     has_context_as_unit: ClassVar[bool] = False
     """Whether the context is the unit of length, so that with another one the same weights are another model."""
