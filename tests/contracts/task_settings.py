@@ -34,7 +34,7 @@ from fredholm.models import (
     TwoStream,
     ViT,
 )
-from fredholm.models.fields.blended_operator import BlendedOperator
+from fredholm.models.blended import Blended
 from fredholm.models.fields.neural_field import FieldOperator
 from fredholm.models.language.gpt2 import GPT2
 from fredholm.models.series.ckcnn import CKCNN
@@ -234,6 +234,17 @@ def _images(folder: Path) -> Subject:
     model = ITNet.Config(embed_dim=4, depth=1, num_heads=1, kernel=kernel)
     pixels_alone = {"patch_size": 16, "position_frequencies": 64, "position_sigma": 10.0}
     checkpoint = PretrainedImages(checkpoint=str(_vit(folder / "checkpoint")))
+
+    def task(built: ImageLearning) -> Iterator[object]:
+        """What is said with a bank, too."""
+        yield from _task(built)
+        torch.manual_seed(0)
+        model = built.model()
+        if isinstance(model, Blended):
+            built.initialise(model, CPU)
+            model.eval().share.fill_(0.5)
+            yield model(built.held_out_batch("valid", torch.arange(2))["images"])
+
     return Subject(
         ImageLearning.Config,
         {
@@ -258,14 +269,15 @@ def _images(folder: Path) -> Subject:
                 dataclasses.replace(model, kernel=dataclasses.replace(kernel, inputs=KernelInputs(product=False))),
             )
         }
-        | {"augmentation": (Augmentation.Config(label_smoothing=0.1),), "target": ("number",)}
+        | {"augmentation": (Augmentation.Config(label_smoothing=0.1),), "target": ("number",), "bank": (6,)}
         | OF_NUMBERS,
-        _task,
+        task,
         make=lambda **settings: ImageLearning.Config(**settings).build(),
         modes={
             "a split of its own": {"data": str(own)},
             "no positions": {"position_frequencies": 0, "position_sigma": 10.0},
             "moments": {"mean": (0.5,), "deviation": (0.5,)},
+            "a bank": {"bank": 6},
             "pixels": {"model": VIT, **pixels_alone},
             "a checkpoint": {"model": checkpoint, "mean": (0.5,), "deviation": (0.5,), **pixels_alone},
         },
@@ -997,7 +1009,7 @@ def _operators(folder: Path) -> Subject:
         torch.manual_seed(0)
         model, metrics = built.model(), built.metrics()
         built.initialise(model, CPU)
-        if isinstance(model, BlendedOperator):
+        if isinstance(model, Blended):
             model.eval().share.fill_(0.5)
         built.score(model, built.held_out_batch("valid", torch.arange(2)), metrics)
         yield from (metric.compute() for metric in metrics.values())

@@ -285,6 +285,24 @@ def image_bank(built: models.ImageBank) -> Iterator[object]:
     yield built(images)
 
 
+def blended_images(built: models.BlendedImages) -> Iterator[object]:
+    torch.manual_seed(0)
+    images = noise(6, 1, 8, 8)
+    built.fitted.fit([(images, torch.arange(6) % 2)], ClassTarget(names=("a", "b")))
+    for share in (0.0, 0.5, 1.0):
+        built.share.fill_(share)
+        yield built.eval()(images)
+
+
+def small_vit(depth: int) -> models.ViT:
+    config = models.ViT.Config(image_size=(8, 8), patch_size=(4, 4), channels=1, embed_dim=4, depth=depth, num_heads=1)
+    return dataclasses.replace(config, num_classes=2).build()
+
+
+def small_bank(count: int) -> models.ImageBank:
+    return models.ImageBank.Config(num_filters=count).build((8, 8), 1, 2)
+
+
 def stack(built: models.ContinuousStack) -> Iterator[object]:
     yield built(noise(2, 6, 2), Sequence(6, spacing=0.01))
 
@@ -442,7 +460,7 @@ def function_regression(built: models.FunctionRegression) -> Iterator[object]:
 
 
 def blended_operator(built: models.BlendedOperator) -> Iterator[object]:
-    built.regression.fit(noise(4, 4, 1), noise(4, 4, 2))
+    built.fitted.fit(noise(4, 4, 1), noise(4, 4, 2))
     inputs = encoders.FunctionBatch(noise(2, 4, 1), Grid(4))
     for share in (0.0, 0.5, 1.0):
         built.share.fill_(share)
@@ -1459,6 +1477,12 @@ MODELS = [
         image_bank,
         make=lambda **settings: models.ImageBank.Config(**settings).build((12, 14), 1, 2),
     ),
+    Subject(
+        models.BlendedImages,
+        {"network": Made(lambda: small_vit(1)), "fitted": Made(lambda: small_bank(4))},
+        {"network": (Made(lambda: small_vit(2)),), "fitted": (Made(lambda: small_bank(5)),)},
+        blended_images,
+    ),
     Subject(models.ContinuousStack.Config, STACK, STACKS, series_model, make=ckcnn, modes=STACK_MODES),
     Subject(
         models.CKCNN.Config,
@@ -1694,8 +1718,8 @@ MODELS = [
     ),
     Subject(
         models.BlendedOperator,
-        {"network": Made(lambda: function_network(1)), "regression": Made(lambda: line_regression(4))},
-        {"network": (Made(lambda: function_network(2)),), "regression": (Made(lambda: line_regression(5)),)},
+        {"network": Made(lambda: function_network(1)), "fitted": Made(lambda: line_regression(4))},
+        {"network": (Made(lambda: function_network(2)),), "fitted": (Made(lambda: line_regression(5)),)},
         blended_operator,
     ),
     Subject(

@@ -17,7 +17,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from fredholm.cli import export
-from fredholm.models import BlendedOperator
+from fredholm.models import Blended
 from fredholm.tasks import TASKS, Task
 from fredholm.tasks.fields import read_fields
 from fredholm.tasks.forecasts import open_long
@@ -209,9 +209,13 @@ ROWS: dict[str, Callable[[Asked], Answered]] = {
     "ImageTextLearning": image_texts,
     "TableLearning": table,
 }
-OPTIONS: dict[str, dict[str, Any]] = {"PointLearning": {"num_points": None}, "OperatorLearning": {"regression": 6}}
-"""What differs from the settings of `task_settings.py`: all points are seen, so that none is drawn; and a network has a
-regression beside it."""
+OPTIONS: dict[str, dict[str, Any]] = {
+    "PointLearning": {"num_points": None},
+    "OperatorLearning": {"regression": 6},
+    "ImageLearning": {"bank": 6},
+}
+"""What differs from the settings of `task_settings.py`: all points are seen, so that none is drawn; and networks have a
+regression or a bank beside them."""
 
 
 @pytest.fixture(scope="module")
@@ -230,7 +234,7 @@ def asked(request: pytest.FixtureRequest, subjects: dict[str, Subject], tmp_path
     model = task.model().eval().requires_grad_(False)
     for parameter in model.parameters():
         parameter.add_(0.3 * torch.randn_like(parameter))
-    if isinstance(model, BlendedOperator):
+    if isinstance(model, Blended):
         task.initialise(model, torch.device("cpu"))
         model.share.fill_(0.5)
     return Asked(task, model, Path(settings.data), tmp_path)

@@ -14,7 +14,7 @@ from fredholm.models.images.image_model import ImageReading, Room
 from fredholm.models.language.bert_sentences import MAPPED, Pooling
 from fredholm.models.language.language_model import LanguageModel, MaskedModel
 from fredholm.models.language.sentence_model import SentenceModelConfig
-from fredholm.models.saved_model import unfilled_model
+from fredholm.models.saved_model import SavedModel, unfilled_model
 from fredholm.pretrained.checkpoint import Converted, find_folder, read_config
 from fredholm.pretrained.open_model import convert, open_model
 from fredholm.pretrained.pixels import PREPROCESSOR, read_pixels
@@ -213,7 +213,7 @@ class PretrainedImages(_Pretrained, ImageModelConfig):
         """See `ImageModelConfig.sized_for`: the checkpoint has sizes already."""
         return self
 
-    def build_for(self, reading: ImageReading, num_outputs: int) -> nn.Module:
+    def build_for(self, reading: ImageReading, num_outputs: int) -> SavedModel:
         """See `ImageModelConfig.build_for`: the checkpoint's model with new weights."""
         return self.bring().model.at_size(reading.image_size).build_for(reading, num_outputs)
 

@@ -160,6 +160,11 @@ class TargetTask(SplitTask[Part]):
         """Outputs `(n, num_outputs)` and targets `(n, ...)`, all known, of a batch of `held_out_batch`, in parts."""
         yield self._outputs(model, batch), batch["targets"]
 
+    def _scored(self, model: nn.Module, batch: Batch) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Likewise outputs, those of what is learnt in steps, by which the loss is, and targets."""
+        for outputs, targets in self._measured(model, batch):
+            yield outputs, outputs, targets
+
     @final
     def told(self, model: nn.Module, split: HeldOut, indices: Tensor) -> tuple[Tensor, Tensor]:
         """What a model says of held-out examples, and what is known of them, both on the CPU; gradients flow.
@@ -197,7 +202,7 @@ class TargetTask(SplitTask[Part]):
 
     @final
     def metrics(self) -> "dict[str, Metric]":
-        """Those of the target, and the mean `loss`.
+        """Those of the target, and the mean `loss`, which beside a model in closed form is that of the network alone.
 
         Raises:
             ImportError: torchmetrics is not installed.
@@ -210,6 +215,6 @@ class TargetTask(SplitTask[Part]):
     def score(self, model: nn.Module, batch: Batch, metrics: "dict[str, Metric]") -> None:
         """Adds a batch of `held_out_batch` to the metrics."""
         of_target = {name: metric for name, metric in metrics.items() if name != "loss"}
-        for outputs, targets in self._measured(model, batch):
-            metrics["loss"].update(self.target.losses(outputs, targets))
+        for outputs, learnt, targets in self._scored(model, batch):
+            metrics["loss"].update(self.target.losses(learnt, targets))
             self.target.score(outputs, targets, of_target)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from fredholm.encoders.encoder import Encoder
+from fredholm.models.blended import Blended
 from fredholm.storage.tensors import model_tensors
 from fredholm.tasks.task import Meanings, Source, Task, TrainedElsewhere
 
@@ -72,7 +73,7 @@ def starting_tensors(task: Task, seed: int, init: str | None, open_run: Callable
         ValueError: another run's inputs mean something else, or what is wanted of its weights does not fit.
     """
     seed_everything(seed)  # entries that are new are those that the run would have drawn
-    model = task.model()
+    model, place = _learning(task.model())
     elsewhere = task.trained_elsewhere()
     found = {} if elsewhere is None else _of_checkpoint(elsewhere, model)
     if init is not None:
@@ -83,7 +84,7 @@ def starting_tensors(task: Task, seed: int, init: str | None, open_run: Callable
                 "learns by steps"
             )
         _check_reading(task, other.task, task.reading, init)
-        trained = other.model()
+        trained, _ = _learning(other.model())
         scaled = _resampled(trained, model)
         start = start_from(model_tensors(trained) | scaled, model, task.meanings(model), other.task.meanings(trained))
         if not start.fitting:
@@ -92,7 +93,12 @@ def starting_tensors(task: Task, seed: int, init: str | None, open_run: Callable
         found |= start.fitting
     for source in task.sources:
         found |= _part_from(source, task, model, open_run)
-    return found
+    return {place + name: tensor for name, tensor in found.items()}
+
+
+def _learning(model: nn.Module) -> tuple[nn.Module, str]:
+    """What of a model learns in steps, and how the names of its tensors begin there: what is fitted is fitted anew."""
+    return (model.network, "network.") if isinstance(model, Blended) else (model, "")
 
 
 def _of_checkpoint(elsewhere: TrainedElsewhere, model: nn.Module) -> dict[str, Tensor]:
@@ -126,7 +132,7 @@ def _part_from(source: Source, task: Task, model: nn.Module, open_run: Callable[
     other = open_run(source.run)
     _check_reading(task, other.task, source.reading, source.run)
     weights: dict[str, Tensor] = {}
-    for name, tensor in model_tensors(other.model()).items():
+    for name, tensor in model_tensors(_learning(other.model())[0]).items():
         for there, here in source.names.items():
             if name.startswith(there):
                 weights[here + name.removeprefix(there)] = tensor

@@ -302,7 +302,7 @@ def blended() -> tuple[BlendedOperator, FunctionBatch]:
 @pytest.mark.parametrize("at", [None, Points(torch.tensor([[0.3], [0.5]]))])
 def test_a_blend_is_that_of_its_parts(at: Points | None) -> None:
     model, inputs = blended()
-    learnt, fitted = model.network(inputs, at), model.regression(inputs, at)
+    learnt, fitted = model.network(inputs, at), model.fitted(inputs, at)
     model.share.fill_(0.5)
     assert torch.equal(model(inputs, at), learnt), "in training it is the network alone"
     model.eval()
@@ -316,4 +316,4 @@ def test_a_blend_needs_a_network_that_answers_everywhere() -> None:
     model, _ = blended()
     pooling = NeuralOperator(model.network.encoder, 3, NeuralOperator.Config(embed_dim=4, depth=1, pool="mean"))
     with refused(ValueError, "the network has pool='mean'; build it with pool='none'"):
-        BlendedOperator(pooling, model.regression)
+        BlendedOperator(pooling, model.fitted)

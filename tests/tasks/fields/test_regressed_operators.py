@@ -86,7 +86,7 @@ def test_the_share_is_that_of_the_smallest_error(
 
     # how far the regression and the network are off
     for apart, best in (((0.0, 1.0), 0.0), ((1.0, -3.0), 0.25), ((1.0, 0.0), 1.0)):
-        for part, off in zip((model.regression, model.network), apart, strict=True):
+        for part, off in zip((model.fitted, model.network), apart, strict=True):
             monkeypatch.setattr(part, "forward", lambda inputs, at=None, off=off: inputs.values + off)
         task.settle(model, measure)
         settled, found = float(model.share), errors()
@@ -116,7 +116,7 @@ def test_trajectories_are_told_step_by_step(tmp_path: Path) -> None:
     task = task_of(tmp_path, {"trajectories": np.stack(states, 1)}, regression=20)
     assert task.most_regressed == 3 * task.num_train
     model = fitted(task)
-    assert model.regression.functions.any(1).sum() == 20
+    assert model.fitted.functions.any(1).sum() == 20
     model.share.fill_(0.0)
     assert relative_error(task, model) < 1e-4
     model.share.fill_(1.0)
@@ -132,13 +132,13 @@ def test_one_trajectory_leaves_out_its_steps_by_themselves(tmp_path: Path) -> No
     turn = np.linalg.qr(np.random.default_rng(0).normal(size=(6, 6)))[0]
     states = np.stack([np.linalg.matrix_power(turn, k)[0] for k in range(15)])[None]
     parts = {f"{part}_trajectories": states for part in ("train", "valid", "test")}
-    assert fitted(task_of(tmp_path, parts, regression=14)).regression.functions.any(1).all()
+    assert fitted(task_of(tmp_path, parts, regression=14)).fitted.functions.any(1).all()
 
 
 def test_a_regression_that_overflows_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     task = task_of(tmp_path, smoothed(20))
     model = fitted(task)
-    monkeypatch.setattr(model.regression, "forward", lambda inputs, at=None: inputs.values * torch.nan)
+    monkeypatch.setattr(model.fitted, "forward", lambda inputs, at=None: inputs.values * torch.nan)
 
     def measure(score: Any, metrics: Any) -> dict[str, float]:
         score(model, task.held_out_batch("valid", torch.arange(2)), metrics)
@@ -166,9 +166,7 @@ def test_groups_are_left_out_together(tmp_path: Path) -> None:
     arrays["wanted_values"] = np.random.default_rng(1).normal(size=(10, 8))
     twice = {name: np.repeat(array, 2, 0) for name, array in arrays.items()}
     together = {"groups": np.repeat(np.arange(10), 2)}
-    errors = [
-        float(fitted(task_of(tmp_path, twice | more, test_fraction=0.1)).regression.error) for more in ({}, together)
-    ]
+    errors = [float(fitted(task_of(tmp_path, twice | more, test_fraction=0.1)).fitted.error) for more in ({}, together)]
     assert errors[0] < 0.75
     assert errors[1] > 0.9
 
@@ -177,7 +175,7 @@ def test_places_that_are_no_grid_are_taken_where_all_share_them(tmp_path: Path) 
     pos, wanted_pos = (np.random.default_rng(seed).uniform(0, 5, (8, 2)) for seed in (2, 3))
     task = task_of(tmp_path, smoothed(30, pos=pos, wanted_pos=wanted_pos))
     model = fitted(task)
-    assert (model.regression.config.given, model.regression.config.told) == (8, 8)
+    assert (model.fitted.config.given, model.fitted.config.told) == (8, 8)
     model.share.fill_(0.0)
     assert relative_error(task, model) < 1e-4
 
@@ -187,7 +185,7 @@ def test_functions_given_here_and_there_are_brought_onto_a_grid(tmp_path: Path) 
     arrays["values"][3, 2] = np.nan
     task = task_of(tmp_path, arrays)
     model = fitted(task)
-    assert model.regression.config.given == task.preparation.grid
+    assert model.fitted.config.given == task.preparation.grid
     model.share.fill_(0.0)
     assert relative_error(task, model) < 0.3
 
@@ -225,4 +223,4 @@ def test_large_sets_are_told_by_some_of_their_functions(tmp_path: Path, monkeypa
     task = task_of(tmp_path, smoothed(30))
     assert task.most_regressed == 9
     model = fitted(dataclasses.replace(task.config, regression=9).build())
-    assert model.regression.functions.any(1).all()
+    assert model.fitted.functions.any(1).all()

@@ -7,10 +7,9 @@ import dataclasses
 from collections.abc import Callable
 from typing import ClassVar, Self, final
 
-from torch import nn
-
 from fredholm.encoders.encoder import Encoder
 from fredholm.models.brought import Bringing
+from fredholm.models.saved_model import SavedModel
 
 
 @final
@@ -89,7 +88,7 @@ class ImageModelConfig(Bringing, abc.ABC):
         """
 
     @abc.abstractmethod
-    def build_for(self, reading: ImageReading, num_outputs: int) -> nn.Module:
+    def build_for(self, reading: ImageReading, num_outputs: int) -> SavedModel:
         """A new model, from the global torch seed.
 
         Args:

@@ -1,7 +1,6 @@
 """Learning operators: maps from functions to functions."""
 
 import dataclasses
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,6 +13,7 @@ from torch import Tensor, nn
 from fredholm._settings import check_count, filled, refuse_idle
 from fredholm.domains import UnitGrid
 from fredholm.encoders.function import Function
+from fredholm.models.blended import blend
 from fredholm.models.field_model import FieldModel
 from fredholm.models.fields.blended_operator import BlendedOperator
 from fredholm.models.fields.function_regression import FunctionRegression
@@ -22,6 +22,7 @@ from fredholm.models.itnet import ITNet
 from fredholm.models.kernel_configs import KERNELS, SpectralConfig
 from fredholm.models.stack import Stack, stack_of
 from fredholm.tasks.baselines import Baseline, Learnt, Plain, PlainData, plain_baselines
+from fredholm.tasks.blending import SHARES, settle_share
 from fredholm.tasks.extras import importing_metrics
 from fredholm.tasks.fields import FieldSet, Problem, Samples, open_functions, read_functions
 from fredholm.tasks.files.npz_arrays import ARRAY_SUFFIXES
@@ -77,8 +78,6 @@ MOST_FUNCTIONS, MOST_VALUES = 1024, 1 << 23
 """Training functions of a regression, and values that it keeps of them, at most, where nothing else is said."""
 LEAST_FUNCTIONS = 8
 """Training functions from which there is a regression."""
-SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
-"""Shares of a network beside a regression that are tried."""
 
 
 @final
@@ -410,7 +409,7 @@ class OperatorLearning(DividedTask[FieldSet]):
         if not isinstance(model, BlendedOperator):
             return
         self._check_chooses()
-        count, steps = model.regression.config.num_functions, self._facts.num_steps
+        count, steps = model.fitted.config.num_functions, self._facts.num_steps
         chosen = torch.randperm(self.num_train)[:count].sort().values
         part, scale = self.splits.train.select(chosen), self.preparation.target_scale
         given, told, groups = part.given, part.targets.values, part.marks.group_numbers
@@ -424,8 +423,8 @@ class OperatorLearning(DividedTask[FieldSet]):
         wanted = scale.standardised(told)
         if steps > 1:
             wanted = wanted - scale.standardised(given.values)
-        sizes = model.regression.config
-        model.regression.fit(
+        sizes = model.fitted.config
+        model.fitted.fit(
             seen.to(device),
             wanted.to(device),
             given_pos=self.preparation.box.placed(given.pos[0]) if isinstance(sizes.given, int) else None,
@@ -438,16 +437,12 @@ class OperatorLearning(DividedTask[FieldSet]):
         """See `Task.settle`: the share of a network beside a regression."""
         if not isinstance(model, BlendedOperator):
             return
-        with importing_metrics():
-            from fredholm.tasks.means import Mean
 
-        def score(model: nn.Module, batch: Batch, metrics: "dict[str, Metric]") -> None:
+        def errors(model: nn.Module, batch: Batch) -> Iterator[Tensor]:
             assert isinstance(model, BlendedOperator)
-            for share, answers in zip(SHARES, self._blends(model, batch, SHARES), strict=True):
-                metrics[str(share)].update(self._errors(answers, batch, "l2"))
+            return (self._errors(answers, batch, "l2") for answers in self._blends(model, batch, SHARES))
 
-        found = measure(score, {str(share): Mean() for share in SHARES})
-        model.share.fill_(min(SHARES, key=lambda share: (math.isnan(found[str(share)]), found[str(share)])))
+        settle_share(model, measure, errors)
 
     def _blends(self, model: BlendedOperator, batch: Batch, shares: Sequence[float]) -> Iterator[Tensor]:
         """The answers of each share of the network."""
@@ -455,10 +450,9 @@ class OperatorLearning(DividedTask[FieldSet]):
             for share in shares:
                 yield self.preparation.answers(model.of_share(share), batch)
         else:
-            learnt, fitted = (self.preparation.answers(part, batch) for part in (model.network, model.regression))
+            learnt, fitted = (self.preparation.answers(part, batch) for part in (model.network, model.fitted))
             for share in shares:
-                # an end is one part alone, whatever the other one is
-                yield learnt if share == 1 else fitted if share == 0 else torch.lerp(fitted, learnt, share)
+                yield blend(learnt, fitted, share)
 
     def _check_chooses(self) -> None:
         if self.num_held_out("valid") == 0:

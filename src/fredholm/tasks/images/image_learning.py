@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -15,9 +16,11 @@ from torch import Tensor, nn
 from fredholm._settings import check_count, filled, refuse_idle
 from fredholm.encoders.encoder import Encoder
 from fredholm.encoders.image import Image
+from fredholm.models.blended import blend
 from fredholm.models.brought import Brought
 from fredholm.models.fitted.fitted_model import FittedModel
 from fredholm.models.fitted.image_bank import ImageBank
+from fredholm.models.images.blended_images import BlendedImages
 from fredholm.models.images.convnext import ConvNeXt
 from fredholm.models.images.image_model import ImageModelConfig, ImageReading, Room
 from fredholm.models.images.infvit import InfViT
@@ -29,6 +32,7 @@ from fredholm.models.stack import Stack, stack_of
 from fredholm.pretrained import PretrainedImages
 from fredholm.pretrained.pixels import PREPROCESSOR
 from fredholm.tasks.baselines import Learnt, plain_pixels
+from fredholm.tasks.blending import SHARES, settle_share
 from fredholm.tasks.files.arrow_table import COLUMN_SUFFIXES
 from fredholm.tasks.files.noted import noted
 from fredholm.tasks.files.npz_arrays import ARRAY_SUFFIXES
@@ -50,7 +54,7 @@ from fredholm.tasks.splits.splits import HeldOut, Splits
 from fredholm.tasks.splits.splitting import divided
 from fredholm.tasks.target_task import TargetTask
 from fredholm.tasks.targets import TARGETS, Answers, Kind, Target, Wish
-from fredholm.tasks.task import Batch, Meanings, Suited, Task, Trained, TrainedElsewhere, meanings_of_head
+from fredholm.tasks.task import Batch, Meanings, Measure, Suited, Task, Trained, TrainedElsewhere, meanings_of_head
 from fredholm.tasks.tensor_form import ABOUT_PIXELS, BATCH, Slot, TensorForm, pixel_axes, random_pixels, sizes_of
 
 from .augmentation import Augmentation
@@ -60,7 +64,9 @@ from .read import IMAGE_SUFFIXES
 
 CHUNK = 64
 MOST_OF_BANK = 400
-"""Training images up to which a bank tells more than a network that learns as long."""
+"""Training images up to which a bank alone tells more than a network that learns as long."""
+MOST_BESIDE, MOST_VALUES = 3000, 1 << 27
+"""Training images of a bank beside a network, and values that these have, at most, where nothing else is said."""
 LEAST_STEPS = 5000
 """Of a run by default: on few images, too, a network learns nothing for some hundreds of steps."""
 
@@ -154,6 +160,9 @@ class ImageLearning(TargetTask[ImageDataset]):
             deviation: likewise.
             model: the model on the patches, or one that reads pixels by itself, for which the settings of patches and
                 positions are refused.
+            bank: training images, at most, of a bank of patches beside a network (`models.BlendedImages`); its share in
+                the answer is chosen by the validation split, without which it is refused, as with objective='loss',
+                which is that of the network alone. None: there is none; 0 says so where a run would choose.
             augmentation: random changes to the training images and targets.
         """
 
@@ -167,6 +176,7 @@ class ImageLearning(TargetTask[ImageDataset]):
         mean: tuple[float, ...] = ()
         deviation: tuple[float, ...] = ()
         model: ImageModelConfig = field(default_factory=_small)
+        bank: int | None = None
         augmentation: Augmentation.Config = field(default_factory=Augmentation.Config)
 
         shaping: ClassVar[tuple[str, ...]] = (
@@ -177,6 +187,7 @@ class ImageLearning(TargetTask[ImageDataset]):
             "mean",
             "deviation",
             "model",
+            "bank",
         )
 
         def __post_init__(self) -> None:
@@ -191,6 +202,13 @@ class ImageLearning(TargetTask[ImageDataset]):
                     raise ValueError(f"augmentation has no effect with {because}; leave it out, or {instead}")
                 if self.valid_fraction != 0:
                     refuse_idle("", type(self), because, instead, valid_fraction=self.valid_fraction)
+                refuse_idle("", type(self), because, instead, bank=self.bank)
+            if self.bank:
+                check_count("images", "bank", self.bank, least=2)
+                if self.objective == "loss":
+                    raise ValueError(
+                        f"objective='loss' is of the network alone, beside bank={self.bank}; leave one out"
+                    )
             if not self.model.reads_encoder:
                 names = ("patch_size", "stem_depth", "position_frequencies", "position_sigma")
                 because = f"model={type(self.model).__qualname__.removesuffix('.Config')}, which reads pixels by itself"
@@ -229,7 +247,8 @@ class ImageLearning(TargetTask[ImageDataset]):
             """Whether a bank suits the images, which are few, and nothing was asked for that it has no use for."""
             default = ImageLearning.Config()
             names = ("model", "augmentation", "valid_fraction", "patch_size", "stem_depth", "position_frequencies")
-            is_open = all(getattr(self, name) == getattr(default, name) for name in (*names, "position_sigma"))
+            more = ("position_sigma", "bank")
+            is_open = all(getattr(self, name) == getattr(default, name) for name in (*names, *more))
             return is_open and effort.epochs is None and task.num_train <= MOST_OF_BANK
 
         def _suited_at_once(self, task: "ImageLearning", effort: Effort) -> Suited:
@@ -266,6 +285,7 @@ class ImageLearning(TargetTask[ImageDataset]):
                 stem_depth=STEM[effort.preset],
                 position_frequencies=16,
                 augmentation=augmentation,
+                bank=task.most_banked(scaled),
             )
             if config.position_frequencies:
                 config = filled(config, [default], position_sigma=1.0)
@@ -280,11 +300,13 @@ class ImageLearning(TargetTask[ImageDataset]):
             if start is not None:
                 assert isinstance(start.facts, ImageLearning.Facts)
                 scaled = start.facts.image_size
+            is_beside = start is None and not self.model.is_brought
             config = filled(
                 self,
                 [default],
                 image_size=None if scaled == size else scaled,
                 augmentation=_augmentation(task),
+                bank=task.most_banked(scaled) if is_beside else 0,
             )
             room = _room(task, effort, config.image_size or size, patch)
             if start is None:
@@ -305,8 +327,8 @@ class ImageLearning(TargetTask[ImageDataset]):
             return stack_of(self.model)
 
         def with_stack(self, stack: Stack) -> Self:
-            """See `Task.Config.with_stack`."""
-            return dataclasses.replace(self, model=stack)
+            """See `Task.Config.with_stack`; without a bank, which would be the same beside all of them."""
+            return dataclasses.replace(self, model=stack, bank=0)
 
         def build(self, facts: Task.Facts | None = None) -> "ImageLearning":
             """The task; see `ImageLearning`."""
@@ -327,6 +349,7 @@ class ImageLearning(TargetTask[ImageDataset]):
         self._mean, self._deviation = (
             torch.tensor(values).view(-1, 1, 1) for values in (self._facts.mean, self._facts.deviation)
         )
+        self._kept = _Kept()
 
     @property
     def facts(self) -> Facts:
@@ -415,9 +438,22 @@ class ImageLearning(TargetTask[ImageDataset]):
 
     def model(self) -> nn.Module:
         """The model, on an image encoder where it reads one, with the outputs of the target."""
-        channels = len(self._facts.mean)
-        reading = ImageReading(image_size=self._facts.image_size, channels=channels, encoder=self._encoder)
-        return self.chosen.build_for(reading, self.target.num_outputs)
+        size, channels, num_outputs = self._facts.image_size, len(self._facts.mean), self.target.num_outputs
+        reading = ImageReading(image_size=size, channels=channels, encoder=self._encoder)
+        model = self.chosen.build_for(reading, num_outputs)
+        if not self.config.bank:
+            return model
+        return BlendedImages(model, ImageBank.Config().build(size, channels, num_outputs))
+
+    def most_banked(self, image_size: tuple[int, int]) -> int:
+        """Training images of a bank beside a network where nothing else is said; 0: there is none.
+
+        Args:
+            image_size: height and width that images are scaled to.
+        """
+        if self.num_train <= MOST_OF_BANK or self.num_held_out("valid") == 0 or self.config.objective == "loss":
+            return 0
+        return min(self.num_train, MOST_BESIDE, MOST_VALUES // (len(self._facts.mean) * math.prod(image_size)))
 
     def _encoder(self, width: int) -> Encoder:
         config, facts = self.config, self._facts
@@ -432,15 +468,38 @@ class ImageLearning(TargetTask[ImageDataset]):
         return patch_encoder(images, width, config.stem_depth)
 
     def initialise(self, model: nn.Module, device: torch.device) -> None:
-        """See `Task.initialise`: fits a model that is computed from all training images."""
-        if not isinstance(model, FittedModel):
+        """See `Task.initialise`: fits a model that is computed from training images, be it beside a network."""
+        chosen, fitted = torch.arange(self.num_train), model
+        if isinstance(model, BlendedImages):
+            self._check_chooses()
+            chosen, fitted = torch.randperm(self.num_train)[: self.config.bank].sort().values, model.fitted
+        if not isinstance(fitted, FittedModel):
             return
         train, batches = self.splits.train, list[tuple[Tensor, Tensor]]()
-        for indices in torch.arange(self.num_train).split(CHUNK):
+        for indices in chosen.split(CHUNK):
             images = self._standardise(train.images(indices) / 255)
             batches.append((images.to(device), self._targets(train, indices).to(device)))
         groups = train.marks.group_numbers
-        model.fit(batches, self.target, groups=None if groups is None else groups.to(device))
+        fitted.fit(batches, self.target, groups=None if groups is None else groups[chosen].to(device))
+
+    def _check_chooses(self) -> None:
+        if self.num_held_out("valid") == 0:
+            raise ValueError(
+                f"bank is {self.config.bank}, whose share is chosen by a validation split, and there is none; leave it "
+                "out, or hold some images out"
+            )
+
+    def settle(self, model: nn.Module, measure: Measure) -> None:
+        """See `Task.settle`: the share of a network beside a bank, by the loss."""
+        if not isinstance(model, BlendedImages):
+            return
+
+        def errors(model: nn.Module, batch: Batch) -> Iterator[Tensor]:
+            assert isinstance(model, BlendedImages)
+            learnt, fitted = model.network(batch["images"]).float(), self._fitted_outputs(model, batch)
+            return (self.target.losses(blend(learnt, fitted, share), batch["targets"]) for share in SHARES)
+
+        settle_share(model, measure, errors)
 
     def meanings(self, model: nn.Module) -> Meanings:
         """See `Task.meanings`: of the head's rows."""
@@ -468,9 +527,10 @@ class ImageLearning(TargetTask[ImageDataset]):
         return {"images": self._standardise(augmented), "targets": targets}
 
     def held_out_batch(self, split: HeldOut, indices: Tensor) -> Batch:
-        """``images`` (B, C, H, W), standardised, and ``targets``."""
+        """``images`` (B, C, H, W), standardised, and ``targets``; beside a bank their ``number`` in the split, too."""
         part = self.held_out(split)
-        return {"images": self._standardise(part.images(indices) / 255), "targets": self._targets(part, indices)}
+        batch = {"images": self._standardise(part.images(indices) / 255), "targets": self._targets(part, indices)}
+        return {**batch, "number": indices} if split == "valid" and self.config.bank else batch
 
     def shown_example(self, split: HeldOut, index: int, model: nn.Module | None = None) -> Shown:
         """See `Task.shown_example`: the image."""
@@ -494,6 +554,20 @@ class ImageLearning(TargetTask[ImageDataset]):
 
     def _outputs(self, model: nn.Module, batch: Batch) -> Tensor:
         return model(batch["images"]).float()
+
+    def _scored(self, model: nn.Module, batch: Batch) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        if not isinstance(model, BlendedImages):
+            yield from super()._scored(model, batch)
+            return
+        learnt, share = model.network(batch["images"]).float(), float(model.share)
+        outputs = learnt if share == 1 else blend(learnt, self._fitted_outputs(model, batch), share)
+        yield outputs, learnt, batch["targets"]
+
+    def _fitted_outputs(self, model: BlendedImages, batch: Batch) -> Tensor:
+        """What the bank says of a batch; of validation images, which a run asks it for again and again, it is kept."""
+        if "number" in batch and not torch.is_grad_enabled():
+            return self._kept.outputs(model.fitted, batch["images"], batch["number"])
+        return model.fitted(batch["images"]).float()
 
     @torch.no_grad()
     def outputs(self, model: nn.Module, images: Tensor, device: torch.device) -> Tensor:
@@ -543,6 +617,26 @@ class ImageLearning(TargetTask[ImageDataset]):
 
     def _standardise(self, images: Tensor) -> Tensor:
         return (images - self._mean.to(images.device)) / self._deviation.to(images.device)
+
+
+@final
+class _Kept:
+    """What a bank said of images, by their numbers, as long as it is the same bank."""
+
+    def __init__(self) -> None:
+        self._weight, self._outputs = torch.zeros(0), dict[int, Tensor]()
+
+    def outputs(self, bank: ImageBank, images: Tensor, numbers: Tensor) -> Tensor:
+        """Of images `(B, C, H, W)` with numbers `(B,)`, float32 `(B, num_outputs)`."""
+        weight = bank.head.weight
+        if self._weight.device != weight.device or not torch.equal(self._weight, weight):
+            self._weight, self._outputs = weight.detach().clone(), {}
+        each = numbers.tolist()
+        new = [i for i, number in enumerate(each) if number not in self._outputs]
+        if new:
+            said = bank(images[new]).float()
+            self._outputs |= {each[i]: own for i, own in zip(new, said, strict=True)}
+        return torch.stack([self._outputs[number] for number in each])
 
 
 def _room(task: ImageLearning, effort: Effort, image_size: tuple[int, int], patch: int) -> Room:
