@@ -50,7 +50,11 @@ class Blended(SavedModel, ABC, Generic[Network, Fitted]):
     def _blended(self, share: float | Tensor, *given: Any) -> Tensor:
         if isinstance(share, float) and share in (0.0, 1.0):
             return self.network(*given) if share else self.fitted(*given)
-        return blend(self.network(*given), self.fitted(*given), share)
+        return self.mixed(self.network(*given), self.fitted(*given), share)
+
+    def mixed(self, learnt: Tensor, fitted: Tensor, share: float | Tensor) -> Tensor:
+        """The answer of both, from that of each; `share` is s."""
+        return blend(learnt, fitted, share)
 
 
 def blend(learnt: Tensor, fitted: Tensor, share: float | Tensor) -> Tensor:

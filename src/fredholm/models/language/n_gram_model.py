@@ -176,7 +176,8 @@ class NGramModel(LanguageModel):
     @staticmethod
     def _found(keys: Tensor, wanted: Tensor, may_be: Tensor) -> Tensor:
         """Where keys are among sorted ones; -1: nowhere."""
-        at = torch.searchsorted(keys, wanted).clamp(max=len(keys) - 1)
+        at = torch.searchsorted(keys, wanted) if values_can_be_read(wanted) else _bisected(keys, wanted)
+        at = at.clamp(max=len(keys) - 1)
         return torch.where(may_be & (keys[at] == wanted), at, -1)
 
     def _added(self, p: Tensor, context: Tensor, is_known: Tensor, keys: Tensor, weights: Tensor) -> Tensor:
@@ -194,6 +195,16 @@ class NGramModel(LanguageModel):
         entry = torch.arange(len(row), device=row.device) + (first - count.cumsum(0) + count).repeat_interleave(count)
         column = keys[entry] % size
         return p.flatten(0, 1).index_put((row, column), weights[entry], accumulate=True).view_as(p)
+
+
+def _bisected(keys: Tensor, wanted: Tensor) -> Tensor:
+    """`torch.searchsorted`, for graphs in formats that have no such operator."""
+    below = torch.zeros_like(wanted)
+    for bit in reversed(range(len(keys).bit_length())):
+        next_one = below + (1 << bit)
+        is_below = (next_one <= len(keys)) & (keys[next_one.clamp(max=len(keys)) - 1] < wanted)
+        below = torch.where(is_below, next_one, below)
+    return below
 
 
 class _Level(NamedTuple):

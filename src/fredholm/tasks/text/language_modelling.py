@@ -1,6 +1,7 @@
 """Telling the next token of a text."""
 
 import dataclasses
+import itertools
 import math
 import warnings
 from collections.abc import Iterator, Sequence
@@ -9,14 +10,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Self, final
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fredholm._settings import filled, refuse_idle
+from fredholm._settings import check_count, filled, refuse_idle
 from fredholm.models.itnet import ITNet
 from fredholm.models.kernel_configs import KERNELS, AttentionConfig
 from fredholm.models.language.aether import Aether
+from fredholm.models.language.blended_language_model import BlendedLanguageModel
 from fredholm.models.language.ckcnn_text import CKCNNText
 from fredholm.models.language.generation import Sampling
 from fredholm.models.language.gpt2 import GPT2
@@ -24,9 +27,11 @@ from fredholm.models.language.itnet_text import ITNetLanguageModel
 from fredholm.models.language.language_model import LanguageModel
 from fredholm.models.language.llama import Llama
 from fredholm.models.language.mamba import Mamba
+from fredholm.models.language.n_gram_model import NGramModel
 from fredholm.models.stack import Stack, stack_of
 from fredholm.pretrained import PretrainedText
 from fredholm.tasks.baselines import Baseline
+from fredholm.tasks.blending import SHARES, settle_share
 from fredholm.tasks.extras import importing_metrics
 from fredholm.tasks.files.cache import Kept
 from fredholm.tasks.files.data_files import user_path
@@ -35,7 +40,7 @@ from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.schedule import DEPTH, Effort, fine_tuning_for, schedule_for, width_for
 from fredholm.tasks.shown import Shown, TextPart, TextView, device_of
 from fredholm.tasks.splits.splits import HeldOut
-from fredholm.tasks.task import Batch, Meanings, Objective, Suited, Task, Trained
+from fredholm.tasks.task import Batch, Meanings, Measure, Objective, Suited, Task, Trained
 from fredholm.tasks.tensor_form import BATCH, Axis, Sizes, Slot, TensorForm
 from fredholm.tasks.text import (
     IGNORED,
@@ -61,6 +66,10 @@ if TYPE_CHECKING:
 
 WINDOWS = 16
 """Windows of a file that are predicted at a time."""
+LONGEST = 9
+"""Tokens of the n-grams beside a network where nothing else is said."""
+FEWEST_COUNTED, MOST_COUNTED = 1_000, 1 << 21
+"""Tokens of a text whose n-grams are counted where nothing else is said; and so many n-grams at most."""
 
 
 def _small() -> LanguageModel.Config:
@@ -111,6 +120,8 @@ class LanguageModelling(TextTask):
         tokenizer: str | None
         has_marks: bool = False
         """Whether it says where documents begin and end, as a checkpoint's does; else `BytePairs` learnt it."""
+        ngrams: tuple[int, ...] = ()
+        """Different n-grams of 1, 2, ... tokens that are counted."""
         model: LanguageModel.Config | None = None
 
         @property
@@ -128,6 +139,8 @@ class LanguageModelling(TextTask):
             tokenizer: the tokenizer.json of a run that began with a checkpoint, in place of all these; None: none.
             stride: tokens that each window of a held-out split scores; fewer than the context give each more to be
                 predicted from, and take longer. None: the context.
+            ngrams: tokens of the longest n-grams of the training split that are counted beside the network; their share
+                in what comes next is chosen on the validation split. 0: none; None: none, unless a run chooses.
             model: the language model, with new weights or those of a checkpoint, whose tokens these are then; a recipe
                 chooses its kind.
         """
@@ -135,9 +148,10 @@ class LanguageModelling(TextTask):
         vocab_size: int | None = None
         tokenizer: str | None = None
         stride: int | None = None
+        ngrams: int | None = None
         model: LanguageModel.Config = field(default_factory=_small)
 
-        shaping: ClassVar[tuple[str, ...]] = ("vocab_size", "tokenizer", "context", "model")
+        shaping: ClassVar[tuple[str, ...]] = ("vocab_size", "tokenizer", "context", "ngrams", "model")
 
         def __post_init__(self) -> None:
             super().__post_init__()
@@ -149,6 +163,10 @@ class LanguageModelling(TextTask):
             if self.model.is_brought:
                 because = f"model={type(self.model).__qualname__}, which has tokens of its own"
                 refuse_idle("", type(self), because, "take another model", vocab_size=self.vocab_size)
+                if self.ngrams:
+                    raise ValueError(f"ngrams is {self.ngrams} with {because}; leave it out, or take another model")
+            if self.ngrams:
+                check_count("text", "ngrams", self.ngrams)
 
         def in_folder(self, folder: Path, facts: Task.Facts) -> Self:
             """See `Task.Config.in_folder`: what a checkpoint told, and its tokenizer, are those of the folder."""
@@ -171,6 +189,7 @@ class LanguageModelling(TextTask):
             config = filled(config, [default], stride=max(1, config.context // 2))
             task = config.build(facts)
             has_valid = task.num_held_out("valid") > 0
+            config = filled(config, [default], ngrams=task.longest_counted)
             if self.model.is_brought:
                 if brought is not None:
                     task.check_checkpoint(brought)
@@ -200,10 +219,10 @@ class LanguageModelling(TextTask):
             return _network().stack if self.model == _small() else stack_of(self.model)
 
         def with_stack(self, stack: Stack) -> Self:
-            """See `Task.Config.with_stack`; of an ITNet."""
+            """See `Task.Config.with_stack`; of an ITNet, without n-grams, which would be the same beside all."""
             assert isinstance(stack, ITNet.Config)
             whole = self.model if isinstance(self.model, ITNetLanguageModel.Config) else _network()
-            return dataclasses.replace(self, model=dataclasses.replace(whole, stack=stack))
+            return dataclasses.replace(self, model=dataclasses.replace(whole, stack=stack), ngrams=0)
 
         def build(self, facts: Task.Facts | None = None) -> "LanguageModelling":
             """The task; see `LanguageModelling`."""
@@ -221,6 +240,9 @@ class LanguageModelling(TextTask):
             self.tokenizer = Bytes()
         else:
             self.tokenizer = CheckpointTokens(state) if self._facts.has_marks else BytePairs(state)
+        if facts is None and config.ngrams:
+            self._check_chooses()
+            self._facts = dataclasses.replace(self._facts, ngrams=self._distinct(config.ngrams))
 
     def _measure(self) -> Facts:
         """The tokens, of a checkpoint or learnt, and what else a checkpoint tells."""
@@ -282,9 +304,57 @@ class LanguageModelling(TextTask):
         """Of blocks, where tokens are mapped."""
         return self.train_stream.shards(self.config.context)
 
+    @property
+    def longest_counted(self) -> int:
+        """Tokens of the n-grams that are counted where nothing else is said; 0: none."""
+        is_counted = FEWEST_COUNTED <= self.train_stream.num_targets <= MOST_COUNTED
+        if self.chosen.is_brought or self._facts.model is not None or self.num_held_out("valid") == 0 or not is_counted:
+            return 0
+        totals = itertools.accumulate(self._distinct(LONGEST))
+        return sum(total <= MOST_COUNTED for total in totals)
+
+    def _distinct(self, longest: int) -> tuple[int, ...]:
+        """Different n-grams of the training split by their length."""
+        return NGramModel.distinct(self._train_tokens, self.tokenizer.vocab_size, longest)
+
+    @property
+    def _train_tokens(self) -> Tensor:
+        return torch.as_tensor(np.asarray(self.train_stream.tokens).astype(np.int64))
+
+    def _check_chooses(self) -> None:
+        if self.num_held_out("valid") == 0:
+            raise ValueError(
+                f"ngrams is {self.config.ngrams}, whose share is chosen by a validation split, and there is none; "
+                "leave it out, or hold some text out"
+            )
+
     def model(self) -> nn.Module:
-        """A language model over the tokens."""
-        return self.chosen.build(self.tokenizer.vocab_size, self.config.context)
+        """A language model over the tokens, with n-grams beside it where these are counted."""
+        size, context, ngrams = self.tokenizer.vocab_size, self.config.context, self._facts.ngrams
+        network = self.chosen.build(size, context)
+        if not ngrams:
+            return network
+        return BlendedLanguageModel(network, NGramModel(size, context, NGramModel.Config(sizes=ngrams)))
+
+    def initialise(self, model: nn.Module, device: torch.device) -> None:
+        """See `Task.initialise`: counts the n-grams of the training split."""
+        if isinstance(model, BlendedLanguageModel):
+            model.fitted.fit(self._train_tokens)
+
+    def settle(self, model: nn.Module, measure: Measure) -> None:
+        """See `Task.settle`: the share of a network beside n-grams."""
+        if not isinstance(model, BlendedLanguageModel):
+            return
+
+        def errors(model: nn.Module, batch: Batch) -> Iterator[Tensor]:
+            assert isinstance(model, BlendedLanguageModel)
+            targets = batch["targets"].flatten()
+            learnt, fitted = (part(batch["inputs"]).flatten(0, 1) for part in (model.network, model.fitted))
+            for share in SHARES:
+                logits = model.mixed(learnt, fitted, share).float()[targets != IGNORED]
+                yield F.cross_entropy(logits, targets[targets != IGNORED], reduction="none")
+
+        settle_share(model, measure, errors)
 
     def meanings(self, model: nn.Module) -> Meanings:
         """See `Task.meanings`: of vectors of tokens their bytes, and of places which place it is."""
@@ -337,13 +407,13 @@ class LanguageModelling(TextTask):
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         """Cross-entropy in nats, summed over the tokens."""
-        logits = model(batch["inputs"]).float()
-        return F.cross_entropy(logits.flatten(0, 1), batch["targets"].flatten(), reduction="sum", ignore_index=IGNORED)
+        return _nats(model(batch["inputs"]), batch["targets"])
 
     def metrics(self) -> "dict[str, Metric]":
         """``perplexity``; ``loss`` in nats a token; ``bits_per_byte``, which other tokens leave comparable.
 
-        An end-of-text token counts as a token and as one byte.
+        An end-of-text token counts as a token and as one byte. The loss is what training minimises, which beside
+        n-grams is that of the network alone.
 
         Raises:
             ImportError: torchmetrics is not installed.
@@ -352,13 +422,19 @@ class LanguageModelling(TextTask):
             from torchmetrics.metric import CompositionalMetric
 
             from fredholm.tasks.means import Mean
-        loss, bits = Mean(), Mean()
-        return {"perplexity": CompositionalMetric(torch.exp, loss, None), "loss": loss, "bits_per_byte": bits}
+        nats = CompositionalMetric(torch.exp, Mean(), None)
+        return {"perplexity": nats, "loss": Mean(), "bits_per_byte": Mean()}
 
     def score(self, model: nn.Module, batch: Batch, metrics: "dict[str, Metric]") -> None:
-        """Adds a batch of `held_out_batch` to the metrics; the perplexity follows from the loss."""
-        nats, num_tokens, num_bytes = self._sums(model, batch)
-        metrics["loss"].update(nats / num_tokens, weight=num_tokens)
+        """Adds a batch of `held_out_batch` to the metrics."""
+        learnt = model.network(batch["inputs"]) if isinstance(model, BlendedLanguageModel) else model(batch["inputs"])
+        logits = learnt
+        if isinstance(model, BlendedLanguageModel) and float(model.share) != 1:
+            logits = model.mixed(learnt, model.fitted(batch["inputs"]), float(model.share))
+        nats, of_network = (float(_nats(each, batch["targets"])) for each in (logits, learnt))
+        num_tokens, num_bytes = self._counted(batch)
+        metrics["perplexity"].update(nats / num_tokens, weight=num_tokens)
+        metrics["loss"].update(of_network / num_tokens, weight=num_tokens)
         metrics["bits_per_byte"].update(nats / num_bytes / math.log(2), weight=num_bytes)
 
     def tensor_form(self, model: nn.Module) -> TensorForm:
@@ -387,7 +463,8 @@ class LanguageModelling(TextTask):
                 windows = zip(
                     ("inputs", "targets"), stream.windows(indices, self.config.context, self._stride), strict=True
                 )
-                sums += torch.tensor(self._sums(model, {name: tokens.to(device) for name, tokens in windows}))
+                batch = {name: tokens.to(device) for name, tokens in windows}
+                sums += torch.tensor([float(self.loss(model, batch)), *self._counted(batch)], dtype=sums.dtype)
             nats, num_tokens, num_bytes = sums.tolist()
             loss = nats / num_tokens
             told = {"tokens": int(num_tokens), "loss": loss, "perplexity": math.exp(loss)}
@@ -428,15 +505,20 @@ class LanguageModelling(TextTask):
             stop=stop,
         )
 
-    def _sums(self, model: nn.Module, batch: Batch) -> tuple[float, int, int]:
-        """Nats, tokens and bytes of the targets that count."""
+    def _counted(self, batch: Batch) -> tuple[int, int]:
+        """Tokens and bytes of the targets that count."""
         targets = batch["targets"]
         counted = targets[targets != IGNORED].cpu()
-        return float(self.loss(model, batch)), len(counted), int(self.tokenizer.num_bytes[counted].sum())
+        return len(counted), int(self.tokenizer.num_bytes[counted].sum())
 
     @property
     def _stride(self) -> int:
         return self.config.stride or self.config.context
+
+
+def _nats(logits: Tensor, targets: Tensor) -> Tensor:
+    """Cross-entropy, summed over the tokens that count."""
+    return F.cross_entropy(logits.float().flatten(0, 1), targets.flatten(), reduction="sum", ignore_index=IGNORED)
 
 
 def _learnt(train: Documents, vocab_size: int) -> str:
