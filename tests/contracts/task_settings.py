@@ -447,6 +447,12 @@ def _text(folder: Path) -> Subject:
             built.for_epoch(torch.Generator().manual_seed(1)).train_batch(torch.arange(2), torch.Generator()).values()
         )
         yield from (stream.num_targets for stream in built.held_out_streams.values())
+        torch.manual_seed(0)
+        model = built.model()
+        if isinstance(model, Blended):
+            built.initialise(model, CPU)
+            model.eval().share.fill_(0.5)
+            yield model(built.held_out_batch("valid", torch.arange(2))["inputs"])
 
     return Subject(
         LanguageModelling.Config,
@@ -454,12 +460,14 @@ def _text(folder: Path) -> Subject:
         {"data": (str(folder / "two.txt"),), "documents": ("line", "blank line"), "test_fraction": (0.3,)}
         | {"text_column": ("other",)}
         | {"valid_fraction": (0.3,), "vocab_size": (270,), "context": (6,), "stride": (4,)}
-        | {"tokenizer": (str(brought / "other.json"),), "model": (dataclasses.replace(model, depth=2),)},
+        | {"tokenizer": (str(brought / "other.json"),), "model": (dataclasses.replace(model, depth=2),)}
+        | {"ngrams": (2,)},
         task,
         make=lambda **settings: LanguageModelling.Config(**settings).build(),
         modes={
             "splits of its own": {"data": str(own), "valid_fraction": 0.1},
             "rows": {"data": str(folder / "rows.jsonl")},
+            "n-grams": {"ngrams": 3},
             "a checkpoint": {"model": PretrainedText(checkpoint=str(brought))},
         },
     )

@@ -271,6 +271,29 @@ def language(built: models.LanguageModel | models.Bert) -> Iterator[object]:
     yield built(torch.tensor([[3, 1, 4, 1, 5, 0]]))
 
 
+A_TEXT = torch.tensor([3, 1, 4, 1, 5, 1, 4, 2, 3, 1, 4, 1, 6, 1, 5])
+
+
+def small_counts(order: int) -> models.NGramModel:
+    return models.NGramModel.Config(sizes=models.NGramModel.distinct(A_TEXT, 7, order)).build(7, 6)
+
+
+def n_grams(built: models.NGramModel) -> Iterator[object]:
+    built.fit(A_TEXT)
+    yield from language(built)
+
+
+def small_gpt2(depth: int) -> models.GPT2:
+    return models.GPT2.Config(embed_dim=4, depth=depth, num_heads=1).build(7, 6)
+
+
+def blended_language(built: models.BlendedLanguageModel) -> Iterator[object]:
+    built.fitted.fit(A_TEXT)
+    for share in (0.0, 0.5, 1.0):
+        built.share.fill_(share)
+        yield from language(built.eval())
+
+
 def on_pixels(built: models.ViT | models.ConvNeXt) -> Iterator[object]:
     yield built(noise(2, built.config.channels, 4, 6))
 
@@ -1430,6 +1453,19 @@ MODELS = [
         | {"norm_epsilon": (0.1,), "tied_head": SWITCH},
         language,
         make=lambda **settings: models.Mamba.Config(**settings).build(7, 6),
+    ),
+    Subject(
+        models.NGramModel.Config,
+        {"sizes": models.NGramModel.distinct(A_TEXT, 7, 3)},
+        {"sizes": (models.NGramModel.distinct(A_TEXT, 7, 2),)},
+        n_grams,
+        make=lambda **settings: models.NGramModel.Config(**settings).build(7, 6),
+    ),
+    Subject(
+        models.BlendedLanguageModel,
+        {"network": Made(lambda: small_gpt2(1)), "fitted": Made(lambda: small_counts(3))},
+        {"network": (Made(lambda: small_gpt2(2)),), "fitted": (Made(lambda: small_counts(2)),)},
+        blended_language,
     ),
     Subject(
         models.Bert.Config,

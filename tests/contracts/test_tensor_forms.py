@@ -213,9 +213,10 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "PointLearning": {"num_points": None},
     "OperatorLearning": {"regression": 6},
     "ImageLearning": {"bank": 6},
+    "LanguageModelling": {"ngrams": 3},
 }
 """What differs from the settings of `task_settings.py`: all points are seen, so that none is drawn; and networks have a
-regression or a bank beside them."""
+regression, a bank or n-grams beside them."""
 
 
 @pytest.fixture(scope="module")

@@ -69,7 +69,9 @@ WINDOWS = 16
 LONGEST = 9
 """Tokens of the n-grams beside a network where nothing else is said."""
 FEWEST_COUNTED, MOST_COUNTED = 1_000, 1 << 21
-"""Tokens of a text whose n-grams are counted where nothing else is said; and so many n-grams at most."""
+"""Tokens of a text whose n-grams are counted where nothing else is said."""
+MOST_NGRAMS = 1 << 21
+"""Different n-grams, likewise at most."""
 
 
 def _small() -> LanguageModel.Config:
@@ -311,7 +313,7 @@ class LanguageModelling(TextTask):
         if self.chosen.is_brought or self._facts.model is not None or self.num_held_out("valid") == 0 or not is_counted:
             return 0
         totals = itertools.accumulate(self._distinct(LONGEST))
-        return sum(total <= MOST_COUNTED for total in totals)
+        return sum(total <= MOST_NGRAMS for total in totals)
 
     def _distinct(self, longest: int) -> tuple[int, ...]:
         """Different n-grams of the training split by their length."""

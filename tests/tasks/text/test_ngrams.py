@@ -1,0 +1,165 @@
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from fredholm.models import GPT2, BlendedLanguageModel
+from fredholm.tasks import LanguageModelling
+from fredholm.tasks.blending import SHARES
+from fredholm.tasks.text import IGNORED
+from fredholm.training import Run, TrainingConfig, train
+from fredholm.training.scoring import score_split
+from tests.refusals import refused
+
+CPU = torch.device("cpu")
+NETWORK = GPT2.Config(embed_dim=8, depth=1, num_heads=2, dropout=0.0, positions="rotary")
+
+
+def written(folder: Path, count: int = 120) -> Path:
+    """Lines of words in an order that repeats."""
+    words = "the cat sat on a mat and then it went to see what there was".split()
+    lines = [" ".join(words[(i * k) % len(words)] for k in range(1, 7)) for i in range(count)]
+    (folder / "book.txt").write_text("\n".join(lines))
+    return folder / "book.txt"
+
+
+def task_of(folder: Path, **settings: Any) -> LanguageModelling:
+    given = {"data": str(written(folder)), "context": 16, "model": NETWORK, "ngrams": 4, **settings}
+    return LanguageModelling.Config(**given).build()
+
+
+def fitted(task: LanguageModelling) -> BlendedLanguageModel:
+    torch.manual_seed(0)
+    model = task.model()
+    assert isinstance(model, BlendedLanguageModel)
+    task.initialise(model, CPU)
+    return model.eval()
+
+
+@torch.no_grad()
+def nats(task: LanguageModelling, model: nn.Module, split: Any = "valid") -> float:
+    """A token of a split, by hand."""
+    total, count = 0.0, 0
+    for i in range(task.num_held_out(split)):
+        batch = task.held_out_batch(split, torch.tensor([i]))
+        logs, targets = model(batch["inputs"]).log_softmax(-1)[0], batch["targets"][0]
+        for place, target in enumerate(targets.tolist()):
+            if target != IGNORED:
+                total, count = total - float(logs[place, target]), count + 1
+    return total / count
+
+
+def scores(task: LanguageModelling, model: nn.Module) -> dict[str, float]:
+    return score_split(task, "valid", model, batch_size=4, device=CPU, dtype=torch.float32)
+
+
+def test_a_run_counts_what_its_text_has_and_is_read_back(tmp_path: Path) -> None:
+    config = LanguageModelling.Config(data=str(written(tmp_path)), model=NETWORK, context=16)
+    suited = config.suited("small").config
+    assert isinstance(suited, LanguageModelling.Config)
+    assert suited.ngrams == 9
+    training = TrainingConfig(epochs=2, batch_size=8, tensorboard=False)
+    train(Run.Config(task=suited, training=training), tmp_path / "run")
+    run = Run(tmp_path / "run")
+    model = run.model()
+    assert isinstance(model, BlendedLanguageModel)
+    assert float(model.share) < 1  # a network of two epochs knows less
+    assert model.fitted.config.sizes == suited.build().facts.ngrams
+    found = run.evaluate("valid").metrics
+    assert math.log(found["perplexity"]) == pytest.approx(nats(suited.build(), model.eval()), rel=1e-5)
+    assert found["loss"] == pytest.approx(nats(suited.build(), model.network), rel=1e-5)
+    assert found["perplexity"] < math.exp(found["loss"])
+
+
+def test_the_share_is_that_of_the_smallest_error(tmp_path: Path) -> None:
+    task = task_of(tmp_path)
+    model = fitted(task)
+
+    def measure(score: Any, metrics: Any) -> dict[str, float]:
+        for indices in torch.arange(task.num_held_out("valid")).split(3):
+            score(model, task.held_out_batch("valid", indices), metrics)
+        return {name: float(metric.compute()) for name, metric in metrics.items()}
+
+    for scale in (1.0, 0.0):  # a network that knows nothing, and counts that do not
+        if scale == 0.0:
+            model.fitted.weights.zero_()
+            model.fitted.kept.fill_(1.0)
+            model.network.tokens.weight.data.zero_()
+        found = {}
+        for share in SHARES:
+            model.share.fill_(share)
+            found[share] = nats(task, model)
+        task.settle(model, measure)
+        assert found[float(model.share)] == pytest.approx(min(found.values()), rel=1e-6)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+def test_the_loss_is_of_the_network_and_the_rest_of_both(tmp_path: Path, share: float) -> None:
+    task = task_of(tmp_path)
+    model = fitted(task)
+    model.share.fill_(share)
+    found = scores(task, model)
+    assert found["perplexity"] == pytest.approx(math.exp(nats(task, model)), rel=1e-5)
+    assert found["loss"] == pytest.approx(nats(task, model.network), rel=1e-5)
+    batch = task.held_out_batch("valid", torch.arange(2))
+    count = int((batch["targets"] != IGNORED).sum())
+    logs = model(batch["inputs"]).detach().log_softmax(-1)
+    wanted = -sum(
+        float(logs[i, place, target])
+        for i, row in enumerate(batch["targets"].tolist())
+        for place, target in enumerate(row)
+        if target != IGNORED
+    )
+    assert float(task.loss(model, batch)) == pytest.approx(wanted, rel=1e-5)
+    assert count == task.num_targets(batch)
+
+
+def test_few_words_no_validation_split_and_checkpoints_have_none(tmp_path: Path) -> None:
+    def longest(**settings: Any) -> int | None:
+        config = LanguageModelling.Config(**{"model": NETWORK, "context": 16, **settings}).suited("small").config
+        assert isinstance(config, LanguageModelling.Config)
+        return config.ngrams
+
+    (short := tmp_path / "short.txt").write_text("the cat sat on the mat\n" * 30)
+    data = str(written(tmp_path))
+    assert longest(data=data) == 9
+    assert longest(data=data, ngrams=0) == 0
+    assert longest(data=data, ngrams=3) == 3
+    assert longest(data=data, valid_fraction=0.0) == 0
+    assert longest(data=str(short)) == 0
+
+
+def test_as_many_tokens_as_their_ngrams_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = LanguageModelling.Config(data=str(written(tmp_path)), model=NETWORK, context=16)
+    sizes = task_of(tmp_path, ngrams=9).facts.ngrams
+    for longest in (1, 4):
+        monkeypatch.setattr("fredholm.tasks.text.language_modelling.MOST_NGRAMS", sum(sizes[:longest]))
+        assert config.build().longest_counted == longest
+
+
+def test_bad_settings_are_refused(tmp_path: Path) -> None:
+    for settings, message in (
+        ({"ngrams": -1}, "ngrams"),
+        ({"valid_fraction": 0.0}, "ngrams is 4, whose share is chosen by a validation split, and there is none"),
+    ):
+        with refused(ValueError, message):
+            task_of(tmp_path, **settings)
+
+
+def test_a_run_starts_from_the_network_of_another_and_counts_anew(tmp_path: Path) -> None:
+    training = TrainingConfig(epochs=1, batch_size=8, tensorboard=False)
+    for name, ngrams in (("with", 3), ("without", 0)):
+        task = task_of(tmp_path, ngrams=ngrams).config
+        train(Run.Config(task=task, training=training), tmp_path / name)
+    for first, ngrams in (("with", 0), ("without", 3), ("with", 4)):
+        task = task_of(tmp_path, ngrams=ngrams).config
+        none = TrainingConfig(epochs=1, batch_size=8, learning_rate=1e-12, tensorboard=False)
+        place = tmp_path / f"{first}-{ngrams}"
+        train(Run.Config(task=task, training=none, init=str(tmp_path / first)), place)
+        there, here = Run(tmp_path / first).model(), Run(place).model()
+        before, after = (each.network if isinstance(each, BlendedLanguageModel) else each for each in (there, here))
+        for name, tensor in before.state_dict().items():
+            torch.testing.assert_close(after.state_dict()[name], tensor, rtol=1e-4, atol=1e-5)
