@@ -40,8 +40,9 @@ class BlendedLanguageModel(LanguageModel, Blended[LanguageModel, NGramModel]):
         self.place_rows = tuple(f"network.{name}" for name in network.place_rows)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Logits `(B, T, V)`, in training those of the network; see `LanguageModel.forward`."""
-        return self._told(tokens)
+        """Logits `(B, T, V)`, in training those of the network, else logarithms; see `LanguageModel.forward`."""
+        told = self._told(tokens)
+        return told if self.training else told.float().log_softmax(-1)
 
     def initial_state(self, batch_size: int) -> LanguageState:
         """The network's, and last that of the n-grams."""
@@ -58,11 +59,13 @@ class BlendedLanguageModel(LanguageModel, Blended[LanguageModel, NGramModel]):
         """See `LanguageModel.logits`."""
         of_network = next(self.network.parameters()).dtype  # narrower than that of the n-grams where it has 16 bits
         learnt = self.network.logits(signal[..., : -self.vocab_size].to(of_network))
+        if self.training:
+            return learnt
         share = float(self.share) if values_can_be_read(self.share) else self.share
-        return learnt if self.training else self.mixed(learnt, signal[..., -self.vocab_size :].log(), share)
+        return self.mixed(learnt, signal[..., -self.vocab_size :].log(), share).float().log_softmax(-1)
 
     def mixed(self, learnt: Tensor, fitted: Tensor, share: float | Tensor) -> Tensor:
-        """Logits of both, from those of each, float32; those of the network where it has all."""
+        """Logits of both, from those of each: of what their probabilities are together, in their shares."""
         if isinstance(share, float) and share in (0.0, 1.0):
             return learnt if share else fitted
         return torch.lerp(fitted.float().exp(), learnt.float().softmax(-1), share).log()
