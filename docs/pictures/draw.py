@@ -1,6 +1,7 @@
 """Draws the pictures of the documentation into this folder: `make pictures`. Some minutes on two cores."""
 
 import dataclasses
+import pydoc_data.topics
 from pathlib import Path
 
 import matplotlib
@@ -768,6 +769,38 @@ def draw_function_regression() -> None:
     figure.savefig(HERE / "function_regression.png", dpi=110)
 
 
+def draw_n_gram_model() -> None:
+    """n_gram_model.png: how many letters before two places agree, and how well longer n-grams predict."""
+    whole = "\n\n".join(pydoc_data.topics.topics[name] for name in sorted(pydoc_data.topics.topics)).encode()
+    figure, (agreeing, bits) = plt.subplots(1, 2, figsize=(9.8, 3.6), width_ratios=(1.6, 1), layout="constrained")
+    text = b"a function is called with arguments, and a method is a function that is called on an object"
+    asked = b"a method is called"
+    longest = np.zeros((len(asked), len(text)))
+    for i in range(len(asked)):
+        for j in range(len(text)):
+            while longest[i, j] < min(i, j) + 1 and asked[i - int(longest[i, j])] == text[j - int(longest[i, j])]:
+                longest[i, j] += 1
+    shown = agreeing.imshow(np.minimum(longest, 9), cmap="viridis", aspect="auto", vmin=0, vmax=9)
+    agreeing.set(title="letters before both places that agree", xlabel="the text", ylabel="what is continued")
+    agreeing.set_xticks(range(len(text)), list(text.decode()), fontsize=5)
+    agreeing.set_yticks(range(len(asked)), list(asked.decode()), fontsize=6)
+    figure.colorbar(shown, ax=agreeing)
+    other = torch.tensor(list(whole[400_000:440_000]))
+    orders = range(1, 10)
+    for size, colour in ((20_000, BLUE), (80_000, ORANGE), (320_000, GREEN)):
+        learnt, found = torch.tensor(list(whole[:size])), list[float]()
+        for order in orders:
+            config = models.NGramModel.Config(sizes=models.NGramModel.distinct(learnt, 256, order))
+            model = config.build(256, len(other))
+            model.fit(learnt)
+            chances = model.probabilities(other[None, :-1])[0].gather(1, other[1:, None])
+            found.append(float(-chances.log2().mean()))
+        bits.plot(orders, found, color=colour, marker="o", ms=4)
+        bits.text(9.2, found[-1], f"{size // 1000} kB", color=colour, va="center")
+    bits.set(title="bits a byte of other text", xlabel="bytes of the longest n-gram", xlim=(0.7, 11), ylim=(1.5, None))
+    figure.savefig(HERE / "n_gram_model.png", dpi=110)
+
+
 if __name__ == "__main__":
     draw_gallery()
     draw_refinement()
@@ -786,3 +819,4 @@ if __name__ == "__main__":
     draw_series_machine()
     draw_image_bank()
     draw_function_regression()
+    draw_n_gram_model()
