@@ -15,6 +15,7 @@ from fredholm.models import BlendedImages, ImageBank, ITNet, ViT
 from fredholm.tasks import ImageLearning
 from fredholm.tasks.blending import SHARES
 from fredholm.tasks.images import image_learning
+from fredholm.tasks.schedule import Effort
 from fredholm.training import Run, TaskModel, TrainingConfig, train
 from fredholm.training.scoring import score_split
 from tests.refusals import refused
@@ -106,8 +107,11 @@ def test_a_run_has_a_bank_where_images_are_neither_few_nor_many(
     assert banked(image_size=(24, 28)) == count
     monkeypatch.setattr(image_learning, "MOST_VALUES", 12 * 14 * 30)
     assert (banked(), banked(image_size=(24, 28))) == (30, 7)
-    monkeypatch.setattr(image_learning, "MOST_BESIDE", 9)
-    assert banked() == 9
+    task, half = ImageLearning.Config(data=data).build(), Effort("small", 0.5)
+    monkeypatch.setattr(image_learning, "MOST_OF_BANK", 10)
+    assert task.most_banked((6, 7), half) == round(count / 2)
+    monkeypatch.setattr(image_learning, "MOST_BESIDE", 18)
+    assert (banked(), task.most_banked((6, 7), half)) == (18, 10)
     stack = ImageLearning.Config(data=data, bank=20).with_stack(ITNet.Config())
     assert stack.bank == 0, "kernels are compared by themselves"
 
@@ -207,7 +211,7 @@ def test_a_bank_is_asked_once_for_the_validation_split(tmp_path: Path, monkeypat
     batch = task.held_out_batch("valid", torch.arange(3))
     batch["images"].requires_grad_()
     ((outputs, _, _),) = task._scored(other, batch)
-    assert torch.autograd.grad(outputs.sum(), batch["images"])[0].any(), "gradients flow"
+    assert torch.autograd.grad(outputs[:, 0].sum(), batch["images"])[0].any(), "gradients flow"
 
 
 def test_a_bank_that_overflows_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
