@@ -285,7 +285,7 @@ class ImageLearning(TargetTask[ImageDataset]):
                 stem_depth=STEM[effort.preset],
                 position_frequencies=16,
                 augmentation=augmentation,
-                bank=task.most_banked(scaled, effort),
+                bank=task.most_banked(scaled),
             )
             if config.position_frequencies:
                 config = filled(config, [default], position_sigma=1.0)
@@ -306,7 +306,7 @@ class ImageLearning(TargetTask[ImageDataset]):
                 [default],
                 image_size=None if scaled == size else scaled,
                 augmentation=_augmentation(task),
-                bank=task.most_banked(scaled, effort) if is_beside else 0,
+                bank=task.most_banked(scaled) if is_beside else 0,
             )
             room = _room(task, effort, config.image_size or size, patch)
             if start is None:
@@ -445,17 +445,15 @@ class ImageLearning(TargetTask[ImageDataset]):
             return model
         return BlendedImages(model, ImageBank.Config().build(size, channels, num_outputs))
 
-    def most_banked(self, image_size: tuple[int, int], effort: Effort) -> int:
+    def most_banked(self, image_size: tuple[int, int]) -> int:
         """Training images of a bank beside a network where nothing else is said; 0: there is none.
 
         Args:
             image_size: height and width that images are scaled to.
-            effort: how much to spend; a short run has no time for a large bank.
         """
         if self.num_train <= MOST_OF_BANK or self.num_held_out("valid") == 0 or self.config.objective == "loss":
             return 0
-        suited = max(MOST_OF_BANK, round(effort.share * min(self.num_train, MOST_BESIDE)))
-        return min(suited, MOST_VALUES // (len(self._facts.mean) * math.prod(image_size)))
+        return min(self.num_train, MOST_BESIDE, MOST_VALUES // (len(self._facts.mean) * math.prod(image_size)))
 
     def _encoder(self, width: int) -> Encoder:
         config, facts = self.config, self._facts
