@@ -111,6 +111,9 @@ def test_a_run_has_a_bank_where_images_are_neither_few_nor_many(
     assert (banked(), banked(image_size=(24, 28))) == (30, 7)
     monkeypatch.setattr(image_learning, "MOST_BESIDE", 9)
     assert banked() == 9
+    for most, expected in ((count, 9), (count - 1, 0)):
+        monkeypatch.setattr(image_learning, "MOST_WITH_BANK", most)
+        assert banked() == expected
     stack = ImageLearning.Config(data=data, bank=20).with_stack(ITNet.Config())
     assert stack.bank == 0, "kernels are compared by themselves"
 
