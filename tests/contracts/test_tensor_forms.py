@@ -17,7 +17,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from fredholm.cli import export
-from fredholm.models import Blended
+from fredholm.models.blended import Blended
 from fredholm.tasks import TASKS, Task
 from fredholm.tasks.fields import read_fields
 from fredholm.tasks.forecasts import open_long

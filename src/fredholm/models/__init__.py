@@ -1,6 +1,5 @@
 """Complete models, each with its configurations."""
 
-from fredholm.models.blended import Blended
 from fredholm.models.cloud_model import CloudModelConfig
 from fredholm.models.field_model import FieldModel
 from fredholm.models.fields.blended_operator import BlendedOperator
@@ -80,7 +79,6 @@ __all__ = [
     "Bert",
     "BertMasked",
     "BertSentences",
-    "Blended",
     "BlendedImages",
     "BlendedLanguageModel",
     "BlendedOperator",

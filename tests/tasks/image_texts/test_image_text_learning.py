@@ -196,7 +196,7 @@ def masked_run(folder: Path, tokens: Tokens = TOKENS, context: int = 16) -> Path
     return folder / "masked"
 
 
-def image_run(folder: Path, patch_size: int = 4, stem_depth: int | None = None) -> Path:
+def image_run(folder: Path, patch_size: int = 4, stem_depth: int | None = None, bank: int | None = None) -> Path:
     shown = np.concatenate([pixels([name]) for name in ("red", "blue") * 8])
     labels = np.array([0, 1] * 8)
     np.savez(folder / "images.npz", x_train=shown, y_train=labels, x_test=shown, y_test=labels)
@@ -206,6 +206,7 @@ def image_run(folder: Path, patch_size: int = 4, stem_depth: int | None = None) 
         stem_depth=stem_depth,
         position_frequencies=2,
         model=SMALL,
+        bank=bank,
     )
     train(Run.Config(task=task, training=BRIEF), folder / f"images-{patch_size}")
     return folder / f"images-{patch_size}"
@@ -216,7 +217,8 @@ def test_encoders_start_from_other_runs(
     tmp_path: Path, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     texts, data = masked_run(tmp_path), write_npz(tmp_path / "a.npz")
-    images = image_run(tmp_path, stem_depth=settings.get("stem_depth"))
+    # of a network beside a bank, too
+    images = image_run(tmp_path, stem_depth=settings.get("stem_depth"), bank=None if settings else 4)
     tokens = Tokens(file=str(texts / "tokenizer.json"))
     task = config(data, tokens=tokens, image_run=str(images), text_run=str(texts), **settings)
     still = dataclasses.replace(BRIEF, learning_rate=1e-12, final_learning_rate=1e-12, weight_decay=0.0)
@@ -229,6 +231,7 @@ def test_encoders_start_from_other_runs(
     stack = "image_blocks" if "model" in settings else "blocks"
     of_images, of_texts = (model_tensors(Run(path).model()) for path in (images, texts))
     for name, tensor in of_images.items():
+        name = name.removeprefix("network.")
         place = name.replace("encoder.", f"{apart}encoder.image.").replace("blocks.", f"{apart}{stack}.")
         if name.startswith(("encoder.", "blocks.")):
             torch.testing.assert_close(here[place], tensor, rtol=0, atol=1e-6)

@@ -65,8 +65,10 @@ from .read import IMAGE_SUFFIXES
 CHUNK = 64
 MOST_OF_BANK = 400
 """Training images up to which a bank alone tells more than a network that learns as long."""
+MOST_WITH_BANK = 10_000
+"""Training images up to which a network has a bank beside it where nothing else is said."""
 MOST_BESIDE, MOST_VALUES = 3000, 1 << 27
-"""Training images of a bank beside a network, and values that these have, at most, where nothing else is said."""
+"""Of these those that such a bank is fitted to, and values that they have, at most."""
 LEAST_STEPS = 5000
 """Of a run by default: on few images, too, a network learns nothing for some hundreds of steps."""
 
@@ -451,7 +453,8 @@ class ImageLearning(TargetTask[ImageDataset]):
         Args:
             image_size: height and width that images are scaled to.
         """
-        if self.num_train <= MOST_OF_BANK or self.num_held_out("valid") == 0 or self.config.objective == "loss":
+        is_between = MOST_OF_BANK < self.num_train <= MOST_WITH_BANK
+        if not is_between or self.num_held_out("valid") == 0 or self.config.objective == "loss":
             return 0
         return min(self.num_train, MOST_BESIDE, MOST_VALUES // (len(self._facts.mean) * math.prod(image_size)))
 
