@@ -109,6 +109,7 @@ def test_what_cannot_be_pushed(run: Path, tmp_path: Path, capsys: pytest.Capture
     (tmp_path / "full" / "thesis.txt").write_text("mine")
     full = str(tmp_path / "full")
     check_refused(capsys, tmp_path, f"{full} is not empty; choose another folder", "push", there, full)
+    check_refused(capsys, tmp_path, "TO is empty; expected a folder, or hf://OWNER/NAME", "push", there, "")
     words = "there is no folder 'owner' to make owner/name in; make it first (a repository of the hub is written "
     check_refused(capsys, tmp_path, f"{words}hf://owner/name)", "push", there, "owner/name")
     check_refused(capsys, tmp_path, "'hf://name' names no repository of the hub", "push", there, "hf://name")

@@ -200,6 +200,20 @@ def test_tensors_that_are_no_masses() -> None:
             Union(*parts, mass=torch.tensor([[1.0, wrong], [0.5, 0.5]]))
 
 
+@pytest.mark.parametrize("mass", [None, MASS])
+def test_a_part_that_counts_each_point_counts_in_all_what_it_counts_alone(mass: tuple[float, float] | None) -> None:
+    shares = torch.tensor([[0.2, 0.3, 0.5], [1.0, 1.0, 0.0]], dtype=torch.float64)
+    mask = torch.tensor([[True, True, True], [True, True, False]])
+    even = Points(torch.rand(3, 1).double(), shares, mask).counting_each()
+    assert torch.equal(even.counts.sum(-1), torch.tensor([3.0, 2.0]).double())
+    union = Union(Points(torch.rand(2, 1).double()), even, mass)
+    torch.testing.assert_close(union.weights.sum(-1), torch.ones(2).double())
+    torch.testing.assert_close(union.counts.sum(-1), torch.tensor([5.0, 4.0]).double())
+    alike = Points(even.pos, torch.full((3,), 1 / 3).double()).counting_each()
+    both = (Union(Points(torch.rand(2, 1).double()), part, mass).counts for part in (alike, Points(even.pos)))
+    torch.testing.assert_close(*both)
+
+
 def test_a_part_that_is_no_domain() -> None:
     for parts in ((Sequence(2), torch.rand(2, 1)), (torch.rand(2, 1), Sequence(2))):
         with refused(TypeError, "Union", "domain", "got Tensor"):

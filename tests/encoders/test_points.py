@@ -8,6 +8,8 @@ from torch import Tensor
 
 from fredholm.encoders import PointBatch, PointCloud
 from fredholm.kernels.fourier_features import fourier_features
+from fredholm.models import ITNet
+from fredholm.models.kernel_configs import ContinuousConvolutionConfig
 from tests.refusals import refused
 
 PLAIN = PointCloud.Config(num_frequencies=0, num_neighbours=0)
@@ -33,6 +35,16 @@ def test_a_cloud_is_brought_into_the_unit_box() -> None:
     torch.testing.assert_close(moved.pos, domain.pos)
     _, kept = encoder(normalise=False)(pos)
     torch.testing.assert_close(kept.pos, (pos + 1) / 2)
+
+
+def test_equal_weights_are_as_none_for_kernels_that_count_points() -> None:
+    torch.manual_seed(0)
+    kernel = ContinuousConvolutionConfig(depthwise=False, omega_0=3.0)
+    model = ITNet.Config(embed_dim=4, depth=1, kernel=kernel).build(encoder(4), 3).double().eval()
+    pos, mask = cloud(2, 9), torch.arange(9) < torch.tensor([[9], [6]])
+    weights = torch.full((2, 9), 0.7, dtype=torch.float64)
+    without, weighed = (model(PointBatch(pos, mask=mask, weights=each)) for each in (None, weights))
+    torch.testing.assert_close(weighed, without)
 
 
 @pytest.mark.parametrize("settings", [{}, {"num_neighbours": 3}, {"num_neighbours": 3, "num_centres": 2}])

@@ -6,6 +6,9 @@ import torch
 
 from fredholm.domains import Sequence
 from fredholm.encoders.series import Series, SeriesBatch
+from fredholm.models import ITNet
+from fredholm.models.kernel_configs import ContinuousConvolutionConfig, KernelConfig, RecurrenceConfig
+from fredholm.models.signal_model import Pool
 from tests.refusals import refused
 
 MASK = torch.tensor([[True] * 5, [True, True, True, False, False]])
@@ -80,6 +83,30 @@ def test_no_samples() -> None:
     signal, domain = Series(3)(torch.zeros(2, 0, 3))
     assert (signal.shape, domain.num_points) == ((2, 0, 3), 0)
     assert Series(3)(torch.zeros(0, 4, 3))[0].shape == (0, 4, 3)
+
+
+def test_with_an_extent_samples_count_with_mean_1_at_irregular_times_too() -> None:
+    times = torch.tensor([[0.0, 1.0, 2.0, 6.0, 7.0], [3.0, 3.5, 7.0, 7.0, 7.0]], dtype=torch.float64)
+    domain = Series(3, extent=10.0)(SeriesBatch(torch.randn(2, 5, 3), MASK, times))[1]
+    torch.testing.assert_close(domain.weights.sum(-1), torch.ones(2).double())
+    torch.testing.assert_close(domain.counts.sum(-1), MASK.sum(-1).double())
+    torch.testing.assert_close(domain.counts[0], torch.tensor([0.5, 1.0, 2.5, 2.5, 0.5]).double() * 5 / 7)
+
+
+@pytest.mark.parametrize("pool", ["mean", "cls"])
+@pytest.mark.parametrize("kernel", [ContinuousConvolutionConfig(depthwise=False), RecurrenceConfig()])
+def test_a_series_is_read_alike_from_its_times_and_from_its_rate(kernel: KernelConfig, pool: Pool) -> None:
+    torch.manual_seed(0)
+    encoder = Series(2, 4, spacing=0.1, extent=6.3)
+    model = ITNet.Config(embed_dim=4, depth=1, kernel=kernel, pool=pool).build(encoder, 3).double().eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.2 * torch.randn_like(parameter))
+    values = torch.randn(2, 64, 2, dtype=torch.float64)
+    times = (0.1 * torch.arange(64).double()).expand(2, -1)
+    at_rate, at_times = model(values), model(SeriesBatch(values, times=times))
+    # the trapezoid rule halves the first and the last sample
+    assert (at_rate - at_times).norm() < 0.1 * at_rate.norm()
 
 
 @pytest.mark.parametrize(

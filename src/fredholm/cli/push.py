@@ -46,6 +46,8 @@ class PushArguments:
 def _push(argv: list[str]) -> None:
     arguments = parse(PushArguments, "push", argv)
     to, repo = arguments.to, hub_name(arguments.to)
+    if not to.strip():  # the variable of a shell that is not set would be the folder where one is
+        raise ValueError("TO is empty; expected a folder, or hf://OWNER/NAME")
     if repo is None and (hint := hub_hint(to)) and not Path(to).parent.is_dir():
         raise ValueError(f"there is no folder {str(Path(to).parent)!r} to make {to} in; make it first{hint}")
     if repo is None and (arguments.private or arguments.token is not None):

@@ -190,7 +190,7 @@ class Domain(abc.ABC):
         """Mass of each point for a kernel that counts points, `(N,)` or `(B, N)`.
 
         The uniform measure counts every point that exists once, and one in which parts share their mass counts each
-        with mean 1; weights that were given are taken as they are.
+        with mean 1; weights that were given are taken as they are, unless `counting_each` says otherwise.
         """
         return self.weights * self.counts_per_mass
 
@@ -206,6 +206,18 @@ class Domain(abc.ABC):
         if self.mask is None:
             return self.weights.new_full((1,), self.num_points)
         return self.mask.sum(-1, keepdim=True).to(self.weights.dtype)
+
+    def counting_each(self) -> Self:
+        """The same measure, of which a kernel that counts points counts each with mean 1, whatever they weigh in all.
+
+        For weights that are shares of a total, such as those of `trapezoid_weights`: with equal shares every kernel
+        gives what it gives without weights.
+        """
+        total = self.weights.sum(-1, keepdim=True)
+        exists = torch.ones_like(self.weights) if self.mask is None else self.mask.to(self.weights.dtype)
+        other = self._with(pos=self.pos, weights=self.weights, mask=self.mask)
+        other.given_counts_per_mass = exists.sum(-1, keepdim=True) / torch.where(total > 0, total, 1.0)
+        return other
 
     def weigh_pairs(self, bias: Tensor) -> Self:
         """The domain with a measure that differs from query to query: point j weighs ω_j m_ij at query i.
@@ -405,6 +417,8 @@ class Domain(abc.ABC):
         other.pair_density = None if self.pair_density is None else self.pair_density.to(device)
         other.pair_list = None if self.pair_list is None else self.pair_list.to(device)
         other.features = None if self.features is None else self.features.to(device)
+        per_mass = self.given_counts_per_mass
+        other.given_counts_per_mass = None if per_mass is None else per_mass.to(device)
         if self.uniform_parts is not None:
             moved = [(n, mass.to(device) if isinstance(mass, Tensor) else mass) for n, mass in self.uniform_parts]
             other.uniform_parts = tuple(moved)

@@ -52,6 +52,11 @@ class Union(Domain):
         self.weights = _join(
             [_scaled(part, share, self.pos.dtype) for part, share in zip(parts, shares, strict=True)], 1
         )
+        if all(part.given_counts_per_mass is None for part in parts):
+            return
+        total = self.weights.sum(-1, keepdim=True)
+        counted = sum(part.counts.to(self.pos.dtype).sum(-1, keepdim=True) for part in parts)
+        self.given_counts_per_mass = counted / torch.where(total > 0, total, 1.0)
 
     def _shares(self, parts: tuple[Domain, Domain], mass: Ordered[float] | Tensor | None) -> Ordered[float | Tensor]:
         """What each part weighs; of each batch entry `(B, 1)`."""

@@ -140,6 +140,7 @@ class Joint(Encoder):
             )
         if weights is None:
             placed.uniform_parts, placed.weights = domain.uniform_parts, domain.weights
+        placed.given_counts_per_mass = domain.given_counts_per_mass
         return placed
 
     def _check_names(self, what: str, given: dict[str, Any], *, all_of_them: bool) -> None:

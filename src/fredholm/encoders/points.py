@@ -148,7 +148,9 @@ class PointCloud(Encoder):
         signal = torch.where(_take(exists, kept)[..., None], self._signal(pos, features, kept, around), 0.0)
         pos, mask, weights = (None if part is None else _take(part, kept) for part in (pos, mask, weights))
         assert pos is not None
-        return signal, Points(pos, None if weights is None else weights.to(pos.dtype), mask)
+        if weights is None:
+            return signal, Points(pos, mask=mask)
+        return signal, Points(pos, weights.to(pos.dtype), mask).counting_each()
 
     def _signal(
         self, pos: Tensor, features: Tensor | None, kept: Tensor, around: tuple[Tensor, Tensor] | None

@@ -44,7 +44,8 @@ class Series(Encoder):
     Where the rates within a batch differ, the samples are placed by their times, and weigh what they weigh alone.
 
     With an extent, positions are times from a series' first sample on in units of it, and a series' samples weigh 1 in
-    all, each alike at one rate: the unit interval, on which the other kernels are made.
+    all, each alike at one rate: the unit interval, on which the other kernels are made. Kernels that count samples
+    count each once at one rate, and with mean 1 at irregular times.
 
     Args:
         channels: C, those of the series.
@@ -138,4 +139,4 @@ def _on_the_unit_interval(times: Tensor, mask: Tensor | None, extent: float) -> 
     first = times if mask is None else torch.where(mask, times, torch.inf)
     first = first.amin(-1, keepdim=True) if times.shape[-1] else times
     since = (times - torch.where(first.isfinite(), first, 0.0)) / extent
-    return Sequence(times=since, weights=trapezoid_weights(since, mask), mask=mask)
+    return Sequence(times=since, weights=trapezoid_weights(since, mask), mask=mask).counting_each()

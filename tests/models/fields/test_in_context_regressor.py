@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from fredholm import analysis, fields, models
-from fredholm.domains import Points
+from fredholm.domains import Points, Union
 from tests.models.fields.test_neural_field import samples
 from tests.refusals import refused
 
@@ -42,6 +42,14 @@ def test_layers_are_steps_of_gradient_descent(num_layers: int, weighed: bool) ->
     error = (placed.parameters.view(2, 6, 2) - expected).abs().max() / expected.abs().max()
     assert error.item() <= 1e-10
     assert expected.abs().max() > 1e-2
+
+
+def test_samples_of_parts_that_share_a_mass_count_with_mean_1() -> None:
+    net, (y, x) = regressor(3), samples(n=20)
+    union = Union(Points(x[:, :5]), Points(x[:, 5:]), mass=(0.5, 0.5))
+    expected = descent(net.field.basis(x), y, union.counts.expand(len(y), -1), 3)
+    assert union.counts.mean() == 1
+    torch.testing.assert_close(net(y, union).parameters.view(expected.shape), expected, rtol=1e-10, atol=1e-12)
 
 
 def test_preconditioned_layers_are_preconditioned_steps() -> None:

@@ -1,6 +1,8 @@
 """Cloud machines: that no turn changes what is read, and that shapes, places and features are told where they count."""
 
 import math
+import warnings
+from pathlib import Path
 
 import pytest
 import torch
@@ -112,6 +114,24 @@ def test_eigenvalues_determinants_and_quantiles_are_those_of_torch() -> None:
     values, ranks = noise(2, 11), (torch.arange(4).double() + 0.5) / 4
     told = quantiles(values, torch.arange(11).expand(2, -1) < 9, 4)
     torch.testing.assert_close(told, torch.quantile(values[:, :9], ranks, dim=1).T)
+
+
+@pytest.mark.slow
+def test_eigenvalues_go_into_onnx(tmp_path: Path) -> None:
+    """Which has no arccosine in float64."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript")
+
+    class Eigenvalues(torch.nn.Module):
+        def forward(self, matrices: Tensor) -> Tensor:
+            return eigenvalues(matrices)
+
+    x = noise(50, 3, 3)
+    x = torch.cat([x + x.mT, -noise(1, 3, 1) * noise(1, 3, 1).mT, torch.eye(3)[None].double()])
+    warnings.simplefilter("ignore")  # what exporters say of their own inside
+    torch.onnx.export(Eigenvalues().eval(), (x,), file := tmp_path / "eigenvalues.onnx", dynamo=True, verbose=False)
+    (found,) = onnxruntime.InferenceSession(file).run(None, {"matrices": x.numpy()})
+    torch.testing.assert_close(torch.from_numpy(found), eigenvalues(x))
 
 
 def test_shapes_are_told_whatever_their_turn_and_size() -> None:

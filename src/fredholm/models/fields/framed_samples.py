@@ -77,7 +77,11 @@ def framed_samples(
         None if part is None else torch.atleast_2d(part).expand(batch, -1).repeat_interleave(frames, dim=0)
         for part in (domain.mask, None if domain.is_even else domain.weights)
     )
-    return FramedSamples(u, pos, z, coordinates, reach, Points(z.detach().flatten(0, 1), weights, mask))
+    at = Points(z.detach().flatten(0, 1), weights, mask)
+    if weights is not None:
+        per_mass = torch.atleast_2d(domain.counts_per_mass).expand(batch, -1)
+        at.given_counts_per_mass = per_mass.repeat_interleave(frames, dim=0)
+    return FramedSamples(u, pos, z, coordinates, reach, at)
 
 
 def _of_batch(coordinates: Coordinates, batch: int) -> Coordinates:
