@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from fredholm.tasks.forecasts import WindowSet
-from fredholm.tasks.forecasts.structure import Base, Structure, base_of, read
+from fredholm.tasks.forecasts.base import Base, base_of, read
+from fredholm.tasks.forecasts.structure import Structure
 
 
 def drawn(count: int, channels: int = 1) -> Tensor:
@@ -72,7 +73,7 @@ def test_weights_are_read_far_from_0_and_in_any_unit() -> None:
 
 def windows(series: Tensor, places: list[int], horizon: int = 2) -> WindowSet:
     return WindowSet(
-        values=(series,), known=(series,), context=1, horizon=horizon, places=torch.tensor([[0, at] for at in places])
+        values=(series,), truth=(series,), context=1, horizon=horizon, places=torch.tensor([[0, at] for at in places])
     )
 
 
