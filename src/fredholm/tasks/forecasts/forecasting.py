@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Self, final, get_args
+from typing import TYPE_CHECKING, ClassVar, Literal, Self, final, get_args
 
 import torch
 from torch import Tensor, nn
@@ -32,10 +32,9 @@ from fredholm.models.itnet import ITNet
 from fredholm.models.kernel_configs import KERNELS
 from fredholm.models.series.ckcnn import CKCNN
 from fredholm.models.series.itnet_series import ITNetSeriesConfig, series_stack, with_series_stack
-from fredholm.models.series.series_model import SeriesModelConfig, SeriesSampling
+from fredholm.models.series.series_model import SeriesModelConfig
 from fredholm.models.stack import Stack
 from fredholm.tasks.baselines import Baseline, Learnt, Plain, PlainData, plain_baselines
-from fredholm.tasks.extras import importing_metrics
 from fredholm.tasks.files.data_files import user_path
 from fredholm.tasks.forecasts import Clock, LongSeries, WindowSet, open_long
 from fredholm.tasks.inputs import Inputs, Kinds
@@ -52,9 +51,11 @@ from fredholm.tasks.tensor_form import TensorForm
 
 from .base import Base
 from .effect import Effect, Part
+from .errors import add_errors, forecast_metrics
 from .form import forecast_form
 from .gain import Shrunk, added, gain_of
-from .history import History
+from .history import History, Shape
+from .known_ahead import check_ahead, check_known
 from .long_series import observed_before
 from .scaling import Frame, Scale, in_unit
 from .structure import Structure
@@ -72,6 +73,8 @@ AS_GOOD = 1.03
 """Times the smallest error that a shorter context may have: what it sees is nearer to what is told."""
 MOST_SEEN, LEAST_TOLD = 1 << 14, 30
 """Numbers that a window of a longer context may hold, and answers side by side by which it is compared."""
+ENDS: tuple[tuple[int, Role], ...] = ((0, "low"), (-1, "high"))
+"""Of quantiles that are shown, which, and as what."""
 BASES = (0.5, 1.0)
 """Shares of structures in what answers are counted from that a fitted model tries beside 0."""
 
@@ -288,24 +291,11 @@ class Forecasting(SplitTask[WindowSet]):
         )
 
     @cached_property
-    def _shape(self) -> "_Shape":
+    def _shape(self) -> Shape:
         """Context, horizon and season, as the facts have them, given or by rule."""
         if (known := self._known) is not None:
-            return _Shape(known.context, known.horizon, known.season)
-        config, history = self.config, self._history
-        shortest = min(len(each) for each in history.series)
-        train, test = min(history.ends)[0], shortest - min(each[1] for each in history.ends)
-        season = config.season or history.season()
-        horizon = config.horizon or max(1, min(season if season > 1 else 10, (test if test else shortest) // 2))
-        if config.horizon is None:
-            horizon = max(1, min(horizon, history.longest_observed))
-        context = config.context or max(1, min(3 * max(season, horizon), train // 3))
-        if train < context + horizon:
-            raise ValueError(
-                f"{config.data}: the training part of a series has {train} samples; expected context={context} and "
-                f"horizon={horizon} together at least; make one of them shorter"
-            )
-        return _Shape(context, horizon, season)
+            return Shape(known.context, known.horizon, known.season)
+        return self._history.shape(self.config.context, self.config.horizon, self.config.season)
 
     @cached_property
     def _base(self) -> Base | None:
@@ -358,14 +348,7 @@ class Forecasting(SplitTask[WindowSet]):
 
     def _measure(self) -> Facts:
         config, history, shape = self.config, self._history, self._shape
-        channels = history.channels
-        known = torch.cat([each.values[:end] for each, (end, _) in zip(history.series, history.ends, strict=True)])
-        for c in known.isnan().all(0).nonzero()[:1, 0].tolist():
-            raise ValueError(f"channel {channels[c]!r} has no observed value in training; take it out")
-        centred = known - known.nanmean(0)
-        deviation = centred.square().nanmean(0).sqrt()
-        deviation = torch.where(deviation > 1e-12 * known.nanmean(0).abs(), deviation, 1.0)
-        told, train = history.told, self._windows("train")
+        deviation, train = history.deviation(), self._windows("train")
         if not len(train):
             raise ValueError(
                 f"{config.data}: no training window has horizon={shape.horizon} observed samples; make the horizon "
@@ -376,33 +359,31 @@ class Forecasting(SplitTask[WindowSet]):
             ahead=list(history.ahead),
             context=shape.context,
             horizon=shape.horizon,
-            deviation=tuple(deviation.tolist()),
+            deviation=deviation,
             kind=config.scale,
             base=self._base,
             effect=self._effect,
             shows_known=self.learns_by_steps,
         )
         seen = frame.of(train)
-        names = tuple(f"{name} + {h + 1}" for h in range(shape.horizon) for name in told)
         answers = ((train.told() - seen.base) / seen.scale).flatten(1)
         spread = answers.std(0, correction=0)  # 0 where all windows go on alike, as those of a line do
-        spread = torch.where(spread > 1e-9, spread, 1.0)
         target = NumberTarget(
-            names=names,
+            names=tuple(f"{name} + {h + 1}" for h in range(shape.horizon) for name in history.told),
             mean=tuple(answers.mean(0).tolist()),
-            deviation=tuple(spread.tolist()),
+            deviation=tuple(torch.where(spread > 1e-9, spread, 1.0).tolist()),
             quantiles=config.quantiles,
         )
         return Forecasting.Facts(
             target=target,
             clock=history.clock,
-            channels=channels,
-            told=told,
+            channels=history.channels,
+            told=history.told,
             known=history.known,
             context=shape.context,
             horizon=shape.horizon,
             season=shape.season,
-            deviation=tuple(deviation.tolist()),
+            deviation=deviation,
             effect=self._effect,
             base=self._base,
         )
@@ -420,14 +401,7 @@ class Forecasting(SplitTask[WindowSet]):
 
     def model(self) -> nn.Module:
         """The model, with the outputs of the target."""
-        facts = self._facts
-        channels, samples = len(facts.channels), facts.context
-        if self.learns_by_steps and facts.known:
-            samples += facts.horizon
-        elif facts.known:
-            channels -= len(facts.known)
-        sampling = SeriesSampling(channels=channels, spacing=1.0, extent=float(max(samples - 1, 1)))
-        return self.config.model.build(sampling, facts.target.num_outputs)
+        return self.config.model.build(self._frame.sampling, self._facts.target.num_outputs)
 
     def best_reading(self) -> tuple[int, float]:
         """The context and the base that tell stretches of the training part, left out, best; each as given, if it is.
@@ -603,16 +577,13 @@ class Forecasting(SplitTask[WindowSet]):
         if model is not None:
             batch = {name: each.to(device_of(model)) for name, each in self._batch(window, torch.tensor([0])).items()}
             levels, number = (each[0].cpu() for each in self._in_unit(self._outputs(model, batch), batch))
+        names = [f"quantile {level:g}" for level in facts.target.quantiles] if len(facts.target.quantiles) > 1 else []
         views = list[View]()
         for f, (name, column) in enumerate(zip(facts.told, facts.columns, strict=True)):
             lines = [Line("seen", "seen", before, seen[:, column]), Line("truth", "truth", after, truth[:, f])]
             if levels is not None and number is not None:
                 lines.append(Line("answer", "answer", after, number[:, f]))
-                ends: tuple[tuple[int, Role], ...] = ((0, "low"), (-1, "high"))
-                for level, role in ends:
-                    if len(facts.target.quantiles) > 1:
-                        told = f"quantile {facts.target.quantiles[level]:g}"
-                        lines.append(Line(told, role, after, levels[:, f, level]))
+                lines += [Line(names[k], role, after, levels[:, f, k]) for k, role in ENDS if names]
             views.append(SeriesView(title=name, lines=tuple(lines)))
         series, at = window.places[0].tolist()
         return Shown(name=f"{self._history.series[series].name}, from sample {at}", views=tuple(views[:MOST_LINES]))
@@ -629,19 +600,8 @@ class Forecasting(SplitTask[WindowSet]):
         return self._facts.target.losses(self._outputs(model, batch), batch["targets"]).sum()
 
     def metrics(self) -> "dict[str, Metric]":
-        """`mase`, that of the seasonal naive forecast, errors in the unit of the data, and the mean `loss`.
-
-        Of quantiles also `quantile_loss`, the mean of the quantile loss in units of q, and, of several, `coverage`.
-
-        Raises:
-            ImportError: torchmetrics is not installed.
-        """
-        with importing_metrics():
-            from fredholm.tasks.means import Mean, RootMean
-        names = ["mase", "seasonal_naive_mase", "mean_absolute_error", "loss"]
-        levels = self._facts.target.quantiles
-        names += ["quantile_loss"] * bool(levels) + ["coverage"] * (len(levels) > 1)
-        return {**{name: Mean() for name in names}, "root_mean_squared_error": RootMean()}
+        """See `forecast_metrics`."""
+        return forecast_metrics(self._facts.target)
 
     def score(self, model: nn.Module, batch: Batch, metrics: "dict[str, Metric]") -> None:
         """Adds a batch of `held_out_batch` to the metrics."""
@@ -666,19 +626,7 @@ class Forecasting(SplitTask[WindowSet]):
         """Adds outputs `(B, num_outputs)` to the metrics."""
         target = self._facts.target
         metrics["loss"].update(target.losses(outputs, batch["targets"]))
-        levels, number = self._in_unit(outputs, batch)
-        true, q = batch["answers"], batch["error_scale"]
-        error, has_unit = (number - true).abs(), (q > 0).expand_as(true)
-        metrics["mase"].update((error / q)[has_unit])
-        metrics["seasonal_naive_mase"].update(((batch["naive"] - true).abs() / q)[has_unit])
-        metrics["mean_absolute_error"].update(error)
-        metrics["root_mean_squared_error"].update(error.square())
-        if target.quantiles:
-            missed, tau = true[..., None] - levels, levels.new_tensor(target.quantiles)
-            loss = torch.maximum(tau * missed, (tau - 1) * missed) / q[..., None]
-            metrics["quantile_loss"].update(loss[has_unit])
-        if len(target.quantiles) > 1:
-            metrics["coverage"].update(((levels[..., 0] <= true) & (true <= levels[..., -1])).float())
+        add_errors(metrics, target, *self._in_unit(outputs, batch), batch)
 
     def _in_unit(self, outputs: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """See `in_unit`."""
@@ -758,36 +706,9 @@ class Forecasting(SplitTask[WindowSet]):
         if end < least:
             raise ValueError(f"{where}: {series.name} has {end} samples; the model reads the last {least} of a series")
         if facts.known:
-            self._check_ahead(series, end, where)
+            check_ahead(series, end, facts.told, facts.ahead, horizon=facts.horizon, clock=facts.clock, where=where)
+            read = ~series.values[:end, facts.columns].isnan().all(1)
+            read[: max(0, end - facts.num_read)] = False
+            check_known(series, read, facts.ahead, facts.clock, where)
         if bool(series.values[max(0, end - context) : end].isnan().all(0).any()):
             warnings.warn(f"{where}: a channel of {series.name} has no value among those that are read", stacklevel=2)
-
-    def _check_ahead(self, series: LongSeries, end: int, where: str) -> None:
-        facts = self._facts
-        known, told = ", ".join(facts.known), ", ".join(facts.told)
-        if (came := len(series) - end) < facts.horizon:
-            first, last = (
-                facts.clock.text(facts.clock.after(series.start, end + h, series.day)) for h in (0, facts.horizon - 1)
-            )
-            raise ValueError(
-                f"{where}: {series.name} has {came} samples after the last one with {told}; the model tells "
-                f"{facts.horizon}, and reads {known} of them: add rows from {first} to {last} with {known}, and with "
-                f"empty cells of {told}"
-            )
-        if came > facts.horizon:
-            warnings.warn(
-                f"{where}: {series.name} has {came} samples after the last one with {told}; the first {facts.horizon} "
-                "are told",
-                stacklevel=3,
-            )
-        needed = ~series.values[: end + facts.horizon, facts.columns].isnan().all(1)
-        needed[: max(0, end - facts.num_read)] = False
-        needed[end:] = True
-        series.check_known(needed, facts.ahead, facts.clock, where)
-
-
-@final
-class _Shape(NamedTuple):
-    context: int
-    horizon: int
-    season: int

@@ -25,9 +25,11 @@ def forecast_form(
     levels = tuple(f"quantile {level:g}" for level in target.quantiles)
     told, known = (tuple(channels[c] for c in some) for some in (frame.columns, frame.ahead))
 
+    weights = frame.weights()
+
     def call(model: nn.Module, values: Tensor, ahead: Tensor | None = None) -> Tensor:
         after = values.new_zeros(values.shape[0], frame.horizon, 0) if ahead is None else ahead
-        seen = frame.of_values(values, after)
+        seen = frame.of_values(values, after, weights)
         outputs = model(SeriesBatch(seen.values.float())).float()
         every, number = in_unit(target, outputs, seen.base, seen.scale)
         return torch.cat([number[..., None], every], dim=-1) if levels else number
@@ -36,7 +38,8 @@ def forecast_form(
         shape = sizes["batch"], num_read + frame.horizon, len(channels)
         steps = torch.randn(shape, generator=generator, dtype=torch.float64)
         drawn = torch.tensor(frame.deviation, dtype=torch.float64) * (3 + steps.cumsum(1) / num_read**0.5)
-        return (drawn[:, :num_read], *((drawn[:, num_read:, frame.ahead],) if known else ()))
+        seen = drawn[:, :num_read].contiguous()  # a graph would hold for the strides of a part alone
+        return (seen, drawn[:, num_read:, frame.ahead].contiguous()) if known else (seen,)
 
     values = Slot(
         "values",

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Literal, final
+from typing import Literal, NamedTuple, final
 
 import torch
 from torch import Tensor
@@ -11,12 +11,22 @@ from torch import Tensor
 from .base import Base, base_of
 from .clock import Clock
 from .effect import Effect, effect_of
+from .known_ahead import check_known
 from .long_series import LongSeries, observed_before
 from .season import season_of
 from .windows import Ranges, WindowSet
 
 Opened = tuple[list[LongSeries], Clock, tuple[str, ...]]
 """Series, their times, and what their channels are called."""
+
+
+@final
+class Shape(NamedTuple):
+    """In samples."""
+
+    context: int
+    horizon: int
+    season: int
 
 
 @final
@@ -43,7 +53,7 @@ class History:
         where: str,
         *,
         told: Sequence[str],
-        known: Sequence[str],
+        known: tuple[str, ...],
         test_fraction: float,
         valid_fraction: float,
     ) -> None:
@@ -52,6 +62,8 @@ class History:
         for name in (*told, *known):
             if name not in self.channels:
                 raise ValueError(f"{where} has no channel {name!r}; the channels are {', '.join(self.channels)}")
+        if (twice := next((name for name in known if known.count(name) > 1), None)) is not None:
+            raise ValueError(f"known names {twice!r} twice; name it once")
         if both := [name for name in known if name in told]:
             raise ValueError(f"{both[0]!r} is told and known ahead; take it out of channels or of known")
         self.told = tuple(told) or tuple(name for name in self.channels if name not in known)
@@ -64,7 +76,7 @@ class History:
         if known:
             series = [each.until(each.last_observed(self.columns)) for each in series]
             for each in series:
-                each.check_known(~each.values[:, self.columns].isnan().all(1), ahead, self.clock, where)
+                check_known(each, ~each.values[:, self.columns].isnan().all(1), ahead, self.clock, where)
         self.series = series
         self._effects = dict[tuple[int, int], Effect | None]()
         self._bases = dict[tuple[int, int], Base | None]()
@@ -93,6 +105,39 @@ class History:
         """What is told, `(T, F)` a series, NaN where missing."""
         return [each.values[:, self.columns] for each in self.series]
 
+    def deviation(self) -> tuple[float, ...]:
+        """Of each channel in training, over all series; 1 of a constant one.
+
+        Raises:
+            ValueError: a channel is never observed there.
+        """
+        known = torch.cat([each.values[:end] for each, (end, _) in zip(self.series, self.ends, strict=True)])
+        for c in known.isnan().all(0).nonzero()[:1, 0].tolist():
+            raise ValueError(f"channel {self.channels[c]!r} has no observed value in training; take it out")
+        centred = known - known.nanmean(0)
+        found = centred.square().nanmean(0).sqrt()
+        return tuple(torch.where(found > 1e-12 * known.nanmean(0).abs(), found, 1.0).tolist())
+
+    def shape(self, context: int | None, horizon: int | None, season: int | None) -> Shape:
+        """As it is given, or by rule.
+
+        Raises:
+            ValueError: the training part of a series is too short for it.
+        """
+        shortest = min(len(each) for each in self.series)
+        train, test = min(self.ends)[0], shortest - min(each[1] for each in self.ends)
+        season = season or self._season()
+        if horizon is None:
+            horizon = max(1, min(season if season > 1 else 10, (test if test else shortest) // 2))
+            horizon = max(1, min(horizon, self.longest_observed))
+        context = context or max(1, min(3 * max(season, horizon), train // 3))
+        if train < context + horizon:
+            raise ValueError(
+                f"{self.where}: the training part of a series has {train} samples; expected context={context} and "
+                f"horizon={horizon} together at least; make one of them shorter"
+            )
+        return Shape(context, horizon, season)
+
     @property
     def longest_observed(self) -> int:
         """The most samples in a row of a training part that are observed in all channels that are told."""
@@ -102,7 +147,7 @@ class History:
             longest = max(longest, int(missing.nonzero()[:, 0].diff().max()) - 1)
         return longest
 
-    def season(self) -> int:
+    def _season(self) -> int:
         """By the clock, or by autocorrelation of the training part."""
         if self.clock.season is not None:
             return self.clock.season

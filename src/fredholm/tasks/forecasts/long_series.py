@@ -1,6 +1,6 @@
 """Series that go on, on one clock."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import final
@@ -45,23 +45,6 @@ class LongSeries:
         """How many samples there are up to the last one that has a value in one of these channels."""
         observed = (~self.values[:, list(columns)].isnan()).any(1).nonzero()[:, 0]
         return int(observed[-1]) + 1 if len(observed) else 0
-
-    def check_known(self, needed: Tensor, ahead: Mapping[str, int], clock: Clock, where: str) -> None:
-        """Raises ValueError where a channel that is known ahead misses a value that is needed.
-
-        Args:
-            needed: bool `(T,)`, the samples of which all must be known.
-            ahead: the places of these channels, by their names.
-            clock: of the series.
-            where: where it is, for messages.
-        """
-        for name, column in ahead.items():
-            for t in (self.values[: len(needed), column].isnan() & needed).nonzero()[:1, 0].tolist():
-                at = clock.text(clock.after(self.start, t, self.day))
-                raise ValueError(
-                    f"{where}: {self.name} has no {name!r} at {at}, which is known ahead; fill the cell, or leave "
-                    f"{name!r} out of known"
-                )
 
 
 @reads_data

@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple, final
 import torch
 from torch import Tensor
 
+from fredholm.models.series.series_model import SeriesSampling
 from fredholm.tasks.targets import NumberTarget
 
 from .base import Base, read
@@ -58,22 +59,42 @@ class Frame:
     effect: Effect | None
     shows_known: bool
 
+    @property
+    def sampling(self) -> SeriesSampling:
+        """Of what a model sees."""
+        channels, samples = len(self.deviation), self.context
+        if self.shows_known:
+            samples += self.horizon if self.ahead else 0
+        else:
+            channels -= len(self.ahead)
+        return SeriesSampling(channels=channels, spacing=1.0, extent=float(max(samples - 1, 1)))
+
     def of(self, windows: WindowSet) -> Seen:
         """What is seen of windows."""
         seen = windows.seen()
         base = None if self.base is None else self.base.told(windows, self.columns, self.effect)
         return self._seen(seen, windows.around()[:, self.context :], base)
 
-    def of_values(self, values: Tensor, known: Tensor) -> Seen:
-        """What is seen of the samples of series that are read, `(n, T, C)`, and of known channels `(n, H, K)`."""
+    def weights(self) -> Tensor | None:
+        """What a base of as many samples as are read says, `(F, H, most)`."""
+        return None if self.base is None else self.base.weights(self.base.most, self.horizon)
+
+    def of_values(self, values: Tensor, known: Tensor, weights: Tensor | None) -> Seen:
+        """What is seen of samples of series, of known channels over the horizon, and by `weights`.
+
+        Args:
+            values: the last samples, as many as are read, `(n, T, C)`.
+            known: the channels that are known ahead `(n, H, K)`.
+            weights: see there; they are known before a graph is made.
+        """
         seen, base = values[:, -self.context :], None
-        if self.base is not None:
-            count = self.base.most
+        if weights is not None:
+            count = weights.shape[-1]
             before = values[:, -count:, self.columns]
             if self.effect is not None:
                 x = torch.cat([values[:, -count:, self.ahead], known], 1)
                 before = before - self.effect.of(seen[..., self.columns], x)[:, :count]
-            base = read(self.base.weights(count, self.horizon).to(values.device), before)
+            base = read(weights.to(values.device), before)
         return self._seen(seen, known, base)
 
     def _seen(self, seen: Tensor, known: Tensor, base: Tensor | None) -> Seen:
@@ -108,8 +129,9 @@ def _with(values: Tensor, columns: Sequence[int], others: Tensor) -> Tensor:
     """Values `(n, N, C)` with others in some columns."""
     if not columns:
         return values
-    at = torch.tensor(columns, device=values.device)
-    return values.index_copy(2, at, others.expand(*values.shape[:2], len(columns)))
+    count = values.shape[2]
+    places = [count + columns.index(c) if c in columns else c for c in range(count)]
+    return torch.cat([values, others], 2)[..., places]
 
 
 def _scaled(values: Tensor, last: Tensor, scale: Tensor) -> Tensor:
