@@ -79,8 +79,13 @@ def test_promotions_are_told_ahead(tmp_path: Path) -> None:
 def test_noise_that_is_known_ahead_changes_nothing(tmp_path: Path) -> None:
     rows = table(effect=0.0)
     past = [(sales, 0.0, 0.0) for sales, _, _ in rows[:120]]
-    built = config(tmp_path, data=str(written(tmp_path, rows))).build()
+    given = config(tmp_path, data=str(written(tmp_path, rows)))
+    built = given.build()
     assert built.facts.effect is None
+    assert given.suited("small").notes == ("promo, price: tell nothing of stretches that are left out; not read",)
+    assert not config(tmp_path).suited("small").notes
+    assert not config(tmp_path, model=SMALL, data=str(written(tmp_path, rows))).suited("small").notes
+    written(tmp_path, rows)
     alone = config(tmp_path, data=str(written(tmp_path, past, "past.csv")), known=(), channels=("sales",)).build()
     one, other = (
         score_split(each, "test", fitted(each), batch_size=9, device=CPU, dtype=torch.float32)["mase"]

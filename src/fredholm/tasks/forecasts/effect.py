@@ -157,8 +157,9 @@ def effect_of(
         season: m; 1: there is none.
         reach: samples that u is of, at most.
     """
-    shortest = min(ends)
-    count = read_before(shortest, 1, season) or max(1, shortest // 2)
+    count = read_before(min(ends), 1, season)
+    if count is None:
+        return None
     windows = WindowSet.within(
         values, truth, [Ranges(0, end) for end in ends], context=count, horizon=1, most=MOST_TRIED, ahead=tuple(known)
     )

@@ -234,8 +234,11 @@ class Forecasting(SplitTask[WindowSet]):
             found = super()._suited(effort, start)
             if self.model.learns_by_steps:
                 return found
-            context, base = Forecasting(self).best_reading()
-            return Suited(replace(self, context=context, base=base), replace(found.schedule, epochs=0))
+            task = Forecasting(self)
+            context, base = task.best_reading()
+            idle = self.known and task.facts.effect is None
+            notes = (f"{', '.join(self.known)}: tell nothing of stretches that are left out; not read",) if idle else ()
+            return Suited(replace(self, context=context, base=base), replace(found.schedule, epochs=0), notes)
 
         @property
         def stack(self) -> Stack:
