@@ -17,11 +17,12 @@ from fredholm.tasks.forecasts import open_long
 from fredholm.training.scoring import score_split
 from tests.refusals import refused
 
+Row = tuple[float, ...]
 CPU = torch.device("cpu")
 SMALL = CKCNN.Config(embed_dim=4, depth=1, kernel_width=4, dropout=0.0)
 
 
-def table(count: int = 120, ahead: int = 4, effect: float = 5.0, seed: int = 0) -> list[tuple[float, float, float]]:
+def table(count: int = 120, ahead: int = 4, effect: float = 5.0, seed: int = 0) -> list[Row]:
     """Sales, promotions and a price of noise; of the last samples sales are missing."""
     drawn = np.random.default_rng(seed)
     promo = (drawn.random(count + ahead) < 0.25).astype(float)
@@ -31,7 +32,7 @@ def table(count: int = 120, ahead: int = 4, effect: float = 5.0, seed: int = 0) 
     return list(zip(sales.tolist(), promo.tolist(), price.tolist(), strict=True))
 
 
-def written(folder: Path, rows: list[tuple[float, float, float]] | None = None, name: str = "sales.csv") -> Path:
+def written(folder: Path, rows: list[Row] | None = None, name: str = "sales.csv") -> Path:
     cells = [",".join("" if math.isnan(v) else repr(v) for v in row) for row in (table() if rows is None else rows)]
     path = folder / name
     path.write_text("\n".join(["time,sales,promo,price", *(f"{t},{each}" for t, each in enumerate(cells))]))
@@ -174,7 +175,7 @@ def test_names_that_are_not_known_are_refused(tmp_path: Path, settings: dict[str
         config(tmp_path, **settings).build()
 
 
-def changed(rows: list[tuple[float, float, float]], at: int, column: int) -> list[tuple[float, float, float]]:
+def changed(rows: list[Row], at: int, column: int) -> list[Row]:
     return [tuple(math.nan if (t, c) == (at, column) else v for c, v in enumerate(row)) for t, row in enumerate(rows)]
 
 
@@ -185,7 +186,7 @@ def test_what_is_not_known_is_told(tmp_path: Path) -> None:
     built = config(tmp_path, data=str(written(tmp_path, gap))).build()
     model = fitted(built)
 
-    def asked(rows: list[tuple[float, float, float]]) -> list[Any]:
+    def asked(rows: list[Row]) -> list[Any]:
         return built.predict(model, [written(tmp_path, rows, "asked.csv")], CPU)
 
     assert len(asked(changed(table(), 2, 1))) == 4  # before all that is read

@@ -4,6 +4,7 @@ Legend
     N, H, m      context, horizon and season, in samples        y_t (F,)  the channels that are told, at sample t
     l, s         of a window: its last value, and its deviation, at least FLOOR of the channel's in training
     b_h          what its answers are counted from: l, or what a `Base` says of up to 400 samples
+                 (with channels that are known ahead all three are of what their `Effect` leaves, which b_h has added)
     z            (y_{t+h} - b_h) / s, h = 1 .. H, what a model tells of a window that ends with sample t
 
     seasonal naive forecast of y_{t+h}    y_{t + h - m ⌈h / m⌉}: the last season again
