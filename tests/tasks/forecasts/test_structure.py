@@ -135,7 +135,7 @@ def test_short_series_have_none() -> None:
 
 
 def test_a_base_is_of_what_an_effect_leaves() -> None:
-    x, rest = drawn(80), drawn(80, 2)[:, 1:].diff(dim=0, prepend=torch.zeros(1, 1).double())
+    x, rest = torch.arange(80.0).double()[:, None], drawn(80).diff(dim=0, prepend=torch.zeros(1, 1).double())
     effect = Effect(
         deviation=(0.5,), knots=((),), reach=5, parts=(Part(unit="one", lags=0, is_bent=False, weights=(4.0,)),)
     )
