@@ -143,6 +143,7 @@ def test_a_graph_takes_what_is_known(tmp_path: Path, model: Any, quantiles: tupl
     net = fitted(built)
     form = built.tensor_form(net)
     assert [slot.name for slot in form.inputs] == ["values", "ahead"]
+    assert all(each.is_contiguous() for each in form.example({"batch": 2}))  # else a graph holds for one batch alone
     series = open_long(tmp_path / "sales.csv")[0]
     values = series[0].values[None]
     count = built.facts.num_read
