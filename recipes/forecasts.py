@@ -102,7 +102,7 @@ def of_statsmodels(side: str, task: Forecasting) -> float:
     scales = task.held_out_batch("test", torch.tensor([0]))["error_scale"][0, 0]
     first = int(windows.places[:, 1].min())
     for c in range(len(task.facts.told)):
-        y = windows.known[0][:, c].numpy()
+        y = windows.truth[0][:, c].numpy()
         seen = windows.values[0][:, task.facts.channels.index(task.facts.told[c])].numpy()  # without gaps
         fitted = _fitted(side, seen[:first], task.facts.season)
         at = first

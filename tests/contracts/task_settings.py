@@ -676,6 +676,7 @@ def _forecasts(folder: Path) -> Subject:
             "horizon": (2, None),
             "context": (5, None),
             "channels": (("y",),),
+            "known": (("y",),),
             "season": (3, None),
             "base": (0.5,),
         }

@@ -189,3 +189,16 @@ def test_series_that_do_not_fit_what_was_learnt_are_told(fitted: SeriesForecaste
 def test_settings_that_do_not_fit_are_told(settings: dict[str, Any], kind: type, told: str) -> None:
     with refused(kind, told):
         SeriesForecaster(**settings).fit(SEEN)
+
+
+def test_a_channel_that_is_known_ahead_is_read_behind_the_end() -> None:
+    promo = np.array([t % 7 in (2, 3) or t % 5 == 0 for t in range(94)], float)
+    X = np.stack([10 + np.sin(np.arange(94) * np.pi / 3) + 4 * promo, promo])[None]  # (1, 2, 94)
+    true, given = X[0, 0, 90:], X.copy()
+    given[0, 0, 90:] = np.nan
+    forecaster = SeriesForecaster(horizon=4, season=6, task={"known": ("channel_1",)}).fit(given)
+    assert forecaster.predict().shape == (1, 1, 4)
+    np.testing.assert_allclose(forecaster.predict()[0, 0], true, atol=0.5)
+    np.testing.assert_allclose(forecaster.predict(given), forecaster.predict())
+    with refused(ValueError, "X: series 0 has 0 samples after the last one with channel_0; the model tells 4"):
+        forecaster.predict(given[..., :90])

@@ -29,6 +29,9 @@ class SeriesForecaster(Estimator):
     or a list of series `(T,)` or `(C, T)` of their own lengths. NaN is a missing value. Samples are one unit of time
     apart. All of X is learnt from: unlike a run of the command line, the estimator leaves no test part out.
 
+    Where `task={"known": ("channel_1",)}` names channels that are known ahead, X holds their next samples too, at which
+    the others are NaN.
+
     Args:
         preset, model, task, training, random_state, run_dir, verbose: see `Estimator`; `task={"context": 48}` says how
             many samples the model sees.
@@ -80,8 +83,12 @@ class SeriesForecaster(Estimator):
 
         self._learn(write)
         self.num_channels_ = given.series[0].shape[1]
-        ends = [each[-self._forecasting.facts.num_read :] for each in observed_before(_long(given.series))]
-        self._ends = given._replace(series=[each.numpy() for each in ends])
+        series, most = _long(given.series), self._forecasting.facts.num_read
+        kept = list[np.ndarray]()
+        for each, filled in zip(series, observed_before(series), strict=True):
+            end = self._forecasting.end_of(each)
+            kept.append(torch.cat([filled[max(0, end - most) : end], each.values[end:]]).numpy())
+        self._ends = given._replace(series=kept)
         return self
 
     def predict(self, X: Any = None) -> np.ndarray:

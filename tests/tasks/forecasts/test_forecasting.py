@@ -15,7 +15,7 @@ from fredholm.encoders.series import SeriesBatch
 from fredholm.models import CKCNN, FilterBank
 from fredholm.storage.config_json import from_json, to_json
 from fredholm.tasks import Forecasting, Task
-from fredholm.tasks.forecasts import forecasting, open_long, season_of, structure
+from fredholm.tasks.forecasts import forecasting, open_long, season_of
 from fredholm.training import Run, TrainingConfig, train
 from fredholm.training.scoring import score_split
 from tests.refusals import refused
@@ -102,7 +102,7 @@ def test_metrics_are_those_of_a_loop_over_test_windows(tmp_path: Path) -> None:
     with torch.no_grad():
         outputs = built._outputs(model, batch).view(len(windows), 4, 2, 3).sort(-1).values
     for n, (i, at) in enumerate(windows.places.tolist()):
-        y, end = windows.known[i], (48, 52)[i]
+        y, end = windows.truth[i], (48, 52)[i]
         for h in range(4):
             for c in range(2):
                 q = float(np.mean([abs(float(y[t, c] - y[t - 6, c])) for t in range(6, end)]))
@@ -529,7 +529,7 @@ def test_answers_are_counted_from_the_base(tmp_path: Path) -> None:
 def test_a_graph_that_sees_more_than_its_base_reads_tells_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(structure, "MOST_READ", 24)
+    monkeypatch.setattr("fredholm.tasks.forecasts.base.MOST_READ", 24)
     data = months_on_the_way_up(tmp_path)
     config = Forecasting.Config(data=str(data), horizon=3, context=30, season=12, channels=("y",), base=1.0)
     built = config.build()

@@ -1,6 +1,7 @@
 """Structures against the methods that they hold, and bases against literal loops."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,7 +9,9 @@ import torch
 from torch import Tensor
 
 from fredholm.tasks.forecasts import WindowSet
-from fredholm.tasks.forecasts.structure import Base, Structure, base_of, read
+from fredholm.tasks.forecasts.base import Base, base_of, read
+from fredholm.tasks.forecasts.effect import Effect, Part
+from fredholm.tasks.forecasts.structure import Structure
 
 
 def drawn(count: int, channels: int = 1) -> Tensor:
@@ -72,7 +75,7 @@ def test_weights_are_read_far_from_0_and_in_any_unit() -> None:
 
 def windows(series: Tensor, places: list[int], horizon: int = 2) -> WindowSet:
     return WindowSet(
-        values=(series,), known=(series,), context=1, horizon=horizon, places=torch.tensor([[0, at] for at in places])
+        values=(series,), truth=(series,), context=1, horizon=horizon, places=torch.tensor([[0, at] for at in places])
     )
 
 
@@ -106,7 +109,7 @@ def test_structures_are_those_that_tell_windows_best() -> None:
 def test_what_is_after_the_end_and_in_other_units_chooses_nothing() -> None:
     series = drawn(80)
     later = torch.cat([series[:60], 100 * series[60:]])
-    given = {"horizon": 4, "season": 1}
+    given: dict[str, Any] = {"horizon": 4, "season": 1}
     assert base_of([later], [later], [60], [0], **given) == base_of([series], [series], [60], [0], **given)
     scaled = 1000 * series
     assert base_of([scaled], [scaled], [60], [0], **given) == base_of([series], [series], [60], [0], **given)
@@ -129,3 +132,15 @@ def test_short_series_have_none() -> None:
     seasonal = base_of([series], [series], [30], [0], horizon=2, season=16)  # two are more than 30 samples hold
     assert seasonal is not None
     assert seasonal.structures[0].season is None
+
+
+def test_a_base_is_of_what_an_effect_leaves() -> None:
+    x, rest = torch.arange(80.0).double()[:, None], drawn(80).diff(dim=0, prepend=torch.zeros(1, 1).double())
+    effect = Effect(
+        deviation=(0.5,), knots=((),), reach=5, parts=(Part(unit="one", lags=0, is_bent=False, weights=(4.0,)),)
+    )
+    y = rest + 8 * x
+    of_rest = base_of([torch.cat([rest, x], 1)], [rest], [80], [0], horizon=4, season=1)
+    found = base_of([torch.cat([y, x], 1)], [y], [80], [0], horizon=4, season=1, effect=effect, ahead=(1,))
+    assert found == of_rest
+    assert found != base_of([y], [y], [80], [0], horizon=4, season=1)

@@ -4,6 +4,7 @@ Legend
     N, H, m      context, horizon and season, in samples        y_t (F,)  the channels that are told, at sample t
     l, s         of a window: its last value, and its deviation, at least FLOOR of the channel's in training
     b_h          what its answers are counted from: l, or what a `Base` says of up to 400 samples
+                 (with channels that are known ahead all three are of what their `Effect` leaves, which b_h has added)
     z            (y_{t+h} - b_h) / s, h = 1 .. H, what a model tells of a window that ends with sample t
 
     seasonal naive forecast of y_{t+h}    y_{t + h - m ⌈h / m⌉}: the last season again
@@ -14,13 +15,12 @@ is subtracted is NLinear (arXiv 2205.13504), that it is divided by its deviation
 """
 
 import functools
-import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Self, final, get_args
+from typing import TYPE_CHECKING, ClassVar, Literal, Self, final, get_args
 
 import torch
 from torch import Tensor, nn
@@ -33,12 +33,11 @@ from fredholm.models.itnet import ITNet
 from fredholm.models.kernel_configs import KERNELS
 from fredholm.models.series.ckcnn import CKCNN
 from fredholm.models.series.itnet_series import ITNetSeriesConfig, series_stack, with_series_stack
-from fredholm.models.series.series_model import SeriesModelConfig, SeriesSampling
+from fredholm.models.series.series_model import SeriesModelConfig
 from fredholm.models.stack import Stack
 from fredholm.tasks.baselines import Baseline, Learnt, Plain, PlainData, plain_baselines
-from fredholm.tasks.extras import importing_metrics
 from fredholm.tasks.files.data_files import user_path
-from fredholm.tasks.forecasts import Clock, LongSeries, WindowSet, open_long, season_of
+from fredholm.tasks.forecasts import Clock, LongSeries, WindowSet, open_long
 from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.schedule import Effort
@@ -49,23 +48,25 @@ from fredholm.tasks.splits.splits import HeldOut, Splits
 from fredholm.tasks.targets import NumberTarget
 from fredholm.tasks.targets.numbers import check_quantiles
 from fredholm.tasks.task import Batch, Objective, SplitTask, Suited, Task, Trained
-from fredholm.tasks.tensor_form import BATCH, Axis, Sizes, Slot, TensorForm
+from fredholm.tasks.tensor_form import TensorForm
 
+from .base import Base
+from .effect import Effect, Part
+from .errors import add_errors, forecast_metrics
+from .form import forecast_form
 from .gain import Shrunk, added, gain_of
+from .history import History, Shape
+from .known_ahead import check_ahead, check_known
 from .long_series import observed_before
-from .scaling import Scale, scale_of, scaled, seen_in_scale
-from .structure import Base, Structure, base_of, read
-from .windows import Ranges
+from .scaling import Frame, Scale, in_unit
+from .structure import Structure
+from .windows import BLOCKS
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
 
-Opened = tuple[list[LongSeries], Clock, tuple[str, ...]]
-"""Series, their times, and what their channels are called."""
 CHUNK = 256
 """Windows that are fitted or predicted at a time."""
-BLOCKS = 8
-"""Stretches of the training part, of which a fitted model leaves each out to choose its settings."""
 MOST_LAGS = 1024
 CONTEXTS = (1, 2, 3, 6, 9)
 """Contexts that a fitted model tries, in units of the first."""
@@ -73,6 +74,8 @@ AS_GOOD = 1.03
 """Times the smallest error that a shorter context may have: what it sees is nearer to what is told."""
 MOST_SEEN, LEAST_TOLD = 1 << 14, 30
 """Numbers that a window of a longer context may hold, and answers side by side by which it is compared."""
+ENDS: tuple[tuple[int, Role], ...] = ((0, "low"), (-1, "high"))
+"""Of quantiles that are shown, which, and as what."""
 BASES = (0.5, 1.0)
 """Shares of structures in what answers are counted from that a fitted model tries beside 0."""
 
@@ -95,8 +98,7 @@ class Forecasting(SplitTask[WindowSet]):
     Args:
         config: the settings.
         facts: from an earlier run; None reads them from the training part.
-        opened: the data, where they are read already; None: they are read.
-        base: the one that suits, where it is known already; None: it is found.
+        history: the data, where they are read already; None: they are read.
 
     Raises:
         ValueError: the data cannot be opened, are on no clock, are too short, or are not those of `facts`.
@@ -115,24 +117,39 @@ class Forecasting(SplitTask[WindowSet]):
         NumberTarget,
         Base,
         Structure,
+        Effect,
+        Part,
     )
 
     @dataclass(frozen=True, kw_only=True)
     class Facts(Task.Facts):
         """Of the training part. `deviation` is that of each channel, over all series; 1 of a constant one.
 
-        `base` is what answers are counted from, None where it is the last value.
+        `known` channels are known ahead, and `effect` is what they do; None: nothing, in samples by themselves. `base`
+        is what answers are counted from, None where it is the last value.
         """
 
         target: NumberTarget
         clock: Clock
         channels: tuple[str, ...]
         told: tuple[str, ...]
+        known: tuple[str, ...]
         context: int
         horizon: int
         season: int
         deviation: tuple[float, ...]
+        effect: Effect | None
         base: Base | None
+
+        @property
+        def columns(self) -> list[int]:
+            """The places of the channels that are told."""
+            return [self.channels.index(name) for name in self.told]
+
+        @property
+        def ahead(self) -> dict[str, int]:
+            """The places of the channels that are known ahead, by their names."""
+            return {name: self.channels.index(name) for name in self.known}
 
         @property
         def num_read(self) -> int:
@@ -154,7 +171,9 @@ class Forecasting(SplitTask[WindowSet]):
             context: samples that are seen before them. None: three times the season or the horizon, whichever is more,
                 at most a third of the training part of the shortest series; a model that is computed at once may suit
                 a longer one, up to nine times as long.
-            channels: those that are told; (): all. The others are seen.
+            channels: those that are told; (): all but those that are known. The others are seen.
+            known: those whose values are known ahead too, over the horizon, such as prices, promotions and holidays. To
+                predict, the file holds them in further rows, whose cells of channels that are told are empty.
             season: samples after which a series is like itself. None: of dates a day for steps below one, a week for
                 days, a year for weeks and months; else by autocorrelation; 1: there is none.
             quantiles: such as 0.1 0.5 0.9, which are told in place of the mean.
@@ -170,6 +189,7 @@ class Forecasting(SplitTask[WindowSet]):
         horizon: int | None = None
         context: int | None = None
         channels: tuple[str, ...] = ()
+        known: tuple[str, ...] = ()
         season: int | None = None
         quantiles: tuple[float, ...] = ()
         base: float | None = None
@@ -182,6 +202,7 @@ class Forecasting(SplitTask[WindowSet]):
             "horizon",
             "context",
             "channels",
+            "known",
             "season",
             "quantiles",
             "base",
@@ -214,8 +235,11 @@ class Forecasting(SplitTask[WindowSet]):
             found = super()._suited(effort, start)
             if self.model.learns_by_steps:
                 return found
-            context, base = Forecasting(self).best_reading()
-            return Suited(replace(self, context=context, base=base), replace(found.schedule, epochs=0))
+            task = Forecasting(self)
+            context, base = task.best_reading()
+            idle = self.known and task.facts.effect is None
+            notes = (f"{', '.join(self.known)}: tell nothing of stretches that are left out; not read",) if idle else ()
+            return Suited(replace(self, context=context, base=base), replace(found.schedule, epochs=0), notes)
 
         @property
         def stack(self) -> Stack:
@@ -232,11 +256,9 @@ class Forecasting(SplitTask[WindowSet]):
                 raise ValueError(f"the facts are of {type(facts).__qualname__}, not of forecasts")
             return Forecasting(self, facts)
 
-    def __init__(
-        self, config: Config, facts: Facts | None = None, *, opened: Opened | None = None, base: Base | None = None
-    ) -> None:
+    def __init__(self, config: Config, facts: Facts | None = None, *, history: History | None = None) -> None:
         self.config = config
-        self._known, self._opened_before, self._base_before = facts, opened, base
+        self._known, self._read_before = facts, history
         self._facts = facts or self._measure()
         for name in ("context", "horizon", "season"):
             if getattr(config, name) not in (None, getattr(self._facts, name)):
@@ -257,35 +279,27 @@ class Forecasting(SplitTask[WindowSet]):
         return self.config.model.learns_by_steps
 
     @cached_property
-    def _data(self) -> Opened:
-        if self._opened_before is not None:
-            return self._opened_before
+    def _history(self) -> History:
+        if self._read_before is not None:
+            return self._read_before
         config = self.config
         if not config.data:
             raise ValueError("no series are given; pass a .csv, .parquet, .ts or .npz file of them")
-        return open_long(user_path(config.data))
+        return History(
+            open_long(user_path(config.data)),
+            config.data,
+            told=config.channels,
+            known=config.known,
+            test_fraction=config.test_fraction,
+            valid_fraction=config.valid_fraction if config.model.learns_by_steps else 0.0,
+        )
 
     @cached_property
-    def _shape(self) -> "_Shape":
+    def _shape(self) -> Shape:
         """Context, horizon and season, as the facts have them, given or by rule."""
         if (known := self._known) is not None:
-            return _Shape(known.context, known.horizon, known.season)
-        config, (series, clock, _) = self.config, self._data
-        shortest = min(len(each) for each in series)
-        train, test = min(self._ends)[0], shortest - min(each[1] for each in self._ends)
-        season = config.season or clock.season
-        if season is None:
-            season = season_of([each[:end] for each, (end, _) in zip(observed_before(series), self._ends, strict=True)])
-        horizon = config.horizon or max(1, min(season if season > 1 else 10, (test if test else shortest) // 2))
-        if config.horizon is None:
-            horizon = max(1, min(horizon, self._longest_observed))
-        context = config.context or max(1, min(3 * max(season, horizon), train // 3))
-        if train < context + horizon:
-            raise ValueError(
-                f"{config.data}: the training part of a series has {train} samples; expected context={context} and "
-                f"horizon={horizon} together at least; make one of them shorter"
-            )
-        return _Shape(context, horizon, season)
+            return Shape(known.context, known.horizon, known.season)
+        return self._history.shape(self.config.context, self.config.horizon, self.config.season)
 
     @cached_property
     def _base(self) -> Base | None:
@@ -294,7 +308,7 @@ class Forecasting(SplitTask[WindowSet]):
             return self._known.base
         if not (share := self.config.base):
             return None
-        found = self._base_before or self._structured()
+        found = self._structured()
         if found is None:
             raise ValueError(
                 f"base={share:g} has no effect: {self.config.data} is too short for structures of its series; "
@@ -304,61 +318,23 @@ class Forecasting(SplitTask[WindowSet]):
 
     def _structured(self) -> Base | None:
         """See `base_of`: by the training part, with all share."""
-        series, columns, shape = self._data[0], self._columns(), self._shape
-        return base_of(
-            observed_before(series),
-            [each.values[:, columns] for each in series],
-            [end for end, _ in self._ends],
-            columns,
-            horizon=shape.horizon,
-            season=shape.season,
-        )
-
-    @property
-    def _longest_observed(self) -> int:
-        """The most samples in a row of a training part that are observed in all channels that are told."""
-        longest, columns = 0, self._columns()
-        for each, (end, _) in zip(self._data[0], self._ends, strict=True):
-            missing = torch.nn.functional.pad(each.values[:end, columns].isnan().any(1), (1, 1), value=True)
-            longest = max(longest, int(missing.nonzero()[:, 0].diff().max()) - 1)
-        return longest
+        return self._history.base(self._shape.horizon, self._shape.season, self._effect)
 
     @cached_property
-    def _ends(self) -> list[tuple[int, int]]:
-        """Where the training part and the validation part of each series end, in samples."""
-        config = self.config
-        for name in ("test_fraction", "valid_fraction"):
-            if not 0 <= getattr(config, name) < 1:
-                raise ValueError(f"{name} is {getattr(config, name)}; expected a share from 0 to below 1")
-        valid = config.valid_fraction if config.model.learns_by_steps else 0.0
-        found = []
-        for each in self._data[0]:
-            end = len(each) - math.ceil(round(config.test_fraction * len(each), 9))
-            found.append((max(0, end - math.ceil(round(valid * len(each), 9))), end))
-        return found
-
-    def _columns(self) -> list[int]:
-        """The numbers of the channels that are told."""
-        channels = self._data[2]
-        for name in self.config.channels:
-            if name not in channels:
-                raise ValueError(f"{self.config.data} has no channel {name!r}; the channels are {', '.join(channels)}")
-        return [channels.index(name) for name in self.config.channels or channels]
+    def _effect(self) -> Effect | None:
+        """As the facts have it, or by the training part; what it counts in is of a context of the first length."""
+        if self._known is not None:
+            return self._known.effect
+        context, horizon, season = self._shape
+        return self._history.effect(season, min(context, 3 * max(season, horizon)))
 
     def _windows(self, split: Literal["train", "valid", "test"]) -> WindowSet:
-        series, shape, told, base = self._data[0], self._shape, self._columns(), self._base
-        ends = zip(series, self._ends, strict=True)
-        bounds = {
-            "train": lambda _, train, __: Ranges(base.least if base else 0, train),
-            "valid": lambda _, train, valid: Ranges(train, valid),
-            "test": lambda size, _, valid: Ranges(valid, size),
-        }[split]
-        return WindowSet.within(
-            observed_before(series),
-            [each.values[:, told] for each in series],
-            [bounds(len(each), *end) for each, end in ends],
+        shape, base = self._shape, self._base
+        return self._history.windows(
+            split,
             context=shape.context,
             horizon=shape.horizon,
+            least=base.least if base else 0,
             most=self.config.num_windows,
         )
 
@@ -375,60 +351,61 @@ class Forecasting(SplitTask[WindowSet]):
         return Splits(train, test if len(test) else None, valid)
 
     def _measure(self) -> Facts:
-        config, (series, clock, channels), shape = self.config, self._data, self._shape
-        known = torch.cat([each.values[:end] for each, (end, _) in zip(series, self._ends, strict=True)])
-        for c in known.isnan().all(0).nonzero()[:1, 0].tolist():
-            raise ValueError(f"channel {channels[c]!r} has no observed value in training; take it out")
-        centred = known - known.nanmean(0)
-        deviation = centred.square().nanmean(0).sqrt()
-        deviation = torch.where(deviation > 1e-12 * known.nanmean(0).abs(), deviation, 1.0)
-        told = tuple(channels[c] for c in self._columns())
-        train = self._windows("train")
+        config, history, shape = self.config, self._history, self._shape
+        deviation, train = history.deviation(), self._windows("train")
         if not len(train):
             raise ValueError(
                 f"{config.data}: no training window has horizon={shape.horizon} observed samples; make the horizon "
                 "shorter, or fill the gaps"
             )
-        found = scaled(train, self._columns(), deviation, config.scale, self._base)
-        names = tuple(f"{name} + {h + 1}" for h in range(shape.horizon) for name in told)
-        answers = found.answers.flatten(1)
+        frame = Frame(
+            columns=history.columns,
+            ahead=list(history.ahead),
+            context=shape.context,
+            horizon=shape.horizon,
+            deviation=deviation,
+            kind=config.scale,
+            base=self._base,
+            effect=self._effect,
+            shows_known=self.learns_by_steps,
+        )
+        seen = frame.of(train)
+        answers = ((train.told() - seen.base) / seen.scale).flatten(1)
         spread = answers.std(0, correction=0)  # 0 where all windows go on alike, as those of a line do
-        spread = torch.where(spread > 1e-9, spread, 1.0)
         target = NumberTarget(
-            names=names,
+            names=tuple(f"{name} + {h + 1}" for h in range(shape.horizon) for name in history.told),
             mean=tuple(answers.mean(0).tolist()),
-            deviation=tuple(spread.tolist()),
+            deviation=tuple(torch.where(spread > 1e-9, spread, 1.0).tolist()),
             quantiles=config.quantiles,
         )
         return Forecasting.Facts(
             target=target,
-            clock=clock,
-            channels=channels,
-            told=told,
+            clock=history.clock,
+            channels=history.channels,
+            told=history.told,
+            known=history.known,
             context=shape.context,
             horizon=shape.horizon,
             season=shape.season,
-            deviation=tuple(deviation.tolist()),
+            deviation=deviation,
+            effect=self._effect,
             base=self._base,
         )
 
     def _check(self, splits: Splits[WindowSet]) -> None:
-        (_, clock, channels), facts = self._data, self._facts
-        told = tuple(channels[c] for c in self._columns())
+        history, facts = self._history, self._facts
         for what, one, other, is_same in (
-            ("channels", channels, facts.channels, channels == facts.channels),
-            ("channels that are told", told, facts.told, told == facts.told),
-            ("clock", clock, facts.clock, clock.may_be(facts.clock)),
+            ("channels", history.channels, facts.channels, history.channels == facts.channels),
+            ("channels that are told", history.told, facts.told, history.told == facts.told),
+            ("channels that are known", history.known, facts.known, history.known == facts.known),
+            ("clock", history.clock, facts.clock, history.clock.may_be(facts.clock)),
         ):
             if not is_same:
                 raise ValueError(f"the {what} of {self.config.data} are {one}; the run was made with {other}")
 
     def model(self) -> nn.Module:
         """The model, with the outputs of the target."""
-        facts = self._facts
-        extent = max(facts.context - 1, 1)
-        sampling = SeriesSampling(channels=len(facts.channels), spacing=1.0, extent=float(extent))
-        return self.config.model.build(sampling, facts.target.num_outputs)
+        return self.config.model.build(self._frame.sampling, self._facts.target.num_outputs)
 
     def best_reading(self) -> tuple[int, float]:
         """The context and the base that tell stretches of the training part, left out, best; each as given, if it is.
@@ -438,7 +415,7 @@ class Forecasting(SplitTask[WindowSet]):
         AS_GOOD times the smallest. With it and with the first of them BASES are tried. Errors are absolute, in units of
         q, of the samples that can be told from the longest one.
         """
-        config, facts, ends = self.config, self._facts, torch.tensor([end for end, _ in self._ends])
+        config, facts, ends = self.config, self._facts, torch.tensor([end for end, _ in self._history.ends])
         places, most = self.splits.train.places, min(int(ends.min()) * 2 // 3, MOST_SEEN // len(facts.channels))
 
         def is_possible(context: int) -> bool:
@@ -455,7 +432,7 @@ class Forecasting(SplitTask[WindowSet]):
         @functools.cache
         def error(context: int, share: float) -> float:
             tried = replace(config, context=context, base=share)
-            return Forecasting(tried, opened=self._data, base=base)._left_out_error(start)
+            return Forecasting(tried, history=self._history)._left_out_error(start)
 
         context = facts.context
         if len(tried) > 1:
@@ -490,8 +467,7 @@ class Forecasting(SplitTask[WindowSet]):
         for indices in torch.arange(len(train)).split(CHUNK):
             batch = self._batch(train, indices)
             batches.append((SeriesBatch(batch["values"].to(device)), batch["targets"].to(device)))
-        ends = torch.tensor([end for end, _ in self._ends])
-        stretch = (train.places[:, 1] * BLOCKS).div(ends[train.places[:, 0]], rounding_mode="floor")
+        stretch = train.stretches([end for end, _ in self._history.ends])
         groups = stretch.to(device) if len(stretch.unique()) > 1 else None
         gain = self._gain_ahead(stretch, device) if len(train) <= FEW else None
         return model.fit(batches, Shrunk(self._facts.target, gain), groups=groups)
@@ -503,7 +479,7 @@ class Forecasting(SplitTask[WindowSet]):
         Of the second half of the stretches. What lies on both sides of one tells of it what no forecast knows.
         """
         train, target, horizon = self.splits.train, self._facts.target, self._facts.horizon
-        ends = torch.tensor([end for end, _ in self._ends])[train.places[:, 0]]
+        ends = torch.tensor([end for end, _ in self._history.ends])[train.places[:, 0]]
         told, aim = list[Tensor](), list[Tensor]()
         for number in range(BLOCKS // 2, BLOCKS):
             own = (stretch == number).nonzero()[:, 0]
@@ -540,8 +516,8 @@ class Forecasting(SplitTask[WindowSet]):
     @cached_property
     def _error_scales(self) -> Tensor:
         """q of each series and channel that is told, float64 `(series, 1, F)`; NaN of one number all along."""
-        found, columns = list[Tensor](), self._columns()
-        for each, (end, _) in zip(self._data[0], self._ends, strict=True):
+        found, columns = list[Tensor](), self._facts.columns
+        for each, (end, _) in zip(self._history.series, self._history.ends, strict=True):
             known = each.values[:end]
             lowest, highest = known.nan_to_num(torch.inf).amin(0), known.nan_to_num(-torch.inf).amax(0)
             found.append(torch.where(highest > lowest, 1.0, torch.nan)[None, columns] * self.error_scale(known))
@@ -556,8 +532,7 @@ class Forecasting(SplitTask[WindowSet]):
 
         Where it is 0, the deviation of the channel in training.
         """
-        facts = self._facts
-        columns = [facts.channels.index(name) for name in facts.told]
+        facts, columns = self._facts, self._facts.columns
         y = values[:, columns]
         season = facts.season if len(y) > facts.season else 1
         error = (y[season:] - y[:-season]).abs().nanmean(0)
@@ -566,20 +541,33 @@ class Forecasting(SplitTask[WindowSet]):
 
     def _naive(self, windows: WindowSet) -> Tensor:
         """The last season again, `(n, H, F)`."""
-        season, seen = min(self._facts.season, windows.context), windows.seen()[..., self._columns()]
+        season, seen = min(self._facts.season, windows.context), windows.seen()[..., self._facts.columns]
         return seen[:, -season:].repeat(1, -(-windows.horizon // season), 1)[:, : windows.horizon]
 
-    def _batch(self, windows: WindowSet, indices: Tensor) -> Batch:
+    @property
+    def _frame(self) -> Frame:
         facts = self._facts
-        columns = [facts.channels.index(name) for name in facts.told]
-        deviation = torch.tensor(facts.deviation).double()
-        found = scaled(windows.select(indices), columns, deviation, self.config.scale, facts.base)
+        return Frame(
+            columns=facts.columns,
+            ahead=list(facts.ahead.values()),
+            context=facts.context,
+            horizon=facts.horizon,
+            deviation=facts.deviation,
+            kind=self.config.scale,
+            base=facts.base,
+            effect=facts.effect,
+            shows_known=self.learns_by_steps,
+        )
+
+    def _batch(self, windows: WindowSet, indices: Tensor) -> Batch:
+        some = windows.select(indices)
+        seen, told = self._frame.of(some), some.told()
         return {
-            "values": found.seen.float(),
-            "targets": facts.target.targets(found.answers.flatten(1)),
-            "answers": found.told,
-            "base": found.base,
-            "scale": found.scale[..., columns],
+            "values": seen.values.float(),
+            "targets": self._facts.target.targets(((told - seen.base) / seen.scale).flatten(1)),
+            "answers": told,
+            "base": seen.base,
+            "scale": seen.scale,
         }
 
     @torch.no_grad()
@@ -593,19 +581,16 @@ class Forecasting(SplitTask[WindowSet]):
         if model is not None:
             batch = {name: each.to(device_of(model)) for name, each in self._batch(window, torch.tensor([0])).items()}
             levels, number = (each[0].cpu() for each in self._in_unit(self._outputs(model, batch), batch))
+        names = [f"quantile {level:g}" for level in facts.target.quantiles] if len(facts.target.quantiles) > 1 else []
         views = list[View]()
-        for f, (name, column) in enumerate(zip(facts.told, self._columns(), strict=True)):
+        for f, (name, column) in enumerate(zip(facts.told, facts.columns, strict=True)):
             lines = [Line("seen", "seen", before, seen[:, column]), Line("truth", "truth", after, truth[:, f])]
             if levels is not None and number is not None:
                 lines.append(Line("answer", "answer", after, number[:, f]))
-                ends: tuple[tuple[int, Role], ...] = ((0, "low"), (-1, "high"))
-                for level, role in ends:
-                    if len(facts.target.quantiles) > 1:
-                        told = f"quantile {facts.target.quantiles[level]:g}"
-                        lines.append(Line(told, role, after, levels[:, f, level]))
+                lines += [Line(names[k], role, after, levels[:, f, k]) for k, role in ENDS if names]
             views.append(SeriesView(title=name, lines=tuple(lines)))
         series, at = window.places[0].tolist()
-        return Shown(name=f"{self._data[0][series].name}, from sample {at}", views=tuple(views[:MOST_LINES]))
+        return Shown(name=f"{self._history.series[series].name}, from sample {at}", views=tuple(views[:MOST_LINES]))
 
     def num_targets(self, batch: Batch) -> int:
         """One a window."""
@@ -619,19 +604,8 @@ class Forecasting(SplitTask[WindowSet]):
         return self._facts.target.losses(self._outputs(model, batch), batch["targets"]).sum()
 
     def metrics(self) -> "dict[str, Metric]":
-        """`mase`, that of the seasonal naive forecast, errors in the unit of the data, and the mean `loss`.
-
-        Of quantiles also `quantile_loss`, the mean of the quantile loss in units of q, and, of several, `coverage`.
-
-        Raises:
-            ImportError: torchmetrics is not installed.
-        """
-        with importing_metrics():
-            from fredholm.tasks.means import Mean, RootMean
-        names = ["mase", "seasonal_naive_mase", "mean_absolute_error", "loss"]
-        levels = self._facts.target.quantiles
-        names += ["quantile_loss"] * bool(levels) + ["coverage"] * (len(levels) > 1)
-        return {**{name: Mean() for name in names}, "root_mean_squared_error": RootMean()}
+        """See `forecast_metrics`."""
+        return forecast_metrics(self._facts.target)
 
     def score(self, model: nn.Module, batch: Batch, metrics: "dict[str, Metric]") -> None:
         """Adds a batch of `held_out_batch` to the metrics."""
@@ -656,80 +630,26 @@ class Forecasting(SplitTask[WindowSet]):
         """Adds outputs `(B, num_outputs)` to the metrics."""
         target = self._facts.target
         metrics["loss"].update(target.losses(outputs, batch["targets"]))
-        levels, number = self._in_unit(outputs, batch)
-        true, q = batch["answers"], batch["error_scale"]
-        error, has_unit = (number - true).abs(), (q > 0).expand_as(true)
-        metrics["mase"].update((error / q)[has_unit])
-        metrics["seasonal_naive_mase"].update(((batch["naive"] - true).abs() / q)[has_unit])
-        metrics["mean_absolute_error"].update(error)
-        metrics["root_mean_squared_error"].update(error.square())
-        if target.quantiles:
-            missed, tau = true[..., None] - levels, levels.new_tensor(target.quantiles)
-            loss = torch.maximum(tau * missed, (tau - 1) * missed) / q[..., None]
-            metrics["quantile_loss"].update(loss[has_unit])
-        if len(target.quantiles) > 1:
-            metrics["coverage"].update(((levels[..., 0] <= true) & (true <= levels[..., -1])).float())
+        add_errors(metrics, target, *self._in_unit(outputs, batch), batch)
 
     def _in_unit(self, outputs: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Every level that is told `(B, H, F, Q)`, and the one that stands for the number `(B, H, F)`."""
-        facts = self._facts
-        levels = facts.target.levels_of(outputs.double()).unflatten(1, (facts.horizon, len(facts.told)))
-        number = facts.target.number_of(levels)
-        return levels * batch["scale"][..., None] + batch["base"][..., None], number * batch["scale"] + batch["base"]
+        """See `in_unit`."""
+        return in_unit(self._facts.target, outputs, batch["base"], batch["scale"])
 
     def tensor_form(self, model: nn.Module) -> TensorForm:
         """See `Task.tensor_form`: from the last samples of a series to those that follow, in the unit of the data."""
-        facts, kind = self._facts, self.config.scale
-        columns = [facts.channels.index(name) for name in facts.told]
-        levels = tuple(f"quantile {level:g}" for level in facts.target.quantiles)
-        count = facts.base.most if facts.base else 0
-        weights = facts.base.weights(count, facts.horizon) if facts.base else None
-
-        def call(model: nn.Module, values: Tensor) -> Tensor:
-            deviation = torch.tensor(facts.deviation, dtype=torch.float64, device=values.device)
-            seen = values[:, -facts.context :]
-            last, scale = scale_of(seen, deviation, kind)
-            outputs = self._outputs(model, {"values": seen_in_scale(seen, last, scale).float()})
-            told = last[..., columns]
-            if weights is not None:
-                told = read(weights.to(values.device), values[:, -count:, columns])
-            every, number = self._in_unit(outputs, {"base": told, "scale": scale[..., columns]})
-            return torch.cat([number[..., None], every], dim=-1) if levels else number
-
-        def draw(sizes: Sizes, generator: torch.Generator) -> tuple[Tensor, ...]:
-            shape = sizes["batch"], facts.num_read, len(facts.channels)
-            steps = torch.randn(shape, generator=generator, dtype=torch.float64)
-            return (torch.tensor(facts.deviation, dtype=torch.float64) * (3 + steps.cumsum(1) / facts.num_read**0.5),)
-
-        told, more = ", ".join(facts.channels), (Axis("levels", 1 + len(levels)),) if levels else ()
-        return TensorForm(
-            model=model,
-            call=call,
-            inputs=(
-                Slot(
-                    "values",
-                    (BATCH, Axis("samples", facts.num_read), Axis("channels", len(facts.channels))),
-                    f"the last {facts.num_read} samples of {told}, the newest last, in the unit of the data",
-                ),
-            ),
-            output=Slot(
-                "answers",
-                (BATCH, Axis("horizon", facts.horizon), Axis("told", len(facts.told)), *more),
-                f"the next {facts.horizon} samples of {', '.join(facts.told)}, in the unit of the data",
-            ),
-            draw=draw,
-            names={"told": facts.told} | ({"levels": ("number", *levels)} if levels else {}),
-            notes=("where a value is missing stands the last one before it",),
-        )
+        facts = self._facts
+        return forecast_form(model, self._frame, facts.target, facts.channels, facts.num_read)
 
     def _predictions(self, model: nn.Module, inputs: Inputs, device: torch.device) -> list[Prediction]:
         """A row for each sample after the end of a series: `file`, `series`, `time`, and each channel that is told."""
         facts, rows = self._facts, list[Prediction]()
         for file, found in inputs.read(lambda file: self._read(file, inputs)):
             for each, levels, number in zip(found, *self.forecasts(model, found, device), strict=True):
+                end = self.end_of(each)
                 for h in range(facts.horizon):
                     cells: dict[str, str | float] = {"series": each.name}
-                    cells["time"] = facts.clock.text(facts.clock.after(each.start, len(each) + h, each.day))
+                    cells["time"] = facts.clock.text(facts.clock.after(each.start, end + h, each.day))
                     for f, name in enumerate(facts.told):
                         cells[name] = float(number[h, f])
                         for tau, level in zip(facts.target.quantiles, levels[h, f].tolist(), strict=False):
@@ -743,7 +663,8 @@ class Forecasting(SplitTask[WindowSet]):
 
         Args:
             model: of this task, on `device`, in evaluation mode.
-            series: with the channels of training, each at least as long as the context.
+            series: with the channels of training, each at least as long as the context. Where channels are known ahead,
+                what comes after the last observed sample is told, and these are known there (`check`).
             device: where to compute.
 
         Returns:
@@ -751,13 +672,13 @@ class Forecasting(SplitTask[WindowSet]):
             `(n, H, F)`, both on the CPU. Q is 1 where the mean is told.
         """
         facts, parts = self._facts, list[tuple[Tensor, Tensor]]()
-        columns = [facts.channels.index(name) for name in facts.told]
         windows = WindowSet(
             values=tuple(observed_before(series)),
-            known=tuple(each.values[:, columns] for each in series),
+            truth=tuple(each.values[:, facts.columns] for each in series),
             context=facts.context,
             horizon=facts.horizon,
-            places=torch.tensor([[i, len(each)] for i, each in enumerate(series)]),
+            places=torch.tensor([[i, self.end_of(each)] for i, each in enumerate(series)]),
+            ahead=tuple(facts.ahead.values()),
         )
         for indices in torch.arange(len(series)).split(CHUNK):
             batch = {name: tensor.to(device) for name, tensor in self._batch(windows, indices).items()}
@@ -771,24 +692,27 @@ class Forecasting(SplitTask[WindowSet]):
             self.check(each, str(file))
         return series
 
+    def end_of(self, series: LongSeries) -> int:
+        """Samples before those that are told: all, or where channels are known ahead, those up to the last observed."""
+        return series.last_observed(self._facts.columns) if self._facts.known else len(series)
+
     def check(self, series: LongSeries, where: str) -> None:
-        """Raises ValueError where a series is too short to be read; warns where a channel of what is read is empty.
+        """Raises ValueError where a series is too short to be read, or what is known ahead is missing.
+
+        Warns where a channel of what is read is empty, and where more is known ahead than is told.
 
         Args:
             series: with the channels of training.
             where: where it is, for messages.
         """
-        context, least = self._facts.context, self._facts.least_read
-        if len(series) < least:
-            raise ValueError(
-                f"{where}: {series.name} has {len(series)} samples; the model reads the last {least} of a series"
-            )
-        if bool(series.values[-context:].isnan().all(0).any()):
+        facts, end = self._facts, self.end_of(series)
+        context, least = facts.context, facts.least_read
+        if end < least:
+            raise ValueError(f"{where}: {series.name} has {end} samples; the model reads the last {least} of a series")
+        if facts.known:
+            check_ahead(series, end, facts.told, facts.ahead, horizon=facts.horizon, clock=facts.clock, where=where)
+            read = ~series.values[:end, facts.columns].isnan().all(1)
+            read[: max(0, end - facts.num_read)] = False
+            check_known(series, read, facts.ahead, facts.clock, where)
+        if bool(series.values[max(0, end - context) : end].isnan().all(0).any()):
             warnings.warn(f"{where}: a channel of {series.name} has no value among those that are read", stacklevel=2)
-
-
-@final
-class _Shape(NamedTuple):
-    context: int
-    horizon: int
-    season: int

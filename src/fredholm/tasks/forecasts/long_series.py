@@ -1,7 +1,7 @@
 """Series that go on, on one clock."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import final
 
@@ -36,6 +36,15 @@ class LongSeries:
     def __len__(self) -> int:
         """T."""
         return len(self.values)
+
+    def until(self, end: int) -> "LongSeries":
+        """Its first samples."""
+        return replace(self, values=self.values[:end])
+
+    def last_observed(self, columns: Sequence[int]) -> int:
+        """How many samples there are up to the last one that has a value in one of these channels."""
+        observed = (~self.values[:, list(columns)].isnan()).any(1).nonzero()[:, 0]
+        return int(observed[-1]) + 1 if len(observed) else 0
 
 
 @reads_data

@@ -1,15 +1,21 @@
 """Windows in their own scale: what a model of forecasts sees and tells.
 
-l and s of a window are its last value, and its deviation, at least FLOOR of the channel's in training.
+l and s of a window are its last value, and its deviation, at least FLOOR of the channel's in training; of channels that
+are known ahead s is the deviation in training.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal, NamedTuple, final
 
 import torch
 from torch import Tensor
 
-from .structure import Base
+from fredholm.models.series.series_model import SeriesSampling
+from fredholm.tasks.targets import NumberTarget
+
+from .base import Base, read
+from .effect import Effect
 from .windows import WindowSet
 
 Scale = Literal["window", "training"]
@@ -18,39 +24,121 @@ FLOOR = 0.05
 
 
 @final
-class Scaled(NamedTuple):
-    """Windows `(n, N, C)` and answers `(n, H, F)` in their own scale, answers as they are, what these are counted from,
-    and the scale `(n, 1, C)`."""
+class Seen(NamedTuple):
+    """What a model sees of windows, `(n, N, C)` or `(n, N + H, C)`, what answers are counted from `(n, H, F)`, and the
+    scale `(n, 1, F)`."""
 
-    seen: Tensor
-    answers: Tensor
-    told: Tensor
+    values: Tensor
     base: Tensor
     scale: Tensor
 
 
-def scale_of(seen: Tensor, deviation: Tensor, kind: Scale) -> tuple[Tensor, Tensor]:
-    """l and s of windows `(n, N, C)`, both `(n, 1, C)`."""
-    scale = deviation.expand(seen.shape[0], 1, -1)
-    if kind == "window":
-        scale = torch.maximum(seen.std(1, correction=0, keepdim=True), FLOOR * scale)
-    return seen[:, -1:], scale
+@final
+@dataclass(frozen=True, kw_only=True)
+class Frame:
+    """How windows are seen.
+
+    Args:
+        columns, ahead: the channels that are told, and those that are known ahead.
+        context, horizon: samples that are seen, and told.
+        deviation: of each channel in training.
+        kind: what s is.
+        base: what answers are counted from; None: l.
+        effect: what channels that are known ahead do; None: nothing.
+        shows_known: whether a model sees these channels, over the horizon too, where all others stay as they were last;
+            else what they do is the effect alone.
+    """
+
+    columns: list[int]
+    ahead: list[int]
+    context: int
+    horizon: int
+    deviation: tuple[float, ...]
+    kind: Scale
+    base: Base | None
+    effect: Effect | None
+    shows_known: bool
+
+    @property
+    def sampling(self) -> SeriesSampling:
+        """Of what a model sees."""
+        channels, samples = len(self.deviation), self.context
+        if self.shows_known:
+            samples += self.horizon if self.ahead else 0
+        else:
+            channels -= len(self.ahead)
+        return SeriesSampling(channels=channels, spacing=1.0, extent=float(max(samples - 1, 1)))
+
+    def of(self, windows: WindowSet) -> Seen:
+        """What is seen of windows."""
+        seen = windows.seen()
+        base = None if self.base is None else self.base.told(windows, self.columns, self.effect)
+        return self._seen(seen, windows.around()[:, self.context :], base)
+
+    def weights(self) -> Tensor | None:
+        """What a base of as many samples as are read says, `(F, H, most)`."""
+        return None if self.base is None else self.base.weights(self.base.most, self.horizon)
+
+    def of_values(self, values: Tensor, known: Tensor, weights: Tensor | None) -> Seen:
+        """What is seen of samples of series, of known channels over the horizon, and by `weights`.
+
+        Args:
+            values: the last samples, as many as are read, `(n, T, C)`.
+            known: the channels that are known ahead `(n, H, K)`.
+            weights: see there; they are known before a graph is made.
+        """
+        seen, base = values[:, -self.context :], None
+        if weights is not None:
+            count = weights.shape[-1]
+            before = values[:, -count:, self.columns]
+            if self.effect is not None:
+                x = torch.cat([values[:, -count:, self.ahead], known], 1)
+                before = before - self.effect.of(seen[..., self.columns], x)[:, :count]
+            base = read(weights.to(values.device), before)
+        return self._seen(seen, known, base)
+
+    def _seen(self, seen: Tensor, known: Tensor, base: Tensor | None) -> Seen:
+        deviation = torch.tensor(self.deviation, dtype=torch.float64, device=seen.device)
+        caused = seen.new_zeros(())
+        if self.effect is not None:
+            x = torch.cat([seen[..., self.ahead], known], 1)
+            every = self.effect.of(seen[..., self.columns], x)
+            caused = every[:, self.context :]
+            seen = _with(seen, self.columns, seen[..., self.columns] - every[:, : self.context])
+        last, scale = seen[:, -1:], deviation.expand(seen.shape[0], 1, -1)
+        if self.kind == "window":
+            own = torch.maximum(seen.std(1, correction=0, keepdim=True), FLOOR * scale)
+            scale = _with(own, self.ahead, scale[..., self.ahead])
+        values = seen
+        if self.ahead and self.shows_known:
+            values = torch.cat([seen, _with(last.expand(-1, self.horizon, -1), self.ahead, known)], 1)
+        values = _scaled(values, last, scale)
+        if self.ahead and not self.shows_known:
+            values = values[..., [c for c in range(values.shape[-1]) if c not in self.ahead]]
+        told = last[..., self.columns].expand(-1, self.horizon, -1) if base is None else base
+        return Seen(values, told + caused, scale[..., self.columns])
 
 
-def scaled(windows: WindowSet, columns: Sequence[int], deviation: Tensor, kind: Scale, base: Base | None) -> Scaled:
-    """Windows, and of their answers those channels, counted from a base or, where there is none, from l."""
-    seen, told = windows.seen(), windows.told()
-    last, scale = scale_of(seen, deviation, kind)
-    begins = last[..., columns].expand_as(told) if base is None else base.told(windows, columns)
-    answers = (told - begins) / scale[..., columns]
-    return Scaled(seen_in_scale(seen, last, scale), answers, told, begins, scale)
+def in_unit(target: NumberTarget, outputs: Tensor, base: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
+    """Of outputs every level that is told `(n, H, F, Q)`, and the one that stands for the number `(n, H, F)`."""
+    levels = target.levels_of(outputs.double()).unflatten(1, base.shape[1:])
+    return levels * scale[..., None] + base[..., None], target.number_of(levels) * scale + base
 
 
-def seen_in_scale(seen: Tensor, last: Tensor, scale: Tensor) -> Tensor:
+def _with(values: Tensor, columns: Sequence[int], others: Tensor) -> Tensor:
+    """Values `(n, N, C)` with others in some columns."""
+    if not columns:
+        return values
+    count = values.shape[2]
+    places = [count + columns.index(c) if c in columns else c for c in range(count)]
+    return torch.cat([values, others], 2)[..., places]
+
+
+def _scaled(values: Tensor, last: Tensor, scale: Tensor) -> Tensor:
     """(u - l) / s, and 0 where that is below what float32 tells from 1 beside numbers of order 1.
 
     A bank divides a lag by its deviation, and would else learn from the rounding of a lag that equals the last value,
     as in a series that repeats itself.
     """
-    found = (seen - last) / scale
+    found = (values - last) / scale
     return torch.where(found.abs() > torch.finfo(torch.float32).eps, found, 0.0)

@@ -28,7 +28,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from .windows import Ranges, WindowSet
+from .windows import WindowSet
 
 LEVELS = (
     *((v, 1.0) for v in (0.0, 0.003, 0.03, 0.3, 3.0, 300.0)),
@@ -39,8 +39,6 @@ SEASONS = (None, 0.0, 0.03, 0.3)
 """w that are tried; None: there is no s."""
 MOST_READ, LEAST_READ = 400, 8
 """Samples of a series that are read, at most, and of which a structure is chosen, at least."""
-RUNGS = 16
-"""Of a shorter series as many of these parts of what is read at most are read as it has, so that weights are few."""
 MOST_SEASON = 100
 """Samples of a season, at most, each of which has its own s."""
 MOST_TRIED = 2000
@@ -86,101 +84,36 @@ class Structure:
         return of_next.T + (a[known:] - of_next.T @ a[:known]) @ estimate
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
-class Base:
-    """What answers are counted from: partly what structures say, and partly the last value.
+def read_before(shortest: int, horizon: int, season: int) -> int | None:
+    """Samples by which structures of series are chosen: half of the shortest, or two seasons, where that is more.
 
-    Args:
-        structures: of each channel that is told.
-        season: m.
-        most, least: samples of a series that are read, at most, and that there must be.
-        share: of what structures say; the rest is the last value.
+    None: they are too short.
     """
-
-    structures: tuple[Structure, ...]
-    season: int
-    most: int
-    least: int
-    share: float
-
-    def weights(self, known: int, horizon: int) -> Tensor:
-        """What is said of the next samples by the last `known`, counted from the last value, `(F, horizon, known)`."""
-        of = {each: each.weights(known, horizon, self.season) for each in set(self.structures)}
-        return self.share * torch.stack([of[each] for each in self.structures])
-
-    def told(self, windows: WindowSet, columns: Sequence[int]) -> Tensor:
-        """What is said of the next samples of some windows, `(n, horizon, F)`, of as many as `most` samples before."""
-        count = (windows.places[:, 1] * RUNGS // self.most).clamp_max(RUNGS) * self.most // RUNGS
-        count = count.clamp_min(self.least)
-        found = torch.empty(len(windows), windows.horizon, len(columns), dtype=torch.float64)
-        for known in count.unique().tolist():
-            some = (count == known).nonzero()[:, 0]
-            before = windows.before(some, known)[..., list(columns)]
-            found[some] = read(self.weights(known, windows.horizon), before)
-        return found
-
-
-def read(weights: Tensor, before: Tensor) -> Tensor:
-    """Weights `(F, H, n)` on samples `(B, n, F)`, counted from the last one, so that none of their digits is lost."""
-    last = before[:, -1:]
-    moved = (before - last).transpose(1, 2)
-    return last + torch.stack([moved[:, f] @ each.T for f, each in enumerate(weights.unbind(0))], 2)
-
-
-def base_of(
-    values: Sequence[Tensor],
-    known: Sequence[Tensor],
-    ends: Sequence[int],
-    columns: Sequence[int],
-    *,
-    horizon: int,
-    season: int,
-) -> Base | None:
-    """The base whose structures tell windows of some series best, in the mean square; None: they are too short.
-
-    A window has half of the shortest series, or two seasons where that is more and can be told from.
-
-    Args:
-        values, known: of each series; see `WindowSet`.
-        ends: where what may be looked at ends.
-        columns: the channels that are told.
-        horizon: H.
-        season: m; 1: there is none.
-    """
-    shortest = min(ends)
     half = shortest // 2
     if half < 2 * season <= shortest - horizon:
         half = 2 * season
     half = min(half, MOST_READ, shortest - horizon)
-    if half < LEAST_READ:
-        return None
-    windows = WindowSet.within(
-        values,
-        known,
-        [Ranges(0, end) for end in ends],
-        context=half,
-        horizon=horizon,
-        most=max(1, MOST_TRIED // len(columns)),
-    )
-    if not len(windows):
-        return None
-    before, unit = windows.seen()[..., list(columns)], torch.ones(len(windows), 1, len(columns), dtype=torch.float64)
-    for i, (each, end) in enumerate(zip(values, ends, strict=True)):
-        change = each[:end, list(columns)].diff(dim=0).abs().mean(0)
-        unit[windows.places[:, 0] == i] = torch.where(change > 0, change, 1.0)
-    wanted, best = windows.told(), list[tuple[float, Structure]]()
-    has_season = 1 < season <= min(MOST_SEASON, half // 2)
-    for structure in (
+    return half if half >= LEAST_READ else None
+
+
+def structures_of(known: int, season: int) -> list[Structure]:
+    """Those that are tried where so many samples are read."""
+    has_season = 1 < season <= min(MOST_SEASON, known // 2)
+    return [
         Structure(level=v, persistence=rho, has_slope=has_slope, season=w)
         for w in (SEASONS if has_season else (None,))
         for has_slope in (False, True)
         for v, rho in LEVELS
-    ):
-        weights = structure.weights(half, horizon, season).expand(len(columns), -1, -1)
-        errors = ((read(weights, before) - wanted) / unit).square().mean((0, 1)).tolist()
-        found = [(error, structure) for error in errors]
-        best = [min(pair, key=lambda each: each[0]) for pair in zip(best, found, strict=True)] if best else found
-    structures = tuple(structure for _, structure in best)
-    least = 2 * season if any(each.season is not None for each in structures) else min(half, LEAST_READ)
-    return Base(structures=structures, season=season, most=min(shortest, MOST_READ), least=least, share=1.0)
+    ]
+
+
+def mean_changes(windows: WindowSet, ends: Sequence[int], columns: Sequence[int]) -> Tensor:
+    """The mean change from sample to sample of the channels that are told, of the series of each window, `(n, 1, F)`.
+
+    Of a series that never changes it is 1.
+    """
+    found = torch.ones(len(windows), 1, len(columns), dtype=torch.float64)
+    for i, (each, end) in enumerate(zip(windows.values, ends, strict=True)):
+        change = each[:end, list(columns)].diff(dim=0).abs().mean(0)
+        found[windows.places[:, 0] == i] = torch.where(change > 0, change, 1.0)
+    return found

@@ -10,6 +10,9 @@ from torch import Tensor
 from fredholm.tasks.splits.splits import Divisible
 from fredholm.tasks.splits.stratified_split import SplitKeys
 
+BLOCKS = 8
+"""Stretches of a series, of which each is left out to choose by the others."""
+
 
 @final
 class Ranges(NamedTuple):
@@ -26,19 +29,21 @@ class WindowSet(Divisible):
 
     Args:
         values: float64 `(T, C)` a series, without gaps.
-        known: float64 `(T, F)` a series, NaN where missing: what is told.
+        truth: float64 `(T, F)` a series, NaN where missing: what is told.
         context: samples that are seen.
         horizon: samples that are told.
         places: int64 `(n, 2)`, the series and the place of the first sample that is told.
+        ahead: the channels that are known over the horizon too.
     """
 
-    shared: ClassVar[tuple[str, ...]] = ("context", "horizon")
+    shared: ClassVar[tuple[str, ...]] = ("context", "horizon", "ahead")
 
     values: tuple[Tensor, ...]
-    known: tuple[Tensor, ...]
+    truth: tuple[Tensor, ...]
     context: int
     horizon: int
     places: Tensor
+    ahead: tuple[int, ...] = ()
 
     def __len__(self) -> int:
         """n."""
@@ -55,38 +60,52 @@ class WindowSet(Divisible):
 
     def seen(self) -> Tensor:
         """What comes before, `(n, context, C)`."""
-        return torch.stack([self.values[i][at - self.context : at] for i, at in self.places.tolist()])
+        return self.before(self.context)
 
-    def before(self, indices: Tensor, count: int) -> Tensor:
-        """The last `count` samples before what some windows tell, `(m, count, C)`; there must be as many."""
-        return torch.stack([self.values[i][at - count : at] for i, at in self.places[indices].tolist()])
+    def before(self, count: int) -> Tensor:
+        """The last `count` samples before what is told, `(n, count, C)`; there must be as many."""
+        return torch.stack([self.values[i][at - count : at] for i, at in self.places.tolist()])
+
+    def around(self, count: int | None = None) -> Tensor:
+        """The channels that are known ahead, of the last `count` samples and of the horizon, `(n, count + horizon, K)`.
+
+        None: of the context.
+        """
+        start, known = self.context if count is None else count, list(self.ahead)
+        return torch.stack([self.values[i][at - start : at + self.horizon, known] for i, at in self.places.tolist()])
+
+    def stretches(self, ends: Sequence[int]) -> Tensor:
+        """Of BLOCKS stretches of each series, which ends there, that of each window, int64 `(n,)`."""
+        of = torch.tensor(ends)[self.places[:, 0]]
+        return (self.places[:, 1] * BLOCKS).div(of, rounding_mode="floor")
 
     def told(self) -> Tensor:
         """What comes after, `(n, horizon, F)`; NaN where the data end before."""
         return torch.stack(
-            [_padded(self.known[i][at : at + self.horizon], self.horizon) for i, at in self.places.tolist()]
+            [_padded(self.truth[i][at : at + self.horizon], self.horizon) for i, at in self.places.tolist()]
         )
 
     @staticmethod
     def within(
         values: Sequence[Tensor],
-        known: Sequence[Tensor],
+        truth: Sequence[Tensor],
         ranges: Sequence[Ranges],
         *,
         context: int,
         horizon: int,
         most: int,
+        ahead: tuple[int, ...] = (),
     ) -> "WindowSet":
         """All windows whose answers lie within ranges, one a series, and are observed; of more than `most` every k-th.
 
         Args:
-            values, known, context, horizon: see the class.
+            values, truth, context, horizon, ahead: see the class.
             ranges: of the places of answers.
             most: windows, at least 1.
         """
         places = [torch.zeros(0, 2, dtype=torch.int64)]
         for i, (start, end) in enumerate(ranges):
-            missing = known[i].isnan().any(1).long()
+            missing = truth[i].isnan().any(1).long()
             before = torch.nn.functional.pad(missing.cumsum(0), (1, 0))
             first = max(start, context)
             at = torch.arange(first, max(first, end - horizon + 1))
@@ -95,7 +114,14 @@ class WindowSet(Divisible):
         found = torch.cat(places)
         if len(found) > most:
             found = found[torch.linspace(0, len(found) - 1, most, dtype=torch.float64).round().long()]
-        return WindowSet(values=tuple(values), known=tuple(known), context=context, horizon=horizon, places=found)
+        return WindowSet(
+            values=tuple(values),
+            truth=tuple(truth),
+            context=context,
+            horizon=horizon,
+            places=found,
+            ahead=ahead,
+        )
 
 
 def _padded(values: Tensor, count: int) -> Tensor:

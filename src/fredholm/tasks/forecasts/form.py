@@ -1,0 +1,67 @@
+"""A model of forecasts as a function of tensors: from the last samples of a series to those that follow."""
+
+import torch
+from torch import Tensor, nn
+
+from fredholm.encoders.series import SeriesBatch
+from fredholm.tasks.targets import NumberTarget
+from fredholm.tasks.tensor_form import BATCH, Axis, Sizes, Slot, TensorForm
+
+from .scaling import Frame, in_unit
+
+
+def forecast_form(
+    model: nn.Module, frame: Frame, target: NumberTarget, channels: tuple[str, ...], num_read: int
+) -> TensorForm:
+    """See `Task.tensor_form`: all in the unit of the data.
+
+    Args:
+        model: of the task.
+        frame: how windows are seen.
+        target: what is told of them.
+        channels: of a series.
+        num_read: samples of a series that are read.
+    """
+    levels = tuple(f"quantile {level:g}" for level in target.quantiles)
+    told, known = (tuple(channels[c] for c in some) for some in (frame.columns, frame.ahead))
+
+    weights = frame.weights()
+
+    def call(model: nn.Module, values: Tensor, ahead: Tensor | None = None) -> Tensor:
+        after = values.new_zeros(values.shape[0], frame.horizon, 0) if ahead is None else ahead
+        seen = frame.of_values(values, after, weights)
+        outputs = model(SeriesBatch(seen.values.float())).float()
+        every, number = in_unit(target, outputs, seen.base, seen.scale)
+        return torch.cat([number[..., None], every], dim=-1) if levels else number
+
+    def draw(sizes: Sizes, generator: torch.Generator) -> tuple[Tensor, ...]:
+        shape = sizes["batch"], num_read + frame.horizon, len(channels)
+        steps = torch.randn(shape, generator=generator, dtype=torch.float64)
+        drawn = torch.tensor(frame.deviation, dtype=torch.float64) * (3 + steps.cumsum(1) / num_read**0.5)
+        seen = drawn[:, :num_read].contiguous()  # a graph would hold for the strides of a part alone
+        return (seen, drawn[:, num_read:, frame.ahead].contiguous()) if known else (seen,)
+
+    values = Slot(
+        "values",
+        (BATCH, Axis("samples", num_read), Axis("channels", len(channels))),
+        f"the last {num_read} samples of {', '.join(channels)}, the newest last, in the unit of the data",
+    )
+    ahead = Slot(
+        "ahead",
+        (BATCH, Axis("horizon", frame.horizon), Axis("known", len(known))),
+        f"the next {frame.horizon} samples of {', '.join(known)}, which are known ahead, in the unit of the data",
+    )
+    more = (Axis("levels", 1 + len(levels)),) if levels else ()
+    return TensorForm(
+        model=model,
+        call=call,
+        inputs=(values, ahead) if known else (values,),
+        output=Slot(
+            "answers",
+            (BATCH, Axis("horizon", frame.horizon), Axis("told", len(told)), *more),
+            f"the next {frame.horizon} samples of {', '.join(told)}, in the unit of the data",
+        ),
+        draw=draw,
+        names={"told": told} | ({"levels": ("number", *levels)} if levels else {}),
+        notes=("where a value is missing stands the last one before it",),
+    )

@@ -1,0 +1,198 @@
+"""The series that a run of forecasts learns from and is measured on."""
+
+import math
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Literal, NamedTuple, final
+
+import torch
+from torch import Tensor
+
+from .base import Base, base_of
+from .clock import Clock
+from .effect import Effect, effect_of
+from .known_ahead import check_known
+from .long_series import LongSeries, observed_before
+from .season import season_of
+from .windows import Ranges, WindowSet
+
+Opened = tuple[list[LongSeries], Clock, tuple[str, ...]]
+"""Series, their times, and what their channels are called."""
+
+
+@final
+class Shape(NamedTuple):
+    """In samples."""
+
+    context: int
+    horizon: int
+    season: int
+
+
+@final
+class History:
+    """Series, which of their channels are told and which are known ahead, and where splits of them lie.
+
+    Where channels are known ahead, a series ends with the last sample at which one that is told was observed.
+
+    Args:
+        opened: the series.
+        where: what they are called in messages.
+        told: the channels that are told; (): all that are not known ahead.
+        known: the channels that are known ahead.
+        test_fraction, valid_fraction: shares of every series, of its last samples, and of those before them.
+
+    Raises:
+        ValueError: names that are no channels, or of both kinds; shares that are none; a channel that is known ahead
+            misses a value where another is observed.
+    """
+
+    def __init__(
+        self,
+        opened: Opened,
+        where: str,
+        *,
+        told: Sequence[str],
+        known: tuple[str, ...],
+        test_fraction: float,
+        valid_fraction: float,
+    ) -> None:
+        series, self.clock, self.channels = opened
+        self.where = where
+        for name in (*told, *known):
+            if name not in self.channels:
+                raise ValueError(f"{where} has no channel {name!r}; the channels are {', '.join(self.channels)}")
+        if (twice := next((name for name in known if known.count(name) > 1), None)) is not None:
+            raise ValueError(f"known names {twice!r} twice; name it once")
+        if both := [name for name in known if name in told]:
+            raise ValueError(f"{both[0]!r} is told and known ahead; take it out of channels or of known")
+        self.told = tuple(told) or tuple(name for name in self.channels if name not in known)
+        self.known = tuple(known)
+        if not self.told:
+            raise ValueError(f"all channels of {where} are known ahead: {', '.join(known)}; leave one to be told")
+        self.columns = [self.channels.index(name) for name in self.told]
+        ahead = {name: self.channels.index(name) for name in known}
+        self.ahead = tuple(ahead.values())
+        if known:
+            series = [each.until(each.last_observed(self.columns)) for each in series]
+            for each in series:
+                check_known(each, ~each.values[:, self.columns].isnan().all(1), ahead, self.clock, where)
+        self.series = series
+        self._effects = dict[tuple[int, int], Effect | None]()
+        self._bases = dict[tuple[int, int], Base | None]()
+        self._fractions = {"test_fraction": test_fraction, "valid_fraction": valid_fraction}
+
+    @cached_property
+    def ends(self) -> list[tuple[int, int]]:
+        """Where the training part and the validation part of each series end, in samples."""
+        for name, share in self._fractions.items():
+            if not 0 <= share < 1:
+                raise ValueError(f"{name} is {share}; expected a share from 0 to below 1")
+        found = []
+        for each in self.series:
+            held = [math.ceil(round(share * len(each), 9)) for share in self._fractions.values()]
+            end = len(each) - held[0]
+            found.append((max(0, end - held[1]), end))
+        return found
+
+    @cached_property
+    def values(self) -> list[Tensor]:
+        """See `observed_before`."""
+        return observed_before(self.series)
+
+    @cached_property
+    def truth(self) -> list[Tensor]:
+        """What is told, `(T, F)` a series, NaN where missing."""
+        return [each.values[:, self.columns] for each in self.series]
+
+    def deviation(self) -> tuple[float, ...]:
+        """Of each channel in training, over all series; 1 of a constant one.
+
+        Raises:
+            ValueError: a channel is never observed there.
+        """
+        known = torch.cat([each.values[:end] for each, (end, _) in zip(self.series, self.ends, strict=True)])
+        for c in known.isnan().all(0).nonzero()[:1, 0].tolist():
+            raise ValueError(f"channel {self.channels[c]!r} has no observed value in training; take it out")
+        centred = known - known.nanmean(0)
+        found = centred.square().nanmean(0).sqrt()
+        return tuple(torch.where(found > 1e-12 * known.nanmean(0).abs(), found, 1.0).tolist())
+
+    def shape(self, context: int | None, horizon: int | None, season: int | None) -> Shape:
+        """As it is given, or by rule.
+
+        Raises:
+            ValueError: the training part of a series is too short for it.
+        """
+        shortest = min(len(each) for each in self.series)
+        train, test = min(self.ends)[0], shortest - min(each[1] for each in self.ends)
+        season = season or self._season()
+        if horizon is None:
+            horizon = max(1, min(season if season > 1 else 10, (test if test else shortest) // 2))
+            horizon = max(1, min(horizon, self.longest_observed))
+        context = context or max(1, min(3 * max(season, horizon), train // 3))
+        if train < context + horizon:
+            raise ValueError(
+                f"{self.where}: the training part of a series has {train} samples; expected context={context} and "
+                f"horizon={horizon} together at least; make one of them shorter"
+            )
+        return Shape(context, horizon, season)
+
+    @property
+    def longest_observed(self) -> int:
+        """The most samples in a row of a training part that are observed in all channels that are told."""
+        longest = 0
+        for each, (end, _) in zip(self.truth, self.ends, strict=True):
+            missing = torch.nn.functional.pad(each[:end].isnan().any(1), (1, 1), value=True)
+            longest = max(longest, int(missing.nonzero()[:, 0].diff().max()) - 1)
+        return longest
+
+    def _season(self) -> int:
+        """By the clock, or by autocorrelation of the training part."""
+        if self.clock.season is not None:
+            return self.clock.season
+        return season_of([each[:end] for each, (end, _) in zip(self.values, self.ends, strict=True)])
+
+    def windows(
+        self, split: Literal["train", "valid", "test"], *, context: int, horizon: int, least: int, most: int
+    ) -> WindowSet:
+        """Windows whose answers lie within a split, see `WindowSet.within`; of training after `least` samples."""
+        bounds = {
+            "train": lambda _, train, __: Ranges(least, train),
+            "valid": lambda _, train, valid: Ranges(train, valid),
+            "test": lambda size, _, valid: Ranges(valid, size),
+        }[split]
+        return WindowSet.within(
+            self.values,
+            self.truth,
+            [bounds(len(each), *end) for each, end in zip(self.series, self.ends, strict=True)],
+            context=context,
+            horizon=horizon,
+            most=most,
+            ahead=self.ahead,
+        )
+
+    def effect(self, season: int, reach: int) -> Effect | None:
+        """See `effect_of`: by the training part."""
+        if not self.ahead:
+            return None
+        if (season, reach) not in self._effects:
+            ends = [end for end, _ in self.ends]
+            found = effect_of(self.values, self.truth, ends, self.columns, self.ahead, season=season, reach=reach)
+            self._effects[season, reach] = found
+        return self._effects[season, reach]
+
+    def base(self, horizon: int, season: int, effect: Effect | None) -> Base | None:
+        """See `base_of`: by the training part, of what an effect leaves."""
+        if (horizon, season) not in self._bases:
+            self._bases[horizon, season] = base_of(
+                self.values,
+                self.truth,
+                [end for end, _ in self.ends],
+                self.columns,
+                horizon=horizon,
+                season=season,
+                effect=effect,
+                ahead=self.ahead,
+            )
+        return self._bases[horizon, season]

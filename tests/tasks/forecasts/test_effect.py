@@ -1,0 +1,126 @@
+"""What known channels do, against literal loops."""
+
+import numpy as np
+import pytest
+import torch
+
+from fredholm.tasks.forecasts import effect as module
+from fredholm.tasks.forecasts.effect import PENALTIES, Effect, Part, effect_of
+from fredholm.tasks.forecasts.structure import Structure
+
+STRUCTURE = Structure(level=0.3, persistence=1.0, has_slope=False, season=None)
+
+
+def drawn(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.from_numpy(np.random.default_rng(seed).normal(size=shape))
+
+
+def found(y: torch.Tensor, x: torch.Tensor, season: int = 1) -> Effect | None:
+    """Of told channels `(T, F)` and known ones `(T, K)`."""
+    values, count = torch.cat([y, x], 1), y.shape[1]
+    known = range(count, values.shape[1])
+    return effect_of([values], [y], [len(y)], range(count), known, season=season, reach=12)
+
+
+def test_an_effect_is_a_sum_over_channels_bends_and_lags() -> None:
+    seen, x = 3 + drawn(2, 9, 3), drawn(2, 7, 2, seed=1)
+    weights = drawn(3 * 4, seed=2)
+    parts = (
+        Part(unit="size", lags=2, is_bent=True, weights=tuple(weights.tolist())),
+        Part(unit="deviation", lags=0, is_bent=False, weights=(2.0, -1.0)),
+        Part(unit="one", lags=0, is_bent=False, weights=()),
+    )
+    effect = Effect(deviation=(2.0, 0.5), knots=((), (-0.5, 0.5)), reach=5, parts=parts)
+    told = effect.of(seen, x)
+    assert told.shape == (2, 7, 3)
+    assert [effect.size(part) for part in parts] == [12, 2, 2]
+    for row in range(2):
+        size, deviation = seen[row, -5:, 0].abs().mean(), seen[row, -5:, 1].std(correction=0)
+        for t in range(7):
+            expected = 0.0
+            for lag in range(3):
+                a, b = float(x[row, max(0, t - lag), 0]) / 2, float(x[row, max(0, t - lag), 1]) / 0.5
+                features = (a, b, max(0.0, b + 0.5), max(0.0, b - 0.5))
+                expected += sum(w * f for w, f in zip(weights[4 * lag : 4 * lag + 4].tolist(), features, strict=True))
+            assert float(told[row, t, 0]) == pytest.approx(float(size) * expected)
+            plain = 2 * float(x[row, t, 0]) / 2 - float(x[row, t, 1]) / 0.5
+            assert float(told[row, t, 1]) == pytest.approx(float(deviation) * plain)
+            assert float(told[row, t, 2]) == 0.0
+
+
+def test_left_out_errors_are_those_of_refits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CHUNK", 3)
+    before, wanted, x = drawn(20, 8), drawn(20, seed=1), drawn(20, 9, 2, seed=2)
+    q, stretch = drawn(20, seed=3).abs() + 0.5, torch.arange(20) // 5
+    other = Structure(level=300.0, persistence=1.0, has_slope=False, season=None)
+    steps = torch.stack([each.weights(8, 1, 1)[0] for each in (STRUCTURE, other)])
+    rows = module._Rows(before, wanted, q, stretch, x, steps)
+    effect = Effect(deviation=(1.0, 1.0), knots=((), ()), reach=4, parts=())
+    fits = rows.fits(effect, Part(unit="size", lags=0, is_bent=False, weights=()))
+    errors, solved = dict[tuple[int, float], float](), dict[tuple[int, float], np.ndarray]()
+    for s, step in enumerate(steps):
+        unit = before[:, -4:].abs().mean(1)
+        y = ((wanted - before @ step) / q).numpy()
+        e = ((x[:, 8] - torch.einsum("rnk,n->rk", x[:, :8], step)) * (unit / q)[:, None]).numpy()
+
+        def ridge(own: np.ndarray, multiple: float, y: np.ndarray = y, e: np.ndarray = e) -> np.ndarray:
+            gram = e[own].T @ e[own]
+            return np.linalg.solve(gram + multiple * np.trace(gram) / 2 * np.eye(2), e[own].T @ y[own])
+
+        for multiple in PENALTIES.tolist():
+            square = 0.0
+            for group in range(4):
+                own = (stretch == group).numpy()
+                square += float(((y[own] - e[own] @ ridge(~own, multiple)) ** 2).sum())
+            errors[s, multiple], solved[s, multiple] = square, ridge(np.ones(20, bool), multiple)
+        assert float(fits.square.sum(0)[s]) == pytest.approx((y**2).sum())
+    best = min(errors, key=lambda each: errors[each])
+    choice = fits.best()
+    assert (choice.structure, choice.penalty) == (best[0], pytest.approx(best[1]))
+    assert choice.error == pytest.approx(errors[best])
+    np.testing.assert_allclose(fits.solve(choice).numpy(), solved[best])
+
+
+def test_what_known_channels_do_is_found() -> None:
+    t, noise = torch.arange(150), drawn(150, 5)
+    x = torch.stack([(drawn(150, seed=1) > 0.8).double(), drawn(150, seed=2)], 1)
+    level = 0.2 * noise[:, 0].cumsum(0)
+    before = torch.nn.functional.pad(x[:-1, 0], (1, 0))
+    plain = level + 3 * x[:, 0] - x[:, 1] + 0.2 * noise[:, 1]
+    late = level + 3 * before + 0.2 * noise[:, 2]
+    bent = level + 3 * x[:, 1].clamp_min(0.5) + 0.2 * noise[:, 3]
+    effect = found(torch.stack([plain, late, bent, noise[:, 4]], 1), x)
+    assert effect is not None
+    one, two, three, none = effect.parts
+    assert (one.lags, one.is_bent, one.unit, len(one.weights)) == (0, False, "one", 2)
+    deviation = x.std(0, correction=0)
+    assert [w / float(d) for w, d in zip(one.weights, deviation, strict=True)] == pytest.approx([3, -1], abs=0.15)
+    assert (two.lags, two.is_bent) == (1, False)
+    assert (three.lags, three.is_bent, len(three.weights)) == (0, True, 5)
+    assert none.weights == ()
+    assert effect.reach == 12
+    grown = torch.exp(t / 30) * (1 + 0.5 * x[:, 0] + 0.02 * noise[:, 0])
+    with_size = found(grown[:, None], x[:, :1])
+    assert with_size is not None
+    assert with_size.parts[0].unit == "size"
+
+
+def test_what_is_after_the_end_chooses_nothing() -> None:
+    x = (drawn(90, 1, seed=1) > 0.5).double()
+    y = 3 * x + 0.3 * drawn(90, 1)
+    values, other = torch.cat([y, x], 1), torch.cat([y, x], 1)
+    other[70:] *= -100
+    given = {"season": 1, "reach": 9}
+    one, two = (effect_of([each], [each[:, :1]], [70], [0], [1], **given) for each in (values, other))
+    assert one is not None
+    assert one == two
+
+
+def test_noise_and_too_little_have_no_effect() -> None:
+    assert found(drawn(120, 1), drawn(120, 2, seed=1)) is None
+    assert found(drawn(120, 1).cumsum(0), drawn(120, 2, seed=1).cumsum(0)) is None
+    assert found(drawn(120, 1), torch.ones(120, 1).double()) is None
+    x = (drawn(40, 1, seed=1) > 0.5).double()
+    y = 3 * x + 0.3 * drawn(40, 1)
+    assert found(y, x) is not None
+    assert found(y[:15], x[:15]) is None
