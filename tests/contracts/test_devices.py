@@ -97,7 +97,7 @@ def _moved(given: Any, device: torch.device, found: dict[int, Any]) -> Any:
 GIVEN_DATA_ELSEWHERE = (
     "BlendedOperator", "BoostedTrees", "CloudMachine", "CloudReading", "FieldOperator", "FunctionRegression",
     "GraphMachine", "ImageBank", "InContextRegressor", "FilterBank", "KernelMachine", "NGramBank", "NeighbourhoodBank",
-    "SeriesMachine", "SummaryBank", "TableMachine", "TableReading",
+    "NodeMachine", "SeriesMachine", "SummaryBank", "TableMachine", "TableReading",
 )  # fmt: skip
 """Of which other methods than `forward` are called, with tensors on the CPU."""
 

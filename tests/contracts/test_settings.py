@@ -382,6 +382,18 @@ def graph_machine(built: models.GraphMachine) -> Iterator[object]:
     yield built(batch)
 
 
+def node_machine(built: models.NodeMachine) -> Iterator[object]:
+    torch.manual_seed(0)
+    places = torch.arange(30)
+    edges = torch.stack([places, (places + 1) % 30])
+    both = torch.cat([edges, edges.flip(0)], 1)[None]
+    batch = encoders.GraphBatch(noise(1, 30, built.reading.features), both, noise(1, 30, built.reading.pos_dim))
+    known = models.KnownNodes(batch, places[:16] + 4)
+    target = NumberTarget(names=("y",), mean=(0.0,), deviation=(1.0,))
+    built.fit([(known, (known.nodes / 5).sin()[:, None].double())], target)
+    yield built(known)
+
+
 def cloud_machine(built: models.CloudMachine) -> Iterator[object]:
     torch.manual_seed(0)
     count = built.reading.num_features
@@ -1551,6 +1563,13 @@ MODELS = [
         make=lambda **settings: models.GraphMachine.Config(**settings).build(GRAPH_READING, 3),
     ),
     Subject(
+        models.NodeMachine.Config,
+        {},
+        {"hops": (0, 1), "num_centres": (8,), "num_trees": (0,)},
+        node_machine,
+        make=lambda **settings: models.NodeMachine.Config(**settings).build(GRAPH_READING, 1, 16),
+    ),
+    Subject(
         models.CloudMachine.Config,
         {},
         {"turns": ("axis", "all"), "num_centres": (4,), "num_trees": (0,)},
@@ -1763,6 +1782,7 @@ NO_SETTINGS = {
     "models.CloudMachine": "takes a reading, the number of outputs and its Config",
     "models.GraphMachine": "takes a reading, the number of outputs and its Config",
     "models.NeighbourhoodBank": "takes a reading, the number of outputs and its Config",
+    "models.NodeMachine": "takes a reading, the number of outputs, that of known nodes and its Config",
     "models.NeuralOperator": "takes an encoder and its Config",
     "models.PointPooling": "takes an encoder and its Config",
     "models.SeriesMachine": "takes a sampling, the number of outputs and its Config",
