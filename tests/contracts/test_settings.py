@@ -23,7 +23,7 @@ from fredholm.kernels.convolution.kernel_network import KernelNetwork, WeightNor
 from fredholm.kernels.neumann.infinite_attention import Discount
 from fredholm.kernels.perceptron.factorised import FeaturePair, PointFeatures
 from fredholm.operators import IntegralOperator, collect_auxiliary_losses
-from fredholm.tasks.targets import ClassTarget
+from fredholm.tasks.targets import ClassTarget, NumberTarget
 from tests.contracts.settings import Made, Subject, settings_of, unread
 from tests.contracts.task_settings import CONFIGS_OF_TASKS
 
@@ -382,6 +382,9 @@ def graph_machine(built: models.GraphMachine) -> Iterator[object]:
     yield built(batch)
 
 
+NUMBER_OF_NODES = NumberTarget(names=("y",), mean=(0.0,), deviation=(1.0,))
+
+
 def node_machine(built: models.NodeMachine) -> Iterator[object]:
     torch.manual_seed(0)
     places = torch.arange(30)
@@ -389,7 +392,7 @@ def node_machine(built: models.NodeMachine) -> Iterator[object]:
     both = torch.cat([edges, edges.flip(0)], 1)[None]
     batch = encoders.GraphBatch(noise(1, 30, built.reading.features), both, noise(1, 30, built.reading.pos_dim))
     known = models.KnownNodes(batch, places[:16] + 4)
-    target = NumberTarget(names=("y",), mean=(0.0,), deviation=(1.0,))
+    target = NUMBER_OF_NODES
     built.fit([(known, (known.nodes / 5).sin()[:, None].double())], target)
     yield built(known)
 

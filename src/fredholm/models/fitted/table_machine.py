@@ -380,7 +380,7 @@ class NumbersMachine(nn.Module):
 
     @torch.no_grad()
     def measure(self, numbers: Tensor) -> None:
-        """Takes mean, deviation and quantiles of rows `(n, num_numbers)`, as `fit` does; coordinates follow from them."""
+        """Takes mean, deviation and quantiles of rows `(n, num_numbers)`, as `fit` does, which coordinates read."""
         numbers = numbers.double()
         self.mean.copy_(numbers.nanmean(0).nan_to_num(0.0))
         deviation = (numbers - self.mean).square().nanmean(0).sqrt().nan_to_num(0.0)
