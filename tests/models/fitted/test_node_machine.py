@@ -1,12 +1,16 @@
 """Node machines: what is known near by is read where it surely tells something, and nowhere else."""
 
+import dataclasses
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
 
 from fredholm.encoders import GraphBatch
 from fredholm.models import GraphReading, KnownNodes, NodeMachine
-from fredholm.models.fitted.node_machine import MOST_FEATURES, NUM_DIRECTIONS
+from fredholm.models.fitted.kernel_machine import members_of
+from fredholm.models.fitted.node_machine import MOST_FEATURES, NUM_DIRECTIONS, left_out_part
 from fredholm.tasks.targets import ClassTarget, NumberTarget
 from tests.refusals import refused
 
@@ -24,9 +28,9 @@ def noise(*shape: int) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(3))
 
 
-def machine(num_features: int = 2, num_outputs: int = 1, known: Tensor = KNOWN, **settings: int) -> NodeMachine:
+def machine(num_features: int = 2, num_outputs: int = 1, known: Tensor = KNOWN, **settings: Any) -> NodeMachine:
     torch.manual_seed(0)
-    config = NodeMachine.Config(**{"num_trees": 5, **settings})
+    config = dataclasses.replace(NodeMachine.Config(num_trees=5), **settings)
     return config.build(GraphReading(features=num_features, pos_dim=1), num_outputs, len(known))
 
 
@@ -41,7 +45,7 @@ def error(told: Tensor, wanted: Tensor) -> float:
 
 
 @pytest.mark.parametrize("settings", [{}, {"num_centres": 30}])
-def test_what_is_smooth_along_edges_is_told_by_known_nodes(settings: dict[str, int]) -> None:
+def test_what_is_smooth_along_edges_is_told_by_known_nodes(settings: dict[str, Any]) -> None:
     known, wanted = KnownNodes(ring(noise(SIZE, 2)), KNOWN), heights()
     built = machine(**settings)
     assert not built(known).any()
@@ -132,3 +136,29 @@ def test_what_is_refused() -> None:
         machine()(KnownNodes(graph, KNOWN[:3]))
     with refused(ValueError, "num_centres must be at least 2"):
         NodeMachine.Config(num_centres=1)
+
+
+@pytest.mark.parametrize("groups", [None, torch.arange(12) // 3])
+def test_what_is_left_out_is_what_a_fit_without_it_says(groups: Tensor | None) -> None:
+    root, other, wanted = noise(12, 4).double(), noise(12, 3).double().exp(), noise(12, 2).double()
+    of_graph = other @ other.T
+    kernel = root @ root.T + of_graph + 0.3 * torch.eye(12, dtype=torch.float64)
+    centred = wanted - wanted.mean(0)
+    errors, told, _ = left_out_part(torch.linalg.inv(kernel), of_graph, centred, members_of(groups))
+    for own in [torch.tensor([i]) for i in range(12)] if groups is None else members_of(groups) or []:
+        rest = torch.ones(12, dtype=torch.bool)
+        rest[own] = False
+        mean = wanted[rest].mean(0)
+        dual = torch.linalg.solve(kernel[rest][:, rest], wanted[rest] - mean)
+        torch.testing.assert_close(errors[own], wanted[own] - mean - kernel[own][:, rest] @ dual)
+        torch.testing.assert_close(told[own], of_graph[own][:, rest] @ dual)
+
+
+def test_noise_is_not_read_of_known_nodes() -> None:
+    known, found = KnownNodes(ring(noise(SIZE, 2)), KNOWN), list[float]()
+    for seed in range(4):
+        wanted = torch.randn(len(KNOWN), 1, generator=torch.Generator().manual_seed(seed)).double()
+        built = machine(num_trees=0)
+        built.fit([(known, wanted)], NUMBER)
+        found.append(float(built.share))
+    assert found == [0.0] * 4

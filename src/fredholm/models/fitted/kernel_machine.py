@@ -264,8 +264,8 @@ def best_fits(
     kernel: Tensor, parts: Sequence[Tensor], members: list[Tensor] | None, penalties: Tensor
 ) -> list[KernelFit]:
     """Likewise of each of several Y, of one decomposition of the kernel."""
-    spectrum = torch.linalg.eigh(kernel)
-    return [_best_of(*spectrum, wanted, members, penalties) for wanted in parts]
+    values, vectors = torch.linalg.eigh(kernel)
+    return [_best_of(values, vectors, wanted, members, penalties) for wanted in parts]
 
 
 def _best_of(

@@ -325,7 +325,7 @@ class _Near:
             system = of_graph.clone() if kernel is None else (1 - share) * kernel + of_graph
             system.diagonal().add_(multiple * penalty)
             inverse = torch.cholesky_inverse(torch.linalg.cholesky(system))
-            errors, left_out, dual = _without(inverse, of_graph, wanted, members)
+            errors, left_out, dual = left_out_part(inverse, of_graph, wanted, members)
             found = _Graph(reach, share, float(errors.square().mean()), share / unit * dual, left_out)
             if best is None or found.error < best.error:
                 best = found
@@ -333,7 +333,7 @@ class _Near:
         return best
 
 
-def _without(
+def left_out_part(
     inverse: Tensor, of_graph: Tensor, wanted: Tensor, members: list[Tensor] | None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Left-out errors, what a part of the kernel says of each example by the others, `(n, c)`, and the dual."""

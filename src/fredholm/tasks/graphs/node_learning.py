@@ -408,7 +408,7 @@ class NodeLearning(TargetTask[NodeSet], OneGraphTask[NodeSet]):
                 rows.append(Prediction(file, {"node": node, **cells}, probabilities))
         return rows
 
-    def _told_of(self, model: nn.Module, graph: GraphSet, file: str, device: torch.device) -> Tensor:
+    def _told_of(self, model: nn.Module, graph: GraphSet, file: Path, device: torch.device) -> Tensor:
         """Outputs at all nodes of a graph, on the CPU."""
         if not isinstance(model, NodeMachine):
             return self._at_nodes_on(model, graph, device)
