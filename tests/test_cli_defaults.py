@@ -292,7 +292,7 @@ def test_quantiles_are_a_setting_of_tasks_that_may_tell_numbers(capsys: pytest.C
     telling = {
         task.command for task in TASKS if "quantiles" in (field.name for field in dataclasses.fields(task.Config))
     }
-    assert telling == {"images", "sentences", "table", "series", "graphs", "points", "forecast"}
-    code, _, err = call(capsys, "train", "nodes", "papers", "--task.quantiles", "0.5")
+    assert telling == {"images", "sentences", "table", "series", "graphs", "nodes", "points", "forecast"}
+    code, _, err = call(capsys, "train", "links", "papers", "--task.quantiles", "0.5")
     assert code == 2
     assert err.startswith("error: Unrecognized options: --task.quantiles")

@@ -147,7 +147,7 @@ def test_networks_without_heads_are_sized_too(folder: Path, capsys: pytest.Captu
         (["train", "graphs", "none", *tiny("graphs")], "no graphs at 'none'"),
         (
             ["train", "nodes", "rings", *tiny("nodes")],
-            "rings has no labels of nodes; fredholm train graphs predicts those of graphs",
+            "rings has no labels of nodes and no targets; fredholm train graphs predicts those of graphs",
         ),
         (
             ["train", "graphs", "groups", *tiny("graphs")],

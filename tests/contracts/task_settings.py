@@ -26,6 +26,7 @@ from fredholm.models import (
     MLPConfig,
     NeighbourhoodBank,
     NGramBank,
+    NodeMachine,
     OnEdgesConfig,
     SentenceStackConfig,
     SpectralConfig,
@@ -808,7 +809,7 @@ def _graphs(folder: Path) -> list[Subject]:
     sizes: dict[str, Any] = {"embed_dim": 4, "depth": 1, "num_heads": 1, "kernel": kernel, "dropout": 0.0}
     stack, at_nodes = ITNet.Config(**sizes, pool="mean"), ITNet.Config(**sizes, pool="none")
     whole = GraphStackConfig(stack=stack)
-    inputs = GraphInputs(num_walks=2, num_positions=2)
+    inputs, walks = GraphInputs(num_walks=2, num_positions=2), GraphInputs(num_walks=2, positions="none")
     more: dict[str, tuple[object, ...]] = {
         "inputs": (dataclasses.replace(inputs, num_walks=3),),
         "test_fraction": (0.4,),
@@ -849,10 +850,14 @@ def _graphs(folder: Path) -> list[Subject]:
                 "model": (dataclasses.replace(at_nodes, depth=2),),
             }
             | {"train_per_class": (3,)}
-            | OF_TARGETS,
+            | OF_NUMBERS,
             _task,
             make=lambda **settings: NodeLearning.Config(**settings).build(),
-            modes={"a split of its own": {"data": str(two_groups(folder / "split nodes", split=True, one_way=True))}},
+            modes={
+                "a split of its own": {"data": str(two_groups(folder / "split nodes", split=True, one_way=True))},
+                "numbers": {"data": str(two_groups(folder / "numbers", targets=True, one_way=True))},
+                "a machine": {"model": NodeMachine.Config(num_trees=2), "inputs": walks},
+            },
         ),
         Subject(
             LinkLearning.Config,

@@ -23,7 +23,7 @@ from fredholm.kernels.convolution.kernel_network import KernelNetwork, WeightNor
 from fredholm.kernels.neumann.infinite_attention import Discount
 from fredholm.kernels.perceptron.factorised import FeaturePair, PointFeatures
 from fredholm.operators import IntegralOperator, collect_auxiliary_losses
-from fredholm.tasks.targets import ClassTarget
+from fredholm.tasks.targets import ClassTarget, NumberTarget
 from tests.contracts.settings import Made, Subject, settings_of, unread
 from tests.contracts.task_settings import CONFIGS_OF_TASKS
 
@@ -421,6 +421,21 @@ def graph_machine(built: models.GraphMachine) -> Iterator[object]:
     built.fit([(batch, torch.arange(12) % 3)], ClassTarget(names=("a", "b", "c")))
     yield built.second.machine(built.numbers(batch).nan_to_num(0.0))
     yield built(batch)
+
+
+NUMBER_OF_NODES = NumberTarget(names=("y",), mean=(0.0,), deviation=(1.0,))
+
+
+def node_machine(built: models.NodeMachine) -> Iterator[object]:
+    torch.manual_seed(0)
+    places = torch.arange(30)
+    edges = torch.stack([places, (places + 1) % 30])
+    both = torch.cat([edges, edges.flip(0)], 1)[None]
+    batch = encoders.GraphBatch(noise(1, 30, built.reading.features), both, noise(1, 30, built.reading.pos_dim))
+    known = models.KnownNodes(batch, places[:16] + 4)
+    target = NUMBER_OF_NODES
+    built.fit([(known, (known.nodes / 5).sin()[:, None].double())], target)
+    yield built(known)
 
 
 def cloud_machine(built: models.CloudMachine) -> Iterator[object]:
@@ -1611,6 +1626,13 @@ MODELS = [
         make=lambda **settings: models.GraphMachine.Config(**settings).build(GRAPH_READING, 3),
     ),
     Subject(
+        models.NodeMachine.Config,
+        {},
+        {"hops": (0, 1), "num_centres": (8,), "num_trees": (0,)},
+        node_machine,
+        make=lambda **settings: models.NodeMachine.Config(**settings).build(GRAPH_READING, 1, 16),
+    ),
+    Subject(
         models.CloudMachine.Config,
         {},
         {"turns": ("axis", "all"), "num_centres": (4,), "num_trees": (0,)},
@@ -1823,6 +1845,7 @@ NO_SETTINGS = {
     "models.CloudMachine": "takes a reading, the number of outputs and its Config",
     "models.GraphMachine": "takes a reading, the number of outputs and its Config",
     "models.NeighbourhoodBank": "takes a reading, the number of outputs and its Config",
+    "models.NodeMachine": "takes a reading, the number of outputs, that of known nodes and its Config",
     "models.NeuralOperator": "takes an encoder and its Config",
     "models.PointPooling": "takes an encoder and its Config",
     "models.SeriesMachine": "takes a sampling, the number of outputs and its Config",

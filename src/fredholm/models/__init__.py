@@ -16,6 +16,7 @@ from fredholm.models.fitted.image_bank import ImageBank
 from fredholm.models.fitted.kernel_machine import KernelMachine
 from fredholm.models.fitted.n_gram_bank import NGramBank
 from fredholm.models.fitted.neighbourhood_bank import NeighbourhoodBank
+from fredholm.models.fitted.node_machine import KnownNodes, NodeMachine
 from fredholm.models.fitted.ridge_head import FeatureBlock, Readout, Regressand, RidgeHead
 from fredholm.models.fitted.series_machine import SeriesMachine
 from fredholm.models.fitted.summary_bank import SummaryBank
@@ -62,6 +63,7 @@ from fredholm.models.language.llama import Llama
 from fredholm.models.language.mamba import Mamba
 from fredholm.models.language.n_gram_model import NGramModel
 from fredholm.models.language.sentence_model import SentenceModelConfig, SentenceStackConfig, TokenReading
+from fredholm.models.node_model import NodeModelConfig
 from fredholm.models.pointnet import EdgeConvolution, PointPooling
 from fredholm.models.series.ckcnn import CKCNN, ContinuousStack
 from fredholm.models.series.itnet_series import ITNetSeriesConfig
@@ -116,6 +118,7 @@ __all__ = [
     "InfiniteConfig",
     "KernelConfig",
     "KernelMachine",
+    "KnownNodes",
     "LanguageModel",
     "LanguageState",
     "LinearAttentionConfig",
@@ -129,6 +132,8 @@ __all__ = [
     "NGramModel",
     "NeighbourhoodBank",
     "NeuralOperator",
+    "NodeMachine",
+    "NodeModelConfig",
     "OnEdgesConfig",
     "PointPooling",
     "Readout",

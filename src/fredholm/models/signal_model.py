@@ -19,6 +19,7 @@ from fredholm.domains.points import centre
 from fredholm.encoders.encoder import Encoder
 from fredholm.models.cloud_model import CloudModelConfig
 from fredholm.models.images.image_model import ImageModelConfig, ImageReading, Room
+from fredholm.models.node_model import NodeModelConfig
 from fredholm.models.saved_model import SavedModel
 
 Pool = Literal["cls", "mean", "max", "none"]
@@ -131,7 +132,7 @@ class SignalModel(SavedModel, abc.ABC):
         return self.head(domain.total(first))
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
-    class Config(ImageModelConfig, CloudModelConfig):
+    class Config(ImageModelConfig, CloudModelConfig, NodeModelConfig):
         """The sizes of a model that its data do not decide."""
 
         reads_encoder: ClassVar[bool] = True
@@ -146,6 +147,11 @@ class SignalModel(SavedModel, abc.ABC):
             """See `CloudModelConfig.check_pools`."""
             if self.pool == "none":
                 raise ValueError(f"model.pool is 'none'; leave it out, since {whole} has one answer")
+
+        @final
+        def check_nodes(self) -> None:
+            """See `NodeModelConfig.check_nodes`."""
+            _ = self.answering_everywhere("each node")
 
         @final
         def answering_everywhere(self, each: str) -> Self:

@@ -102,7 +102,7 @@ def test_what_is_told_where_the_metric_is_learnt_is_of_fits_without_each_part(mo
     groups = torch.arange(40) // 2
     x, y = (each[groups] for each in problem(20))
     y = y + 0.1 * torch.randn(20, dtype=torch.float64)[groups]  # which the other of a pair tells
-    part = kernel_machine._Part(x, (y - y.mean())[:, None], kernel_machine._members(groups, None))
+    part = kernel_machine._Part(x, (y - y.mean())[:, None], kernel_machine.members_of(groups))
     torch.manual_seed(2)
     found = kernel_machine._chosen_of_few(part, groups).fit
     torch.manual_seed(2)

@@ -12,7 +12,7 @@ from torch import Tensor
 from fredholm.domains import Graph
 from fredholm.encoders import GraphBatch
 from fredholm.models import FeatureBlock, GraphReading, NeighbourhoodBank, RidgeHead
-from fredholm.models.fitted.neighbourhood_bank import SCALES
+from fredholm.models.fitted.neighbourhood_bank import SCALES, neighbourhoods
 from fredholm.models.fitted.ridge_head import SHARES
 from fredholm.tasks.targets import ClassTarget
 from tests.refusals import refused
@@ -151,7 +151,7 @@ def test_the_inner_product_of_means_is_that_of_gaussians() -> None:
         one = some(graphs, slice(i, i + 1))
         u, domain = built.encoder(one)
         assert isinstance(domain, Graph)
-        zs.append(built._neighbourhoods(u, domain)[: i + 1])
+        zs.append(neighbourhoods(u, domain, built.config.hops)[: i + 1])
     gauss = torch.exp(-(1.5**2) * torch.cdist(zs[0], zs[1]).square() / (2 * zs[0].shape[1]))
     assert graphs.weights is not None
     expected = graphs.weights[0, :1] @ gauss @ graphs.weights[1, :2]

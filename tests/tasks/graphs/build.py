@@ -85,17 +85,23 @@ def rings(folder: Path, *, count: int = 24, targets: bool = False, split: bool =
     return write(folder, {name: "\n".join(lines) for name, lines in tables.items()})
 
 
-def two_groups(folder: Path, *, size: int = 15, split: bool = False, one_way: bool = False) -> Path:
-    """One graph of two rings with chords, joined by one edge; nodes have the class of their ring, and noise."""
+def two_groups(
+    folder: Path, *, size: int = 15, split: bool = False, one_way: bool = False, targets: bool = False
+) -> Path:
+    """One graph of two rings with chords, joined by one edge; nodes have the class of their ring, and noise.
+
+    Or in place of the class a number to tell, about 10 in one ring and 20 in the other.
+    """
     drawn = np.random.default_rng(0)
-    ends, nodes = [(0, size)], [f"id,label{',split' if split else ''},x,y"]
+    ends, nodes = [(0, size)], [f"id,{'target' if targets else 'label'}{',split' if split else ''},x,y"]
     for group in range(2):
         for k in range(size):
             node = group * size + k
             ends += [(node, group * size + (k + step) % size) for step in (1, 2, 5)]
             word = f",{('train', 'valid', 'test')[k % 3]}" if split else ""
             x, y = drawn.normal(size=2) + np.array([group, 0])
-            nodes.append(f"n{node},{'left' if group == 0 else 'right'}{word},{x:.4f},{y:.4f}")
+            told = f"{10 + 10 * group + k % 4 / 10}" if targets else "left" if group == 0 else "right"
+            nodes.append(f"n{node},{told}{word},{x:.4f},{y:.4f}")
     edges = ["source,target", *(f"n{a},n{b}" for a, b in _listed_ends(ends, one_way))]
     return write(folder, {"edges.csv": "\n".join(edges), "nodes.csv": "\n".join(nodes)})
 

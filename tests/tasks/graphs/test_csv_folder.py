@@ -6,7 +6,7 @@ import torch
 
 from fredholm.tasks.graphs import open_graphs
 from tests.refusals import refused
-from tests.tasks.graphs.build import write_csv, write_several
+from tests.tasks.graphs.build import SEVERAL, write_csv, write_several
 
 
 def test_one_graph_with_all_that_tables_may_hold(tmp_path: Path) -> None:
@@ -206,3 +206,39 @@ def test_tables_say_how_graphs_and_nodes_are_divided(tmp_path: Path) -> None:
     assert (graph.marks.groups, graph.feature_names) == (("1", "2"), ("x",))
     (nodes / "nodes.csv").write_text("id,group,x\na,1,5\nb,2,6\n")  # without classes nothing is divided
     assert (open_graphs(nodes).marks.groups, open_graphs(nodes).feature_names) == (None, ("group", "x"))
+
+
+def test_numbers_of_nodes(tmp_path: Path) -> None:
+    nodes = "id,Target,target_area,targeted,split\nann,1.5,2,7,train\nbob,,,8,\ncid,-1,4,9,test\ndan,0,5,6,\n"
+    graph = open_graphs(write_csv(tmp_path, nodes=nodes))
+    assert (graph.target_names, graph.feature_names) == (("Target", "target_area"), ("targeted",))
+    assert graph.node_targets is not None
+    assert graph.node_targets[[0, 2, 3]].tolist() == [[1.5, 2], [-1, 4], [0, 5]]
+    assert (graph.known_nodes.tolist(), bool(graph.node_targets[1].isnan().all())) == ([0, 2, 3], True)
+    assert graph.marks.given is not None
+    assert graph.marks.given.tolist() == [0, -1, 2, -1]
+    # a model that knows a feature of such a name reads it as one
+    write_csv(tmp_path, nodes="id,target,target_area\nann,,1\nbob,2,3\ncid,,4\ndan,,5\n")
+    known = open_graphs(tmp_path, features=("target_area",))
+    assert (known.target_names, known.features.flatten().tolist()) == (("target",), [1, 3, 4, 5])
+
+
+@pytest.mark.parametrize(
+    ("nodes", "told"),
+    [
+        ("id,label,target\nann,a,1\n", "nodes.csv, line 1: has the columns 'label' and 'target'; keep one"),
+        ("id,target\nann,many\n", "nodes.csv, line 2: column 'target': 'many' is no finite number"),
+        ("id,target\nann,inf\n", "nodes.csv, line 2: column 'target': 'inf' is no finite number"),
+        ("id,target_a,target_b\nann,1,\n", "nodes.csv, line 2: target_b is missing, and others are there"),
+    ],
+)
+def test_numbers_of_nodes_that_are_refused(nodes: str, told: str, tmp_path: Path) -> None:
+    others = "".join(f"{name}{',' * nodes.splitlines()[0].count(',')}\n" for name in ("bob", "cid", "dan"))
+    with refused(ValueError, told):
+        open_graphs(write_csv(tmp_path, nodes=nodes + others))
+
+
+def test_numbers_of_nodes_beside_several_graphs_are_refused(tmp_path: Path) -> None:
+    nodes = SEVERAL["nodes.csv"].replace("charge", "target")
+    with refused(ValueError, "nodes.csv, line 1: has a column 'target' beside graphs.csv"):
+        open_graphs(write_several(tmp_path, nodes=nodes))

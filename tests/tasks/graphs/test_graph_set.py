@@ -94,7 +94,7 @@ def test_what_is_trained_on_has_answers() -> None:
         ({"node_offsets": torch.zeros(3)}, "node_offsets has shape (3,); expected (4,)"),
         ({"feature_names": ("a", "b")}, "features has shape (6, 1); expected (6, 2)"),
         ({"marks": SplitMarks(given=torch.zeros(3))}, "there are 3 splits of 6 examples; expected one each"),
-        ({"labels": torch.zeros(3)}, "graphs have labels and targets, or labels and labels of nodes; give one"),
+        ({"labels": torch.zeros(3)}, "graphs have labels and node_labels; give one of them"),
     ],
 )
 def test_what_does_not_fit_is_refused(changed: dict[str, Any], told: str) -> None:

@@ -289,3 +289,13 @@ def test_weights_are_there_as_in_training_or_not(name: str, what: str, count: in
     alone = listed([], 3)
     if name == "edge_weights":
         assert inputs.prepare(alone, inputs.learn(weighted)).edge_weights is None  # none is missing
+
+
+def test_features_that_are_called_as_what_structure_tells(tmp_path: Path) -> None:
+    """Two inputs of one name could not be told apart, where a run starts from another or says what it reads."""
+    tables = {"nodes": "id,degree,size,size of the graph\na,1,5,2\nb,2,6,3\nc,4,7,5\n", "edges": "source,target\na,b\n"}
+    graph = open_graphs(write_csv(tmp_path, **tables))
+    inputs = GraphInputs(num_walks=0, sizes=True)
+    names = inputs.names(inputs.learn(graph))
+    told = ("degree of the graph", "size of the graph of the graph")
+    assert names == ("degree", "size", "size of the graph", *told)

@@ -1,14 +1,16 @@
 import dataclasses
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from fredholm.models import ITNet, MLPConfig, OnEdgesConfig
+from fredholm.models import ITNet, MLPConfig, NodeMachine, OnEdgesConfig
 from fredholm.storage.config_json import from_json, to_json
 from fredholm.tasks import NodeLearning
+from fredholm.tasks.graphs import open_graphs
 from fredholm.tasks.graphs.inputs import GraphInputs
 from fredholm.training import Run, TrainingConfig, train
 from tests.refusals import refused
@@ -241,3 +243,138 @@ def test_what_is_refused(tmp_path: Path) -> None:
         lines = [f"{line},{'y' if i == 0 else '1'}" for i, line in enumerate(rings_alike.splitlines())]
         (tmp_path / "rings" / "nodes.csv").write_text("\n".join(lines))
         found.predict(found.model(), [tmp_path / "rings"], torch.device("cpu"))
+
+
+def numbers(folder: Path, **settings: Any) -> NodeLearning:
+    """Numbers of the nodes of two groups, by a machine."""
+    data = str(two_groups(folder, targets=True))
+    given: dict[str, Any] = {"data": data, "model": NodeMachine.Config(num_trees=5), **settings}
+    return NodeLearning.Config(**given).build()
+
+
+def test_numbers_are_told_by_a_network(tmp_path: Path) -> None:
+    built = numbers(tmp_path / "a", model=SMALL, inputs=PLACED)
+    assert built.target.names == ("target",)
+    assert (built.num_train, built.num_held_out("valid"), built.num_held_out("test")) == (21, 3, 6)
+    batch = built.train_batch(torch.arange(21), NONE)
+    assert batch["targets"].shape == (21, 1)
+    assert float(batch["targets"].mean()) == pytest.approx(0, abs=1e-5)
+    assert float(batch["targets"].std(correction=0)) == pytest.approx(1, abs=1e-5)
+    model, metrics = built.model().eval().requires_grad_(False), built.metrics()
+    built.score(model, built.held_out_batch("valid", torch.arange(3)), metrics)
+    assert {"mean_absolute_error", "root_mean_squared_error"} < set(metrics)
+    assert list(built.predict(model, [Path(built.config.data)], torch.device("cpu"))[0]) == ["file", "node", "target"]
+    assert built.likeness > 0.5
+
+
+def test_numbers_are_told_by_a_machine(tmp_path: Path) -> None:
+    task = numbers(tmp_path / "a").config
+    run = Run.Config(task=task, training=TrainingConfig(epochs=0, tensorboard=False))
+    result = train(run, tmp_path / "run")
+    assert result.metrics["mean_absolute_error"] < 1
+    opened = Run(tmp_path / "run")
+    assert opened.evaluate() == result.metrics
+    rows = opened.predict([tmp_path / "a"])
+    for i, row in enumerate(rows):
+        assert float(row["target"]) == pytest.approx(10 + 10 * (i // 15), abs=2)
+    # a graph that has grown is known again, another one is not, and the file's own numbers are not used
+    nodes, edges = tmp_path / "a" / "nodes.csv", tmp_path / "a" / "edges.csv"
+    for file, more in ((nodes, "\nn30,,0.1,0.2"), (edges, "\nn30,n20\nn20,n30\nn30,n21\nn21,n30")):
+        file.write_text(file.read_text() + more)
+    grown = opened.predict([tmp_path / "a"])
+    assert float(grown[30]["target"]) == pytest.approx(20, abs=2)
+    nodes.write_text(nodes.read_text().replace("20.", "90."))
+    assert opened.predict([tmp_path / "a"]) == grown
+    model, device = opened.model("best").eval(), torch.device("cpu")
+    assert isinstance(model, NodeMachine)
+    model.share.fill_(0.5)
+    opened.task.predict(model, [tmp_path / "a"], device)
+    header, *lines = nodes.read_text().splitlines()
+    nodes.write_text("\n".join([header, *(f"other_{line}" for line in lines)]))
+    edges.write_text(edges.read_text().replace("n", "other_n"))
+    with pytest.warns(UserWarning, match="is another graph than that of training"):
+        opened.task.predict(model, [tmp_path / "a"], device)
+
+
+def test_names_alone_do_not_make_a_node_known_again(tmp_path: Path) -> None:
+    built = numbers(tmp_path / "a")
+    graph = open_graphs(tmp_path / "a")
+    assert built._known_in(graph).tolist() == built.splits.train.nodes.tolist()  # pyright: ignore[reportPrivateUsage]
+    first = int(built.splits.train.nodes[0])
+    others = graph.features.clone()
+    others[first, 0] += 1
+    removed = ~((graph.edge_index == first).any(0))
+    for other in (dataclasses.replace(graph, features=others), graph.with_edges(removed)):
+        assert set(built._known_in(other).tolist()) == {-1}  # pyright: ignore[reportPrivateUsage]
+
+
+def test_nodes_without_numbers_are_in_no_split(tmp_path: Path) -> None:
+    folder = two_groups(tmp_path / "a", targets=True)
+    nodes = folder / "nodes.csv"
+    nodes.write_text(re.sub(r"n(\d*[05]),[\d.]+,", r"n\1,,", nodes.read_text()))
+    built = NodeLearning.Config(data=str(folder), model=SMALL, valid_fraction=0.2).build()
+    parts = (built.splits.train, built.held_out("valid"), built.held_out("test"))
+    found = sorted(int(i) for part in parts for i in part.nodes)
+    assert found == [i for i in range(30) if i % 5]
+    assert len(built.predict(built.model().eval(), [folder], torch.device("cpu"))) == 30
+
+
+def test_groups_of_numbers_are_left_out_together(tmp_path: Path) -> None:
+    folder = two_groups(tmp_path / "a", targets=True)
+    header, *lines = (folder / "nodes.csv").read_text().splitlines()
+    marked = [f"{line},g{i % 6}" for i, line in enumerate(lines)]
+    (folder / "nodes.csv").write_text("\n".join([f"{header},group", *marked]))
+    machine: dict[str, Any] = {"data": str(folder), "model": NodeMachine.Config(num_trees=0)}
+    built = NodeLearning.Config(**machine).build()
+    parts = [{int(i) % 6 for i in nodes} for nodes in (built.splits.train.nodes, built.held_out("test").nodes)]
+    assert parts[0].isdisjoint(parts[1])
+    assert built.num_held_out("valid") == 0
+    seen, model = list[Any](), built.model()
+    assert isinstance(model, NodeMachine)
+    model.fit = lambda *_, groups: seen.append(groups)  # pyright: ignore[reportAttributeAccessIssue]
+    built.initialise(model, torch.device("cpu"))
+    assert len(seen[0].unique()) == len(parts[0])
+    (folder / "nodes.csv").write_text("\n".join([f"{header},time", *(f"{row},{i}" for i, row in enumerate(lines))]))
+    timed = NodeLearning.Config(**machine, split_by="time").build()
+    assert timed.held_out("test").nodes.tolist() == list(range(24, 30))
+
+
+def test_what_suits_numbers(tmp_path: Path) -> None:
+    data = str(two_groups(tmp_path / "a", targets=True))
+    config, schedule, *_ = NodeLearning.Config(data=data).suited("small")
+    assert isinstance(config, NodeLearning.Config)
+    assert config.model == NodeMachine.Config()
+    assert (config.inputs.degrees, config.inputs.surroundings, schedule.epochs) == (True, True, 0)
+    assert not config.build().learns_by_steps
+    asked, *_ = NodeLearning.Config(data=data, model=dataclasses.replace(SMALL, depth=1)).suited("small")
+    assert isinstance(asked, NodeLearning.Config)
+    assert isinstance(asked.model, ITNet.Config)
+    classes = str(two_groups(tmp_path / "b"))
+    assert NodeLearning.Config(data=classes).suited("small").config.build().learns_by_steps
+
+
+def test_what_is_refused_of_numbers(tmp_path: Path) -> None:
+    machine = NodeMachine.Config()
+    for settings, told in (
+        ({"train_per_class": 3}, "train_per_class=3 has no effect with numbers, which have no classes"),
+        ({"class_weights": "balanced"}, "class_weights='balanced' has no effect with numbers"),
+        ({"objective": "accuracy"}, "objective is 'accuracy'; expected one of mean_absolute_error"),
+        ({"model": machine, "valid_fraction": 0.3}, "valid_fraction=0.3 has no effect with model=NodeMachine"),
+        (
+            {"model": machine, "inputs": GraphInputs(positions="laplacian")},
+            "inputs: positions='laplacian' has no effect with model=NodeMachine",
+        ),
+    ):
+        with refused(ValueError, told):
+            numbers(tmp_path / "a", **settings)
+    one = tmp_path / "one"
+    for header, cell, told in (
+        ("target", "5", "all training values of 'target' of"),
+        ("target", "", "has no labels of nodes and no targets; give some nodes one"),
+    ):
+        two_groups(one, targets=True)
+        nodes = one / "nodes.csv"
+        nodes.write_text(re.sub(r"(n\d+),[\d.]+,", rf"\1,{cell},", nodes.read_text()))
+        assert header in nodes.read_text()
+        with refused(ValueError, told):
+            NodeLearning.Config(data=str(one), model=machine).build()

@@ -171,3 +171,44 @@ def test_a_file_says_whether_edges_have_directions(tmp_path: Path) -> None:
             open_graphs(save(tmp_path / "a.npz", **ONE, directed=value))
     with refused(ValueError, "directed is False, but edges are to be read as directed"):
         open_graphs(save(tmp_path / "a.npz", **ONE, directed=np.array(False)), is_directed=True)
+
+
+def test_numbers_are_of_nodes_without_graph_and_of_graphs_with_it(tmp_path: Path) -> None:
+    numbers = {name: array for name, array in ONE.items() if name not in ("labels", "classes")}
+    targets = np.array([[1.5, 2], [np.nan, np.nan], [0, -1]])
+    graph = open_graphs(save(tmp_path / "a.npz", **numbers, targets=targets, target_names=["rent", "age"]))
+    assert (graph.targets, graph.target_names, graph.known_nodes.tolist()) == (None, ("rent", "age"), [0, 2])
+    assert graph.node_targets is not None
+    np.testing.assert_equal(graph.node_targets.numpy(), targets)
+    assert graph.marks.given is not None
+    assert graph.marks.given.tolist() == [0, 1, -1]
+    graph.save(tmp_path / "b.npz")
+    again = open_graphs(tmp_path / "b.npz")
+    assert again.node_targets is not None
+    np.testing.assert_equal(again.node_targets.numpy(), targets)
+    assert (again.target_names, again.targets) == (graph.target_names, None)
+    whole = {"graph": np.zeros(3, np.int64), "edges": ONE["edges"], "features": ONE["features"]}
+    one = open_graphs(save(tmp_path / "c.npz", **whole, targets=np.array([[7.0, 8.0]])))
+    assert (one.node_targets, one.tells_nodes) == (None, False)
+    assert one.targets is not None
+    assert one.targets.tolist() == [[7, 8]]
+    one.save(tmp_path / "d.npz")
+    assert_same(open_graphs(tmp_path / "d.npz"), one)
+
+
+@pytest.mark.parametrize(
+    ("targets", "told"),
+    [
+        (np.array([1.0, np.inf, 2.0]), "targets[1, 0] is inf; expected a finite number"),
+        (np.array([[1.0, np.nan], [1, 1], [2, 2]]), "node 0: target_1 is missing, and others are there"),
+        (np.array([1.0]), "expected (3, T), as those of a file without the array graph are of nodes: give graph"),
+        (np.array(["a", "b", "c"]), "targets is <U1 (3,); expected numbers (3, columns)"),
+        (np.zeros((3, 0)), "targets is float64 (3, 0); expected at least one number"),
+    ],
+)
+def test_numbers_of_nodes_that_are_refused(targets: np.ndarray, told: str, tmp_path: Path) -> None:
+    numbers = {name: array for name, array in ONE.items() if name not in ("labels", "classes")}
+    with refused(ValueError, "a.npz", told):
+        open_graphs(save(tmp_path / "a.npz", **numbers, targets=targets))
+    with refused(ValueError, "has labels and targets; a run tells one of them"):
+        open_graphs(save(tmp_path / "a.npz", **ONE, targets=targets))

@@ -61,6 +61,20 @@ def test_several_graphs_and_a_file_of_them(tmp_path: Path) -> None:
     assert numbers.targets.tolist() == [[0.5, 2.0]] * 2
 
 
+def test_numbers_of_nodes_and_a_file_of_them(tmp_path: Path) -> None:
+    y = torch.tensor([[0.5, 2], [torch.nan, torch.nan], [1, 3]])
+    for given, names in ((y, ("target_0", "target_1")), (y[:, 0], ("target",))):
+        graph = from_pyg(data.Data(x=torch.ones(3, 1), edge_index=ENDS, y=given, train_mask=MASKS[0]))
+        graph.save(tmp_path / "file.npz")
+        for one in (graph, open_graphs(tmp_path / "file.npz")):
+            assert one.node_targets is not None
+            expected = given.view(3, -1).double()
+            torch.testing.assert_close(one.node_targets, expected, equal_nan=True, rtol=0, atol=0)
+            assert (one.target_names, one.known_nodes.tolist()) == (names, [0, 2])
+            assert one.marks.given is not None
+            assert one.marks.given.tolist() == [0, -1, -1]
+
+
 def test_directed_edges_and_no_features() -> None:
     graph = from_pyg(data.Data(edge_index=torch.tensor([[0], [1]]), num_nodes=2), is_directed=True)
     assert graph.features.shape == (2, 0)
@@ -79,8 +93,11 @@ def test_what_is_refused() -> None:
         from_pyg([one, data.Data(x=torch.ones(3, 1), edge_index=ENDS + 5)])
     with refused(ValueError, "from_pyg: graph 1, node 2: feature_0 is nan; expected a finite number"):
         from_pyg([one, data.Data(x=torch.tensor([[1.0], [1.0], [torch.nan]]), edge_index=ENDS)])
-    with refused(ValueError, "from_pyg: y is torch.float32 (3,); expected an integer a node, (3,)"):
-        from_pyg(data.Data(x=torch.ones(3, 1), edge_index=ENDS, y=torch.ones(3)))
+    for y in (torch.ones(1), torch.ones(1, 2), torch.ones(3, 2, 2), torch.ones(3, 2, dtype=torch.int64)):
+        with refused(ValueError, "from_pyg: y is torch.", "expected an integer a node, (3,), a class, or floats (3,)"):
+            from_pyg(data.Data(x=torch.ones(3, 1), edge_index=ENDS, y=y))
+    with refused(ValueError, "node 1: target is inf; expected a finite number"):
+        from_pyg(data.Data(x=torch.ones(3, 1), edge_index=ENDS, y=torch.tensor([1.0, torch.inf, 2.0])))
     with refused(ValueError, "from_pyg: split[0] is 'exam'"):
         from_pyg([data.Data(x=torch.ones(3, 1), edge_index=ENDS, y=torch.tensor(1))], split=["exam"])
     with refused(ValueError, "from_pyg: split has 2 entries"):

@@ -125,14 +125,14 @@ class KernelMachine(CoordinateModel):
         with without_autocast(coordinates):
             # in float64, since the sum over centres has terms of both signs, which cancel
             coordinates = coordinates.to(at_least_float32(self.bias).dtype).double()
-            kernel = self._kernel(coordinates, self.centres.double())
+            kernel = self.kernel(coordinates, self.centres.double())
             told = kernel @ self.dual.double() + self.bias.double()
             return told.to(at_least_float32(self.bias).dtype)
 
     def _solved(self, x: Tensor, wanted: Tensor, groups: Tensor | None) -> Solution:
         offset = wanted.mean(0)
         some = torch.randperm(len(x))[:CHOSEN].sort().values.to(x.device)
-        part = _Part(x[some], (wanted - offset)[some], _members(groups, some))
+        part = _Part(x[some], (wanted - offset)[some], members_of(groups, some))
         own = None if groups is None else groups[some]
         chosen = _chosen(part) if len(some) > FEW else _chosen_of_few(part, own)
         for p, each in enumerate(chosen.metrics):
@@ -147,7 +147,7 @@ class KernelMachine(CoordinateModel):
             found = chosen.fit
         else:
             tried = [multiple * chosen.fit.penalty for multiple in REFINED]
-            members = _members(groups, None)
+            members = members_of(groups)
             if len(order) == len(x):
                 found = self._whole(x, wanted - offset, tried, members)
             else:
@@ -161,8 +161,8 @@ class KernelMachine(CoordinateModel):
         self.dual.zero_()
         self.dual[: len(weights)] = weights.to(self.dual)
 
-    def _kernel(self, x: Tensor, y: Tensor) -> Tensor:
-        """κ of `(B, d)` and `(m, d)`, float64."""
+    def kernel(self, x: Tensor, y: Tensor) -> Tensor:
+        """κ of `(B, d)` and `(m, d)`, float64, of the last fit."""
         shares = self.shares.double()
         kernel = shares[0] * (x @ y.T) / self.square.double()
         for p, of in ((1, (_laplace,)), (2, (_laplace, _matern))):
@@ -174,9 +174,11 @@ class KernelMachine(CoordinateModel):
                     kernel = kernel + shares[p + k] * of[k](distance, self.lengths[p + k - 1].to(x.dtype))
         return kernel
 
-    def _whole(self, x: Tensor, wanted: Tensor, penalties: Sequence[float], members: list[Tensor] | None) -> "_Fit":
+    def _whole(
+        self, x: Tensor, wanted: Tensor, penalties: Sequence[float], members: list[Tensor] | None
+    ) -> "KernelFit":
         """The best fit whose centres are all examples."""
-        kernel, best = self._kernel(x, x), None
+        kernel, best = self.kernel(x, x), None
         moved = fall_of_mean(wanted, members)
         for penalty in penalties:
             system = kernel.clone()
@@ -191,15 +193,15 @@ class KernelMachine(CoordinateModel):
                 errors = torch.empty_like(dual)
                 for own in members:
                     errors[own] = torch.linalg.solve(inverse[own][:, own], without[own])
-            best = _better(best, _Fit(float(errors.square().mean()), penalty, dual, wanted - errors))
+            best = _better(best, KernelFit(float(errors.square().mean()), penalty, dual, wanted - errors))
         assert best is not None
         return best
 
     def _by_centres(
         self, x: Tensor, centres: Tensor, wanted: Tensor, penalties: Sequence[float], members: list[Tensor] | None
-    ) -> "_Fit":
+    ) -> "KernelFit":
         """The best fit whose centres are some of the examples."""
-        values, vectors = torch.linalg.eigh(self._kernel(centres, centres))
+        values, vectors = torch.linalg.eigh(self.kernel(centres, centres))
         kept = values > _SINGULAR * values[-1]
         # by Φ = K T the penalty λ AᵀκA is that of a ridge regression, whose system loses no digits of small values
         to_features = vectors[:, kept] / values[kept].sqrt()
@@ -214,7 +216,7 @@ class KernelMachine(CoordinateModel):
         left = [torch.empty_like(wanted) for _ in penalties]
         parts = _row_blocks(len(x)) if members is None else members
         for own in parts:
-            features = self._kernel(x[own], centres) @ to_features
+            features = self.kernel(x[own], centres) @ to_features
             for penalty, found in zip(penalties, left, strict=True):
                 shrunk = features / (values + penalty)
                 errors = wanted[own] - shrunk @ right
@@ -226,24 +228,67 @@ class KernelMachine(CoordinateModel):
         best = None
         for penalty, found in zip(penalties, left, strict=True):
             dual = to_features @ (right / (values + penalty)[:, None])
-            best = _better(best, _Fit(float(found.square().mean()), penalty, dual, wanted - found))
+            best = _better(best, KernelFit(float(found.square().mean()), penalty, dual, wanted - found))
         assert best is not None
         return best
 
     def _by_rows(self, x: Tensor, centres: Tensor) -> Iterator[tuple[slice, Tensor]]:
         """K, some rows at a time."""
         for rows in _row_blocks(len(x)):
-            yield rows, self._kernel(x[rows], centres)
+            yield rows, self.kernel(x[rows], centres)
 
 
 @final
-class _Fit(NamedTuple):
+class KernelFit(NamedTuple):
     """The mean square of the left-out errors, λ, A, and what is said of each example left out, Ȳ taken off."""
 
     error: float
     penalty: float
     dual: Tensor
     left_out: Tensor
+
+
+def best_fit(kernel: Tensor, wanted: Tensor, members: list[Tensor] | None, penalties: Tensor) -> KernelFit:
+    """The fit whose centres are all examples, by the best of some penalties.
+
+    Args:
+        kernel: between the examples, `(n, n)`.
+        wanted: Y - Ȳ, `(n, c)`.
+        members: the examples that are left out together; None: each by itself.
+        penalties: λ, ascending.
+    """
+    return best_fits(kernel, [wanted], members, penalties)[0]
+
+
+def best_fits(
+    kernel: Tensor, parts: Sequence[Tensor], members: list[Tensor] | None, penalties: Tensor
+) -> list[KernelFit]:
+    """Likewise of each of several Y, of one decomposition of the kernel."""
+    values, vectors = torch.linalg.eigh(kernel)
+    return [_best_of(values, vectors, wanted, members, penalties) for wanted in parts]
+
+
+def _best_of(
+    values: Tensor, vectors: Tensor, wanted: Tensor, members: list[Tensor] | None, penalties: Tensor
+) -> KernelFit:
+    projected, of_one, best = vectors.T @ wanted, vectors.sum(0), None
+    moved = fall_of_mean(wanted, members)
+    for penalty in reversed(penalties.tolist()):
+        shrunk = 1 / (values.clamp_min(0) + penalty)
+        dual = vectors @ (shrunk[:, None] * projected)
+        without = dual + (vectors @ (shrunk * of_one))[:, None] * moved
+        if members is None:
+            errors = without / (vectors.square() @ shrunk)[:, None]
+        else:
+            errors = torch.empty_like(dual)
+            for own in members:
+                inverse = (vectors[own] * shrunk) @ vectors[own].T
+                errors[own] = torch.linalg.solve(inverse, without[own])
+        error = float(errors.square().mean())
+        if best is None or error < _BETTER * best.error:
+            best = KernelFit(error, penalty, dual, wanted - errors)
+    assert best is not None
+    return best
 
 
 @final
@@ -277,7 +322,7 @@ class _Choice(NamedTuple):
     shares: _Shares
     metrics: tuple[_Metric, _Metric]
     smooth: _Smooth
-    fit: _Fit
+    fit: KernelFit
 
 
 @final
@@ -288,29 +333,11 @@ class _Part:
         self.x, self.wanted, self.members = x, wanted, members
         self.square = float(x.square().sum(1).mean()) or 1.0
 
-    def fit(self, kernel: Tensor, penalties: Tensor = PENALTIES) -> _Fit:
+    def fit(self, kernel: Tensor, penalties: Tensor = PENALTIES) -> KernelFit:
         """The best of some penalties."""
-        values, vectors = torch.linalg.eigh(kernel)
-        projected, of_one, best = vectors.T @ self.wanted, vectors.sum(0), None
-        moved = fall_of_mean(self.wanted, self.members)
-        for penalty in reversed(penalties.tolist()):
-            shrunk = 1 / (values.clamp_min(0) + penalty)
-            dual = vectors @ (shrunk[:, None] * projected)
-            without = dual + (vectors @ (shrunk * of_one))[:, None] * moved
-            if self.members is None:
-                errors = without / (vectors.square() @ shrunk)[:, None]
-            else:
-                errors = torch.empty_like(dual)
-                for own in self.members:
-                    inverse = (vectors[own] * shrunk) @ vectors[own].T
-                    errors[own] = torch.linalg.solve(inverse, without[own])
-            error = float(errors.square().mean())
-            if best is None or error < _BETTER * best.error:
-                best = _Fit(error, penalty, dual, self.wanted - errors)
-        assert best is not None
-        return best
+        return best_fit(kernel, self.wanted, self.members, penalties)
 
-    def errors(self, fit: _Fit) -> Tensor:
+    def errors(self, fit: KernelFit) -> Tensor:
         """The sizes of left-out errors, root mean squares over outputs, of each example or summed over each group."""
         found = (self.wanted - fit.left_out).square().mean(1).sqrt()
         return found if self.members is None else torch.stack([found[own].sum() for own in self.members])
@@ -347,7 +374,7 @@ class _Part:
         found = (_Smooth(length, each, self.fit(each, SMOOTH_PENALTIES).error) for length, each in kernels)
         return min(found, key=lambda each: each.error)
 
-    def _tried(self, p: int, weight: Tensor, lengths: Sequence[float]) -> tuple[_Metric, _Fit]:
+    def _tried(self, p: int, weight: Tensor, lengths: Sequence[float]) -> tuple[_Metric, KernelFit]:
         """The best of some lengths, in units of the median distance."""
         distance, best = _distance(self.x * weight, self.x * weight, p), None
         unit = _median(distance)
@@ -359,14 +386,14 @@ class _Part:
         assert best is not None
         return best
 
-    def _sharper(self, p: int, of: tuple[_Metric, _Fit]) -> list[Tensor]:
+    def _sharper(self, p: int, of: tuple[_Metric, KernelFit]) -> list[Tensor]:
         """The next w, by how steep f is along each coordinate."""
         steep = self._steepness(p, *of)
         if float(steep.max()) == 0:
             return [of[0].weight]
         return [((steep / steep.max()) ** exponent).clamp_min(_LEAST) for exponent in EXPONENTS]
 
-    def _steepness(self, p: int, metric: _Metric, fit: _Fit) -> Tensor:
+    def _steepness(self, p: int, metric: _Metric, fit: KernelFit) -> Tensor:
         """g, of f at the examples; where κ_p has a kink, at the example itself, it has no slope."""
         x, weight = self.x, metric.weight
         slope = -metric.kernel / metric.length
@@ -395,7 +422,7 @@ def _chosen_of_few(part: _Part, groups: Tensor | None) -> _Choice:
     own, told = dealt(len(part.x), groups, FOLDS, part.x.device), torch.zeros_like(part.wanted).repeat(2, 1, 1)
     for k in own.unique():
         offset = part.wanted[own != k].mean(0)
-        rest = _Part(part.x[own != k], part.wanted[own != k] - offset, _members(groups, own != k))
+        rest = _Part(part.x[own != k], part.wanted[own != k] - offset, members_of(groups, own != k))
         for each, rounds in zip(told, (0, ROUNDS), strict=True):
             each[own == k] = offset + rest.told(_chosen(rest, rounds), part.x[own == k])
     errors = (part.wanted - told).square().mean((1, 2)).tolist()
@@ -440,7 +467,7 @@ def _row_blocks(count: int) -> list[slice]:
     return [slice(start, min(start + _ROWS, count)) for start in range(0, count, _ROWS)]
 
 
-def _better(best: _Fit | None, other: _Fit) -> _Fit:
+def _better(best: KernelFit | None, other: KernelFit) -> KernelFit:
     return other if best is None or other.error < best.error else best
 
 
@@ -473,7 +500,7 @@ def _median(distance: Tensor) -> float:
     return float(found.median()) or float(found.mean()) or 1.0
 
 
-def _members(groups: Tensor | None, some: Tensor | None) -> list[Tensor] | None:
+def members_of(groups: Tensor | None, some: Tensor | None = None) -> list[Tensor] | None:
     """The places of each group among some examples; None: each is left out by itself."""
     if groups is None:
         return None

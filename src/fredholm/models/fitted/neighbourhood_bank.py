@@ -175,7 +175,7 @@ class NeighbourhoodBank(FittedModel[GraphBatch]):
 
     def _waves(self, u: Tensor, domain: Graph) -> Tensor:
         """m, then s, `(B, 2 num_waves)`, of features `(B, N, F)`."""
-        batch, z = u.shape[0], self._neighbourhoods(u, domain)
+        batch, z = u.shape[0], neighbourhoods(u, domain, self.config.hops)
         weights = domain.weights.to(z.dtype).expand(u.shape[:2]).flatten()
         counts = weights > 0  # a node without mass, such as padding, has no part in any integral
         weights, z = weights[counts], z[counts]
@@ -202,19 +202,20 @@ class NeighbourhoodBank(FittedModel[GraphBatch]):
             deviations.append(torch.where(varies, torch.where(varies, variance, 1.0).sqrt(), 0.0))
         return torch.cat([*means, *deviations], 1)
 
-    def _neighbourhoods(self, u: Tensor, domain: Graph) -> Tensor:
-        """z of all nodes of a batch `(B, N, F)` of features, `(B N, M)`."""
-        mass, degrees = domain.edge_counts.to(u.dtype).flatten(), domain.degrees.to(u.dtype).flatten()
-        share = mass / torch.where(degrees > 0, degrees, 1.0)[domain.target]
 
-        def averaged(of_edges: Tensor) -> Tensor:
-            """A of `(E, ...)` at the ends of edges, `(B N, ...)`."""
-            start = of_edges.new_zeros(degrees.shape[0], of_edges.shape[1])
-            return start.index_add(0, domain.target, share[:, None] * of_edges)
+def neighbourhoods(u: Tensor, domain: Graph, hops: int) -> Tensor:
+    """z of all nodes of a batch `(B, N, F)` of features, `(B N, M)`; see the legend."""
+    mass, degrees = domain.edge_counts.to(u.dtype).flatten(), domain.degrees.to(u.dtype).flatten()
+    share = mass / torch.where(degrees > 0, degrees, 1.0)[domain.target]
 
-        found = [u.flatten(0, 1)]
-        if domain.edge_features is not None:
-            found = [torch.cat([*found, averaged(domain.edge_features.to(u.dtype))], 1)]
-        for _ in range(self.config.hops):
-            found.append(averaged(found[-1][domain.source]))
-        return torch.cat(found, 1)
+    def averaged(of_edges: Tensor) -> Tensor:
+        """A of `(E, ...)` at the ends of edges, `(B N, ...)`."""
+        start = of_edges.new_zeros(degrees.shape[0], of_edges.shape[1])
+        return start.index_add(0, domain.target, share[:, None] * of_edges)
+
+    found = [u.flatten(0, 1)]
+    if domain.edge_features is not None:
+        found = [torch.cat([*found, averaged(domain.edge_features.to(u.dtype))], 1)]
+    for _ in range(hops):
+        found.append(averaged(found[-1][domain.source]))
+    return torch.cat(found, 1)

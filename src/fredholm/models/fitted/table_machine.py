@@ -374,14 +374,24 @@ class NumbersMachine(nn.Module):
         """`(B, num_numbers)` to outputs `(B, num_outputs)`, all equal before a fit."""
         return self.table(self._rows(numbers))
 
+    def coordinates(self, numbers: Tensor) -> Tensor:
+        """What the kernel reads of rows `(B, num_numbers)`, float64 `(B, num_coordinates)`."""
+        return self.table._of_columns(self._rows(numbers)).double()
+
     @torch.no_grad()
-    def fit(self, numbers: Tensor, targets: Tensor, regressand: Regressand, *, groups: Tensor | None = None) -> Tensor:
-        """Takes mean and deviation of rows `(n, num_numbers)`, and fits the table machine; see `FittedModel.fit`."""
+    def measure(self, numbers: Tensor) -> None:
+        """Takes mean, deviation and quantiles of rows `(n, num_numbers)`, as `fit` does, which coordinates read."""
         numbers = numbers.double()
         self.mean.copy_(numbers.nanmean(0).nan_to_num(0.0))
         deviation = (numbers - self.mean).square().nanmean(0).sqrt().nan_to_num(0.0)
         varies = (deviation > 1e-6 * self.mean.abs()) & (deviation > self.rounding)
         self.scale.copy_(torch.where(varies, 1 / torch.where(varies, deviation, 1.0), 0.0))
+        self.table._take_quantiles(self._rows(numbers).numbers)
+
+    @torch.no_grad()
+    def fit(self, numbers: Tensor, targets: Tensor, regressand: Regressand, *, groups: Tensor | None = None) -> Tensor:
+        """Measures rows `(n, num_numbers)`, and fits the table machine; see `FittedModel.fit`."""
+        self.measure(numbers)
         return self.table.fit([(self._rows(numbers), targets)], regressand, groups=groups)
 
     def _rows(self, numbers: Tensor) -> TableBatch:

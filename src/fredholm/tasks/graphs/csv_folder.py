@@ -46,7 +46,8 @@ def read_csv_folder(
     - `edges.csv`: `source` and `target`, names of nodes; `weight`; all other columns are features of edges, numbers.
     - `nodes.csv`: `id`; `weight`, what the node counts; all other columns are features, numbers. Without this file,
       nodes are those that edges join.
-    - One graph: `label` of a node is its class, or empty; `split`, `group` and `time` beside it: see `marks_of_cells`.
+    - One graph: `label` of a node is its class, or empty; or `target`, `target_...` are its numbers to tell, all or
+      none of them empty; `split`, `group` and `time` beside these: see `marks_of_cells`.
     - Several graphs: a column `graph` in `nodes.csv` says whose a node is, and one in `edges.csv` whose an edge is;
       without the latter, no name is of two nodes. `graphs.csv` has `graph`, the class `label` or the numbers `target`,
       `target_...`, and `split`, `group` and `time` likewise, and no others.
@@ -58,14 +59,14 @@ def read_csv_folder(
         edge_features: likewise of edges.
 
     Raises:
-        ValueError: a table is broken, a column is missing, a cell is no number, a name is unknown or there twice, and
-            what `Listed.graphs` refuses. The message names file and line.
+        ValueError: a table is broken, a column is missing, a cell is no number, a name is unknown or there twice,
+            there are labels and targets, and what `Listed.graphs` refuses. The message names file and line.
     """
     edges_file = _find(folder, EDGES)
     assert edges_file is not None
     edges = _Cells(read_table(edges_file), _OF_EDGES)
     nodes_file, graphs_file = _find(folder, NODES), _find(folder, GRAPHS)
-    nodes = None if nodes_file is None else _nodes(read_table(nodes_file))
+    nodes = None if nodes_file is None else _nodes(read_table(nodes_file), features)
     graphs = None if graphs_file is None else _Cells(read_table(graphs_file), _OF_GRAPHS)
     return _Tables(edges, nodes, graphs).graphs(is_directed, features, edge_features)
 
@@ -77,6 +78,8 @@ class _Cells:
 
     table: Table
     usual: tuple[str, ...]
+    targets: tuple[str, ...] = ()
+    """Columns of numbers to tell."""
 
     @cached_property
     def columns(self) -> dict[str, str]:
@@ -95,7 +98,7 @@ class _Cells:
     @cached_property
     def others(self) -> tuple[str, ...]:
         """All other columns."""
-        usual = set(self.columns.values())
+        usual = {*self.columns.values(), *self.targets}
         return tuple(name for name in self.table.names if name not in usual)
 
     def place(self, i: int) -> str:
@@ -123,25 +126,25 @@ class _Cells:
                 raise ValueError(f"{self.place(i)}: column {self.columns[word]!r}: is empty; expected a name")
         return found
 
-    def numbers(self, columns: Sequence[str]) -> np.ndarray:
-        """The numbers of some columns, `(rows, columns)`."""
+    def numbers(self, columns: Sequence[str], *, may_miss: bool = False) -> np.ndarray:
+        """The numbers of some columns, `(rows, columns)`; NaN where a cell is empty, and may be."""
         known = set(self.table.names)
         if absent := [name for name in columns if name not in known]:
             raise ValueError(
                 f"{self.table.path}, line 1: no column {', '.join(map(repr, absent[:6]))}; the columns are "
                 f"{', '.join(self.table.names[:20])}"
             )
-        rows = [self._row(row, columns, i) for i, row in enumerate(self.table.rows)]
+        rows = [self._row(row, columns, i, may_miss) for i, row in enumerate(self.table.rows)]
         return np.array(rows, np.float64).reshape(len(rows), len(columns))
 
-    def _row(self, row: Row, columns: Sequence[str], i: int) -> list[float]:
+    def _row(self, row: Row, columns: Sequence[str], i: int, may_miss: bool) -> list[float]:
         found = []
         for name in columns:
             try:
                 value = parse_value(row.cells[name])
             except ValueError as error:
                 raise ValueError(f"{self.place(i)}: column {name!r}: {error}") from error
-            if value != value:
+            if value != value and not may_miss:
                 raise ValueError(f"{self.place(i)}: column {name!r}: is missing; expected a finite number")
             found.append(value)
         return found
@@ -168,10 +171,17 @@ class _Cells:
         return labels, classes
 
 
-def _nodes(table: Table) -> _Cells:
-    """A table of nodes; where these have classes, it may say how they are split."""
-    found = _Cells(table, _OF_NODES)
-    return _Cells(table, (*_OF_NODES, *MARKS)) if "label" in found.columns else found
+def _nodes(table: Table, known: tuple[str, ...] | None) -> _Cells:
+    """A table of nodes; where these have classes or numbers to tell, it may say how they are split.
+
+    Args:
+        table: its rows.
+        known: features that a model knows, which are no numbers to tell, whatever they are called.
+    """
+    words = ((name, name.lower()) for name in table.names if name not in (known or ()))
+    targets = tuple(name for name, word in words if word == "target" or word.startswith("target_"))
+    found = _Cells(table, _OF_NODES, targets)
+    return _Cells(table, (*_OF_NODES, *MARKS), targets) if "label" in found.columns or targets else found
 
 
 @final
@@ -282,18 +292,27 @@ class _Tables:
         )
 
     def _of_nodes(self) -> dict[str, Any]:
-        """Labels and marks of one graph's nodes, or nothing."""
-        if self.nodes is None or "graph" in self.nodes.columns:
+        """Labels or targets, and the marks, of one graph's nodes, or nothing."""
+        nodes = self.nodes
+        if nodes is None or "graph" in nodes.columns:
             return {}
-        labels, classes = self.nodes.labels()
-        return {} if labels is None else {"node_labels": labels, "classes": classes, "marks": self.nodes.marks()}
+        labels, classes = nodes.labels()
+        if labels is not None and nodes.targets:
+            raise ValueError(f"{nodes.table.path}, line 1: has the columns 'label' and {nodes.targets[0]!r}; keep one")
+        if labels is not None:
+            return {"node_labels": labels, "classes": classes, "marks": nodes.marks()}
+        if not nodes.targets:
+            return {}
+        targets = nodes.numbers(nodes.targets, may_miss=True)
+        return {"node_targets": targets, "target_names": nodes.targets, "marks": nodes.marks()}
 
     def _of_graphs(self, graphs: _Cells) -> dict[str, Any]:
         """Labels or targets, and the marks, of the graphs."""
-        if self.nodes is not None and "label" in self.nodes.columns:
+        if self.nodes is not None and ("label" in self.nodes.columns or self.nodes.targets):
+            told = self.nodes.columns["label"] if "label" in self.nodes.columns else self.nodes.targets[0]
             raise ValueError(
-                f"{self.nodes.table.path}, line 1: has a column 'label' beside {GRAPHS}; nodes have no classes where "
-                "graphs have: call it otherwise if it is a feature, which is a number"
+                f"{self.nodes.table.path}, line 1: has a column {told!r} beside {GRAPHS}; nothing is told of nodes "
+                "where it is of graphs: call it otherwise if it is a feature, which is a number"
             )
         labels, classes = graphs.labels()
         targets = tuple(name for name in graphs.others if name.lower().startswith("target"))

@@ -1,5 +1,6 @@
 """Graphs with what is to be told of them: the frozen value that every reader gives."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar, Self, final
@@ -8,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fredholm.tasks.files.cells import FINITE, LARGEST
 from fredholm.tasks.splits.split_marks import NO_MARKS, SplitMarks
 from fredholm.tasks.splits.splits import Examples
 from fredholm.tasks.targets import Answers, ClassAnswers, NumberAnswers
@@ -34,7 +36,8 @@ class GraphSet(Examples):
         labels: int64 `(n,)`, classes of graphs.
         targets: float64 `(n, T)`, numbers to tell of graphs.
         node_labels: int64 `(nodes,)`, classes of nodes; -1 where there is none.
-        marks: what the data say of splits, of each graph, or of each node where these have labels.
+        node_targets: float64 `(nodes, T)`, numbers to tell of nodes; all NaN where none is known.
+        marks: what the data say of splits, of each graph, or of each node where these have labels or targets.
         classes: the names of the classes, of graphs or nodes.
         feature_names, edge_feature_names, target_names: one a column.
         names: one a graph.
@@ -61,6 +64,7 @@ class GraphSet(Examples):
     labels: Tensor | None = None
     targets: Tensor | None = None
     node_labels: Tensor | None = None
+    node_targets: Tensor | None = None
     marks: SplitMarks = NO_MARKS
     classes: tuple[str, ...] = ()
     feature_names: tuple[str, ...]
@@ -86,14 +90,20 @@ class GraphSet(Examples):
             "labels": (n,),
             "targets": (n, len(self.target_names)),
             "node_labels": (nodes,),
+            "node_targets": (nodes, len(self.target_names)),
         }
         for name, shape in shapes.items():
             value = getattr(self, name)
             if value is not None and value.shape != shape:
                 raise ValueError(f"{name} has shape {tuple(value.shape)}; expected {shape}")
-        self.marks.check(n if self.node_labels is None else nodes)
-        if self.labels is not None and (self.targets is not None or self.node_labels is not None):
-            raise ValueError("graphs have labels and targets, or labels and labels of nodes; give one of them")
+        self.marks.check(nodes if self.tells_nodes else n)
+        told = [
+            name for name in ("labels", "targets", "node_labels", "node_targets") if getattr(self, name) is not None
+        ]
+        if len(told) > 1:
+            raise ValueError(f"graphs have {' and '.join(told)}; give one of them")
+        if self.node_targets is not None:
+            check_known(self.node_targets, self.target_names, lambda i: f"node {i}")
         if n == 1 and self.node_names and len(self.node_names) != nodes:
             raise ValueError(f"there are {len(self.node_names)} names for {nodes} nodes; give one each")
 
@@ -115,6 +125,26 @@ class GraphSet(Examples):
         return None if self.targets is None else NumberAnswers(names=self.target_names, values=self.targets)
 
     @property
+    def tells_nodes(self) -> bool:
+        """Whether something is known of nodes, in place of graphs."""
+        return self.node_labels is not None or self.node_targets is not None
+
+    @property
+    def known_nodes(self) -> Tensor:
+        """The nodes of which a label or targets are known, int64 `(k,)`."""
+        if self.node_targets is not None:
+            return (~self.node_targets[:, 0].isnan()).nonzero()[:, 0]
+        none = torch.zeros(0, dtype=torch.int64)
+        return none if self.node_labels is None else (self.node_labels >= 0).nonzero()[:, 0]
+
+    def answers_of(self, nodes: Tensor) -> Answers:
+        """What is known of some of `known_nodes`, int64 `(m,)`."""
+        if self.node_targets is not None:
+            return NumberAnswers(names=self.target_names, values=self.node_targets[nodes])
+        assert self.node_labels is not None
+        return ClassAnswers(names=self.classes, values=self.node_labels[nodes])
+
+    @property
     def num_nodes(self) -> Tensor:
         """Nodes of each graph, int64 `(n,)`."""
         return self.node_offsets.diff()
@@ -125,7 +155,7 @@ class GraphSet(Examples):
         edges, edge_offsets = _members(self.edge_offsets, indices)
         picked: dict[str, Tensor | None] = {}
         for at, names in (
-            (nodes, ("features", "pos", "weights", "node_labels", "kinds")),
+            (nodes, ("features", "pos", "weights", "node_labels", "node_targets", "kinds")),
             (edges, ("edge_weights", "edge_features", "edge_kinds")),
             (indices, ("labels", "targets")),
         ):
@@ -135,7 +165,7 @@ class GraphSet(Examples):
         return replace(
             self,
             **picked,  # pyright: ignore[reportArgumentType]
-            marks=self.marks.select(indices if self.node_labels is None else nodes),
+            marks=self.marks.select(nodes if self.tells_nodes else indices),
             node_offsets=node_offsets,
             edge_offsets=edge_offsets,
             edge_index=self.edge_index[:, edges],
@@ -169,11 +199,11 @@ class GraphSet(Examples):
             "pos": self.pos,
             "weights": self.weights,
             "labels": self.node_labels if self.labels is None else self.labels,
-            "targets": self.targets,
+            "targets": self.node_targets if self.targets is None else self.targets,
             "split": None if marks.given is None else words[marks.given.numpy()],
             "groups": None if marks.groups is None else np.array(marks.groups),
             "example_times": marks.times,
-            "graph": None if self.node_labels is not None and len(self) == 1 else graph,
+            "graph": None if self.tells_nodes and len(self) == 1 else graph,
             "names": np.array(self.names),
             "node_names": np.array(self.node_names) if self.node_names else None,
             "directed": np.array(self.is_directed),
@@ -182,6 +212,21 @@ class GraphSet(Examples):
             arrays[name] = np.array(getattr(self, name), dtype=np.str_) if getattr(self, name) else None
         kept = {name: np.asarray(value) for name, value in arrays.items() if value is not None}
         np.savez_compressed(Path(path), **kept)  # pyright: ignore[reportArgumentType]
+
+
+def check_known(targets: Tensor, names: tuple[str, ...], place: Callable[[int], str]) -> None:
+    """Raises ValueError unless the targets of each node `(nodes, T)` are finite, or none is known: all are NaN.
+
+    Args:
+        targets: float64.
+        names: one a column.
+        place: where a node stands, for messages.
+    """
+    unknown = targets.isnan()
+    for i, c in (~((targets.abs() <= LARGEST) | unknown)).nonzero()[:1].tolist():
+        raise ValueError(f"{place(i)}: {names[c]} is {float(targets[i, c]):g}; expected {FINITE}, or none")
+    for i, c in (unknown & ~unknown.all(1, keepdim=True)).nonzero()[:1].tolist():
+        raise ValueError(f"{place(i)}: {names[c]} is missing, and others are there; give a node all targets, or none")
 
 
 def _members(offsets: Tensor, indices: Tensor) -> tuple[Tensor, Tensor]:

@@ -166,11 +166,16 @@ class GraphInputs:
         return 2.0 * torch.randint(2, (graphs, pos_dim), generator=generator) - 1.0
 
     def names(self, preparation: "Preparation") -> tuple[str, ...]:
-        """Of the numbers that a network sees of each node."""
+        """Of the numbers that a network sees of each node; what structure tells gives way to features of its name."""
         walks = (f"back after {k} steps" for k in range(2, self.num_walks + 2))
         around = [*SURROUNDINGS, *([LEAVING] if preparation.is_directed else [])] if self.surroundings else []
-        degree, size = ["degree"] * self.degrees, ["size"] * self.sizes
-        return (*preparation.features, *walks, *degree, *around, *size)
+        found = dict.fromkeys(preparation.features)
+        for name in (*walks, *["degree"] * self.degrees, *around, *["size"] * self.sizes):
+            told = name
+            while told in found:
+                told += " of the graph"
+            found[told] = None
+        return tuple(found)
 
     def _features(self, graphs: GraphSet) -> tuple[Tensor, Tensor]:
         """Features of nodes and what structure tells of them, before they are standardised, `(nodes, ...)` both."""

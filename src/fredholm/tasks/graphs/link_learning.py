@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, final
@@ -19,6 +19,7 @@ from fredholm.encoders.graph import GraphBatch
 from fredholm.models.fitted.ridge_head import RidgeHead
 from fredholm.models.itnet import ITNet
 from fredholm.models.kernel_configs import ConstantConfig, OnEdgesConfig
+from fredholm.models.signal_model import SignalModel
 from fredholm.tasks.baselines import Baseline, Learnt, Plain, PlainData, plain_baselines
 from fredholm.tasks.extras import importing_metrics
 from fredholm.tasks.graphs import GraphSet
@@ -35,7 +36,7 @@ from fredholm.tasks.task import Batch, Objective, Suited, Task, Trained
 from fredholm.tasks.tensor_form import TensorForm
 
 from .network import NO_FORM, build_network, warn_of_notes
-from .one_graph import OneGraphTask
+from .one_graph import OneGraphTask, small_network
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
@@ -100,12 +101,14 @@ class LinkLearning(OneGraphTask[PairSet]):
         """A graph, how its edges are split, what is computed of it, and the model.
 
         Args:
+            model: the network.
             num_negatives: pairs without an edge that are drawn for each edge of a training batch; in evaluation one.
             code_dim: numbers that the network gives a node, as source and as target where edges are directed.
             pair_features: whether scores read what is told of a pair itself too: the walks between both nodes, their
                 degrees, and what their features say; see `told_of_pairs`.
         """
 
+        model: SignalModel.Config = field(default_factory=small_network)
         num_negatives: int = 5
         code_dim: int = 32
         pair_features: bool = True

@@ -12,7 +12,7 @@ from fredholm.tasks.files.cells import FINITE, LARGEST, kept_type
 from fredholm.tasks.splits.split_marks import NO_MARKS, SplitMarks
 
 from .edges import tidy_edges
-from .graph_set import GraphSet
+from .graph_set import GraphSet, check_known
 
 
 @final
@@ -26,10 +26,10 @@ class Listed:
         features: of each node, `(nodes, F)`.
         edges: `(2, E)`, sources over targets, as numbers of nodes; see `tidy_edges` for what becomes of them.
         node_place, edge_place: where the node or edge of a number stands, for messages.
-        pos, weights, node_labels, node_names: of each node, as in `GraphSet`.
+        pos, weights, node_labels, node_targets, node_names: of each node, as in `GraphSet`.
         edge_weights, edge_features: of each edge.
         labels, targets: of each graph.
-        marks: of each graph, or of each node where these have labels.
+        marks: of each graph, or of each node where these have labels or targets.
         node_name: what the node of a number is called in messages.
         feature_names, edge_feature_names, target_names, classes, is_directed: as in `GraphSet`.
     """
@@ -43,6 +43,7 @@ class Listed:
     pos: np.ndarray | None = None
     weights: np.ndarray | None = None
     node_labels: np.ndarray | None = None
+    node_targets: np.ndarray | None = None
     node_names: Sequence[str] = ()
     edge_weights: np.ndarray | None = None
     edge_features: np.ndarray | None = None
@@ -61,7 +62,7 @@ class Listed:
 
         Raises:
             ValueError: a graph has no node, a value is NaN or infinite, a weight below 0, all weights of a graph 0, and
-                what `tidy_edges` refuses.
+                what `tidy_edges` refuses; targets of a node are infinite, or some of them alone are NaN.
         """
         self._check_nodes()
         found = tidy_edges(
@@ -80,7 +81,8 @@ class Listed:
         along = np.lexsort((ends[1], ends[0]))
         ends, offsets = ends[:, along], _offsets(self.graph, len(self.names))
         of_edge = self.graph[order][ends[0]]
-        marks = self.marks if self.node_labels is None else self.marks.select(torch.from_numpy(order))
+        tells_nodes = self.node_labels is not None or self.node_targets is not None
+        marks = self.marks.select(torch.from_numpy(order)) if tells_nodes else self.marks
         features = _taken(self.features, order, kept_type(self.features))
         assert features is not None
         return GraphSet(
@@ -95,6 +97,7 @@ class Listed:
             labels=_taken(self.labels, slice(None), np.int64),
             targets=_taken(self.targets, slice(None), np.float64),
             node_labels=_taken(self.node_labels, order, np.int64),
+            node_targets=_taken(self.node_targets, order, np.float64),
             marks=marks,
             classes=tuple(self.classes),
             feature_names=tuple(self.feature_names),
@@ -118,6 +121,9 @@ class Listed:
                 for i, c in np.argwhere(~(np.abs(values) <= LARGEST))[:1].tolist():
                     what = f"{columns[c]} is {values[i, c]:g}"
                     raise ValueError(f"{self.node_place(i)}: {what}; expected {FINITE}")
+        if self.node_targets is not None:
+            targets = torch.from_numpy(self.node_targets.astype(np.float64))
+            check_known(targets, tuple(self.target_names), self.node_place)
         if self.weights is None:
             return
         for i in np.flatnonzero(~((self.weights >= 0) & (self.weights <= LARGEST)))[:1].tolist():

@@ -1,6 +1,8 @@
-"""Telling the classes of the nodes of one graph."""
+"""Telling the classes of the nodes of one graph, or numbers of them."""
 
 import dataclasses
+import hashlib
+import warnings
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -10,11 +12,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fredholm._settings import filled
+from fredholm._settings import filled, refuse_idle
+from fredholm.models.fitted.boosted_trees import MOST_BOXES
+from fredholm.models.fitted.node_machine import KnownNodes, NodeMachine
 from fredholm.models.fitted.ridge_head import FeatureBlock, Heard, RidgeHead, is_surely_less
 from fredholm.models.itnet import ITNet
 from fredholm.models.kernel_configs import ConstantConfig, OnEdgesConfig
-from fredholm.models.signal_model import SignalModel
+from fredholm.models.node_model import NodeModelConfig
 from fredholm.tasks.baselines import Learnt
 from fredholm.tasks.graphs import GraphSet, open_graphs
 from fredholm.tasks.inputs import Inputs, Kinds
@@ -25,12 +29,13 @@ from fredholm.tasks.splits.splits import Examples, HeldOut, Splits
 from fredholm.tasks.splits.splitting import Parts
 from fredholm.tasks.splits.stratified_split import some_of_each
 from fredholm.tasks.target_task import TargetTask
-from fredholm.tasks.targets import TARGETS, Answers, ClassAnswers, Target
+from fredholm.tasks.targets import TARGETS, Answers, Target
 from fredholm.tasks.task import Batch, Meanings, Suited, Task, Trained, meanings_of_head
 from fredholm.tasks.tensor_form import TensorForm
 
+from .batches import graphs_in
 from .inputs import GraphInputs, surroundings
-from .network import NO_FORM, build_network, warn_of_notes
+from .network import NO_FORM, build_network, reading_of, warn_of_notes
 from .one_graph import OneGraphTask
 from .open import is_graph_folder
 
@@ -42,6 +47,9 @@ PRIOR = 8
 
 ASKED = 1000
 """Training nodes by which is asked whether structure tells something, at most."""
+_OF_NETWORKS = ("num_positions", "flip_signs", "adds_positions", "feature_dropout", "positions")
+_NETWORK = "take a network, such as the model itnet"
+"""Of what is computed of a graph, what networks alone read."""
 
 
 def _inputs() -> GraphInputs:
@@ -65,12 +73,12 @@ def _small() -> ITNet.Config:
 @final
 @dataclass(frozen=True)
 class NodeSet(Examples):
-    """Some nodes of a graph: their numbers int64 `(n,)`, and the class of each."""
+    """Some nodes of a graph: their numbers int64 `(n,)`, and what is known of each."""
 
     shared: ClassVar[tuple[str, ...]] = ()
 
     nodes: Tensor
-    answers: ClassAnswers
+    answers: Answers
 
     def __len__(self) -> int:
         """The number of nodes."""
@@ -79,61 +87,90 @@ class NodeSet(Examples):
 
 @final
 class NodeLearning(TargetTask[NodeSet], OneGraphTask[NodeSet]):
-    """A network on one graph that predicts the class of each node, trained on some (ITNet, J.1).
+    """A model of one graph that predicts the class of each node, or numbers, from those of some (ITNet, J.1).
 
-    Every step runs the whole graph, nodes of the validation and test splits included, and counts the loss at its
-    batch's nodes. Warns once of what became of edges.
+    Every step of a network runs the whole graph, nodes of the validation and test splits included, and counts the loss
+    at its batch's nodes. Warns once of what became of edges.
 
     Args:
         config: the settings.
         facts: from an earlier run; None reads them from the data.
 
     Raises:
-        ValueError: the data cannot be opened, are not one graph with classes of nodes, or are not those of `facts`.
+        ValueError: the data cannot be opened, are not one graph with classes or numbers of nodes, or are not those of
+            `facts`.
     """
 
     command: ClassVar[str] = "nodes"
     predicts = Kinds(suffixes=(".npz",), is_one=is_graph_folder)
-    parts: ClassVar[tuple[type, ...]] = (*OneGraphTask.parts, *TARGETS)
+    parts: ClassVar[tuple[type, ...]] = (*OneGraphTask.parts, NodeMachine.Config, *TARGETS)
 
     @dataclass(frozen=True, kw_only=True)
     class Facts(OneGraphTask.Facts):
-        """Of the graph, whose features are known at all nodes, and of the classes of the training nodes."""
+        """Of the graph, whose features are known at all nodes, and of what is told of the training nodes.
+
+        Args:
+            target: what is told.
+            known: the names of the training nodes, where a model goes on reading what is known of them.
+            digest: of their features and of the edges between them, by which they are known again.
+        """
 
         target: Target
+        known: tuple[str, ...] = ()
+        digest: str = ""
 
     @dataclass(frozen=True, kw_only=True)
-    class Config(OneGraphTask.Config, TargetTask.Config):
+    class Config(OneGraphTask.Config, TargetTask.NumbersConfig):
         """A graph, which of its nodes are trained on, what is computed of it, and the model.
 
         Args:
             train_per_class: nodes of each class that are trained on, such as 20, where the data have no split; None:
-                all that are in no other split.
+                all that are in no other split. Refused with numbers.
         """
 
         train_per_class: int | None = None
         inputs: GraphInputs = field(default_factory=_inputs)
-        model: SignalModel.Config = field(default_factory=_small)
+        model: NodeModelConfig = field(default_factory=_small)
 
         def __post_init__(self) -> None:
             super().__post_init__()
             if self.train_per_class is not None and self.train_per_class < 1:
                 raise ValueError(f"train_per_class is {self.train_per_class}; expected at least 1")
+            if not self.model.learns_by_steps:
+                self._refuse_what_only_networks_read()
+
+        def _refuse_what_only_networks_read(self) -> None:
+            kind = type(self.model).__qualname__.removesuffix(".Config")
+            if self.valid_fraction != 0:
+                because = f"model={kind}, whose settings are chosen by leaving training nodes out"
+                refuse_idle("", type(self), because, _NETWORK, valid_fraction=self.valid_fraction)
+            usual, because = _inputs(), f"model={kind}, which reads features alone"
+            given = {name: getattr(self.inputs, name) for name in _OF_NETWORKS}
+            asked = {name: value for name, value in given.items() if value != getattr(usual, name)}
+            refuse_idle("inputs", GraphInputs, because, _NETWORK, **asked)
+
+        @property
+        def inputs_read(self) -> GraphInputs:
+            """What is computed of the graph for this model: without positions of one that is computed at once."""
+            return self.inputs if self.model.learns_by_steps else dataclasses.replace(self.inputs, positions="none")
 
         def _suited(self, effort: Effort, start: Trained | None) -> Suited:
             """See `Task.Config.suited`: the size of the network, how much it is held back, and γ of the outputs.
 
             Every step runs the whole graph, so that a batch is all labelled nodes. Where neighbours are not mostly
             alike, outputs do not spread along the edges. Where degrees and surroundings of a node tell what features do
-            not, they are features too.
+            not, they are features too. Numbers are told by a machine, unless something of a network was asked for.
             """
             default, task = NodeLearning.Config(), self.build()
-            model = self.model.resized(
-                width_for(task.num_train, effort, least=64, up_to=1000), DEPTH[effort.preset] // 2, default.model
-            )
-            spreads, rate = task.likeness > 0.5, 0.5 if task.num_train < FEW * len(task.target.names) else 0.2
+            is_open = self.model == default.model and start is None and effort.epochs is None
+            if not self.model.learns_by_steps or (is_open and task.target.kind == "number"):
+                return self._suited_machine(task, effort)
+            width = width_for(task.num_train, effort, least=64, up_to=1000)
+            model = self.network.resized(width, DEPTH[effort.preset] // 2, default.network)
+            num_classes = len(task.target.names) if task.target.kind == "class" else 1
+            spreads, rate = task.likeness > 0.5, 0.5 if task.num_train < FEW * num_classes else 0.2
             if isinstance(model, ITNet.Config):
-                model = filled(model, [default.model], diffusion=0.9 if spreads else 0.0, dropout=rate)
+                model = filled(model, [default.network], diffusion=0.9 if spreads else 0.0, dropout=rate)
             tells = {"degrees": True, "surroundings": True} if task.structure_tells else {}
             inputs = filled(self.inputs, [default.inputs], feature_dropout=rate, **tells)
             schedule = schedule_for(
@@ -145,6 +182,16 @@ class NodeLearning(TargetTask[NodeSet], OneGraphTask[NodeSet]):
                 length=0.1,
             )
             return Suited(dataclasses.replace(self, model=model, inputs=inputs), schedule)
+
+        def _suited_machine(self, task: "NodeLearning", effort: Effort) -> Suited:
+            """What suits a machine: what structure tells are features too, of which it weighs each."""
+            model = self.model if isinstance(self.model, NodeMachine.Config) else NodeMachine.Config()
+            num_trees = min(model.num_trees, max(1, MOST_BOXES // task.target.num_outputs))
+            model = filled(model, [NodeMachine.Config()], num_trees=num_trees)
+            inputs = filled(self.inputs, [_inputs()], degrees=True, surroundings=True, feature_dropout=0.0)
+            schedule = schedule_for(task.num_train, effort, has_valid=False, batch_size=task.num_train)
+            config = dataclasses.replace(self, model=model, inputs=inputs)
+            return Suited(config, dataclasses.replace(schedule, epochs=0))
 
         def build(self, facts: Task.Facts | None = None) -> "NodeLearning":
             """The task; see `NodeLearning`."""
@@ -164,17 +211,30 @@ class NodeLearning(TargetTask[NodeSet], OneGraphTask[NodeSet]):
         return self._facts
 
     @property
+    def learns_by_steps(self) -> bool:
+        """As the model says."""
+        return self.config.model.learns_by_steps
+
+    @property
     def likeness(self) -> float:
         """How much more often than by chance edges between nodes of known class join one: 1 always, 0 as by chance.
 
         It is (a - c) / (1 - c) of the share a of edges within a class, and of Σ p² = c with the share p of the ends of
-        edges in each class (Newman, 2003). To the edges that are known PRIOR ends within a class are added.
+        edges in each class (Newman, 2003). To the edges that are known PRIOR ends within a class are added. Of numbers
+        it is the correlation of those at both ends, the mean over several, with PRIOR edges between equals.
         """
         graph, nodes = self._graph, torch.cat([self._split.train, self._split.valid])
+        is_known = torch.zeros(len(graph.features), dtype=torch.bool)
+        is_known[nodes] = True
+        joined = graph.edge_index[:, is_known[graph.edge_index].all(0)]
+        if graph.node_targets is not None:
+            values = graph.node_targets[joined]
+            values = values - values.mean((0, 1))
+            square = values.square().mean((0, 1))
+            alike = (values[0] * values[1]).mean(0) / torch.where(square > 0, square, 1.0)
+            return (float(alike.nan_to_num(0.0).mean()) * joined.shape[1] + PRIOR) / (joined.shape[1] + PRIOR)
         assert graph.node_labels is not None
-        labels = torch.full((len(graph.features),), -1)
-        labels[nodes] = graph.node_labels[nodes]
-        ends = labels[graph.edge_index][:, (labels[graph.edge_index] >= 0).all(0)]
+        ends = graph.node_labels[joined]
         shares = ends.flatten().bincount() / max(ends.numel(), 1)
         alike = (float((ends[0] == ends[1]).sum()) + PRIOR) / (ends.shape[1] + PRIOR)
         chance = float(shares.square().sum())
@@ -190,8 +250,7 @@ class NodeLearning(TargetTask[NodeSet], OneGraphTask[NodeSet]):
         graph, nodes = self._graph, self._split.train
         some = torch.randperm(len(nodes), generator=torch.Generator().manual_seed(0))[:ASKED].sort().values
         nodes, count = nodes[some], len(graph.features)
-        assert graph.node_labels is not None
-        targets = self.target.targets(graph.node_labels[nodes])
+        targets = self.target.targets(graph.answers_of(nodes).values)
         source, target = graph.edge_index
         number = target.bincount(minlength=count)
         of_edges = torch.ones(len(source)) / number[target]
@@ -212,10 +271,13 @@ class NodeLearning(TargetTask[NodeSet], OneGraphTask[NodeSet]):
 
     def _refuse(self, graph: GraphSet) -> None:
         data = self.config.data
-        if graph.node_labels is None or not bool((graph.node_labels >= 0).any()):
+        if not len(graph.known_nodes):
             is_of_graphs = graph.labels is not None or graph.targets is not None
             hint = "; fredholm train graphs predicts those of graphs" if is_of_graphs else ""
-            raise ValueError(f"{data} has no labels of nodes{hint}; give some nodes one")
+            raise ValueError(f"{data} has no labels of nodes and no targets{hint}; give some nodes one")
+        if graph.node_targets is not None and self.config.train_per_class is not None:
+            given, told = self.config.train_per_class, "numbers, which have no classes"
+            raise ValueError(f"train_per_class={given} has no effect with {told}; leave it out, or give a split")
 
     @cached_property
     def _seen(self) -> GraphSet:
@@ -223,13 +285,17 @@ class NodeLearning(TargetTask[NodeSet], OneGraphTask[NodeSet]):
 
     @cached_property
     def _split(self) -> Parts:
-        """Numbers of labelled nodes."""
+        """Numbers of nodes of which something is known."""
         config, graph = self.config, self._graph
-        assert graph.node_labels is not None
-        nodes = (graph.node_labels >= 0).nonzero()[:, 0]
-        names, labels = [graph.node_names[i] for i in nodes.tolist()], graph.node_labels[nodes].tolist()
+        nodes = graph.known_nodes
+        names, labels = [graph.node_names[i] for i in nodes.tolist()], graph.answers_of(nodes).strata.tolist()
         marks = graph.marks.select(nodes)
-        found = self._divided(marks.keys(names, labels), marks.given, without_split=("train_per_class",))
+        found = self._divided(
+            marks.keys(names, labels),
+            marks.given,
+            without_split=("train_per_class",),
+            needs_valid=self.learns_by_steps,
+        )
         train = found.train
         if config.train_per_class is not None:
             rest = train.tolist()
@@ -242,23 +308,53 @@ class NodeLearning(TargetTask[NodeSet], OneGraphTask[NodeSet]):
         return super()._open()
 
     def _part(self, numbers: Tensor) -> NodeSet:
-        assert self._graph.node_labels is not None
-        return NodeSet(numbers, ClassAnswers(names=self._graph.classes, values=self._graph.node_labels[numbers]))
+        return NodeSet(numbers, self._graph.answers_of(numbers))
 
     def _check(self, splits: Splits[NodeSet]) -> None:
         super()._check(splits)
         self.target.check(splits.train.answers, self.config.data)
+        if not bool((self._known_here >= 0).all()):
+            raise ValueError(f"{self.config.data} is not the graph of the run; pass the one it was made with")
 
     def _measure(self) -> Facts:
-        config = self.config
-        return NodeLearning.Facts(
-            preparation=config.inputs.learn(self._graph),
-            target=self._part(self._split.train).answers.learn(config.wish, config.data),
+        config, graph, train = self.config, self._graph, self._split.train
+        facts = NodeLearning.Facts(
+            preparation=config.inputs_read.learn(graph),
+            target=self._part(train).answers.learn(config.wish, config.data),
         )
+        if self.learns_by_steps:
+            return facts
+        names = tuple(graph.node_names[i] for i in train.tolist())
+        return dataclasses.replace(facts, known=names, digest=_digest(graph, train))
 
     def model(self) -> nn.Module:
-        """The network, with the outputs of the target at every node."""
-        return build_network(self.config.network, self._facts.preparation, self.target.num_outputs, self.config.inputs)
+        """The model, with the outputs of the target at every node."""
+        config, preparation = self.config, self._facts.preparation
+        if isinstance(config.model, NodeMachine.Config):
+            reading = reading_of(preparation, config.inputs_read)
+            return config.model.build(reading, self.target.num_outputs, len(self._facts.known))
+        return build_network(config.network, preparation, self.target.num_outputs, config.inputs)
+
+    def initialise(self, model: nn.Module, device: torch.device) -> None:
+        """See `Task.initialise`: fits a model that is computed from the training nodes."""
+        if not isinstance(model, NodeMachine):
+            return
+        train = self.splits.train
+        inputs = KnownNodes(graphs_in(self._graph_on(device)), train.nodes.to(device))
+        targets, groups = self.target.targets(train.answers.values), self._graph.marks.select(train.nodes).group_numbers
+        batch = (inputs, targets.to(device))
+        model.fit([batch], self.target, groups=None if groups is None else groups.to(device))
+
+    @cached_property
+    def _known_here(self) -> Tensor:
+        return self._known_in(self._graph)
+
+    def _known_in(self, graph: GraphSet) -> Tensor:
+        """Where the training nodes are in a graph, int64 `(n,)`; all -1 unless it is that of training, grown or not."""
+        known, place = self._facts.known, {name: i for i, name in enumerate(graph.node_names)}
+        nodes = torch.tensor([place.get(name, -1) for name in known], dtype=torch.int64)
+        is_same = bool((nodes >= 0).all()) and _digest(graph, nodes) == self._facts.digest
+        return nodes if is_same else torch.full_like(nodes, -1)
 
     def meanings(self, model: nn.Module) -> Meanings:
         """Likewise of the head's rows, the classes."""
@@ -273,7 +369,7 @@ class NodeLearning(TargetTask[NodeSet], OneGraphTask[NodeSet]):
         return self._batch(self.held_out(split), indices)
 
     def shown_example(self, split: HeldOut, index: int, model: nn.Module | None = None) -> Shown:
-        """See `Task.shown_example`: the node among those nearest to it along edges, with the classes of all."""
+        """See `Task.shown_example`: the node among those nearest to it along edges, with the classes, if there are."""
         node, graph = int(self.held_out(split).nodes[index]), self._graph
         view = part_of_graph(graph.edge_index, len(graph.features), (node,), graph.node_labels, graph.classes)
         return Shown(name=graph.node_names[node], views=(view,))
@@ -290,6 +386,10 @@ class NodeLearning(TargetTask[NodeSet], OneGraphTask[NodeSet]):
         return self.splits.train.answers
 
     def _outputs(self, model: nn.Module, batch: Batch) -> Tensor:
+        if isinstance(model, NodeMachine):
+            device = batch["nodes"].device
+            known = self._known_here.to(device)
+            return model(KnownNodes(graphs_in(self._graph_on(device)), known)).float()[batch["nodes"]]
         return self._at_nodes(model, self._graph_on(batch["nodes"].device), batch)[batch["nodes"]]
 
     def tensor_form(self, model: nn.Module) -> TensorForm:
@@ -303,10 +403,24 @@ class NodeLearning(TargetTask[NodeSet], OneGraphTask[NodeSet]):
         """
         rows: list[Prediction] = []
         for file, found in inputs.read(self._read):
-            outputs = self._at_nodes_on(model, found, device)
+            outputs = self._told_of(model, found, file, device)
             for node, (cells, probabilities) in zip(found.node_names, map(self.target.answer, outputs), strict=True):
                 rows.append(Prediction(file, {"node": node, **cells}, probabilities))
         return rows
+
+    def _told_of(self, model: nn.Module, graph: GraphSet, file: Path, device: torch.device) -> Tensor:
+        """Outputs at all nodes of a graph, on the CPU."""
+        if not isinstance(model, NodeMachine):
+            return self._at_nodes_on(model, graph, device)
+        known = self._known_in(graph)
+        if float(model.share) > 0 and not bool((known >= 0).any()):
+            warnings.warn(
+                f"{file} is another graph than that of training, whose known nodes tell nothing of it: what is told "
+                "follows from features alone",
+                stacklevel=2,
+            )
+        whole = {name: tensor.to(device) for name, tensor in self._prepared(graph).items()}
+        return model(KnownNodes(graphs_in(whole), known.to(device))).float().cpu()
 
     def _read(self, file: Path) -> GraphSet:
         known = self._facts.preparation
@@ -316,6 +430,20 @@ class NodeLearning(TargetTask[NodeSet], OneGraphTask[NodeSet]):
         if len(found) != 1:
             raise ValueError(f"{file}: holds {len(found)} graphs; expected one")
         return found
+
+
+def _digest(graph: GraphSet, nodes: Tensor) -> str:
+    """Of the features of some nodes, and of the edges between them."""
+    place = torch.full((len(graph.features),), -1)
+    place[nodes] = torch.arange(len(nodes))
+    ends = place[graph.edge_index]
+    own = (ends >= 0).all(0).nonzero()[:, 0]
+    own = own[(ends[0, own] * len(nodes) + ends[1, own]).argsort(stable=True)]
+    found = hashlib.sha256(graph.features[nodes].double().contiguous().numpy().tobytes())
+    found.update(ends[:, own].contiguous().numpy().tobytes())
+    if graph.edge_weights is not None:
+        found.update(graph.edge_weights[own].numpy().tobytes())
+    return found.hexdigest()
 
 
 def _smooth(values: Tensor) -> Tensor:

@@ -51,7 +51,7 @@ def read_npz(
     - `features` (or `x`) `(nodes, F)`; without it `num_nodes`;
     - `graph` `(nodes,)`: the graph of each node, from 0 on; without it there is one graph;
     - `labels` (or `y`), numbers of `classes` or names, of graphs, or without `graph` of nodes, where -1 or "" is none;
-      or `targets` `(n,)` or `(n, T)`, numbers to tell of graphs;
+      or `targets` `(n,)` or `(n, T)`, numbers to tell of graphs, or without `graph` of nodes, where NaN is none;
     - `split`, `groups` and `example_times` of the same (see `marks_of_arrays`); or, in place of `split`, `train_idx`,
       `valid_idx` (or `val_idx`) and `test_idx`, numbers;
     - `weights` and `pos` of nodes; `edge_weights` `(E,)` and `edge_features` `(E, c)` of edges;
@@ -111,7 +111,7 @@ def _read(
     names = _texts("names", arrays, int(graph.max()) + 1) or [str(i) for i in range(int(graph.max()) + 1)]
     joined = _floats(arrays, ("edge_features",), 2, rows=edges.shape[1])
     examples = len(names) if has_graphs else nodes
-    found = _answers(arrays, len(names), examples, of_nodes=not has_graphs)
+    found = _answers(arrays, examples, of_nodes=not has_graphs)
     edge_names = _names("edge_feature", arrays, 0 if joined is None else joined.shape[1], known_of_edges)
     return Listed(
         graph=graph.astype(np.int64),
@@ -218,7 +218,7 @@ def _num_nodes(arrays: _Arrays, features: np.ndarray | None) -> int:
     raise ValueError("has no 'features' and no 'num_nodes'; give one of them")
 
 
-def _answers(arrays: _Arrays, num_graphs: int, examples: int, *, of_nodes: bool) -> dict[str, Any]:
+def _answers(arrays: _Arrays, examples: int, *, of_nodes: bool) -> dict[str, Any]:
     """Labels or targets, their names, and the split."""
     found: dict[str, Any] = {}
     named = next((name for name in ("labels", "y") if name in arrays), None)
@@ -228,13 +228,29 @@ def _answers(arrays: _Arrays, num_graphs: int, examples: int, *, of_nodes: bool)
         labels, classes = _labels(named, arrays, examples, may_miss=of_nodes)
         found = {"node_labels" if of_nodes else "labels": labels, "classes": classes}
     elif "targets" in arrays:
-        targets = _floats(arrays, ("targets",), 2, rows=num_graphs)
-        assert targets is not None
-        for i, c in np.argwhere(~(np.abs(targets) <= LARGEST))[:1].tolist():
-            raise ValueError(f"targets[{i}, {c}] is {targets[i, c]:g}; expected {FINITE}")
+        targets = _targets(arrays, examples, of_nodes=of_nodes)
         names = _texts("target_names", arrays, targets.shape[1]) or names_of_targets(targets.shape[1])
-        found = {"targets": targets, "target_names": names}
+        found = {"node_targets" if of_nodes else "targets": targets, "target_names": names}
     return found | ({"marks": _marks(arrays, examples)} if found else {})
+
+
+def _targets(arrays: _Arrays, examples: int, *, of_nodes: bool) -> np.ndarray:
+    """Numbers of graphs or of nodes, float64 `(examples, T)`; of nodes NaN where there is none."""
+    came = arrays["targets"]
+    if of_nodes and came.ndim in (1, 2) and len(came) == 1 < examples:
+        raise ValueError(
+            f"targets is {came.dtype} {came.shape}; expected ({examples}, T), as those of a file without the array "
+            "graph are of nodes: give graph, 0 for every node, where they are of the graph"
+        )
+    targets = _floats(arrays, ("targets",), 2, rows=examples)
+    assert targets is not None
+    if targets.shape[1] == 0:
+        raise ValueError(f"targets is {came.dtype} {came.shape}; expected at least one number")
+    may_miss = of_nodes & np.isnan(targets)
+    for i, c in np.argwhere(~((np.abs(targets) <= LARGEST) | may_miss))[:1].tolist():
+        expected = f"{FINITE}, or NaN where it is not known" if of_nodes else FINITE
+        raise ValueError(f"targets[{i}, {c}] is {targets[i, c]:g}; expected {expected}")
+    return targets
 
 
 def _labels(named: str, arrays: _Arrays, n: int, *, may_miss: bool) -> tuple[np.ndarray, tuple[str, ...]]:

@@ -12,6 +12,7 @@ from fredholm.models.graphs.graph_model import small_stack
 from fredholm.models.graphs.message_passing import MessagePassing
 from fredholm.models.itnet import ITNet
 from fredholm.models.kernel_configs import KERNELS
+from fredholm.models.node_model import NodeModelConfig
 from fredholm.models.signal_model import SignalModel
 from fredholm.models.stack import Stack, stack_of
 from fredholm.tasks.splits.splits import Part, Splits
@@ -25,7 +26,8 @@ from .network import along_edges
 from .open import open_graphs
 
 
-def _small() -> ITNet.Config:
+def small_network() -> ITNet.Config:
+    """The network that is meant where nothing is said."""
     return small_stack("none", dropout=0.2, edge_mass="mean")
 
 
@@ -49,37 +51,44 @@ class OneGraphTask(DividedTask[Part]):
         """A graph, what is computed of it, and the model.
 
         Args:
-            data: a folder with edges.csv and, for classes and features, nodes.csv; or an .npz file.
+            data: a folder with edges.csv and, for features and what is told of nodes, nodes.csv; or an .npz file.
             directed: whether an edge from a to b is none from b to a; else every edge is taken both ways, and counts
                 once.
             inputs: what is computed of the graph.
-            model: the network.
+            model: the network, or what is computed at once in its place.
         """
 
         data: str = ""
         directed: bool = False
         inputs: GraphInputs = field(default_factory=GraphInputs)
-        model: SignalModel.Config = field(default_factory=_small)
+        model: NodeModelConfig = field(default_factory=small_network)
 
         kernel_sigma: ClassVar[float] = 0.3
         shaping: ClassVar[tuple[str, ...]] = ("inputs", "model")
 
         def __post_init__(self) -> None:
-            _ = self.network  # which refuses other pools
+            self.model.check_nodes()
 
         @property
         def network(self) -> SignalModel.Config:
-            """The model with an answer at every node."""
-            return self.model.answering_everywhere("each node")
+            """The model, or the default where it is computed at once, with an answer at every node."""
+            model = self.model if isinstance(self.model, SignalModel.Config) else type(self)().model
+            assert isinstance(model, SignalModel.Config)
+            return model.answering_everywhere("each node")
+
+        @property
+        def inputs_read(self) -> GraphInputs:
+            """What is computed of the graph for this model."""
+            return self.inputs
 
         @property
         def stack(self) -> Stack:
-            """See `Task.Config.stack`: the model."""
-            return stack_of(self.model)
+            """See `Task.Config.stack`: the network."""
+            return stack_of(self.model if self.model.learns_by_steps else type(self)().model)
 
         def with_stack(self, stack: Stack) -> Self:
             """See `Task.Config.with_stack`: along the edges, which weigh what they weigh in the default."""
-            return replace(self, model=along_edges(stack, type(self)().model))
+            return replace(self, model=along_edges(stack, type(self)().network))
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
@@ -115,7 +124,7 @@ class OneGraphTask(DividedTask[Part]):
 
     def meanings(self, model: nn.Module) -> Meanings:
         """See `Task.meanings`: of the encoder's columns, the features of nodes."""
-        return meanings_of_inputs(model, self._of_graph.inputs.names(self.facts.preparation))
+        return meanings_of_inputs(model, self._of_graph.inputs_read.names(self.facts.preparation))
 
     def _check(self, splits: Splits[Part]) -> None:
         _ = self._whole  # whose features are refused where they are not those of the facts
@@ -137,7 +146,7 @@ class OneGraphTask(DividedTask[Part]):
     @final
     def _prepared(self, graph: GraphSet) -> Batch:
         """A graph with the same features as a network takes it."""
-        return batch_of(self._of_graph.inputs.prepare(graph, self.facts.preparation))
+        return batch_of(self._of_graph.inputs_read.prepare(graph, self.facts.preparation))
 
     @final
     def _graph_on(self, device: torch.device) -> Batch:

@@ -21,12 +21,13 @@ if TYPE_CHECKING:
 def from_pyg(
     data: "Data | Iterable[Data]", *, split: Sequence[str] | None = None, is_directed: bool = False
 ) -> GraphSet:
-    """Graphs from `Data` of torch_geometric: one, whose nodes have classes, or several, that have classes or numbers.
+    """Graphs from `Data` of torch_geometric: one, of whose nodes is told, or several, of which is told.
 
     Read are `x`, `edge_index`, `edge_attr`, `edge_weight`, `pos`, `y` and, of one graph, `train_mask`, `val_mask` and
     `test_mask`, bool, of which a node is in one at most. `y` of one graph is an integer a node, -1 where it has no
-    class; `y` of several is one integer, a class, or numbers. Classes are called by their numbers. `GraphSet.save`
-    makes a file of it that a run can train on.
+    class, or floats `(nodes,)` or `(nodes, T)`, numbers to tell, NaN where there are none; `y` of several is one
+    integer, a class, or numbers. Classes are called by their numbers. `GraphSet.save` makes a file of it that a run can
+    train on.
 
     Args:
         data: one graph, or a data set or list of them.
@@ -71,13 +72,17 @@ def _array(tensor: Tensor) -> np.ndarray:
 
 
 def _of_nodes(graph: "Data") -> dict[str, Any]:
-    """Labels and split of one graph's nodes."""
+    """Labels or targets, and the split, of one graph's nodes."""
     y, n = graph.get("y"), int(graph.num_nodes or 0)
     if y is None:
         return {}
-    if y.shape != (n,) or y.dtype.is_floating_point:
-        raise ValueError(f"from_pyg: y is {y.dtype} {tuple(y.shape)}; expected an integer a node, ({n},)")
-    if bool((y < -1).any()):
+    is_number = y.dtype.is_floating_point and y.ndim in (1, 2) and len(y) == n and y.numel() > 0
+    if not is_number and (y.shape != (n,) or y.dtype.is_floating_point):
+        raise ValueError(
+            f"from_pyg: y is {y.dtype} {tuple(y.shape)}; expected an integer a node, ({n},), a class, or floats "
+            f"({n},) or ({n}, T), numbers; pass a list of graphs where it is of graphs"
+        )
+    if not is_number and bool((y < -1).any()):
         raise ValueError(f"from_pyg: y has {int(y.min())}; expected classes from 0 on, and -1 where there is none")
     split = torch.full((n,), -1)
     for i, name in enumerate(MASKS):
@@ -90,8 +95,11 @@ def _of_nodes(graph: "Data") -> dict[str, Any]:
         for node in members[split[members] >= 0][:1].tolist():
             raise ValueError(f"from_pyg: node {node} is in {MASKS[int(split[node])]} and {name}; expected one split")
         split[members] = i
-    classes = tuple(str(label) for label in range(int(y.max()) + 1))
     marks = SplitMarks(given=split) if bool((split >= 0).any()) else NO_MARKS
+    if is_number:
+        targets = y.reshape(n, -1).double().cpu()
+        return {"node_targets": targets, "target_names": names_of_targets(targets.shape[1]), "marks": marks}
+    classes = tuple(str(label) for label in range(int(y.max()) + 1))
     return {"node_labels": y.long().cpu(), "classes": classes, "marks": marks}
 
 

@@ -1,0 +1,109 @@
+"""A kernel between the nodes of a graph that falls with how few walks join them, and sums over nodes by it.
+
+Legend
+    a_vw ≥ 0    weight of the edge between v and w, the mean of both directions, in units of the mean of all d; A (N, N)
+    d_v         Σ_w a_vw, at least LEAST; 1 where no edge is;  D their diagonal
+    S           D^-½ A D^-½, whose eigenvalues lie in [-1, 1]
+    γ, p        `reach`, -1 < γ < 1, and `smoothness`, 1, 2, ...
+    T_k, c_k    Chebyshev's polynomials, and the coefficients of (1 - γ x)^-p
+
+    κ(v, w) = [D^-½ (I - γ S)^-p D^-½]_vw,      (I - γ S)^-p = Σ_k c_k T_k(S)
+
+With p = 1 it is the covariance of a Gaussian field whose mean at a node, given all others, is γ Σ_w a_vw f_w / d_v, γ
+times the mean of its neighbours (Besag, Spatial interaction and the statistical analysis of lattice systems, 1974); by
+larger p the field is smoother (Borovitskiy et al., Matérn Gaussian processes on graphs, 2021). With γ < 0 neighbours
+are unlike. Deviations: D is held above 0, and the sum ends where what is left is below _LEFT of its largest value.
+
+No pair of nodes is written down but those asked for: T_k(S) is applied to columns, one product with the edges each k.
+"""
+
+import math
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, final
+
+import torch
+from torch import Tensor
+
+LEAST = 1e-3
+_LEFT = 1e-10
+_PLACES, _MOST = 2048, 512
+"""At which (1 - γ x)^-p is read for its coefficients, and how many of these there are at most."""
+_COLUMNS = 256
+"""That T_k(S) is applied to at a time."""
+
+
+@final
+class Reach(NamedTuple):
+    """γ and p."""
+
+    reach: float
+    smoothness: int
+
+    def coefficients(self) -> Tensor:
+        """c, float64 `(K,)`."""
+        angle = math.pi * (torch.arange(_PLACES, dtype=torch.float64) + 0.5) / _PLACES
+        values = (1 - self.reach * angle.cos()) ** -float(self.smoothness)
+        orders = torch.arange(_MOST, dtype=torch.float64)
+        found = 2 / _PLACES * torch.cos(orders[:, None] * angle) @ values
+        found[0] /= 2
+        kept = (found.abs() > _LEFT * float(values.max())).nonzero()[:, 0]
+        return found[: int(kept.max()) + 1]
+
+
+@final
+class GraphSteps:
+    """S of a graph of N nodes.
+
+    Args:
+        source, target: int64 `(E,)`, the ends of edges; one without direction is there both ways.
+        weights: `(E,)`, at least 0.
+        count: N.
+    """
+
+    def __init__(self, source: Tensor, target: Tensor, weights: Tensor, count: int) -> None:
+        ends = torch.stack([torch.cat([source, target]), torch.cat([target, source])])
+        values = weights.double().repeat(2)
+        mass = values.new_zeros(count).index_add_(0, ends[0], values)
+        joined = mass > 0
+        unit = float(mass[joined].mean()) if bool(joined.any()) else 1.0
+        self.root = torch.where(joined, (mass / unit).clamp_min(LEAST), 1.0).rsqrt()
+        """D^-½, `(N,)`."""
+        steps = values / unit * self.root[ends[0]] * self.root[ends[1]]
+        whole = torch.sparse_coo_tensor(ends, steps, (count, count), check_invariants=False)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta state")
+            self._step = whole.coalesce().to_sparse_csr()
+
+    def sums(self, nodes: Tensor, values: Tensor, coefficients: Tensor) -> Tensor:
+        """Σ_j κ(v, w_j) f_j at all nodes v, float64 `(N, c)`, of nodes w `(n,)` and values f `(n, c)`."""
+        start = values.new_zeros(len(self.root), values.shape[1], dtype=torch.float64)
+        start.index_add_(0, nodes, self.root[nodes, None] * values.double())
+        total = torch.zeros_like(start)
+        for k, part in enumerate(self._polynomials(start, len(coefficients))):
+            total.add_(part, alpha=float(coefficients[k]))
+        return self.root[:, None] * total
+
+    def between(self, nodes: Tensor, reaches: Sequence[Reach]) -> list[Tensor]:
+        """κ between some nodes `(n,)` by each of some reaches, float64 `(n, n)`."""
+        coefficients = [reach.coefficients() for reach in reaches]
+        count, root = max(map(len, coefficients)), self.root[nodes]
+        found = [root.new_zeros(len(nodes), len(nodes)) for _ in reaches]
+        for own in torch.arange(len(nodes), device=nodes.device).split(_COLUMNS):
+            start = root.new_zeros(len(self.root), len(own))
+            start[nodes[own], torch.arange(len(own), device=nodes.device)] = root[own]
+            for k, part in enumerate(self._polynomials(start, count)):
+                some = part[nodes]
+                for each, c in zip(found, coefficients, strict=True):
+                    if k < len(c):
+                        each[:, own] += float(c[k]) * some
+        scaled = (root[:, None] * each for each in found)
+        return [(each + each.T) / 2 for each in scaled]  # which rounding leaves not quite symmetric
+
+    def _polynomials(self, start: Tensor, count: int) -> Iterator[Tensor]:
+        """T_0(S), T_1(S), ... of columns `(N, c)`."""
+        before, now = start, self._step @ start
+        yield before
+        for _ in range(count - 1):
+            yield now
+            before, now = now, torch.sub(2 * (self._step @ now), before)

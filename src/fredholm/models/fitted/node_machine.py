@@ -1,0 +1,378 @@
+"""What a kernel and trees read at a node and around it, and what is known of nodes near by.
+
+Legend
+    h_v         features of node v and the means of those of edges that end there; of more than MOST_FEATURES their
+                parts along the first NUM_DIRECTIONS right singular vectors of those of all nodes
+    P           means over neighbours, as `neighbourhoods` says
+    z_v         [h, P h, ..., P^H h](v),  H = `hops`
+    Y (n, c)    what is fitted at the n known nodes, as a `Regressand` says      Ȳ (c,)  its column means
+    κ_x         the kernel of a `KernelMachine` on z, over the mean of its diagonal where it is centred
+    κ_g         that of `graph_kernel.py`, likewise; its γ and p are those of REACHES
+    s           one of SHARES, or 0;   K = (1 - s) κ_x + s κ_g between the known nodes;   λ > 0 the penalty
+
+    β = (K + λI)⁻¹ (Y - Ȳ),     g(v) = s Σ_j κ_g(v, w_j) β_j,     w_j the known nodes
+    outputs     f(z_v) + g(v),  f a kernel machine and trees (`table_machine.py`) fitted to Y_j - g_j, where g_j is what
+                is said of node j by β without it
+
+β is the prediction of a Gaussian process with two parts, one of features and one of the graph, of which the second is
+what is known of nodes near by: kriging with a trend that is learnt (Matheron, 1963; Rasmussen and Williams, 2006, 2.7;
+on graphs, correct and smooth of Huang et al., arXiv 2010.13993, whose two steps are here one system, so that features
+do not take what is the graph's). γ, p, s and λ are those with the smallest mean square of left-out errors, exact for
+what κ_x has learnt, on at most CHOSEN known nodes; s is 0, and g too, unless these errors are surely smaller than those
+of s = 0. κ_x learns which numbers matter from Y, and then once more from Y_j - g_j, and is kept if the left-out errors
+have become smaller. Of more known nodes than `num_centres` g reads as many, drawn.
+
+In another graph, where the known nodes are not, g is 0.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import ClassVar, NamedTuple, final
+
+import torch
+from torch import Tensor, nn
+
+from fredholm._precision import without_autocast
+from fredholm._settings import check_count
+from fredholm.domains import Graph
+from fredholm.encoders.graph import Graph as GraphEncoder
+from fredholm.encoders.graph import GraphBatch
+from fredholm.models.fitted.fitted_model import FittedModel
+from fredholm.models.fitted.graph_kernel import GraphSteps, Reach
+from fredholm.models.fitted.kernel_machine import KernelFit, best_fit, best_fits, members_of
+from fredholm.models.fitted.neighbourhood_bank import neighbourhoods
+from fredholm.models.fitted.ridge_head import Readout, Regressand, fall_of_mean, is_surely_less
+from fredholm.models.fitted.table_machine import NumbersMachine
+from fredholm.models.graphs.graph_model import GraphReading
+from fredholm.models.node_model import NodeModelConfig
+
+MOST_FEATURES, NUM_DIRECTIONS = 64, 64
+REACHES = tuple(Reach(reach, smoothness) for reach in (-0.9, 0.5, 0.9, 0.97, 0.99) for smoothness in (1, 2, 4))
+SHARES = (0.03, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
+"""Values of s that are tried beside 0."""
+PENALTIES = torch.logspace(-6, 3, 28, dtype=torch.float64)
+REFINED = (1 / 3, 1.0, 3.0)
+"""Multiples of λ that are tried with all known nodes."""
+CHOSEN = 1500
+"""Known nodes by which is chosen, at most."""
+KEPT = 4
+"""Of REACHES, those that are tried beside features."""
+
+
+@final
+class KnownNodes(NamedTuple):
+    """A graph, and where in it the nodes are by which a model is fitted.
+
+    `graph` is one graph. `nodes (n,)`, int64, are numbers of nodes; once a model is fitted those of the nodes that it
+    was fitted to, in their order, -1 where one is not in the graph.
+    """
+
+    graph: GraphBatch
+    nodes: Tensor
+
+
+@final
+class NodeMachine(FittedModel[KnownNodes]):
+    """What a kernel and trees say of each node of a graph, and what nodes near by say that are known.
+
+    Takes one graph, with features and weights of nodes and of edges. Positions are not read.
+
+    Args:
+        reading: how graphs reach it.
+        num_outputs: such as classes.
+        num_known: n, of nodes that it is fitted to.
+        config: sizes.
+
+    Attributes:
+        dual: float64 `(num_known, num_outputs)`, s β with what the readout does to it; 0 before a fit. A
+            parameter, so that gradient steps may go on from the fit.
+        reach: `(2,)`, γ and p of the last fit; 0 and 1 before one, and where g is 0.
+        share: s, a float64 scalar.
+
+    Raises:
+        ValueError: on sizes below 1.
+    """
+
+    reach: Tensor
+    share: Tensor
+    directions: Tensor
+
+    @final
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Config(NodeModelConfig):
+        """Sizes."""
+
+        learns_by_steps: ClassVar[bool] = False
+
+        hops: int = 2
+        """How many edges what is read around a node reaches; 0: the node itself."""
+        num_centres: int = 4096
+        """Known nodes that are centres of the kernels, at most; trees learn from all."""
+        num_trees: int = 100
+        """Of each fold, at most; 0: there are none."""
+
+        def __post_init__(self) -> None:
+            for name, least in (("hops", 0), ("num_centres", 2), ("num_trees", 0)):
+                check_count("models.NodeMachine", name, getattr(self, name), least)
+
+        def check_nodes(self) -> None:
+            """See `NodeModelConfig.check_nodes`: it answers at every node in any case."""
+
+        def build(self, reading: GraphReading, num_outputs: int, num_known: int) -> "NodeMachine":
+            """A new model, from the global torch seed."""
+            return NodeMachine(reading, num_outputs, num_known, self)
+
+    def __init__(self, reading: GraphReading, num_outputs: int, num_known: int, config: Config) -> None:
+        super().__init__()
+        check_count("models.NodeMachine", "num_known", num_known)
+        self.config, self.reading = config, reading
+        self.encoder = GraphEncoder(reading.features, None, reading.pos_dim, edge_dim=reading.edge_dim)
+        width = reading.features + reading.edge_dim
+        num_directions = NUM_DIRECTIONS if width > MOST_FEATURES else 0
+        self.register_buffer("directions", torch.zeros(width, num_directions))
+        self.machine = NumbersMachine(
+            (config.hops + 1) * (num_directions or width),
+            num_outputs,
+            num_centres=min(config.num_centres, max(num_known, 1)),
+            num_trees=config.num_trees,
+        )
+        self.dual = nn.Parameter(torch.zeros(num_known, num_outputs, dtype=torch.float64))
+        self.register_buffer("reach", torch.tensor([0.0, 1.0], dtype=torch.float64))
+        self.register_buffer("share", torch.zeros((), dtype=torch.float64))
+
+    def forward(self, inputs: KnownNodes) -> Tensor:
+        """One graph to outputs at all nodes `(N, num_outputs)`, all equal before a fit.
+
+        Raises:
+            ValueError, TypeError: what `encoders.Graph` refuses, several graphs, or other known nodes than it has.
+        """
+        u, domain = self._signal(inputs.graph)
+        if inputs.nodes.shape != (len(self.dual),):
+            raise ValueError(
+                f"models.NodeMachine: known nodes are {tuple(inputs.nodes.shape)}; expected ({len(self.dual)},), those "
+                "that it was fitted to, -1 where one is not in the graph"
+            )
+        with without_autocast(u):
+            told = self.machine(self._numbers(u, domain))
+            there = inputs.nodes >= 0
+            if float(self.share) == 0 or not bool(there.any()):
+                return told
+            reach = Reach(float(self.reach[0]), int(self.reach[1]))
+            coefficients = reach.coefficients()
+            near = _steps(domain, u.shape[1]).sums(inputs.nodes[there], self.dual[there], coefficients)
+            return told + near.to(told.dtype)
+
+    @torch.no_grad()
+    def fit(
+        self,
+        batches: Sequence[tuple[KnownNodes, Tensor]],
+        regressand: Regressand,
+        *,
+        groups: Tensor | None = None,
+    ) -> Tensor:
+        """Fits both parts to the known nodes of one graph, the only batch; see `FittedModel.fit`."""
+        if len(batches) != 1 or len(batches[0][1]) < 2:
+            raise ValueError("models.NodeMachine: expected one graph with at least 2 known nodes to fit to")
+        [(inputs, targets)] = batches
+        if len(targets) != len(self.dual) or inputs.nodes.shape != (len(targets),) or bool((inputs.nodes < 0).any()):
+            raise ValueError(
+                f"models.NodeMachine: there are {len(targets)} targets of {len(inputs.nodes)} nodes; expected "
+                f"{len(self.dual)} of each, all in the graph"
+            )
+        wanted, nodes = regressand.columns(targets), inputs.nodes
+        u, domain = self._signal(inputs.graph)
+        with without_autocast(u):
+            self._learn_directions(u, domain)
+            numbers = self._numbers(u, domain)
+            drawn = torch.randperm(len(nodes))[: self.config.num_centres].sort().values.to(nodes.device)
+            self.machine.measure(numbers[nodes])
+            own = None if groups is None or len(groups[drawn].unique()) < 2 else groups[drawn]
+            near = _Near(_steps(domain, u.shape[1]), nodes[drawn], wanted[drawn], own)
+            found = self._found(near, self.machine.coordinates(numbers[nodes[drawn]]))
+            self.reach.copy_(torch.tensor([0.0, 1.0]))
+            self.share.zero_()
+            beside = torch.zeros_like(wanted)
+            if found is not None:
+                self.reach.copy_(torch.tensor([found.reach.reach, found.reach.smoothness]))
+                self.share.fill_(found.share)
+                if len(drawn) < len(nodes):
+                    beside = near.steps.sums(nodes[drawn], found.dual, found.reach.coefficients())[nodes]
+                beside[drawn] = found.left_out
+            rest = _Beside(regressand, wanted, beside)
+            self.machine.fit(numbers[nodes], targets, rest, groups=groups)
+            self.dual.zero_()
+            if found is not None:
+                self.dual[drawn] = rest.read.gain * found.dual[:, rest.read.column]
+        return rest.read(rest.scores)
+
+    def _found(self, near: "_Near", x: Tensor) -> "_Graph | None":
+        """What the graph says beside features of coordinates `(n, d)`; None: nothing for sure."""
+        kernel = self.machine.table.machine
+        of_features = kernel.solve(x, near.wanted, groups=near.groups)
+        near.rank(near.wanted - of_features.left_out)
+        found = near.beside(kernel.kernel(x, x))
+        said = near.alone if found is None else found.left_out
+        if said is None:
+            return None
+        kernel.solve(x, near.wanted - said, groups=near.groups)
+        other = near.beside(kernel.kernel(x, x))
+        return found if other is None or (found is not None and found.error <= other.error) else other
+
+    def _signal(self, graph: GraphBatch) -> tuple[Tensor, Graph]:
+        u, domain = self.encoder(graph)
+        assert isinstance(domain, Graph)
+        if len(u) != 1:
+            raise ValueError(f"models.NodeMachine: there are {len(u)} graphs; expected one")
+        return u, domain
+
+    def _numbers(self, u: Tensor, domain: Graph) -> Tensor:
+        """z `(N, numbers)`."""
+        found = neighbourhoods(u, domain, self.config.hops)
+        if not self.directions.shape[1]:
+            return found
+        return (found.unflatten(1, (self.config.hops + 1, -1)) @ self.directions.to(found.dtype)).flatten(1)
+
+    def _learn_directions(self, u: Tensor, domain: Graph) -> None:
+        if self.directions.shape[1]:
+            own = neighbourhoods(u, domain, 0)
+            count = min(self.directions.shape[1], *own.shape)
+            _, _, vectors = torch.svd_lowrank(own, q=count, niter=4)
+            self.directions.zero_()
+            self.directions[:, :count] = vectors
+
+
+def _steps(domain: Graph, count: int) -> GraphSteps:
+    weights = domain.edge_weights
+    alike = torch.ones_like(domain.source, dtype=torch.float64)
+    return GraphSteps(domain.source, domain.target, alike if weights is None else weights, count)
+
+
+@final
+class _Graph(NamedTuple):
+    """The part of the graph: γ and p, s, the mean square of the left-out errors, its dual, and g of each node by the
+    others `(n, c)`.
+    """
+
+    reach: Reach
+    share: float
+    error: float
+    dual: Tensor
+    left_out: Tensor
+
+
+@final
+class _Near:
+    """Known nodes, and what is fitted at them."""
+
+    def __init__(self, steps: GraphSteps, nodes: Tensor, wanted: Tensor, groups: Tensor | None) -> None:
+        self.steps, self.nodes, self.wanted, self.groups = steps, nodes, wanted, groups
+        some = torch.randperm(len(nodes))[:CHOSEN].sort().values.to(nodes.device)
+        self._some, self._members = some, members_of(groups, some)
+        self._own_groups = None if groups is None or self._members is None else groups[some]
+        offset = wanted[some].mean(0)
+        self._chosen = wanted[some] - offset
+        self._kernels = dict[Reach, tuple[Tensor, float]]()
+        """κ_g of the nodes by which is chosen, and what it was divided by."""
+        self._best: tuple[Reach, list[KernelFit]] | None = None
+        self._without: KernelFit | None = None
+
+    def rank(self, rest: Tensor) -> None:
+        """Keeps the reaches that tell most by themselves, of what is fitted and of what features leave of it."""
+        own, members = rest[self._some], self._members
+        parts, told = (self._chosen, own - own.mean(0)), list[tuple[Reach, list[KernelFit]]]()
+        for reach, between in zip(REACHES, self.steps.between(self.nodes[self._some], REACHES), strict=True):
+            if unit := _unit(between):
+                told.append((reach, best_fits(between / unit, parts, members, PENALTIES)))
+                self._kernels[reach] = between / unit, unit
+        ranked = [sorted(told, key=lambda each: each[1][of].error) for of in (0, 1)]
+        kept = dict.fromkeys(reach for pair in zip(*ranked, strict=True) for reach, _ in pair)
+        self._kernels = {reach: self._kernels[reach] for reach in list(kept)[:KEPT]}
+        self._best = ranked[0][0] if told else None
+
+    @property
+    def alone(self) -> Tensor | None:
+        """What the graph by itself says of each known node by the others `(n, c)`; None: less than the mean."""
+        if self._best is None or self._best[1][0].error >= float(self._chosen.square().mean()):
+            return None
+        reach, fits = self._best
+        return self._of_all(None, reach, 1.0, fits[0].penalty).left_out
+
+    def beside(self, kernel: Tensor) -> _Graph | None:
+        """The part of the graph beside a kernel of features `(n, n)`; None: it surely tells nothing."""
+        own, wanted = kernel[self._some][:, self._some], self._chosen
+        unit = _unit(own)
+        own = own / (unit or 1.0)
+        without = best_fit(own, wanted, self._members, PENALTIES)
+        self._without = without if self._without is None or without.error < self._without.error else self._without
+        best, chosen = self._without, None
+        for reach, (between, _) in self._kernels.items():
+            for share in SHARES if unit else SHARES[-1:]:
+                fit = best_fit(torch.lerp(own, between, share), wanted, self._members, PENALTIES)
+                if fit.error < best.error:
+                    best, chosen = fit, (reach, share)
+        errors, others = ((wanted - fit.left_out).square().mean(1) for fit in (best, self._without))
+        if chosen is None or not is_surely_less(errors, others, self._own_groups):
+            return None
+        return self._of_all(kernel / (unit or 1.0), *chosen, best.penalty)
+
+    def _of_all(self, kernel: Tensor | None, reach: Reach, share: float, penalty: float) -> _Graph:
+        """The part of the graph by all known nodes, beside a kernel of features."""
+        (between, unit), everything = self._kernels[reach], len(self._some) == len(self.nodes)
+        of_graph = share * (between if everything else self.steps.between(self.nodes, [reach])[0] / unit)
+        wanted, members = self.wanted - self.wanted.mean(0), members_of(self.groups)
+        best = None
+        for multiple in (1.0,) if everything else REFINED:
+            system = of_graph.clone() if kernel is None else (1 - share) * kernel + of_graph
+            system.diagonal().add_(multiple * penalty)
+            inverse = torch.cholesky_inverse(torch.linalg.cholesky(system))
+            errors, left_out, dual = left_out_part(inverse, of_graph, wanted, members)
+            found = _Graph(reach, share, float(errors.square().mean()), share / unit * dual, left_out)
+            if best is None or found.error < best.error:
+                best = found
+        assert best is not None
+        return best
+
+
+def left_out_part(
+    inverse: Tensor, of_graph: Tensor, wanted: Tensor, members: list[Tensor] | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Left-out errors, what a part of the kernel says of each example by the others, `(n, c)`, and the dual."""
+    dual, moved = inverse @ wanted, fall_of_mean(wanted, members)
+    product = of_graph @ inverse
+    without = dual + inverse.sum(1)[:, None] * moved
+    told = of_graph @ dual + product.sum(1)[:, None] * moved
+    if members is None:
+        errors = without / inverse.diagonal()[:, None]
+        return errors, told - product.diagonal()[:, None] * errors, dual
+    errors = torch.empty_like(dual)
+    for own in members:
+        errors[own] = torch.linalg.solve(inverse[own][:, own], without[own])
+        told[own] -= product[own][:, own] @ errors[own]
+    return errors, told, dual
+
+
+def _unit(kernel: Tensor) -> float:
+    """The mean of the diagonal of a kernel that is centred; 0 where it is constant but for rounding."""
+    found = float((kernel.diagonal() - 2 * kernel.mean(0)).mean() + kernel.mean())
+    return found if found > 1e-12 * float(kernel.diagonal().abs().max()) else 0.0
+
+
+@final
+class _Beside(Regressand):
+    """What is left of a regressand beside what is said of each example already `(n, c)`, and how both are read."""
+
+    scores: Tensor
+    read: Readout
+
+    def __init__(self, regressand: Regressand, wanted: Tensor, said: Tensor) -> None:
+        self._regressand, self._wanted, self._said = regressand, wanted, said
+
+    def columns(self, targets: Tensor) -> Tensor:
+        """See `Regressand.columns`."""
+        return self._wanted - self._said
+
+    def readout(self, scores: Tensor, targets: Tensor) -> Readout:
+        """See `Regressand.readout`: of the sum."""
+        self.scores = scores + self._said
+        self.read = self._regressand.readout(self.scores, targets)
+        return self.read

@@ -1,0 +1,164 @@
+"""Node machines: what is known near by is read where it surely tells something, and nowhere else."""
+
+import dataclasses
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from fredholm.encoders import GraphBatch
+from fredholm.models import GraphReading, KnownNodes, NodeMachine
+from fredholm.models.fitted.kernel_machine import members_of
+from fredholm.models.fitted.node_machine import MOST_FEATURES, NUM_DIRECTIONS, left_out_part
+from fredholm.tasks.targets import ClassTarget, NumberTarget
+from tests.refusals import refused
+
+NUMBER = NumberTarget(names=("height",), mean=(0.0,), deviation=(1.0,))
+SIZE, KNOWN = 90, torch.arange(0, 90, 2)
+
+
+def ring(features: Tensor) -> GraphBatch:
+    places = torch.arange(SIZE)
+    edges = torch.stack([places, (places + 1) % SIZE])
+    return GraphBatch(features[None], torch.cat([edges, edges.flip(0)], 1)[None], torch.zeros(1, SIZE, 1))
+
+
+def noise(*shape: int) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(3))
+
+
+def machine(num_features: int = 2, num_outputs: int = 1, known: Tensor = KNOWN, **settings: Any) -> NodeMachine:
+    torch.manual_seed(0)
+    config = dataclasses.replace(NodeMachine.Config(num_trees=5), **settings)
+    return config.build(GraphReading(features=num_features, pos_dim=1), num_outputs, len(known))
+
+
+def heights() -> Tensor:
+    return (4 * torch.pi * torch.arange(SIZE) / SIZE).sin()[:, None].double()
+
+
+def error(told: Tensor, wanted: Tensor) -> float:
+    others = torch.ones(SIZE, dtype=torch.bool)
+    others[KNOWN] = False
+    return float((told.detach().double() - wanted)[others].square().mean().sqrt())
+
+
+@pytest.mark.parametrize("settings", [{}, {"num_centres": 30}])
+def test_what_is_smooth_along_edges_is_told_by_known_nodes(settings: dict[str, Any]) -> None:
+    known, wanted = KnownNodes(ring(noise(SIZE, 2)), KNOWN), heights()
+    built = machine(**settings)
+    assert not built(known).any()
+    left_out = built.fit([(known, wanted[KNOWN])], NUMBER)
+    assert float((left_out - wanted[KNOWN]).square().mean().sqrt()) < 0.2
+    assert error(built(known), wanted) < 0.1
+    elsewhere = known._replace(nodes=torch.full_like(KNOWN, -1))
+    assert error(built(elsewhere), wanted) > 0.4
+
+
+def test_features_and_known_nodes_are_read_together() -> None:
+    features = noise(SIZE, 2)
+    wanted, known = heights() + features[:, :1].double(), KnownNodes(ring(features), KNOWN)
+    built = machine()
+    built.fit([(known, wanted[KNOWN])], NUMBER)
+    assert 0 < float(built.share) < 1
+    assert error(built(known), wanted) < 0.3
+
+
+def test_neighbours_may_be_unlike() -> None:
+    wanted = (torch.arange(SIZE) % 2 * 2.0 - 1)[:, None].double()
+    known = KnownNodes(ring(noise(SIZE, 2)), torch.arange(0, SIZE, 3))
+    built = machine(known=known.nodes)
+    built.fit([(known, wanted[known.nodes])], NUMBER)
+    assert float((built(known).detach() - wanted).abs().mean()) < 0.2
+
+
+def test_nothing_is_read_of_known_nodes_where_features_tell_all() -> None:
+    features = noise(SIZE, 2)
+    wanted, known = features[:, :1].double() * 2, KnownNodes(ring(features), KNOWN)
+    built = machine()
+    built.fit([(known, wanted[KNOWN])], NUMBER)
+    assert (float(built.share), bool(built.dual.any())) == (0.0, False)
+    elsewhere = known._replace(nodes=torch.full_like(KNOWN, -1))
+    assert torch.equal(built(known), built(elsewhere))
+
+
+def test_left_out_groups_say_less() -> None:
+    """Each group is a stretch of the ring: what lies in its middle is far from all that is known without it."""
+    wanted, known = heights(), KnownNodes(ring(noise(SIZE, 2)), KNOWN)
+    alone, whole = machine(), machine()
+    by_itself = alone.fit([(known, wanted[KNOWN])], NUMBER)
+    by_groups = whole.fit([(known, wanted[KNOWN])], NUMBER, groups=torch.arange(len(KNOWN)) // 15)
+    errors = [float((each - wanted[KNOWN]).square().mean()) for each in (by_itself, by_groups)]
+    assert errors[1] > errors[0]
+
+
+def test_classes_and_several_numbers() -> None:
+    wanted, graph = (torch.arange(SIZE) // 30).long(), ring(noise(SIZE, 2))
+    built = machine(num_outputs=3)
+    built.fit([(KnownNodes(graph, KNOWN), wanted[KNOWN])], ClassTarget(names=("a", "b", "c")))
+    assert float((built(KnownNodes(graph, KNOWN)).argmax(1) == wanted).double().mean()) > 0.9
+    two = NumberTarget(names=("x", "y"), mean=(0.0, 0.0), deviation=(1.0, 1.0), quantiles=(0.1, 0.9))
+    both = torch.cat([heights(), -heights()], 1)
+    built = machine(num_outputs=4)
+    built.fit([(KnownNodes(graph, KNOWN), both[KNOWN])], two)
+    told = built(KnownNodes(graph, KNOWN))
+    assert bool((told[:, 0] < told[:, 1]).all())
+    assert error(told.unflatten(1, (2, 2)).mean(2), both) < 0.2
+
+
+def test_many_features_are_read_by_their_directions() -> None:
+    width = MOST_FEATURES + 6
+    features = noise(SIZE, 1) @ noise(1, width)
+    known, wanted = KnownNodes(ring(features), KNOWN), features[:, :1].double()
+    built = machine(width)
+    assert built.machine.mean.shape == (3 * NUM_DIRECTIONS,)
+    built.fit([(known, wanted[KNOWN])], NUMBER)
+    assert error(built(known), wanted) < 0.3
+
+
+@pytest.mark.parametrize("count", [2, 3, 5])
+def test_few_known_nodes(count: int) -> None:
+    known = KnownNodes(ring(noise(SIZE, 2)), torch.arange(count) * 7)
+    built = machine(known=known.nodes)
+    left_out = built.fit([(known, heights()[known.nodes])], NUMBER)
+    assert bool(left_out.isfinite().all())
+    assert bool(built(known).isfinite().all())
+
+
+def test_what_is_refused() -> None:
+    graph, wanted = ring(noise(SIZE, 2)), heights()
+    with refused(ValueError, "expected one graph with at least 2 known nodes"):
+        machine(known=KNOWN[:1]).fit([(KnownNodes(graph, KNOWN[:1]), wanted[:1])], NUMBER)
+    with refused(ValueError, "there are 44 targets of 45 nodes; expected 45 of each"):
+        machine().fit([(KnownNodes(graph, KNOWN), wanted[:44])], NUMBER)
+    with refused(ValueError, "known nodes are (3,); expected (45,)"):
+        machine()(KnownNodes(graph, KNOWN[:3]))
+    with refused(ValueError, "num_centres must be at least 2"):
+        NodeMachine.Config(num_centres=1)
+
+
+@pytest.mark.parametrize("groups", [None, torch.arange(12) // 3])
+def test_what_is_left_out_is_what_a_fit_without_it_says(groups: Tensor | None) -> None:
+    root, other, wanted = noise(12, 4).double(), noise(12, 3).double().exp(), noise(12, 2).double()
+    of_graph = other @ other.T
+    kernel = root @ root.T + of_graph + 0.3 * torch.eye(12, dtype=torch.float64)
+    centred = wanted - wanted.mean(0)
+    errors, told, _ = left_out_part(torch.linalg.inv(kernel), of_graph, centred, members_of(groups))
+    for own in [torch.tensor([i]) for i in range(12)] if groups is None else members_of(groups) or []:
+        rest = torch.ones(12, dtype=torch.bool)
+        rest[own] = False
+        mean = wanted[rest].mean(0)
+        dual = torch.linalg.solve(kernel[rest][:, rest], wanted[rest] - mean)
+        torch.testing.assert_close(errors[own], wanted[own] - mean - kernel[own][:, rest] @ dual)
+        torch.testing.assert_close(told[own], of_graph[own][:, rest] @ dual)
+
+
+def test_noise_is_not_read_of_known_nodes() -> None:
+    known, found = KnownNodes(ring(noise(SIZE, 2)), KNOWN), list[float]()
+    for seed in range(4):
+        wanted = torch.randn(len(KNOWN), 1, generator=torch.Generator().manual_seed(seed)).double()
+        built = machine(num_trees=0)
+        built.fit([(known, wanted)], NUMBER)
+        found.append(float(built.share))
+    assert found == [0.0] * 4
