@@ -484,13 +484,13 @@ def field_model(built: models.FieldOperator | models.InContextRegressor) -> Iter
 
 def function_regression(built: models.FunctionRegression) -> Iterator[object]:
     config = built.config
-    counts = [len(built.given_pos), len(built.told_pos)]
+    counts = [len(built.given_pos), len(built.wanted_pos)]
     pos = [
         None if isinstance(each, UnitGrid) else noise(count, config.pos_dim).sigmoid()
-        for each, count in zip((config.given, config.told), counts, strict=True)
+        for each, count in zip((config.given, config.wanted), counts, strict=True)
     ]
     given, told = noise(3, counts[0], config.num_channels), noise(3, counts[1], config.num_outputs)
-    built.fit(given, told, given_pos=pos[0], told_pos=pos[1])
+    built.fit(given, told, given_pos=pos[0], wanted_pos=pos[1])
     yield from built.state_dict().values()
     asked = torch.linspace(0.01, 0.99, 4)[:, None].expand(-1, config.pos_dim)  # beside the border, and within
     elsewhere = Points(asked, periodic=config.is_periodic)
@@ -511,7 +511,7 @@ ON_LINE = UnitGrid((4,), (0.25,), (0.125,))
 def line_regression(count: int) -> models.FunctionRegression:
     return models.FunctionRegression(
         models.FunctionRegression.Config(
-            given=ON_LINE, told=ON_LINE, pos_dim=1, num_channels=1, num_outputs=2, num_functions=count
+            given=ON_LINE, wanted=ON_LINE, pos_dim=1, num_channels=1, num_outputs=2, num_functions=count
         )
     )
 
@@ -1767,12 +1767,12 @@ MODELS = [
     ),
     Subject(
         models.FunctionRegression.Config,
-        {"given": 4, "told": 5, "pos_dim": 1, "num_channels": 2, "num_outputs": 1, "num_functions": 3},
-        {"given": (6, ON_LINE), "told": (2, ON_LINE), "pos_dim": (2,), "num_channels": (1,), "num_outputs": (2,)}
+        {"given": 4, "wanted": 5, "pos_dim": 1, "num_channels": 2, "num_outputs": 1, "num_functions": 3},
+        {"given": (6, ON_LINE), "wanted": (2, ON_LINE), "pos_dim": (2,), "num_channels": (1,), "num_outputs": (2,)}
         | {"num_functions": (4,), "is_periodic": (True,)},
         function_regression,
         make=lambda **settings: models.FunctionRegression(models.FunctionRegression.Config(**settings)),
-        modes={"grids": {"given": ON_LINE, "told": ON_LINE}},
+        modes={"grids": {"given": ON_LINE, "wanted": ON_LINE}},
     ),
     Subject(
         models.BlendedOperator,

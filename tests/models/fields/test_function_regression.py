@@ -20,7 +20,7 @@ N = 12
 
 
 def on_line(**other: object) -> FunctionRegression:
-    sizes = {"given": LINE, "told": LINE, "pos_dim": 1, "num_channels": 2, "num_outputs": 3, "num_functions": N}
+    sizes = {"given": LINE, "wanted": LINE, "pos_dim": 1, "num_channels": 2, "num_outputs": 3, "num_functions": N}
     return FunctionRegression(FunctionRegression.Config(**(sizes | other)))  # pyright: ignore[reportArgumentType]
 
 
@@ -200,15 +200,15 @@ def test_it_answers_elsewhere_and_of_functions_known_elsewhere() -> None:
 
 def test_points_that_all_share_need_no_grid() -> None:
     generator = torch.Generator().manual_seed(0)
-    given_pos, told_pos = (torch.rand(n, 2, generator=generator).double() for n in (9, 4))
+    given_pos, wanted_pos = (torch.rand(n, 2, generator=generator).double() for n in (9, 4))
     given = torch.randn(20, 9, 1, generator=generator).double()
     told = (given.flatten(1) @ torch.randn(9, 4, generator=generator).double())[..., None]
-    model = on_line(given=9, told=4, pos_dim=2, num_channels=1, num_outputs=1, num_functions=20)
-    model.fit(given, told, given_pos=given_pos, told_pos=told_pos)
-    found = model(FunctionBatch(given, Points(given_pos)), Points(told_pos))
+    model = on_line(given=9, wanted=4, pos_dim=2, num_channels=1, num_outputs=1, num_functions=20)
+    model.fit(given, told, given_pos=given_pos, wanted_pos=wanted_pos)
+    found = model(FunctionBatch(given, Points(given_pos)), Points(wanted_pos))
     torch.testing.assert_close(found, told, rtol=1e-6, atol=1e-6)
     order = torch.randperm(9, generator=generator)
-    moved = model(FunctionBatch(given[:, order], Points(given_pos[order])), Points(told_pos))
+    moved = model(FunctionBatch(given[:, order], Points(given_pos[order])), Points(wanted_pos))
     torch.testing.assert_close(moved, told, rtol=1e-4, atol=1e-4)
 
 
@@ -217,18 +217,18 @@ def test_what_does_not_fit_is_refused() -> None:
     model = on_line()
     with refused(ValueError, "expected given (n, 7, 2) of 2 to 12 functions; got (12, 6, 2)"):
         model.fit(given[:, :6], told)
-    with refused(ValueError, "expected told (n, 7, 3) of 2 to 12 functions; got (12, 7, 2)"):
+    with refused(ValueError, "expected wanted (n, 7, 3) of 2 to 12 functions; got (12, 7, 2)"):
         model.fit(given, told[..., :2])
     with refused(ValueError, "of 2 to 12 functions; got (1, 7, 2)"):
         model.fit(given[:1], told[:1])
-    with refused(ValueError, "told holds NaN or infinite values; leave such functions out"):
+    with refused(ValueError, "wanted holds NaN or infinite values; leave such functions out"):
         model.fit(given, told.where(told < told.max(), torch.nan))
     with refused(ValueError, "groups are (12,), 1 of them; expected (12,), at least 2"):
         model.fit(given, told, groups=torch.zeros(N, dtype=torch.long))
     with refused(ValueError, "expected given_pos not to be given"):
         model.fit(given, told, given_pos=torch.zeros(7, 1))
-    with refused(ValueError, "told is 7; expected told_pos of 7 points"):
-        on_line(told=7).fit(given, told)
+    with refused(ValueError, "wanted is 7; expected wanted_pos of 7 points"):
+        on_line(wanted=7).fit(given, told)
     with refused(ValueError, "expected values (batch, points, 2) at points of 1 coordinates; got (3, 7, 1)"):
         model(FunctionBatch(torch.zeros(3, 7, 1), Grid(7)))
     model.fit(*pairs(0.5))

@@ -175,7 +175,7 @@ def test_places_that_are_no_grid_are_taken_where_all_share_them(tmp_path: Path) 
     pos, wanted_pos = (np.random.default_rng(seed).uniform(0, 5, (8, 2)) for seed in (2, 3))
     task = task_of(tmp_path, smoothed(30, pos=pos, wanted_pos=wanted_pos))
     model = fitted(task)
-    assert (model.fitted.config.given, model.fitted.config.told) == (8, 8)
+    assert (model.fitted.config.given, model.fitted.config.wanted) == (8, 8)
     model.share.fill_(0.0)
     assert relative_error(task, model) < 1e-4
 

@@ -19,7 +19,7 @@ values; λ is chosen anew with all functions, the largest one that is as good (A
 
 Source: Batlle, Darcy, Hosseini, Owhadi, Kernel methods are competitive for operator learning (J. Comput. Phys. 2024).
 Deviations: no principal components; the inverse multiquadric in place of Matérn's kernel, and κ_∞ among those that are
-tried; functions are told at other places by interpolation, by cubics on a grid.
+tried; answers are brought to other places by interpolation, by cubics on a grid.
 """
 
 import dataclasses
@@ -47,10 +47,10 @@ CHOSEN, COLUMNS = 512, 256
 
 @final
 class FunctionRegression(SavedModel):
-    """Functions told by their distances to training functions, or by a linear integral operator; fitted at once.
+    """Functions predicted from their distances to training functions, or by a linear integral operator; fitted at once.
 
     Args:
-        config: where functions are known and told, and how many there are.
+        config: where functions are known and wanted, and how many there are.
 
     Attributes:
         functions: float64 `(num_functions, N * num_channels)`, the training functions; 0 where there are fewer.
@@ -69,22 +69,22 @@ class FunctionRegression(SavedModel):
     penalty: Tensor
     error: Tensor
     given_pos: Tensor
-    told_pos: Tensor
+    wanted_pos: Tensor
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Config:
-        """Sizes; `given` and `told` are grids, or numbers of points that all functions share."""
+        """Sizes; `given` and `wanted` are grids, or numbers of points that all functions share."""
 
         given: UnitGrid | int
         """Where functions are known: N points."""
-        told: UnitGrid | int
+        wanted: UnitGrid | int
         """Where those that belong to them are: M points."""
         pos_dim: int
         """Coordinates of a point."""
         num_channels: int
         """Values m of a function at a point."""
         num_outputs: int
-        """Values that are told at a point."""
+        """Values that are wanted at a point."""
         num_functions: int
         """Training functions n that are kept, at most."""
         is_periodic: bool = False
@@ -94,7 +94,7 @@ class FunctionRegression(SavedModel):
             name = "models.FunctionRegression"
             for what in ("pos_dim", "num_channels", "num_outputs", "num_functions"):
                 check_count(name, what, getattr(self, what))
-            for what in ("given", "told"):
+            for what in ("given", "wanted"):
                 places = getattr(self, what)
                 if not isinstance(places, UnitGrid):
                     check_count(name, what, places)
@@ -107,16 +107,16 @@ class FunctionRegression(SavedModel):
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.config = config
-        given, told = _count(config.given), _count(config.told)
+        given, wanted = _count(config.given), _count(config.wanted)
         wide, n = torch.float64, config.num_functions
         # in float64, which weights that are read in 16 bits keep: large terms of both signs cancel
         self.register_buffer("functions", torch.zeros(n, given * config.num_channels, dtype=wide))
-        self.register_buffer("dual", torch.zeros(n, told * config.num_outputs, dtype=wide))
-        self.register_buffer("offset", torch.zeros(told * config.num_outputs, dtype=wide))
+        self.register_buffer("dual", torch.zeros(n, wanted * config.num_outputs, dtype=wide))
+        self.register_buffer("offset", torch.zeros(wanted * config.num_outputs, dtype=wide))
         self.register_buffer("rate", torch.zeros((), dtype=wide))
         self.register_buffer("penalty", torch.ones((), dtype=wide))
         self.register_buffer("error", torch.tensor(torch.nan, dtype=wide), persistent=False)
-        for name, places, count in (("given_pos", config.given, given), ("told_pos", config.told, told)):
+        for name, places, count in (("given_pos", config.given, given), ("wanted_pos", config.wanted, wanted)):
             known = self._grid(places).pos if isinstance(places, UnitGrid) else torch.zeros(count, config.pos_dim)
             self.register_buffer(name, known.to(wide))
 
@@ -141,40 +141,41 @@ class FunctionRegression(SavedModel):
                 f"{config.pos_dim} coordinates; got {tuple(values.shape)} at points of {domain.pos_dim}"
             )
         asked = domain if at is None else at
-        given, told = (
-            self._domain(places, pos) for places, pos in ((config.given, self.given_pos), (config.told, self.told_pos))
+        given, wanted = (
+            self._domain(places, pos)
+            for places, pos in ((config.given, self.given_pos), (config.wanted, self.wanted_pos))
         )
         with without_autocast(values):
             known = values if domain.has_points_of(given) else interpolated(inputs, given)
             kernel = self._kernel(known.flatten(1).double(), self.functions.double(), self.rate)
             found = (kernel @ self.dual.double() + self.offset.double()).unflatten(1, (-1, config.num_outputs))
-            if not asked.has_points_of(told):
-                found = interpolated(FunctionBatch(found, told), asked)
+            if not asked.has_points_of(wanted):
+                found = interpolated(FunctionBatch(found, wanted), asked)
             return found.to(values.dtype)
 
     @torch.no_grad()
     def fit(
         self,
         given: Tensor,
-        told: Tensor,
+        wanted: Tensor,
         *,
         given_pos: Tensor | None = None,
-        told_pos: Tensor | None = None,
+        wanted_pos: Tensor | None = None,
         groups: Tensor | None = None,
     ) -> None:
         """Sets all from training functions; what is drawn comes from the global torch seed.
 
         Args:
             given: `(n, N, num_channels)`, at least 2 functions, at most `num_functions`.
-            told: `(n, M, num_outputs)`.
-            given_pos, told_pos: `(N, s)` and `(M, s)`, of points that are no grid, and of them alone.
+            wanted: `(n, M, num_outputs)`.
+            given_pos, wanted_pos: `(N, s)` and `(M, s)`, of points that are no grid, and of them alone.
             groups: int64 `(n,)`, whose functions are left out together; at least two. None: each by itself.
 
         Raises:
             ValueError: shapes that do not agree, values that are NaN or infinite, one group alone.
         """
-        x, y = self._checked(given, told, groups)
-        for name, pos in (("given", given_pos), ("told", told_pos)):
+        x, y = self._checked(given, wanted, groups)
+        for name, pos in (("given", given_pos), ("wanted", wanted_pos)):
             own, known = getattr(self.config, name), getattr(self, f"{name}_pos")
             if (pos is None) != isinstance(own, UnitGrid):
                 raise ValueError(
@@ -219,12 +220,12 @@ class FunctionRegression(SavedModel):
         found = self.dual.double().T @ self.functions.double() / config.num_channels
         return found.view(-1, config.num_outputs, _count(config.given), config.num_channels)
 
-    def _checked(self, given: Tensor, told: Tensor, groups: Tensor | None) -> tuple[Tensor, Tensor]:
+    def _checked(self, given: Tensor, wanted: Tensor, groups: Tensor | None) -> tuple[Tensor, Tensor]:
         """Functions and those that belong to them, float64 `(n, D)` and `(n, E)`."""
         config, name = self.config, "models.FunctionRegression"
         for what, values, places, channels in (
             ("given", given, config.given, config.num_channels),
-            ("told", told, config.told, config.num_outputs),
+            ("wanted", wanted, config.wanted, config.num_outputs),
         ):
             expected = (len(given), _count(places), channels)
             if tuple(values.shape) != expected or not 2 <= len(given) <= config.num_functions:
@@ -235,7 +236,7 @@ class FunctionRegression(SavedModel):
             if not bool(values.isfinite().all()):
                 raise ValueError(f"{name}: {what} holds NaN or infinite values; leave such functions out")
         check_groups(name, groups, len(given))
-        return given.flatten(1).float().double(), told.flatten(1).double()
+        return given.flatten(1).float().double(), wanted.flatten(1).double()
 
     def _kernel(self, x: Tensor, y: Tensor, rate: Tensor) -> Tensor:
         """κ of `(B, D)` and `(n, D)`, float64."""

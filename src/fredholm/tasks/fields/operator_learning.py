@@ -134,7 +134,7 @@ class OperatorLearning(DividedTask[FieldSet]):
         """Whether all have samples at the same places."""
         given_at: int | None
         """Of functions that are given at the same places, the number of these; None: each at places of its own."""
-        told_at: UnitGrid | int | None
+        wanted_at: UnitGrid | int | None
         """Where all are wanted: the grid, or the number of places that are none; None: each at places of its own."""
 
     @dataclass(frozen=True, kw_only=True)
@@ -374,14 +374,14 @@ class OperatorLearning(DividedTask[FieldSet]):
         if not config.regression:
             return network
         given = self.preparation.grid or facts.given_at
-        if given is None or facts.told_at is None:
+        if given is None or facts.wanted_at is None:
             raise ValueError(
                 f"regression is {config.regression}, and functions are given or wanted at places of their own; leave "
                 "it out"
             )
         regression = FunctionRegression.Config(
             given=given,
-            told=facts.told_at,
+            wanted=facts.wanted_at,
             pos_dim=len(facts.coordinates),
             num_channels=len(facts.channels),
             num_outputs=len(facts.target_mean),
@@ -394,11 +394,11 @@ class OperatorLearning(DividedTask[FieldSet]):
     def most_regressed(self) -> int:
         """Training functions of which a regression is made where nothing else is said; 0: there is none."""
         facts, given = self._facts, self.preparation.grid or self._facts.given_at
-        if given is None or facts.told_at is None or self.num_held_out("valid") == 0:
+        if given is None or facts.wanted_at is None or self.num_held_out("valid") == 0:
             return 0
         values = sum(
             (at if isinstance(at, int) else at.num_points) * channels
-            for at, channels in ((given, len(facts.channels)), (facts.told_at, len(facts.target_mean)))
+            for at, channels in ((given, len(facts.channels)), (facts.wanted_at, len(facts.target_mean)))
         )
         count = min(self.num_train * facts.num_steps, MOST_FUNCTIONS, MOST_VALUES // values)
         return count if count >= LEAST_FUNCTIONS else 0
@@ -428,7 +428,7 @@ class OperatorLearning(DividedTask[FieldSet]):
             seen.to(device),
             wanted.to(device),
             given_pos=self.preparation.box.placed(given.pos[0]) if isinstance(sizes.given, int) else None,
-            told_pos=self.preparation.box.placed(part.targets.pos[0]) if isinstance(sizes.told, int) else None,
+            wanted_pos=self.preparation.box.placed(part.targets.pos[0]) if isinstance(sizes.wanted, int) else None,
             # of one trajectory, steps are left out by themselves
             groups=groups.to(device) if 1 < len(groups.unique()) < len(groups) else None,
         )
@@ -721,7 +721,7 @@ def measure(train: FieldSet, is_periodic: bool) -> OperatorLearning.Facts:
         grid=grid_of(train.given, box, is_periodic=is_periodic),
         shares_places=train.given.share_places,
         given_at=train.given.pos.shape[1] if train.given.share_places else None,
-        told_at=_shared_places(train.targets, box, is_periodic=is_periodic),
+        wanted_at=_shared_places(train.targets, box, is_periodic=is_periodic),
         mean=given.mean,
         deviation=given.deviation,
         target_mean=targets.mean,
