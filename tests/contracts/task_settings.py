@@ -949,7 +949,7 @@ def _points(folder: Path) -> Subject:
         model, metrics = built.model(), built.metrics()
         built.score(model, built.held_out_batch("valid", torch.arange(2)), metrics)
         yield from (metric.compute() for metric in metrics.values())
-        if built.tells_points or built.target.kind == "number":
+        if built.classifies_points or built.target.kind == "number":
             yield [list(row) for row in built.predict(model, [folder / "asked.npz"], CPU)]
 
     return Subject(

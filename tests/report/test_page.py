@@ -152,7 +152,7 @@ def test_tables_are_of_the_answers(run: Path) -> None:
     by_class = tables["Class by class"]
     assert sum(int(row[4]) for row in by_class.rows) == 360  # pyright: ignore
     asked = Run(run, device="cpu")
-    outputs, targets = asked.task.told(asked.model(), "test", torch.arange(360))  # pyright: ignore
+    outputs, targets = asked.task.outputs_and_targets(asked.model(), "test", torch.arange(360))  # pyright: ignore
     recall = {row[0]: row[2] for row in by_class.rows}
     for k in range(10):
         own = outputs[targets == k].argmax(1)
@@ -389,20 +389,20 @@ def test_text_has_its_own_part_and_data_that_are_gone_leave_the_rest(tmp_path: P
 def test_one_class_is_told(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from fredholm.tasks import ImageLearning
 
-    whole = ImageLearning.told
+    whole = ImageLearning.outputs_and_targets
 
     def of_one(self: ImageLearning, *arguments: object) -> tuple[torch.Tensor, torch.Tensor]:
         outputs, targets = whole(self, *arguments)  # pyright: ignore
         return outputs, torch.full_like(targets, 3)
 
-    monkeypatch.setattr(ImageLearning, "told", of_one)
+    monkeypatch.setattr(ImageLearning, "outputs_and_targets", of_one)
     assert "of one class" in notes_of(page_of([copy]))
 
 
 def test_a_class_with_one_example_is_told(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from fredholm.tasks import ImageLearning
 
-    whole = ImageLearning.told
+    whole = ImageLearning.outputs_and_targets
 
     batches: list[int] = []
 
@@ -411,7 +411,7 @@ def test_a_class_with_one_example_is_told(copy: Path, monkeypatch: pytest.Monkey
         is_first, _ = not batches, batches.append(len(targets))
         return outputs, torch.where((torch.arange(len(targets)) == 0) & is_first, 5, 3)
 
-    monkeypatch.setattr(ImageLearning, "told", with_lone)
+    monkeypatch.setattr(ImageLearning, "outputs_and_targets", with_lone)
     assert "Of 5 there is a single example" in notes_of(page_of([copy]))
 
 
@@ -527,7 +527,7 @@ def test_the_library_is_kept_and_checked(tmp_path: Path, monkeypatch: pytest.Mon
 def test_when_the_time_is_over_no_further_examples_are_asked_about(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from fredholm.tasks import ImageLearning
 
-    asked, sizes, whole = Run(run, device="cpu"), list[int](), ImageLearning.told
+    asked, sizes, whole = Run(run, device="cpu"), list[int](), ImageLearning.outputs_and_targets
 
     def counted(
         self: ImageLearning, model: nn.Module, split: HeldOut, rows: torch.Tensor
@@ -535,7 +535,7 @@ def test_when_the_time_is_over_no_further_examples_are_asked_about(run: Path, mo
         sizes.append(len(rows))
         return whole(self, model, split, rows)
 
-    monkeypatch.setattr(ImageLearning, "told", counted)
+    monkeypatch.setattr(ImageLearning, "outputs_and_targets", counted)
     found = examine(asked, asked.model(), "test", seconds=0.0)
     assert len(sizes) == 1
     assert len(found.indices) == sizes[0]

@@ -20,7 +20,7 @@ def test_nothing_that_exists_is_replaced_unasked(tmp_path: Path) -> None:
     assert path.read_bytes() == b"first"
     replacing = Outputs(save=path, overwrite=True)
     replacing.write("--save", path, b"third")
-    with refused(ValueError, "would hold what is told of two inputs"):
+    with refused(ValueError, "would hold the predictions of two inputs"):
         replacing.write("--save", path, b"fourth")
     assert path.read_bytes() == b"third"
     assert [entry.name for entry in tmp_path.iterdir()] == ["a.npz"]

@@ -64,7 +64,7 @@ def detection_curves(scores: Tensor, labels: Tensor) -> DetectionCurves:
     if positives in (0, labels.numel()):
         raise ValueError(
             f"analysis.detection_curves: needs foreground and background; {positives} of {labels.numel()} labels are "
-            "foreground, so that there is nothing to tell apart: leave such an image out"
+            "foreground, so that there is nothing to distinguish: leave such an image out"
         )
     ordered, order = scores.detach().flatten().double().sort(descending=True, stable=True)
     hits = labels.flatten()[order].double().cumsum(0)

@@ -32,7 +32,7 @@ CELL_PAIRS = 1 << 19
 COMPARED_WHOLE = 1 << 21
 """Pairs up to which all are compared on a CPU; elsewhere, where a step costs more than its pairs, 64 times as many."""
 CROWDED = 8
-"""Points of a cell, in multiples of k, above which those that share a place are told apart."""
+"""Points of a cell, in multiples of k, above which those that share a place are distinguished."""
 RUN = 8
 """Queries of one cell that are compared with its surroundings together."""
 SLACK = 1.00001

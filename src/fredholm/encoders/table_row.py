@@ -31,8 +31,8 @@ class TableRow(Encoder):
     """A point for each column: u_j = V_j γ(v_j) + w_j v_j + b_j of a number v_j, and E_j[c_j] of a category c_j.
 
     γ are Fourier features of the number, by which a linear map bends. The columns have no places: all points lie at the
-    origin, and are told apart by their signals. What is missing is a point that does not exist, so that a row is read
-    from what it has.
+    origin, and are distinguished by their signals. What is missing is a point that does not exist, so that a row is
+    read from what it has.
 
     Source: Gorishniy et al. (arXiv 2106.11959), the feature tokenizer, and (arXiv 2203.05556) for periodic features of
     numbers. Deviations: frequencies are frozen and shared by all columns; what is missing is left out.

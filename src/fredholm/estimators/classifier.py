@@ -60,7 +60,7 @@ class Classifier(ClassifierMixin, TargetEstimator[Read]):
         """What was learnt to tell, and what `predict_proba` gives."""
         target, outputs = self._predicted(X)
         names = _label_names(len(self.classes_)) if target.kind == "labels" else class_names(self.classes_)
-        return target, target.told(outputs)[:, [target.names.index(name) for name in names]].numpy()
+        return target, target.predictions(outputs)[:, [target.names.index(name) for name in names]].numpy()
 
     @final
     def _answers(self, y: Any) -> Answers:

@@ -50,7 +50,7 @@ class Regressor(RegressorMixin, TargetEstimator[Read]):
             ValueError: X does not fit what was learnt from.
         """
         target, outputs = self._predicted(X)
-        return target.told(outputs.double()).numpy().reshape(len(outputs), *self._shape)
+        return target.predictions(outputs.double()).numpy().reshape(len(outputs), *self._shape)
 
     @final
     def predict_quantiles(self, X: Any) -> np.ndarray:

@@ -165,7 +165,7 @@ def _is_frame(X: Any) -> bool:
 
 
 def _told(answers: Answers) -> Iterator[Sequence[Any]]:
-    """What is told of each example, a cell a column."""
+    """What is predicted of each example, a cell a column."""
     if answers.kind == "class":
         return ([answers.names[code]] for code in answers.values.tolist())
     return iter((answers.values.long() if answers.kind == "labels" else answers.values).tolist())

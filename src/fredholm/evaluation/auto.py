@@ -154,7 +154,7 @@ class EdgeSum(Route[OnEdges]):
         far = parts.integrate(integral.of(kernel.kernel))
         return near + kernel.long_range.to(far.dtype) * far
 
-    def told(self, integral: Integral[OnEdges]) -> list[str]:
+    def details(self, integral: Integral[OnEdges]) -> list[str]:
         """The routes of both parts, and how many pairs each sums over."""
         parts = AUTO if self.parts is None else self.parts
         near = _along_edges(integral)

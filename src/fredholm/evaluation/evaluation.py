@@ -350,7 +350,7 @@ class Route(Evaluation, Generic[K]):
     def compute(self, integral: Integral[K]) -> Tensor:
         """`integrate`, for an integral that the route does not refuse."""
 
-    def told(self, integral: Integral[K]) -> list[str]:
+    def details(self, integral: Integral[K]) -> list[str]:
         """What `explain` says of an integral beside the route's purpose, a line each: its parts, its cost."""
         return []
 
@@ -424,7 +424,7 @@ class Route(Evaluation, Generic[K]):
             return NOTHING
         if reasons:
             return f"{self.name}, as asked, refuses: {'; '.join(reasons)}"
-        return "\n".join([f"{self.name}: {self.purpose} (as asked)", *self.told(cast("Integral[K]", integral))])
+        return "\n".join([f"{self.name}: {self.purpose} (as asked)", *self.details(cast("Integral[K]", integral))])
 
     @final
     def _raise(self, reasons: list[str]) -> None:
@@ -482,10 +482,10 @@ class Choice(NamedTuple):
 
     route: Route[Any]
     refusals: dict[str, list[str]]
-    told: list[str]
+    details: list[str]
 
     def __str__(self) -> str:
-        lines = [f"{self.route.name}: {self.route.purpose}", *(f"  {line}" for line in self.told)]
+        lines = [f"{self.route.name}: {self.route.purpose}", *(f"  {line}" for line in self.details)]
         lines += [f"  not {name}: {'; '.join(reasons)}" for name, reasons in self.refusals.items()]
         return "\n".join(lines)
 
@@ -520,8 +520,8 @@ class FirstOf(StatefulEvaluation):
         if integral.is_empty:
             return []
         integral = self._wanted(integral)
-        told = {route.name: route.unsupported_reasons(integral) for route in self._made_for(integral)}
-        return [] if [] in told.values() else [_refused(integral, told)]
+        refused = {route.name: route.unsupported_reasons(integral) for route in self._made_for(integral)}
+        return [] if [] in refused.values() else [_refused(integral, refused)]
 
     @final
     def integrate(self, integral: Integral[Kernel]) -> Tensor:
@@ -548,8 +548,8 @@ class FirstOf(StatefulEvaluation):
         if integral.has_no_points:
             return []
         integral = self._wanted(integral)
-        told = {each.name: each.unsupported_run_reasons(integral, state, reset) for each in self._carrying(integral)}
-        return [] if [] in told.values() else [_refused(integral, told)]
+        refused = {each.name: each.unsupported_run_reasons(integral, state, reset) for each in self._carrying(integral)}
+        return [] if [] in refused.values() else [_refused(integral, refused)]
 
     @final
     def _carrying(self, integral: Integral[Kernel]) -> Iterator[StatefulRoute[Any]]:
@@ -570,7 +570,7 @@ class FirstOf(StatefulEvaluation):
             return NOTHING
         integral = self._wanted(integral)
         choice = self.choose(integral)
-        return str(choice._replace(told=choice.route.told(integral)))
+        return str(choice._replace(details=choice.route.details(integral)))
 
 
 AnyRoute = TypeVar("AnyRoute", bound=Route[Any])

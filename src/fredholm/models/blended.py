@@ -18,7 +18,7 @@ class Blended(SavedModel, ABC, Generic[Network, Fitted]):
     """s N(a) + (1 - s) R(a), of a network N that learns in steps and a model R in closed form.
 
     In training it is the network alone, which so learns the whole answer; s is chosen afterwards, by examples that
-    neither was trained on. Few examples are told better by R, which its left-out errors fit to them; many by N.
+    neither was trained on. Of few examples R knows more, which its left-out errors fit to them; many by N.
 
     Args:
         network: N.

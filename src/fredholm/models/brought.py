@@ -15,7 +15,7 @@ Settings = TypeVar("Settings")
 class Pixels(NamedTuple):
     """What pixels in [0, 1] become before a model reads them, (x - mean) / deviation, with a number a channel each.
 
-    The size of the images it was made for is None where nothing tells it.
+    The size of the images it was made for is None where nothing says it.
     """
 
     mean: tuple[float, ...]
@@ -34,7 +34,7 @@ class Brought(Generic[Settings]):
         files: what of it tells these settings.
         weights: the files with its tensors.
         pixels: of a model of images; None: nothing tells them.
-        image_size: height and width of the images that such a model was trained on; None: nothing tells it.
+        image_size: height and width of the images that such a model was trained on; None: nothing says it.
         vocab_size: rows of a table of tokens, those included that no token has; None: there is no such table.
         most_tokens: the longest sequence of tokens that it reads; None: nothing bounds it.
         tensors: given settings of the model, of which those may be other that its tensors can be brought to, such as

@@ -28,7 +28,7 @@ from fredholm.models.signal_model import SignalModel, largest
 
 
 class PointNetwork(SignalModel):
-    """What both share: the largest value of each channel over all points, and what is told from it.
+    """What both share: the largest value of each channel over all points, and what is predicted from it.
 
     Args:
         encoder: from raw inputs to a signal with `config.embed_dim` channels on a domain.
@@ -44,7 +44,7 @@ class PointNetwork(SignalModel):
         widths: tuple[int, ...] = ()
         """Channels after each layer; those after the last one are pooled."""
         head_width: int = 256
-        """Hidden units of the perceptron that tells the answer."""
+        """Hidden units of the perceptron that gives the answer."""
         dropout: float = 0.3
         """Rate on these units."""
         pool: Literal["max", "none"] = "max"

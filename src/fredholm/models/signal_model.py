@@ -158,7 +158,7 @@ class SignalModel(SavedModel, abc.ABC):
             """The same with one answer at every point.
 
             Args:
-                each: what is told, in messages: "each pixel".
+                each: what is predicted, in messages: "each pixel".
 
             Raises:
                 ValueError: another pool was asked for.

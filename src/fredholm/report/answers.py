@@ -1,4 +1,4 @@
-"""How good a model's answers are: its metric with an interval, and what it gets wrong, by the kind of what it tells."""
+"""How good a model's answers are: its metric with an interval, and what it gets wrong, by the kind of its target."""
 
 import math
 from collections.abc import Iterator
@@ -55,7 +55,7 @@ def _headline(task: Task, found: Examined, logged: float | None) -> Figure:
     value = found.value if is_whole or logged is None else logged
     examples = f"{count:,} examples" if is_whole else f"{count:,} of {found.total:,} examples, drawn at random"
     if found.interval is None:
-        note = f"of {examples}; no interval can be told from them"
+        note = f"of {examples}; no interval can be computed from them"
     else:
         low, high, how = found.interval
         note = f"{how}: {objective.format(low)} to {objective.format(high)}, from {examples}"
@@ -69,7 +69,7 @@ def _classes(found: Examined, names: tuple[str, ...]) -> Iterator[Block]:
     assert counts is not None
     scores, what = ClassScores.of(counts), "examples" if found.outputs is not None else "elements"
     if int((scores.support > 0).sum()) < 2:
-        yield Note("All known answers are of one class, so that nothing is told apart here.", is_warning=True)
+        yield Note("All known answers are of one class, so that there is nothing to distinguish here.", is_warning=True)
     yield _confusion(counts, names, what)
     if found.reliability is not None:
         yield _reliability(found, what)
@@ -85,8 +85,8 @@ def _classes(found: Examined, names: tuple[str, ...]) -> Iterator[Block]:
         for k in order
     )
     note = (
-        "Precision: of what is told to be this class, the share that is. Recall: of this class, the share that is told "
-        f"so. F1: their harmonic mean. Support: its {what}."
+        "Precision: of what is predicted to be this class, the share that is. Recall: of this class, the share that is "
+        f"predicted so. F1: their harmonic mean. Support: its {what}."
     )
     if len(names) > MOST_ROWS:
         note += f" The {MOST_ROWS} most frequent of {len(names):,} classes."
@@ -178,7 +178,7 @@ def _reliability(found: Examined, what: str) -> Plot:
 
 
 def _labels(target: LabelTarget, outputs: Tensor, targets: Tensor) -> Iterator[Block]:
-    told, has = target.told(outputs) >= 0.5, targets > 0.5
+    told, has = target.predictions(outputs) >= 0.5, targets > 0.5
     rows = list[tuple[Cell, ...]]()
     for k, name in enumerate(target.names):
         scores = ClassScores.of(confusion(told[:, k].long(), has[:, k].long(), 2))
@@ -186,7 +186,7 @@ def _labels(target: LabelTarget, outputs: Tensor, targets: Tensor) -> Iterator[B
         rows.append((name, *map(_share, own), int(scores.support[1]), int(told[:, k].sum())))
     rows.sort(key=lambda row: -int(row[4] or 0))
     columns = ("label", "precision", "recall", "F1", "support", "told")
-    note = "A label is told where its probability is at least one half. Support: the examples that have it."
+    note = "A label is predicted where its probability is at least one half. Support: the examples that have it."
     exact = float((told == has).all(1).float().mean())
     yield Note(f"All labels of an example are right in {100 * exact:.1f} % of {len(outputs):,} examples.")
     yield Table(title="Label by label", columns=columns, rows=tuple(rows[:MOST_ROWS]), note=note)
@@ -212,7 +212,7 @@ def _numbers(target: NumberTarget, outputs: Tensor, targets: Tensor) -> Iterator
             for k, name in enumerate(target.names)
             for q, tau in enumerate(target.quantiles)
         )
-        note = "The share of true numbers at or below each quantile that is told, which should be the quantile itself."
+        note = "The share of true numbers at or below each predicted quantile, which should be the quantile itself."
         yield Table(title="Coverage of the quantiles", columns=("quantile", "asked", "covered"), rows=cells, note=note)
 
 
@@ -267,7 +267,7 @@ def _histogram_plot(rows: list[Row], title: str, x: str, note: str) -> Plot:
 
 def _residuals(errors: Tensor, name: str) -> Plot:
     mean, deviation = float(errors.mean()), float(errors.std(0, correction=0))
-    note = f"What is told less what is true: mean {mean:.4g}, deviation {deviation:.4g}."
+    note = f"Predicted less true: mean {mean:.4g}, deviation {deviation:.4g}."
     return _histogram_plot(_histogram(errors), f"{name}: errors", "error", note)
 
 

@@ -89,7 +89,7 @@ def _result(comparison: Comparison) -> list[Block]:
     equal = [row.name for row in comparison.rows if row.differs_from_best is False]
     note = "chosen on validation data"
     if equal:
-        note += f"; not told apart from it by the seeds: {', '.join(equal)}"
+        note += f"; no difference beyond the spread of seeds: {', '.join(equal)}"
     name = f"{best.title}: {_name(objective)}, {'test' if by_test else 'validation'} data"
     shown = value or _spread(objective, best.valid_mean, best.valid_deviation)
     blocks.insert(0, Figure(value=shown, name=name, note=note))

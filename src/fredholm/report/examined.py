@@ -94,7 +94,7 @@ def _in_batches(
 ) -> Examined:
     parts, end = list[tuple[Tensor, Tensor]](), time.monotonic() + seconds
     for indices in order.split(size):
-        parts.append(task.told(model, split, indices))
+        parts.append(task.outputs_and_targets(model, split, indices))
         if time.monotonic() > end:
             break
     outputs, targets = (torch.cat(each) for each in zip(*parts, strict=True))
@@ -104,11 +104,11 @@ def _in_batches(
     name = task.objective.metric
     counts = reliability = None
     if target.kind == "class":
-        sure, told = target.told(outputs).max(-1)
+        sure, told = target.predictions(outputs).max(-1)
         counts = confusion(told, targets, len(target.names))
         reliability = Reliability.of(sure, told == targets)
     if name in SHARES:
-        right = SHARES[name](target.told(outputs), targets)
+        right = SHARES[name](target.predictions(outputs), targets)
         value, interval = float(right.double().mean()), wilson(int(right.sum()), len(right))
     else:
         value = _metric(target, name, losses, outputs, targets)
@@ -152,8 +152,8 @@ def _one_by_one(
         states.append(_states(metrics[name]))
         losses.append(float(metrics["loss"].compute()))
         if isinstance(task, TargetTask):
-            outputs, targets = task.told(model, split, index)
-            sure, told = task.target.told(outputs).max(-1)
+            outputs, targets = task.outputs_and_targets(model, split, index)
+            sure, told = task.target.predictions(outputs).max(-1)
             own, sureness = confusion(told, targets, len(task.target.names)), Reliability.of(sure, told == targets)
             counts = own if counts is None else counts + own
             reliability = sureness if reliability is None else reliability + sureness

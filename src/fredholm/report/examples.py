@@ -52,7 +52,7 @@ def _right(task: Task, found: Examined) -> Tensor | None:
     """Which answers are right, bool `(n,)`; None where there is no right and wrong."""
     if not isinstance(task, TargetTask) or found.outputs is None or found.targets is None:
         return None
-    told = task.target.told(found.outputs)
+    told = task.target.predictions(found.outputs)
     if isinstance(task.target, LabelTarget):
         return ((told >= 0.5) == (found.targets > 0.5)).all(1)
     return None if isinstance(task.target, NumberTarget) else told.argmax(1) == found.targets
@@ -86,11 +86,11 @@ def _told(task: Task, found: Examined, row: int) -> list[str]:
         return []
     target, outputs, truth = task.target, found.outputs[row], found.targets[row]
     if isinstance(target, NumberTarget):
-        number = target.told(outputs[None].double())[0].tolist()
+        number = target.predictions(outputs[None].double())[0].tolist()
         true = (truth.double() * truth.new_tensor(target.deviation) + truth.new_tensor(target.mean)).tolist()
         pairs = zip(target.names, true, number, strict=True)
         return [f"{name}: true {a:.4g}, told {b:.4g}" for name, a, b in list(pairs)[:4]]
-    told = target.told(outputs)
+    told = target.predictions(outputs)
     if isinstance(target, LabelTarget):
         known, said = (
             ", ".join(name for name, has in zip(target.names, which.tolist(), strict=True) if has) or "none"

@@ -73,8 +73,8 @@ def input_section(counts: Mapping[str, float]) -> Section:
     rows: list[Row] = [{"column": name, "counts": count} for name, count in found[:MOST_INPUTS]]
     spec = bars(rows, ("counts", "how much it counts"), ("column", ""), height=40 + 18 * len(rows))
     note = (
-        "How far the model tells rows apart by a column, from 0, not at all, to 1, as far as it does by any. What two "
-        "columns both tell may stand with either."
+        "How much the model relies on a column, from 0, not at all, to 1, as much as on any. What two "
+        "columns share may stand with either."
     )
     plot = Plot(title="How much columns count", spec=spec, table=table, note=note)
     return Section(title="What the model reads", blocks=(plot,))
@@ -90,7 +90,7 @@ def kernel_section(task: Task, model: nn.Module, split: HeldOut, device: torch.d
 
     def run() -> None:
         if isinstance(task, TargetTask):  # whose metrics are not needed, and take seconds to import
-            task.told(model, split, first)
+            task.outputs_and_targets(model, split, first)
         else:
             batch = move(task.held_out_batch(split, first), device)
             task.score(model, batch, {name: metric.to(device) for name, metric in task.metrics().items()})

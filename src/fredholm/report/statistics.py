@@ -1,10 +1,10 @@
 """What answers say of a model: intervals, confusion, calibration.
 
 Legend
-    n, k            examples, and those that are told right
+    n, k            examples, and those that are predicted right
     z               1.96, the 97.5 % quantile of the normal distribution
-    p_i, r_i        probability of the class that is told of example i, and whether it is right
-    C_ab            examples of class a that are told to be of class b
+    p_i, r_i        probability of the class that is predicted for example i, and whether it is right
+    C_ab            examples of class a that are predicted to be of class b
 
 Wilson interval of a share (1927): (k + z²/2 ± z √(k (n - k) / n + z²/4)) / (n + z²). Bootstrap interval (Efron, 1979):
 from the 2.5 % to the 97.5 % quantile of a metric of n examples that are drawn from the n with replacement.

@@ -1,5 +1,5 @@
 """Models without a network, which say whether one is needed: a linear one and nearest neighbours on plain features, and
-what is told most often.
+what occurs most often.
 """
 
 import functools
@@ -67,7 +67,7 @@ class PlainData:
     """A task's examples for models without a network.
 
     Args:
-        kind: what is told.
+        kind: what is predicted.
         num_outputs: numbers that a network gives an example.
         of: the examples of a part.
         value: the objective of outputs `(n, num_outputs)` on a split, as of a network.
@@ -162,7 +162,7 @@ class Neighbours(_OnFeatures):
 
 @final
 class Constant(Baseline):
-    """The shares of classes or labels, or the mean of numbers, of any example; what is no better tells nothing."""
+    """The shares of classes or labels, or the mean of numbers, of any example; what is no better has learnt nothing."""
 
     settings = (0.0,)
 

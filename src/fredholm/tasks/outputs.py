@@ -13,7 +13,7 @@ PICTURES = (".png", ".pdf", ".svg")
 @final
 @dataclass(kw_only=True)
 class Outputs:
-    """The files of a prediction beside the rows that it tells.
+    """The files of a prediction beside its rows.
 
     Args:
         save: predictions as a file or, of some tasks, as a file of each input in this folder; None: nowhere.
@@ -84,7 +84,7 @@ class Outputs:
             OSError: it cannot be written.
         """
         if path in self.written:
-            raise ValueError(f"{option}: {path} would hold what is told of two inputs; predict them one by one")
+            raise ValueError(f"{option}: {path} would hold the predictions of two inputs; predict them one by one")
         partial = path.with_name(f".partial-{path.name}")
         is_own = False
         try:
@@ -113,15 +113,15 @@ class Outputs:
             names: inputs, each with the name of its file there.
 
         Raises:
-            ValueError: a file exists and may not be replaced, is an input, or would hold what is told of two.
+            ValueError: a file exists and may not be replaced, is an input, or would hold the predictions of two.
         """
         assert self.save is not None
         taken: dict[str, Path] = {}
         for file, name in names:
             if name in taken:
                 raise ValueError(
-                    f"--save: {self.save / name} would hold what is told of {taken[name]} and {file}; predict them one "
-                    "by one"
+                    f"--save: {self.save / name} would hold the predictions of {taken[name]} and {file}; predict them "
+                    "one by one"
                 )
             taken[name] = file
         inputs = [file for file, _ in names]

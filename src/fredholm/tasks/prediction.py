@@ -12,12 +12,12 @@ _NOTHING: Mapping[str, float] = MappingProxyType({})
 class Prediction(Mapping[str, str | float]):
     """A row of named cells, of which the first is the `file`.
 
-    Where one of several classes is told, the last cells are the likeliest `class` and its `probability`.
+    Where one of several classes is predicted, the last cells are the likeliest `class` and its `probability`.
 
     Args:
         file: the file that it is about.
-        cells: what is told, in display order: where in the file, and the answer unless it is a class.
-        probabilities: of every class by name, where one of several is told; they sum to 1.
+        cells: the prediction, in display order: where in the file, and the answer unless it is a class.
+        probabilities: of every class by name, where one of several is predicted; they sum to 1.
         source: what stands in `file`; default: the file's path.
     """
 

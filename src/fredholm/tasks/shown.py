@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 Role = Literal["seen", "truth", "answer", "low", "high"]
-"""What a line is: what the model reads, what is known, what it tells, and the edges of the band that it tells."""
+"""What a line is: what the model reads, what is known, what it predicts, and the edges of the band that it predicts."""
 MOST_LINES = 6
 """Channels of a series that are shown."""
 MOST_NODES = 60

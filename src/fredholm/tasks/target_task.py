@@ -1,4 +1,4 @@
-"""A task that tells of each example a class, labels or numbers, or a class of each of its elements."""
+"""A task that predicts for each example a class, labels or numbers, or a class of each of its elements."""
 
 import dataclasses
 import functools
@@ -31,7 +31,7 @@ class TargetTask(SplitTask[Part]):
     """
 
     target: Target
-    """What is told of each example."""
+    """What is predicted of each example."""
 
     @dataclass(frozen=True, kw_only=True)
     class Config(SplitTask.Config):
@@ -56,10 +56,10 @@ class TargetTask(SplitTask[Part]):
 
     @dataclass(frozen=True, kw_only=True)
     class NumbersConfig(Config):
-        """The same where numbers may be told, and not classes alone.
+        """The same where numbers may be predicted, and not classes alone.
 
         Args:
-            quantiles: of numbers, such as 0.1 0.5 0.9, which are told in place of the mean.
+            quantiles: of numbers, such as 0.1 0.5 0.9, which are predicted in place of the mean.
         """
 
         quantiles: tuple[float, ...] = ()
@@ -71,7 +71,7 @@ class TargetTask(SplitTask[Part]):
 
     @final
     def _tell(self, target: Target, wish: Wish) -> None:
-        """Sets what is told; raises ValueError where settings ask for what this target does not have."""
+        """Sets what is predicted; raises ValueError where settings ask for what this target does not have."""
         self.target, self._wish = target, wish
         self.objective, self.shown = target.objective(wish), target.shown
 
@@ -118,7 +118,7 @@ class TargetTask(SplitTask[Part]):
         return self.splits.train if learnt == "train" else self.held_out(learnt)
 
     def _plain(self, learnt: Learnt) -> Plain:
-        """What models without a network see of the examples of a part, or of their elements, and what they tell.
+        """What models without a network see of the examples of a part, or of their elements, and what they predict.
 
         Raises:
             ValueError: there is nothing.
@@ -166,7 +166,7 @@ class TargetTask(SplitTask[Part]):
             yield outputs, outputs, targets
 
     @final
-    def told(self, model: nn.Module, split: HeldOut, indices: Tensor) -> tuple[Tensor, Tensor]:
+    def outputs_and_targets(self, model: nn.Module, split: HeldOut, indices: Tensor) -> tuple[Tensor, Tensor]:
         """What a model says of held-out examples, and what is known of them, both on the CPU; gradients flow.
 
         Args:

@@ -346,7 +346,7 @@ class Task(ABC):
         """A new model, initialised from the global torch seed."""
 
     def tensor_form(self, model: nn.Module) -> TensorForm:
-        """The model as a function of tensors alone, from what a file holds to what `predict` tells.
+        """The model as a function of tensors alone, from what a file holds to what `predict` says.
 
         It is made from the facts, and needs no data.
 
@@ -450,7 +450,7 @@ class Task(ABC):
             device: where to compute.
             part: the part to read of files that hold several; None: the test part, or else the last, with a warning.
             failed: is told of a file that cannot be read or does not fit, which is then left out; None: that is raised.
-            outputs: files to write, of the kinds of `writes`; they hold what is told of all files.
+            outputs: files to write, of the kinds of `writes`; they hold the predictions of all files.
             at: a table or .npz file of the places to answer at, of a task that `answers_at` places.
 
         Raises:

@@ -1,7 +1,7 @@
 """A task's model as a function of tensors alone, which programs without this library compute.
 
 A model of a task takes what the task made of its files, and gives numbers that the task reads. A form holds both ends:
-from tensors that anyone can make of a file to what the task tells, such as probabilities.
+from tensors that anyone can make of a file to what the task predicts, such as probabilities.
 """
 
 from collections.abc import Callable, Mapping

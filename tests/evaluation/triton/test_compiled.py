@@ -220,7 +220,7 @@ def test_the_forward_pass_keeps_all_in_registers(launches, tmp_path, dtype, rest
         assert unset_registers(sass) == []
         steps = steps_of_a_tile(sass)
         waits = sum("BAR.SYNC" in step for step in steps)
-        print(f"{dtype}, {tile._replace(rest=rest).told}: {len(steps)} instructions, {waits} barriers a tile")
+        print(f"{dtype}, {tile._replace(rest=rest).text}: {len(steps)} instructions, {waits} barriers a tile")
         # R is laid out anew before the product, after it, or never
         assert waits <= {tuning.BEFORE: 9, tuning.AFTER: 5, tuning.PRODUCT: 2}[rest]
 

@@ -417,7 +417,7 @@ def test_separable_classes_have_finite_logits() -> None:
         head = RidgeHead(3, target.num_outputs)
         head.fit(features, given, target)
         assert head(features).isfinite().all()
-        assert (target.told(head(features))[:, -1] > 0.5).equal(labels.bool())
+        assert (target.predictions(head(features))[:, -1] > 0.5).equal(labels.bool())
     head = RidgeHead(3, 2)
     head.fit(features, labels, classes_of(2))
     assert head(features).softmax(-1).amax(-1).mean() > 0.9

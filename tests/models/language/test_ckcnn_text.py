@@ -91,7 +91,7 @@ def test_the_text_task_trains_it_and_keeps_it(tmp_path: Path) -> None:
 
 
 def test_bad_settings() -> None:
-    with refused(ValueError, "models.CKCNNText: every token is told from those before it", "stack.pool to 'none'"):
+    with refused(ValueError, "models.CKCNNText: every token is predicted from those before it", "stack.pool to 'none'"):
         config(pool="last")
     with refused(ValueError, "stack.is_causal"):
         config(is_causal=False)

@@ -199,7 +199,7 @@ def test_values_that_overflow_fail_their_file_alone(run: Path, tmp_path: Path) -
     task = done.task.config.build(facts)
     rows = task.predict(done.model(), files, CPU, failed=lambda path, error: failed.update({path.name: str(error)}))
     assert {Path(str(row["file"])).name for row in rows} == {"good.csv"}
-    assert failed["large.csv"].startswith("large.csv: what is told of it overflows")
+    assert failed["large.csv"].startswith("large.csv: the answer for it overflows")
     assert failed["largest.csv"].startswith("largest.csv: a value is too far from those of training")
 
 

@@ -268,7 +268,7 @@ def test_values_that_overflow_fail_their_file_alone(run: Path, tmp_path: Path) -
     task = done.task.config.build(dataclasses.replace(done.task.facts, deviation=(0.01,)))
     rows = task.predict(done.model(), files, CPU, failed=lambda path, error: failed.update({path.name: str(error)}))
     assert {Path(str(row["file"])).name for row in rows} == {"good.npz"}
-    assert "what is told of it overflows" in failed["large.npz"]
+    assert "the answer for it overflows" in failed["large.npz"]
 
 
 @pytest.mark.slow

@@ -118,7 +118,7 @@ def test_a_tudataset_in_one_file_may_have_a_split_and_groups(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("more", "told"),
     [
-        ({"targets": np.ones(13)}, "has labels and targets; a run tells one of them"),
+        ({"targets": np.ones(13)}, "has labels and targets; a run predicts one of them"),
         ({"split": np.array(["train"] * 13), "train_idx": np.arange(3)}, "has split and train_idx, which say the same"),
     ],
 )

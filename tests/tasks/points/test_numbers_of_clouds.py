@@ -197,7 +197,7 @@ def test_votes_are_means_of_what_is_told(tmp_path: Path) -> None:
         each = task._outputs(model, batch).view(3, 2, 2)
     outputs = each.mean(0)
     assert float((each - outputs).abs().max()) > 1e-3
-    told, known = task.told(model, "valid", torch.arange(2))
+    told, known = task.outputs_and_targets(model, "valid", torch.arange(2))
     torch.testing.assert_close(told, outputs)
     assert task.splits.valid is not None
     assert task.splits.valid.targets is not None

@@ -82,11 +82,11 @@ def test_facts_are_the_training_splits(tmp_path: Path) -> None:
     heat = task.splits.train.features[:, 0].double()
     assert (task.num_train, task.num_held_out("valid"), task.objective.metric) == (20, 10, "accuracy")
     facts = task.facts
-    assert (task.tells_points, facts.target.names, facts.channels) == (False, ("ball", "rod"), ("heat",))
+    assert (task.classifies_points, facts.target.names, facts.channels) == (False, ("ball", "rod"), ("heat",))
     assert facts.mean == pytest.approx([float(heat.mean())])
     assert facts.deviation == pytest.approx([float(heat.std(correction=0))])
     told = config(tmp_path, points=True).build()
-    assert (told.tells_points, told.facts.target.names) == (True, ("left", "right"))
+    assert (told.classifies_points, told.facts.target.names) == (True, ("left", "right"))
     assert told.objective.metric == "mean_iou"
     assert config(tmp_path, points=True, target="cloud").build().facts.target.names == ("ball", "rod")
 

@@ -84,7 +84,7 @@ def test_files_of_regression_end_with_a_number(tmp_path: Path) -> None:
     assert (found.answers.names, found.answers.values[:, 0].tolist()) == (("target",), [0.5, 7.0])
     assert found.channels == ("channel_0",)
     assert series.read_ts(path).answers is None
-    with refused(ValueError, "@targetLabel says that numbers are told; leave target='class' out"):
+    with refused(ValueError, "@targetLabel says that numbers are predicted; leave target='class' out"):
         read_ts(path, reading=Reading(kind="class"))
     numbered = written(tmp_path, "@classLabel true 1 2\n@data\n1,2:1\n2:2\n")
     assert isinstance(read_ts(numbered, reading=Reading(kind="number")).answers, NumberAnswers)

@@ -76,7 +76,7 @@ def test_what_a_person_may_think_otherwise_of_is_told() -> None:
     assert [column.kind for column in learnt.columns] == ["text", "category"]
     assert learnt.doubtful == {
         "x": "is no column of numbers, since 1 of 41 cells are none (row 40 of 'x': '6x')",
-        "code": "has 300 categories; the 256 most frequent are told apart",
+        "code": "has 300 categories; the 256 most frequent are distinguished",
     }
     days = {"day": [*(f"2026-01-{i + 1:02}" for i in range(20)), "soon"]}
     assert "is no column of dates, since 1 of 21 cells are none (row 20" in learn_columns(days, place).doubtful["day"]

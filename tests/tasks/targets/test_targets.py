@@ -428,7 +428,7 @@ def test_numbers_far_from_0_are_told_and_measured_as_they_came() -> None:
     found = scored(target, torch.zeros(8, 1), target.targets(values))
     assert found["mean_absolute_error"] == pytest.approx(3.0)
     assert found["r2"] == pytest.approx(0.0, abs=1e-6)
-    torch.testing.assert_close(target.told(target.targets(values)), values, atol=1e-5, rtol=0.0)
+    torch.testing.assert_close(target.predictions(target.targets(values)), values, atol=1e-5, rtol=0.0)
     assert target.answer(target.targets(values)[0]).cells["y"] == pytest.approx(1e9, abs=1e-5)
     close = NumberAnswers(names=("y",), values=1e9 + 1e-4 * values.new_tensor([[0.0], [1.0]]))
     assert close.learn(Wish(), "x").deviation[0] > 0  # they differ, and are not refused
@@ -478,11 +478,11 @@ def test_what_is_shown_and_advised() -> None:
 
 def test_what_outputs_say() -> None:
     outputs = torch.tensor([[0.0, float(np.log(3.0)), 0.0], [1.0, 1.0, 1.0]])
-    told = CLASSES.learn(Wish(), "x").told(outputs)
+    told = CLASSES.learn(Wish(), "x").predictions(outputs)
     torch.testing.assert_close(told, torch.tensor([[0.2, 0.6, 0.2], [1 / 3, 1 / 3, 1 / 3]]))
-    torch.testing.assert_close(LABELS.learn(Wish(), "x").told(outputs), outputs.sigmoid())
+    torch.testing.assert_close(LABELS.learn(Wish(), "x").predictions(outputs), outputs.sigmoid())
     numbers = NUMBERS.learn(Wish(quantiles=(0.1, 0.6, 0.9)), "x")
-    found = numbers.told(outputs_for(numbers, 4))
+    found = numbers.predictions(outputs_for(numbers, 4))
     cells = [numbers.answer(each).cells for each in outputs_for(numbers, 4)]
     assert found.tolist() == [[each["height"], each["width"]] for each in cells]
 

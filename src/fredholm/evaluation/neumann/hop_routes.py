@@ -203,6 +203,6 @@ def _scaled(kernel: Neumann, query: Tensor, factor: Tensor) -> Tensor:
 def _computed(kernel: Neumann, inputs: HopInputs, solver: Solver | None, elements: int | None) -> tuple[Tensor, Tensor]:
     """The integral `(B, H, Nq, c)` and the norms `(B, H, Nq)`."""
     keep = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in inputs)
-    told = [] if solver is None else solver.told(inputs.query.dtype)
-    found = hops(inputs, kernel.score.encoded(), isinstance(kernel.norm, FrobeniusNorm), told, elements, keep)
+    options = [] if solver is None else solver.options(inputs.query.dtype)
+    found = hops(inputs, kernel.score.encoded(), isinstance(kernel.norm, FrobeniusNorm), options, elements, keep)
     return found.out, found.norm

@@ -70,7 +70,7 @@ class HopProblem:
         inputs: see `HopInputs`.
         score: φ, as `encoded`.
         has_one_norm: whether the norm is a number of all points, or of all so far, and not of a row by itself.
-        solver: as `told`; empty where κ is one hop.
+        solver: its `options`; empty where κ is one hop.
         elements: pairs in a tile, about; None: as `PairTiles` has it.
 
     Attributes:
@@ -501,4 +501,4 @@ hops = Operator(
     plain=_plain,
 )
 """The integral of hops. Its options: the score as `encoded`, whether the norm is one of all points, the solver as
-`told`, pairs in a tile, and whether factors stay for the backward pass."""
+`options`, pairs in a tile, and whether factors stay for the backward pass."""

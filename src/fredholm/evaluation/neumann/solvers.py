@@ -95,11 +95,11 @@ class Solver(Numbered, abc.ABC):
         """Why this series cannot be solved so, a sentence each."""
 
     def numbers(self, dtype: torch.dtype) -> list[float]:
-        """What `solve` is told for a signal of this dtype."""
+        """What `solve` takes for a signal of this dtype."""
         return []
 
     @final
-    def told(self, dtype: torch.dtype) -> list[float]:
+    def options(self, dtype: torch.dtype) -> list[float]:
         """The solver as an operator of PyTorch takes it."""
         return [float(self._place), *self.numbers(dtype)]
 
@@ -111,9 +111,9 @@ class Solver(Numbered, abc.ABC):
         """x, `(g, n, c)`; of the adjoint x = Bᵀ f + Bᵀ x, `(g, N, c)`. `factors` are those of B, where kept."""
 
     @staticmethod
-    def of(told: list[float]) -> "type[Solver]":
-        """The class of the solver that was `told`."""
-        return Numbered._classes[int(told[0])]
+    def of(options: list[float]) -> "type[Solver]":
+        """The class of the solver with these `options`."""
+        return Numbered._classes[int(options[0])]
 
 
 @final
@@ -335,20 +335,20 @@ class Truncation(Solver):
         return x
 
     @staticmethod
-    def settled(told: list[float], gamma: Tensor) -> list[float]:
-        """What `solve` is to be told, with the T of these discounts.
+    def settled(options: list[float], gamma: Tensor) -> list[float]:
+        """What `solve` takes, with the T of these discounts.
 
         Raises:
             ValueError: on discounts without values, which say no T.
         """
-        if Solver.of(told) is not Truncation or told[2]:
-            return told
+        if Solver.of(options) is not Truncation or options[2]:
+            return options
         if not has_values(gamma):
             raise ValueError(
-                f"Truncation: how many terms a tolerance of {told[1]:.2g} takes depends on gamma, whose value a "
+                f"Truncation: how many terms a tolerance of {options[1]:.2g} takes depends on gamma, whose value a "
                 f"tensor on {gamma.device} does not hold; give terms"
             )
-        return [*told[:2], float(_num_terms(float(gamma.max()), told[1]))]
+        return [*options[:2], float(_num_terms(float(gamma.max()), options[1]))]
 
 
 def _num_terms(gamma: float, tolerance: float) -> int:

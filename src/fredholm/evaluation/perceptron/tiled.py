@@ -39,7 +39,7 @@ class Tiled(StatefulRoute[PairwiseMLP]):
         """Refuses pair weights for other heads than the kernel's; see `Route.refusals`."""
         return pair_refusals(integral)
 
-    def told(self, integral: Integral[PairwiseMLP]) -> list[str]:
+    def details(self, integral: Integral[PairwiseMLP]) -> list[str]:
         """What it costs."""
         kernel = integral.kernel
         of_pair = 2 * kernel.width * (2 * kernel.in_dim + 2 * kernel.num_heads * kernel.num_frequencies)

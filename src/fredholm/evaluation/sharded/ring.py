@@ -79,7 +79,7 @@ class Ring(Route[Kernel]):
 
         return RingSum.apply(part, shard.sizes, shard.group, integral.u, integral.query, *places, *parameters)
 
-    def told(self, integral: Integral[Kernel]) -> list[str]:
+    def details(self, integral: Integral[Kernel]) -> list[str]:
         """The route of the first block."""
         shard, places = shard_of(integral), Places.of(integral)
         points, queries = places.points(shard, shard.rank), places.queries(integral.query_domain)
@@ -184,7 +184,7 @@ class ScoreRing(Route[Scored]):
             out = _ScoreRing.apply(spec, packed, query, form.softening, form.numbers, mass, order)
         return out.to(form.value.dtype).transpose(1, 2).flatten(2)
 
-    def told(self, integral: Integral[Scored]) -> list[str]:
+    def details(self, integral: Integral[Scored]) -> list[str]:
         """How many blocks there are."""
         return [f"{len(shard_of(integral).sizes)} blocks of keys and values"]
 

@@ -37,7 +37,7 @@ class WholeSignal(Route[Kernel]):
         found = self.parts.integrate(whole)
         return found if whole.num_queries == integral.num_queries else found[:, integral.query_domain.held]
 
-    def told(self, integral: Integral[Kernel]) -> list[str]:
+    def details(self, integral: Integral[Kernel]) -> list[str]:
         """How much each process computes."""
         own = "its own queries" if _asks_alone(integral.kernel) else "all queries"
         return [f"each of {len(shard_of(integral).sizes)} processes holds all points, and computes {own}"]

@@ -68,7 +68,7 @@ class Tile(NamedTuple):
     """What it is for, as the file names it."""
 
     @property
-    def told(self) -> str:
+    def text(self) -> str:
         """In words."""
         sizes = "x".join(map(str, self.sizes[:4]))
         registers = f" in {self.registers} registers" if self.registers else ""
@@ -242,7 +242,7 @@ def _explain(tile: Tile, error: Exception) -> None:
     kept = TileFile.read().of(_device_name()).get(tile.key)
     if isinstance(error, OutOfResources) and kept is not None and kept.sizes == tile.sizes:
         raise RuntimeError(
-            f"the tile {tile.told} that {tile_path()} has for {tile.key} was measured on another model, and this one "
+            f"the tile {tile.text} that {tile_path()} has for {tile.key} was measured on another model, and this one "
             f"leaves no room for it ({error}); run fredholm tune on a run of this model, or remove the file"
         ) from error
 
@@ -271,7 +271,7 @@ class Tuned:
         return {**dataclasses.asdict(self), "tile": self.tile.sizes, "before": self.before.sizes}
 
     def __str__(self) -> str:
-        old, new = self.before.told, self.tile.told
+        old, new = self.before.text, self.tile.text
         told = "stays" if self.tile.sizes == self.before.sizes else f"became {new}"
         gain = self.seconds_before / self.seconds
         return f"{self.key}: {old} {told}, {gain:.2f} times as fast ({self.num_tried} tried)"

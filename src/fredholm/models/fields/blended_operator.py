@@ -15,8 +15,8 @@ from fredholm.models.fields.function_regression import FunctionRegression
 class BlendedOperator(Blended[FieldModel, FunctionRegression]):
     """A network of functions with a kernel regression beside it; see `Blended`.
 
-    An operator that is linear, or of which there are few pairs, is told better by the regression; what bends, and many
-    pairs, by the network.
+    An operator that is linear, or of which there are few pairs, is learnt better by the regression; what bends, and
+    many pairs, by the network.
 
     Args:
         network: it answers at every point.

@@ -8,7 +8,7 @@ Legend
     outputs what a `NumbersMachine` says of v
 
 Nothing is drawn and nothing learnt by steps, and of turned clouds no turn has to be seen in training: some dozens of
-clouds are enough to tell classes that differ in their shape. What is not in v is not known.
+clouds are enough to distinguish classes that differ in their shape. What is not in v is not known.
 """
 
 import dataclasses

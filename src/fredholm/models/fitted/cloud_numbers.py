@@ -17,10 +17,10 @@ Legend
     of no turn       quantiles of x and y, C, and of cubes of cells round the centre the roots of the shares of points
 
 1 / 3 of tr T_i² is that of a ball, 1 / 2 of a plane, 1 of a line: T says what is linear, flat or scattered there
-without directions, which no rounding decides. That shapes are told by distributions of distances and areas is Osada et
-al., Shape distributions (2002); shapes of neighbourhoods are Weinmann et al.'s (2015); that pairs of surface elements
-tell more, whatever the turn, Wahl et al.'s (2003). Each is told of w too: w of a cloud and of the same cloud under any
-linear map are the same but for a turn.
+without directions, which no rounding decides. That shapes are recognised by distributions of distances and areas is
+Osada et al., Shape distributions (2002); shapes of neighbourhoods are Weinmann et al.'s (2015); that pairs of surface
+elements tell more, whatever the turn, Wahl et al.'s (2003). Each is told of w too: w of a cloud and of the same cloud
+under any linear map are the same but for a turn.
 """
 
 import math

@@ -16,7 +16,7 @@ Legend
     some of them:   A = B⁻¹ Kᵀ (Y - Ȳ),  B = KᵀK + λ κ(c, c);   without i  Y_i - (Y_i - f_i) / (1 - [K B⁻¹ Kᵀ]_ii)
 
 κ_1 falls along each axis by itself, as a tree of decisions does; κ_2 along all directions alike. Both have a kink at
-the centre; κ_3 has two derivatives there, and tells what is smooth. How much coordinates count is learnt in rounds: w
+the centre; κ_3 has two derivatives there, and suits what is smooth. How much coordinates count is learnt in rounds: w
 is 1 at first, and then (g / max g)^q, at least _LEAST, with g_k the mean of |∂f/∂x_k|² over the examples, summed over
 outputs, f the fit of the round before, and q one of EXPONENTS. By the smallest mean square of left-out errors, on at
 most CHOSEN examples, are chosen: the length of κ_1 and of κ_2 where w is 1, the round and q of each, how they share,
@@ -24,7 +24,7 @@ the length of κ_3, its share if errors or their squares are surely smaller, the
 a smaller one must have smaller errors by a thousandth. With all examples λ is chosen anew among three. Left-out answers
 are exact for what was chosen so and, of some centres, for Ȳ, which the example has a part in. Of few examples w learns
 noise too, which such errors, of a w that has seen the example, do not tell: of at most FEW all is chosen without each
-of FOLDS parts in turn, with w = 1 and with the learnt w; by what is then told of the part one of these is taken, and if
+of FOLDS parts in turn, with w = 1 and with the learnt w; by the predictions for the part one of these is taken, and if
 w was learnt and all are centres, that is what is said of an example left out.
 
 Source: recursive feature machines, Radhakrishnan et al. (arXiv 2212.13881), which are kernel ridge regressions by the
@@ -415,7 +415,7 @@ class _Part:
 
 
 def _chosen_of_few(part: _Part, groups: Tensor | None) -> _Choice:
-    """The choice with w = 1 or the learnt w, by what is told of parts of the examples of which w has learnt nothing.
+    """The choice with w = 1 or the learnt w, by predictions for parts of the examples of which w has learnt nothing.
 
     Its left-out errors are these, where w is learnt.
     """

@@ -17,9 +17,9 @@ Legend
                                  it is missing, in place of the first two; a is the one of SHARES with the smallest mean
                                  square of left-out errors
 
-f is ahead where what is to be told changes smoothly, g where thresholds decide. Where they learn, t_i is what the bank
+f is ahead where answers change smoothly, g where thresholds decide. Where they learn, t_i is what the bank
 says without that row (`FittedModel.fit`), as it is of a row that was not learnt from: stacking (Wolpert, Stacked
-generalization, 1992; the mean of f and g too). By ρ a text that tells nothing does not come with the weight of one that
+generalization, 1992; the mean of f and g too). By ρ an uninformative text does not come with the weight of one that
 does.
 """
 
@@ -123,7 +123,7 @@ class TableMachine(FittedModel[TableBatch]):
         num_directions: int = 32
         """Of each column of texts; 0: what the bank of n-grams says alone."""
         num_trees: int = 300
-        """Of each fold, at most; 0: there are none, and all is told by the kernel, which changes smoothly."""
+        """Of each fold, at most; 0: there are none, and the kernel alone predicts, which changes smoothly."""
 
         def __post_init__(self) -> None:
             check_count("models.TableMachine", "num_centres", self.num_centres)

@@ -47,7 +47,7 @@ class Bert(SavedModel):
         expansion: float = 4
         """Hidden width of the feed-forward networks, in multiples of embed_dim."""
         num_segments: int = 2
-        """Kinds of sentences that are told apart; 0: none are."""
+        """Segments that are distinguished; 0: none are."""
         activation: Activation = "gelu"
         """Of the feed-forward networks, and of the head of tokens."""
         norm_epsilon: float = 1e-12
@@ -139,7 +139,7 @@ class Bert(SavedModel):
             `(B, T, embed_dim)`, `(B, T, V)` or `(B, num_classes)`; what it says of hidden tokens means nothing.
 
         Raises:
-            TypeError, ValueError: on inputs of another type or shape, or segments where none are told apart.
+            TypeError, ValueError: on inputs of another type or shape, or segments where none are distinguished.
         """
         self._check(tokens, key_padding_mask, segments)
         places = torch.arange(tokens.shape[1], device=tokens.device)
@@ -178,7 +178,7 @@ class Bert(SavedModel):
         if segments is None:
             return
         if self.segments is None:
-            raise ValueError("models.Bert: this model tells no segments apart; leave segments out")
+            raise ValueError("models.Bert: this model knows no segments; leave segments out")
         if segments.shape != tokens.shape or segments.dtype != torch.int64:
             raise ValueError(
                 f"models.Bert: segments must be int64 {tuple(tokens.shape)}; got {tuple(segments.shape)} "

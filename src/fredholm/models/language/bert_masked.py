@@ -17,7 +17,7 @@ def _stack() -> Bert.Config:
 
 @final
 class BertMasked(MaskedModel):
-    """A BERT whose head tells what stands at every place; padding changes nothing.
+    """A BERT whose head predicts what stands at every place; padding changes nothing.
 
     J. Devlin et al., "BERT" (arXiv 1810.04805), section 3.1, task 1. All of a text is of the first segment.
 
@@ -38,7 +38,7 @@ class BertMasked(MaskedModel):
             check_config("models.BertMasked", "stack", self.stack, Bert.Config)
             if self.stack.head != "tokens":
                 raise ValueError(
-                    f"models.BertMasked: stack.head={self.stack.head!r} tells no hidden tokens; pass 'tokens'"
+                    f"models.BertMasked: stack.head={self.stack.head!r} predicts no hidden tokens; pass 'tokens'"
                 )
 
         @property

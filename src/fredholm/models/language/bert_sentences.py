@@ -28,9 +28,9 @@ class BertSentences(SavedModel):
     itself or the mean of u over all tokens.
 
     The first is J. Devlin et al., "BERT" (arXiv 1810.04805), section 4.1; DistilBERT has a ReLU for φ. The last two are
-    what sentences are told apart by in N. Reimers and I. Gurevych, "Sentence-BERT" (arXiv 1908.10084), section 3; marks
-    are tokens too. Takes rows of tokens, int64 `(B, N)`, that begin with a class token and are filled up at their ends;
-    which sentence of a pair a token is of follows from where the first one ends.
+    what sentences are distinguished by in N. Reimers and I. Gurevych, "Sentence-BERT" (arXiv 1908.10084), section 3;
+    marks are tokens too. Takes rows of tokens, int64 `(B, N)`, that begin with a class token and are filled up at their
+    ends; which sentence of a pair a token is of follows from where the first one ends.
 
     Args:
         reading: the rows.

@@ -45,7 +45,7 @@ class CKCNNText(LanguageModel):
             check_config("models.CKCNNText", "stack", self.stack, ContinuousStack.Config)
             if self.stack.pool != "none" or not self.stack.is_causal:
                 raise ValueError(
-                    "models.CKCNNText: every token is told from those before it; set stack.pool to 'none' and "
+                    "models.CKCNNText: every token is predicted from those before it; set stack.pool to 'none' and "
                     "stack.is_causal"
                 )
 

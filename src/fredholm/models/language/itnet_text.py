@@ -58,7 +58,7 @@ class TokenStack:
 
 @final
 class ITNetLanguageModel(LanguageModel):
-    """A causal ITNet that tells the next token, with any causal kernel.
+    """A causal ITNet that predicts the next token, with any causal kernel.
 
     The state is the number of tokens read, and what each layer's kernel keeps: sums of fixed size (low-rank and
     separable perceptrons, linear attention, recurrences), or something of every token (exact perceptron, attention).
@@ -138,7 +138,7 @@ class ITNetLanguageModel(LanguageModel):
 
 @final
 class ITNetMaskedModel(MaskedModel):
-    """An ITNet that reads both sides of a token and tells what stands in its place, with any kernel.
+    """An ITNet that reads both sides of a token and predicts what stands in its place, with any kernel.
 
     Padding changes nothing: its points do not exist. Recurrences read from the left alone.
 

@@ -1,4 +1,4 @@
-"""Models of tokens: logits of the token at every place, and language models, which tell the next one."""
+"""Models of tokens: logits of the token at every place, and language models, which predict the next one."""
 
 from __future__ import annotations
 

@@ -90,14 +90,14 @@ def _grid(shape: tuple[int, ...], pos: Tensor, fields: FieldSet, index: int) -> 
 
 
 def refuse_no_number(told: Evaluated) -> Evaluated:
-    """What is told of a function.
+    """The answer for a function.
 
     Raises:
         ValueError: some of its values are NaN or infinite.
     """
     if not bool(told.values.isfinite().all()):
         raise ValueError(
-            f"{told.name}: what is told of it overflows; its values are too large or too far from those of training"
+            f"{told.name}: the answer for it overflows; its values are too large or too far from those of training"
         )
     return told
 
@@ -145,13 +145,13 @@ def answered(
 
 
 def shown_function(part: FieldSet, seen: View, channel: int, tell: Callable[[Tensor], Tensor] | None = None) -> Shown:
-    """One function as a person sees it: what is seen of it, one channel of the truth, and what is told there.
+    """One function as a person sees it: what is seen of it, one channel of the truth, and what is predicted there.
 
     Args:
         part: the function, alone.
         seen: what is shown of it.
         channel: of the truth.
-        tell: from places `(N, s)` to what a model tells there, `(N, m)`; None: there is none.
+        tell: from places `(N, s)` to what a model says there, `(N, m)`; None: there is none.
     """
     exists, unit = part.targets.exists[0], part.target_channels[channel]
     pos, truth = part.targets.pos[0, exists], part.targets.values[0, exists, channel]
@@ -234,7 +234,7 @@ def draw(
 @final
 @dataclass(frozen=True)
 class Compared:
-    """One function beside what was told of it and the truth; positions are `(N, s)`, values `(N,)`."""
+    """One function beside what was predicted of it and the truth; positions are `(N, s)`, values `(N,)`."""
 
     name: str
     given_pos: Tensor

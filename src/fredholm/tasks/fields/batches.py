@@ -16,7 +16,7 @@ Symmetry = Literal["mirror", "exchange"]
 
 @final
 class Scale:
-    """The mean and the deviation of each of m channels, by which networks see and tell values.
+    """The mean and the deviation of each of m channels, by which networks see and predict values.
 
     Values may be those of several steps, one after the other, each of m channels.
 

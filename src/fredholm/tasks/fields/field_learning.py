@@ -189,9 +189,9 @@ class FieldLearning(SplitTask[FieldSet]):
         def _suited(self, effort: Effort, start: Trained | None) -> Suited:
             """See `Task.Config.suited`: what is shown, the spline through it, and the sizes of operator and fields.
 
-            Half of the samples are shown, so that it is measured what an operator tells of the others, and a spline
-            goes through them; unless other functions are wanted. Its smoothing is that of SMOOTHINGS which tells some
-            training functions best without an operator. Frequencies are at most what the samples tell apart.
+            Half of the samples are shown, so that it is measured what an operator predicts of the others, and a spline
+            goes through them; unless other functions are wanted. Its smoothing is that of SMOOTHINGS which predicts
+            some training functions best without an operator. Frequencies are at most what the samples resolve.
             """
             default, task = FieldLearning.Config(), self.build()
             count = int(task.splits.train.given.counts.min())
@@ -324,7 +324,7 @@ class FieldLearning(SplitTask[FieldSet]):
 
     @torch.no_grad()
     def shown_example(self, split: HeldOut, index: int, model: nn.Module | None = None) -> Shown:
-        """See `Task.shown_example`: of the first channel what is shown, the truth, and what the model tells there."""
+        """See `Task.shown_example`: of the first channel what is shown, the truth, and the model's answer there."""
         at = torch.tensor([index])
         part, batch = self.held_out(split).select(at), self.held_out_batch(split, at)
         pos, values = (each[0, batch["mask"][0]] for each in (batch["pos"], self._scale.in_unit(batch["values"])))
@@ -368,7 +368,7 @@ class FieldLearning(SplitTask[FieldSet]):
 
     @torch.no_grad()
     def _best_smoothing(self, shown: int) -> float:
-        """Of `SMOOTHINGS`, with which a spline alone tells some training functions best from so many samples."""
+        """Of `SMOOTHINGS`, with which a spline alone predicts some training functions best from so many samples."""
         train, model = self.splits.train, self.model()
         assert isinstance(model, FieldOperator)
         model.start[model.field.amplitudes()] = 0.0  # and so the field is 0

@@ -130,7 +130,7 @@ class FieldSet(Divisible):
 
     Args:
         given: of each function.
-        wanted: of what is to be told of it, elsewhere or of another kind; None: what is given.
+        wanted: of what is wanted of it, elsewhere or of another kind; None: what is given.
         coordinates: names of the s coordinates.
         channels: names of the m given values.
         wanted_channels: names of the wanted values; empty: those of the given ones.

@@ -39,7 +39,7 @@ def read_npz(path: Path) -> FieldSet | Splits[FieldSet]:
     `offsets[i]` to `offsets[i + 1]`. Without `pos` the values are on the cell centres of the unit box, `(n, H, W)` or
     `(n, D, H, W)`, or with channels `(n, H, W, m)` and `channels` named. NaN values of all channels: no sample there.
 
-    `wanted_values`, `wanted_pos` and `wanted_offsets` likewise are what is to be told of each function, where that is
+    `wanted_values`, `wanted_pos` and `wanted_offsets` likewise are what is wanted of each function, where that is
     not what is given. `coordinates`, `channels` and `wanted_channels` are names.
 
     `trajectories` in place of `values` have one axis more, of T + 1 times, after the first: given is the state at the

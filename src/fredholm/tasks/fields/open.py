@@ -133,8 +133,8 @@ def read_functions(
     targets: tuple[str, ...],
     part: Split | None = None,
 ) -> FieldSet:
-    """Functions of a file, or of a folder with `given.csv` and `wanted.csv`, to tell others from; with what is wanted,
-    where it is there.
+    """Functions of a file, or of a folder with `given.csv` and `wanted.csv`, to predict others from; with what is
+    wanted, where it is there.
 
     Raises:
         ValueError: see `read_fields`, and `open_functions` of folders.

@@ -446,7 +446,7 @@ class OperatorLearning(DividedTask[FieldSet]):
 
     def _blends(self, model: BlendedOperator, batch: Batch, shares: Sequence[float]) -> Iterator[Tensor]:
         """The answers of each share of the network."""
-        if self._facts.num_steps > 1:  # what is told of a step changes the next one
+        if self._facts.num_steps > 1:  # the answer of a step changes the next one
             for share in shares:
                 yield self.preparation.answers(model.of_share(share), batch)
         else:
@@ -464,7 +464,7 @@ class OperatorLearning(DividedTask[FieldSet]):
     def meanings(self, model: nn.Module) -> Meanings:
         """See `Task.meanings`: of the head's rows and of the encoder's columns, the channels."""
         facts = self._facts
-        # of trajectories the network tells one step, and the targets are all of them
+        # of trajectories the network predicts one step, and the targets are all of them
         told = facts.channels if facts.num_steps > 1 else facts.target_channels
         return meanings_of_head(model, told) | meanings_of_inputs(model, facts.channels)
 
@@ -576,7 +576,7 @@ class OperatorLearning(DividedTask[FieldSet]):
         if (grid := facts.grid) is not None and facts.shares_places:
             return form_on_grid(
                 model,
-                lambda model, values: preparation.told_on_grid(model, values, grid),
+                lambda model, values: preparation.predicted_on_grid(model, values, grid),
                 grid,
                 preparation.box,
                 preparation.scale,
@@ -596,7 +596,7 @@ class OperatorLearning(DividedTask[FieldSet]):
 
         return form_of_samples(
             model,
-            preparation.told_anywhere,
+            preparation.predicted_anywhere,
             draw,
             coordinates=facts.coordinates,
             channels=facts.channels,
@@ -628,7 +628,7 @@ class OperatorLearning(DividedTask[FieldSet]):
     def _told(
         self, model: nn.Module, file: Path, inputs: Inputs, device: torch.device
     ) -> list[tuple[FieldSet, Evaluated]]:
-        """The functions of a file, each with what is told where it is asked for."""
+        """The functions of a file, each with its answer where it is asked for."""
         functions, asked = self._read(file, inputs)
         each = [functions.select(torch.tensor([index])) for index in range(len(functions))]
         told = [self.evaluated(model, one, pos, device) for one, pos in zip(each, asked, strict=True)]
@@ -660,7 +660,7 @@ class OperatorLearning(DividedTask[FieldSet]):
 
     def evaluated(self, model: nn.Module, one: FieldSet, asked: Tensor, device: torch.device) -> Evaluated:
         """The answer for one function at places `(N, s)` in the unit of the data's positions."""
-        return Evaluated(one.names[0], asked, self.preparation.told(model, one.given, asked, device))
+        return Evaluated(one.names[0], asked, self.preparation.predicted(model, one.given, asked, device))
 
     def _compared(
         self, model: nn.Module, told: Sequence[tuple[FieldSet, Evaluated]], device: torch.device, kind: str

@@ -494,7 +494,7 @@ class Forecasting(SplitTask[WindowSet]):
                 batch = SeriesBatch(learnt["values"].to(device)), learnt["targets"].to(device)
                 model.fit([batch], Shrunk(target, 1.0), groups=groups)
             outputs = torch.cat([model(SeriesBatch(part.to(device))) for part in asked["values"].split(CHUNK)])
-            told.append(target.told(outputs.double()).cpu())
+            told.append(target.predictions(outputs.double()).cpu())
             aim.append(added(target, asked["targets"].double()))
         return gain_of(torch.cat(told), torch.cat(aim)) if told else None
 

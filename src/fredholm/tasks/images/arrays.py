@@ -21,7 +21,7 @@ from .dataset import ImageDataset
 from .resize import check_image_size, fit
 
 NAMES = ("classes", "labels", "target_names")
-"""Arrays that say what is told, and have no row an example."""
+"""Arrays that say what is predicted, and have no row an example."""
 OF_IMAGES = ("x", "y", *ARRAYS)
 """Arrays that have a row an example."""
 

@@ -21,7 +21,7 @@ class Augmentation:
 
     Args:
         config: what to do and how strongly.
-        target: what is told of an image. Numbers are mixed by Mixup alone, linearly, and never smoothed.
+        target: what is predicted of an image. Numbers are mixed by Mixup alone, linearly, and never smoothed.
 
     Raises:
         ValueError: a setting does not fit the target.

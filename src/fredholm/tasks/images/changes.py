@@ -1,4 +1,4 @@
-"""Random changes to training images alone, whatever is told of them."""
+"""Random changes to training images alone, whatever is predicted of them."""
 
 import abc
 import contextlib

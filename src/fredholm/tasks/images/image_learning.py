@@ -64,7 +64,7 @@ from .read import IMAGE_SUFFIXES
 
 CHUNK = 64
 MOST_OF_BANK = 400
-"""Training images up to which a bank alone tells more than a network that learns as long."""
+"""Training images up to which a bank alone predicts better than a network that learns as long."""
 MOST_WITH_BANK = 10_000
 """Training images up to which a network has a bank beside it where nothing else is said."""
 MOST_BESIDE, MOST_VALUES = 3000, 1 << 27
@@ -108,7 +108,7 @@ class ImageLearning(TargetTask[ImageDataset]):
         brought: the checkpoint that the settings name, where it is known; None: it is read where it lies.
 
     Raises:
-        ValueError: the data cannot be opened, have nothing to tell apart, or are not those of ``facts``.
+        ValueError: the data cannot be opened, have nothing to distinguish, or are not those of ``facts``.
         ImportError: reading them needs a package that is not installed.
     """
 
@@ -147,7 +147,7 @@ class ImageLearning(TargetTask[ImageDataset]):
             data: digits (built in), an .npz, .parquet or .arrow file, a folder of such files, of MNIST-format idx
                 files, one with a subfolder a class, one with a table labels.csv, or one that Hugging Face's datasets
                 saved.
-            target: what is told of an image: a class, any of several labels, or numbers; None: as the data have it.
+            target: what is predicted of an image: a class, any of several labels, or numbers; None: as the data have.
             image_size: height and width to scale images to; None keeps theirs. A trained model may be measured at
                 another size, which its patches divide.
             patch_size: side of a square patch, or height and width; it divides the image.

@@ -35,9 +35,9 @@ def image_table(
 ) -> Splits[ImageDataset]:
     """Read the images of a table and what is known of them.
 
-    Images are one column: what image files hold, alone or with a `path` beside it. What is told of them is a column
-    with a usual name, such as label, or the only other one: a class, a number, or labels. Columns `split`, `group` and
-    `time` may be there (`marks_of_cells`). Others are not read.
+    Images are one column: what image files hold, alone or with a `path` beside it. What is predicted of them is a
+    column with a usual name, such as label, or the only other one: a class, a number, or labels. Columns `split`,
+    `group` and `time` may be there (`marks_of_cells`). Others are not read.
 
     Args:
         path: a .parquet or .arrow file, a folder of them whose names may tell splits (`find_split_files`), or one in
@@ -123,8 +123,8 @@ def _columns(table: ArrowTable) -> _Columns:
     found = usual[:1] or list(others.values())
     if len(found) != 1:
         raise ValueError(
-            f"{table.path}: no column has a usual name of what is told of an image ({', '.join(LABELS)}); the columns "
-            f"are {', '.join(table.names)}: rename the one that is meant"
+            f"{table.path}: no column has a usual name of what is predicted of an image ({', '.join(LABELS)}); the "
+            f"columns are {', '.join(table.names)}: rename the one that is meant"
         )
     return _Columns(image, found[0], marks)
 

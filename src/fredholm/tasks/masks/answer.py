@@ -52,7 +52,7 @@ def png_of(mask: Tensor, num_classes: int) -> bytes:
 
 
 def draw(answers: Sequence[Answered], classes: Sequence[str], *, kind: str = ".png") -> bytes:
-    """A picture with a row a file: the image, the classes that are told, and those known where some are.
+    """A picture with a row a file: the image, the classes that are predicted, and those known where some are.
 
     Its file is of one of the kinds of `PICTURES`.
 

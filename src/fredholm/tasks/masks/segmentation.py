@@ -336,7 +336,7 @@ class Segmentation(TargetTask[MaskedImages], DividedTask[MaskedImages]):
 
     @torch.no_grad()
     def shown_example(self, split: HeldOut, index: int, model: nn.Module | None = None) -> Shown:
-        """See `Task.shown_example`: the image, the classes that are known and those that the model tells."""
+        """See `Task.shown_example`: the image, the classes that are known and those that the model predicts."""
         part, at, classes = self.held_out(split), torch.tensor([index]), self.target.names
         pixels, mask = part.images(at), part.masks(at)[0].long()
         views: tuple[View, ...] = (
@@ -506,7 +506,7 @@ class Segmentation(TargetTask[MaskedImages], DividedTask[MaskedImages]):
 
 
 class _Asked(NamedTuple):
-    """An image to tell the pixels of."""
+    """An image whose pixels are to be classified."""
 
     name: Path
     """The file, or the place in its array."""

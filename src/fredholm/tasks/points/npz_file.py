@@ -35,9 +35,9 @@ def read_npz(
     `x` (or `points`) is `(n, N, 3 + F)`, with `mask` `(n, N)`, True = this point exists, or `lengths` `(n,)` where they
     differ; `(total, 3 + F)` with `offsets` `(n + 1,)` or `lengths` `(n,)`, cloud after cloud; or `(N, 3 + F)`, one
     cloud. Coordinates come first, then features. `y` `(n,)` are numbers of `classes`, or names; or `targets` `(n,)` or
-    `(n, T)` are numbers to tell of clouds, called `target_names`. `labels`, the classes of points, and `weights` have
-    the shape of `x` without its last axis; labels are numbers of `point_classes`, or names. `channels` are the names of
-    the features.
+    `(n, T)` are numbers to predict of clouds, called `target_names`. `labels`, the classes of points, and `weights`
+    have the shape of `x` without its last axis; labels are numbers of `point_classes`, or names. `channels` are the
+    names of the features.
 
     `split`, `groups` and `example_times`, one a cloud: see `marks_of_arrays`. Or a split is `_train`, `_valid` (or
     `_val`) and `_test` after the names of the arrays, of which the training split alone must be there; `classes`,
@@ -101,7 +101,7 @@ def _read(
         told = ", ".join(f"targets{ending}" for ending in endings.values())
         raise ValueError(f"has some of {told}, but not all; give every split its numbers, or none")
     if known and labels:
-        raise ValueError("has y and targets; a run tells one of them: leave the other out")
+        raise ValueError("has y and targets; a run predicts one of them: leave the other out")
     if labels and len(labels) < len(clouds):
         told = ", ".join(f"y{ending}" for ending in endings.values())
         raise ValueError(f"has some of {told}, but not all; give every split its classes, or none")
@@ -133,13 +133,13 @@ def _classes(arrays: Mapping[str, np.ndarray], ending: str, count: int) -> list[
     if y is None:
         return []
     if y.shape != (count,) or y.dtype.kind not in "iuU":
-        hint = "; numbers to tell are called targets" if y.dtype.kind == "f" else ""
+        hint = "; numbers to predict are called targets" if y.dtype.kind == "f" else ""
         raise ValueError(f"y{ending} is {y.dtype} {y.shape}; expected integers or names ({count},), one a cloud{hint}")
     return _named(y, f"y{ending}", arrays, "classes").tolist()
 
 
 def _numbers(arrays: Mapping[str, np.ndarray], ending: str, count: int) -> np.ndarray | None:
-    """What is to be told of each cloud of a split, float64 `(n, T)`; None: nothing."""
+    """What is to be predicted of each cloud of a split, float64 `(n, T)`; None: nothing."""
     name = f"targets{ending}"
     given = arrays.get(name)
     if given is None:

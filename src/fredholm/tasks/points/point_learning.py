@@ -56,12 +56,12 @@ from .plain import plain_of_cloud, plain_of_points
 from .rows import LEAST_RADIUS, CloudRows
 from .turns import turned
 
-Told = Literal["cloud", "points", "number"]
-"""What is told: the class of a cloud, that of each of its points, or numbers of a cloud."""
+Predicted = Literal["cloud", "points", "number"]
+"""What is predicted: the class of a cloud, that of each of its points, or numbers of a cloud."""
 CHUNK = 32
 """Clouds of a file that are predicted, or that a machine reads, at a time."""
 FEW_CLOUDS = 500
-"""Up to which they are told by a machine that is computed at once."""
+"""Up to which they are predicted by a machine that is computed at once."""
 MACHINE_POINTS = 256
 """Of a cloud, of which a machine compares all pairs."""
 _FOR_NETWORKS = ("num_centres", "position_frequencies", "position_sigma", "num_neighbours")
@@ -120,8 +120,8 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
             data: a folder of meshes or clouds, with one subfolder a class, or an .npz file; see `open_points`.
             channels: names of the features of .xyz and .npz files without any; nx, ny and nz are those of a
                 normal.
-            target: what is told: the class of a cloud, the class of each of its points, or numbers of a cloud; None:
-                of points where these have labels, else as the data say.
+            target: what is predicted: the class of a cloud, the class of each of its points, or numbers of a cloud;
+                None: of points where these have labels, else as the data say.
             num_samples: points drawn on the surface of each mesh, the same each time.
             normals: add the normals of meshes as features.
             num_points: points of a cloud that the model sees at a time, where it has more; drawn anew in every training
@@ -147,7 +147,7 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
 
         data: str = ""
         channels: tuple[str, ...] = ()
-        target: Told | None = None
+        target: Predicted | None = None
         num_samples: int = NUM_SAMPLES
         normals: bool = False
         num_points: int | None = 1024
@@ -173,8 +173,8 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
         )
 
         def __post_init__(self) -> None:
-            if self.target not in (None, *get_args(Told)):
-                raise ValueError(f"target is {self.target!r}; expected one of {', '.join(get_args(Told))}")
+            if self.target not in (None, *get_args(Predicted)):
+                raise ValueError(f"target is {self.target!r}; expected one of {', '.join(get_args(Predicted))}")
             for name, least in (("num_samples", 1), ("num_neighbours", 0), ("position_frequencies", 0), ("votes", 1)):
                 check_count("points", name, getattr(self, name), least)
             check_rate("points", "label_smoothing", self.label_smoothing)
@@ -217,7 +217,9 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
                 for name in ("model", "align", "augmentation", *_FOR_NETWORKS)
             )
             asked = asked or self.label_smoothing != 0 or effort.epochs is not None or start is not None
-            return not (asked or task.tells_points or task.facts.is_weighted or len(task.splits.train) > FEW_CLOUDS)
+            return not (
+                asked or task.classifies_points or task.facts.is_weighted or len(task.splits.train) > FEW_CLOUDS
+            )
 
         def _suited(self, effort: Effort, start: Trained | None) -> Suited:
             """See `Task.Config.suited`: how many points are seen, how clouds are changed, and the size of the model.
@@ -245,7 +247,7 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
                 )
             width = width_for(len(train), effort, least=64, up_to=1000)
             model = config.network.resized(width, 3 if is_small else 6, default.network)
-            if not task.tells_points:
+            if not task.classifies_points:
                 most = 64 if is_small else 256
                 largest = int(train.sizes.max())
                 seen = largest if config.num_points is None else min(largest, config.num_points)
@@ -256,7 +258,7 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
             return Suited(config, schedule_for(len(train), effort, has_valid=task.num_held_out("valid") > 0))
 
         def _suited_machine(self, task: "PointLearning", effort: Effort) -> Suited:
-            """What suits a machine: clouds whose classes are told as they lie, or turned as they are; sizes of it."""
+            """What suits a machine: clouds which are classified as they lie, or turned as they are; sizes of it."""
             model, train = self.model, task.splits.train
             if not isinstance(model, CloudMachine.Config):
                 turns = "none" if task.target.kind == "number" else turned(train)
@@ -294,7 +296,7 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
         self.config = config
         self._facts = facts or measure(self._opened.train, config)
         facts = self._facts
-        told = "points" if self.tells_points else "number" if facts.target.kind == "number" else "cloud"
+        told = "points" if self.classifies_points else "number" if facts.target.kind == "number" else "cloud"
         if config.target not in (None, told):
             raise ValueError(f"target is {config.target!r}; the run was made with {told!r}")
         if told == "number":
@@ -324,7 +326,7 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
         return self.config.model.learns_by_steps
 
     @property
-    def tells_points(self) -> bool:
+    def classifies_points(self) -> bool:
         """Whether each point has a class, and not each cloud."""
         return isinstance(self._facts.target, ElementTarget)
 
@@ -360,7 +362,7 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
 
     def _check(self, splits: Splits[PointSet]) -> None:
         data = self.config.data
-        self.target.check(known_of(splits.train, "points" if self.tells_points else "cloud", data), data)
+        self.target.check(known_of(splits.train, "points" if self.classifies_points else "cloud", data), data)
         self._check_weights(splits.train, data)
         splits.check_facts(self._facts, data, apart_from=("classes", "target_names", "point_classes"))
 
@@ -418,9 +420,9 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
 
     @torch.no_grad()
     def shown_example(self, split: HeldOut, index: int, model: nn.Module | None = None) -> Shown:
-        """See `Task.shown_example`: the points; where they have classes also those that the model tells."""
+        """See `Task.shown_example`: the points; where they have classes also those that the model predicts."""
         cloud = self.held_out(split).select(torch.tensor([index]))
-        if not self.tells_points or cloud.point_labels is None:
+        if not self.classifies_points or cloud.point_labels is None:
             return Shown(name=cloud.names[0], views=(PointsView(pos=cloud.pos),))
         names = self.target.names
         known = torch.where(cloud.point_labels < 0, -1, cloud.point_labels)
@@ -436,8 +438,8 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
         return np.stack([plain_of_cloud(part, i) for i in range(len(part))])
 
     def _plain(self, learnt: Learnt) -> Plain:
-        """See `TargetTask._plain`: where points are told, what `plain_of_points` says of those with a class."""
-        if not self.tells_points:
+        """See `TargetTask._plain`: where points are classified, what `plain_of_points` says of those with a class."""
+        if not self.classifies_points:
             return super()._plain(learnt)
         part, inputs, targets = self._part_of(learnt), list[np.ndarray](), list[Tensor]()
         assert part.point_labels is not None
@@ -453,7 +455,7 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
 
     @property
     def _train_answers(self) -> Answers | None:
-        return None if self.tells_points else self.splits.train.answers
+        return None if self.classifies_points else self.splits.train.answers
 
     @property
     def _smoothing(self) -> float:
@@ -463,17 +465,17 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
         return model(self._rows.given(batch)).float()
 
     def _probabilities(self, model: nn.Module, batch: Batch) -> Tensor:
-        """Of each cloud or point, or outputs of numbers; see `CloudRows.told_together`."""
+        """Of each cloud or point, or outputs of numbers; see `CloudRows.averaged`."""
         told = torch.cat([self._outputs(model, part) for part in self._rows.votes_of(batch)])
-        return self._rows.told_together(told, batch)
+        return self._rows.averaged(told, batch)
 
     def _measured(self, model: nn.Module, batch: Batch) -> Iterator[tuple[Tensor, Tensor]]:
         """The logarithms of `_probabilities`, of each cloud or point whose class is known; or outputs of numbers."""
-        told, targets = self._probabilities(model, batch), self._rows.targets_together(batch)
+        told, targets = self._probabilities(model, batch), self._rows.targets_of(batch)
         if self.target.kind == "number":
             yield told, targets
             return
-        if self.tells_points:
+        if self.classifies_points:
             told, targets = told[targets != UNKNOWN], targets[targets != UNKNOWN]
         yield told.clamp(min=1e-12).log(), targets
 
@@ -486,7 +488,7 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
             batch = self._rows.whole(part, votes=self.config.votes)
             moved = {name: tensor.to(device) for name, tensor in batch.items() if name != "targets"}
             found = self._probabilities(model, moved).cpu()
-            told += [own[:size] if self.tells_points else own for own, size in zip(found, part.sizes, strict=True)]
+            told += [own[:size] if self.classifies_points else own for own, size in zip(found, part.sizes, strict=True)]
         return told
 
     def tensor_form(self, model: nn.Module) -> TensorForm:
@@ -520,7 +522,7 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
         if config.num_points is not None:
             notes.append(f"the model saw up to {config.num_points} points at a time, drawn from those of a cloud")
         if config.votes > 1:
-            notes.append(f"fredholm predict averages what {config.votes} such calls with other points tell")
+            notes.append(f"fredholm predict averages what {config.votes} such calls with other points give")
         # more than the encoder looks for: twice the neighbours, of which equally near ones go by their indices
         example = 4 + max(12, config.num_centres or 0, 2 * config.num_neighbours)
         return TensorForm(
@@ -532,7 +534,7 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
                 *((self._feature_slot(points),) if channels else ()),
                 *((Slot("weights", (BATCH, points), "mass of each point, at least 0"),) if facts.is_weighted else ()),
             ),
-            output=target.slot(BATCH, *((points,) if self.tells_points else ())),
+            output=target.slot(BATCH, *((points,) if self.classifies_points else ())),
             draw=draw,
             open_axes={"points": OpenAxis(example, example + 7, config.num_points or 1024)},
             names=target.axis_names,
@@ -548,16 +550,16 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
     def _predictions(self, model: nn.Module, inputs: Inputs, device: torch.device) -> list[Prediction]:
         """A row for each cloud of each file: `file`, `cloud`, and numbers, or the likeliest `class` and `probability`.
 
-        Where points are told, a row for each point, with its `x`, `y` and `z`. Where they are saved, as NAME.csv with
-        the name of each cloud of several, a row for each cloud that says where, and how many `points` there are.
+        Where points are classified, a row for each point, with its `x`, `y` and `z`. Where they are saved, as NAME.csv
+        with the name of each cloud of several, a row for each cloud that says where, and how many `points` there are.
 
         Raises:
             ValueError: a file cannot be read or does not fit, a file to write exists already, or clouds are classified
                 and to be saved.
         """
         if inputs.outputs.save is not None:
-            if not self.tells_points:
-                told = "numbers of clouds are told" if self.target.kind == "number" else "clouds are classified"
+            if not self.classifies_points:
+                told = "numbers of clouds are predicted" if self.target.kind == "number" else "clouds are classified"
                 raise ValueError(f"--save has no effect where {told}; leave it out")
             singles = [file for file in inputs.files if file.suffix.lower() not in ARRAY_SUFFIXES]
             inputs.outputs.check_folder([(file, f"{file.stem}.csv") for file in singles])
@@ -587,7 +589,7 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
         if self.target.kind == "number":
             cells, _ = self.target.answer(told)
             return [Prediction(file, {**head, **cells}, {})]
-        if not self.tells_points:
+        if not self.classifies_points:
             return [Prediction(file, head, dict(zip(classes, told.tolist(), strict=True)))]
         pos = cloud.pos.tolist()
         if outputs.save is not None:
@@ -601,7 +603,7 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
         ]
 
 
-def known_of(clouds: PointSet, told: Told, data: str) -> Known:
+def known_of(clouds: PointSet, told: Predicted, data: str) -> Known:
     """What is known of clouds, or of their points.
 
     Raises:
@@ -610,7 +612,7 @@ def known_of(clouds: PointSet, told: Told, data: str) -> Known:
     if told != "points":
         if clouds.answers is None:
             raise ValueError(
-                f"clouds are to be told, but those of {data} have no classes and no numbers; put them into a folder a "
+                f"the clouds of {data} have no classes and no numbers to learn; put them into a folder a "
                 f"class, or name them in {TABLE}"
             )
         return clouds.answers
@@ -622,7 +624,7 @@ def known_of(clouds: PointSet, told: Told, data: str) -> Known:
 
 def measure(train: PointSet, config: PointLearning.Config) -> PointLearning.Facts:
     """The facts of a training split; a constant feature has deviation 1, so that it becomes 0."""
-    told: Told = config.target or ("cloud" if train.point_labels is None else "points")
+    told: Predicted = config.target or ("cloud" if train.point_labels is None else "points")
     of_sizes = torch.tensor([_log_radius(pos) for pos in train.pos.split(train.sizes.tolist())], dtype=torch.float64)
     of_sizes = of_sizes[of_sizes.isfinite()] if bool(of_sizes.isfinite().any()) else torch.zeros(1).double()
     spread = float(of_sizes.std(correction=0))
@@ -654,15 +656,15 @@ def _model_for(config: PointLearning.Config, facts: PointLearning.Facts) -> Sign
     Raises:
         ValueError: settings that nothing reads, or that leave some points untold; what a machine does not read.
     """
-    model, tells_points = config.model, isinstance(facts.target, ElementTarget)
+    model, classifies_points = config.model, isinstance(facts.target, ElementTarget)
     if isinstance(model, CloudMachine.Config):
-        if tells_points or facts.is_weighted:
-            cannot = "tells no points" if tells_points else "reads no weights of points"
+        if classifies_points or facts.is_weighted:
+            cannot = "classifies no points" if classifies_points else "reads no weights of points"
             raise ValueError(f"model is CloudMachine, which {cannot}; take a network, such as the model itnet")
         return model
     if not isinstance(model, SignalModel.Config):
         raise ValueError(f"model is {type(model).__qualname__}; expected a network or CloudMachine.Config")
-    if not tells_points:
+    if not classifies_points:
         model.check_pools("a cloud")
         return model
     if config.num_centres is not None:

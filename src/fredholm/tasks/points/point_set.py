@@ -56,7 +56,7 @@ class PointSet(Examples):
         weights: mass of each point, float32 `(total,)`, at least 0 and not all 0 in a cloud; None: all weigh the same.
         labels: int64 `(n,)`, each in `0 .. len(classes) - 1`; None: clouds have none.
         classes: the class names of clouds.
-        targets: float64 `(n, T)`, finite numbers to tell of clouds; None: clouds have none.
+        targets: float64 `(n, T)`, finite numbers to predict of clouds; None: clouds have none.
         target_names: one a number.
         point_labels: int64 `(total,)`, each in `0 .. len(point_classes) - 1`; None: points have none.
         point_classes: the class names of points.

@@ -1,4 +1,4 @@
-"""Rows of a batch: which points of a cloud a model sees at a time, and how what is told of rows becomes one answer."""
+"""Rows of a batch: which points of a cloud a model sees at a time, and how outputs of rows become one answer."""
 
 import zlib
 from collections.abc import Sequence
@@ -23,12 +23,12 @@ LEAST_RADIUS = 1e-150
 
 @final
 class CloudRows:
-    """Makes rows of clouds, and one answer a cloud, or a point, of what is told of rows.
+    """Makes rows of clouds, and one answer a cloud, or a point, of the outputs of rows.
 
-    A row is a cloud, some points drawn of it or, where points are told, one of the parts that it is divided into.
+    A row is a cloud, some points drawn of it or, where points are classified, one of the parts that it is divided into.
 
     Args:
-        target: what is told, of clouds or of their points.
+        target: what is predicted, of clouds or of their points.
         channels: the names of the features of points.
         mean: by which each feature is standardised, `(F,)`.
         deviation: likewise.
@@ -50,7 +50,7 @@ class CloudRows:
         augmentation: CloudAugmentation.Config,
         align: bool,
     ) -> None:
-        self._target, self._tells_points = target, isinstance(target, ElementTarget)
+        self._target, self._classifies_points = target, isinstance(target, ElementTarget)
         self._mean, self._deviation = (torch.tensor(each, dtype=torch.float64) for each in (mean, deviation))
         self._size, self._num_points, self._align = size, num_points, align
         x, y, z = (channels.index(name) if name in channels else -1 for name in NORMAL)
@@ -64,7 +64,7 @@ class CloudRows:
         return {name: tensor for name, tensor in batch.items() if name not in ("cloud", "point")}
 
     def whole(self, clouds: PointSet, *, votes: int) -> Batch:
-        """What tells the clouds: for each vote a row a cloud, or a part of one where points are told.
+        """For each vote a row a cloud, or one of each of its parts where points are classified.
 
         Beside what `drawn` gives, `cloud` (B,) says which of the clouds a row is of, and `point` (B, N) which points of
         it these are. The first vote is not augmented. What is drawn depends on the points of a cloud alone, so that it
@@ -74,7 +74,7 @@ class CloudRows:
         for vote in range(votes):
             for i, (size, seed) in enumerate(zip(clouds.sizes.tolist(), seeds, strict=True)):
                 generator = torch.Generator().manual_seed(1_000_003 * vote + seed)
-                if self._tells_points and self._num_points is not None and size > self._num_points:
+                if self._classifies_points and self._num_points is not None and size > self._num_points:
                     order = torch.randperm(size, generator=generator)
                     shown = order.tensor_split(-(-size // self._num_points))
                 else:
@@ -100,9 +100,9 @@ class CloudRows:
             batch["features"] = torch.where(mask[..., None], features, 0.0)
         if clouds.weights is not None:
             batch["weights"] = torch.where(mask, clouds.weights[index], 0.0)
-        if self._tells_points and clouds.point_labels is not None:
+        if self._classifies_points and clouds.point_labels is not None:
             batch["targets"] = torch.where(mask, clouds.point_labels[index], UNKNOWN)
-        elif not self._tells_points and clouds.answers is not None:
+        elif not self._classifies_points and clouds.answers is not None:
             batch["targets"] = self._target.targets(clouds.answers.values[own])
         return batch | {"cloud": own, "point": index - clouds.offsets[own][:, None] * mask}
 
@@ -111,7 +111,7 @@ class CloudRows:
         longest = max(batch["mask"].shape[1] for batch in batches)
 
         def padded(name: str, tensor: Tensor) -> Tensor:
-            if tensor.ndim == 1 or (name == "targets" and not self._tells_points):
+            if tensor.ndim == 1 or (name == "targets" and not self._classifies_points):
                 return tensor
             filler = UNKNOWN if name == "targets" else 0
             return F.pad(tensor, (0, 0) * (tensor.ndim - 2) + (0, longest - tensor.shape[1]), value=filler)
@@ -125,7 +125,7 @@ class CloudRows:
         changed = batch | {"pos": pos, "mask": mask}
         if "features" in batch:
             changed["features"] = features
-        if self._tells_points and "targets" in batch:
+        if self._classifies_points and "targets" in batch:
             changed["targets"] = torch.where(mask, batch["targets"], UNKNOWN)
         return changed
 
@@ -168,32 +168,32 @@ class CloudRows:
         rows = range(0, len(batch["cloud"]), num_clouds)
         return [{name: tensor[start : start + num_clouds] for name, tensor in batch.items()} for start in rows]
 
-    def told_together(self, told: Tensor, batch: Batch) -> Tensor:
+    def averaged(self, outputs: Tensor, batch: Batch) -> Tensor:
         """The mean over the rows of each cloud, `(clouds, K)`, or over those of each point, `(clouds, N, K)`.
 
-        Of probabilities or, where numbers are told, of outputs.
+        Of probabilities or, where numbers are predicted, of outputs.
 
         Args:
-            told: outputs of the model, a row for each of `batch`.
+            outputs: of the model, a row for each of `batch`.
             batch: of `whole`.
         """
         cloud, num_clouds = batch["cloud"], int(batch["cloud"].max()) + 1
         if self._target.kind == "number":
-            summed = told.new_zeros(num_clouds, told.shape[-1]).index_add_(0, cloud, told)
-            return summed / (len(cloud) // num_clouds)  # numbers are told of whole clouds, a row a vote
-        told = told.softmax(-1)
-        if self._tells_points:
+            summed = outputs.new_zeros(num_clouds, outputs.shape[-1]).index_add_(0, cloud, outputs)
+            return summed / (len(cloud) // num_clouds)  # numbers are of whole clouds, a row a vote
+        chances = outputs.softmax(-1)
+        if self._classifies_points:
             place, there = self._places(batch), batch["mask"]
-            summed = told.new_zeros(num_clouds, self._longest(batch), told.shape[-1])
-            summed.view(-1, told.shape[-1]).index_add_(0, place[there], told[there])
+            summed = chances.new_zeros(num_clouds, self._longest(batch), chances.shape[-1])
+            summed.view(-1, chances.shape[-1]).index_add_(0, place[there], chances[there])
         else:
-            summed = told.new_zeros(num_clouds, told.shape[-1]).index_add_(0, cloud, told)
+            summed = chances.new_zeros(num_clouds, chances.shape[-1]).index_add_(0, cloud, chances)
         return summed / summed.sum(-1, keepdim=True).clamp(min=1e-12)
 
-    def targets_together(self, batch: Batch) -> Tensor:
+    def targets_of(self, batch: Batch) -> Tensor:
         """What is known of each cloud, `(clouds, ...)`, or of each point, `(clouds, N)`, `UNKNOWN` where nothing is."""
         cloud, num_clouds = batch["cloud"], int(batch["cloud"].max()) + 1
-        if not self._tells_points:
+        if not self._classifies_points:
             targets = batch["targets"].new_zeros(num_clouds, *batch["targets"].shape[1:])
             targets[cloud] = batch["targets"]
             return targets

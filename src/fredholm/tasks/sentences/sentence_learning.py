@@ -71,7 +71,7 @@ class SentenceLearning(TargetTask[SentenceSet]):
         brought: the checkpoint that the settings name, where it is known; None: it is read where it lies.
 
     Raises:
-        ValueError: the data cannot be opened, have nothing to tell apart, or are not those of `facts`.
+        ValueError: the data cannot be opened, have nothing to distinguish, or are not those of `facts`.
         ImportError: tokens need a package that is not installed.
     """
 

@@ -1,4 +1,4 @@
-"""Sentences with what is to be told of them."""
+"""Sentences with what is to be predicted of them."""
 
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self, final

@@ -39,7 +39,7 @@ def read_npz(
     `values` (or `audio`) is `(steps, C)` or `(steps,)` with `offsets` `(n + 1,)`: series i is
     `values[offsets[i]:offsets[i + 1]]`; or `(n, T, C)` or `(n, T)`, with `lengths` `(n,)` where they differ; NaN is
     missing. `labels` (or `label`) `(n,)` are numbers of `classes`, or names; `(n, L)` of 0 and 1 say which of the L
-    labels that `classes` names a series has. `targets` `(n,)` or `(n, T)` are numbers to tell, whose names are
+    labels that `classes` names a series has. `targets` `(n,)` or `(n, T)` are numbers to predict, whose names are
     `target_names`. `groups` `(n,)` name those that are split together. `times` has the shape of `values` without
     channels; or all samples have one `spacing`, or a `sample_rate`, whose inverse it is. `channels` are names.
 

@@ -73,7 +73,7 @@ class SeriesLearning(TargetTask[Series]):
         facts: from an earlier run; None reads them from the training split.
 
     Raises:
-        ValueError: the data cannot be opened, nothing is to be told apart, or they are not those of `facts`.
+        ValueError: the data cannot be opened, there is nothing to distinguish, or they are not those of `facts`.
     """
 
     command: ClassVar[str] = "series"
@@ -301,7 +301,7 @@ class SeriesLearning(TargetTask[Series]):
         return self.config.model.build(sampling, self.target.num_outputs)
 
     def meanings(self, model: nn.Module) -> Meanings:
-        """See `Task.meanings`: of the head's rows what they tell, of a linear map of the channels their names."""
+        """See `Task.meanings`: of the head's rows what they are of, of a linear map of the channels their names."""
         facts, told = self._facts, self.target.names
         observed = (f"whether {facts.channels[c]} is observed" for c in facts.preparation.observation)
         rows = meanings_of_head(model, told) if len(told) == self.target.num_outputs else {}

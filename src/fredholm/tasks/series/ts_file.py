@@ -112,7 +112,9 @@ class _Header:
         if not self.has_labels or reading is None:
             return None
         if self.is_regression and reading.kind not in (None, "number"):
-            raise ValueError(f"{place(0)}: @targetLabel says that numbers are told; leave target={reading.kind!r} out")
+            raise ValueError(
+                f"{place(0)}: @targetLabel says that numbers are predicted; leave target={reading.kind!r} out"
+            )
         kind = reading.kind or ("number" if self.is_regression else "class")
         name = "target" if kind == "number" else "class"
         known = self.classes if reading.names is None and kind == "class" else reading.names

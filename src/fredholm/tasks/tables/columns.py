@@ -18,7 +18,7 @@ Place = Callable[[int, str], str]
 COUNTERS = ("", "id", "index", "unnamed: 0")
 """Names, in lower case, of a column that only counts rows where its whole numbers all differ."""
 MOST_LEVELS = 256
-"""Categories of a column that are told apart, the most frequent ones."""
+"""Categories of a column that are distinguished, the most frequent ones."""
 REPEATED = 2
 """Rows a word, on average, from which a column of words is one of categories."""
 PHRASES = 4
@@ -39,7 +39,7 @@ class Column:
     Args:
         name: of the column.
         kind: what it holds.
-        levels: of categories, those that are told apart.
+        levels: of categories, those that are distinguished.
         parts: of numbers and dates, what is read: the number itself, "", or those of `DATE_PARTS` that vary.
         mean, deviation: of each part over the training rows that have it.
         may_miss: whether some training rows lack it; of numbers and dates.
@@ -129,7 +129,7 @@ def learn_columns(
 def _doubt(name: str, kind: ColumnKind, cells: Sequence[str], known: list[str], place: Place) -> str:
     """Why a person may think otherwise of what a column holds; empty: there is no reason."""
     if kind == "category" and (count := len(set(known))) > MOST_LEVELS:
-        return f"has {count:,} categories; the {MOST_LEVELS} most frequent are told apart"
+        return f"has {count:,} categories; the {MOST_LEVELS} most frequent are distinguished"
     if kind in ("number", "date"):
         return ""
     for what, fits in (("numbers", _is_number), ("dates", lambda cell: _moment(cell) is not None)):
@@ -148,7 +148,7 @@ def _learnt(name: str, kind: ColumnKind, cells: Sequence[str], known: list[str],
         return Column(name=name, kind=kind, levels=tuple(sorted(levels[:MOST_LEVELS])))
     values = _parts(name, kind, cells, place)
     is_known = ~np.isnan(values[:, 0])
-    # by how far they are from the first, in units of the farthest: numbers far from 0 are told apart, and tiny ones
+    # by how far they are from the first, in units of the farthest: numbers far from 0 are distinguished, and tiny ones
     first = values[is_known][0]
     apart = values[is_known] - first
     farthest = np.abs(apart).max(0)

@@ -57,7 +57,8 @@ class TableLearning(TargetTask[TableSet]):
         facts: from an earlier run; None reads them from the training split.
 
     Raises:
-        ValueError: the data cannot be opened, have nothing to tell apart or to learn from, or are not those of `facts`.
+        ValueError: the data cannot be opened, have nothing to distinguish or to learn from, or are not those of
+            `facts`.
         ImportError: there are texts, and tokens need a package that is not installed.
     """
 
@@ -478,7 +479,7 @@ class TableLearning(TargetTask[TableSet]):
             if new:
                 warnings.warn(
                     f"{rows.places[0][0]}: column {column.name!r}: {len(new)} of {len(cells):,} cells are none of the "
-                    f"categories that are told apart, such as {new[0]!r}; they count as missing",
+                    f"categories that are distinguished, such as {new[0]!r}; they count as missing",
                     stacklevel=2,
                 )
 

@@ -1,14 +1,14 @@
-"""Metrics of how well told numbers agree with the true ones, in no unit; needs torchmetrics.
+"""Metrics of how well predicted numbers agree with the true ones, in no unit; needs torchmetrics.
 
 Legend
-    y_i, ŷ_i    the true and the told number of example i;  ȳ the mean of the true ones
+    y_i, ŷ_i    the true and the predicted number of example i;  ȳ the mean of the true ones
 
     r2        1 - Σ (y_i - ŷ_i)² / Σ (y_i - ȳ)², the mean over the numbers of an example that differ
     pearson   the correlation of y and ŷ
     spearman  the correlation of their ranks, where equal numbers share the mean of theirs
 
-Where all true numbers are alike none of them is defined, and all are NaN. Numbers that are all told alike correlate by
-0: they tell nothing.
+Where all true numbers are alike none of them is defined, and all are NaN. Numbers that are all predicted alike
+correlate by 0.
 """
 
 import functools
@@ -25,7 +25,7 @@ _ROUNDING = 1e-10
 
 @final
 class R2(Metric):
-    """The share of the variance of `num_targets` numbers that is told."""
+    """The share of the variance of `num_targets` numbers that is explained."""
 
     missed: Tensor
     count: Tensor
@@ -38,11 +38,11 @@ class R2(Metric):
             self.add_state(name, default=torch.zeros(num_targets, dtype=torch.float64), dist_reduce_fx=None)
         self.add_state("count", default=torch.zeros((), dtype=torch.float64), dist_reduce_fx=None)
 
-    def update(self, told: Tensor, true: Tensor) -> None:
+    def update(self, predicted: Tensor, true: Tensor) -> None:
         """Adds a batch of both `(B, T)`."""
-        told, true = told.double(), true.double()
+        predicted, true = predicted.double(), true.double()
         mean = true.mean(0)
-        own = (true - told).square().sum(0), (true - mean).square().sum(0), mean, self.count.new_tensor(len(true))
+        own = (true - predicted).square().sum(0), (true - mean).square().sum(0), mean, self.count.new_tensor(len(true))
         self.missed, self.spread, self.mean, self.count = _of_both(self._sums, own)
 
     def compute(self) -> Tensor:
@@ -73,31 +73,31 @@ def _are_alike(numbers: Tensor) -> bool:
 class Correlation(Metric, ABC):
     """Keeps one number an example."""
 
-    told: list[Tensor]
+    predicted: list[Tensor]
     true: list[Tensor]
 
     def __init__(self) -> None:
         super().__init__()
-        self.add_state("told", default=[], dist_reduce_fx="cat")
+        self.add_state("predicted", default=[], dist_reduce_fx="cat")
         self.add_state("true", default=[], dist_reduce_fx="cat")
 
     @final
-    def update(self, told: Tensor, true: Tensor) -> None:
+    def update(self, predicted: Tensor, true: Tensor) -> None:
         """Adds a batch of both `(B,)`."""
-        self.told.append(told.detach())
+        self.predicted.append(predicted.detach())
         self.true.append(true)
 
     @final
     def compute(self) -> Tensor:
         """A float64 scalar in [-1, 1], or NaN."""
-        both = (torch.cat(each) if isinstance(each, list) else each for each in (self.told, self.true))
-        told, true = (self._of(each.double()) for each in both)
+        both = (torch.cat(each) if isinstance(each, list) else each for each in (self.predicted, self.true))
+        predicted, true = (self._of(each.double()) for each in both)
         if _are_alike(true):
             return true.new_full((), torch.nan)
-        if _are_alike(told):
+        if _are_alike(predicted):
             return true.new_zeros(())
-        told, true = told - told.mean(), true - true.mean()
-        return (told @ true / (told.norm() * true.norm())).clamp(-1, 1)
+        predicted, true = predicted - predicted.mean(), true - true.mean()
+        return (predicted @ true / (predicted.norm() * true.norm())).clamp(-1, 1)
 
     @abstractmethod
     def _of(self, numbers: Tensor) -> Tensor:

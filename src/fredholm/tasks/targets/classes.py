@@ -4,7 +4,7 @@ Legend
     K, n, n_k   classes, training examples, and those of class k
     w_k         weight of class k in the loss: 1, or balanced n / (K n_k), whose mean over the examples is 1
 
-Balanced accuracy is the mean, over the classes that occur, of the share of a class's examples that is told right
+Balanced accuracy is the mean, over the classes that occur, of the share of a class's examples that is predicted right
 (Brodersen et al., 2010). The area under the ROC curve is, with two classes, the chance that an example of the second
 gets a higher probability of it than one of the first; with more, the mean of each class against all others, over the
 classes for which there are both.
@@ -158,7 +158,7 @@ class LogitsOfClasses(Target):
         weight = outputs.new_tensor(self.weights) if self.weights else None
         return F.cross_entropy(outputs, targets, weight=weight, reduction="none")
 
-    def told(self, outputs: Tensor) -> Tensor:
+    def predictions(self, outputs: Tensor) -> Tensor:
         """The probability of every class."""
         return outputs.softmax(-1)
 
@@ -237,15 +237,15 @@ def mean_recall(confusion: Tensor) -> Tensor:
 
 
 def matthews(confusion: Tensor) -> Tensor:
-    """The correlation of what is true with what is told (Gorodkin, 2004), of a confusion matrix `(K, K)`.
+    """The correlation of what is true with what is predicted (Gorodkin, 2004), of a confusion matrix `(K, K)`.
 
-    NaN where all examples are of one class; 0 where all are told to be.
+    NaN where all examples are of one class; 0 where all are predicted to be.
     """
     counts = confusion.double()
-    true, told, total = counts.sum(1), counts.sum(0), counts.sum()
-    of_true, of_told = total**2 - true.square().sum(), total**2 - told.square().sum()
-    both = counts.diagonal().sum() * total - true @ told
-    return torch.where(of_true > 0, both / (of_true * of_told).sqrt().clamp(min=1), torch.nan)
+    true, predicted, total = counts.sum(1), counts.sum(0), counts.sum()
+    of_true, of_predicted = total**2 - true.square().sum(), total**2 - predicted.square().sum()
+    both = counts.diagonal().sum() * total - true @ predicted
+    return torch.where(of_true > 0, both / (of_true * of_predicted).sqrt().clamp(min=1), torch.nan)
 
 
 def _gain(scores: Tensor, labels: Tensor) -> float:

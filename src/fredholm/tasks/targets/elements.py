@@ -1,8 +1,8 @@
 """The class of each element of an example, such as a point of a cloud or a pixel of an image.
 
-The intersection over union of a class is the number of elements that truly are of it and are told so, over that of
-those which are or are told so; elements of all examples are counted together, and the mean is over the classes that
-occur among either. Areas under curves are not measured, for which the probabilities of all elements would be kept.
+The intersection over union of a class is the number of elements that truly are of it and are predicted so, over that of
+those which are or are predicted so; elements of all examples are counted together, and the mean is over the classes
+that occur among either. Areas under curves are not measured, for which the probabilities of all elements would be kept.
 """
 
 from dataclasses import dataclass
@@ -95,6 +95,6 @@ class ElementTarget(LogitsOfClasses):
 
     def score(self, outputs: Tensor, targets: Tensor, metrics: "dict[str, Metric]") -> None:
         """Adds outputs `(n, K)` of known classes `(n,)`."""
-        told = outputs.argmax(-1)
+        predicted = outputs.argmax(-1)
         for metric in metrics.values():
-            metric.update(told, targets)
+            metric.update(predicted, targets)

@@ -41,9 +41,9 @@ OBJECTIVES = {
 }
 
 LEAST = 0.5
-"""The probability from which on a label is told."""
-OF_TOLD = ("micro_f1", "macro_f1", "exact_match")
-"""What is measured of the labels that are told; all else is measured of their probabilities."""
+"""The probability from which on a label is predicted."""
+OF_PREDICTED = ("micro_f1", "macro_f1", "exact_match")
+"""What is measured of the labels that are predicted; all else is measured of their probabilities."""
 
 
 @final
@@ -91,9 +91,9 @@ class LabelAnswers(Answers):
             return LabelTarget(names=self.names)
         for name, count in zip(self.names, counts.tolist(), strict=True):
             if count in (0, len(self)):
-                told = "no training example" if count == 0 else "every training example"
+                which = "no training example" if count == 0 else "every training example"
                 raise ValueError(
-                    f"{told} of {data} has the label {name!r}, which cannot be weighed; leave class_weights out"
+                    f"{which} of {data} has the label {name!r}, which cannot be weighed; leave class_weights out"
                 )
         present, absent = (tuple((len(self) / (2 * each)).tolist()) for each in (counts, len(self) - counts))
         return LabelTarget(names=self.names, present=present, absent=absent)
@@ -123,7 +123,7 @@ class LabelTarget(Target):
 
     @property
     def shown(self) -> tuple[Objective, ...]:
-        """The area under the ROC curve and the share of examples all of whose labels are told right."""
+        """The area under the ROC curve and the share of examples all of whose labels are predicted right."""
         return (OBJECTIVES["auroc"], OBJECTIVES["exact_match"])
 
     def _check_wish(self, wish: Wish) -> None:
@@ -171,8 +171,8 @@ class LabelTarget(Target):
         """`average_precision` and `auroc`, means over labels; `micro_f1`, `macro_f1` and `exact_match` at one half.
 
         The first two leave out labels that all or no examples of a split have, and `macro_f1` those that no example has
-        and of none is told. What is then a mean of nothing, and both F1 where no example has a label, is NaN.
-        `exact_match` is the share of examples all of whose labels are told right.
+        and of none is predicted. What is then a mean of nothing, and both F1 where no example has a label, is NaN.
+        `exact_match` is the share of examples all of whose labels are predicted right.
         """
         with importing_metrics():
             from torchmetrics.classification import MultilabelExactMatch, MultilabelStatScores
@@ -191,25 +191,25 @@ class LabelTarget(Target):
     def score(self, outputs: Tensor, targets: Tensor, metrics: "dict[str, Metric]") -> None:
         """Adds outputs `(B, L)`."""
         probabilities, has = outputs.sigmoid(), targets > 0.5
-        told = (probabilities >= LEAST).long()
+        predicted = (probabilities >= LEAST).long()
         for name, metric in metrics.items():
-            metric.update(told if name in OF_TOLD else probabilities, has)
+            metric.update(predicted if name in OF_PREDICTED else probabilities, has)
 
-    def told(self, outputs: Tensor) -> Tensor:
+    def predictions(self, outputs: Tensor) -> Tensor:
         """The probability of every label."""
         return outputs.sigmoid()
 
     @property
     def about_answers(self) -> str:
         """Probabilities."""
-        return f"the probability of every label, each by itself; those of at least {LEAST} are told"
+        return f"the probability of every label, each by itself; those of at least {LEAST} are predicted"
 
     def answer(self, outputs: Tensor) -> Answer:
         """The `labels` with a probability of at least a half, joined by |, and the probability of every label."""
         probabilities = dict(zip(self.names, self.answers(outputs).tolist(), strict=True))
-        told = "|".join(name for name, value in probabilities.items() if value >= LEAST)
+        predicted = "|".join(name for name, value in probabilities.items() if value >= LEAST)
         return Answer(
-            {"labels": told, **{f"probability of {name}": value for name, value in probabilities.items()}}, {}
+            {"labels": predicted, **{f"probability of {name}": value for name, value in probabilities.items()}}, {}
         )
 
 
@@ -220,7 +220,7 @@ def _micro_f1(counts: Tensor) -> Tensor:
 
 
 def _macro_f1(counts: Tensor) -> Tensor:
-    """The mean F1 of the labels that an example has, or of one is told; NaN where no example has one."""
+    """The mean F1 of the labels that an example has, or of one is predicted; NaN where no example has one."""
     right, wrong, _, missed, have = counts.double().T
     occurs = right + wrong + missed > 0
     each = 2 * right[occurs] / (2 * right + wrong + missed)[occurs]

@@ -2,14 +2,14 @@
 
 Legend
     T, μ, σ     numbers an example has, their means and deviations over the training split;  z = (y - μ) / σ
-    τ_q         quantiles that are told, Q of them
+    τ_q         quantiles that are predicted, Q of them
     ρ_τ(e)      max(τ e, (τ - 1) e), the quantile loss of an error e = z - ẑ        (Koenker and Bassett, 1978)
 
-What is told of quantiles is sorted when it is read, which never worsens it (Chernozhukov et al., 2010), so that a
+Predicted quantiles are sorted when they are read, which never worsens it (Chernozhukov et al., 2010), so that a
 higher quantile is never below a lower one. Training is on outputs as they are.
 
-In closed form (`models.RidgeHead`) z is fitted by squared error, which tells the mean. A quantile is this plus the
-quantile of the left-out errors z_i - ẑ_i: the spread round what is told is then the same for all examples (the
+In closed form (`models.RidgeHead`) z is fitted by squared error, which gives the mean. A quantile is this plus the
+quantile of the left-out errors z_i - ẑ_i: the spread round the prediction is then the same for all examples (the
 jackknife; Barber et al., Predictive inference with the jackknife+, 2021, say what it covers). The quantile τ of n
 errors lies at place τ (n + 1) among them, in ascending order, linearly between two; the outermost beyond them.
 """
@@ -99,14 +99,14 @@ class NumberAnswers(Answers):
 @final
 @dataclass(frozen=True, kw_only=True)
 class NumberTarget(Target):
-    """Numbers of an example, by squared error of standardised ones or, where quantiles are told, by their loss.
+    """Numbers of an example, by squared error of standardised ones or, where quantiles are predicted, by their loss.
 
     Outputs are z of each number, or each of its quantiles, `(B, T Q)`, the quantiles of a number side by side.
 
     Args:
         names: see `Target`.
         mean, deviation: μ and σ, one a number.
-        quantiles: τ; (): the mean is told.
+        quantiles: τ; (): the mean is predicted.
     """
 
     mean: tuple[float, ...]
@@ -126,7 +126,7 @@ class NumberTarget(Target):
 
     @property
     def shown(self) -> tuple[Objective, ...]:
-        """Errors in the unit of the data, and the share of the variance that is told."""
+        """Errors in the unit of the data, and the share of the variance that is explained."""
         return tuple(OBJECTIVES[name] for name in ("mean_absolute_error", "root_mean_squared_error", "r2"))
 
     def _check_wish(self, wish: Wish) -> None:
@@ -190,8 +190,8 @@ class NumberTarget(Target):
 
     def score(self, outputs: Tensor, targets: Tensor, metrics: "dict[str, Metric]") -> None:
         """Adds outputs `(B, T Q)`."""
-        told, true = self.levels_of(outputs), self._unstandardised(targets)
-        number = self.number_of(told)
+        predicted, true = self.levels_of(outputs), self._unstandardised(targets)
+        number = self.number_of(predicted)
         metrics["mean_absolute_error"].update((number - true).abs().mean(1))
         metrics["root_mean_squared_error"].update((number - true).square().mean(1))
         metrics["r2"].update(number, true)
@@ -199,9 +199,9 @@ class NumberTarget(Target):
             metrics["pearson"].update(number[:, 0], true[:, 0])
             metrics["spearman"].update(number[:, 0], true[:, 0])
         if len(self.quantiles) > 1:
-            metrics["coverage"].update(((told[..., 0] <= true) & (true <= told[..., -1])).float())
+            metrics["coverage"].update(((predicted[..., 0] <= true) & (true <= predicted[..., -1])).float())
 
-    def told(self, outputs: Tensor) -> Tensor:
+    def predictions(self, outputs: Tensor) -> Tensor:
         """The numbers in the unit of the data; of quantiles, that nearest to one half, or the mean of two as near."""
         return self.number_of(self.levels_of(outputs))
 
@@ -226,7 +226,7 @@ class NumberTarget(Target):
         return Answer(dict(zip(self.answer_names, self.answers(outputs).tolist(), strict=True)), {})
 
     def levels_of(self, outputs: Tensor) -> Tensor:
-        """float64 `(..., T, Q)` in the unit of the data, ascending; Q is 1 where the mean is told."""
+        """float64 `(..., T, Q)` in the unit of the data, ascending; Q is 1 where the mean is predicted."""
         return self._unstandardised(outputs.unflatten(-1, (len(self.names), -1)).sort(-1).values.mT).mT
 
     def _unstandardised(self, numbers: Tensor) -> Tensor:
@@ -234,11 +234,11 @@ class NumberTarget(Target):
         numbers = numbers.double()
         return numbers * numbers.new_tensor(self.deviation) + numbers.new_tensor(self.mean)
 
-    def number_of(self, told: Tensor) -> Tensor:
+    def number_of(self, predicted: Tensor) -> Tensor:
         """What stands for each number, `(..., T)`, of `(..., T, Q)`."""
         distances = [abs(level - 0.5) for level in self.quantiles or (0.5,)]
         nearest = [q for q, distance in enumerate(distances) if distance <= min(distances) + 1e-9]
-        return told[..., nearest].mean(-1)
+        return predicted[..., nearest].mean(-1)
 
 
 def _quantiles_of(errors: Tensor, levels: tuple[float, ...]) -> Tensor:

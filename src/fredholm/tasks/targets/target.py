@@ -1,4 +1,4 @@
-"""What is told of each example: the known answers, and what a model learns to tell."""
+"""What is predicted of each example: the known answers, and what a model learns."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ClassWeights = Literal["none", "balanced"]
 
 
 def check_names_differ(what: str, names: tuple[str, ...]) -> None:
-    """Raises ValueError where a name is there twice: what is told by it could not be told apart."""
+    """Raises ValueError where a name is there twice: predictions of one name could not be kept apart."""
     for i, name in enumerate(names):
         if name in names[:i]:
             raise ValueError(f"of the {what} two are called {name!r}; give each a name of its own")
@@ -38,8 +38,8 @@ class Wish:
         objective: the metric by which runs are compared; None: the kind's own.
         class_weights: `balanced` weighs the loss of every class, or of what has and what lacks a label, so that all
             count alike, however many examples there are of them.
-        quantiles: of numbers, each above 0 and below 1, increasing: these are told by the quantile loss, in place of
-            the mean by squared error; (): the mean.
+        quantiles: of numbers, each above 0 and below 1, increasing: these are predicted by the quantile loss, in place
+            of the mean by squared error; (): the mean.
 
     Raises:
         ValueError: other weights than these.
@@ -73,7 +73,7 @@ class Answer(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Known(ABC):
-    """What is known of training data, from which it follows what a model is to tell.
+    """What is known of training data, from which it follows what a model is to predict.
 
     Args:
         names: of the classes, the labels or the numbers.
@@ -83,14 +83,14 @@ class Known(ABC):
 
     @abstractmethod
     def learn(self, wish: Wish, data: str) -> Target:
-        """What a model is to tell, by what is known of the training split.
+        """What a model is to predict, by what is known of the training split.
 
         Args:
             wish: what is asked for.
             data: what the answers belong to, for messages.
 
         Raises:
-            ValueError: there is nothing to tell apart, or a wish has no effect.
+            ValueError: there is nothing to distinguish, or a wish has no effect.
         """
 
 
@@ -133,7 +133,7 @@ class Answers(Known):
 
 @dataclass(frozen=True, kw_only=True)
 class Target(Regressand):
-    """What a model tells of each example: how its outputs are scored and read.
+    """What a model predicts of each example: how its outputs are scored and read.
 
     Args:
         names: of the classes, the labels or the numbers.
@@ -148,7 +148,7 @@ class Target(Regressand):
     """Whether targets are shares from 0 to 1, which can be smoothed."""
 
     def __post_init__(self) -> None:
-        check_names_differ(PLURALS[self.kind], self.names)  # by which answers are told
+        check_names_differ(PLURALS[self.kind], self.names)  # by which answers are named
 
     @property
     @abstractmethod
@@ -157,7 +157,7 @@ class Target(Regressand):
 
     @property
     def shown(self) -> tuple[Objective, ...]:
-        """What is told at the end of a run beside the objective."""
+        """What is printed at the end of a run beside the objective."""
         return ()
 
     @final
@@ -232,7 +232,7 @@ class Target(Regressand):
         """Adds outputs `(B, num_outputs)` to `metrics`."""
 
     @abstractmethod
-    def told(self, outputs: Tensor) -> Tensor:
+    def predictions(self, outputs: Tensor) -> Tensor:
         """What outputs `(..., num_outputs)` say, `(..., len(names))`: probabilities, or numbers in the data's unit."""
 
     @property
@@ -241,8 +241,8 @@ class Target(Regressand):
         return self.names
 
     def answers(self, outputs: Tensor) -> Tensor:
-        """All that outputs `(..., num_outputs)` say, `(..., len(answer_names))`; what they tell, and more of it."""
-        return self.told(outputs)
+        """All that outputs `(..., num_outputs)` say, `(..., len(answer_names))`; their predictions, and more."""
+        return self.predictions(outputs)
 
     @property
     @abstractmethod
