@@ -207,6 +207,13 @@ def test_what_is_not_known_is_told(tmp_path: Path) -> None:
         asked([(math.nan if t >= 5 else s, p, c) for t, (s, p, c) in enumerate(table())])
 
 
+def test_a_series_without_any_value_is_named(tmp_path: Path) -> None:
+    rows = [f"{name},{t},{'' if name == 'b' else t % 5},{t % 3}" for name in "ab" for t in range(60)]
+    (tmp_path / "shops.csv").write_text("\n".join(["unique_id,ds,sales,promo", *rows]))
+    with refused(ValueError, "shops.csv: b has no value of sales; take it out, or fill some"):
+        config(tmp_path, data=str(tmp_path / "shops.csv"), known=("promo",)).build()
+
+
 def test_several_series_and_arrays(tmp_path: Path) -> None:
     rows = [table(count, 4, effect, seed) for count, effect, seed in ((90, 5.0, 0), (70, 5.0, 1))]
     lengths, values = np.array([94, 74]), np.full((2, 94, 3), np.nan)
