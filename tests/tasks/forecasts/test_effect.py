@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from fredholm.tasks.forecasts import effect as module
-from fredholm.tasks.forecasts.effect import PENALTIES, Effect, Part, effect_of
-from fredholm.tasks.forecasts.structure import Structure
+from fredholm.tasks.forecasts.effect import LAGS, PENALTIES, Effect, Part, effect_of
+from fredholm.tasks.forecasts.structure import LEAST_READ, Structure
 
 STRUCTURE = Structure(level=0.3, persistence=1.0, has_slope=False, season=None)
 
@@ -103,6 +103,21 @@ def test_what_known_channels_do_is_found() -> None:
     with_size = found(grown[:, None], x[:, :1])
     assert with_size is not None
     assert with_size.parts[0].unit == "size"
+
+
+def test_features_are_few_and_read_no_further_than_the_samples_that_chose_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert max(LAGS) < LEAST_READ
+    x = (drawn(150, 2, seed=1) > 0.8).double()
+    late = 3 * torch.nn.functional.pad(x[:-1], (0, 0, 1, 0)).sum(1, keepdim=True) + 0.2 * drawn(150, 1)
+    effect = found(late, x)
+    assert effect is not None
+    assert effect.parts[0].lags == 1
+    monkeypatch.setattr(module, "MOST_FEATURES", 3)
+    held = found(late, x)
+    assert held is None or held.parts[0].lags == 0
+    few = found(3 * x[:20, :1] + 0.1 * drawn(20, 1), x[:20, :1])
+    assert few is not None
+    assert few.reach == 10
 
 
 def test_what_is_after_the_end_chooses_nothing() -> None:
