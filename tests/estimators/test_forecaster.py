@@ -202,3 +202,12 @@ def test_a_channel_that_is_known_ahead_is_read_behind_the_end() -> None:
     np.testing.assert_allclose(forecaster.predict(given), forecaster.predict())
     with refused(ValueError, "X: series 0 has 0 samples after the last one with channel_0; the model tells 4"):
         forecaster.predict(given[..., :90])
+
+
+def test_samples_that_must_be_known_are_counted_from_the_first_of_the_fit() -> None:
+    promo = np.array([t % 7 in (2, 3) for t in range(90)], float)
+    X = np.stack([10 + np.sin(np.arange(90)) + 4 * promo, promo])[None]
+    task = {"known": ("channel_1",), "context": 12, "base": 0.0}  # of 90 samples 12 are kept
+    forecaster = SeriesForecaster(horizon=4, season=6, task=task).fit(X)
+    with refused(ValueError, "give rows from 90.0 to 93.0, with channel_1 filled and channel_0 empty"):
+        forecaster.predict()

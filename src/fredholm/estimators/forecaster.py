@@ -84,11 +84,12 @@ class SeriesForecaster(Estimator):
         self._learn(write)
         self.num_channels_ = given.series[0].shape[1]
         series, most = _long(given.series), self._forecasting.facts.num_read
-        kept = list[np.ndarray]()
+        kept, starts = list[np.ndarray](), list[int]()
         for each, filled in zip(series, observed_before(series), strict=True):
             end = self._forecasting.end_of(each)
-            kept.append(torch.cat([filled[max(0, end - most) : end], each.values[end:]]).numpy())
-        self._ends = given._replace(series=kept)
+            starts.append(max(0, end - most))
+            kept.append(torch.cat([filled[starts[-1] : end], each.values[end:]]).numpy())
+        self._ends = given._replace(series=kept, starts=starts)
         return self
 
     def predict(self, X: Any = None) -> np.ndarray:
@@ -152,7 +153,7 @@ class SeriesForecaster(Estimator):
         given = self._ends if X is None else _Given.of(X)
         if (came := given.series[0].shape[1]) != self.num_channels_:
             raise ValueError(f"X has {came} channels; {type(self).__name__} was fitted on {self.num_channels_}")
-        series = _long(given.series)
+        series = _long(given.series, given.starts)
         for each in series:
             self._forecasting.check(each, "X")
         return given, *self._forecasting.forecasts(self.trained_.model, series, self.trained_.device)
@@ -168,11 +169,12 @@ class SeriesForecaster(Estimator):
 
 
 class _Given(NamedTuple):
-    """Series `(T, C)` of an X, and in what form it was."""
+    """Series `(T, C)` of an X, in what form it was, and which of its samples are the first; (): those are whole."""
 
     series: list[np.ndarray]
     is_one: bool
     has_channels: bool
+    starts: Sequence[int] = ()
 
     @classmethod
     def of(cls, X: Any) -> "_Given":
@@ -203,8 +205,8 @@ class _Given(NamedTuple):
         return (found[0] if self.is_one else found).numpy()
 
 
-def _long(series: Sequence[np.ndarray]) -> list[LongSeries]:
+def _long(series: Sequence[np.ndarray], starts: Sequence[int] = ()) -> list[LongSeries]:
     return [
-        LongSeries(name=f"series {i}", values=torch.from_numpy(each.astype(np.float64)), start=0.0)
-        for i, each in enumerate(series)
+        LongSeries(name=f"series {i}", values=torch.from_numpy(each.astype(np.float64)), start=float(start))
+        for i, (each, start) in enumerate(zip(series, starts or [0] * len(series), strict=True))
     ]

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from fredholm.encoders import GraphBatch
 from fredholm.models import GraphReading, KnownNodes, NodeMachine
+from fredholm.models.fitted.graph_kernel import GraphSteps
 from fredholm.models.fitted.kernel_machine import members_of
 from fredholm.models.fitted.node_machine import MOST_FEATURES, NUM_DIRECTIONS, left_out_part
 from fredholm.tasks.targets import ClassTarget, NumberTarget
@@ -81,6 +82,47 @@ def test_nothing_is_read_of_known_nodes_where_features_tell_all() -> None:
     assert (float(built.share), bool(built.dual.any())) == (0.0, False)
     elsewhere = known._replace(nodes=torch.full_like(KNOWN, -1))
     assert torch.equal(built(known), built(elsewhere))
+
+
+def grown(graph: GraphBatch, more: list[list[int]]) -> GraphBatch:
+    ends = torch.tensor(more).T
+    count = int(ends.max()) + 1 - SIZE
+    edges = torch.cat([graph.edge_index[0], ends, ends.flip(0)], 1)[None]
+    features = torch.cat([graph.features, torch.zeros(1, count, graph.features.shape[2])], 1)
+    return GraphBatch(features, edges, torch.zeros(1, SIZE + count, 1))
+
+
+@pytest.mark.parametrize("settings", [{}, {"num_centres": 30}])
+def test_a_graph_that_has_grown_is_told_as_before(settings: dict[str, Any]) -> None:
+    """Of a smooth kernel β is large, and what it says of the least other kernel would be anything."""
+    wanted, known = heights(), KnownNodes(ring(noise(SIZE, 2)), KNOWN)
+    built = machine(**settings)
+    built.fit([(known, (wanted + 0.2 * noise(SIZE, 1))[KNOWN])], NUMBER)
+    assert float(built.reach[0]) > 0.8
+    far = KnownNodes(grown(known.graph, [[SIZE, SIZE + 1]]), KNOWN)
+    torch.testing.assert_close(built(far)[:SIZE], built(known), atol=1e-3, rtol=0.0)
+    near = KnownNodes(grown(known.graph, [[SIZE, 2], [SIZE + 1, 30], [SIZE + 2, SIZE + 1]]), KNOWN)
+    assert error(built(near)[:SIZE], wanted) < 0.3
+    assert float((built(near).detach()[SIZE:].double() - wanted[[2, 30, 30]]).abs().max()) < 0.5
+
+
+def test_without_features_the_aim_is_what_was_to_be_told() -> None:
+    wanted = heights()[KNOWN] + 0.2 * noise(len(KNOWN), 1).double()
+    built = machine()
+    built.fit([(KnownNodes(ring(torch.zeros(SIZE, 2)), KNOWN), wanted)], NUMBER)
+    assert float(built.share) == 1
+    torch.testing.assert_close(built.aim, wanted - wanted.mean(0))
+
+
+def test_nothing_is_solved_for_again_in_the_graph_of_the_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted, graph = heights(), ring(noise(SIZE, 2))
+    built = machine()
+    built.fit([(KnownNodes(graph, KNOWN), wanted[KNOWN])], NUMBER)
+    monkeypatch.delattr(GraphSteps, "between")
+    order = torch.arange(SIZE).flip(0)  # the same graph, with its nodes and edges in another order
+    turned = GraphBatch(graph.features[:, order], SIZE - 1 - graph.edge_index.flip(2), graph.pos)
+    told = built(KnownNodes(turned, SIZE - 1 - KNOWN))[order]
+    torch.testing.assert_close(told, built(KnownNodes(graph, KNOWN)))
 
 
 def test_left_out_groups_say_less() -> None:

@@ -5,8 +5,9 @@ import pytest
 import torch
 
 from fredholm.tasks.forecasts import effect as module
-from fredholm.tasks.forecasts.effect import PENALTIES, Effect, Part, effect_of
-from fredholm.tasks.forecasts.structure import Structure
+from fredholm.tasks.forecasts.base import base_of
+from fredholm.tasks.forecasts.effect import LAGS, PENALTIES, Effect, Part, effect_of
+from fredholm.tasks.forecasts.structure import LEAST_READ, Structure
 
 STRUCTURE = Structure(level=0.3, persistence=1.0, has_slope=False, season=None)
 
@@ -103,6 +104,32 @@ def test_what_known_channels_do_is_found() -> None:
     with_size = found(grown[:, None], x[:, :1])
     assert with_size is not None
     assert with_size.parts[0].unit == "size"
+
+
+def test_features_are_few_and_read_no_further_than_the_samples_that_chose_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert max(LAGS) < LEAST_READ
+    x = (drawn(150, 2, seed=1) > 0.8).double()
+    late = 3 * torch.nn.functional.pad(x[:-1], (0, 0, 1, 0)).sum(1, keepdim=True) + 0.2 * drawn(150, 1)
+    effect = found(late, x)
+    assert effect is not None
+    assert effect.parts[0].lags == 1
+    monkeypatch.setattr(module, "MOST_FEATURES", 3)
+    held = found(late, x)
+    assert held is None or held.parts[0].lags == 0
+    few = found(3 * x[:20, :1] + 0.1 * drawn(20, 1), x[:20, :1])
+    assert few is not None
+    assert few.reach == 10
+
+
+def test_structures_are_chosen_by_what_an_effect_leaves() -> None:
+    x, rest = (drawn(120, 1, seed=1) > 0.8).double(), drawn(120, 1).cumsum(0)
+    y = rest + 50 * x
+    part = Part(unit="one", lags=0, is_bent=False, weights=(50.0,))
+    effect = Effect(deviation=(1.0,), knots=((),), reach=5, parts=(part,))
+    one = base_of([torch.cat([y, x], 1)], [y], [120], [0], horizon=4, season=1, effect=effect, ahead=(1,))
+    two = base_of([rest], [rest], [120], [0], horizon=4, season=1)
+    assert one is not None
+    assert one == two
 
 
 def test_what_is_after_the_end_chooses_nothing() -> None:

@@ -207,6 +207,27 @@ def test_what_is_not_known_is_told(tmp_path: Path) -> None:
         asked([(math.nan if t >= 5 else s, p, c) for t, (s, p, c) in enumerate(table())])
 
 
+def test_a_series_without_any_value_is_named(tmp_path: Path) -> None:
+    rows = [f"{name},{t},{'' if name == 'b' else t % 5},{t % 3}" for name in "ab" for t in range(60)]
+    (tmp_path / "shops.csv").write_text("\n".join(["unique_id,ds,sales,promo", *rows]))
+    with refused(ValueError, "shops.csv: b has no value of sales; take it out, or fill some"):
+        config(tmp_path, data=str(tmp_path / "shops.csv"), known=("promo",)).build()
+
+
+def test_a_channel_that_never_changed_says_nothing_and_hides_nothing(tmp_path: Path) -> None:
+    rows = [(sales, promo, 1e6) for sales, promo, _ in table()]
+    built = config(tmp_path, data=str(written(tmp_path, rows))).build()
+    effect = built.facts.effect
+    assert effect is not None
+    assert effect.parts[0].weights[1] == 0
+    model = fitted(built)
+    told = [float(row["sales"]) for row in built.predict(model, [tmp_path / "sales.csv"], CPU)]
+    assert told == pytest.approx([20 + math.sin(t * math.pi / 3) + 5 * rows[t][1] for t in range(120, 124)], abs=0.8)
+    later = [(*row[:2], 1e6 + 1) if t >= 120 else row for t, row in enumerate(rows)]
+    asked = built.predict(model, [written(tmp_path, later, "asked.csv")], CPU)
+    assert [float(row["sales"]) for row in asked] == told
+
+
 def test_several_series_and_arrays(tmp_path: Path) -> None:
     rows = [table(count, 4, effect, seed) for count, effect, seed in ((90, 5.0, 0), (70, 5.0, 1))]
     lengths, values = np.array([94, 74]), np.full((2, 94, 3), np.nan)

@@ -22,6 +22,10 @@ what κ_x has learnt, on at most CHOSEN known nodes; s is 0, and g too, unless t
 of s = 0. κ_x learns which numbers matter from Y, and then once more from Y_j - g_j, and is kept if the left-out errors
 have become smaller. Of more known nodes than `num_centres` g reads as many, drawn.
 
+In a graph that has grown κ_g is another one between known nodes too, and β is solved for again, with f as it was:
+
+    (s κ_g' + λI) β' = s κ_g β + λ β
+
 In another graph, where the known nodes are not, g is 0.
 """
 
@@ -55,6 +59,8 @@ REFINED = (1 / 3, 1.0, 3.0)
 """Multiples of λ that are tried with all known nodes."""
 CHOSEN = 1500
 """Known nodes by which is chosen, at most."""
+_SAME = 1e-9
+"""Of the largest sum of the kernel over known nodes, by how much one may differ in the graph of the fit: rounding."""
 KEPT = 4
 """Of REACHES, those that are tried beside features."""
 
@@ -85,9 +91,12 @@ class NodeMachine(FittedModel[KnownNodes]):
 
     Attributes:
         dual: float64 `(num_known, num_outputs)`, s β with what the readout does to it; 0 before a fit. A
-            parameter, so that gradient steps may go on from the fit.
+            parameter, so that gradient steps may go on from the fit; a graph that has grown is told of by the fit.
+        aim: `(num_known, num_outputs)`, the right side of the system of a graph that has grown, likewise.
+        crowd: `(num_known,)`, Σ_j κ_g(v, w_j) at known nodes v, by which a graph that has grown is seen.
         reach: `(2,)`, γ and p of the last fit; 0 and 1 before one, and where g is 0.
         share: s, a float64 scalar.
+        noise: λ / s, in units of κ_g; a float64 scalar.
 
     Raises:
         ValueError: on sizes below 1.
@@ -95,6 +104,9 @@ class NodeMachine(FittedModel[KnownNodes]):
 
     reach: Tensor
     share: Tensor
+    noise: Tensor
+    aim: Tensor
+    crowd: Tensor
     directions: Tensor
 
     @final
@@ -139,6 +151,9 @@ class NodeMachine(FittedModel[KnownNodes]):
         self.dual = nn.Parameter(torch.zeros(num_known, num_outputs, dtype=torch.float64))
         self.register_buffer("reach", torch.tensor([0.0, 1.0], dtype=torch.float64))
         self.register_buffer("share", torch.zeros((), dtype=torch.float64))
+        self.register_buffer("noise", torch.zeros((), dtype=torch.float64))
+        self.register_buffer("aim", torch.zeros(num_known, num_outputs, dtype=torch.float64))
+        self.register_buffer("crowd", torch.zeros(num_known, dtype=torch.float64))
 
     def forward(self, inputs: KnownNodes) -> Tensor:
         """One graph to outputs at all nodes `(N, num_outputs)`, all equal before a fit.
@@ -154,13 +169,23 @@ class NodeMachine(FittedModel[KnownNodes]):
             )
         with without_autocast(u):
             told = self.machine(self._numbers(u, domain))
-            there = inputs.nodes >= 0
+            there = (inputs.nodes >= 0) & (self.crowd != 0)
             if float(self.share) == 0 or not bool(there.any()):
                 return told
-            reach = Reach(float(self.reach[0]), int(self.reach[1]))
-            coefficients = reach.coefficients()
-            near = _steps(domain, u.shape[1]).sums(inputs.nodes[there], self.dual[there], coefficients)
+            near = self._near(_steps(domain, u.shape[1]), inputs.nodes[there], there)
             return told + near.to(told.dtype)
+
+    def _near(self, steps: GraphSteps, nodes: Tensor, there: Tensor) -> Tensor:
+        """g at all nodes `(N, num_outputs)`, of those known nodes that are there."""
+        reach = Reach(float(self.reach[0]), int(self.reach[1]))
+        crowd, coefficients = self.crowd[there], reach.coefficients()
+        found = steps.sums(nodes, torch.cat([self.dual[there], torch.ones_like(crowd)[:, None]], 1), coefficients)
+        moved = (found[nodes, -1] - crowd).abs().amax()
+        if bool(moved <= _SAME * crowd.abs().amax()):
+            return found[:, :-1]
+        system = steps.between(nodes, [reach])[0]
+        system.diagonal().add_(self.noise)
+        return steps.sums(nodes, torch.cholesky_solve(self.aim[there], torch.linalg.cholesky(system)), coefficients)
 
     @torch.no_grad()
     def fit(
@@ -190,10 +215,11 @@ class NodeMachine(FittedModel[KnownNodes]):
             near = _Near(_steps(domain, u.shape[1]), nodes[drawn], wanted[drawn], own)
             found = self._found(near, self.machine.coordinates(numbers[nodes[drawn]]))
             self.reach.copy_(torch.tensor([0.0, 1.0]))
-            self.share.zero_()
+            for each in (self.share, self.noise, self.aim, self.crowd):
+                each.zero_()
             beside = torch.zeros_like(wanted)
             if found is not None:
-                self.reach.copy_(torch.tensor([found.reach.reach, found.reach.smoothness]))
+                self.reach.copy_(torch.tensor(found.reach, dtype=torch.float64))
                 self.share.fill_(found.share)
                 if len(drawn) < len(nodes):
                     beside = near.steps.sums(nodes[drawn], found.dual, found.reach.coefficients())[nodes]
@@ -203,6 +229,11 @@ class NodeMachine(FittedModel[KnownNodes]):
             self.dual.zero_()
             if found is not None:
                 self.dual[drawn] = rest.read.gain * found.dual[:, rest.read.column]
+                self.noise.fill_(found.noise)
+                values = torch.cat([self.dual[drawn], torch.ones_like(found.dual[:, :1])], 1)
+                said = near.steps.sums(nodes[drawn], values, found.reach.coefficients())[nodes[drawn]]
+                self.aim[drawn] = said[:, :-1] + found.noise * self.dual[drawn]
+                self.crowd[drawn] = said[:, -1]
         return rest.read(rest.scores)
 
     def _found(self, near: "_Near", x: Tensor) -> "_Graph | None":
@@ -249,12 +280,13 @@ def _steps(domain: Graph, count: int) -> GraphSteps:
 
 @final
 class _Graph(NamedTuple):
-    """The part of the graph: γ and p, s, the mean square of the left-out errors, its dual, and g of each node by the
-    others `(n, c)`.
+    """The part of the graph: γ and p, s, λ / s in units of κ_g, the mean square of the left-out errors, its dual, and g
+    of each node by the others `(n, c)`.
     """
 
     reach: Reach
     share: float
+    noise: float
     error: float
     dual: Tensor
     left_out: Tensor
@@ -326,7 +358,8 @@ class _Near:
             system.diagonal().add_(multiple * penalty)
             inverse = torch.cholesky_inverse(torch.linalg.cholesky(system))
             errors, left_out, dual = left_out_part(inverse, of_graph, wanted, members)
-            found = _Graph(reach, share, float(errors.square().mean()), share / unit * dual, left_out)
+            noise = multiple * penalty * unit / share
+            found = _Graph(reach, share, noise, float(errors.square().mean()), share / unit * dual, left_out)
             if best is None or found.error < best.error:
                 best = found
         assert best is not None

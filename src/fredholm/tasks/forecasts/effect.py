@@ -35,7 +35,7 @@ Unit = Literal["one", "size", "deviation"]
 PENALTIES = torch.logspace(-4, 2, 13, dtype=torch.float64)
 """λ that are tried, in multiples of the mean square of what β is of."""
 LAGS = (0, 1, 3, 7)
-"""L that are tried."""
+"""L that are tried, fewer than the samples that are read at least."""
 MOST_FEATURES = 60
 """That are more than those of the samples alone."""
 CHUNK = 128
@@ -288,7 +288,7 @@ def _part(rows: _Rows, effect: Effect) -> Part:
     best, least, own = plain, first.error, rows._replace(steps=rows.steps[first.structure, None])
     for lags, is_bent, unit in itertools.product(LAGS, (False, True), get_args(Unit)):
         part = Part(unit=unit, lags=lags, is_bent=is_bent, weights=())
-        if lags < rows.before.shape[1] and effect.size(part) <= MOST_FEATURES and (not is_bent or any(effect.knots)):
+        if effect.size(part) <= MOST_FEATURES and (not is_bent or any(effect.knots)):
             error = own.fits(effect, part).best().error
             if error < margin * least:
                 best, least = part, error

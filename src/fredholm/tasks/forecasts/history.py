@@ -44,7 +44,7 @@ class History:
 
     Raises:
         ValueError: names that are no channels, or of both kinds; shares that are none; a channel that is known ahead
-            misses a value where another is observed.
+            misses a value where another is observed, or a series has no value of those that are told.
     """
 
     def __init__(
@@ -75,6 +75,9 @@ class History:
         self.ahead = tuple(ahead.values())
         if known:
             series = [each.until(each.last_observed(self.columns)) for each in series]
+            if empty := [each.name for each in series if not len(each)]:
+                what = f"{where}: {empty[0]} has no value of {', '.join(self.told)}"
+                raise ValueError(f"{what}; take it out, or fill some")
             for each in series:
                 check_known(each, ~each.values[:, self.columns].isnan().all(1), ahead, self.clock, where)
         self.series = series
