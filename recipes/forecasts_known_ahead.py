@@ -1,4 +1,4 @@
-"""Forecasts of generated series with and without what is known of the future.
+"""Compare forecasts of generated series with and without what is known of the future.
 
 Command:   python recipes/forecasts_known_ahead.py
            python recipes/forecasts_known_ahead.py --sides known sarimax   (pip install statsmodels)

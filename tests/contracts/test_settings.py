@@ -1841,6 +1841,7 @@ NO_SETTINGS = {
     "models.ITNetMaskedModel": "takes the size of a text and its Config",
     "models.InfViT": "takes an encoder and its Config",
     "models.MessagePassing": "takes an encoder and its Config",
+    "models.NGramModel": "takes the size of a text and its Config",
     "models.NGramBank": "takes a reading, the number of outputs and its Config",
     "models.CloudMachine": "takes a reading, the number of outputs and its Config",
     "models.GraphMachine": "takes a reading, the number of outputs and its Config",

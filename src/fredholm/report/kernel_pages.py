@@ -15,6 +15,7 @@ from fredholm.domains import Domain
 from fredholm.domains.grid import whole_grid
 from fredholm.evaluation import Integral
 from fredholm.kernels import Kernel, Scaled, Sum, ValueMixing
+from fredholm.models.blended import Blended
 from fredholm.operators import IntegralOperator
 from fredholm.tasks.shown import FieldView, Line, PointsView, SeriesView, Shown, View
 from fredholm.tasks.splits.splits import HeldOut
@@ -81,12 +82,13 @@ def input_section(counts: Mapping[str, float]) -> Section:
 
 
 def kernel_section(task: Task, model: nn.Module, split: HeldOut, device: torch.device) -> Section:
-    """All readings at the first example of a split.
+    """All readings at the first example of a split; beside a model in closed form those of the network.
 
     Raises:
         ValueError, OSError, ImportError: the data cannot be read, or torchmetrics is not installed.
     """
     first = torch.tensor([0])
+    model = model.network if isinstance(model, Blended) else model
 
     def run() -> None:
         if isinstance(task, TargetTask):  # whose metrics are not needed, and take seconds to import
