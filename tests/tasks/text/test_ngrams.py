@@ -4,13 +4,15 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from fredholm.models import GPT2, BlendedLanguageModel
+from fredholm.models import GPT2, BlendedLanguageModel, NGramModel
 from fredholm.tasks import LanguageModelling
 from fredholm.tasks.blending import SHARES
 from fredholm.tasks.text import IGNORED
-from fredholm.training import Run, TrainingConfig, train
+from fredholm.training import ExponentialMovingAverage, Run, TrainingConfig, train
+from fredholm.training.learner import settled_buffers
+from fredholm.training.plan import first_steps, plan
 from fredholm.training.scoring import score_split
 from tests.refusals import refused
 
@@ -116,6 +118,35 @@ def test_the_loss_is_of_the_network_and_the_rest_of_both(tmp_path: Path, share: 
     )
     assert float(task.loss(model, batch).detach()) == pytest.approx(wanted, rel=1e-5)
     assert count == task.num_targets(batch)
+
+
+def test_a_plan_counts_what_ngrams_take(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, own = list[Tensor](), NGramModel.probabilities
+    monkeypatch.setattr(NGramModel, "probabilities", lambda self, tokens: asked.append(tokens) or own(self, tokens))
+    training = TrainingConfig(epochs=2, batch_size=8)
+    without, beside = (
+        plan(task, training, first_steps(task, training, seed=0))
+        for task in (task_of(tmp_path, ngrams=ngrams) for ngrams in (0, 4))
+    )
+    sizes = task_of(tmp_path).facts.ngrams
+    # two checkpoints of two models: keys and weights of all, what is kept of all but the longest and of none, a share
+    more = 2 * 2 * (8 * sum(sizes) * 2 + 8 * (1 + sum(sizes[:-1])) + 4)
+    assert beside.num_bytes - without.num_bytes == more
+    assert len(asked) == 1  # to choose the share, which evaluations take time for
+
+
+def test_ngrams_of_a_network_and_of_its_average_are_the_same(tmp_path: Path) -> None:
+    model = fitted(task_of(tmp_path))
+    average = ExponentialMovingAverage(model, 0.9)
+    model.share.fill_(0.25)
+    average.update(model, 0)
+    assert isinstance(average.model, BlendedLanguageModel)
+    assert average.model.fitted.weights is model.fitted.weights
+    assert average.model.share is not model.share
+    assert float(average.model.share) == 0.25
+    assert set(settled_buffers(model)) == {"fitted.keys", "fitted.weights", "fitted.kept"}
+    within = settled_buffers(nn.Sequential(nn.Linear(1, 1), model))
+    assert within["1.fitted.keys"] is model.fitted.keys
 
 
 def test_few_words_no_validation_split_and_checkpoints_have_none(tmp_path: Path) -> None:

@@ -167,10 +167,8 @@ class NGramModel(LanguageModel):
     def _of_lengths(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """Keys and weights of the n-grams of each length, and what is kept of shorter ones after their contexts."""
         sizes = self.config.sizes
-        for keys, weights, kept in zip(
-            self.keys.split(sizes), self.weights.split(sizes), self.kept.split((1, *sizes[:-1])), strict=True
-        ):
-            yield keys, weights, kept
+        kept = self.kept.split((1, *sizes[:-1]))
+        return zip(self.keys.split(sizes), self.weights.split(sizes), kept, strict=True)
 
     def _longer(self, context: Tensor, tokens: Tensor, keys: Tensor, *, is_first: bool) -> Tensor:
         """The place of a context with the token at each place, among n-grams of their length; -1: it did not come."""
