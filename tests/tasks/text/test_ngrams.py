@@ -158,6 +158,8 @@ def test_few_words_no_validation_split_and_checkpoints_have_none(tmp_path: Path)
     (short := tmp_path / "short.txt").write_text("the cat sat on the mat\n" * 30)
     data = str(written(tmp_path))
     assert longest(data=data) == 9
+    assert longest(data=data, context=4) == 5
+    assert task_of(tmp_path, ngrams=17).config.ngrams == 17
     assert longest(data=data, ngrams=0) == 0
     assert longest(data=data, ngrams=3) == 3
     assert longest(data=data, valid_fraction=0.0) == 0
@@ -175,6 +177,7 @@ def test_as_many_tokens_as_their_ngrams_fit(tmp_path: Path, monkeypatch: pytest.
 def test_bad_settings_are_refused(tmp_path: Path) -> None:
     for settings, message in (
         ({"ngrams": -1}, "ngrams"),
+        ({"ngrams": 18}, "ngrams is 18, of which a context of 16 tokens and the next one have 17 at most"),
         ({"valid_fraction": 0.0}, "ngrams is 4, whose share is chosen by a validation split, and there is none"),
     ):
         with refused(ValueError, message):

@@ -169,6 +169,11 @@ class LanguageModelling(TextTask):
                     raise ValueError(f"ngrams is {self.ngrams} with {because}; leave it out, or take another model")
             if self.ngrams:
                 check_count("text", "ngrams", self.ngrams)
+                if self.ngrams > self.context + 1:
+                    raise ValueError(
+                        f"ngrams is {self.ngrams}, of which a context of {self.context} tokens and the next one have "
+                        f"{self.context + 1} at most; take no more, or a longer context"
+                    )
 
         def in_folder(self, folder: Path, facts: Task.Facts) -> Self:
             """See `Task.Config.in_folder`: what a checkpoint told, and its tokenizer, are those of the folder."""
@@ -312,7 +317,7 @@ class LanguageModelling(TextTask):
         is_counted = FEWEST_COUNTED <= self.train_stream.num_targets <= MOST_COUNTED
         if self.chosen.is_brought or self._facts.model is not None or self.num_held_out("valid") == 0 or not is_counted:
             return 0
-        totals = itertools.accumulate(self._distinct(LONGEST))
+        totals = itertools.accumulate(self._distinct(min(LONGEST, self.config.context + 1)))
         return sum(total <= MOST_NGRAMS for total in totals)
 
     def _distinct(self, longest: int) -> tuple[int, ...]:
