@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from fredholm.models import GPT2, BlendedLanguageModel, NGramModel
+from fredholm.report.examined import examine
 from fredholm.tasks import LanguageModelling
 from fredholm.tasks.blending import SHARES
 from fredholm.tasks.text import IGNORED
@@ -41,11 +42,16 @@ def fitted(task: LanguageModelling) -> BlendedLanguageModel:
     return model.eval()
 
 
-@torch.no_grad()
 def nats(task: LanguageModelling, model: nn.Module, split: Any = "valid") -> float:
     """A token of a split, by hand."""
+    return nats_of(task, model, split, *range(task.num_held_out(split)))
+
+
+@torch.no_grad()
+def nats_of(task: LanguageModelling, model: nn.Module, split: Any, *windows: int) -> float:
+    """A token of some windows."""
     total, count = 0.0, 0
-    for i in range(task.num_held_out(split)):
+    for i in windows:
         batch = task.held_out_batch(split, torch.tensor([i]))
         logs, targets = model(batch["inputs"]).log_softmax(-1)[0], batch["targets"][0]
         for place, target in enumerate(targets.tolist()):
@@ -74,6 +80,9 @@ def test_a_run_counts_what_its_text_has_and_is_read_back(tmp_path: Path) -> None
     assert math.log(found["perplexity"]) == pytest.approx(nats(suited.build(), model.eval()), rel=1e-5)
     assert found["loss"] == pytest.approx(nats(suited.build(), model.network), rel=1e-5)
     assert found["perplexity"] < math.exp(found["loss"])
+    examined = examine(run, model.eval(), "valid", most=9, seconds=60.0)
+    costs = [nats_of(suited.build(), model, "valid", int(index)) for index in examined.indices]
+    torch.testing.assert_close(examined.losses, torch.tensor(costs, dtype=torch.float64), rtol=1e-5, atol=0)
 
 
 def test_the_share_is_that_of_the_smallest_error(tmp_path: Path) -> None:
