@@ -183,6 +183,11 @@ def test_as_many_tokens_as_their_ngrams_fit(tmp_path: Path, monkeypatch: pytest.
         assert config.build().longest_counted == longest
 
 
+def test_kernels_are_compared_without_ngrams(tmp_path: Path) -> None:
+    config = task_of(tmp_path).config
+    assert config.with_stack(config.stack).ngrams == 0
+
+
 def test_bad_settings_are_refused(tmp_path: Path) -> None:
     for settings, message in (
         ({"ngrams": -1}, "ngrams"),
