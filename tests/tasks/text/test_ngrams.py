@@ -185,7 +185,7 @@ def test_as_many_tokens_as_their_ngrams_fit(tmp_path: Path, monkeypatch: pytest.
 
 def test_kernels_are_compared_without_ngrams(tmp_path: Path) -> None:
     config = task_of(tmp_path).config
-    assert config.with_stack(config.stack).ngrams == 0
+    assert config.with_stack(LanguageModelling.Config().stack).ngrams == 0
 
 
 def test_bad_settings_are_refused(tmp_path: Path) -> None:
