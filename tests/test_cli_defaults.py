@@ -70,7 +70,7 @@ def test_a_run_of_so_many_minutes_has_a_schedule_of_its_own(
     shapes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def first_steps(*_: object) -> StepCost:
-        return StepCost("ITNet", 1, 4, steps_per_epoch=3, seconds=1.0, evaluation_seconds=0.5, memory_bytes=None)
+        return StepCost("ITNet", 1, 4, 0, steps_per_epoch=3, seconds=1.0, evaluation_seconds=0.5, memory_bytes=None)
 
     monkeypatch.setattr(train, "first_steps", first_steps)
     run, command = tmp_path / "run", ("train", "images", shapes, "--task.stem-depth", "1")
@@ -128,7 +128,7 @@ def test_a_run_of_few_minutes_on_many_examples_has_a_narrower_model_and_smaller_
         steps = math.ceil(count / config.batch_size)
         assert isinstance(task.config.model, ITNet.Config)
         width = task.config.model.embed_dim
-        return StepCost("ITNet", width, 4, steps, 0.02 * config.batch_size, evaluation_seconds=0, memory_bytes=None)
+        return StepCost("ITNet", width, 4, 0, steps, 0.02 * config.batch_size, evaluation_seconds=0, memory_bytes=None)
 
     monkeypatch.setattr(train, "first_steps", first_steps)
 

@@ -130,6 +130,20 @@ def test_the_layout_of_gradients_is_no_word_to_a_user() -> None:
     assert on_processes(2, told_of_filters) == [[], []]
 
 
+def told_to_the_others() -> list[float]:
+    """A buffer that passes may change, and one that none does, which are others on each process."""
+    model = nn.Linear(1, 1)
+    for name in ("open", "settled"):
+        model.register_buffer(name, torch.tensor(float(current().rank)))
+    called = replicated(model, current(), ["settled"])
+    called(lambda model, x: model(x).sum(), torch.ones(1, 1)).backward()
+    return [float(buffer) for buffer in model.buffers()]
+
+
+def test_settled_buffers_stay_where_they_are() -> None:
+    assert on_processes(2, told_to_the_others) == [[0.0, 0.0], [0.0, 1.0]]
+
+
 def test_one_process_calls_the_model_itself() -> None:
     model = build()
     called = replicated(model, ALONE)

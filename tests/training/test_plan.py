@@ -55,6 +55,7 @@ COST = StepCost(
     model="Linear",
     num_parameters=2,
     num_parameter_bytes=8,
+    num_buffer_bytes=0,
     steps_per_epoch=10,
     seconds=0.1,
     evaluation_seconds=0.5,

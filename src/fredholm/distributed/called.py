@@ -3,7 +3,7 @@
 import contextlib
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, TypeGuard, final
 
@@ -37,10 +37,16 @@ class Called(nn.Module):
         return use(self.model, *arguments)
 
 
-def replicated(model: nn.Module, processes: Processes) -> nn.Module:
+def replicated(model: nn.Module, processes: Processes, settled: Iterable[str] = ()) -> nn.Module:
     """To be called as `Called`; in the backward pass gradients become their mean over the processes.
 
-    A parameter that no process uses has no gradient, as on one.
+    A parameter that no process uses has no gradient, as on one. Buffers of the first process go to all others before
+    each pass.
+
+    Args:
+        model: the same on all.
+        processes: that have a copy each.
+        settled: names of buffers that no pass changes, which stay where they are.
 
     Raises:
         ValueError: what the model computes of an example depends on the others of the batch, which are elsewhere.
@@ -51,6 +57,7 @@ def replicated(model: nn.Module, processes: Processes) -> nn.Module:
     _refuse_batch_norms(model, processes)
     # which are unused depends on the batch, and past Python torch warns where none ever is
     called.unused = nn.Parameter(torch.zeros(1))
+    DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(called, [f"model.{name}" for name in settled])
     # of a filter whose gradient has another layout than the filter: it is copied, and nobody can help it
     warnings.filterwarnings("ignore", "Grad strides do not match bucket view strides")
     return DistributedDataParallel(

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, final
 import torch
 from torch import Tensor, nn
 
+from fredholm.models.blended import Blended
 from fredholm.tasks.splits.splits import HeldOut
 from fredholm.tasks.target_task import TargetTask
 from fredholm.tasks.targets.elements import ElementTarget
 from fredholm.tasks.targets.target import Target
-from fredholm.tasks.task import Task
+from fredholm.tasks.task import Batch, Task
 from fredholm.training.device import move
 from fredholm.training.run import Run
 
@@ -139,6 +140,13 @@ def _metric(target: Target, name: str, losses: Tensor, outputs: Tensor, targets:
     return float(metrics[name].compute())
 
 
+def _loss(task: Task, model: nn.Module, batch: Batch, metrics: "dict[str, Metric]") -> float:
+    """The mean loss of the answers to a batch, which was scored: the metric may be that of a network alone."""
+    if isinstance(model, Blended):
+        return float(task.loss(model, batch)) / max(1, task.num_targets(batch))
+    return float(metrics["loss"].compute())
+
+
 def _one_by_one(
     task: Task, model: nn.Module, split: HeldOut, order: Tensor, device: torch.device, seconds: float
 ) -> Examined:
@@ -150,7 +158,7 @@ def _one_by_one(
         metrics = task.metrics()
         task.score(model, batch, metrics)
         states.append(_states(metrics[name]))
-        losses.append(float(metrics["loss"].compute()))
+        losses.append(_loss(task, model, batch, metrics))
         if isinstance(task, TargetTask):
             outputs, targets = task.outputs_and_targets(model, split, index)
             sure, told = task.target.predictions(outputs).max(-1)

@@ -13,6 +13,7 @@ from fredholm._settings import check_rate
 from fredholm.blocks.field_block import FieldBlock
 from fredholm.distributed.called import Called, replicated, sharded, whole, without_meeting
 from fredholm.distributed.processes import ALONE, Processes
+from fredholm.models.blended import Blended
 from fredholm.operators import collect_auxiliary_losses
 from fredholm.quadrature.quadrature import Quadrature
 from fredholm.storage.tensors import fill, refuse_misfits
@@ -50,12 +51,19 @@ def warmed_decay(num_updates: int, decay: float) -> float:
     return min(decay, (1 + num_updates) / (10 + num_updates))
 
 
+def settled_buffers(model: nn.Module) -> dict[str, Tensor]:
+    """Those of the parts in closed form beside networks, by name: no step changes them, and they may be large."""
+    parts = ((f"{path}.fitted".lstrip("."), part) for path, part in model.named_modules() if isinstance(part, Blended))
+    return {name: buffer for path, part in parts for name, buffer in part.fitted.named_buffers(prefix=path)}
+
+
 @final
 class ExponentialMovingAverage:
     """Keeps w_avg <- d_t w_avg + (1 - d_t) w with d_t = ``warmed_decay(t, decay)``; ITNet H.4 uses 0.9999.
 
     Args:
-        model: the trained model; its copy starts equal to it. Buffers are copied, not averaged.
+        model: the trained model; its copy starts equal to it. Buffers are copied, not averaged, and those that no
+            step changes (`settled_buffers`) belong to both.
         decay: in [0, 1).
 
     Raises:
@@ -64,7 +72,8 @@ class ExponentialMovingAverage:
 
     def __init__(self, model: nn.Module, decay: float) -> None:
         check_rate("training.ExponentialMovingAverage", "decay", decay)
-        self.model = copy.deepcopy(model).eval().requires_grad_(False)
+        common = {id(buffer): buffer for buffer in settled_buffers(model).values()}
+        self.model = copy.deepcopy(model, common).eval().requires_grad_(False)
         """The averaged model, in evaluation mode."""
         self._decay = decay
 
@@ -76,7 +85,8 @@ class ExponentialMovingAverage:
             # all by one launch, as optimisers work
             torch.ops.aten._foreach_lerp_(parameters, list(model.parameters()), weight)
         for averaged, current in zip(self.model.buffers(), model.buffers(), strict=True):
-            averaged.copy_(current)
+            if averaged is not current:
+                averaged.copy_(current)
 
 
 @final
@@ -117,7 +127,10 @@ class Learner:
             self._called = sharded(self.model, processes, METHODS)
             self.averaged = sharded(self.average.model, processes, METHODS)
         else:
-            self._called, self.averaged = replicated(self.model, processes), Called(self.average.model)
+            self._called, self.averaged = (
+                replicated(self.model, processes, settled_buffers(self.model)),
+                Called(self.average.model),
+            )
         self.optimizer = torch.optim.AdamW(
             parameter_groups(self.model, config.weight_decay),
             lr=config.learning_rate,

@@ -15,6 +15,8 @@ from .trainer import DivergedError
 
 COPIES = 4
 """Of each parameter in a checkpoint: the weight, its average, and two moments of the optimiser."""
+MODELS = 2
+"""In a checkpoint, each with its buffers: that of the last step and the average."""
 CHECKPOINTS = 2
 """That a run folder keeps: the last and the best."""
 LEAST_EXAMPLES = 1000
@@ -88,7 +90,7 @@ def plan(task: Task, config: TrainingConfig, cost: StepCost) -> Plan:
         epochs=config.epochs,
         batch_size=config.batch_size,
         seconds=_seconds(config, cost),
-        num_bytes=CHECKPOINTS * COPIES * cost.num_parameter_bytes,
+        num_bytes=CHECKPOINTS * (COPIES * cost.num_parameter_bytes + MODELS * cost.num_buffer_bytes),
         advice=task.advice,
     )
 

@@ -7,14 +7,15 @@ import statistics
 import sys
 import time
 from collections.abc import Iterator
-from typing import NamedTuple, final
+from typing import TYPE_CHECKING, NamedTuple, final
 
 import torch
 from torch.profiler import ProfilerActivity, profile
 
 from fredholm.distributed.processes import Processes
+from fredholm.storage.tensors import model_tensors
 from fredholm.tasks.splits.splits import HeldOut
-from fredholm.tasks.task import Task
+from fredholm.tasks.task import Score, Task
 
 from .batches import EpochBatches
 from .config import TrainingConfig
@@ -22,6 +23,9 @@ from .device import move
 from .learner import Learner
 from .random_state import seed_everything
 from .trainer import check_examples
+
+if TYPE_CHECKING:
+    from torchmetrics import Metric
 
 ENOUGH = 3.0
 """Seconds after which no further step is measured."""
@@ -35,6 +39,8 @@ class StepCost(NamedTuple):
     """Its class."""
     num_parameters: int
     num_parameter_bytes: int
+    num_buffer_bytes: int
+    """Of what else of the model a checkpoint holds."""
     steps_per_epoch: int
     seconds: float
     """Of a step, with the batch for it."""
@@ -84,11 +90,13 @@ def step_cost(
                 break
         seconds, evaluation = statistics.median(times), _evaluation(task, learner, config) / num_processes
         memory = _memory(learner, batches, repeats + 1) if with_memory else None
-    parameters = list(learner.model.parameters())
+    parameters, tensors = list(learner.model.parameters()), model_tensors(learner.model).values()
+    parameter_bytes = sum(p.nbytes for p in parameters)
     return StepCost(
         model=type(learner.model).__name__,
         num_parameters=sum(p.numel() for p in parameters),
-        num_parameter_bytes=sum(p.numel() * p.element_size() for p in parameters),
+        num_parameter_bytes=parameter_bytes,
+        num_buffer_bytes=sum(tensor.nbytes for tensor in tensors) - parameter_bytes,
         steps_per_epoch=len(batches),
         seconds=seconds,
         evaluation_seconds=evaluation,
@@ -104,10 +112,16 @@ def _evaluation(task: Task, learner: Learner, config: TrainingConfig) -> float:
     if count == 0:
         return 0.0
     shown, model = min(count, config.evaluation_batch_size), learner.average.model
-    metrics = {name: metric.to(learner.device) for name, metric in task.metrics().items()}
-    start = time.perf_counter()
-    with torch.autocast(learner.device.type, dtype=config.dtype, enabled=config.dtype != torch.float32):
-        task.score(model, move(task.held_out_batch(split, torch.arange(shown)), learner.device), metrics)
+
+    def measure(score: Score, metrics: "dict[str, Metric]") -> dict[str, float]:
+        metrics = {name: metric.to(learner.device) for name, metric in metrics.items()}
+        with torch.autocast(learner.device.type, dtype=config.dtype, enabled=config.dtype != torch.float32):
+            score(model, move(task.held_out_batch(split, torch.arange(shown)), learner.device), metrics)
+        return {name: float(metric.compute()) for name, metric in metrics.items()}
+
+    metrics, start = task.metrics(), time.perf_counter()
+    task.settle(model, measure)
+    measure(task.score, metrics)
     return (time.perf_counter() - start) * count / shown
 
 

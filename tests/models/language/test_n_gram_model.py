@@ -101,6 +101,12 @@ def test_chances_sum_to_one_and_none_is_zero() -> None:
     assert float(p.min()) > 0  # also of token 4, which never came
 
 
+def test_what_all_contexts_leave_next_to_nothing_to_is_no_zero() -> None:
+    model = counted(a_text(200), order=6)
+    model.kept.fill_(1e-9)
+    assert bool(model(torch.randint(V, (7, CONTEXT))).isfinite().all())
+
+
 def test_a_graph_says_the_same_without_values(monkeypatch: pytest.MonkeyPatch) -> None:
     model, tokens = counted(a_text()), torch.randint(V, (3, CONTEXT))
     expected = model(tokens)

@@ -266,6 +266,5 @@ def test_what_has_no_effect_is_refused(tmp_path: Path) -> None:
         ImageLearning.Config(data=data, bank=1)
     with refused(ValueError, "objective='loss' is of the network alone, beside bank=5; leave one out"):
         ImageLearning.Config(data=data, bank=5, objective="loss")
-    task = task_of(data, valid_fraction=0.0)
     with refused(ValueError, "bank is 60, whose share is chosen by a validation split, and there is none"):
-        task.initialise(task.model(), CPU)
+        task_of(data, valid_fraction=0.0)

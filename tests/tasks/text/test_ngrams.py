@@ -4,13 +4,16 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from fredholm.models import GPT2, BlendedLanguageModel
+from fredholm.models import GPT2, BlendedLanguageModel, NGramModel
+from fredholm.report.examined import examine
 from fredholm.tasks import LanguageModelling
 from fredholm.tasks.blending import SHARES
 from fredholm.tasks.text import IGNORED
-from fredholm.training import Run, TrainingConfig, train
+from fredholm.training import ExponentialMovingAverage, Run, TrainingConfig, train
+from fredholm.training.learner import settled_buffers
+from fredholm.training.plan import first_steps, plan
 from fredholm.training.scoring import score_split
 from tests.refusals import refused
 
@@ -39,11 +42,16 @@ def fitted(task: LanguageModelling) -> BlendedLanguageModel:
     return model.eval()
 
 
-@torch.no_grad()
 def nats(task: LanguageModelling, model: nn.Module, split: Any = "valid") -> float:
     """A token of a split, by hand."""
+    return nats_of(task, model, split, *range(task.num_held_out(split)))
+
+
+@torch.no_grad()
+def nats_of(task: LanguageModelling, model: nn.Module, split: Any, *windows: int) -> float:
+    """A token of some windows."""
     total, count = 0.0, 0
-    for i in range(task.num_held_out(split)):
+    for i in windows:
         batch = task.held_out_batch(split, torch.tensor([i]))
         logs, targets = model(batch["inputs"]).log_softmax(-1)[0], batch["targets"][0]
         for place, target in enumerate(targets.tolist()):
@@ -72,6 +80,9 @@ def test_a_run_counts_what_its_text_has_and_is_read_back(tmp_path: Path) -> None
     assert math.log(found["perplexity"]) == pytest.approx(nats(suited.build(), model.eval()), rel=1e-5)
     assert found["loss"] == pytest.approx(nats(suited.build(), model.network), rel=1e-5)
     assert found["perplexity"] < math.exp(found["loss"])
+    examined = examine(run, model.eval(), "valid", most=9, seconds=60.0)
+    costs = [nats_of(suited.build(), model, "valid", int(index)) for index in examined.indices]
+    torch.testing.assert_close(examined.losses, torch.tensor(costs, dtype=torch.float64), rtol=1e-5, atol=0)
 
 
 def test_the_share_is_that_of_the_smallest_error(tmp_path: Path) -> None:
@@ -118,6 +129,35 @@ def test_the_loss_is_of_the_network_and_the_rest_of_both(tmp_path: Path, share: 
     assert count == task.num_targets(batch)
 
 
+def test_a_plan_counts_what_ngrams_take(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, own = list[Tensor](), NGramModel.probabilities
+    monkeypatch.setattr(NGramModel, "probabilities", lambda self, tokens: asked.append(tokens) or own(self, tokens))
+    training = TrainingConfig(epochs=2, batch_size=8)
+    without, beside = (
+        plan(task, training, first_steps(task, training, seed=0))
+        for task in (task_of(tmp_path, ngrams=ngrams) for ngrams in (0, 4))
+    )
+    sizes = task_of(tmp_path).facts.ngrams
+    # two checkpoints of two models: keys and weights of all, what is kept of all but the longest and of none, a share
+    more = 2 * 2 * (8 * sum(sizes) * 2 + 8 * (1 + sum(sizes[:-1])) + 4)
+    assert beside.num_bytes - without.num_bytes == more
+    assert len(asked) == 1  # to choose the share, which evaluations take time for
+
+
+def test_ngrams_of_a_network_and_of_its_average_are_the_same(tmp_path: Path) -> None:
+    model = fitted(task_of(tmp_path))
+    average = ExponentialMovingAverage(model, 0.9)
+    model.share.fill_(0.25)
+    average.update(model, 0)
+    assert isinstance(average.model, BlendedLanguageModel)
+    assert average.model.fitted.weights is model.fitted.weights
+    assert average.model.share is not model.share
+    assert float(average.model.share) == 0.25
+    assert set(settled_buffers(model)) == {"fitted.keys", "fitted.weights", "fitted.kept"}
+    within = settled_buffers(nn.Sequential(nn.Linear(1, 1), model))
+    assert within["1.fitted.keys"] is model.fitted.keys
+
+
 def test_few_words_no_validation_split_and_checkpoints_have_none(tmp_path: Path) -> None:
     def longest(**settings: Any) -> int | None:
         config = LanguageModelling.Config(**{"model": NETWORK, "context": 16, **settings}).suited("small").config
@@ -127,6 +167,8 @@ def test_few_words_no_validation_split_and_checkpoints_have_none(tmp_path: Path)
     (short := tmp_path / "short.txt").write_text("the cat sat on the mat\n" * 30)
     data = str(written(tmp_path))
     assert longest(data=data) == 9
+    assert longest(data=data, context=4) == 5
+    assert task_of(tmp_path, ngrams=17).config.ngrams == 17
     assert longest(data=data, ngrams=0) == 0
     assert longest(data=data, ngrams=3) == 3
     assert longest(data=data, valid_fraction=0.0) == 0
@@ -141,9 +183,15 @@ def test_as_many_tokens_as_their_ngrams_fit(tmp_path: Path, monkeypatch: pytest.
         assert config.build().longest_counted == longest
 
 
+def test_kernels_are_compared_without_ngrams(tmp_path: Path) -> None:
+    config = task_of(tmp_path).config
+    assert config.with_stack(LanguageModelling.Config().stack).ngrams == 0
+
+
 def test_bad_settings_are_refused(tmp_path: Path) -> None:
     for settings, message in (
         ({"ngrams": -1}, "ngrams"),
+        ({"ngrams": 18}, "ngrams is 18, of which a context of 16 tokens and the next one have 17 at most"),
         ({"valid_fraction": 0.0}, "ngrams is 4, whose share is chosen by a validation split, and there is none"),
     ):
         with refused(ValueError, message):

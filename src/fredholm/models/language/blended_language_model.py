@@ -68,4 +68,11 @@ class BlendedLanguageModel(LanguageModel, Blended[LanguageModel, NGramModel]):
         """Logits of both, from those of each: of what their probabilities are together, in their shares."""
         if isinstance(share, float) and share in (0.0, 1.0):
             return learnt if share else fitted
-        return torch.lerp(fitted.float().exp(), learnt.float().softmax(-1), share).log()
+        return mixed_logarithms(learnt.float().log_softmax(-1), fitted.float(), share)
+
+
+def mixed_logarithms(learnt: Tensor, fitted: Tensor, share: float | Tensor) -> Tensor:
+    """Of s p + (1 - s) q, from the logarithms of p and q; where s is 0 or 1, one of them, whatever the other one is."""
+    if isinstance(share, float) and share in (0.0, 1.0):
+        return learnt if share else fitted
+    return torch.lerp(fitted.exp(), learnt.exp(), share).log()

@@ -146,26 +146,29 @@ class NGramModel(LanguageModel):
 
     def probabilities(self, tokens: Tensor) -> Tensor:
         """Of the token after each place, `(B, T, V)`, float32, from `tokens`, int64 `(B, T)`."""
-        size, (batch, length) = self.vocab_size, tokens.shape
-        context = torch.zeros(batch, length, dtype=torch.int64, device=tokens.device)
-        p = torch.full((batch, length, size), 1 / size, device=tokens.device)
-        shorter = self.keys[:0]
-        for n, (keys, weights, kept) in enumerate(self._of_lengths()):
-            if n > 0:
-                context = self._longer(context, tokens, shorter, is_first=n == 1)
-            is_known = context >= 0
-            p = p * torch.where(is_known, kept[context.clamp(min=0)], 1.0)[..., None]
-            p = self._added(p, context, is_known, keys, weights)
-            shorter = keys
+        (keys, weights, kept), *longer = self._of_lengths()
+        none = torch.zeros(self.vocab_size, dtype=torch.float64, device=tokens.device) + kept / self.vocab_size
+        single = none.index_add(0, keys, weights)
+        context, contexts = torch.zeros_like(tokens), list[Tensor]()
+        for n, level in enumerate(longer):
+            context = self._longer(context, tokens, keys, is_first=n == 0)
+            contexts.append(context)
+            keys = level[0]
+        # what longer contexts leave to those of each length, and at last to none
+        left = [torch.ones(tokens.shape, dtype=torch.float64, device=tokens.device)]
+        for context, (_, _, kept) in zip(reversed(contexts), reversed(longer), strict=True):
+            left.append(left[-1] * torch.where(context >= 0, kept[context.clamp(min=0)], 1.0))
+        # a product of many that are small would be 0 in float32
+        p = left.pop().clamp(min=1e-25).float()[..., None] * single.float()
+        for context, share, (keys, weights, _) in zip(contexts, reversed(left), longer, strict=True):
+            p = self._added(p, context, share, keys, weights)
         return p
 
     def _of_lengths(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """Keys and weights of the n-grams of each length, and what is kept of shorter ones after their contexts."""
         sizes = self.config.sizes
-        for keys, weights, kept in zip(
-            self.keys.split(sizes), self.weights.split(sizes), self.kept.split((1, *sizes[:-1])), strict=True
-        ):
-            yield keys, weights.float(), kept.float()
+        kept = self.kept.split((1, *sizes[:-1]))
+        return zip(self.keys.split(sizes), self.weights.split(sizes), kept, strict=True)
 
     def _longer(self, context: Tensor, tokens: Tensor, keys: Tensor, *, is_first: bool) -> Tensor:
         """The place of a context with the token at each place, among n-grams of their length; -1: it did not come."""
@@ -180,21 +183,22 @@ class NGramModel(LanguageModel):
         at = at.clamp(max=len(keys) - 1)
         return torch.where(may_be & (keys[at] == wanted), at, -1)
 
-    def _added(self, p: Tensor, context: Tensor, is_known: Tensor, keys: Tensor, weights: Tensor) -> Tensor:
-        """The probabilities with the weights of what came after each context."""
+    def _added(self, p: Tensor, context: Tensor, share: Tensor, keys: Tensor, weights: Tensor) -> Tensor:
+        """The probabilities with a share of the weights of what came after each context; `p` may be written to."""
         size = self.vocab_size
         if not values_can_be_read(context):  # the shape of a traced graph cannot depend on how much came
             wanted = context[..., None] * size + torch.arange(size, device=context.device)
-            at = self._found(keys, wanted, is_known[..., None])
-            return p + torch.where(at >= 0, weights[at.clamp(min=0)], 0.0)
-        rows = is_known.flatten().nonzero()[:, 0]
-        own = context.flatten()[rows]
-        first, end = torch.searchsorted(keys, own * size), torch.searchsorted(keys, (own + 1) * size)
+            at = self._found(keys, wanted, context[..., None] >= 0)
+            return p + torch.where(at >= 0, weights[at.clamp(min=0)] * share[..., None], 0.0).float()
+        rows = (context.flatten() >= 0).nonzero()[:, 0]
+        first = context.flatten()[rows] * size
+        first, end = torch.searchsorted(keys, first), torch.searchsorted(keys, first + size)
         count = end - first
-        row = rows.repeat_interleave(count)
-        entry = torch.arange(len(row), device=row.device) + (first - count.cumsum(0) + count).repeat_interleave(count)
-        column = keys[entry] % size
-        return p.flatten(0, 1).index_put((row, column), weights[entry], accumulate=True).view_as(p)
+        entry = torch.arange(int(count.sum()), device=p.device)
+        entry += (first - count.cumsum(0) + count).repeat_interleave(count)
+        place = (rows * size).repeat_interleave(count) + keys[entry] % size
+        added = (weights[entry] * share.flatten()[rows].repeat_interleave(count)).float()
+        return p.view(-1).index_add_(0, place, added).view_as(p)
 
 
 def _bisected(keys: Tensor, wanted: Tensor) -> Tensor:

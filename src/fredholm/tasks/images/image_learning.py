@@ -352,6 +352,8 @@ class ImageLearning(TargetTask[ImageDataset]):
             torch.tensor(values).view(-1, 1, 1) for values in (self._facts.mean, self._facts.deviation)
         )
         self._kept = _Kept()
+        if facts is None and config.bank:
+            self._check_chooses()
 
     @property
     def facts(self) -> Facts:
@@ -474,7 +476,6 @@ class ImageLearning(TargetTask[ImageDataset]):
         """See `Task.initialise`: fits a model that is computed from training images, be it beside a network."""
         chosen, fitted = torch.arange(self.num_train), model
         if isinstance(model, BlendedImages):
-            self._check_chooses()
             chosen, fitted = torch.randperm(self.num_train)[: self.config.bank].sort().values, model.fitted
         if not isinstance(fitted, FittedModel):
             return

@@ -19,7 +19,7 @@ from fredholm._settings import check_count, filled, refuse_idle
 from fredholm.models.itnet import ITNet
 from fredholm.models.kernel_configs import KERNELS, AttentionConfig
 from fredholm.models.language.aether import Aether
-from fredholm.models.language.blended_language_model import BlendedLanguageModel
+from fredholm.models.language.blended_language_model import BlendedLanguageModel, mixed_logarithms
 from fredholm.models.language.ckcnn_text import CKCNNText
 from fredholm.models.language.generation import Sampling
 from fredholm.models.language.gpt2 import GPT2
@@ -169,6 +169,11 @@ class LanguageModelling(TextTask):
                     raise ValueError(f"ngrams is {self.ngrams} with {because}; leave it out, or take another model")
             if self.ngrams:
                 check_count("text", "ngrams", self.ngrams)
+                if self.ngrams > self.context + 1:
+                    raise ValueError(
+                        f"ngrams is {self.ngrams}, of which a context of {self.context} tokens and the next one have "
+                        f"{self.context + 1} at most; take no more, or a longer context"
+                    )
 
         def in_folder(self, folder: Path, facts: Task.Facts) -> Self:
             """See `Task.Config.in_folder`: what a checkpoint told, and its tokenizer, are those of the folder."""
@@ -312,7 +317,7 @@ class LanguageModelling(TextTask):
         is_counted = FEWEST_COUNTED <= self.train_stream.num_targets <= MOST_COUNTED
         if self.chosen.is_brought or self._facts.model is not None or self.num_held_out("valid") == 0 or not is_counted:
             return 0
-        totals = itertools.accumulate(self._distinct(LONGEST))
+        totals = itertools.accumulate(self._distinct(min(LONGEST, self.config.context + 1)))
         return sum(total <= MOST_NGRAMS for total in totals)
 
     def _distinct(self, longest: int) -> tuple[int, ...]:
@@ -350,11 +355,8 @@ class LanguageModelling(TextTask):
 
         def errors(model: nn.Module, batch: Batch) -> Iterator[Tensor]:
             assert isinstance(model, BlendedLanguageModel)
-            targets = batch["targets"].flatten()
-            learnt, fitted = (part(batch["inputs"]).flatten(0, 1) for part in (model.network, model.fitted))
-            for share in SHARES:
-                logits = model.mixed(learnt, fitted, share).float()[targets != IGNORED]
-                yield F.cross_entropy(logits, targets[targets != IGNORED], reduction="none")
+            learnt, fitted = (_of_targets(part, batch) for part in (model.network, model.fitted))
+            return (-mixed_logarithms(learnt, fitted, share) for share in SHARES)
 
         settle_share(model, measure, errors)
 
@@ -429,11 +431,11 @@ class LanguageModelling(TextTask):
 
     def score(self, model: nn.Module, batch: Batch, metrics: "dict[str, Metric]") -> None:
         """Adds a batch of `held_out_batch` to the metrics."""
-        learnt = model.network(batch["inputs"]) if isinstance(model, BlendedLanguageModel) else model(batch["inputs"])
-        logits = learnt
-        if isinstance(model, BlendedLanguageModel) and float(model.share) != 1:
-            logits = model.mixed(learnt, model.fitted(batch["inputs"]), float(model.share))
-        nats, of_network = (float(_nats(each, batch["targets"])) for each in (logits, learnt))
+        is_blended = isinstance(model, BlendedLanguageModel)
+        told = learnt = _of_targets(model.network if is_blended else model, batch)
+        if is_blended and float(model.share) != 1:
+            told = mixed_logarithms(learnt, _of_targets(model.fitted, batch), float(model.share))
+        nats, of_network = -float(told.sum()), -float(learnt.sum())
         num_tokens, num_bytes = self._counted(batch)
         metrics["perplexity"].update(nats / num_tokens, weight=num_tokens)
         metrics["loss"].update(of_network / num_tokens, weight=num_tokens)
@@ -521,6 +523,13 @@ class LanguageModelling(TextTask):
 def _nats(logits: Tensor, targets: Tensor) -> Tensor:
     """Cross-entropy, summed over the tokens that count."""
     return F.cross_entropy(logits.float().flatten(0, 1), targets.flatten(), reduction="sum", ignore_index=IGNORED)
+
+
+def _of_targets(model: nn.Module, batch: Batch) -> Tensor:
+    """The logarithms of the probabilities of the tokens that count."""
+    targets = batch["targets"].flatten()
+    logits = model(batch["inputs"]).float().flatten(0, 1)
+    return -F.cross_entropy(logits, targets, reduction="none", ignore_index=IGNORED)[targets != IGNORED]
 
 
 def _learnt(train: Documents, vocab_size: int) -> str:
