@@ -210,5 +210,5 @@ def test_numbers_of_nodes_that_are_refused(targets: np.ndarray, told: str, tmp_p
     numbers = {name: array for name, array in ONE.items() if name not in ("labels", "classes")}
     with refused(ValueError, "a.npz", told):
         open_graphs(save(tmp_path / "a.npz", **numbers, targets=targets))
-    with refused(ValueError, "has labels and targets; a run tells one of them"):
+    with refused(ValueError, "has labels and targets; a run predicts one of them"):
         open_graphs(save(tmp_path / "a.npz", **ONE, targets=targets))

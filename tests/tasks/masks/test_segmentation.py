@@ -320,7 +320,7 @@ def test_predict_tells_shares_of_every_pixel_and_saves_them(tmp_path: Path) -> N
     other = write_image(tmp_path / "other" / "two.png", image)
     twin = write_image(tmp_path / "new" / "two.png", image)
     for overwrite in (False, True):
-        with refused(ValueError, "two.png would hold what is told of"):
+        with refused(ValueError, "two.png would hold the predictions of"):
             twice = Outputs(save=tmp_path / "masks", overwrite=overwrite)
             task.predict(model, [other, twin], CPU, outputs=twice)
     assert not (tmp_path / "masks" / "two.png").exists()

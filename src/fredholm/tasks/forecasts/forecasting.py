@@ -176,7 +176,7 @@ class Forecasting(SplitTask[WindowSet]):
                 predict, the file holds them in further rows, whose cells of channels that are told are empty.
             season: samples after which a series is like itself. None: of dates a day for steps below one, a week for
                 days, a year for weeks and months; else by autocorrelation; 1: there is none.
-            quantiles: such as 0.1 0.5 0.9, which are told in place of the mean.
+            quantiles: such as 0.1 0.5 0.9, which are predicted in place of the mean.
             base: by how much answers are counted from what level, slope and season of up to 400 samples say, in place
                 of the last value: from 0 to 1. None: 0, or of a model that is computed at once what suits.
             scale: what a window is divided by: its own deviation, or that of training. Its last value is subtracted.

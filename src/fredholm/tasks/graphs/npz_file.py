@@ -223,7 +223,7 @@ def _answers(arrays: _Arrays, examples: int, *, of_nodes: bool) -> dict[str, Any
     found: dict[str, Any] = {}
     named = next((name for name in ("labels", "y") if name in arrays), None)
     if named is not None and "targets" in arrays:
-        raise ValueError(f"has {named} and targets; a run tells one of them: leave the other out")
+        raise ValueError(f"has {named} and targets; a run predicts one of them: leave the other out")
     if named is not None:
         labels, classes = _labels(named, arrays, examples, may_miss=of_nodes)
         found = {"node_labels" if of_nodes else "labels": labels, "classes": classes}
