@@ -41,7 +41,7 @@ class Blended(SavedModel, ABC, Generic[Network, Fitted]):
         return lambda *given: self._blended(share, *given)
 
     @final
-    def _told(self, *given: Any) -> Tensor:
+    def _answer(self, *given: Any) -> Tensor:
         """What `forward` gives."""
         if self.training:
             return self.network(*given)

@@ -36,4 +36,4 @@ class BlendedOperator(Blended[FieldModel, FunctionRegression]):
 
     def forward(self, inputs: FunctionBatch, at: Domain | None = None) -> Tensor:
         """The answers `(B, Nq, num_outputs)` at the points `at`, or where the inputs are; see `FieldModel.forward`."""
-        return self._told(inputs, at)
+        return self._answer(inputs, at)

@@ -25,4 +25,4 @@ class BlendedImages(Blended[SavedModel, ImageBank]):
 
     def forward(self, images: Tensor) -> Tensor:
         """Images `(B, C, H, W)` to outputs `(B, num_outputs)`."""
-        return self._told(images)
+        return self._answer(images)

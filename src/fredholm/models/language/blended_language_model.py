@@ -41,8 +41,8 @@ class BlendedLanguageModel(LanguageModel, Blended[LanguageModel, NGramModel]):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Logits `(B, T, V)`, in training those of the network, else logarithms; see `LanguageModel.forward`."""
-        told = self._told(tokens)
-        return told if self.training else told.float().log_softmax(-1)
+        logits = self._answer(tokens)
+        return logits if self.training else logits.float().log_softmax(-1)
 
     def initial_state(self, batch_size: int) -> LanguageState:
         """The network's, and last that of the n-grams."""

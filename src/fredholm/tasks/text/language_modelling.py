@@ -315,7 +315,7 @@ class LanguageModelling(TextTask):
     def longest_counted(self) -> int:
         """Tokens of the n-grams that are counted where nothing else is said; 0: none."""
         is_counted = FEWEST_COUNTED <= self.train_stream.num_targets <= MOST_COUNTED
-        if self.chosen.is_brought or self._facts.model is not None or self.num_held_out("valid") == 0 or not is_counted:
+        if self.config.model.is_brought or self.num_held_out("valid") == 0 or not is_counted:
             return 0
         totals = itertools.accumulate(self._distinct(min(LONGEST, self.config.context + 1)))
         return sum(total <= MOST_NGRAMS for total in totals)
