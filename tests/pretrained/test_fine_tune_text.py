@@ -25,6 +25,7 @@ from fredholm.tasks.text import (
     checkpoint_tokenizer,
     checkpoint_tokens,
 )
+from fredholm.tasks.text.language_modelling import FEWEST_COUNTED
 from fredholm.training import Run, TrainingConfig, train
 from tests.pretrained.peers import (
     BOTH_SIDES,
@@ -308,6 +309,18 @@ def test_a_shorter_context_has_the_first_places(tmp_path: Path) -> None:
     for ask in (task.trained_elsewhere, lambda: task.config.suited("small")):  # before a step is measured
         with refused(ValueError, "the context is 25, and the model of", "has 24; pass a smaller one"):
             ask()
+
+
+def test_a_checkpoint_has_no_ngrams_beside_it(tmp_path: Path) -> None:
+    text_peer("GPT-2", tmp_path / "peer", "GPT-2")
+    (text := tmp_path / "long.txt").write_text("\n".join(f"{n} times {n} is {n * n}" for n in range(400)))
+    task = text_task(tmp_path / "peer", data=str(text), context=16)
+    assert task.train_stream.num_targets > FEWEST_COUNTED
+    suited = task.config.suited("small").config
+    assert isinstance(suited, LanguageModelling.Config)
+    assert suited.ngrams == 0
+    with refused(ValueError, "ngrams is 3 with model=PretrainedText"):
+        dataclasses.replace(task.config, ngrams=3)
 
 
 def test_numbers_without_rows_are_whole(tmp_path: Path) -> None:
