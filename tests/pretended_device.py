@@ -184,6 +184,7 @@ class _Asking(TorchFunctionMode):
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         named = dict(kwargs or {})
+        named.pop("pin_memory", None)  # of which there is none without a GPU
         if func == _DEVICE:
             return _place_of(args[0]) or DEVICE
         if func == _IS_CUDA:
@@ -227,10 +228,10 @@ def _wanted(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.
     if func == Tensor.cpu:
         return CPU
     if func == Tensor.new_tensor and "device" not in kwargs:
-        return _place_of(args[0])
+        return _place_of(args[0]) or DEVICE
     named = [leaf for leaf in _leaves((args, kwargs)) if _names_a_device(leaf)]
     if func == Tensor.to and not named and (other := _tensors(args[1:], kwargs)):
-        return _place_of(other[0])
+        return _place_of(other[0]) or DEVICE
     if not named:
         return None if _tensors(args, kwargs) else CPU
     return DEVICE if torch.device(named[0]).type == DEVICE.type else CPU

@@ -6,6 +6,7 @@ So runs, too, what a route does otherwise for `device.type == "cuda"`.
 import copy
 import dataclasses
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,8 @@ import torch
 from fredholm.domains import Domain, Sequence
 from fredholm.evaluation import HopSeries, Integral, Iteration
 from fredholm.kernels import InfiniteAttention
+from fredholm.tasks import Task
+from fredholm.training import Run, TrainingConfig, train
 from tests.contracts.instances import (
     PRECISIONS,
     ROWS,
@@ -28,6 +31,9 @@ from tests.contracts.instances import (
     quick_cells,
     results,
 )
+from tests.contracts.settings import Subject
+from tests.contracts.task_settings import task_subjects
+from tests.contracts.test_predictions import ROWS as ASKED
 from tests.contracts.test_saved_models import ROWS as MODELS
 from tests.contracts.test_saved_models import built, probed
 from tests.pretended_device import DEVICE, pretending
@@ -113,6 +119,51 @@ def test_every_model_stays_on_the_device(row: str) -> None:
     for ours, other in zip(found, expected, strict=True):
         if isinstance(ours, torch.Tensor) and isinstance(other, torch.Tensor):
             torch.testing.assert_close(ours, other, atol=1e-4, rtol=1e-4)
+
+
+@pytest.fixture(scope="module")
+def subjects(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Subject]:
+    return {subject.name: subject for subject in task_subjects(tmp_path_factory.mktemp("data"))}
+
+
+@pytest.mark.filterwarnings("ignore:'pin_memory' argument", "ignore:.* edges listed one way")
+@pytest.mark.parametrize("is_default", [False, True], ids=["a small model", "the default model"])
+@pytest.mark.parametrize("name", ASKED)
+def test_every_task_is_trained_and_predicts_on_the_device(
+    name: str, is_default: bool, subjects: dict[str, Subject], tmp_path: Path
+) -> None:
+    """A run of one epoch, its metrics and its answers are those of the CPU."""
+    subject = subjects[f"{name}.Config"]
+    settings = subject.base
+    if is_default:
+        settings = {key: value for key, value in settings.items() if key not in ("model", "inputs")}
+    config = subject.of(**settings)
+    if is_default:
+        config = config.suited("small", epochs=1).config
+    inputs = tmp_path / "inputs"
+    inputs.mkdir()
+    ask, _ = ASKED[name]
+    ask(Path(subject.base["data"]), inputs / "one")
+    expected = trained(config, "cpu", tmp_path / "cpu", inputs)
+    with pretending():
+        found = trained(config, "cuda", tmp_path / "cuda", inputs)
+    assert found == [{key: near(value) for key, value in row.items()} for row in expected]
+
+
+def trained(config: Task.Config, device: str, folder: Path, inputs: Path) -> list[Any]:
+    """What a run measures and predicts."""
+    length: dict[str, Any] = {"epochs": 1, "batch_size": 8} if config.build().learns_by_steps else {"epochs": 0}
+    train(Run.Config(task=config, training=TrainingConfig(device=device, tensorboard=False, **length)), folder)
+    run = Run(folder, device=device)
+    files = sorted(path for path in inputs.rglob("*") if path.name.endswith(run.task.predicts.suffixes))
+    numbers = [run.evaluate("test"), *map(dict, run.predict(files or [inputs / "one"]))]
+    assert len(numbers) > 1
+    return numbers
+
+
+def near(value: Any) -> Any:
+    """What is right within what rounding may change."""
+    return pytest.approx(value, rel=1e-3, abs=1e-3, nan_ok=True) if isinstance(value, float) else value
 
 
 def test_a_number_on_the_cpu_is_noticed() -> None:
