@@ -13,7 +13,7 @@ from fredholm.comparison import Comparison, Request, compare, job, protocol, rea
 from fredholm.comparison.budget import seconds
 from fredholm.comparison.comparison import COMPARISON, Row
 from fredholm.comparison.protocol import Protocol
-from fredholm.models import AttentionConfig, ITNet, LowRankConfig
+from fredholm.models import AttentionConfig, ImageBank, ITNet, LowRankConfig
 from fredholm.tasks import FieldLearning, ImageLearning
 from fredholm.training import InterruptedRunError, Run, TrainingConfig
 from fredholm.training.step_cost import StepCost
@@ -107,6 +107,17 @@ def test_settings_that_were_given_stay_where_they_are_as_by_default(data: Path) 
         for config in (protocol.config, protocol.default.task):
             assert isinstance(config, ImageLearning.Config)
             assert config.position_frequencies == frequencies
+
+
+@pytest.mark.parametrize("epochs", [None, 1])
+def test_the_tasks_own_model_is_computed_at_once_whatever_epochs_are_asked_for(data: Path, epochs: int | None) -> None:
+    own = Run.Config(task=ImageLearning.Config(data=str(data)), training=TrainingConfig(tensorboard=False))
+    asked = dataclasses.replace(request(data, "low-rank", "attention"), default=own)
+    default = Protocol(asked, epochs).default
+    assert isinstance(default, Run.Config)
+    assert isinstance(default.task, ImageLearning.Config)
+    assert isinstance(default.task.model, ImageBank.Config)
+    assert default.training.epochs == 0
 
 
 def test_averages_and_checkpoints_follow_batches_that_were_asked_for(data: Path) -> None:
@@ -242,7 +253,7 @@ def test_a_kernel_without_a_result_is_a_row_with_the_reason(data: Path, tmp_path
 @pytest.mark.slow
 def test_the_tasks_own_model_has_a_row_and_one_seed_leaves_differences_open(data: Path, tmp_path: Path) -> None:
     asked = request(data, "attention", "linear-attention", epochs=1)
-    own = Run.Config(task=ImageLearning.Config(data=str(data)), training=asked.run.training)
+    own = Run.Config(task=ImageLearning.Config(data=str(data), stem_depth=1), training=asked.run.training)
     found = compare(dataclasses.replace(asked, default=own, seeds=(5,)), tmp_path, processes=1)
     row = found.row("default")
     assert row.is_default

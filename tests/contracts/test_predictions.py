@@ -17,6 +17,7 @@ from PIL import Image
 from fredholm import cli
 from fredholm.cli import predict
 from fredholm.tasks import TASKS, Task
+from fredholm.training import TaskModel
 from tests.command_line import call
 from tests.contracts.settings import Subject
 from tests.contracts.task_settings import task_subjects
@@ -152,6 +153,21 @@ def test_formats_agree_and_probabilities_sum_to_one(
         code, _, err = call(capsys, *given, "--probabilities")
         assert code == 2
         assert err.endswith("error: --probabilities has no effect: what this run tells are no classes; leave it out\n")
+
+
+def test_a_model_of_another_dtype_predicts_the_same(asked: tuple[Task, Path, bool]) -> None:
+    """What a task reads of a file is float32, whatever a model is loaded in."""
+    task, folder, _ = asked
+    files = [next(path for path in sorted(folder.iterdir()) if path.name != "deep")]
+    told = list[list[float]]()
+    for dtype, digits in ((torch.float32, 0.0), (torch.float64, 1e-4), (torch.bfloat16, 0.1)):
+        torch.manual_seed(0)
+        network = task.model().to(dtype)
+        rows = TaskModel(network, task).predict(files)
+        told.append([value for row in rows for value in row.row().values() if isinstance(value, float)])
+        assert told[-1] == pytest.approx(told[0], rel=digits, abs=digits)
+        assert {parameter.dtype for parameter in network.parameters()} <= {dtype}
+    assert told[0]
 
 
 def test_what_is_not_there_is_one_line(asked: tuple[Task, Path, bool], capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from fredholm import analysis, domains, kernels
+from fredholm.models import BlendedImages
 from fredholm.models.blended import Blended
 from fredholm.operators import IntegralOperator
 from fredholm.report import kernel_pages, page, page_of, write_page
@@ -230,6 +231,23 @@ def test_no_two_curves_of_many_kernels_look_alike(run: Path) -> None:
         assert not plot.is_half
     assert {row["split"] for row in plots[0].spec["data"]["values"]} == {"validation"}
     assert plots[0].note.startswith("On validation data. ")
+
+
+def test_the_loss_of_a_network_with_another_model_beside_it_is_said_to_be_its_own(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def note_of_loss(record: RunRecord) -> str:
+        (section,) = training_tab([record]).sections
+        return next(block.note for block in section.blocks if isinstance(block, Plot) and block.title == "Loss")
+
+    record = RunRecord.read(run, "run")
+    assert record.run is not None
+    both = record.run.task.model()
+    assert isinstance(both, BlendedImages)
+    told = "The loss is that of the network alone, without the model in closed form beside it."
+    assert note_of_loss(record).endswith(told)
+    monkeypatch.setattr(record.run.task, "model", lambda: both.network)
+    assert told not in note_of_loss(record)
 
 
 def test_kernels_are_shown_as_they_are(run: Path) -> None:

@@ -173,7 +173,9 @@ class Protocol:
         if isinstance(given, str):
             return given
         try:
-            suited = given.task.suited(self.request.preset, epochs=self._epochs)
+            suited = given.task.suited(self.request.preset)
+            if suited.schedule.epochs and self._epochs is not None:  # a model that is computed at once has none
+                suited = given.task.suited(self.request.preset, epochs=self._epochs)
         except (ValueError, TypeError) as error:
             return str(error)
         training = self.training(1)

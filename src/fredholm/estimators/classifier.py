@@ -78,9 +78,13 @@ def class_names(classes: np.ndarray) -> tuple[str, ...]:
     Raises:
         ValueError: two are called alike, or one is empty.
     """
-    names = tuple(str(each).strip() for each in classes.tolist())
-    if "" in names or len(set(names)) < len(names):
-        raise ValueError(f"the classes {list(names)} are not told apart by their texts; give each another text")
+    given = [str(each) for each in classes.tolist()]
+    names = tuple(each.strip() for each in given)
+    if "" in names:
+        raise ValueError(f"a class is {given[names.index('')]!r}, an empty text; give it a name")
+    if twice := [name for place, name in enumerate(names) if name in names[:place]]:
+        alike = [each for each, name in zip(given, names, strict=True) if name == twice[0]]
+        raise ValueError(f"the classes {alike} are not told apart by their texts; give each another text")
     return names
 
 

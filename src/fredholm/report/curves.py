@@ -2,6 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 
+import torch
+
+from fredholm.models.blended import Blended
 from fredholm.tasks.objective import Objective
 
 from .blocks import Block, Cell, Note, Plot, Section, Tab, Table
@@ -104,7 +107,20 @@ def _losses(records: Sequence[RunRecord]) -> Plot | None:
     has_valid = any(row["split"] == "validation" for row in rows)
     why = "were chosen on validation data" if has_valid else "are used"
     note = f"The dashed line marks the step whose weights {why}."
+    if rows and any(map(_is_blended, records)):
+        note += " The loss is that of the network alone, without the model in closed form beside it."
     return _plot(records, rows, "Loss", "loss", note, log=True) if rows else None
+
+
+def _is_blended(record: RunRecord) -> bool:
+    """Whether a model in closed form is beside the network, which is not known where the model cannot be built."""
+    if record.run is None:
+        return False
+    try:
+        with torch.random.fork_rng(devices=[]):
+            return isinstance(record.run.task.model(), Blended)
+    except (ValueError, OSError, ImportError):
+        return False
 
 
 def _objectives(records: Sequence[RunRecord]) -> Iterator[Plot]:

@@ -1,12 +1,16 @@
 """A trained model with its task: what predicts files as `fredholm predict` does."""
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, final
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
 
+from fredholm.models.blended import Blended
+from fredholm.models.fitted.fitted_model import FittedModel
 from fredholm.pretrained.checkpoint import find_folder
 from fredholm.pretrained.open_model import open_model
 from fredholm.storage.model_folder import RUN, ModelFolder
@@ -44,7 +48,9 @@ class TaskModel(nn.Module):
         outputs: Outputs | None = None,
         at: str | Path | None = None,
     ) -> list[Prediction]:
-        """The network's answer for each file, in evaluation mode and where its weights are; see `Task.predict`.
+        """The network's answer for each file, in evaluation mode, where its weights are and in their dtype.
+
+        See `Task.predict`.
 
         Raises:
             ValueError: a file that cannot be read or does not fit, or a file to write that exists.
@@ -52,9 +58,31 @@ class TaskModel(nn.Module):
         device = next((parameter.device for parameter in self.network.parameters()), torch.device("cpu"))
         was_training = self.network.training
         try:
-            return self.task.predict(self.network.eval(), files, device, part=part, outputs=outputs, at=at)
+            with _in_its_dtype(self.network):
+                return self.task.predict(self.network.eval(), files, device, part=part, outputs=outputs, at=at)
         finally:
             self.network.train(was_training)
+
+
+@contextlib.contextmanager
+def _in_its_dtype(network: nn.Module) -> Iterator[None]:
+    """While entered, a network takes the float32 that tasks read in the dtype of its own parameters.
+
+    A model in closed form takes it as it is, and computes in what it needs.
+    """
+    dtype = next((each.dtype for each in network.parameters() if each.is_floating_point()), torch.float32)
+
+    def of_dtype(given: Tensor) -> Tensor:
+        return given.to(dtype) if given.dtype == torch.float32 else given
+
+    def converted(_: nn.Module, args: Any, kwargs: Any) -> tuple[Any, Any]:
+        return tree_map_only(Tensor, of_dtype, (args, kwargs))
+
+    if dtype == torch.float32 or isinstance(network, FittedModel):
+        yield
+        return
+    with network.register_forward_pre_hook(converted, with_kwargs=True):
+        yield
 
 
 def from_pretrained(
@@ -89,7 +117,11 @@ def from_pretrained(
         network = run.model()
     if dtype is not None and dtype != torch.float32:
         network = network._apply(lambda tensor: tensor.to(dtype) if tensor.dtype == torch.float32 else tensor)
-    return TaskModel(network.requires_grad_(True), run.task).eval()
+    network.requires_grad_(True)
+    for part in network.modules():
+        if isinstance(part, Blended):  # what stands beside a network stays as it was fitted
+            part.fitted.requires_grad_(False)
+    return TaskModel(network, run.task).eval()
 
 
 def _is_run(folder: Path) -> bool:

@@ -162,3 +162,13 @@ def test_sizes_and_sets_that_are_none_are_refused() -> None:
         GraphMachine.Config(num_trees=-1)
     with refused(ValueError, "models.GraphMachine", "no graph"):
         machine().fit([], CLASSES)
+
+
+def test_numbers_that_come_back_have_the_same_ranks_in_float64() -> None:
+    """A number that is a quantile is in the middle of those alike, in the digits of any weights."""
+    batch = graphs(60)
+    built = machine()
+    built.fit([(batch, (triangles(batch) > 2).long())], CLASSES)
+    wanted = built.second.machine.coordinates(built.numbers(batch))
+    found = built.double().second.machine.coordinates(built.numbers(batch))
+    torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fredholm.models import NGramBank, TableBatch, TableMachine, TableReading, TokenReading
-from fredholm.models.fitted.table_machine import NUM_QUANTILES
+from fredholm.models.fitted.table_machine import NUM_QUANTILES, NumbersMachine
 from fredholm.tasks.targets import ClassTarget, NumberTarget
 from tests.refusals import refused
 
@@ -243,6 +243,18 @@ def test_a_question_of_a_number_does_not_depend_on_its_batch() -> None:
     torch.testing.assert_close(asked[:, :3], numbers.nan_to_num(nan=0.0), rtol=0, atol=0)
     torch.testing.assert_close(asked[:, 3], numbers[:, 1].isnan().float(), rtol=0, atol=0)
     assert asked.shape == (300, 4)
+
+
+def test_ranks_are_the_same_in_float64() -> None:
+    """Numbers that come back are quantiles themselves, whose ranks are in the middle of those alike."""
+    numbers = (torch.arange(40) % 3)[:, None] / 3
+    built = NumbersMachine(1, 1, num_centres=40, num_trees=0)
+    target = NumberTarget(names=("y",), mean=(0.3,), deviation=(0.3,), quantiles=())
+    built.fit(numbers, numbers.double(), target)
+    wanted = built.coordinates(numbers)
+    torch.testing.assert_close(built.double().coordinates(numbers), wanted, rtol=1e-6, atol=1e-6)
+    built.fit(numbers.double(), numbers.double(), target)
+    torch.testing.assert_close(built.coordinates(numbers.double()), wanted, rtol=1e-6, atol=1e-6)
 
 
 def test_columns_count_as_the_most_of_their_coordinates() -> None:

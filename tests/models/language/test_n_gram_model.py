@@ -184,6 +184,12 @@ def test_a_network_of_16_bits_keeps_the_chances_of_counts() -> None:
     torch.testing.assert_close(model.logits(signal), expected)
 
 
+def test_all_of_a_model_may_be_of_16_bits() -> None:
+    model = counted(a_text())
+    wanted = model.probabilities(a_text()[None])
+    torch.testing.assert_close(model.to(torch.bfloat16).probabilities(a_text()[None]), wanted, rtol=0.05, atol=1e-3)
+
+
 def test_what_does_not_fit_is_refused() -> None:
     sizes = NGramModel.distinct(a_text(), V, 3)
     model = NGramModel(V, CONTEXT, NGramModel.Config(sizes=sizes))

@@ -237,6 +237,9 @@ def test_a_run_tells_what_its_bank_tells(tmp_path: Path) -> None:
     for dtype in (torch.float32, torch.bfloat16):
         read = from_pretrained(tmp_path / "run", dtype=dtype)
         assert isinstance(read, TaskModel)
+        assert isinstance(read.network, BlendedImages)
+        assert not any(each.requires_grad for each in read.network.fitted.parameters())
+        assert all(each.requires_grad for each in read.network.network.parameters())
         told.append([row.probabilities["dark"] for row in read.predict([config.data])])
     np.testing.assert_allclose(told[0], told[1], atol=0.05)
     assert np.ptp(told[0]) > 0.5

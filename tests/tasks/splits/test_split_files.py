@@ -93,6 +93,15 @@ def test_folders_of_splits_are_named_in_small_or_capital_letters(tmp_path: Path)
         split_folders(tmp_path)
 
 
+def test_validation_and_test_folders_alone_are_no_classes(tmp_path: Path) -> None:
+    for name in ("test", "val", ".cache"):
+        (tmp_path / name).mkdir()
+    with refused(ValueError, "has the folders test and val, and none of examples to learn from; call one train"):
+        split_folders(tmp_path)
+    (tmp_path / "other").mkdir()  # with which they are classes
+    assert split_folders(tmp_path) == {}
+
+
 def test_folders_called_training_and_testing_are_splits_and_no_classes(tmp_path: Path) -> None:
     for name in ("Training", "testing"):
         (tmp_path / name).mkdir()

@@ -140,8 +140,8 @@ class GraphMachine(FittedModel[GraphBatch]):
         if of_edges is not None:
             of_edges = of_edges.double() - self.least_of_edges.double()
         found = summarise_graphs(values.double() - self.least.double(), domain, of_edges, self.num_of_each)
-        dtype = self.second.gain.dtype
-        return torch.cat([found.to(dtype), self.colours(inputs, domain, dtype)], 1)
+        # in float32 whatever the weights are, since of quantiles that are numbers themselves ranks depend on each digit
+        return torch.cat([found.float(), self.colours(inputs, domain, torch.float32)], 1)
 
     def _signal(self, inputs: GraphBatch) -> tuple[Tensor, Graph]:
         """Features of nodes, and their domain."""

@@ -130,7 +130,8 @@ class SeriesMachine(FittedModel[SeriesBatch]):
             self._by_place(values, observed, place).flatten(1),
             torch.cat([count.clamp_min(1).log(), lasts, level, spread], 1),
         ]
-        return torch.cat([each.to(self.second.gain.dtype) for each in found], 1)
+        # in float32 whatever the weights are, since of quantiles that are numbers themselves ranks depend on each digit
+        return torch.cat([each.float() for each in found], 1)
 
     def _by_place(self, values: Tensor, observed: Tensor, place: Tensor) -> Tensor:
         """Means of what was observed in each part, `(B, C, P)`, lines between them; NaN of a channel without any."""

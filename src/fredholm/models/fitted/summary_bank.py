@@ -104,7 +104,9 @@ class SummaryBank(FittedModel[SeriesBatch]):
 
     def _features(self, summaries: Tensor) -> Tensor:
         """Of `(B, S)`, NaN where one is not defined, `(B, S (degree + 1))`."""
-        defined, each = ~summaries.isnan(), summaries.nan_to_num(0.0).T.contiguous()
+        # rounded as the quantiles are, whatever these are kept in, so that a number that is one of them stays one
+        each = summaries.nan_to_num(0.0).float().to(self.quantiles.dtype).T.contiguous()
+        defined = ~summaries.isnan()
         sides = [torch.searchsorted(self.quantiles, each, side=side) for side in ("left", "right")]
         rank = (sides[0] + sides[1]).T / NUM_QUANTILES - 1
         before, now, found = torch.ones_like(rank), rank, [(~defined).to(rank.dtype)]

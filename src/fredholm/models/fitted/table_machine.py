@@ -244,7 +244,7 @@ class TableMachine(FittedModel[TableBatch]):
         ranks = (torch.arange(NUM_QUANTILES, device=numbers.device, dtype=torch.float64) + 0.5) / NUM_QUANTILES
         self.quantiles.zero_()
         for row, column in zip(self.quantiles, numbers.T, strict=True):
-            known = column[~column.isnan()].double().sort().values
+            known = column[~column.isnan()].float().double().sort().values
             if len(known):
                 place = (ranks * len(known)).floor().long().clamp_max(len(known) - 1)
                 row.copy_(known[place])
@@ -258,7 +258,8 @@ class TableMachine(FittedModel[TableBatch]):
 
     def _of_columns(self, inputs: TableBatch) -> Tensor:
         """Coordinates of numbers and categories."""
-        numbers, reading = inputs.numbers.to(self.quantiles.dtype), self.reading
+        # rounded as the quantiles are, whatever these are kept in, so that a number that is one of them stays one
+        numbers, reading = inputs.numbers.float().to(self.quantiles.dtype), self.reading
         missing = numbers.isnan()
         values = torch.where(missing, 0.0, numbers)
         low, high, each = self.quantiles[:, :-1], self.quantiles[:, 1:], values[..., None]
@@ -395,7 +396,7 @@ class NumbersMachine(nn.Module):
         return self.table.fit([(self._rows(numbers), targets)], regressand, groups=groups)
 
     def _rows(self, numbers: Tensor) -> TableBatch:
-        standardised = ((numbers - self.mean) * self.scale).to(self.table.quantiles.dtype)
+        standardised = ((numbers - self.mean) * self.scale).float()
         # not len(), by which a graph would fix the batch
         none = standardised.new_zeros((standardised.shape[0], 0), dtype=torch.int64)
         return TableBatch(standardised, none, none[..., None])

@@ -148,7 +148,7 @@ class NGramModel(LanguageModel):
         """Of the token after each place, `(B, T, V)`, float32, from `tokens`, int64 `(B, T)`."""
         (keys, weights, kept), *longer = self._of_lengths()
         none = torch.zeros(self.vocab_size, dtype=torch.float64, device=tokens.device) + kept / self.vocab_size
-        single = none.index_add(0, keys, weights)
+        single = none.index_add(0, keys, weights.to(none.dtype))
         context, contexts = torch.zeros_like(tokens), list[Tensor]()
         for n, level in enumerate(longer):
             context = self._longer(context, tokens, keys, is_first=n == 0)

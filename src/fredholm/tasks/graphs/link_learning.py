@@ -407,7 +407,7 @@ class PairNetwork(nn.Module):
     def of_pairs(self, told: Tensor) -> Tensor:
         """The logit of an edge, of `(P, num_told)`, `(P,)`."""
         assert self.direct is not None
-        return self.direct(told.to(self.direct.weight.device)).diff(dim=-1)[:, 0].to(told.device)
+        return self.direct(told.to(self.direct.weight)).diff(dim=-1)[:, 0].to(told)
 
 
 JOINED = ClassTarget(names=("apart", "joined"))

@@ -398,7 +398,7 @@ class Segmentation(TargetTask[MaskedImages], DividedTask[MaskedImages]):
             raise TypeError(f"segmentation asks an ITNet; got a {type(model).__name__}")
         (height, width), stride = size, self.config.stride
         down, right = (_centres(extent, stride, images.device) for extent in size)
-        answers = model.field(images)
+        answers = model.field(images.to(model.head.weight.dtype))
         rows = max(1, QUERIES // len(right))
         for first in range(0, len(down), rows):
             some, top = down[first : first + rows], first * stride

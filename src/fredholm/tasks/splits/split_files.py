@@ -114,16 +114,23 @@ def split_folders(root: Path) -> dict[Split, Path]:
     """The subfolders that are named like splits, in small or capital letters, where there is a training one; else none.
 
     Raises:
-        ValueError: two are one split.
+        ValueError: two are one split, or all are validation and test splits, with nothing to learn from.
     """
     found: dict[Split, Path] = {}
-    for folder in sorted(path for path in root.iterdir() if path.is_dir() and path.name.lower() in SPLIT_WORDS):
+    folders = sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
+    named = [folder for folder in folders if folder.name.lower() in SPLIT_WORDS]
+    for folder in named:
         split = SPLIT_WORDS[folder.name.lower()]
         if split in found:
             raise ValueError(
                 f"{root}: has the folders {found[split].name} and {folder.name}, which are one split; keep one"
             )
         found[split] = folder
+    if "train" not in found and len(found) > 1 and len(named) == len(folders):  # else they may be classes
+        raise ValueError(
+            f"{root}: has the folders {' and '.join(folder.name for folder in named)}, and none of examples to learn "
+            "from; call one train"
+        )
     return {split: found[split] for split in SPLITS if split in found} if "train" in found else {}
 
 
