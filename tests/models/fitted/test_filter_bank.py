@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from fredholm.encoders.series import SeriesBatch
@@ -259,3 +260,15 @@ def test_refusals() -> None:
         bank().fit([], CLASSES)
     with refused(ValueError, "expected channels of at least 1, and a finite spacing and extent above 0"):
         SeriesSampling(channels=1, spacing=0.0, extent=1.0)
+
+
+def test_lags_of_series_without_samples_are_zero() -> None:
+    """Also where no series of a batch has any, and there are no values at all to read."""
+    net = bank(channels=2, num_lags=3)
+    nothing, times = torch.zeros(2, 4, dtype=torch.bool), torch.rand(2, 4).double().cumsum(1)
+    values = torch.randn(2, 4, 2).double()
+    assert not net.features(SeriesBatch(values, nothing, times))[:, -6:].any()
+    some = torch.arange(4) < torch.tensor([0, 2])[:, None]
+    lags = net.features(SeriesBatch(values, some))[:, -6:].unflatten(1, (2, 3))
+    assert not lags[0].any()
+    torch.testing.assert_close(lags[1], F.pad(values[1, :2].T, (1, 0)))

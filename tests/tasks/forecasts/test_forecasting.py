@@ -90,8 +90,9 @@ def test_batches_are_in_the_windows_own_scale(tmp_path: Path, scale: Any) -> Non
         assert batch["targets"][row].tolist() == pytest.approx(standard, abs=1e-5)
 
 
-def test_metrics_are_those_of_a_loop_over_test_windows(tmp_path: Path) -> None:
-    built = task(tmp_path, season=6, quantiles=(0.1, 0.5, 0.9))
+@pytest.mark.parametrize("season", [3, 6, 10])  # the horizon is 4, the context 7
+def test_metrics_are_those_of_a_loop_over_test_windows(season: int, tmp_path: Path) -> None:
+    built = task(tmp_path, season=season, base=0.0, quantiles=(0.1, 0.5, 0.9))
     model = fitted(built)
     found = score_split(built, "test", model, batch_size=7, device=CPU, dtype=torch.float32)
     errors: dict[str, list[float]] = {
@@ -105,11 +106,11 @@ def test_metrics_are_those_of_a_loop_over_test_windows(tmp_path: Path) -> None:
         y, end = windows.truth[i], (48, 52)[i]
         for h in range(4):
             for c in range(2):
-                q = float(np.mean([abs(float(y[t, c] - y[t - 6, c])) for t in range(6, end)]))
+                q = float(np.mean([abs(float(y[t, c] - y[t - season, c])) for t in range(season, end)]))
                 last, s = float(y[at - 1, c]), float(batch["scale"][n, 0, c])
                 mean, deviation = (getattr(built.facts.target, what)[2 * h + c] for what in ("mean", "deviation"))
                 levels = [(float(z) * deviation + mean) * s + last for z in outputs[n, h, c]]
-                true, naive = float(y[at + h, c]), float(y[at + h - 6, c])
+                true, naive = float(y[at + h, c]), float(y[at + h - season * (h // season + 1), c])
                 errors["mase"].append(abs(true - levels[1]) / q)
                 errors["naive"].append(abs(true - naive) / q)
                 errors["absolute"].append(abs(true - levels[1]))

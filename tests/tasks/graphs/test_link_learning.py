@@ -143,6 +143,17 @@ def test_the_score_of_a_pair(tmp_path: Path) -> None:
     assert set(metrics) == {"auroc", "average_precision", "loss"}
 
 
+def test_scores_whose_probability_is_one_in_float32_keep_their_ranks(tmp_path: Path) -> None:
+    built, outputs = task(tmp_path / "a"), torch.randn(30, 5)
+    outputs[:, 4] += 20  # a node's own number, of which a score has two
+    batch = built.held_out_batch("valid", torch.arange(9))
+    logits = score(outputs[batch["pairs"][..., 0]], outputs[batch["pairs"][..., 1]])
+    assert (logits.sigmoid() == 1).all()
+    metrics = built.metrics()
+    built.score(Codes(outputs), batch, metrics)
+    assert float(metrics["auroc"].compute()) == pytest.approx(float((logits[:, :1] > logits[:, 1]).float().mean()))
+
+
 def seen_without(built: LinkLearning, batch: dict[str, Tensor]) -> Tensor:
     """The training edges but for those of a batch, in both directions."""
     hidden = {tuple(pair) for pair in batch["pairs"][:, 0].tolist()}

@@ -87,6 +87,26 @@ def test_two_classes_have_the_area_of_the_second() -> None:
     assert area == pytest.approx(sk.roc_auc_score(answers.values, (outputs[:, 1] - outputs[:, 0]).numpy()))
 
 
+@pytest.mark.parametrize("count", [2, 3])
+def test_probabilities_that_are_one_in_float32_keep_their_ranks(count: int) -> None:
+    target = ClassAnswers(names=("a", "b", "c")[:count], values=torch.arange(2 * count) % count).learn(Wish(), "x")
+    truth = torch.arange(400) % count
+    outputs = 5 * torch.randn(400, count) + torch.nn.functional.one_hot(truth, count)
+    outputs[:, -1] += 25
+    assert (outputs.softmax(1)[:, -1] == 1).sum() > 100
+    others = [torch.cat([outputs[:, :k], outputs[:, k + 1 :]], 1).double().logsumexp(1) for k in range(count)]
+    areas = [sk.roc_auc_score(truth == k, outputs[:, k] - others[k]) for k in range(count)]
+    assert scored(target, outputs, truth, 99)["auroc"] == pytest.approx(sum(areas) / count, abs=1e-5)
+
+
+def test_probabilities_of_labels_that_are_one_in_float32_keep_their_ranks() -> None:
+    target, truth = LABELS.learn(Wish(), "cells"), torch.rand(300, 3) < 0.4
+    outputs = 5 * torch.randn(300, 3) + truth + 25
+    found = scored(target, outputs, truth.float(), 99)
+    assert found["auroc"] == pytest.approx(sk.roc_auc_score(truth, outputs))
+    assert found["average_precision"] == pytest.approx(sk.average_precision_score(truth, outputs))
+
+
 def test_classes_that_a_split_lacks_are_left_out_of_means() -> None:
     target = CLASSES.learn(Wish(), "cells")
     truth, outputs = torch.tensor([0, 1, 1]), torch.tensor([[2.0, 0, 0], [0, 2.0, 0], [0, -1.0, 2.0]])

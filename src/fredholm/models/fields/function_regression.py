@@ -43,6 +43,8 @@ AS_GOOD = 1.001
 """Times the smallest error, up to which a larger λ is taken."""
 CHOSEN, COLUMNS = 512, 256
 """Functions and wanted values, at most, by which ℓ is chosen, and values by which λ is."""
+_ROUNDING = 1e-13
+"""Of the mean square of functions, what their distance squared may seem to be where they are alike."""
 
 
 @final
@@ -187,7 +189,8 @@ class FunctionRegression(SavedModel):
         some = torch.randperm(len(x))[:CHOSEN].sort().values.to(x.device)
         columns = torch.linspace(0, y.shape[1] - 1, min(COLUMNS, y.shape[1])).round().long().to(x.device)
         apart = _squares(x[some], x[some])
-        unit = float(apart[apart > 0].median()) ** 0.5 if bool((apart > 0).any()) else 1.0
+        apart = apart[apart > _ROUNDING * x.square().mean()]
+        unit = float(apart.median()) ** 0.5 if len(apart) else 1.0
         own = None if groups is None or len(groups[some].unique()) < 2 else groups[some]
         rates = [0.0, *(1 / (multiple * unit) for multiple in LENGTHS)]
         errors = [self._best(x[some], y[some][:, columns], rate, own)[0] for rate in rates]

@@ -198,10 +198,10 @@ class FilterBank(FittedModel[SeriesBatch]):
 
     def _lags(self, values: Tensor, lengths: Tensor) -> Tensor:
         """The last samples of each series, `(B, C * num_lags)`, the last one last; 0 before the first."""
-        at = lengths[:, None] - self.num_lags + torch.arange(self.num_lags, device=values.device)
-        at_channels = at.clamp(0, max(values.shape[-1] - 1, 0))[:, None].expand(-1, values.shape[1], -1)
-        found = values.gather(2, at_channels)  # not take_along_dim, for which a graph would fix the batch
-        return torch.where(at[:, None] >= 0, found, 0.0).flatten(1)
+        padded = F.pad(values, (self.num_lags, 0))  # so that a series without samples has some to read
+        at = lengths[:, None] + torch.arange(self.num_lags, device=values.device)
+        # not take_along_dim, for which a graph would fix the batch
+        return padded.gather(2, at[:, None].expand(-1, values.shape[1], -1)).flatten(1)
 
     def _pooled(self, values: Tensor, lengths: Tensor, stride: int) -> Tensor:
         parts: list[Tensor] = []

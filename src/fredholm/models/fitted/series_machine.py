@@ -117,7 +117,7 @@ class SeriesMachine(FittedModel[SeriesBatch]):
         end = torch.where(exists, times, -torch.inf).amax(1, keepdim=True)
         lasts = torch.where(exists.any(1, keepdim=True), end - start, 0.0)
         count = exists.sum(1, keepdim=True)
-        gap = torch.where(exists[:, 1:] & exists[:, :-1], times.diff(dim=1), 0.0)
+        gap = _gaps(times, exists)
         lies = gap > 0
         number = lies.sum(1, keepdim=True).clamp_min(1)
         logs = torch.where(lies, torch.where(lies, gap, 1.0).log(), 0.0)
@@ -150,3 +150,13 @@ class SeriesMachine(FittedModel[SeriesBatch]):
         share = (places - left) / (right - left).clamp_min(1)
         line = torch.lerp(mean.gather(-1, left), mean.gather(-1, right), share.to(mean.dtype))
         return torch.where(known.any(-1, keepdim=True), line, torch.nan)
+
+
+def _gaps(times: Tensor, exists: Tensor) -> Tensor:
+    """From each sample that exists to the next one that does, `(B, N - 1)`, 0 behind the last; of times `(B, N)`."""
+    batch, length = times.shape
+    # one after the other, those that do not exist in a place that is not read
+    place = torch.where(exists, exists.long().cumsum(1) - 1, length)
+    kept = times.new_zeros(batch, length + 1).scatter_add(1, place, torch.where(exists, times, 0.0))[:, :length]
+    follows = torch.arange(1, length, device=times.device) < exists.sum(1, keepdim=True)
+    return torch.where(follows, kept.diff(dim=1), 0.0)

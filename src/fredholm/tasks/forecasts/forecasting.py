@@ -540,9 +540,13 @@ class Forecasting(SplitTask[WindowSet]):
         return torch.where(error > 1e-9 * spare, error, spare)[None]
 
     def _naive(self, windows: WindowSet) -> Tensor:
-        """The last season again, `(n, H, F)`."""
-        season, seen = min(self._facts.season, windows.context), windows.seen()[..., self._facts.columns]
-        return seen[:, -season:].repeat(1, -(-windows.horizon // season), 1)[:, : windows.horizon]
+        """The last season again, `(n, H, F)`; where there are fewer samples before, all of them."""
+        found, columns = list[Tensor](), self._facts.columns
+        for i, at in windows.places.tolist():
+            season = min(self._facts.season, at)  # which may be more than is seen
+            last = windows.values[i][at - season : at, columns]
+            found.append(last.repeat(-(-windows.horizon // season), 1)[: windows.horizon])
+        return torch.stack(found)
 
     @property
     def _frame(self) -> Frame:

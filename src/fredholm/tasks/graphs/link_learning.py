@@ -350,17 +350,17 @@ class LinkLearning(OneGraphTask[PairSet]):
             ImportError: torchmetrics is not installed.
         """
         with importing_metrics():
-            from torchmetrics.classification import BinaryAUROC, BinaryAveragePrecision
-
             from fredholm.tasks.means import Mean
-        return {"auroc": BinaryAUROC(), "average_precision": BinaryAveragePrecision(), "loss": Mean()}
+            from fredholm.tasks.targets.ranking import AreaUnderROC, AveragePrecision
+        return {"auroc": AreaUnderROC(), "average_precision": AveragePrecision(), "loss": Mean()}
 
     def score(self, model: nn.Module, batch: Batch, metrics: "dict[str, Metric]") -> None:
         """Adds a batch of `held_out_batch` to the metrics."""
         logits, targets = self._logits(model, batch)
         metrics["loss"].update(F.binary_cross_entropy_with_logits(logits, targets, reduction="none"))
         for name in ("auroc", "average_precision"):
-            metrics[name].update(logits.sigmoid().flatten(), targets.long().flatten())
+            # logits, as probabilities near 1 are alike in float32
+            metrics[name].update(logits.reshape(-1, 1), targets.reshape(-1, 1) > 0.5)
 
     def tensor_form(self, model: nn.Module) -> TensorForm:
         """See `Task.tensor_form`: there is none."""

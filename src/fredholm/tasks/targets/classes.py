@@ -216,14 +216,24 @@ class ClassTarget(LogitsOfClasses):
 
     def score(self, outputs: Tensor, targets: Tensor, metrics: "dict[str, Metric]") -> None:
         """Adds outputs `(B, K)` of classes `(B,)`."""
-        probabilities = outputs.softmax(-1)
+        probabilities, odds = outputs.softmax(-1), _log_odds(outputs)
         for name, metric in metrics.items():
             if name != "auroc":
                 metric.update(probabilities, targets)
             elif len(self.names) == 2:
-                metric.update(probabilities[:, 1:], targets[:, None] == 1)
+                metric.update(odds[:, 1:], targets[:, None] == 1)
             else:
-                metric.update(probabilities, F.one_hot(targets, len(self.names)).bool())
+                metric.update(odds, F.one_hot(targets, len(self.names)).bool())
+
+
+def _log_odds(outputs: Tensor) -> Tensor:
+    """log p / (1 - p) of each class `(B, K)`: in the order of probabilities p, also of those that are 1 in float32."""
+    outputs = outputs.double()
+    likeliest, total = outputs.argmax(-1, keepdim=True), outputs.logsumexp(-1, keepdim=True)
+    others = total + torch.log1p(-(outputs - total).exp())
+    # of the likeliest class 1 - p has no digits
+    beside = outputs.scatter(-1, likeliest, -torch.inf).logsumexp(-1, keepdim=True)
+    return (outputs - others.scatter(-1, likeliest, beside)).float()  # by which rounding parts none that are equal
 
 
 def _has_curves(names: tuple[str, ...]) -> bool:

@@ -43,7 +43,7 @@ OBJECTIVES = {
 LEAST = 0.5
 """The probability from which on a label is predicted."""
 OF_PREDICTED = ("micro_f1", "macro_f1", "exact_match")
-"""What is measured of the labels that are predicted; all else is measured of their probabilities."""
+"""What is measured of the labels that are predicted; all else is measured of how likely each is."""
 
 
 @final
@@ -190,10 +190,10 @@ class LabelTarget(Target):
 
     def score(self, outputs: Tensor, targets: Tensor, metrics: "dict[str, Metric]") -> None:
         """Adds outputs `(B, L)`."""
-        probabilities, has = outputs.sigmoid(), targets > 0.5
-        predicted = (probabilities >= LEAST).long()
+        has, predicted = targets > 0.5, (outputs.sigmoid() >= LEAST).long()
         for name, metric in metrics.items():
-            metric.update(predicted if name in OF_PREDICTED else probabilities, has)
+            # logits rank as probabilities do, of which those near 1 are alike in float32
+            metric.update(predicted if name in OF_PREDICTED else outputs, has)
 
     def predictions(self, outputs: Tensor) -> Tensor:
         """The probability of every label."""
