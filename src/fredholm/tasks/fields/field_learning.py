@@ -13,13 +13,9 @@ from torch import Tensor, nn
 from fredholm._settings import check_seed, filled, refuse_idle
 from fredholm.domains import Points
 from fredholm.fields.field import Field
-from fredholm.fields.frames.affine import Affine
-from fredholm.fields.frames.diagonal import Diagonal
+from fredholm.fields.frames.axes import Affine, Rotational
 from fredholm.fields.frames.frame import Frame
-from fredholm.fields.frames.identity import Identity
-from fredholm.fields.frames.isotropic import Isotropic
-from fredholm.fields.frames.periodic import Periodic
-from fredholm.fields.frames.rotational import Rotational
+from fredholm.fields.frames.sizes import Diagonal, Identity, Isotropic, Periodic
 from fredholm.fields.free_sinusoidal import FreeSinusoidalField
 from fredholm.fields.placed import PlacedField, refine
 from fredholm.fields.sinusoidal import SinusoidalField
