@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from fredholm.analysis.checks import checked_discount, checked_matrix
-from fredholm.kernels.solve_each import solve_each
+from fredholm.kernels.linear_algebra import solve_each
 
 
 def expected_visits(A: Tensor, gamma: float | Tensor) -> Tensor:

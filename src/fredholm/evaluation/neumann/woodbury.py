@@ -14,9 +14,9 @@ from fredholm.evaluation.recomputed import blocks_of
 from fredholm.kernels import RowNorm
 from fredholm.kernels.heads import each_query_head
 from fredholm.kernels.kernel import divided
+from fredholm.kernels.linear_algebra import solve
 from fredholm.kernels.neumann.factorised_infinite_attention import FactorisedNeumann, over_row_norms
 from fredholm.kernels.neumann.infinite_attention import block_norm
-from fredholm.kernels.solve_each import solve
 
 
 @final
