@@ -44,7 +44,7 @@ from fredholm.analysis.overlay import overlay, save_overlays
 from fredholm.analysis.perron import PerronVector, perron_vector
 from fredholm.analysis.perron_alignment import perron_alignment
 from fredholm.analysis.receptive_field import ReceptiveField, model_receptive_field, receptive_field
-from fredholm.analysis.recorded import record_integrals
+from fredholm.analysis.record_integrals import record_integrals
 from fredholm.analysis.relevance import patch_relevance
 from fredholm.analysis.rollout import attention_rollout
 from fredholm.analysis.symmetry import Symmetry, symmetry

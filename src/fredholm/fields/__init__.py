@@ -6,7 +6,7 @@ from fredholm.fields.frames.frame import Coordinates, Frame
 from fredholm.fields.frames.sizes import Diagonal, Identity, Isotropic, Periodic
 from fredholm.fields.free_sinusoidal import FreeSinusoidalField, Waves
 from fredholm.fields.jet import Jet
-from fredholm.fields.placed import FieldSamples, PlacedField, refine
+from fredholm.fields.placed_field import FieldSamples, PlacedField, refine
 from fredholm.fields.sinusoidal import SinusoidalField
 from fredholm.fields.siren import SIREN
 from fredholm.fields.splined import SplinedField, splined

@@ -13,7 +13,7 @@ from fredholm.tasks.task import Task
 
 from .blocks import Block, Cell, Figure, Note, Plot, Section, Table
 from .charts import Row, away_from_zero, axis, chart, heat, hint
-from .examined import Examined
+from .examination import Examination
 from .statistics import BINS, ClassScores, confusion
 
 MOST_CLASSES = 16
@@ -24,7 +24,7 @@ MOST_DOTS = 1000
 """Of a scatter plot."""
 
 
-def answer_section(task: Task, found: Examined, logged: float | None) -> Section:
+def answer_section(task: Task, found: Examination, logged: float | None) -> Section:
     """Of a run.
 
     Args:
@@ -48,7 +48,7 @@ def answer_section(task: Task, found: Examined, logged: float | None) -> Section
     return Section(title="How good the answers are", blocks=tuple(blocks))
 
 
-def _headline(task: Task, found: Examined, logged: float | None) -> Figure:
+def _headline(task: Task, found: Examination, logged: float | None) -> Figure:
     objective, count = task.objective, len(found.indices)
     split = {"test": "test", "valid": "validation"}[found.split]
     is_whole = count == found.total
@@ -64,7 +64,7 @@ def _headline(task: Task, found: Examined, logged: float | None) -> Figure:
     return Figure(value=objective.format(value), name=f"{objective.metric.replace('_', ' ')}, {split} data", note=note)
 
 
-def _classes(found: Examined, names: tuple[str, ...]) -> Iterator[Block]:
+def _classes(found: Examination, names: tuple[str, ...]) -> Iterator[Block]:
     counts = found.counts
     assert counts is not None
     scores, what = ClassScores.of(counts), "examples" if found.outputs is not None else "elements"
@@ -130,7 +130,7 @@ def _confusion(counts: Tensor, names: tuple[str, ...], what: str) -> Plot:
     return Plot(title="Confusion matrix", spec=spec, table=table, note=note, is_half=len(chosen) <= 12)
 
 
-def _reliability(found: Examined, what: str) -> Plot:
+def _reliability(found: Examination, what: str) -> Plot:
     reliability = found.reliability
     assert reliability is not None
     rows = [
@@ -271,7 +271,7 @@ def _residuals(errors: Tensor, name: str) -> Plot:
     return _histogram_plot(_histogram(errors), f"{name}: errors", "error", note)
 
 
-def _loss_plot(found: Examined) -> Plot:
+def _loss_plot(found: Examination) -> Plot:
     losses = torch.where(found.losses.isfinite(), found.losses, 0.0)
     high = float(losses.quantile(0.5)) if len(losses) else 0.0
     note = f"Half of the examples lose at most {high:.4g}; those that lose the most are shown under Examples."

@@ -13,13 +13,13 @@ from fredholm.tasks.task import Task
 
 from .blocks import Block, Card, Gallery, Note, Section
 from .drawing import drawn
-from .examined import Examined
+from .examination import Examination
 
 MOST = 12
 """Examples of each gallery."""
 
 
-def example_section(task: Task, model: nn.Module, found: Examined) -> Section:
+def example_section(task: Task, model: nn.Module, found: Examination) -> Section:
     """The worst and some good examples of what was examined."""
     cost = torch.where(found.losses.isnan(), math.inf, found.losses)
     by_cost = cost.argsort(descending=True, stable=True)
@@ -48,7 +48,7 @@ def example_section(task: Task, model: nn.Module, found: Examined) -> Section:
     return Section(title="Examples", blocks=tuple(blocks))
 
 
-def _right(task: Task, found: Examined) -> Tensor | None:
+def _right(task: Task, found: Examination) -> Tensor | None:
     """Which answers are right, bool `(n,)`; None where there is no right and wrong."""
     if not isinstance(task, TargetTask) or found.outputs is None or found.targets is None:
         return None
@@ -58,7 +58,7 @@ def _right(task: Task, found: Examined) -> Tensor | None:
     return None if isinstance(task.target, NumberTarget) else told.argmax(1) == found.targets
 
 
-def _card(task: Task, model: nn.Module, found: Examined, row: int, right: Tensor | None) -> Card:
+def _card(task: Task, model: nn.Module, found: Examination, row: int, right: Tensor | None) -> Card:
     index = int(found.indices[row])
     lines = [*_told(task, found, row), f"loss {float(found.losses[row]):.4g}"]
     is_wrong = None if right is None else not bool(right[row])
@@ -80,7 +80,7 @@ def _short(name: str, task: Task) -> str:
     return name.removeprefix(f"{root}/").removeprefix(f"{root.parent}/") or name
 
 
-def _told(task: Task, found: Examined, row: int) -> list[str]:
+def _told(task: Task, found: Examination, row: int) -> list[str]:
     """What is true and what the model says, in words."""
     if not isinstance(task, TargetTask) or found.outputs is None or found.targets is None:
         return []

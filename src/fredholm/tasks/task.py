@@ -27,8 +27,8 @@ from .objective import Objective
 from .outputs import Outputs
 from .prediction import Prediction
 from .schedule import FINE_TUNING, Effort, Preset, Schedule, schedule_for
-from .shown import Shown
 from .tensor_form import TensorForm
+from .views import ShownExample
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
@@ -418,7 +418,7 @@ class Task(ABC):
     def score(self, model: nn.Module, batch: Batch, metrics: dict[str, Metric]) -> None:
         """Adds a batch of `held_out_batch` to ``metrics``."""
 
-    def shown_example(self, split: HeldOut, index: int, model: nn.Module | None = None) -> Shown:
+    def shown_example(self, split: HeldOut, index: int, model: nn.Module | None = None) -> ShownExample:
         """Example `index` of a held-out split as a person sees it.
 
         Args:
@@ -427,7 +427,7 @@ class Task(ABC):
             model: of this task, in evaluation mode, where that which it tells of the example is a thing to see, such as
                 a mask or a forecast; None: what is known alone.
         """
-        return Shown(name=f"example {index}")
+        return ShownExample(name=f"example {index}")
 
     @final
     @torch.no_grad()

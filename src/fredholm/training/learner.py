@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from fredholm._settings import check_rate
 from fredholm.blocks.field_block import FieldBlock
-from fredholm.distributed.called import Called, replicated, sharded, whole, without_meeting
+from fredholm.distributed.parallel_model import CalledModel, replicated, sharded, whole, without_meeting
 from fredholm.distributed.processes import ALONE, Processes
 from fredholm.models.blended import Blended
 from fredholm.operators import collect_auxiliary_losses
@@ -171,7 +171,7 @@ class Learner:
         else:
             self._called, self.averaged = (
                 replicated(self.model, processes, settled_buffers(self.model)),
-                Called(self.average.model),
+                CalledModel(self.average.model),
             )
         self.optimizer = torch.optim.AdamW(
             parameter_groups(self.model, config.weight_decay),

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fredholm.tasks.outputs import Outputs
 from fredholm.tasks.prediction import Prediction
-from fredholm.tasks.shown import Shown, View, function_view, joined_curves
+from fredholm.tasks.views import ShownExample, View, function_view, joined_curves
 
 from .field_set import FieldSet
 from .open import read_places
@@ -144,7 +144,9 @@ def answered(
     return rows
 
 
-def shown_function(part: FieldSet, seen: View, channel: int, tell: Callable[[Tensor], Tensor] | None = None) -> Shown:
+def shown_function(
+    part: FieldSet, seen: View, channel: int, tell: Callable[[Tensor], Tensor] | None = None
+) -> ShownExample:
     """One function as a person sees it: what is seen of it, one channel of the truth, and what is predicted there.
 
     Args:
@@ -158,7 +160,7 @@ def shown_function(part: FieldSet, seen: View, channel: int, tell: Callable[[Ten
     views = (seen, function_view(pos, truth, "truth", unit, "truth"))
     if tell is not None:
         views = (*views, function_view(pos, tell(pos)[:, channel], "answer", unit, "answer"))
-    return Shown(name=part.names[0], views=joined_curves(views))
+    return ShownExample(name=part.names[0], views=joined_curves(views))
 
 
 def npz_of(found: Sequence[Evaluated], coordinates: Sequence[str], channels: Sequence[str]) -> bytes:

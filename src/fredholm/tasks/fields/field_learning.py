@@ -17,24 +17,24 @@ from fredholm.fields.frames.axes import Affine, Rotational
 from fredholm.fields.frames.frame import Frame
 from fredholm.fields.frames.sizes import Diagonal, Identity, Isotropic, Periodic
 from fredholm.fields.free_sinusoidal import FreeSinusoidalField
-from fredholm.fields.placed import PlacedField, refine
+from fredholm.fields.placed_field import PlacedField, refine
 from fredholm.fields.sinusoidal import SinusoidalField
 from fredholm.fields.siren import SIREN
 from fredholm.fields.splined import splined
 from fredholm.models.fields.neural_field import FieldOperator
 from fredholm.models.stack import Stack
-from fredholm.tasks.extras import importing_metrics
 from fredholm.tasks.fields import FieldSet, Samples, open_fields, read_fields
 from fredholm.tasks.files.npz_arrays import ARRAY_SUFFIXES
 from fredholm.tasks.inputs import Inputs, Kinds
+from fredholm.tasks.optional_packages import importing_metrics
 from fredholm.tasks.outputs import PICTURES
 from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.schedule import DEPTH, Effort, schedule_for, width_for
-from fredholm.tasks.shown import Shown, device_of, function_view
 from fredholm.tasks.splits.splits import HeldOut, Splits
 from fredholm.tasks.splits.splitting import divided
 from fredholm.tasks.task import Batch, Objective, SplitTask, Suited, Task, Trained
 from fredholm.tasks.tensor_form import Sizes, TensorForm, first_of_each
+from fredholm.tasks.views import ShownExample, device_of, function_view
 
 from .answer import Answer, Evaluated, answered, places, refuse_no_number, shown_function
 from .batches import Scale, draw_each, draw_samples, moments
@@ -319,7 +319,7 @@ class FieldLearning(SplitTask[FieldSet]):
         return batch
 
     @torch.no_grad()
-    def shown_example(self, split: HeldOut, index: int, model: nn.Module | None = None) -> Shown:
+    def shown_example(self, split: HeldOut, index: int, model: nn.Module | None = None) -> ShownExample:
         """See `Task.shown_example`: of the first channel what is shown, the truth, and the model's answer there."""
         at = torch.tensor([index])
         part, batch = self.held_out(split).select(at), self.held_out_batch(split, at)
@@ -390,7 +390,7 @@ class FieldLearning(SplitTask[FieldSet]):
             ImportError: torchmetrics is not installed.
         """
         with importing_metrics():
-            from fredholm.tasks.means import Mean
+            from fredholm.tasks.mean_metrics import Mean
         return {"relative_error": Mean(), "loss": Mean()}
 
     def score(self, model: nn.Module, batch: Batch, metrics: "dict[str, Metric]") -> None:

@@ -23,14 +23,13 @@ from fredholm.models.kernel_configs import KERNELS, SpectralConfig
 from fredholm.models.stack import Stack, stack_of
 from fredholm.tasks.baselines import Baseline, Learnt, Plain, PlainData, plain_baselines
 from fredholm.tasks.blending import SHARES, settle_share
-from fredholm.tasks.extras import importing_metrics
 from fredholm.tasks.fields import FieldSet, Problem, Samples, open_functions, read_functions
 from fredholm.tasks.files.npz_arrays import ARRAY_SUFFIXES
 from fredholm.tasks.inputs import Inputs, Kinds
+from fredholm.tasks.optional_packages import importing_metrics
 from fredholm.tasks.outputs import PICTURES
 from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.schedule import Effort, Preset, schedule_for, width_for
-from fredholm.tasks.shown import Shown, device_of, function_view
 from fredholm.tasks.splits.split_files import SPLITS
 from fredholm.tasks.splits.split_marks import SplitMarks
 from fredholm.tasks.splits.splits import HeldOut, Splits
@@ -48,6 +47,7 @@ from fredholm.tasks.task import (
     meanings_of_inputs,
 )
 from fredholm.tasks.tensor_form import Sizes, TensorForm, first_of_each
+from fredholm.tasks.views import ShownExample, device_of, function_view
 
 from .answer import (
     Answer,
@@ -492,7 +492,7 @@ class OperatorLearning(DividedTask[FieldSet]):
         return self.preparation.batch(draw_each(part.given, count, indices.tolist()), part.targets)
 
     @torch.no_grad()
-    def shown_example(self, split: HeldOut, index: int, model: nn.Module | None = None) -> Shown:
+    def shown_example(self, split: HeldOut, index: int, model: nn.Module | None = None) -> ShownExample:
         """See `Task.shown_example`: the input, the truth and the answer, first channels, of trajectories the last."""
         at, facts = torch.tensor([index]), self._facts
         part, batch = self.held_out(split).select(at), self.held_out_batch(split, at)
@@ -530,7 +530,7 @@ class OperatorLearning(DividedTask[FieldSet]):
             ImportError: torchmetrics is not installed.
         """
         with importing_metrics():
-            from fredholm.tasks.means import Mean
+            from fredholm.tasks.mean_metrics import Mean
         names = ("relative_l2", *(("relative_h1",) if self.config.loss == "h1" else ()), "loss")
         return {name: Mean() for name in names}
 

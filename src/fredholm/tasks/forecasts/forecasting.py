@@ -43,12 +43,12 @@ from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.schedule import Effort
 from fredholm.tasks.series.open import KINDS as SERIES_SUFFIXES
 from fredholm.tasks.series.open import TEXT
-from fredholm.tasks.shown import MOST_LINES, Line, Role, SeriesView, Shown, View, device_of
 from fredholm.tasks.splits.splits import HeldOut, Splits
 from fredholm.tasks.targets import NumberTarget
 from fredholm.tasks.targets.numbers import check_quantiles
 from fredholm.tasks.task import Batch, Objective, SplitTask, Suited, Task, Trained
 from fredholm.tasks.tensor_form import TensorForm
+from fredholm.tasks.views import MOST_LINES, Line, Role, SeriesView, ShownExample, View, device_of
 
 from .base import Base
 from .effect import Effect, Part
@@ -571,7 +571,7 @@ class Forecasting(SplitTask[WindowSet]):
         }
 
     @torch.no_grad()
-    def shown_example(self, split: HeldOut, index: int, model: nn.Module | None = None) -> Shown:
+    def shown_example(self, split: HeldOut, index: int, model: nn.Module | None = None) -> ShownExample:
         """See `Task.shown_example`: of each channel what is seen, what comes after it, and what the model tells."""
         facts, window = self._facts, self.held_out(split).select(torch.tensor([index]))
         before = torch.arange(1 - facts.context, 1, dtype=torch.float64)
@@ -590,7 +590,9 @@ class Forecasting(SplitTask[WindowSet]):
                 lines += [Line(names[k], role, after, levels[:, f, k]) for k, role in ENDS if names]
             views.append(SeriesView(title=name, lines=tuple(lines)))
         series, at = window.places[0].tolist()
-        return Shown(name=f"{self._history.series[series].name}, from sample {at}", views=tuple(views[:MOST_LINES]))
+        return ShownExample(
+            name=f"{self._history.series[series].name}, from sample {at}", views=tuple(views[:MOST_LINES])
+        )
 
     def num_targets(self, batch: Batch) -> int:
         """One a window."""

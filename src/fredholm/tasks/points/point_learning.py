@@ -32,7 +32,6 @@ from fredholm.tasks.outputs import Outputs
 from fredholm.tasks.points import NORMAL, NUM_SAMPLES, PointSet, csv_of, open_points, read_points
 from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.schedule import Effort, schedule_for, width_for
-from fredholm.tasks.shown import PointsView, Shown, device_of
 from fredholm.tasks.splits.split_files import Split
 from fredholm.tasks.splits.splits import HeldOut, Splits
 from fredholm.tasks.splits.splitting import DividedTask, Parts
@@ -49,10 +48,11 @@ from fredholm.tasks.task import (
     meanings_of_inputs,
 )
 from fredholm.tasks.tensor_form import BATCH, Axis, OpenAxis, Sizes, Slot, TensorForm, first_of_each
+from fredholm.tasks.views import PointsView, ShownExample, device_of
 
 from .augmentation import CloudAugmentation
+from .baseline_features import cloud_features, point_features
 from .open import KINDS as POINT_SUFFIXES
-from .plain import plain_of_cloud, plain_of_points
 from .rows import LEAST_RADIUS, CloudRows
 from .turns import turned
 
@@ -419,26 +419,26 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
         return self._rows.whole(self.held_out(split).select(indices), votes=self.config.votes)
 
     @torch.no_grad()
-    def shown_example(self, split: HeldOut, index: int, model: nn.Module | None = None) -> Shown:
+    def shown_example(self, split: HeldOut, index: int, model: nn.Module | None = None) -> ShownExample:
         """See `Task.shown_example`: the points; where they have classes also those that the model predicts."""
         cloud = self.held_out(split).select(torch.tensor([index]))
         if not self.classifies_points or cloud.point_labels is None:
-            return Shown(name=cloud.names[0], views=(PointsView(pos=cloud.pos),))
+            return ShownExample(name=cloud.names[0], views=(PointsView(pos=cloud.pos),))
         names = self.target.names
         known = torch.where(cloud.point_labels < 0, -1, cloud.point_labels)
         views = [PointsView(title="truth", pos=cloud.pos, kinds=known, names=names)]
         if model is not None:
             told = self.probabilities(model, cloud, device_of(model))[0].argmax(-1)
             views.append(PointsView(title="answer", pos=cloud.pos, kinds=told, names=names))
-        return Shown(name=cloud.names[0], views=tuple(views))
+        return ShownExample(name=cloud.names[0], views=tuple(views))
 
     def _plain_inputs(self, learnt: Learnt) -> np.ndarray:
         """Of each cloud shares of distances from its centre, its sizes along its axes, and means of features."""
         part = self._part_of(learnt)
-        return np.stack([plain_of_cloud(part, i) for i in range(len(part))])
+        return np.stack([cloud_features(part, i) for i in range(len(part))])
 
     def _plain(self, learnt: Learnt) -> Plain:
-        """See `TargetTask._plain`: where points are classified, what `plain_of_points` says of those with a class."""
+        """See `TargetTask._plain`: where points are classified, what `point_features` says of those with a class."""
         if not self.classifies_points:
             return super()._plain(learnt)
         part, inputs, targets = self._part_of(learnt), list[np.ndarray](), list[Tensor]()
@@ -447,7 +447,7 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
         for number, drawn in enumerate(drawn_elements([int(each.sum()) for each in known], learnt)):
             if len(drawn):
                 points = known[number].nonzero()[drawn, 0]
-                inputs.append(plain_of_points(part, number, points))
+                inputs.append(point_features(part, number, points))
                 targets.append(part.point_labels[part.offsets[number] + points])
         if not inputs:
             raise ValueError(f"no point of the {learnt} split has a class that is known")

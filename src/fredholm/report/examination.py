@@ -37,7 +37,7 @@ SECONDS = 4.0
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Examined:
+class Examination:
     """What a model says of n examples of a split.
 
     Args:
@@ -67,7 +67,7 @@ class Examined:
 @torch.no_grad()
 def examine(
     run: Run, model: nn.Module, split: HeldOut, *, most: int | None = None, seconds: float | None = None
-) -> Examined:
+) -> Examination:
     """Asks a model about examples, at least one, until there are enough or the time is over.
 
     Args:
@@ -92,7 +92,7 @@ def examine(
 
 def _in_batches(
     task: TargetTask[Any], model: nn.Module, split: HeldOut, order: Tensor, size: int, seconds: float
-) -> Examined:
+) -> Examination:
     parts, end = list[tuple[Tensor, Tensor]](), time.monotonic() + seconds
     for indices in order.split(size):
         parts.append(task.outputs_and_targets(model, split, indices))
@@ -117,7 +117,7 @@ def _in_batches(
         interval = bootstrap(
             lambda rows: _metric(target, name, losses[rows], outputs[rows], targets[rows]), len(outputs), draws
         )
-    return Examined(
+    return Examination(
         split=split,
         total=task.num_held_out(split),
         indices=indices,
@@ -149,7 +149,7 @@ def _loss(task: Task, model: nn.Module, batch: Batch, metrics: "dict[str, Metric
 
 def _one_by_one(
     task: Task, model: nn.Module, split: HeldOut, order: Tensor, device: torch.device, seconds: float
-) -> Examined:
+) -> Examination:
     name, end = task.objective.metric, time.monotonic() + seconds
     losses, states = list[float](), list[_States]()
     counts = reliability = None
@@ -174,7 +174,7 @@ def _one_by_one(
         whole = task.metrics()[name].to(device)
         return _of_states(whole, [states[row] for row in rows.tolist()])
 
-    return Examined(
+    return Examination(
         split=split,
         total=task.num_held_out(split),
         indices=indices,
