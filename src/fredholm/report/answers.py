@@ -178,16 +178,16 @@ def _reliability(found: Examination, what: str) -> Plot:
 
 
 def _labels(target: LabelTarget, outputs: Tensor, targets: Tensor) -> Iterator[Block]:
-    told, has = target.predictions(outputs) >= 0.5, targets > 0.5
+    predicted, has = target.predictions(outputs) >= 0.5, targets > 0.5
     rows = list[tuple[Cell, ...]]()
     for k, name in enumerate(target.names):
-        scores = ClassScores.of(confusion(told[:, k].long(), has[:, k].long(), 2))
+        scores = ClassScores.of(confusion(predicted[:, k].long(), has[:, k].long(), 2))
         own = (scores.precision[1], scores.recall[1], scores.f1[1])
-        rows.append((name, *map(_share, own), int(scores.support[1]), int(told[:, k].sum())))
+        rows.append((name, *map(_share, own), int(scores.support[1]), int(predicted[:, k].sum())))
     rows.sort(key=lambda row: -int(row[4] or 0))
-    columns = ("label", "precision", "recall", "F1", "support", "told")
+    columns = ("label", "precision", "recall", "F1", "support", "predicted")
     note = "A label is predicted where its probability is at least one half. Support: the examples that have it."
-    exact = float((told == has).all(1).float().mean())
+    exact = float((predicted == has).all(1).float().mean())
     yield Note(f"All labels of an example are right in {100 * exact:.1f} % of {len(outputs):,} examples.")
     yield Table(title="Label by label", columns=columns, rows=tuple(rows[:MOST_ROWS]), note=note)
 
@@ -223,8 +223,8 @@ def _scatter(rows: list[Row], name: str, error: float) -> Plot:
             "mark": {"type": "circle", "color": "var(--hue-0)", "opacity": 0.55, "size": 28},
             "encoding": {
                 "x": away_from_zero("truth", f"true {name}"),
-                "y": away_from_zero("answer", f"told {name}"),
-                "tooltip": hint(("truth", "true"), ("answer", "told")),
+                "y": away_from_zero("answer", f"predicted {name}"),
+                "tooltip": hint(("truth", "true"), ("answer", "predicted")),
             },
         },
         {
@@ -234,9 +234,11 @@ def _scatter(rows: list[Row], name: str, error: float) -> Plot:
         },
     ]
     cells = tuple((row["truth"], row["answer"], row["error"]) for row in rows[:40])
-    table = Table(title=f"{name}: told and true", columns=("true", "told", "error"), rows=cells, is_folded=True)
+    table = Table(
+        title=f"{name}: predicted and true", columns=("true", "predicted", "error"), rows=cells, is_folded=True
+    )
     note = f"Mean absolute error {error:.4g}. On the dashed line both are equal."
-    return Plot(title=f"{name}: told and true", spec=chart(rows, layers), table=table, note=note, is_half=True)
+    return Plot(title=f"{name}: predicted and true", spec=chart(rows, layers), table=table, note=note, is_half=True)
 
 
 def _histogram(values: Tensor, bins: int = 24) -> list[Row]:

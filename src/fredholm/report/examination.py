@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from torchmetrics import Metric
 
 SHARES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "accuracy": lambda told, targets: told.argmax(1) == targets,
-    "exact_match": lambda told, targets: ((told >= 0.5) == (targets > 0.5)).all(1),
+    "accuracy": lambda predicted, targets: predicted.argmax(1) == targets,
+    "exact_match": lambda predicted, targets: ((predicted >= 0.5) == (targets > 0.5)).all(1),
 }
 """Metrics that are shares of examples, so that Wilson's interval holds: which are right."""
 MOST_EXAMPLES = 10_000
@@ -105,9 +105,9 @@ def _in_batches(
     name = task.objective.metric
     counts = reliability = None
     if target.kind == "class":
-        sure, told = target.predictions(outputs).max(-1)
-        counts = confusion(told, targets, len(target.names))
-        reliability = Reliability.of(sure, told == targets)
+        sure, predicted = target.predictions(outputs).max(-1)
+        counts = confusion(predicted, targets, len(target.names))
+        reliability = Reliability.of(sure, predicted == targets)
     if name in SHARES:
         right = SHARES[name](target.predictions(outputs), targets)
         value, interval = float(right.double().mean()), wilson(int(right.sum()), len(right))
@@ -161,8 +161,11 @@ def _one_by_one(
         losses.append(_loss(task, model, batch, metrics))
         if isinstance(task, TargetTask):
             outputs, targets = task.outputs_and_targets(model, split, index)
-            sure, told = task.target.predictions(outputs).max(-1)
-            own, sureness = confusion(told, targets, len(task.target.names)), Reliability.of(sure, told == targets)
+            sure, predicted = task.target.predictions(outputs).max(-1)
+            own, sureness = (
+                confusion(predicted, targets, len(task.target.names)),
+                Reliability.of(sure, predicted == targets),
+            )
             counts = own if counts is None else counts + own
             reliability = sureness if reliability is None else reliability + sureness
         if time.monotonic() > end:

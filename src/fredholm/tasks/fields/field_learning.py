@@ -435,7 +435,7 @@ class FieldLearning(SplitTask[FieldSet]):
             draw,
             coordinates=facts.coordinates,
             channels=facts.channels,
-            told=facts.target_channels,
+            predicted=facts.target_channels,
             about=f"{', '.join(facts.target_channels)} at each place, in the unit of the data",
         )
 

@@ -582,7 +582,7 @@ class OperatorLearning(DividedTask[FieldSet]):
                 preparation.scale,
                 coordinates=facts.coordinates,
                 channels=facts.channels,
-                told=facts.target_channels,
+                predicted=facts.target_channels,
             )
 
         def draw(sizes: Sizes, generator: torch.Generator) -> tuple[Tensor, ...]:
@@ -600,7 +600,7 @@ class OperatorLearning(DividedTask[FieldSet]):
             draw,
             coordinates=facts.coordinates,
             channels=facts.channels,
-            told=facts.target_channels,
+            predicted=facts.target_channels,
             about=f"{', '.join(facts.target_channels)}, in the unit of the data",
         )
 

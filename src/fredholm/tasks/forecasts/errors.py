@@ -34,7 +34,7 @@ def add_errors(
 
     Args:
         metrics: see `forecast_metrics`.
-        target: what was told.
+        target: what was predicted.
         levels, number: see `in_unit`.
         batch: `answers` and `naive` `(B, H, F)`, and q as `error_scale` `(B, 1, F)`.
     """
