@@ -15,11 +15,10 @@ from fredholm.operators import collect_auxiliary_losses
 from fredholm.quadrature.anchors import Anchors
 from fredholm.quadrature.monte_carlo import Draw, MonteCarlo, curve_order, invert, levels
 from fredholm.quadrature.neighbourhood import Neighbourhood
-from fredholm.quadrature.nodes_per_query import NodesPerQuery
+from fredholm.quadrature.nodes import NodesPerQuery, SharedNodes
 from fredholm.quadrature.pairs import cross_entropy
 from fredholm.quadrature.proposal import KeyProposal, PairProposal
 from fredholm.quadrature.quadrature import Full, Quadrature
-from fredholm.quadrature.shared_nodes import SharedNodes
 from tests.contracts.routes import randomise
 from tests.quadrature.build import literal_sum, mlp, plain, scattered, signal
 

@@ -7,8 +7,8 @@ from torch import Tensor, nn
 
 from fredholm import IntegralOperator, encoders, kernels, models
 from fredholm.quadrature.monte_carlo import MonteCarlo
+from fredholm.quadrature.nodes import SharedNodes
 from fredholm.quadrature.proposal import KeyProposal
-from fredholm.quadrature.shared_nodes import SharedNodes
 from fredholm.training import (
     ExponentialMovingAverage,
     Learner,

@@ -19,7 +19,7 @@ from torchmetrics.metric import CompositionalMetric
 from fredholm.distributed.parallel_model import CalledModel, own_part, sharded
 from fredholm.distributed.processes import OtherProcessError, Processes, current, is_of_loss
 from fredholm.quadrature import monte_carlo
-from fredholm.quadrature.shared_nodes import SharedNodes
+from fredholm.quadrature.nodes import SharedNodes
 from fredholm.storage.tensors import model_tensors
 from fredholm.tasks import Batch, Task
 from fredholm.tasks.splits.splits import HeldOut

@@ -21,11 +21,10 @@ from fredholm._settings import check_count, check_number, refuse_idle
 from fredholm.domains import preceding_counts
 from fredholm.evaluation import Integral
 from fredholm.quadrature.anchors import Anchors
-from fredholm.quadrature.nodes_per_query import NodesPerQuery
+from fredholm.quadrature.nodes import NodesPerQuery, SharedNodes
 from fredholm.quadrature.pairs import Learning, batched, take
 from fredholm.quadrature.proposal import KeyProposal, PairProposal
 from fredholm.quadrature.quadrature import Nodes, Quadrature, mass_of
-from fredholm.quadrature.shared_nodes import SharedNodes
 
 Draw = Literal["independent", "stratified", "quasi_random"]
 PROPOSED_PAIRS = 1 << 22

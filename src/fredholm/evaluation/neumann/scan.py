@@ -22,7 +22,8 @@ from torch.nn.functional import pad
 from fredholm._precision import without_autocast
 from fredholm.domains import is_ordered_by_index
 from fredholm.evaluation.custom_op import Operator
-from fredholm.evaluation.evaluation import Integral, Queries, StatefulRoute
+from fredholm.evaluation.evaluation import Queries, StatefulRoute
+from fredholm.evaluation.integral import Integral
 from fredholm.evaluation.running_sums import reset_refusals
 from fredholm.kernels import RowNorm, State
 from fredholm.kernels.heads import each_query_head

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from fredholm._precision import autocast_dtype, under_autocast, without_autocast
 from fredholm.domains import Domain
-from fredholm.evaluation.evaluation import Integral, Route
+from fredholm.evaluation.evaluation import Route
+from fredholm.evaluation.integral import Integral
 from fredholm.evaluation.recomputed import blocks_of
 from fredholm.kernels import RowNorm
 from fredholm.kernels.heads import each_query_head

@@ -13,9 +13,8 @@ from torch import Tensor, nn
 from fredholm._settings import check_count, filled, refuse_idle
 from fredholm.domains import UnitGrid
 from fredholm.encoders.function import Function
-from fredholm.models.blended import blend
+from fredholm.models.blended import BlendedOperator, blend
 from fredholm.models.field_model import FieldModel
-from fredholm.models.fields.blended_operator import BlendedOperator
 from fredholm.models.fields.function_regression import FunctionRegression
 from fredholm.models.fields.neural_operator import NeuralOperator
 from fredholm.models.itnet import ITNet
