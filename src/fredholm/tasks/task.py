@@ -583,3 +583,22 @@ class SplitTask(Task, Generic[Part]):
     @abstractmethod
     def _check(self, splits: Splits[Part]) -> None:
         """Raises ValueError where the facts are of other data."""
+
+
+FactsOf = TypeVar("FactsOf", bound=Task.Facts)
+
+
+def own_facts(facts: Task.Facts | None, kind: type[FactsOf], of: str) -> FactsOf | None:
+    """Facts as those of a task; None where there are none yet.
+
+    Args:
+        facts: from an earlier run.
+        kind: the task's.
+        of: what the task is on, for messages, such as "images".
+
+    Raises:
+        ValueError: they are another task's.
+    """
+    if facts is not None and not isinstance(facts, kind):
+        raise ValueError(f"the facts are of {type(facts).__qualname__}, not of {of}")
+    return facts

@@ -32,7 +32,7 @@ from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.schedule import DEPTH, Effort, schedule_for, width_for
 from fredholm.tasks.splits.splits import HeldOut, Splits
 from fredholm.tasks.splits.splitting import divided
-from fredholm.tasks.task import Batch, Objective, SplitTask, Suited, Task, Trained
+from fredholm.tasks.task import Batch, Objective, SplitTask, Suited, Task, Trained, own_facts
 from fredholm.tasks.tensor_form import Sizes, TensorForm, first_of_each
 from fredholm.tasks.views import ShownExample, device_of, function_view
 
@@ -227,9 +227,7 @@ class FieldLearning(SplitTask[FieldSet]):
 
         def build(self, facts: Task.Facts | None = None) -> "FieldLearning":
             """The task; see `FieldLearning`."""
-            if facts is not None and not isinstance(facts, FieldLearning.Facts):
-                raise ValueError(f"the facts are of {type(facts).__qualname__}, not of field learning")
-            return FieldLearning(self, facts)
+            return FieldLearning(self, own_facts(facts, FieldLearning.Facts, "field learning"))
 
         def build_frame(self) -> Frame:
             """The frame of that name."""

@@ -44,6 +44,7 @@ from fredholm.tasks.task import (
     Trained,
     meanings_of_head,
     meanings_of_inputs,
+    own_facts,
 )
 from fredholm.tasks.tensor_form import Sizes, TensorForm, first_of_each
 from fredholm.tasks.views import ShownExample, device_of, function_view
@@ -268,9 +269,7 @@ class OperatorLearning(DividedTask[FieldSet]):
 
         def build(self, facts: Task.Facts | None = None) -> "OperatorLearning":
             """The task; see `OperatorLearning`."""
-            if facts is not None and not isinstance(facts, OperatorLearning.Facts):
-                raise ValueError(f"the facts are of {type(facts).__qualname__}, not of operator learning")
-            return OperatorLearning(self, facts)
+            return OperatorLearning(self, own_facts(facts, OperatorLearning.Facts, "operator learning"))
 
     def __init__(self, config: Config, facts: Facts | None = None) -> None:
         super().__init__(config)

@@ -46,7 +46,7 @@ from fredholm.tasks.series.open import TEXT
 from fredholm.tasks.splits.splits import HeldOut, Splits
 from fredholm.tasks.targets import NumberTarget
 from fredholm.tasks.targets.numbers import check_quantiles
-from fredholm.tasks.task import Batch, Objective, SplitTask, Suited, Task, Trained
+from fredholm.tasks.task import Batch, Objective, SplitTask, Suited, Task, Trained, own_facts
 from fredholm.tasks.tensor_form import TensorForm
 from fredholm.tasks.views import MOST_LINES, Line, Role, SeriesView, ShownExample, View, device_of
 
@@ -252,9 +252,7 @@ class Forecasting(SplitTask[WindowSet]):
 
         def build(self, facts: Task.Facts | None = None) -> "Forecasting":
             """The task; see `Forecasting`."""
-            if facts is not None and not isinstance(facts, Forecasting.Facts):
-                raise ValueError(f"the facts are of {type(facts).__qualname__}, not of forecasts")
-            return Forecasting(self, facts)
+            return Forecasting(self, own_facts(facts, Forecasting.Facts, "forecasts"))
 
     def __init__(self, config: Config, facts: Facts | None = None, *, history: History | None = None) -> None:
         self.config = config

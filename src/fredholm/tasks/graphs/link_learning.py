@@ -31,7 +31,7 @@ from fredholm.tasks.splits.splits import Examples, HeldOut, Splits
 from fredholm.tasks.splits.splitting import Parts
 from fredholm.tasks.splits.stratified_split import SplitKeys
 from fredholm.tasks.targets import ClassTarget
-from fredholm.tasks.task import Batch, Objective, Suited, Task, Trained
+from fredholm.tasks.task import Batch, Objective, Suited, Task, Trained, own_facts
 from fredholm.tasks.tensor_form import TensorForm
 from fredholm.tasks.views import ShownExample, View, device_of, part_of_graph
 
@@ -150,9 +150,7 @@ class LinkLearning(OneGraphTask[PairSet]):
 
         def build(self, facts: Task.Facts | None = None) -> "LinkLearning":
             """The task; see `LinkLearning`."""
-            if facts is not None and not isinstance(facts, LinkLearning.Facts):
-                raise ValueError(f"the facts are of {type(facts).__qualname__}, not of links")
-            return LinkLearning(self, facts)
+            return LinkLearning(self, own_facts(facts, LinkLearning.Facts, "links"))
 
     def __init__(self, config: Config, facts: Facts | None = None) -> None:
         super().__init__(config)

@@ -29,7 +29,7 @@ from fredholm.tasks.splits.splitting import Parts
 from fredholm.tasks.splits.stratified_split import some_of_each
 from fredholm.tasks.target_task import TargetTask
 from fredholm.tasks.targets import TARGETS, Answers, Target
-from fredholm.tasks.task import Batch, Meanings, Suited, Task, Trained, meanings_of_head
+from fredholm.tasks.task import Batch, Meanings, Suited, Task, Trained, meanings_of_head, own_facts
 from fredholm.tasks.tensor_form import TensorForm
 from fredholm.tasks.views import ShownExample, part_of_graph
 
@@ -195,9 +195,7 @@ class NodeLearning(TargetTask[NodeSet], OneGraphTask[NodeSet]):
 
         def build(self, facts: Task.Facts | None = None) -> "NodeLearning":
             """The task; see `NodeLearning`."""
-            if facts is not None and not isinstance(facts, NodeLearning.Facts):
-                raise ValueError(f"the facts are of {type(facts).__qualname__}, not of nodes")
-            return NodeLearning(self, facts)
+            return NodeLearning(self, own_facts(facts, NodeLearning.Facts, "nodes"))
 
     def __init__(self, config: Config, facts: Facts | None = None) -> None:
         super().__init__(config)

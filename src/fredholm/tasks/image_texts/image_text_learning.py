@@ -37,7 +37,7 @@ from fredholm.tasks.splits.splits import HeldOut, Splits
 from fredholm.tasks.splits.splitting import DividedTask, Parts
 from fredholm.tasks.target_task import TargetTask
 from fredholm.tasks.targets import TARGETS, Answers, Target
-from fredholm.tasks.task import Batch, Meanings, Source, Suited, Task, Trained, meanings_of_head
+from fredholm.tasks.task import Batch, Meanings, Source, Suited, Task, Trained, meanings_of_head, own_facts
 from fredholm.tasks.tensor_form import (
     ABOUT_PIXELS,
     BATCH,
@@ -234,9 +234,7 @@ class ImageTextLearning(TargetTask[ImageTextSet], DividedTask[ImageTextSet]):
 
         def build(self, facts: Task.Facts | None = None) -> "ImageTextLearning":
             """The task; see `ImageTextLearning`."""
-            if facts is not None and not isinstance(facts, ImageTextLearning.Facts):
-                raise ValueError(f"the facts are of {type(facts).__qualname__}, not of images with text")
-            return ImageTextLearning(self, facts)
+            return ImageTextLearning(self, own_facts(facts, ImageTextLearning.Facts, "images with text"))
 
     def __init__(self, config: Config, facts: Facts | None = None) -> None:
         super().__init__(config)

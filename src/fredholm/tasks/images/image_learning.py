@@ -52,7 +52,17 @@ from fredholm.tasks.splits.splits import HeldOut, Splits
 from fredholm.tasks.splits.splitting import divided
 from fredholm.tasks.target_task import TargetTask
 from fredholm.tasks.targets import TARGETS, Answers, Kind, Target, Wish
-from fredholm.tasks.task import Batch, Meanings, Measure, Suited, Task, Trained, TrainedElsewhere, meanings_of_head
+from fredholm.tasks.task import (
+    Batch,
+    Meanings,
+    Measure,
+    Suited,
+    Task,
+    Trained,
+    TrainedElsewhere,
+    meanings_of_head,
+    own_facts,
+)
 from fredholm.tasks.tensor_form import ABOUT_PIXELS, BATCH, Slot, TensorForm, pixel_axes, random_pixels, sizes_of
 from fredholm.tasks.views import ImageView, ShownExample
 
@@ -333,9 +343,7 @@ class ImageLearning(TargetTask[ImageDataset]):
 
         def build(self, facts: Task.Facts | None = None) -> "ImageLearning":
             """The task; see `ImageLearning`."""
-            if facts is not None and not isinstance(facts, ImageLearning.Facts):
-                raise ValueError(f"the facts are of {type(facts).__qualname__}, not of images")
-            return ImageLearning(self, facts)
+            return ImageLearning(self, own_facts(facts, ImageLearning.Facts, "images"))
 
     def __init__(
         self, config: Config, facts: Facts | None = None, *, pretrained: Pretrained[ImageModelConfig] | None = None

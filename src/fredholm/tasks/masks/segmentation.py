@@ -40,7 +40,7 @@ from fredholm.tasks.splits.splits import HeldOut, Splits
 from fredholm.tasks.splits.splitting import DividedTask, Parts
 from fredholm.tasks.target_task import TargetTask
 from fredholm.tasks.targets import TARGETS, UNKNOWN, ElementCounts, Target, Wish
-from fredholm.tasks.task import Batch, Meanings, Suited, Task, Trained, meanings_of_head
+from fredholm.tasks.task import Batch, Meanings, Suited, Task, Trained, meanings_of_head, own_facts
 from fredholm.tasks.tensor_form import ABOUT_PIXELS, BATCH, Slot, TensorForm, pixel_axes, random_pixels, sizes_of
 from fredholm.tasks.views import ImageView, MaskView, ShownExample, View, device_of
 
@@ -213,9 +213,7 @@ class Segmentation(TargetTask[MaskedImages], DividedTask[MaskedImages]):
 
         def build(self, facts: Task.Facts | None = None) -> "Segmentation":
             """The task; see `Segmentation`."""
-            if facts is not None and not isinstance(facts, Segmentation.Facts):
-                raise ValueError(f"the facts are of {type(facts).__qualname__}, not of segmentation")
-            return Segmentation(self, facts)
+            return Segmentation(self, own_facts(facts, Segmentation.Facts, "segmentation"))
 
     def __init__(self, config: Config, facts: Facts | None = None) -> None:
         super().__init__(config)

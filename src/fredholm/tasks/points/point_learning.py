@@ -46,6 +46,7 @@ from fredholm.tasks.task import (
     Trained,
     meanings_of_head,
     meanings_of_inputs,
+    own_facts,
 )
 from fredholm.tasks.tensor_form import BATCH, Axis, OpenAxis, Sizes, Slot, TensorForm, first_of_each
 from fredholm.tasks.views import PointsView, ShownExample, device_of
@@ -287,9 +288,7 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
 
         def build(self, facts: Task.Facts | None = None) -> "PointLearning":
             """The task; see `PointLearning`."""
-            if facts is not None and not isinstance(facts, PointLearning.Facts):
-                raise ValueError(f"the facts are of {type(facts).__qualname__}, not of point clouds")
-            return PointLearning(self, facts)
+            return PointLearning(self, own_facts(facts, PointLearning.Facts, "point clouds"))
 
     def __init__(self, config: Config, facts: Facts | None = None) -> None:
         super().__init__(config)

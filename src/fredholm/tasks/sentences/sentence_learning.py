@@ -41,7 +41,7 @@ from fredholm.tasks.splits.splits import HeldOut, Splits
 from fredholm.tasks.splits.splitting import divided
 from fredholm.tasks.target_task import TargetTask
 from fredholm.tasks.targets import TARGETS, Answers, Kind, Target
-from fredholm.tasks.task import Batch, Meanings, Suited, Task, Trained, TrainedElsewhere, meanings_of_head
+from fredholm.tasks.task import Batch, Meanings, Suited, Task, Trained, TrainedElsewhere, meanings_of_head, own_facts
 from fredholm.tasks.tensor_form import BATCH, TensorForm
 from fredholm.tasks.text import MarkedTokenizer, Tokens, checkpoint_tokenizer, context_for, tokens_axis
 from fredholm.tasks.text.checkpoint_tokenizer import FILES
@@ -206,9 +206,7 @@ class SentenceLearning(TargetTask[SentenceSet]):
 
         def build(self, facts: Task.Facts | None = None) -> "SentenceLearning":
             """The task; see `SentenceLearning`."""
-            if facts is not None and not isinstance(facts, SentenceLearning.Facts):
-                raise ValueError(f"the facts are of {type(facts).__qualname__}, not of sentences")
-            return SentenceLearning(self, facts)
+            return SentenceLearning(self, own_facts(facts, SentenceLearning.Facts, "sentences"))
 
     def __init__(
         self, config: Config, facts: Facts | None = None, *, pretrained: Pretrained[SentenceModelConfig] | None = None

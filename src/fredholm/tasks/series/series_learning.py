@@ -44,7 +44,7 @@ from fredholm.tasks.splits.splits import HeldOut, Splits
 from fredholm.tasks.splits.splitting import divided
 from fredholm.tasks.target_task import TargetTask
 from fredholm.tasks.targets import TARGETS, Answers, Kind, Target, Wish
-from fredholm.tasks.task import Batch, Meanings, Suited, Task, Trained, meanings_of_head, meanings_of_inputs
+from fredholm.tasks.task import Batch, Meanings, Suited, Task, Trained, meanings_of_head, meanings_of_inputs, own_facts
 from fredholm.tasks.tensor_form import BATCH, Axis, OpenAxis, Sizes, Slot, TensorForm, first_of_each
 from fredholm.tasks.views import MOST_LINES, Line, SeriesView, ShownExample
 
@@ -215,9 +215,7 @@ class SeriesLearning(TargetTask[Series]):
 
         def build(self, facts: Task.Facts | None = None) -> "SeriesLearning":
             """The task; see `SeriesLearning`."""
-            if facts is not None and not isinstance(facts, SeriesLearning.Facts):
-                raise ValueError(f"the facts are of {type(facts).__qualname__}, not of series")
-            return SeriesLearning(self, facts)
+            return SeriesLearning(self, own_facts(facts, SeriesLearning.Facts, "series"))
 
     def __init__(self, config: Config, facts: Facts | None = None) -> None:
         self.config = config

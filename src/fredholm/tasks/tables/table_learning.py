@@ -28,7 +28,7 @@ from fredholm.tasks.splits.splits import HeldOut, Splits
 from fredholm.tasks.splits.splitting import divided
 from fredholm.tasks.target_task import TargetTask
 from fredholm.tasks.targets import TARGETS, Answers, Kind, Target
-from fredholm.tasks.task import Batch, Meanings, Suited, Task, Trained
+from fredholm.tasks.task import Batch, Meanings, Suited, Task, Trained, own_facts
 from fredholm.tasks.tensor_form import BATCH, Axis, Sizes, Slot, TensorForm
 from fredholm.tasks.text import MarkedTokenizer, Tokens
 from fredholm.tasks.views import ShownExample, TextPart, TextView
@@ -152,9 +152,7 @@ class TableLearning(TargetTask[TableSet]):
 
         def build(self, facts: Task.Facts | None = None) -> "TableLearning":
             """The task; see `TableLearning`."""
-            if facts is not None and not isinstance(facts, TableLearning.Facts):
-                raise ValueError(f"the facts are of {type(facts).__qualname__}, not of a table")
-            return TableLearning(self, facts)
+            return TableLearning(self, own_facts(facts, TableLearning.Facts, "a table"))
 
     def __init__(self, config: Config, facts: Facts | None = None) -> None:
         self.config = config

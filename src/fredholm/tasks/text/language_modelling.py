@@ -39,7 +39,7 @@ from fredholm.tasks.optional_packages import importing_metrics
 from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.schedule import DEPTH, Effort, fine_tuning_for, schedule_for, width_for
 from fredholm.tasks.splits.splits import HeldOut
-from fredholm.tasks.task import Batch, Meanings, Measure, Objective, Suited, Task, Trained
+from fredholm.tasks.task import Batch, Meanings, Measure, Objective, Suited, Task, Trained, own_facts
 from fredholm.tasks.tensor_form import BATCH, Axis, Sizes, Slot, TensorForm
 from fredholm.tasks.text import (
     IGNORED,
@@ -233,9 +233,7 @@ class LanguageModelling(TextTask):
 
         def build(self, facts: Task.Facts | None = None) -> "LanguageModelling":
             """The task; see `LanguageModelling`."""
-            if facts is not None and not isinstance(facts, LanguageModelling.Facts):
-                raise ValueError(f"the facts are of {type(facts).__qualname__}, not of language modelling")
-            return LanguageModelling(self, facts)
+            return LanguageModelling(self, own_facts(facts, LanguageModelling.Facts, "language modelling"))
 
     def __init__(self, config: Config, facts: Facts | None = None) -> None:
         super().__init__(config)

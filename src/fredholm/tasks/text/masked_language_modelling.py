@@ -29,7 +29,7 @@ from fredholm.tasks.optional_packages import importing_metrics
 from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.schedule import DEPTH, Effort, fine_tuning_for, rate_for, schedule_for, width_for
 from fredholm.tasks.splits.splits import HeldOut
-from fredholm.tasks.task import Batch, Objective, Suited, Task, Trained
+from fredholm.tasks.task import Batch, Objective, Suited, Task, Trained, own_facts
 from fredholm.tasks.tensor_form import TensorForm
 from fredholm.tasks.text import IGNORED, Documents, MarkedTokenizer, Tokens, checkpoint_tokenizer, joined
 from fredholm.tasks.views import ShownExample, TextPart, TextView, device_of
@@ -169,9 +169,9 @@ class MaskedLanguageModelling(TextTask):
 
         def build(self, facts: Task.Facts | None = None) -> "MaskedLanguageModelling":
             """The task; see `MaskedLanguageModelling`."""
-            if facts is not None and not isinstance(facts, MaskedLanguageModelling.Facts):
-                raise ValueError(f"the facts are of {type(facts).__qualname__}, not of masked language modelling")
-            return MaskedLanguageModelling(self, facts)
+            return MaskedLanguageModelling(
+                self, own_facts(facts, MaskedLanguageModelling.Facts, "masked language modelling")
+            )
 
     def __init__(self, config: Config, facts: Facts | None = None) -> None:
         super().__init__(config)
