@@ -31,7 +31,7 @@ from fredholm.tasks.splits.splits import HeldOut, Splits, check_held_out
 from fredholm.tasks.splits.splitting import DividedTask, Parts
 from fredholm.tasks.target_task import TargetTask
 from fredholm.tasks.targets import TARGETS, Answers, Target
-from fredholm.tasks.task import Batch, Meanings, Suited, Task, Trained, meanings_of_head, meanings_of_inputs
+from fredholm.tasks.task import Batch, Meanings, Suited, Task, Trained, meanings_of_head, meanings_of_inputs, own_facts
 from fredholm.tasks.tensor_form import TensorForm
 from fredholm.tasks.views import GraphView, ShownExample
 
@@ -183,11 +183,10 @@ class GraphLearning(TargetTask[GraphSet], DividedTask[GraphSet]):
 
         def build(self, facts: Task.Facts | None = None) -> "GraphLearning":
             """The task; see `GraphLearning`."""
-            if facts is not None and not isinstance(facts, GraphLearning.Facts):
-                raise ValueError(f"the facts are of {type(facts).__qualname__}, not of graphs")
-            if facts is None and not self.model.learns_by_steps and self.inputs.positions != "none":
+            own = own_facts(facts, GraphLearning.Facts, "graphs")
+            if own is None and not self.model.learns_by_steps and self.inputs.positions != "none":
                 self._refuse_inputs("positions")  # runs of earlier versions have them, and are read all the same
-            return GraphLearning(self, facts)
+            return GraphLearning(self, own)
 
     def __init__(self, config: Config, facts: Facts | None = None) -> None:
         super().__init__(config)
