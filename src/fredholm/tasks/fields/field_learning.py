@@ -307,8 +307,8 @@ class FieldLearning(SplitTask[FieldSet]):
         return self._batch(draw_each(part.given, self.config.shown, seeds), part.targets)
 
     def _batch(self, shown: Samples, wanted: Samples) -> Batch:
-        told = self._target_scale.batch(wanted)
-        return self._shown(shown) | {f"wanted_{name}": tensor for name, tensor in told.items()}
+        answers = self._target_scale.batch(wanted)
+        return self._shown(shown) | {f"wanted_{name}": tensor for name, tensor in answers.items()}
 
     def _shown(self, samples: Samples) -> Batch:
         batch = self._scale.batch(samples)
@@ -447,14 +447,14 @@ class FieldLearning(SplitTask[FieldSet]):
         """
         self.config.answer.check(inputs.outputs, inputs.at)
         found: list[tuple[Path, Evaluated]] = []
-        for file, told in inputs.read(lambda file: self._told(model, file, inputs, device)):
-            found += [(file, one) for one in told]
+        for file, predicted in inputs.read(lambda file: self._predicted(model, file, inputs, device)):
+            found += [(file, one) for one in predicted]
         answer, facts = self.config.answer, self._facts
         return answered(answer, inputs.outputs, found, facts.coordinates, facts.target_channels)
 
-    def _told(self, model: nn.Module, file: Path, inputs: Inputs, device: torch.device) -> list[Evaluated]:
+    def _predicted(self, model: nn.Module, file: Path, inputs: Inputs, device: torch.device) -> list[Evaluated]:
         """The fields of a file, each where it is asked for."""
-        facts, told = self._facts, list[Evaluated]()
+        facts, predicted = self._facts, list[Evaluated]()
         fields = read_fields(file, coordinates=facts.coordinates, channels=facts.channels, part=inputs.part)
         asked = places(self.config.answer, fields, inputs.at)
         for indices in torch.arange(len(fields)).split(CHUNK):
@@ -463,8 +463,8 @@ class FieldLearning(SplitTask[FieldSet]):
             for name, values in zip(part.names, shown["values"], strict=True):
                 if not bool(values.isfinite().all()):
                     raise ValueError(f"{name}: a value is too far from those of training for float32")
-            told += map(refuse_no_number, self._evaluated(model, shown, part, [asked[i] for i in indices]))
-        return told
+            predicted += map(refuse_no_number, self._evaluated(model, shown, part, [asked[i] for i in indices]))
+        return predicted
 
     def _evaluated(self, model: nn.Module, batch: Batch, part: FieldSet, asked: Sequence[Tensor]) -> list[Evaluated]:
         """The fields of a batch, each at its own places."""

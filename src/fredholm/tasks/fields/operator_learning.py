@@ -410,15 +410,15 @@ class OperatorLearning(DividedTask[FieldSet]):
         count, steps = model.fitted.config.num_functions, self._facts.num_steps
         chosen = torch.randperm(self.num_train)[:count].sort().values
         part, scale = self.splits.train.select(chosen), self.preparation.target_scale
-        given, told, groups = part.given, part.targets.values, part.marks.group_numbers
+        given, answers, groups = part.given, part.targets.values, part.marks.group_numbers
         groups = torch.arange(len(part)) if groups is None else groups
         if steps > 1:
             states = part.states()
             some = torch.randperm(len(part) * steps)[:count].sort().values
             given, groups = states.select(some), groups.repeat(steps)[some]
-            told = states.select(some + len(part)).values
+            answers = states.select(some + len(part)).values
         seen = self.preparation.shown(given)["values"]
-        wanted = scale.standardised(told)
+        wanted = scale.standardised(answers)
         if steps > 1:
             wanted = wanted - scale.standardised(given.values)
         sizes = model.fitted.config
@@ -463,8 +463,8 @@ class OperatorLearning(DividedTask[FieldSet]):
         """See `Task.meanings`: of the head's rows and of the encoder's columns, the channels."""
         facts = self._facts
         # of trajectories the network predicts one step, and the targets are all of them
-        told = facts.channels if facts.num_steps > 1 else facts.target_channels
-        return meanings_of_head(model, told) | meanings_of_inputs(model, facts.channels)
+        predicted = facts.channels if facts.num_steps > 1 else facts.target_channels
+        return meanings_of_head(model, predicted) | meanings_of_inputs(model, facts.channels)
 
     def train_batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
         """What is shown, `pos` (B, N, s), `values` (B, N, m) and `mask` (B, N), and what is wanted, `wanted_...`.
@@ -615,22 +615,22 @@ class OperatorLearning(DividedTask[FieldSet]):
         answer.check(outputs, inputs.at)
         found: list[tuple[Path, Evaluated]] = []
         compared: list[tuple[FieldSet, Evaluated]] = []
-        for file, answers in inputs.read(lambda file: self._told(model, file, inputs, device)):
-            found += [(file, told) for _, told in answers]
+        for file, answers in inputs.read(lambda file: self._predicted(model, file, inputs, device)):
+            found += [(file, predicted) for _, predicted in answers]
             compared += answers[: DRAWN - len(compared)]
         if outputs.comparison is not None and compared:
             drawn = self._compared(model, compared, device, outputs.comparison.suffix)
             outputs.write("--comparison", outputs.comparison, drawn)
         return answered(answer, outputs, found, facts.coordinates, facts.target_channels)
 
-    def _told(
+    def _predicted(
         self, model: nn.Module, file: Path, inputs: Inputs, device: torch.device
     ) -> list[tuple[FieldSet, Evaluated]]:
         """The functions of a file, each with its answer where it is asked for."""
         functions, asked = self._read(file, inputs)
         each = [functions.select(torch.tensor([index])) for index in range(len(functions))]
-        told = [self.evaluated(model, one, pos, device) for one, pos in zip(each, asked, strict=True)]
-        return list(zip(each, map(refuse_no_number, told), strict=True))
+        predicted = [self.evaluated(model, one, pos, device) for one, pos in zip(each, asked, strict=True)]
+        return list(zip(each, map(refuse_no_number, predicted), strict=True))
 
     def _read(self, file: Path, inputs: Inputs) -> tuple[FieldSet, list[Tensor]]:
         """The functions of a file, and where each is asked for."""
@@ -661,11 +661,11 @@ class OperatorLearning(DividedTask[FieldSet]):
         return Evaluated(one.names[0], asked, self.preparation.predicted(model, one.given, asked, device))
 
     def _compared(
-        self, model: nn.Module, told: Sequence[tuple[FieldSet, Evaluated]], device: torch.device, kind: str
+        self, model: nn.Module, predicted: Sequence[tuple[FieldSet, Evaluated]], device: torch.device, kind: str
     ) -> bytes:
         """A picture of functions beside the truth that comes with them; of trajectories the last state."""
         channels, rows = self._facts.target_channels, []
-        for one, answer in told:
+        for one, answer in predicted:
             assert one.wanted is not None
             exists = one.wanted.exists[0]
             pos, truth = one.wanted.pos[0, exists], one.wanted.values[0, exists]

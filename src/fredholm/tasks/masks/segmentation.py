@@ -343,8 +343,8 @@ class Segmentation(TargetTask[MaskedImages], DividedTask[MaskedImages]):
         )
         if model is not None:
             given, size = self._standardise(pixels / 255).to(device_of(model)), (mask.shape[0], mask.shape[1])
-            told = torch.cat([logits[0].argmax(-1).cpu() for _, logits in self.logits(model, given, size)])
-            views = (*views, MaskView(title="answer", labels=told, classes=classes))
+            predicted = torch.cat([logits[0].argmax(-1).cpu() for _, logits in self.logits(model, given, size)])
+            views = (*views, MaskView(title="answer", labels=predicted, classes=classes))
         return ShownExample(name=part.names[index], views=views)
 
     def _plain(self, learnt: Learnt) -> Plain:
@@ -446,14 +446,14 @@ class Segmentation(TargetTask[MaskedImages], DividedTask[MaskedImages]):
         for file, images in inputs.read(lambda file: self._read(file, inputs)):
             for each in images:
                 mask = self._mask(model, each, device)
-                told: dict[str, str | float] = {}
+                cells: dict[str, str | float] = {}
                 if outputs.save is not None:
                     path = outputs.save / f"{each.saved_as}.png"
                     outputs.write("--save", path, png_of(mask, len(classes)))
-                    told["saved"] = str(path)
+                    cells["saved"] = str(path)
                 shares = (mask.flatten().long().bincount(minlength=len(classes)).double() / mask.numel()).tolist()
-                told |= {f"share {name}": share for name, share in zip(classes, shares, strict=True)}
-                rows.append(Prediction(file, told, source=str(each.name)))
+                cells |= {f"share {name}": share for name, share in zip(classes, shares, strict=True)}
+                rows.append(Prediction(file, cells, source=str(each.name)))
                 if outputs.picture is not None:
                     answers.append(Answered(each.name, each.image, mask, each.truth))
         if outputs.picture is not None and answers:
