@@ -41,8 +41,8 @@ from fredholm.evaluation import (
     Truncation,
 )
 from fredholm.kernels import FrobeniusNorm, Neumann
+from fredholm.kernels.linear_algebra import solve_each
 from fredholm.kernels.neumann.infinite_attention import Discount, HopForm, Relu
-from fredholm.kernels.solve_each import solve_each
 
 ROUTES: dict[str, Evaluation] = {
     "one hop": HopTiled(),

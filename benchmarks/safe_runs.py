@@ -26,7 +26,7 @@ from tqdm import tqdm
 
 from benchmarks.harness import Benchmark, GateError, Options, Row, Settings, in_fresh_process
 from fredholm.storage import integrity
-from fredholm.tasks.files.noted import noted, noted_content
+from fredholm.tasks.files.read_record import record_content, recorded
 from fredholm.tasks.images.digits import digits
 from fredholm.training import Run, train
 from fredholm.training.progress import muted
@@ -49,7 +49,7 @@ CALLED: Mapping[str, Sequence[Callable[..., Any]]] = {
         integrity.read_listed,
         integrity.check_listing,
     ],
-    NOTING: [noted, noted_content],
+    NOTING: [recorded, record_content],
 }
 """The functions of a part, which are counted wherever they were imported."""
 MADE: Sequence[tuple[type, str]] = ((Fingerprint, "of"), (Fingerprint, "of_text"), (Difference, "between"))

@@ -31,7 +31,7 @@ from torch import Tensor, nn
 from benchmarks.peers.vision_transformer import VisionTransformer
 from fredholm.tasks import ImageLearning
 from fredholm.tasks.splits.splits import HeldOut
-from fredholm.training.parameter_groups import parameter_groups
+from fredholm.training.learner import parameter_groups
 from fredholm.training.progress import print_line
 
 Side = Literal["default", "resnet", "vision transformer"]

@@ -101,16 +101,16 @@ def of_statsmodels(side: str, task: Forecasting) -> float:
     horizon = task.facts.horizon
     scales = task.held_out_batch("test", torch.tensor([0]))["error_scale"][0, 0]
     first = int(windows.places[:, 1].min())
-    for c in range(len(task.facts.told)):
+    for c in range(len(task.facts.predicted)):
         y = windows.truth[0][:, c].numpy()
-        seen = windows.values[0][:, task.facts.channels.index(task.facts.told[c])].numpy()  # without gaps
+        seen = windows.values[0][:, task.facts.channels.index(task.facts.predicted[c])].numpy()  # without gaps
         fitted = _fitted(side, seen[:first], task.facts.season)
         at = first
         for place in windows.places[:, 1].tolist():
             if place > at:
                 fitted, at = fitted.append(seen[at:place], refit=False), place
-            told = np.asarray(fitted.forecast(horizon))
-            errors.append(np.abs(told - y[place : place + horizon]).mean() / float(scales[c]))
+            predicted = np.asarray(fitted.forecast(horizon))
+            errors.append(np.abs(predicted - y[place : place + horizon]).mean() / float(scales[c]))
     return float(np.mean(errors))
 
 

@@ -8,7 +8,7 @@ Time:      twenty minutes
 Score:     see docs/forecasting.md
 Data:      generated here, by seeds
 
-Sides    without     `fredholm train forecast` at its defaults, on what is told alone
+Sides    without     `fredholm train forecast` at its defaults, on what is predicted alone
          known       the same with the other channels known ahead
          ridge       a ridge regression for each step on lags and on what is known from three samples before the horizon
                      to its end, its penalty chosen by leaving each window out
@@ -55,9 +55,9 @@ class Config:
 
 
 class Made(NamedTuple):
-    """Series that are told `(T,)`, and what is known of each, by names."""
+    """Series to predict `(T,)`, and what is known of each, by names."""
 
-    told: list[np.ndarray]
+    wanted: list[np.ndarray]
     known: dict[str, list[np.ndarray]]
     horizon: int
     season: int
@@ -131,13 +131,13 @@ def months(drawn: Generator) -> Made:
 
 def shops(drawn: Generator) -> Made:
     """Six shops are of unlike sizes."""
-    told, known = list[np.ndarray](), list[np.ndarray]()
+    wanted, known = list[np.ndarray](), list[np.ndarray]()
     for _ in range(6):
         size, x = np.exp(drawn.normal() * 1.2 + 3), _promotions(drawn, 200)
         share = 1 + 0.3 * _season(drawn, 200, 7, 0.5) + _walk(drawn, 200, 0.01) + 0.4 * x
-        told.append(size * (share + 0.06 * drawn.normal(size=200)))
+        wanted.append(size * (share + 0.06 * drawn.normal(size=200)))
         known.append(x)
-    return Made(told, {"promo": known}, 14, 7)
+    return Made(wanted, {"promo": known}, 14, 7)
 
 
 def price(drawn: Generator) -> Made:
@@ -236,7 +236,7 @@ def ours(made: Made, folder: Path, known: bool) -> Fitted:
     """A fitted task at its defaults."""
     names = tuple(made.known) if known else ()
     lines = [",".join(["series", "time", "y", *names])]
-    for i, y in enumerate(made.told):
+    for i, y in enumerate(made.wanted):
         columns = [y, *(made.known[name][i] for name in names)]
         lines += [",".join(map(str, (i, t, *row))) for t, row in enumerate(np.stack(columns, 1).tolist())]
     data = folder / "series.csv"
@@ -258,13 +258,13 @@ def ridge(made: Made, task: Forecasting) -> float:
 
     test, horizon = task.held_out("test"), task.facts.horizon
     lags = min(task.facts.context, 3 * max(task.facts.season, horizon))
-    known = [np.stack([each[i] for each in made.known.values()], 1) for i in range(len(made.told))]
+    known = [np.stack([each[i] for each in made.known.values()], 1) for i in range(len(made.wanted))]
 
     def features(places: list[list[int]]) -> np.ndarray:
-        return np.stack([np.r_[made.told[i][t - lags : t], known[i][t - 3 : t + horizon].ravel()] for i, t in places])
+        return np.stack([np.r_[made.wanted[i][t - lags : t], known[i][t - 3 : t + horizon].ravel()] for i, t in places])
 
     def answers(places: list[list[int]]) -> np.ndarray:
-        return np.stack([made.told[i][t : t + horizon] for i, t in places])
+        return np.stack([made.wanted[i][t : t + horizon] for i, t in places])
 
     train, asked = task.splits.train.places.tolist(), test.places.tolist()
     scaler = StandardScaler().fit(features(train))
@@ -283,7 +283,7 @@ def sarimax(made: Made, task: Forecasting, some: torch.Tensor) -> float:
     season = (0, 1, 1, made.season) if 1 < made.season <= MOST_SEASON else (0, 0, 0, 0)
     fitted, of, at = None, -1, 0
     for (i, place), q in zip(test.places[some].tolist(), scales, strict=True):
-        y, x = made.told[i], np.stack([each[i] for each in made.known.values()], 1)
+        y, x = made.wanted[i], np.stack([each[i] for each in made.known.values()], 1)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of optimisers that stop early
             if i != of:
@@ -292,8 +292,8 @@ def sarimax(made: Made, task: Forecasting, some: torch.Tensor) -> float:
             assert fitted is not None
             if place > at:
                 fitted, at = fitted.append(y[at:place], exog=x[at:place], refit=False), place
-            told = np.asarray(fitted.forecast(horizon, exog=x[place : place + horizon]))
-        errors.append(float(np.abs(told - y[place : place + horizon]).mean()) / q)
+            predicted = np.asarray(fitted.forecast(horizon, exog=x[place : place + horizon]))
+        errors.append(float(np.abs(predicted - y[place : place + horizon]).mean()) / q)
     return float(np.mean(errors))
 
 

@@ -145,7 +145,7 @@ class GrowingLength:
 
 
 def copy_sequences(count: int, length: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Digits `(count, T + 20, 1)`, and at each place the digit to tell `(count, T + 20)`, int64.
+    """Digits `(count, T + 20, 1)`, and at each place the digit to predict `(count, T + 20)`, int64.
 
     Ten digits from 1 to 8, T - 1 zeros and eleven nines; to be told are zeros, and over the last ten nines the digits.
     """
@@ -188,7 +188,7 @@ def loss_of(problem: Problem, out: Tensor, told: Tensor) -> Tensor:
 
 
 def measure(problem: Problem, net: CKCNN, test: tuple[Tensor, Tensor], batch_size: int) -> dict[str, float]:
-    """Mean loss, and for copying the percentage of the ten digits that are told, on sequences of its own."""
+    """Mean loss, and for copying the percentage of the ten digits that are predicted, on sequences of its own."""
     losses, right = [], []
     with torch.no_grad():
         for given, told in zip(test[0].split(batch_size), test[1].split(batch_size), strict=True):

@@ -21,7 +21,7 @@ from benchmarks.large_problem import (
     LargeProblem,
 )
 from fredholm import IntegralOperator, kernels, quadrature
-from fredholm.quadrature.shared_nodes import SharedNodes
+from fredholm.quadrature.nodes import SharedNodes
 from tests.refusals import refused
 
 QUICK = Config(options=Options(quick=True)).sized()

@@ -13,7 +13,7 @@ from PIL import Image
 from benchmarks import safe_runs
 from benchmarks.harness import GateError, Options
 from benchmarks.safe_runs import ALL, BENCHMARK, CHECKSUMS, LOCKING, NOTING, PARTS, RUN, Clock, Config, require_safety
-from fredholm.tasks.files.noted import Noted
+from fredholm.tasks.files.read_record import ReadRecord
 from fredholm.tasks.images.digits import digits
 from fredholm.training import run as run_module
 from fredholm.training.storage import checkpoint, run_folder
@@ -107,7 +107,7 @@ def test_the_clock_counts_nothing_twice_and_leaves_the_library_as_it_was(tmp_pat
         checkpoint.seal({"a": 1})
         with run_module.only_writer(tmp_path):
             run_folder.listed(b"")
-        Fingerprint.of(Noted(), str(tmp_path))
+        Fingerprint.of(ReadRecord(), str(tmp_path))
         with clock.counting(NOTING):
             checkpoint.seal({"a": 1})
     assert clock.calls == {CHECKSUMS: 2, LOCKING: 2, NOTING: 2}

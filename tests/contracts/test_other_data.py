@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from fredholm.tasks import TASKS, Task
-from fredholm.tasks.files.noted import noting
+from fredholm.tasks.files.read_record import recording_reads
 from fredholm.training import Run, TrainingConfig, train
 from fredholm.training.storage.fingerprint import Fingerprint
 from tests.contracts.settings import Subject
@@ -94,7 +94,7 @@ def test_all_files_that_are_opened_are_noted_before_the_first_batch(
     for subject, start in starts:
         place = Path(start["data"]).parent
         _opened = set()
-        with noting() as found:
+        with recording_reads() as found:
             task = subject.of(**start).build()
             _ = [task.num_train, *(task.num_held_out(split) for split in ("valid", "test"))]
         _ = list(all_read(task))
@@ -114,7 +114,7 @@ def test_data_elsewhere_and_spelt_otherwise_are_the_same(
         linked = moved | {"data": str(tmp_path / f"link {number}" / Path(moved["data"]).name)}
         known, read = None, None
         for settings in (start, moved, spelt, linked):
-            with noting() as found:
+            with recording_reads() as found:
                 built = subject.of(**settings).build()
                 values = list(all_read(built))
             fingerprint = Fingerprint.of(found, settings["data"])

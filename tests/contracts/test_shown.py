@@ -4,14 +4,14 @@ import pytest
 import torch
 
 from fredholm.tasks import TASKS, Task
-from fredholm.tasks.shown import (
+from fredholm.tasks.views import (
     FieldView,
     GraphView,
     ImageView,
     MaskView,
     PointsView,
     SeriesView,
-    Shown,
+    ShownExample,
     TextView,
     View,
     around,
@@ -126,7 +126,7 @@ def test_every_task_shows_its_examples(tasks: dict[str, Task]) -> None:
     assert seen == VIEWS.keys()
 
 
-def numbers(example: Shown) -> list[torch.Tensor]:
+def numbers(example: ShownExample) -> list[torch.Tensor]:
     return [each.nan_to_num() for view in example.views for each in values_of(view)]
 
 

@@ -148,7 +148,7 @@ def series(asked: Asked) -> Answered:
 
 def forecasts(asked: Asked) -> Answered:
     found, _, _ = open_long(asked.data)
-    count, told = asked.task.facts.num_read, asked.task.facts.told
+    count, told = asked.task.facts.num_read, asked.task.facts.predicted
     values = torch.stack([each.values[-count:] for each in found])
     wanted = asked.numbers(asked.data, *told).view(len(found), -1, len(told))
     return Answered((values,), wanted)

@@ -200,7 +200,7 @@ def test_a_channel_that_is_known_ahead_is_read_behind_the_end() -> None:
     assert forecaster.predict().shape == (1, 1, 4)
     np.testing.assert_allclose(forecaster.predict()[0, 0], true, atol=0.5)
     np.testing.assert_allclose(forecaster.predict(given), forecaster.predict())
-    with refused(ValueError, "X: series 0 has 0 samples after the last one with channel_0; the model tells 4"):
+    with refused(ValueError, "X: series 0 has 0 samples after the last one with channel_0; the model predicts 4"):
         forecaster.predict(given[..., :90])
 
 

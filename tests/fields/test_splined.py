@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from fredholm import fields, models
 from fredholm.domains import Points
-from fredholm.fields.placed import PlacedField
+from fredholm.fields.placed_field import PlacedField
 from tests.refusals import refused
 
 

@@ -104,7 +104,7 @@ def test_a_batch_of_sentences_is_what_the_peer_makes_of_it(kind: str, pairs: boo
     for logits in (model(batch["tokens"]), answer.logits):
         (logits.sin() * torch.arange(1, 3)).sum().backward()
     as_gradients(peer).save_pretrained(tmp_path / "gradients")
-    brought = PretrainedSentences(checkpoint=str(tmp_path / "gradients")).bring()
+    brought = PretrainedSentences(checkpoint=str(tmp_path / "gradients")).open_pretrained()
     assert brought.tensors is not None
     expected = brought.tensors(brought.model)
     assert expected.keys() == {name for name, _ in model.named_parameters()} - {"head.weight", "head.bias"}
@@ -135,7 +135,7 @@ KEPT = {
 def test_the_map_before_the_classes_is_kept_where_there_is_one(name: str, tmp_path: Path) -> None:
     (model, config, settings), (_, has_pooler) = BOTH_SIDES[name], KEPT[name]
     saved((model, config, settings), tmp_path)
-    brought = PretrainedSentences(checkpoint=str(tmp_path)).bring()
+    brought = PretrainedSentences(checkpoint=str(tmp_path)).open_pretrained()
     assert brought.tensors is not None
     found = brought.tensors(brought.model)
     assert ("pooler.weight" in found) == has_pooler
@@ -188,7 +188,7 @@ def check_images(features: nn.Module, gradients: Callable[[], dict[str, Tensor]]
 
 
 def brought_images(folder: Path) -> dict[str, Tensor]:
-    brought = PretrainedImages(checkpoint=str(folder)).bring()
+    brought = PretrainedImages(checkpoint=str(folder)).open_pretrained()
     assert brought.tensors is not None
     return brought.tensors(brought.model)
 

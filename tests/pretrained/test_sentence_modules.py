@@ -83,7 +83,7 @@ def test_sentences_are_pooled_as_the_checkpoint_says(name: str, tmp_path: Path) 
 
 def test_a_run_looks_at_the_files_that_say_so(tmp_path: Path) -> None:
     write_checkpoint(tmp_path / "peer", MEAN, within="0_Transformer")
-    brought = PretrainedSentences(checkpoint=str(tmp_path / "peer")).bring()
+    brought = PretrainedSentences(checkpoint=str(tmp_path / "peer")).open_pretrained()
     read = {str(file.relative_to(tmp_path / "peer")) for file in (*brought.files, *brought.weights)}
     assert read == {"modules.json", "1_Pooling/config.json", "0_Transformer/config.json"} | {
         "0_Transformer/model.safetensors"
@@ -105,7 +105,7 @@ def test_a_setting_goes_before_what_the_checkpoint_says(tmp_path: Path) -> None:
 
 def test_hidden_tokens(tmp_path: Path) -> None:
     write_checkpoint(tmp_path / "peer", {"pooling_mode": "max"}, within="0_Transformer", more=("Dense",))
-    brought = PretrainedMasked(checkpoint=str(tmp_path / "peer")).bring()
+    brought = PretrainedMasked(checkpoint=str(tmp_path / "peer")).open_pretrained()
     assert brought.tensors is not None
     found, stored = brought.tensors(brought.model), from_pretrained(tmp_path / "peer").state_dict()
     assert {name.removeprefix("bert.") for name in found} == stored.keys()
@@ -120,10 +120,10 @@ def test_what_pools_otherwise_is_refused_by_its_name(tmp_path: Path) -> None:
     }.items():
         write_checkpoint(tmp_path / name, pooling)
         with refused(ValueError, "1_Pooling", name, "supported is one of cls, mean", remedy):
-            PretrainedSentences(checkpoint=str(tmp_path / name)).bring()
+            PretrainedSentences(checkpoint=str(tmp_path / name)).open_pretrained()
     write_checkpoint(tmp_path / "dense", MEAN, more=("Dense", "Normalize"))
     with refused(ValueError, "modules.json: the module 'Dense' is not supported", remedy):
-        PretrainedSentences(checkpoint=str(tmp_path / "dense")).bring()
+        PretrainedSentences(checkpoint=str(tmp_path / "dense")).open_pretrained()
 
 
 WRONG: dict[str, tuple[Callable[[Path], Any], type[Exception], str]] = {
@@ -149,4 +149,4 @@ def test_a_layout_that_is_damaged(name: str, tmp_path: Path) -> None:
     spoil, error, told = WRONG[name]
     spoil(tmp_path / "peer")
     with refused(error, told):
-        PretrainedSentences(checkpoint=str(tmp_path / "peer")).bring()
+        PretrainedSentences(checkpoint=str(tmp_path / "peer")).open_pretrained()

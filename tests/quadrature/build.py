@@ -9,9 +9,8 @@ from torch import Tensor
 from fredholm import IntegralOperator, kernels
 from fredholm.domains import Domain, Points
 from fredholm.kernels import Kernel
-from fredholm.quadrature.nodes_per_query import NodesPerQuery
+from fredholm.quadrature.nodes import NodesPerQuery, SharedNodes
 from fredholm.quadrature.quadrature import Quadrature
-from fredholm.quadrature.shared_nodes import SharedNodes
 from tests.contracts.routes import randomise
 from tests.contracts.small_perceptron import small_perceptron
 

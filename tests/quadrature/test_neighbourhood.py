@@ -10,7 +10,7 @@ from fredholm.domains import Domain, Grid, Points, Sequence, neighbours, precedi
 from fredholm.evaluation import Dense, Integral
 from fredholm.kernels import Kernel
 from fredholm.quadrature.neighbourhood import Neighbourhood
-from fredholm.quadrature.nodes_per_query import NodesPerQuery
+from fredholm.quadrature.nodes import NodesPerQuery
 from tests.contracts.routes import randomise
 from tests.quadrature.build import check_gradients, mlp, plain, scattered, signal
 

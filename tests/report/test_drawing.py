@@ -10,7 +10,7 @@ import torch
 
 from fredholm.report.drawing import drawn, layout
 from fredholm.report.png import coloured, data_address, reduced
-from fredholm.tasks.shown import (
+from fredholm.tasks.views import (
     FieldView,
     GraphView,
     ImageView,
@@ -18,7 +18,7 @@ from fredholm.tasks.shown import (
     MaskView,
     PointsView,
     SeriesView,
-    Shown,
+    ShownExample,
     TextPart,
     TextView,
     View,
@@ -67,7 +67,7 @@ VIEWS: tuple[View, ...] = (
 
 @pytest.mark.parametrize("view", VIEWS, ids=lambda view: type(view).__name__)
 def test_words_of_strangers_are_escaped(view: View) -> None:
-    (html,) = drawn(Shown(name=EVIL, views=(view,)))
+    (html,) = drawn(ShownExample(name=EVIL, views=(view,)))
     assert "<script" not in html
     assert "&lt;script&gt;" in html
     assert '"1"' not in re.sub(r'="[^"]*"', "", html)
@@ -76,14 +76,14 @@ def test_words_of_strangers_are_escaped(view: View) -> None:
 def test_fields_of_one_unit_share_their_colours() -> None:
     small, large = torch.tensor([[0.0, 1.0]]), torch.tensor([[0.0, 4.0]])
     views = (FieldView(values=small, unit="u"), FieldView(values=large, unit="u"), FieldView(values=small, unit="v"))
-    one, two, other = map(decoded, drawn(Shown(name="n", views=views)))
+    one, two, other = map(decoded, drawn(ShownExample(name="n", views=views)))
     assert two[0, 1].tolist() == other[0, 1].tolist() == [253, 231, 37]
     assert one[0, 1].tolist() == coloured(np.array([0.25]), 0, 1)[0].tolist()
 
 
 def test_a_curve_has_a_gap_where_a_value_is_missing() -> None:
     y = torch.tensor([0.0, 1.0, torch.nan, 2.0, 3.0, torch.nan, 1.0])
-    (html,) = drawn(Shown(name="n", views=(SeriesView(lines=(Line("a", "truth", torch.arange(7.0), y),)),)))
+    (html,) = drawn(ShownExample(name="n", views=(SeriesView(lines=(Line("a", "truth", torch.arange(7.0), y),)),)))
     stretches = re.findall(r'points="([^"]+)"', html)
     assert [len(each.split()) for each in stretches] == [2, 2]
     assert html.count("<circle") == 1
@@ -93,7 +93,7 @@ def test_a_curve_has_a_gap_where_a_value_is_missing() -> None:
 
 def test_a_series_without_values_says_so() -> None:
     nothing = Line("a", "seen", torch.arange(2.0), torch.full((2,), torch.nan))
-    assert "no value is known" in drawn(Shown(name="n", views=(SeriesView(lines=(nothing,)),)))[0]
+    assert "no value is known" in drawn(ShownExample(name="n", views=(SeriesView(lines=(nothing,)),)))[0]
 
 
 def test_a_layout_keeps_distances_along_edges() -> None:
@@ -112,6 +112,6 @@ def test_a_layout_keeps_distances_along_edges() -> None:
 
 def test_an_edge_in_both_directions_is_drawn_once() -> None:
     edges = torch.tensor([[0, 1, 1, 2, 2], [1, 0, 2, 1, 2]])
-    (html,) = drawn(Shown(name="n", views=(GraphView(edges=edges, num_nodes=3),)))
+    (html,) = drawn(ShownExample(name="n", views=(GraphView(edges=edges, num_nodes=3),)))
     assert html.count("<line") == 2
     assert html.count("<circle") == 3

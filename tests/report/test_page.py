@@ -20,7 +20,7 @@ from fredholm.operators import IntegralOperator
 from fredholm.report import kernel_pages, page, page_of, write_page
 from fredholm.report.blocks import Facts, Figure, Gallery, Note, Page, Plot, Table
 from fredholm.report.curves import training_tab
-from fredholm.report.examined import examine
+from fredholm.report.examination import examine
 from fredholm.report.model_card import model_card
 from fredholm.report.run_record import RunRecord, names_of, read_log
 from fredholm.tasks import TASKS

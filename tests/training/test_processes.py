@@ -16,10 +16,10 @@ from torchmetrics import MeanMetric, Metric
 from torchmetrics.classification import BinaryAUROC
 from torchmetrics.metric import CompositionalMetric
 
-from fredholm.distributed.called import Called, own_part, sharded
+from fredholm.distributed.parallel_model import CalledModel, own_part, sharded
 from fredholm.distributed.processes import OtherProcessError, Processes, current, is_of_loss
 from fredholm.quadrature import monte_carlo
-from fredholm.quadrature.shared_nodes import SharedNodes
+from fredholm.quadrature.nodes import SharedNodes
 from fredholm.storage.tensors import model_tensors
 from fredholm.tasks import Batch, Task
 from fredholm.tasks.splits.splits import HeldOut
@@ -178,7 +178,7 @@ def scores_of_parts(counts: list[int]) -> list[dict[str, float]]:
     numbers: dict[str, Any] = {"batch_size": 1, "device": torch.device("cpu"), "dtype": torch.float32}
     torch.manual_seed(0)
     model, processes = Repeating().eval(), current()
-    called = sharded(model, processes, {}) if processes.size > 1 else Called(model)
+    called = sharded(model, processes, {}) if processes.size > 1 else CalledModel(model)
     held = [own_part(parameter).numel() for parameter in model.parameters()]
     found = [
         score_split(cast("Task", Measured(count)), "valid", called, processes=processes, **numbers) for count in counts

@@ -9,8 +9,7 @@ import torch
 from fredholm import cli, kernels
 from fredholm.kernels import SemiSeparable
 from fredholm.verification.check import Check, relative_error
-from fredholm.verification.report import table
-from fredholm.verification.verify import verify
+from fredholm.verification.verify import table, verify
 
 LAYERS = {
     *(f"Conv{transpose}{axes}d" for transpose in ("", "Transpose") for axes in (1, 2, 3)),

@@ -1,6 +1,6 @@
 """Reading a trained kernel: weights, centrality, faithfulness of maps, and pictures."""
 
-from fredholm.analysis.alignment import Alignment, alignment
+from fredholm.analysis.alignment import Alignment, alignment, perron_alignment
 from fredholm.analysis.attention_gradient import (
     SoftmaxExpansion,
     decay_exponent,
@@ -9,10 +9,12 @@ from fredholm.analysis.attention_gradient import (
     softmax_expansion,
 )
 from fredholm.analysis.centrality import (
+    MarkovReading,
     absorption_probabilities,
     expected_visits,
     incoming_influence,
     katz_centrality,
+    markov_reading,
     outgoing_influence,
 )
 from fredholm.analysis.costs import OperatorCost, operator_costs
@@ -28,7 +30,6 @@ from fredholm.analysis.localisation import (
     localisation,
     patch_labels,
 )
-from fredholm.analysis.markov import MarkovReading, markov_reading
 from fredholm.analysis.moves import (
     AnisotropicScalings,
     LinearMaps,
@@ -42,9 +43,8 @@ from fredholm.analysis.moves import (
 )
 from fredholm.analysis.overlay import overlay, save_overlays
 from fredholm.analysis.perron import PerronVector, perron_vector
-from fredholm.analysis.perron_alignment import perron_alignment
 from fredholm.analysis.receptive_field import ReceptiveField, model_receptive_field, receptive_field
-from fredholm.analysis.recorded import record_integrals
+from fredholm.analysis.record_integrals import record_integrals
 from fredholm.analysis.relevance import patch_relevance
 from fredholm.analysis.rollout import attention_rollout
 from fredholm.analysis.symmetry import Symmetry, symmetry

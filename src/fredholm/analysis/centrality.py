@@ -5,17 +5,22 @@ Legend
     M = γA       one step                                              e    ones
     R_i          1 - γ Σ_j A_ij, the chance that a walk ends at i
 
+    M holds probabilities of steps, and R those of ending, where R_i > 0 for every i: the Markov reading.
+
     N = (I - M)⁻¹ = Σ_{t≥0} Mᵗ,   outgoing N e,   incoming Nᵀ e,   Katz N e - e,   absorption B = N diag(R)
 
 Source: Infinite Self-Attention, eq. 6-8 and 13-15. Deviation: ‖A‖_F = 1 makes the series converge, but not M
-substochastic: rows may sum to √N. N is then still Σ Mᵗ, and no longer a number of visits; `markov_reading` tells which.
+substochastic, which the paper takes for granted: rows may sum to √N. N is then still Σ Mᵗ, and no longer a number of
+visits; `markov_reading` says which.
 """
+
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from fredholm.analysis.checks import checked_discount, checked_matrix
-from fredholm.kernels.solve_each import solve_each
+from fredholm.kernels.linear_algebra import solve_each
 
 
 def expected_visits(A: Tensor, gamma: float | Tensor) -> Tensor:
@@ -104,3 +109,34 @@ def _solved(step: Tensor, right: Tensor | None = None) -> Tensor:
     """(I - M)⁻¹ right, or of ones."""
     right = step.new_ones(*step.shape[:-1], 1) if right is None else right
     return solve_each(_identity(step) - step, right)[..., 0]
+
+
+class MarkovReading(NamedTuple):
+    """Whether γA is a walk that may end at every point, for each matrix of a batch."""
+
+    holds: Tensor
+    """`(...)` bool: γ max_i Σ_j A_ij < 1."""
+    margin: Tensor
+    """`(...)`: 1 - γ max_i Σ_j A_ij, by how much; negative where the reading fails."""
+    ending: Tensor
+    """R, `(..., N)`: the chance that a walk ends at a point, and no chance where it is negative."""
+    fails: Tensor
+    """`(..., N)` bool: the points with R <= 0."""
+
+
+def markov_reading(A: Tensor, gamma: float | Tensor) -> MarkovReading:
+    """Whether γA is the walk of an absorbing Markov chain for this input, by how much, and where not.
+
+    Args:
+        A: weights >= 0, `(..., N, N)`.
+        gamma: γ in (0, 1), one number or one for each of the leading dimensions.
+
+    Raises:
+        TypeError, ValueError: on weights or a discount that are none, or no points.
+    """
+    matrix = checked_matrix("markov_reading", A)
+    if matrix.shape[-1] == 0:
+        raise ValueError("analysis.markov_reading: there are no points, so nothing can be read")
+    ending = 1 - (checked_discount("markov_reading", gamma, matrix) * matrix).sum(-1)
+    margin = ending.amin(-1)
+    return MarkovReading(margin > 0, margin, ending, ending <= 0)

@@ -20,7 +20,7 @@ from torch import Tensor
 from fredholm._settings import check_count
 from fredholm.analysis.moves import Move, Moves
 from fredholm.domains import Domain, Points
-from fredholm.fields.placed import PlacedField
+from fredholm.fields.placed_field import PlacedField
 
 NAME = "analysis.equivariance_error"
 

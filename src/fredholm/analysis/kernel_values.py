@@ -18,7 +18,7 @@ from fredholm.domains.domain import GridBlock
 from fredholm.domains.grid import whole_grid
 from fredholm.domains.points import subset
 from fredholm.evaluation import Integral
-from fredholm.evaluation.evaluation import order_read
+from fredholm.evaluation.integral import order_read
 from fredholm.kernels import Kernel, MultiHead, Stationary, ValueMixing
 from fredholm.operators import IntegralOperator
 

@@ -12,7 +12,7 @@ from fredholm.cli.parsing import Flag, parse
 from fredholm.report import PAGE, write_page
 from fredholm.storage.hub import hub_name
 from fredholm.tasks import TASKS
-from fredholm.tasks.files.noted import noting
+from fredholm.tasks.files.read_record import recording_reads
 from fredholm.tasks.objective import Objective
 from fredholm.tasks.splits.splits import HeldOut
 from fredholm.training.recipes import open_recipe
@@ -52,7 +52,7 @@ def _evaluate(argv: list[str]) -> None:
     run = open_run(arguments.run, arguments.recipe, arguments.device)
     if arguments.task:
         run.task = changed_task(run, arguments.task, "evaluate", measures=True)
-    with noting() as read:
+    with recording_reads() as read:
         with telling_place_of_data(run, arguments.task):
             split = arguments.split or measured_split(run.task) or "test"
             count = run.task.num_held_out(split)

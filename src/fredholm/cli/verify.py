@@ -8,8 +8,7 @@ from fredholm.cli.json_text import json_text
 from fredholm.cli.option_names import telling_options
 from fredholm.cli.parsing import Flag, parse
 from fredholm.training.progress import progress_bar
-from fredholm.verification.report import table
-from fredholm.verification.verify import verify
+from fredholm.verification.verify import table, verify
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,7 +21,7 @@ from fredholm.storage.config_json import to_json
 from fredholm.storage.integrity import is_missing
 from fredholm.tasks import TASKS
 from fredholm.tasks.baselines import Baseline
-from fredholm.tasks.files.noted import noting
+from fredholm.tasks.files.read_record import recording_reads
 from fredholm.tasks.task import Task
 from fredholm.training.device import choose_device
 from fredholm.training.interruption import InterruptedRunError
@@ -84,7 +84,7 @@ def compare(
     count = processes or (1 if device.type == "cuda" else cores)
     with one_thread():
         kept = None if is_new else _kept(folder, request)
-        with noting() as read:
+        with recording_reads() as read:
             protocol = Protocol(request, request.epochs if kept is None else kept.budget.epochs)
         data = Fingerprint.of(read, request.run.task.data)
         if kept is None:

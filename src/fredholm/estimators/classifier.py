@@ -15,7 +15,7 @@ from .target_estimator import Read, TargetEstimator
 
 
 class Classifier(ClassifierMixin, TargetEstimator[Read]):
-    """A task that tells classes or labels, on arrays.
+    """A task that predicts classes or labels, on arrays.
 
     `y` holds n classes, of one kind: integers, texts or truth values. Or it says in n rows of 0 and 1 which of several
     labels each example has, one column a label, where the estimator takes labels.
@@ -53,11 +53,13 @@ class Classifier(ClassifierMixin, TargetEstimator[Read]):
 
         Labels are int64 `(n, labels)`. Errors as of `predict_proba`.
         """
-        target, told = self._probabilities(X)
-        return (told >= 0.5).astype(np.int64) if target.kind == "labels" else self.classes_[told.argmax(axis=1)]
+        target, predicted = self._probabilities(X)
+        return (
+            (predicted >= 0.5).astype(np.int64) if target.kind == "labels" else self.classes_[predicted.argmax(axis=1)]
+        )
 
     def _probabilities(self, X: Any) -> tuple[Target, np.ndarray]:
-        """What was learnt to tell, and what `predict_proba` gives."""
+        """What was learnt to predict, and what `predict_proba` gives."""
         target, outputs = self._predicted(X)
         names = _label_names(len(self.classes_)) if target.kind == "labels" else class_names(self.classes_)
         return target, target.predictions(outputs)[:, [target.names.index(name) for name in names]].numpy()

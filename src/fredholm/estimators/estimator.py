@@ -89,7 +89,7 @@ class Estimator(BaseEstimator, ABC):
 
         Args:
             write: writes a training set without others to an empty folder, and gives the settings of the task, `data`
-                among them, that say where it is and what it tells.
+                among them, that say where it is and what it predicts.
 
         Raises:
             ValueError: settings do not fit, or `run_dir` is not empty.

@@ -36,9 +36,9 @@ class SeriesForecaster(Estimator):
         preset, model, task, training, random_state, run_dir, verbose: see `Estimator`; `task={"context": 48}` says how
             many samples the model sees.
         valid_fraction: share of every series, its last samples, that a network is chosen by; see `Estimator`.
-        horizon: samples that are told; None: a season, or without one 10.
+        horizon: samples that are predicted; None: a season, or without one 10.
         season: samples after which a series is like itself; 1: there is none; None: by autocorrelation.
-        quantiles: such as (0.1, 0.5, 0.9), which `predict_quantiles` tells; (): the mean alone is told.
+        quantiles: such as (0.1, 0.5, 0.9), which `predict_quantiles` gives; (): the mean alone is predicted.
 
     Attributes:
         trained_, valid_metrics_: see `Estimator`; `trained_.task.facts` has the horizon, context and season.
@@ -93,9 +93,9 @@ class SeriesForecaster(Estimator):
         return self
 
     def predict(self, X: Any = None) -> np.ndarray:
-        """The next samples of each series, float64 `(horizon,)`, `(n, horizon)` or `(n, told, horizon)`, like X.
+        """The next samples of each series, float64 `(horizon,)`, `(n, horizon)` or `(n, predicted, horizon)`, like X.
 
-        Where quantiles are told, that nearest to one half, or the mean of two as near.
+        Where quantiles are predicted, that nearest to one half, or the mean of two as near.
 
         Args:
             X: series that go on, as in `fit`, each at least as long as the context; None: those of `fit`.
@@ -132,11 +132,11 @@ class SeriesForecaster(Estimator):
             ValueError: X does not fit what was learnt from, or y has another shape.
         """
         given, _, number = self._forecasts(X)
-        told, true = given.laid(number), real_numbers(y, "y is")
-        if true.shape != told.shape:
-            raise ValueError(f"y has shape {true.shape}; expected {told.shape}, the next samples of each series")
+        predicted, true = given.laid(number), real_numbers(y, "y is")
+        if true.shape != predicted.shape:
+            raise ValueError(f"y has shape {true.shape}; expected {predicted.shape}, the next samples of each series")
         scale = torch.stack([self._forecasting.error_scale(torch.from_numpy(each).double()) for each in given.series])
-        error = np.abs(told - true) / given.laid(scale.expand_as(number))
+        error = np.abs(predicted - true) / given.laid(scale.expand_as(number))
         if np.isnan(error).all():
             raise ValueError("all of y is missing; expected some samples to compare with")
         return -float(np.nanmean(error))

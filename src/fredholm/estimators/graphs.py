@@ -1,4 +1,4 @@
-"""Graphs, told by class or by numbers."""
+"""Graphs, predicted by class or by numbers."""
 
 import dataclasses
 from collections.abc import Iterable

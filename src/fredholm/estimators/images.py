@@ -1,4 +1,4 @@
-"""Images, told by class, by labels or by numbers."""
+"""Images, predicted by class, by labels or by numbers."""
 
 from pathlib import Path
 from typing import Any, ClassVar, final
@@ -17,7 +17,7 @@ from .regressor import Regressor
 from .target_estimator import TargetEstimator
 
 _NAMES: dict[Kind, str] = {"class": "classes", "labels": "labels", "number": "target_names"}
-"""The array that names what is told."""
+"""The array that names what is predicted."""
 
 
 class ImageEstimator(TargetEstimator[np.ndarray]):

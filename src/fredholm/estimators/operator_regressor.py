@@ -1,4 +1,4 @@
-"""Functions, told by other functions."""
+"""Functions, predicted from other functions."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -97,7 +97,7 @@ class OperatorRegressor(RegressorMixin, Estimator):
 
         Args:
             X: n functions, on a grid of any size, or at `pos`.
-            at: points `(M, s)` to tell it at. None: where y was in `fit`; but on the grid of X, if X and y were on one
+            at: points `(M, s)` to predict at. None: where y was in `fit`; but on the grid of X, if X and y were on one
                 grid in `fit`.
 
         Returns:
@@ -122,15 +122,15 @@ class OperatorRegressor(RegressorMixin, Estimator):
             raise ValueError(f"at has points of {came} coordinates; {type(self).__name__} was fitted on {known}")
         functions = functions_of_arrays(given.arrays(""), "X")
         model, device = self.trained_.model, self.trained_.device
-        told = [
+        predicted = [
             task.evaluated(model, functions.select(torch.tensor([i])), asked, device).values
             for i in range(len(functions))
         ]
-        channels = (told[0].shape[1],) if wanted.has_channels else ()
-        return torch.stack(told).numpy().reshape(len(told), *wanted.shape, *channels)
+        channels = (predicted[0].shape[1],) if wanted.has_channels else ()
+        return torch.stack(predicted).numpy().reshape(len(predicted), *wanted.shape, *channels)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """R² of all samples together: the share of the variance of y about its mean function that is told.
+        """R² of all samples together: the share of the variance of y about its mean function that is predicted.
 
         Args:
             X: functions, as in `predict`.
@@ -142,18 +142,18 @@ class OperatorRegressor(RegressorMixin, Estimator):
             NotFittedError: before `fit`.
             ValueError: X does not fit what was learnt from, or y has another shape.
         """
-        told, true = self.predict(X), real_numbers(y, "y is").astype(np.float64, copy=False)
-        if true.shape != told.shape:
-            raise ValueError(f"y has shape {true.shape}; expected {told.shape}")
+        predicted, true = self.predict(X), real_numbers(y, "y is").astype(np.float64, copy=False)
+        if true.shape != predicted.shape:
+            raise ValueError(f"y has shape {true.shape}; expected {predicted.shape}")
         check_consistent_length(true, sample_weight)
-        flat, expected = (each.reshape(len(each), -1) for each in (told, true))
+        flat, expected = (each.reshape(len(each), -1) for each in (predicted, true))
         exists = ~np.isnan(expected)
         if not exists.any():
             raise ValueError("all of y is missing; expected some samples to compare with")
         weights = exists * (1.0 if sample_weight is None else np.asarray(sample_weight)[:, None])
         total = weights.sum(0)
         mean = (weights * np.where(exists, expected, 0.0)).sum(0) / np.where(total > 0, total, 1.0)
-        # told and true at the mean function, a sample adds to neither the error nor the variance
+        # predicted and true at the mean function, a sample adds to neither the error nor the variance
         flat, expected = (np.where(exists, each, mean) for each in (flat, expected))
         return float(r2_score(expected, flat, sample_weight=sample_weight, multioutput="variance_weighted"))
 

@@ -1,4 +1,4 @@
-"""Point clouds, told by class or by numbers."""
+"""Point clouds, predicted by class or by numbers."""
 
 from pathlib import Path
 from typing import Any, ClassVar, final

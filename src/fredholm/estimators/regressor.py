@@ -17,14 +17,14 @@ from .target_estimator import Read, TargetEstimator
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Regressor(RegressorMixin, TargetEstimator[Read]):
-    """A task that tells numbers, on arrays.
+    """A task that predicts numbers, on arrays.
 
     `y` are n numbers, or n rows of k, finite. `score` is R², of several numbers the mean.
 
     Args:
         preset, model, task, training, valid_fraction, random_state, run_dir, verbose: see `Estimator`.
-        quantiles: such as (0.1, 0.5, 0.9), which `predict_quantiles` tells, by the quantile loss in place of the
-            squared error; (): the mean alone is told.
+        quantiles: such as (0.1, 0.5, 0.9), which `predict_quantiles` gives, by the quantile loss in place of the
+            squared error; (): the mean alone is predicted.
 
     Attributes:
         trained_, valid_metrics_: see `Estimator`.
@@ -43,7 +43,7 @@ class Regressor(RegressorMixin, TargetEstimator[Read]):
     def predict(self, X: Any) -> np.ndarray:
         """The numbers of each example, float64 in the form of y, of examples as in `fit`.
 
-        Where quantiles are told, that nearest to one half, or the mean of two as near.
+        Where quantiles are predicted, that nearest to one half, or the mean of two as near.
 
         Raises:
             NotFittedError: before `fit`.
@@ -103,7 +103,7 @@ def checked_quantiles(quantiles: Any) -> tuple[float, ...]:
 
 
 def refuse_none(estimator: object, target: NumberTarget) -> None:
-    """Raises ValueError where a model tells no quantiles."""
+    """Raises ValueError where a model predicts no quantiles."""
     if not target.quantiles:
         raise ValueError(
             f"{type(estimator).__name__} was fitted without quantiles; pass some, such as quantiles=(0.1, 0.5, 0.9), "

@@ -1,4 +1,4 @@
-"""Time series, told by class, by labels or by numbers."""
+"""Time series, predicted by class, by labels or by numbers."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,7 +23,7 @@ _NAMES: dict[Kind, tuple[str, str]] = {
     "labels": ("train_labels", "classes"),
     "number": ("train_targets", "target_names"),
 }
-"""The arrays of what is told and of its names."""
+"""The arrays of what is predicted and of its names."""
 
 
 class SeriesEstimator(TargetEstimator[list[np.ndarray]]):

@@ -1,4 +1,4 @@
-"""Rows of tables, told by class, by labels or by numbers."""
+"""Rows of tables, predicted by class, by labels or by numbers."""
 
 import datetime
 import json

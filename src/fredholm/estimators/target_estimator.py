@@ -1,4 +1,4 @@
-"""What estimators share that tell something of each example."""
+"""What estimators share that predict something of each example."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -22,11 +22,11 @@ Read = TypeVar("Read", bound=Sequence[Any] | np.ndarray | GraphSet | Rows)
 
 
 class TargetEstimator(Estimator, Generic[Read]):
-    """A task with a target, on arrays: X are examples, and y what is told of each."""
+    """A task with a target, on arrays: X are examples, and y what is predicted of each."""
 
     _decided: ClassVar[tuple[str, ...]] = (*Estimator._decided, "target", "quantiles")
     _told: ClassVar[str]
-    """What is told of an example, in words."""
+    """What is predicted of an example, in words."""
 
     @final
     def fit(self, X: Any, y: Any) -> Self:
@@ -34,7 +34,7 @@ class TargetEstimator(Estimator, Generic[Read]):
 
         Args:
             X: n examples; see the class.
-            y: what is to be told of each.
+            y: what is to be predicted of each.
 
         Raises:
             ValueError: X or y are not as expected, settings do not fit, or `run_dir` is not empty.
@@ -57,7 +57,7 @@ class TargetEstimator(Estimator, Generic[Read]):
 
     @final
     def _predicted(self, X: Any) -> tuple[Target, Tensor]:
-        """What was learnt to tell, and the model's outputs of examples `(n, num_outputs)`.
+        """What was learnt to predict, and the model's outputs of examples `(n, num_outputs)`.
 
         Raises:
             NotFittedError: before `fit`.

@@ -1,4 +1,4 @@
-"""Texts, told by class, by labels or by numbers."""
+"""Texts, predicted by class, by labels or by numbers."""
 
 import json
 from pathlib import Path
@@ -39,7 +39,7 @@ class TextEstimator(TargetEstimator[list[str]]):
             if not isinstance(text, str):
                 raise ValueError(f"X[{i}] is {text!r}, of type {type(text).__name__}; expected a text")
             if not text.strip():
-                raise ValueError(f"X[{i}] is an empty text; leave it out, with what is told of it")
+                raise ValueError(f"X[{i}] is an empty text; leave it out, with its answer")
         return [str(text) for text in texts]
 
     @final

@@ -17,17 +17,16 @@ from fredholm.evaluation.evaluation import (
     Choice,
     Evaluation,
     FirstOf,
-    Integral,
     Queries,
     Route,
     StatefulEvaluation,
     StatefulRoute,
-    share,
 )
 from fredholm.evaluation.features.feature_sum import FeatureSum
 from fredholm.evaluation.features.listed import ListedFeatures
 from fredholm.evaluation.features.low_rank_scan import LowRankScan
 from fredholm.evaluation.features.separable_scan import SeparableScan
+from fredholm.evaluation.integral import Integral, share
 from fredholm.evaluation.neumann.central_pooling import CentralPooling
 from fredholm.evaluation.neumann.diffusion import Walk
 from fredholm.evaluation.neumann.hop_routes import HopSeries, HopTiled

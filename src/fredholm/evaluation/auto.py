@@ -19,20 +19,12 @@ from fredholm.evaluation.convolution.fft import FFT
 from fredholm.evaluation.convolution.fourier_sum import FourierSum
 from fredholm.evaluation.convolution.native import NativeConvolution
 from fredholm.evaluation.dense import Dense
-from fredholm.evaluation.evaluation import (
-    Evaluation,
-    FirstOf,
-    Integral,
-    Queries,
-    Route,
-    StatefulEvaluation,
-    StatefulRoute,
-    ordered_queries,
-)
+from fredholm.evaluation.evaluation import Evaluation, FirstOf, Queries, Route, StatefulEvaluation, StatefulRoute
 from fredholm.evaluation.features.feature_sum import FeatureSum
 from fredholm.evaluation.features.listed import ListedFeatures
 from fredholm.evaluation.features.low_rank_scan import LowRankScan
 from fredholm.evaluation.features.separable_scan import SeparableScan
+from fredholm.evaluation.integral import Integral, ordered_queries
 from fredholm.evaluation.listed import Gathered, pair_mass, per_point, row_by_row, spread
 from fredholm.evaluation.neumann.central_pooling import CentralPooling
 from fredholm.evaluation.neumann.diffusion import Walk

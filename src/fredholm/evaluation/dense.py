@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from fredholm.domains.checks import is_open
-from fredholm.evaluation.evaluation import Integral, Route
+from fredholm.evaluation.evaluation import Route
+from fredholm.evaluation.integral import Integral
 from fredholm.kernels import Kernel
 from fredholm.kernels.heads import weigh_by_head
 

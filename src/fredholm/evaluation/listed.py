@@ -22,7 +22,7 @@ from torch.func import functional_call
 
 from fredholm._precision import autocast_dtype, under_autocast, wide_dtype
 from fredholm.domains import PairGroup, PairList, preceding_counts
-from fredholm.evaluation.evaluation import Integral
+from fredholm.evaluation.integral import Integral
 
 CHUNK_ELEMENTS = 1 << 22
 """Numbers that a chunk of rows gathers and computes on a CPU; elsewhere 16 times as many."""

@@ -6,7 +6,7 @@ from torch.nn.functional import pad
 
 from fredholm.domains import is_ordered_by_index
 from fredholm.domains.checks import is_open
-from fredholm.evaluation.evaluation import Integral
+from fredholm.evaluation.integral import Integral
 from fredholm.kernels import Kernel, State, Stateful
 
 

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from fredholm.domains import is_ordered_by_index
-from fredholm.evaluation.evaluation import Integral, Queries, StatefulRoute
+from fredholm.evaluation.evaluation import Queries, StatefulRoute
+from fredholm.evaluation.integral import Integral
 from fredholm.kernels import State, Stateful
 
 

@@ -5,7 +5,7 @@ from typing import Any, final
 
 from torch import Tensor
 
-from fredholm.evaluation.evaluation import Integral
+from fredholm.evaluation.integral import Integral
 
 
 def ranges(total: int, step: int) -> Iterator[slice]:

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from fredholm.domains import Points, past_mass
-from fredholm.evaluation.evaluation import Integral, Route, order_read
+from fredholm.evaluation.evaluation import Route
+from fredholm.evaluation.integral import Integral, order_read
 from fredholm.evaluation.recomputed import recomputed
 from fredholm.evaluation.tiling import pair_refusals
 from fredholm.kernels import ValueMixing

@@ -21,7 +21,7 @@ from torch import Tensor
 from fredholm._settings import check_count
 from fredholm.fields.field import Field
 from fredholm.fields.jet import Jet
-from fredholm.fields.placed import PlacedField
+from fredholm.fields.placed_field import PlacedField
 
 TINY = 1e-11
 """Of the diagonals, so that nodes at one place, or on one line, have an answer; in units of the mean of K."""

@@ -1,8 +1,8 @@
 """Complete models, each with its configurations."""
 
+from fredholm.models.blended import BlendedImages, BlendedOperator
 from fredholm.models.cloud_model import CloudModelConfig
 from fredholm.models.field_model import FieldModel
-from fredholm.models.fields.blended_operator import BlendedOperator
 from fredholm.models.fields.function_regression import FunctionRegression
 from fredholm.models.fields.in_context_regressor import InContextRegressor
 from fredholm.models.fields.neural_field import FieldOperator
@@ -23,7 +23,6 @@ from fredholm.models.fitted.summary_bank import SummaryBank
 from fredholm.models.fitted.table_machine import TableBatch, TableMachine, TableReading
 from fredholm.models.graphs.graph_model import GraphModelConfig, GraphReading, GraphStackConfig
 from fredholm.models.graphs.message_passing import MessagePassing
-from fredholm.models.images.blended_images import BlendedImages
 from fredholm.models.images.convnext import ConvNeXt
 from fredholm.models.images.each_image import EachImage
 from fredholm.models.images.image_model import ImageModelConfig

@@ -7,7 +7,12 @@ from typing import Any, Generic, TypeVar, final
 import torch
 from torch import Tensor
 
+from fredholm.domains import Domain
 from fredholm.domains.checks import values_can_be_read
+from fredholm.encoders.function import FunctionBatch
+from fredholm.models.field_model import FieldModel
+from fredholm.models.fields.function_regression import FunctionRegression
+from fredholm.models.fitted.image_bank import ImageBank
 from fredholm.models.saved_model import SavedModel
 
 Network = TypeVar("Network", bound=SavedModel)
@@ -62,3 +67,50 @@ def blend(learnt: Tensor, fitted: Tensor, share: float | Tensor) -> Tensor:
     if isinstance(share, float) and share in (0.0, 1.0):
         return learnt if share else fitted.to(learnt.dtype)
     return torch.lerp(fitted.to(learnt.dtype), learnt, share)
+
+
+@final
+class BlendedOperator(Blended[FieldModel, FunctionRegression]):
+    """A network of functions with a kernel regression beside it; see `Blended`.
+
+    An operator that is linear, or of which there are few pairs, is learnt better by the regression; what bends, and
+    many pairs, by the network.
+
+    Args:
+        network: it answers at every point.
+        fitted: with as many outputs.
+
+    Raises:
+        ValueError: on a network that pools its signal.
+    """
+
+    def __init__(self, network: FieldModel, fitted: FunctionRegression) -> None:
+        super().__init__(network, fitted)
+        if network.pool != "none":
+            raise ValueError(
+                f"models.BlendedOperator: the network has pool={network.pool!r}; build it with pool='none', so that it "
+                "answers at every point"
+            )
+
+    def forward(self, inputs: FunctionBatch, at: Domain | None = None) -> Tensor:
+        """The answers `(B, Nq, num_outputs)` at the points `at`, or where the inputs are; see `FieldModel.forward`."""
+        return self._answer(inputs, at)
+
+
+@final
+class BlendedImages(Blended[SavedModel, ImageBank]):
+    """A network of images with a bank of patches beside it; see `Blended`.
+
+    Outputs are blended, of classes and labels the logits: probabilities are then their weighted geometric means.
+
+    Args:
+        network: of images `(B, C, H, W)`.
+        fitted: with as many outputs.
+    """
+
+    def __init__(self, network: SavedModel, fitted: ImageBank) -> None:
+        super().__init__(network, fitted)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Images `(B, C, H, W)` to outputs `(B, num_outputs)`."""
+        return self._answer(images)

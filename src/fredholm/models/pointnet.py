@@ -64,8 +64,8 @@ class PointNetwork(SignalModel):
     def __init__(self, encoder: Encoder, num_outputs: int, config: Config) -> None:
         super().__init__(encoder, num_outputs, embed_dim=config.embed_dim, pool=config.pool, dropout=0.0)
         self.config = config
-        told = config.widths[-1] * (1 if config.pool == "max" else 2)
-        self.perceptron = nn.Sequential(nn.Linear(told, config.head_width), nn.GELU(), nn.Dropout(config.dropout))
+        pooled = config.widths[-1] * (1 if config.pool == "max" else 2)
+        self.perceptron = nn.Sequential(nn.Linear(pooled, config.head_width), nn.GELU(), nn.Dropout(config.dropout))
         self._add_head(config.head_width, num_outputs)
 
     @final
@@ -73,10 +73,10 @@ class PointNetwork(SignalModel):
         """One batch of what the encoder takes, to `(B, num_outputs)`; without pooling to `(B, N, num_outputs)`."""
         u, domain = self._signal(inputs)
         u = self._points(u, domain)
-        told = largest(u, domain)
+        pooled = largest(u, domain)
         if self.pool == "none":
-            told = torch.cat([u, told[:, None].expand_as(u)], dim=-1)
-        answers = self.head(self.norm(self.perceptron(told)))
+            pooled = torch.cat([u, pooled[:, None].expand_as(u)], dim=-1)
+        answers = self.head(self.norm(self.perceptron(pooled)))
         return domain.everywhere(answers) if self.pool == "none" else answers
 
     @abc.abstractmethod

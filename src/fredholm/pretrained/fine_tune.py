@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from fredholm.models import Bert, BertMasked, BertSentences, ConvNeXt, ImageModelConfig, TokenReading, ViT
-from fredholm.models.brought import Bringing, Brought
 from fredholm.models.images.image_model import ImageReading, Room
 from fredholm.models.language.bert_sentences import MAPPED, Pooling
 from fredholm.models.language.language_model import LanguageModel, MaskedModel
 from fredholm.models.language.sentence_model import SentenceModelConfig
+from fredholm.models.model_settings import ModelSettings, Pretrained
 from fredholm.models.saved_model import SavedModel, unfilled_model
 from fredholm.pretrained.checkpoint import Converted, find_folder, read_config
 from fredholm.pretrained.open_model import convert, open_model
@@ -66,10 +66,10 @@ def _bert_of(model: nn.Module) -> nn.Module:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _Pretrained(Bringing):
+class _PretrainedSettings(ModelSettings):
     """The name of a checkpoint, and what is there."""
 
-    is_brought: ClassVar[bool] = True
+    is_pretrained: ClassVar[bool] = True
 
     checkpoint: str = ""
     """A folder that `transformers`, `sentence-transformers`, `timm` or this library's `save_pretrained` wrote, or
@@ -79,7 +79,7 @@ class _Pretrained(Bringing):
 
     @property
     def place(self) -> str | None:
-        """See `Bringing.place`."""
+        """See `ModelSettings.place`."""
         return self.checkpoint if self.revision is None else f"{self.checkpoint} ({self.revision})"
 
     @final
@@ -118,7 +118,7 @@ class _Pretrained(Bringing):
 
 @final
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PretrainedSentences(_Pretrained, SentenceModelConfig):
+class PretrainedSentences(_PretrainedSettings, SentenceModelConfig):
     """BERT, RoBERTa or DistilBERT with its trained weights, on sentences: `models.BertSentences` with a new head.
 
     What the checkpoint has before its classes, BERT's pooler, is kept; else it is new too. A checkpoint of
@@ -128,8 +128,8 @@ class PretrainedSentences(_Pretrained, SentenceModelConfig):
     pooling: Pooling | None = None
     """What the head reads, see `models.BertSentences`; None: what the checkpoint says."""
 
-    def bring(self) -> Brought[SentenceModelConfig]:
-        """See `Bringing.bring`."""
+    def open_pretrained(self) -> Pretrained[SentenceModelConfig]:
+        """See `ModelSettings.open_pretrained`."""
         opened = self.open()
         bert = _bert_of(opened.model)
         if not isinstance(bert, Bert):
@@ -151,7 +151,7 @@ class PretrainedSentences(_Pretrained, SentenceModelConfig):
             return found | {f"pooler.{name}": tensor for name, tensor in pooler.items()}
 
         files = (*opened.files, *opened.modules.files)
-        return Brought(model=model, folder=opened.folder, files=files, weights=opened.weights, tensors=tensors)
+        return Pretrained(model=model, folder=opened.folder, files=files, weights=opened.weights, tensors=tensors)
 
     def check(self) -> None:
         """See `SentenceModelConfig.check`: it gives one answer in any case."""
@@ -162,20 +162,20 @@ class PretrainedSentences(_Pretrained, SentenceModelConfig):
 
     def build(self, reading: TokenReading, num_outputs: int) -> nn.Module:
         """See `SentenceModelConfig.build`: the checkpoint's model with new weights."""
-        return self.bring().model.build(reading, num_outputs)
+        return self.open_pretrained().model.build(reading, num_outputs)
 
 
 @final
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PretrainedImages(_Pretrained, ImageModelConfig):
+class PretrainedImages(_PretrainedSettings, ImageModelConfig):
     """ViT, DeiT or ConvNeXt with its trained weights and a new head.
 
     Positions of a ViT are interpolated where images are of another size than the checkpoint's
     (`models.ViT.positions_from`). Of a head for a teacher nothing is left, and the new head reads what the other did.
     """
 
-    def bring(self) -> Brought[ImageModelConfig]:
-        """See `Bringing.bring`."""
+    def open_pretrained(self) -> Pretrained[ImageModelConfig]:
+        """See `ModelSettings.open_pretrained`."""
         opened = self.open()
         there = opened.model
         if isinstance(there, ViT):
@@ -199,7 +199,7 @@ class PretrainedImages(_Pretrained, ImageModelConfig):
 
         pixels = read_pixels(opened.folder)
         size = None if pixels is None else pixels.image_size
-        return Brought(
+        return Pretrained(
             model=model,
             folder=opened.folder,
             files=(*opened.files, opened.folder / PREPROCESSOR),
@@ -215,22 +215,22 @@ class PretrainedImages(_Pretrained, ImageModelConfig):
 
     def build_for(self, reading: ImageReading, num_outputs: int) -> SavedModel:
         """See `ImageModelConfig.build_for`: the checkpoint's model with new weights."""
-        return self.bring().model.at_size(reading.image_size).build_for(reading, num_outputs)
+        return self.open_pretrained().model.at_size(reading.image_size).build_for(reading, num_outputs)
 
 
 @final
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PretrainedText(_Pretrained, LanguageModel.Config):
+class PretrainedText(_PretrainedSettings, LanguageModel.Config):
     """GPT-2, Llama, Mistral, Qwen2 or Mamba with its trained weights."""
 
-    def bring(self) -> Brought[LanguageModel.Config]:
-        """See `Bringing.bring`."""
+    def open_pretrained(self) -> Pretrained[LanguageModel.Config]:
+        """See `ModelSettings.open_pretrained`."""
         opened = self.open()
         there = opened.model
         config = getattr(there, "config", None)
         if not isinstance(there, LanguageModel) or not isinstance(config, LanguageModel.Config):
             raise self.of_another_kind(there, "the next tokens", "GPT-2, Llama, Mistral, Qwen2 or Mamba")
-        return Brought(
+        return Pretrained(
             model=config,
             folder=opened.folder,
             files=opened.files,
@@ -242,16 +242,16 @@ class PretrainedText(_Pretrained, LanguageModel.Config):
 
     def build(self, vocab_size: int, context: int) -> LanguageModel:
         """See `LanguageModel.Config.build`: the checkpoint's model with new weights."""
-        return self.bring().model.build(vocab_size, context)
+        return self.open_pretrained().model.build(vocab_size, context)
 
 
 @final
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PretrainedMasked(_Pretrained, MaskedModel.Config):
+class PretrainedMasked(_PretrainedSettings, MaskedModel.Config):
     """BERT, RoBERTa or DistilBERT with its trained weights, and a new head of tokens where it has none."""
 
-    def bring(self) -> Brought[MaskedModel.Config]:
-        """See `Bringing.bring`."""
+    def open_pretrained(self) -> Pretrained[MaskedModel.Config]:
+        """See `ModelSettings.open_pretrained`."""
         opened = self.open()
         bert = _bert_of(opened.model)
         if not isinstance(bert, Bert):
@@ -264,7 +264,7 @@ class PretrainedMasked(_Pretrained, MaskedModel.Config):
             kept = (name for name in found if has_head or not name.startswith("head."))
             return {f"bert.{name}": found[name] for name in kept}
 
-        return Brought(
+        return Pretrained(
             model=BertMasked.Config(stack=stack),
             folder=opened.folder,
             files=opened.files,
@@ -280,4 +280,4 @@ class PretrainedMasked(_Pretrained, MaskedModel.Config):
 
     def build(self, vocab_size: int, context: int, *, pad: int, separator: int) -> MaskedModel:
         """See `MaskedModel.Config.build`: the checkpoint's model with new weights."""
-        return self.bring().model.build(vocab_size, context, pad=pad, separator=separator)
+        return self.open_pretrained().model.build(vocab_size, context, pad=pad, separator=separator)

@@ -5,7 +5,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from fredholm.models.brought import Pixels
+from fredholm.models.model_settings import Pixels
 from fredholm.pretrained.checkpoint import read_config
 
 PREPROCESSOR = "preprocessor_config.json"

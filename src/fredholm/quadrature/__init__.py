@@ -3,10 +3,9 @@
 from fredholm.quadrature.anchors import Anchors, clusters
 from fredholm.quadrature.monte_carlo import MonteCarlo
 from fredholm.quadrature.neighbourhood import Neighbourhood
-from fredholm.quadrature.nodes_per_query import NodesPerQuery
+from fredholm.quadrature.nodes import NodesPerQuery, SharedNodes
 from fredholm.quadrature.proposal import KeyProposal, PairProposal
 from fredholm.quadrature.quadrature import Full, Nodes, Quadrature
-from fredholm.quadrature.shared_nodes import SharedNodes
 
 __all__ = [
     "Anchors",

@@ -14,7 +14,7 @@ from fredholm._settings import check_count, check_number
 from fredholm.domains import nearest, preceding_counts
 from fredholm.domains.checks import values_can_be_read
 from fredholm.evaluation import Integral
-from fredholm.quadrature.nodes_per_query import NodesPerQuery
+from fredholm.quadrature.nodes import NodesPerQuery
 from fredholm.quadrature.pairs import batched, take
 from fredholm.quadrature.quadrature import Nodes, Quadrature, mass_of
 

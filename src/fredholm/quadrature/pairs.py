@@ -7,7 +7,7 @@ from torch import Tensor
 
 from fredholm.domains import Points
 from fredholm.evaluation import Evaluation, Integral, share
-from fredholm.evaluation.evaluation import ordered_queries
+from fredholm.evaluation.integral import ordered_queries
 
 
 class Learning(NamedTuple):

@@ -13,7 +13,7 @@ from fredholm.tasks.task import Task
 
 from .blocks import Block, Cell, Figure, Note, Plot, Section, Table
 from .charts import Row, away_from_zero, axis, chart, heat, hint
-from .examined import Examined
+from .examination import Examination
 from .statistics import BINS, ClassScores, confusion
 
 MOST_CLASSES = 16
@@ -24,7 +24,7 @@ MOST_DOTS = 1000
 """Of a scatter plot."""
 
 
-def answer_section(task: Task, found: Examined, logged: float | None) -> Section:
+def answer_section(task: Task, found: Examination, logged: float | None) -> Section:
     """Of a run.
 
     Args:
@@ -48,7 +48,7 @@ def answer_section(task: Task, found: Examined, logged: float | None) -> Section
     return Section(title="How good the answers are", blocks=tuple(blocks))
 
 
-def _headline(task: Task, found: Examined, logged: float | None) -> Figure:
+def _headline(task: Task, found: Examination, logged: float | None) -> Figure:
     objective, count = task.objective, len(found.indices)
     split = {"test": "test", "valid": "validation"}[found.split]
     is_whole = count == found.total
@@ -64,7 +64,7 @@ def _headline(task: Task, found: Examined, logged: float | None) -> Figure:
     return Figure(value=objective.format(value), name=f"{objective.metric.replace('_', ' ')}, {split} data", note=note)
 
 
-def _classes(found: Examined, names: tuple[str, ...]) -> Iterator[Block]:
+def _classes(found: Examination, names: tuple[str, ...]) -> Iterator[Block]:
     counts = found.counts
     assert counts is not None
     scores, what = ClassScores.of(counts), "examples" if found.outputs is not None else "elements"
@@ -130,7 +130,7 @@ def _confusion(counts: Tensor, names: tuple[str, ...], what: str) -> Plot:
     return Plot(title="Confusion matrix", spec=spec, table=table, note=note, is_half=len(chosen) <= 12)
 
 
-def _reliability(found: Examined, what: str) -> Plot:
+def _reliability(found: Examination, what: str) -> Plot:
     reliability = found.reliability
     assert reliability is not None
     rows = [
@@ -178,16 +178,16 @@ def _reliability(found: Examined, what: str) -> Plot:
 
 
 def _labels(target: LabelTarget, outputs: Tensor, targets: Tensor) -> Iterator[Block]:
-    told, has = target.predictions(outputs) >= 0.5, targets > 0.5
+    predicted, has = target.predictions(outputs) >= 0.5, targets > 0.5
     rows = list[tuple[Cell, ...]]()
     for k, name in enumerate(target.names):
-        scores = ClassScores.of(confusion(told[:, k].long(), has[:, k].long(), 2))
+        scores = ClassScores.of(confusion(predicted[:, k].long(), has[:, k].long(), 2))
         own = (scores.precision[1], scores.recall[1], scores.f1[1])
-        rows.append((name, *map(_share, own), int(scores.support[1]), int(told[:, k].sum())))
+        rows.append((name, *map(_share, own), int(scores.support[1]), int(predicted[:, k].sum())))
     rows.sort(key=lambda row: -int(row[4] or 0))
-    columns = ("label", "precision", "recall", "F1", "support", "told")
+    columns = ("label", "precision", "recall", "F1", "support", "predicted")
     note = "A label is predicted where its probability is at least one half. Support: the examples that have it."
-    exact = float((told == has).all(1).float().mean())
+    exact = float((predicted == has).all(1).float().mean())
     yield Note(f"All labels of an example are right in {100 * exact:.1f} % of {len(outputs):,} examples.")
     yield Table(title="Label by label", columns=columns, rows=tuple(rows[:MOST_ROWS]), note=note)
 
@@ -223,8 +223,8 @@ def _scatter(rows: list[Row], name: str, error: float) -> Plot:
             "mark": {"type": "circle", "color": "var(--hue-0)", "opacity": 0.55, "size": 28},
             "encoding": {
                 "x": away_from_zero("truth", f"true {name}"),
-                "y": away_from_zero("answer", f"told {name}"),
-                "tooltip": hint(("truth", "true"), ("answer", "told")),
+                "y": away_from_zero("answer", f"predicted {name}"),
+                "tooltip": hint(("truth", "true"), ("answer", "predicted")),
             },
         },
         {
@@ -234,9 +234,11 @@ def _scatter(rows: list[Row], name: str, error: float) -> Plot:
         },
     ]
     cells = tuple((row["truth"], row["answer"], row["error"]) for row in rows[:40])
-    table = Table(title=f"{name}: told and true", columns=("true", "told", "error"), rows=cells, is_folded=True)
+    table = Table(
+        title=f"{name}: predicted and true", columns=("true", "predicted", "error"), rows=cells, is_folded=True
+    )
     note = f"Mean absolute error {error:.4g}. On the dashed line both are equal."
-    return Plot(title=f"{name}: told and true", spec=chart(rows, layers), table=table, note=note, is_half=True)
+    return Plot(title=f"{name}: predicted and true", spec=chart(rows, layers), table=table, note=note, is_half=True)
 
 
 def _histogram(values: Tensor, bins: int = 24) -> list[Row]:
@@ -271,7 +273,7 @@ def _residuals(errors: Tensor, name: str) -> Plot:
     return _histogram_plot(_histogram(errors), f"{name}: errors", "error", note)
 
 
-def _loss_plot(found: Examined) -> Plot:
+def _loss_plot(found: Examination) -> Plot:
     losses = torch.where(found.losses.isfinite(), found.losses, 0.0)
     high = float(losses.quantile(0.5)) if len(losses) else 0.0
     note = f"Half of the examples lose at most {high:.4g}; those that lose the most are shown under Examples."

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fredholm.tasks.masks.answer import palette
-from fredholm.tasks.shown import (
+from fredholm.tasks.views import (
     FieldView,
     GraphView,
     ImageView,
@@ -21,7 +21,7 @@ from fredholm.tasks.shown import (
     MaskView,
     PointsView,
     SeriesView,
-    Shown,
+    ShownExample,
     TextView,
     View,
 )
@@ -44,7 +44,7 @@ SIDE = 220
 """Of a drawing of points or nodes."""
 
 
-def drawn(shown: Shown) -> tuple[str, ...]:
+def drawn(shown: ShownExample) -> tuple[str, ...]:
     """The views of an example, in their order; fields of one unit share their colours."""
     scales: dict[str, tuple[float, float]] = {}
     for view in shown.views:

@@ -13,13 +13,13 @@ from fredholm.tasks.task import Task
 
 from .blocks import Block, Card, Gallery, Note, Section
 from .drawing import drawn
-from .examined import Examined
+from .examination import Examination
 
 MOST = 12
 """Examples of each gallery."""
 
 
-def example_section(task: Task, model: nn.Module, found: Examined) -> Section:
+def example_section(task: Task, model: nn.Module, found: Examination) -> Section:
     """The worst and some good examples of what was examined."""
     cost = torch.where(found.losses.isnan(), math.inf, found.losses)
     by_cost = cost.argsort(descending=True, stable=True)
@@ -48,19 +48,19 @@ def example_section(task: Task, model: nn.Module, found: Examined) -> Section:
     return Section(title="Examples", blocks=tuple(blocks))
 
 
-def _right(task: Task, found: Examined) -> Tensor | None:
+def _right(task: Task, found: Examination) -> Tensor | None:
     """Which answers are right, bool `(n,)`; None where there is no right and wrong."""
     if not isinstance(task, TargetTask) or found.outputs is None or found.targets is None:
         return None
-    told = task.target.predictions(found.outputs)
+    predicted = task.target.predictions(found.outputs)
     if isinstance(task.target, LabelTarget):
-        return ((told >= 0.5) == (found.targets > 0.5)).all(1)
-    return None if isinstance(task.target, NumberTarget) else told.argmax(1) == found.targets
+        return ((predicted >= 0.5) == (found.targets > 0.5)).all(1)
+    return None if isinstance(task.target, NumberTarget) else predicted.argmax(1) == found.targets
 
 
-def _card(task: Task, model: nn.Module, found: Examined, row: int, right: Tensor | None) -> Card:
+def _card(task: Task, model: nn.Module, found: Examination, row: int, right: Tensor | None) -> Card:
     index = int(found.indices[row])
-    lines = [*_told(task, found, row), f"loss {float(found.losses[row]):.4g}"]
+    lines = [*_answer_lines(task, found, row), f"loss {float(found.losses[row]):.4g}"]
     is_wrong = None if right is None else not bool(right[row])
     try:
         shown = task.shown_example(found.split, index, model)
@@ -80,7 +80,7 @@ def _short(name: str, task: Task) -> str:
     return name.removeprefix(f"{root}/").removeprefix(f"{root.parent}/") or name
 
 
-def _told(task: Task, found: Examined, row: int) -> list[str]:
+def _answer_lines(task: Task, found: Examination, row: int) -> list[str]:
     """What is true and what the model says, in words."""
     if not isinstance(task, TargetTask) or found.outputs is None or found.targets is None:
         return []
@@ -89,14 +89,14 @@ def _told(task: Task, found: Examined, row: int) -> list[str]:
         number = target.predictions(outputs[None].double())[0].tolist()
         true = (truth.double() * truth.new_tensor(target.deviation) + truth.new_tensor(target.mean)).tolist()
         pairs = zip(target.names, true, number, strict=True)
-        return [f"{name}: true {a:.4g}, told {b:.4g}" for name, a, b in list(pairs)[:4]]
-    told = target.predictions(outputs)
+        return [f"{name}: true {a:.4g}, predicted {b:.4g}" for name, a, b in list(pairs)[:4]]
+    predicted = target.predictions(outputs)
     if isinstance(target, LabelTarget):
         known, said = (
             ", ".join(name for name, has in zip(target.names, which.tolist(), strict=True) if has) or "none"
-            for which in (truth > 0.5, told >= 0.5)
+            for which in (truth > 0.5, predicted >= 0.5)
         )
-        return [f"true: {known}", f"told: {said}"]
-    best = told.argsort(descending=True)[:2].tolist()
-    said = ", ".join(f"{target.names[k]} ({float(told[k]):.2f})" for k in best)
-    return [f"true: {target.names[int(truth)]}", f"told: {said}"]
+        return [f"true: {known}", f"predicted: {said}"]
+    best = predicted.argsort(descending=True)[:2].tolist()
+    said = ", ".join(f"{target.names[k]} ({float(predicted[k]):.2f})" for k in best)
+    return [f"true: {target.names[int(truth)]}", f"predicted: {said}"]

@@ -17,10 +17,10 @@ from fredholm.evaluation import Integral
 from fredholm.kernels import Kernel, Scaled, Sum, ValueMixing
 from fredholm.models.blended import Blended
 from fredholm.operators import IntegralOperator
-from fredholm.tasks.shown import FieldView, Line, PointsView, SeriesView, Shown, View
 from fredholm.tasks.splits.splits import HeldOut
 from fredholm.tasks.target_task import TargetTask
 from fredholm.tasks.task import Task
+from fredholm.tasks.views import FieldView, Line, PointsView, SeriesView, ShownExample, View
 from fredholm.training.device import move
 
 from .blocks import Block, Card, Cell, Gallery, Note, Plot, Section, Table
@@ -339,7 +339,7 @@ def _fields(
         cards.append(
             Card(
                 title=f"point {index} of {n}",
-                drawings=drawn(Shown(name=f"point {index}", views=(view,))),
+                drawings=drawn(ShownExample(name=f"point {index}", views=(view,))),
                 lines=(told,),
             )
         )
@@ -374,7 +374,7 @@ def _maps(readings: _Readings, name: str, integral: Integral[Kernel]) -> list[Bl
     for h, head in enumerate(own[:4]):
         view = FieldView(values=head, unit="weight") if is_line else _over(domain, head[middle], "weight")
         entropy = float(-(head[middle].clamp(min=1e-30).log() * head[middle]).sum())
-        drawing = drawn(Shown(name=f"head {h} of {name}", views=(view,)))
+        drawing = drawn(ShownExample(name=f"head {h} of {name}", views=(view,)))
         told = f"point {middle} spreads over about {math.exp(entropy):.1f} points"
         is_share = bool((head[middle] >= 0).all()) and abs(float(head[middle].sum()) - 1) < 1e-3
         cards.append(Card(title=f"head {h}", drawings=drawing, lines=(told,) if is_share else ()))

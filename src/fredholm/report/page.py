@@ -27,7 +27,7 @@ from .answers import answer_section
 from .blocks import Note, Page, Section, Tab
 from .comparison_page import best_run, comparison_tab, run_folders
 from .curves import training_tab
-from .examined import Examined, examine
+from .examination import Examination, examine
 from .examples import example_section
 from .kernel_pages import input_section, kernel_section
 from .overview import overview_tab
@@ -205,7 +205,7 @@ def _split(record: RunRecord, task: Task) -> HeldOut:
     return split
 
 
-def _logged(record: RunRecord, found: Examined, values: list[float]) -> float | None:
+def _logged(record: RunRecord, found: Examination, values: list[float]) -> float | None:
     """The objective of the chosen weights on the whole split, as the log has it."""
     if found.split == "test" or not values:
         return values[-1] if values else None

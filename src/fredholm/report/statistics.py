@@ -63,9 +63,9 @@ def bootstrap(metric: Callable[[Tensor], float], count: int, draws: int = DRAWS,
     return Interval(low, high, "95 % interval (bootstrap)")
 
 
-def confusion(told: Tensor, truth: Tensor, num_classes: int) -> Tensor:
+def confusion(predicted: Tensor, truth: Tensor, num_classes: int) -> Tensor:
     """C, int64 `(K, K)`, of classes `(n,)`; rows are what is true."""
-    return (truth * num_classes + told).bincount(minlength=num_classes**2).view(num_classes, num_classes)
+    return (truth * num_classes + predicted).bincount(minlength=num_classes**2).view(num_classes, num_classes)
 
 
 @final
@@ -81,8 +81,8 @@ class ClassScores:
     @staticmethod
     def of(counts: Tensor) -> "ClassScores":
         """Of a confusion matrix, int64 `(K, K)`."""
-        right, told, true = counts.diagonal().double(), counts.sum(0).double(), counts.sum(1).double()
-        return ClassScores(right / told, right / true, 2 * right / (told + true), counts.sum(1))
+        right, predicted, true = counts.diagonal().double(), counts.sum(0).double(), counts.sum(1).double()
+        return ClassScores(right / predicted, right / true, 2 * right / (predicted + true), counts.sum(1))
 
 
 @final

@@ -7,15 +7,15 @@ import torch.nn.functional as F
 from torch import nn
 
 from fredholm.models.language.generation import Sampling
-from fredholm.tasks.shown import Shown, TextPart, TextView
 from fredholm.tasks.text import IGNORED
 from fredholm.tasks.text.language_modelling import LanguageModelling
+from fredholm.tasks.views import ShownExample, TextPart, TextView
 from fredholm.training.device import move
 
 from .blocks import Block, Card, Gallery, Plot, Section, Table
 from .charts import away_from_zero, axis, chart, hint
 from .drawing import drawn
-from .examined import Examined
+from .examination import Examination
 
 MOST_WINDOWS = 64
 """That the loss by position is the mean of."""
@@ -25,7 +25,7 @@ PROMPTS = 2
 
 
 @torch.no_grad()
-def text_section(task: LanguageModelling, model: nn.Module, found: Examined, device: torch.device) -> Section:
+def text_section(task: LanguageModelling, model: nn.Module, found: Examination, device: torch.device) -> Section:
     """The loss by position in a window, and continuations of the beginnings of some windows."""
     indices = found.indices[:MOST_WINDOWS]
     batch = move(task.held_out_batch(found.split, indices), device)
@@ -47,7 +47,7 @@ def text_section(task: LanguageModelling, model: nn.Module, found: Examined, dev
         )
         more = "".join(piece.text for piece in pieces)
         view = TextView(parts=(TextPart(prompt), TextPart(" | "), TextPart(more)))
-        drawing = drawn(Shown(name=f"continuation {row}", views=(view,)))
+        drawing = drawn(ShownExample(name=f"continuation {row}", views=(view,)))
         cards.append(Card(title=f"window {int(indices[row])}", drawings=drawing, lines=()))
     note = f"Before the bar the beginning of a held-out window, behind it {LENGTH} tokens at most, temperature 0.8."
     blocks.append(Gallery(title="How it goes on", cards=tuple(cards), note=note))

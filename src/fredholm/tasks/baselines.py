@@ -197,8 +197,8 @@ def _outputs(model: Any, inputs: Any, data: PlainData) -> Tensor:
         found[:, torch.from_numpy(np.asarray(model.classes_)).long()] = chances.clamp(min=LEAST_CHANCE)
         return found.log().float()
     if data.kind == "labels":
-        told = model.predict_proba(inputs) if hasattr(model, "predict_proba") else model.predict(inputs)
-        chances = torch.from_numpy(np.asarray(told, dtype=np.float64)).view(len(inputs), -1)
+        predicted = model.predict_proba(inputs) if hasattr(model, "predict_proba") else model.predict(inputs)
+        chances = torch.from_numpy(np.asarray(predicted, dtype=np.float64)).view(len(inputs), -1)
         return chances.clamp(LEAST_CHANCE, 1 - LEAST_CHANCE).logit().float()
     numbers = torch.from_numpy(np.asarray(model.predict(inputs), dtype=np.float64)).view(len(inputs), -1)
     return numbers.repeat_interleave(data.num_outputs // numbers.shape[1], 1).float()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor, nn
 
 from fredholm.models.blended import Blended
-from fredholm.tasks.extras import importing_metrics
+from fredholm.tasks.optional_packages import importing_metrics
 
 from .task import Batch, Measure
 
@@ -29,7 +29,7 @@ def settle_share(
         errors: of a model like this one and a batch, those of its examples for each of SHARES, `(B,)`.
     """
     with importing_metrics():
-        from fredholm.tasks.means import Mean
+        from fredholm.tasks.mean_metrics import Mean
 
     def score(model: nn.Module, batch: Batch, metrics: "dict[str, Metric]") -> None:
         for share, found in zip(SHARES, errors(model, batch), strict=True):

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, final
 import torch
 from torch import Tensor, nn
 
-from fredholm.tasks.extras import importing_metrics
+from fredholm.tasks.optional_packages import importing_metrics
 from fredholm.tasks.splits.splits import HeldOut, Part
 
 from .baselines import Baseline, Learnt, Plain, PlainData, plain_baselines
 from .objective import Objective
-from .shown import device_of
 from .targets import Answers, ClassWeights, Target, Wish
 from .task import Batch, SplitTask
+from .views import device_of
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
@@ -208,7 +208,7 @@ class TargetTask(SplitTask[Part]):
             ImportError: torchmetrics is not installed.
         """
         with importing_metrics():
-            from fredholm.tasks.means import Mean
+            from fredholm.tasks.mean_metrics import Mean
         return {**self.target.metrics(), "loss": Mean()}
 
     @final

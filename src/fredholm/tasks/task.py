@@ -27,8 +27,8 @@ from .objective import Objective
 from .outputs import Outputs
 from .prediction import Prediction
 from .schedule import FINE_TUNING, Effort, Preset, Schedule, schedule_for
-from .shown import Shown
 from .tensor_form import TensorForm
+from .views import ShownExample
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
@@ -418,7 +418,7 @@ class Task(ABC):
     def score(self, model: nn.Module, batch: Batch, metrics: dict[str, Metric]) -> None:
         """Adds a batch of `held_out_batch` to ``metrics``."""
 
-    def shown_example(self, split: HeldOut, index: int, model: nn.Module | None = None) -> Shown:
+    def shown_example(self, split: HeldOut, index: int, model: nn.Module | None = None) -> ShownExample:
         """Example `index` of a held-out split as a person sees it.
 
         Args:
@@ -427,7 +427,7 @@ class Task(ABC):
             model: of this task, in evaluation mode, where that which it tells of the example is a thing to see, such as
                 a mask or a forecast; None: what is known alone.
         """
-        return Shown(name=f"example {index}")
+        return ShownExample(name=f"example {index}")
 
     @final
     @torch.no_grad()
@@ -583,3 +583,22 @@ class SplitTask(Task, Generic[Part]):
     @abstractmethod
     def _check(self, splits: Splits[Part]) -> None:
         """Raises ValueError where the facts are of other data."""
+
+
+FactsOf = TypeVar("FactsOf", bound=Task.Facts)
+
+
+def own_facts(facts: Task.Facts | None, kind: type[FactsOf], of: str) -> FactsOf | None:
+    """Facts as those of a task; None where there are none yet.
+
+    Args:
+        facts: from an earlier run.
+        kind: the task's.
+        of: what the task is on, for messages, such as "images".
+
+    Raises:
+        ValueError: they are another task's.
+    """
+    if facts is not None and not isinstance(facts, kind):
+        raise ValueError(f"the facts are of {type(facts).__qualname__}, not of {of}")
+    return facts

@@ -6,8 +6,7 @@ from .batches import LostWorkerError
 from .config import TrainingConfig, learning_rate
 from .interruption import InterruptedRunError
 from .kept_result import kept_result
-from .learner import ExponentialMovingAverage, Learner, NonFiniteError, StepReport, warmed_decay
-from .parameter_groups import parameter_groups
+from .learner import ExponentialMovingAverage, Learner, NonFiniteError, StepReport, parameter_groups, warmed_decay
 from .random_state import seed_everything
 from .run import Result, Run, train
 from .storage.checkpoint import Checkpoints

@@ -21,7 +21,7 @@ from fredholm.storage.config_json import to_json
 from fredholm.storage.model_folder import RUN, ModelFolder
 from fredholm.tasks import TASKS
 from fredholm.tasks.files.data_files import user_path
-from fredholm.tasks.files.noted import Noted, noted, noting
+from fredholm.tasks.files.read_record import ReadRecord, recorded, recording_reads
 from fredholm.tasks.files.terminal_text import visible
 from fredholm.tasks.outputs import Outputs
 from fredholm.tasks.prediction import Prediction
@@ -105,7 +105,7 @@ class Run:
 
     def __init__(self, path: str | Path, *, tasks: Sequence[type[Task]] = TASKS, device: str = "auto") -> None:
         self._folder = TrainedFolder.at(Path(path))
-        noted(self._folder.config_file, is_start=True)
+        recorded(self._folder.config_file, is_start=True)
         self.config, facts = self._folder.read(Run.Config, tasks)
         self.task: Task = self.config.task.build(facts)
         self.device = choose_device(device)
@@ -137,7 +137,7 @@ class Run:
         size, dtype = numbers.evaluation_batch_size, numbers.dtype
         return score_split(self.task, split, model, batch_size=size, device=self.device, dtype=dtype)
 
-    def told_of_other_data(self, read: Noted) -> str:
+    def told_of_other_data(self, read: ReadRecord) -> str:
         """What of the data that the run learnt from is other in what was read; empty where nothing is.
 
         Args:
@@ -149,7 +149,7 @@ class Run:
         if self._folder.text(FINGERPRINT) is None:
             return ""
         before = _known_data(self._folder)
-        now = Fingerprint.of(Noted(read.files, contents=read.contents), self.config.task.data, before)
+        now = Fingerprint.of(ReadRecord(read.files, contents=read.contents), self.config.task.data, before)
         difference = Difference.between(before, now, self.config.task.data)
         return f"{self.config.task.data} is not as the run read it: {difference}" if difference else ""
 
@@ -385,7 +385,7 @@ def _begun(
     check_settings(config, tasks)
     seed_everything(config.seed)
     machine = describe_numerics(choose_device(config.training.device, processes), processes.size)
-    with noting() as read:
+    with recording_reads() as read:
         task = config.task.build()
         start = _start(config, task, tasks)
         _read_all(task, config)
@@ -418,7 +418,7 @@ def _resumed(
     # other data are told first: settings that follow from the data are then other too
     settings = dataclasses.replace(saved.task, data=config.task.data) if other else config.task
     before = None if accept_new_data and folder.text(FINGERPRINT) is None else _known_data(folder)
-    with noting() as read:
+    with recording_reads() as read:
         try:
             task = settings.build(facts)
             start = _start(config, task, tasks) if folder.checkpoints.last_step() is None and not other else {}

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
-from fredholm.distributed.called import Called, held_whole
+from fredholm.distributed.parallel_model import CalledModel, held_whole
 from fredholm.distributed.processes import ALONE, Processes
-from fredholm.tasks.extras import importing_metrics
+from fredholm.tasks.optional_packages import importing_metrics
 from fredholm.tasks.splits.splits import HeldOut
 from fredholm.tasks.task import Score, Task
 
@@ -39,8 +39,8 @@ def score_split(
     Args:
         task: whose they are.
         split: of its data.
-        model: on ``device``, in evaluation mode; one that lies on all processes as `Called`, which is whole on each
-            meanwhile.
+        model: on ``device``, in evaluation mode; one that lies on all processes as `CalledModel`, which is whole on
+            each meanwhile.
         batch_size: examples that are computed at once.
         device: where to compute.
         dtype: float32, or a lower precision to compute in by autocast.
@@ -53,7 +53,7 @@ def score_split(
     found = task.metrics() if metrics is None else metrics
     metrics = {name: metric.to(device) for name, metric in found.items()}
     indices = torch.arange(task.num_held_out(split))
-    called = model if isinstance(model, Called) else Called(model)
+    called = model if isinstance(model, CalledModel) else CalledModel(model)
     is_shared = 1 < processes.size <= len(indices)  # a metric of no example joins no others
     for part in (part for metric in metrics.values() for part in metric.modules()):
         if isinstance(part, Metric):

@@ -12,7 +12,7 @@ from torch import nn
 
 from fredholm.storage.model_folder import RUN, ModelFolder
 from fredholm.storage.tensors import refuse_non_finite
-from fredholm.tasks.files.noted import noted
+from fredholm.tasks.files.read_record import recorded
 from fredholm.tasks.task import Task
 
 from .storage.checkpoint import Which, check_which
@@ -122,7 +122,7 @@ class OwnRun(TrainedFolder):
     def _fill(self, model: nn.Module, which: Which) -> None:
         step = self._step(which)
         for file in self._folder.checkpoints.average_files(step):
-            noted(file, is_start=True)
+            recorded(file, is_start=True)
         self._folder.checkpoints.load_weights(step, model)
         refuse_non_finite(model, self.path)
 
@@ -179,7 +179,7 @@ class SavedRun(TrainedFolder):
         """See `TrainedFolder`."""
         self.step(which)
         for file in sorted(self.path.glob("*.safetensors")):
-            noted(file, is_start=True)
+            recorded(file, is_start=True)
         self._folder.fill(model, torch.float32)  # which inputs are, whatever the file was made to hold
 
     @property

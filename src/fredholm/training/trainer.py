@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, final
 
 from torch import Tensor
 
-from fredholm.distributed.called import own_part
+from fredholm.distributed.parallel_model import own_part
 from fredholm.distributed.processes import ALONE, OtherProcessError, Processes, is_of_loss
 from fredholm.storage.atomic import write_file
 from fredholm.storage.config_json import from_json, to_json

@@ -1,6 +1,6 @@
-"""All equalities and witnesses, one after the other."""
+"""All equalities and witnesses, one after the other, and the table of them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 
@@ -39,3 +39,69 @@ def verify(seed: int = 0) -> Iterator[Check]:
                 yield from equality.checks()
         yield from converted()
         yield from witnesses()
+
+
+HEADER = ("layer", "variant", "integral", "fast route", "its error", "gradient", "")
+
+
+def table(rows: Sequence[Check]) -> str:
+    """A line a layer and variant: the quadrature, the worst fast route, the worst gradient; then the witnesses."""
+    equalities: dict[tuple[str, str], list[Check]] = {}
+    witnesses = [row for row in rows if row.layer == "witness"]
+    for row in rows:
+        if row.layer != "witness":
+            equalities.setdefault((row.layer, row.variant), []).append(row)
+    lines = [HEADER, *(_line(*key, checks) for key, checks in equalities.items())]
+    text = _aligned(lines)
+    if witnesses:
+        told = [("witness", "what it shows", "measured", "bound", "")]
+        told += [
+            (
+                row.variant,
+                row.check,
+                f"{row.max_error:.1e}",
+                f"{_relation(row)} {row.bound:g}",
+                _mark([row]),
+            )
+            for row in witnesses
+        ]
+        text = f"{text}\n\n{_aligned(told)}"
+    failed = [row for row in rows if not row.ok]
+    text += f"\n\n{len(rows)} checks, {len(failed)} beyond their bounds"
+    for row in failed:
+        text += f"\n  {row.layer} {row.variant}: {row.check}: {row.max_error:.1e}, bound {row.bound:g}"
+    return text
+
+
+def _line(layer: str, variant: str, checks: list[Check]) -> tuple[str, ...]:
+    gradients = [row for row in checks if row.check.endswith(", gradient")]
+    quadrature = [row for row in checks if row.check == "quadrature"]
+    routes = [row for row in checks if row not in gradients and row not in quadrature]
+    return (
+        layer,
+        variant,
+        _worst(quadrature),
+        ", ".join(row.check for row in routes),
+        _worst(routes),
+        _worst(gradients),
+        _mark(checks),
+    )
+
+
+def _relation(row: Check) -> str:
+    return ">=" if row.at_least else "<="
+
+
+def _worst(rows: list[Check]) -> str:
+    return f"{max(row.max_error for row in rows):.1e}" if rows else ""
+
+
+def _mark(rows: list[Check]) -> str:
+    return "ok" if all(row.ok for row in rows) else "FAILED"
+
+
+def _aligned(lines: Sequence[tuple[str, ...]]) -> str:
+    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
+    )

@@ -18,7 +18,7 @@ from fredholm.evaluation import (
     StepLoop,
     Woodbury,
 )
-from fredholm.evaluation.neumann.chunk_states import Chunks, chunk_states
+from fredholm.evaluation.neumann.scan import Chunks, chunk_states
 from fredholm.kernels import FactorisedInfiniteAttention, Kernel, LinearInfiniteAttention
 from tests.contracts.routes import TOLERANCE, changed, check_chunks, check_route, compare, randomise, results
 from tests.contracts.weighed_domains import DOMAINS, PAIRS, domain, uniform

@@ -10,7 +10,7 @@ from fredholm import IntegralOperator
 from fredholm.domains import Points, Sequence, preceding_counts
 from fredholm.evaluation import Dense, Integral, StepLoop
 from fredholm.kernels import Attention, FrobeniusNorm, HopNorm, InfiniteAttention
-from fredholm.kernels.solve_each import solve_each
+from fredholm.kernels.linear_algebra import solve_each
 from tests.contracts.routes import randomise
 from tests.contracts.weighed_domains import DOMAINS, PAIRS, domain, uniform
 from tests.refusals import refused

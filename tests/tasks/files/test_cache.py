@@ -9,7 +9,7 @@ import pytest
 
 from fredholm.storage.atomic import new_file
 from fredholm.tasks.files import cache
-from fredholm.tasks.files.cache import Kept, cache_folder
+from fredholm.tasks.files.cache import CacheEntry, cache_folder
 from tests.refusals import refused
 
 
@@ -35,31 +35,31 @@ class Parts:
 def test_small_things_stay_in_memory(folder: Path) -> None:
     for count in (0, 1, 49):
         parts = Parts(count)
-        found = Kept("a", count).array(parts, np.uint16)
+        found = CacheEntry("a", count).array(parts, np.uint16)
         assert found.dtype == np.uint16
         assert found.tolist() == list(range(count))
-    assert Kept("b").value(lambda: {"a": 1}, size=99) == {"a": 1}
+    assert CacheEntry("b").value(lambda: {"a": 1}, size=99) == {"a": 1}
     assert not folder.exists()
 
 
 def test_large_ones_are_mapped_and_made_once(folder: Path) -> None:
     parts = Parts(1000)
     for key in ("a", "a", "b"):
-        found = Kept(key, 3).array(parts, np.uint16)
+        found = CacheEntry(key, 3).array(parts, np.uint16)
         assert found.tolist() == list(range(1000))
         assert isinstance(found.base, np.memmap)
         assert not found.flags.writeable
     assert parts.times == 2
-    assert Kept("a", 3).array(parts, np.int32).tolist() != list(range(1000)) or parts.times == 3
+    assert CacheEntry("a", 3).array(parts, np.int32).tolist() != list(range(1000)) or parts.times == 3
     for _ in range(2):
-        assert Kept("c").value(lambda: {"made": [parts.times]}, size=100) == {"made": [2]}
+        assert CacheEntry("c").value(lambda: {"made": [parts.times]}, size=100) == {"made": [2]}
         parts.times = 2
     assert not [file for file in folder.iterdir() if file.name.startswith(".")]
 
 
 def test_what_is_damaged_is_made_again(folder: Path) -> None:
     parts = Parts(1000)
-    Kept("a").array(parts, np.uint16)
+    CacheEntry("a").array(parts, np.uint16)
     (data,), (listing,) = folder.glob("*.bin"), folder.glob("*.json")
     whole = data.read_bytes()
     for damage in (whole[:-2], whole[:50] + b"\1" + whole[51:], None):
@@ -68,12 +68,12 @@ def test_what_is_damaged_is_made_again(folder: Path) -> None:
         else:
             data.write_bytes(damage)
         before = parts.times
-        assert Kept("a").array(parts, np.uint16).tolist() == list(range(1000))
+        assert CacheEntry("a").array(parts, np.uint16).tolist() == list(range(1000))
         assert parts.times == before + 1
-    Kept("b").value(lambda: {"a": 1}, size=100)
+    CacheEntry("b").value(lambda: {"a": 1}, size=100)
     for file in folder.glob("*.json"):
         file.write_text(file.read_text().replace("1", "2"))
-    assert Kept("b").value(lambda: {"a": 3}, size=100) == {"a": 3}
+    assert CacheEntry("b").value(lambda: {"a": 3}, size=100) == {"a": 3}
 
 
 def test_nothing_is_left_of_what_could_not_be_made(folder: Path) -> None:
@@ -82,19 +82,19 @@ def test_nothing_is_left_of_what_could_not_be_made(folder: Path) -> None:
         raise ValueError("the text is broken")
 
     with refused(ValueError, "the text is broken"):
-        Kept("a").array(broken, np.uint16)
+        CacheEntry("a").array(broken, np.uint16)
     assert [file.suffix for file in folder.iterdir()] == [".lock"]
-    assert Kept("a").array(Parts(80), np.uint16).tolist() == list(range(80))
+    assert CacheEntry("a").array(Parts(80), np.uint16).tolist() == list(range(80))
 
 
 def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv(cache.FOLDER, str(tmp_path / "file"))
     with refused(ValueError, "cannot be kept there (", "FREDHOLM_CACHE=PATH"):
-        Kept("a").array(Parts(1000), np.uint16)
+        CacheEntry("a").array(Parts(1000), np.uint16)
     with refused(ValueError, "FREDHOLM_CACHE=PATH"):
-        Kept("a").value(dict, size=100)
-    assert len(Kept("a").array(Parts(10), np.uint16)) == 10
+        CacheEntry("a").value(dict, size=100)
+    assert len(CacheEntry("a").array(Parts(10), np.uint16)) == 10
 
 
 def test_the_folder_is_named_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

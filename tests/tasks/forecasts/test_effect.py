@@ -17,7 +17,7 @@ def drawn(*shape: int, seed: int = 0) -> torch.Tensor:
 
 
 def found(y: torch.Tensor, x: torch.Tensor, season: int = 1) -> Effect | None:
-    """Of told channels `(T, F)` and known ones `(T, K)`."""
+    """Of predicted channels `(T, F)` and known ones `(T, K)`."""
     values, count = torch.cat([y, x], 1), y.shape[1]
     known = range(count, values.shape[1])
     return effect_of([values], [y], [len(y)], range(count), known, season=season, reach=12)

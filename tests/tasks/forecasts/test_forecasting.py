@@ -61,7 +61,7 @@ def test_splits_are_by_time_and_training_reaches_into_none(tmp_path: Path) -> No
             start = (0, *end)[number]
             expected += [[i, at] for at in range(max(start, 7), end[number] - 4 + 1)]
         assert part.places.tolist() == expected
-    seen, told = parts["train"].seen(), parts["train"].told()
+    seen, told = parts["train"].seen(), parts["train"].wanted()
     assert seen[0, :, 0].tolist() == [0, 1, 2, 3, 4, 5, 6]
     assert told[0, :, 0].tolist() == [7, 8, 9, 10]
     assert float(told[parts["train"].places[:, 0] == 0].max()) == 41.0
@@ -75,10 +75,10 @@ def test_splits_are_by_time_and_training_reaches_into_none(tmp_path: Path) -> No
 def test_batches_are_in_the_windows_own_scale(tmp_path: Path, scale: Any) -> None:
     built = task(tmp_path, scale=scale, channels=("y",))
     facts, windows = built.facts, built.splits.train
-    assert (facts.channels, facts.told, facts.target.names[:2]) == (("x", "y"), ("y",), ("y + 1", "y + 2"))
+    assert (facts.channels, facts.predicted, facts.target.names[:2]) == (("x", "y"), ("y",), ("y + 1", "y + 2"))
     batch = built.train_batch(torch.tensor([3, 50]), NONE)
     for row, number in enumerate((3, 50)):
-        seen, told = windows.seen()[number], windows.told()[number]
+        seen, told = windows.seen()[number], windows.wanted()[number]
         s = list(facts.deviation)
         for c in range(2):
             if scale == "window":
@@ -341,9 +341,9 @@ def test_the_shortest_context_that_is_as_good_is_chosen(tmp_path: Path, monkeypa
     told |= dict.fromkeys(told, math.nan)  # of a series that is one number all along
     assert chosen_context(config) == 72
     told[72] = 3.0
-    monkeypatch.setattr(forecasting, "LEAST_TOLD", 34)  # (940 - 144) // 24 is 33
+    monkeypatch.setattr(forecasting, "LEAST_PREDICTED", 34)  # (940 - 144) // 24 is 33
     assert chosen_context(config) == 72
-    monkeypatch.setattr(forecasting, "LEAST_TOLD", 33)
+    monkeypatch.setattr(forecasting, "LEAST_PREDICTED", 33)
     monkeypatch.setattr(forecasting, "MOST_SEEN", 150)
     asked.clear()
     told |= {72: 2.0, 144: 1.0}
@@ -470,7 +470,7 @@ def test_of_bases_and_contexts_those_with_the_smallest_error_are_chosen(
         return told[built.facts.context, built.config.base or 0.0]
 
     monkeypatch.setattr(Forecasting, "_left_out_error", error)
-    monkeypatch.setattr(forecasting, "LEAST_TOLD", 15)  # 36 samples leave 18 answers, 54 leave 9
+    monkeypatch.setattr(forecasting, "LEAST_PREDICTED", 15)  # 36 samples leave 18 answers, 54 leave 9
     found = Forecasting(config).best_reading()
     assert found == (18, 1.0)
     assert asked == [(18, 0.0, 36), (36, 0.0, 36), (18, 0.5, 36), (18, 1.0, 36)]

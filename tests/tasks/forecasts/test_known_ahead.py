@@ -55,7 +55,7 @@ def fitted(built: Forecasting) -> torch.nn.Module:
 
 def test_promotions_are_told_ahead(tmp_path: Path) -> None:
     built = config(tmp_path).build()
-    assert (built.facts.told, built.facts.known) == (("sales",), ("promo", "price"))
+    assert (built.facts.predicted, built.facts.known) == (("sales",), ("promo", "price"))
     assert built.splits.train.places[:, 1].max() == 96 - 4  # of 120 observed samples, not of 124
     model = fitted(built)
     alone = config(
@@ -83,7 +83,7 @@ def test_noise_that_is_known_ahead_changes_nothing(tmp_path: Path) -> None:
     given = config(tmp_path, data=str(written(tmp_path, rows)))
     built = given.build()
     assert built.facts.effect is None
-    assert given.suited("small").notes == ("promo, price: tell nothing of stretches that are left out; not read",)
+    assert given.suited("small").notes == ("promo, price: say nothing of stretches that are left out; not read",)
     assert not config(tmp_path).suited("small").notes
     assert not config(tmp_path, model=SMALL, data=str(written(tmp_path, rows))).suited("small").notes
     written(tmp_path, rows)
@@ -167,8 +167,8 @@ def test_facts_travel(tmp_path: Path) -> None:
     [
         ({"known": ("cost",)}, "has no channel 'cost'; the channels are sales, promo, price"),
         ({"known": ("promo", "promo")}, "known names 'promo' twice; name it once"),
-        ({"channels": ("sales", "promo")}, "'promo' is told and known ahead; take it out of channels or of known"),
-        ({"known": ("sales", "promo", "price")}, "are known ahead: sales, promo, price; leave one to be told"),
+        ({"channels": ("sales", "promo")}, "'promo' is predicted and known ahead; take it out of channels or of known"),
+        ({"known": ("sales", "promo", "price")}, "are known ahead: sales, promo, price; leave one to be predicted"),
     ],
 )
 def test_names_that_are_not_known_are_refused(tmp_path: Path, settings: dict[str, Any], told: str) -> None:
@@ -183,7 +183,7 @@ def changed(rows: list[Row], at: int, column: int) -> list[Row]:
 def test_what_is_not_known_is_told(tmp_path: Path) -> None:
     with refused(ValueError, "sales.csv: sales.csv has no price at 40.0; price is known ahead, and must have a value"):
         config(tmp_path, data=str(written(tmp_path, changed(table(), 40, 2)))).build()
-    gap = changed(changed(table(), 40, 2), 40, 0)  # nothing is told there
+    gap = changed(changed(table(), 40, 2), 40, 0)  # nothing is predicted there
     built = config(tmp_path, data=str(written(tmp_path, gap))).build()
     model = fitted(built)
 
@@ -197,11 +197,11 @@ def test_what_is_not_known_is_told(tmp_path: Path) -> None:
         asked(changed(table(), 122, 1))
     with refused(
         ValueError,
-        "asked.csv has 3 samples after the last one with sales; the model tells 4, and must know promo, price there: "
-        "give rows from 120.0 to 123.0, with promo, price filled and sales empty",
+        "asked.csv has 3 samples after the last one with sales; the model predicts 4, and must know promo, "
+        "price there: give rows from 120.0 to 123.0, with promo, price filled and sales empty",
     ):
         asked(table()[:-1])
-    with pytest.warns(UserWarning, match="asked.csv has 6 samples after the last one with sales; only 4 are told"):
+    with pytest.warns(UserWarning, match="asked.csv has 6 samples after the last one with sales; only 4 are predicted"):
         assert [row["time"] for row in asked(table(ahead=6))] == [120.0, 121.0, 122.0, 123.0]
     with refused(ValueError, "asked.csv has 5 samples; the model reads the last 12 of a series"):
         asked([(math.nan if t >= 5 else s, p, c) for t, (s, p, c) in enumerate(table())])

@@ -82,7 +82,7 @@ def windows(series: Tensor, places: list[int], horizon: int = 2) -> WindowSet:
 def test_a_base_is_shared_and_reads_what_there_is_in_sixteenths() -> None:
     series, one, other = drawn(100, 3), structure(0.3), structure(slope=True)
     base = Base(structures=(one, other), season=1, most=48, least=8, share=0.25)
-    told = base.told(windows(series, [8, 10, 40, 100]), [2, 0])
+    told = base.predictions(windows(series, [8, 10, 40, 100]), [2, 0])
     for row, (at, known) in enumerate([(8, 8), (10, 9), (40, 39), (100, 48)]):  # 3 samples are a sixteenth
         for f, (column, each) in enumerate([(2, one), (0, other)]):
             y = series[at - known : at, column]

@@ -355,7 +355,7 @@ def test_without_torchmetrics_the_error_says_what_to_install(
     task: ImageLearning, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "torchmetrics", None)
-    monkeypatch.delitem(sys.modules, "fredholm.tasks.means", raising=False)
+    monkeypatch.delitem(sys.modules, "fredholm.tasks.mean_metrics", raising=False)
     with pytest.raises(ImportError, match=r'pip install "fredholm\[train\]"'):
         task.metrics()
 

@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from fredholm.tasks import series
-from fredholm.tasks.series import Reading
+from fredholm.tasks.series import LabelReading
 from fredholm.tasks.targets import ClassAnswers, LabelAnswers, NumberAnswers
 from tests.refusals import refused
 
-read_csv = functools.partial(series.read_csv, reading=Reading())
+read_csv = functools.partial(series.read_csv, reading=LabelReading())
 
 TABLE = """\
 Series,time,x,label,y
@@ -56,11 +56,11 @@ def test_channels_are_found_by_name(tmp_path: Path) -> None:
 
 
 def test_known_classes_keep_their_order(tmp_path: Path) -> None:
-    found = read_csv(written(tmp_path, TABLE), reading=Reading(names=("b", "c", "a")))
+    found = read_csv(written(tmp_path, TABLE), reading=LabelReading(names=("b", "c", "a")))
     assert found.answers is not None
     assert found.answers.values.tolist() == [0, 2]
     with refused(ValueError, "line 3: column 'label': class 'a' is none of b, those of the training data"):
-        read_csv(written(tmp_path, TABLE), reading=Reading(names=("b",)))
+        read_csv(written(tmp_path, TABLE), reading=LabelReading(names=("b",)))
 
 
 def test_numbers_as_classes_are_sorted_by_size(tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
 def told(folder: Path, *labels: str, **reading: Any) -> Any:
     """The answers of series of one sample each."""
     rows = "".join(f"{i},0,1,{label}\n" for i, label in enumerate(labels))
-    return read_csv(written(folder, "series,time,v,label\n" + rows), reading=Reading(**reading)).answers
+    return read_csv(written(folder, "series,time,v,label\n" + rows), reading=LabelReading(**reading)).answers
 
 
 def test_labels_are_classes_several_labels_or_numbers(tmp_path: Path) -> None:

@@ -10,9 +10,9 @@ from fredholm.models.series.ckcnn import CKCNN
 from fredholm.tasks import SeriesLearning, series
 from fredholm.tasks.files import mapped
 from fredholm.tasks.series import (
+    LabelReading,
     MappedSeries,
     Preparation,
-    Reading,
     SeriesSet,
     npz_file,
     open_series,
@@ -23,7 +23,7 @@ from fredholm.tasks.splits.splits import Splits
 from fredholm.tasks.targets import ClassAnswers, LabelAnswers, NumberAnswers
 from tests.refusals import refused
 
-read_npz = functools.partial(series.read_npz, reading=Reading())
+read_npz = functools.partial(series.read_npz, reading=LabelReading())
 
 JOINED: dict[str, Any] = {
     "values": np.arange(10.0).reshape(5, 2),
@@ -158,7 +158,7 @@ def test_answers_are_classes_labels_or_numbers(tmp_path: Path) -> None:
     two = whole(tmp_path, **values, targets=[[1.0, 2], [3, 4], [5, 6]], target_names=["a", "b"]).answers
     assert isinstance(two, NumberAnswers)
     assert two.names == ("a", "b")
-    as_numbers = read_npz(written(tmp_path, **values, labels=[7, 5, 7]), reading=Reading(kind="number"))
+    as_numbers = read_npz(written(tmp_path, **values, labels=[7, 5, 7]), reading=LabelReading(kind="number"))
     assert isinstance(as_numbers, SeriesSet)
     assert isinstance(as_numbers.answers, NumberAnswers)
     with refused(ValueError, "has labels and targets; leave one of them out"):

@@ -4,11 +4,11 @@ from pathlib import Path
 import pytest
 
 from fredholm.tasks import series
-from fredholm.tasks.series import Reading
+from fredholm.tasks.series import LabelReading
 from fredholm.tasks.targets import NumberAnswers
 from tests.refusals import refused
 
-read_ts = functools.partial(series.read_ts, reading=Reading())
+read_ts = functools.partial(series.read_ts, reading=LabelReading())
 HEAD = "# a comment\n@problemName Some\n@timeStamps false\n@classLabel true up down\n@data\n"
 TIMED = HEAD.replace("@timeStamps false", "@timeStamps true")
 
@@ -48,7 +48,7 @@ def test_a_shorter_channel_is_missing_at_the_end(tmp_path: Path) -> None:
 
 def test_files_without_labels_and_with_known_names(tmp_path: Path) -> None:
     found = read_ts(
-        written(tmp_path, "@classLabel false\n@data\n1,2\n"), channels=("x",), reading=Reading(names=("a", "b"))
+        written(tmp_path, "@classLabel false\n@data\n1,2\n"), channels=("x",), reading=LabelReading(names=("a", "b"))
     )
     assert (found.answers, found.channels) == (None, ("x",))
     listed = read_ts(written(tmp_path, "@classLabel true\n@data\n1,2:b\n2:a\n"))
@@ -85,6 +85,6 @@ def test_files_of_regression_end_with_a_number(tmp_path: Path) -> None:
     assert found.channels == ("channel_0",)
     assert series.read_ts(path).answers is None
     with refused(ValueError, "@targetLabel says that numbers are predicted; leave target='class' out"):
-        read_ts(path, reading=Reading(kind="class"))
+        read_ts(path, reading=LabelReading(kind="class"))
     numbered = written(tmp_path, "@classLabel true 1 2\n@data\n1,2:1\n2:2\n")
-    assert isinstance(read_ts(numbered, reading=Reading(kind="number")).answers, NumberAnswers)
+    assert isinstance(read_ts(numbered, reading=LabelReading(kind="number")).answers, NumberAnswers)

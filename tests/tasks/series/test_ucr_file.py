@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fredholm.tasks.series import Reading, open_series, read_ucr
+from fredholm.tasks.series import LabelReading, open_series, read_ucr
 from fredholm.tasks.targets import ClassAnswers, NumberAnswers
 from tests.refusals import refused
 
@@ -17,7 +17,7 @@ def written(folder: Path, text: str, name: str = "some.tsv") -> Path:
 
 @pytest.mark.parametrize("text", ["2\t1.5\t2\n1\t3\tNaN\tNaN\n", "  2.0000e+00   1.5  2\n\n 1.0 3", "2,1.5,2\n1,3\n"])
 def test_a_line_is_a_class_and_its_values(text: str, tmp_path: Path) -> None:
-    found = read_ucr(written(tmp_path, text), reading=Reading())
+    found = read_ucr(written(tmp_path, text), reading=LabelReading())
     assert isinstance(found.answers, ClassAnswers)
     assert (found.answers.names, found.answers.values.tolist()) == (("1", "2"), [1, 0])
     assert found.lengths.tolist() == [2, 1]
@@ -26,14 +26,14 @@ def test_a_line_is_a_class_and_its_values(text: str, tmp_path: Path) -> None:
 
 
 def test_a_class_that_is_no_number_keeps_its_name(tmp_path: Path) -> None:
-    found = read_ucr(written(tmp_path, "1_0 1 2\n10 1 2\n1e1 3 4\n"), reading=Reading())
+    found = read_ucr(written(tmp_path, "1_0 1 2\n10 1 2\n1e1 3 4\n"), reading=LabelReading())
     assert isinstance(found.answers, ClassAnswers)
     assert (found.answers.names, found.answers.values.tolist()) == (("10", "1_0"), [1, 0, 0])
 
 
 def test_gaps_labels_of_other_kinds_and_none(tmp_path: Path) -> None:
     path = written(tmp_path, "0.5\t1\tNaN\t3\n1\t2\t2\t2\n")
-    found = read_ucr(path, channels=("heat",), reading=Reading(kind="number"))
+    found = read_ucr(path, channels=("heat",), reading=LabelReading(kind="number"))
     assert isinstance(found.answers, NumberAnswers)
     assert (found.answers.values[:, 0].tolist(), found.lengths.tolist(), found.channels) == (
         [0.5, 1.0],
@@ -63,6 +63,6 @@ def test_mistakes_name_the_line(tmp_path: Path) -> None:
         ("\n", "some.tsv: has no series"),
     ):
         with refused(ValueError, told):
-            read_ucr(written(tmp_path, text), reading=Reading())
+            read_ucr(written(tmp_path, text), reading=LabelReading())
     with refused(ValueError, "line 1: class '3' is none of 1, 2"):
-        read_ucr(written(tmp_path, "3\t1\n"), reading=Reading(names=("1", "2")))
+        read_ucr(written(tmp_path, "3\t1\n"), reading=LabelReading(names=("1", "2")))

@@ -190,7 +190,7 @@ def test_bad_settings(tmp_path: Path) -> None:
 
 def test_without_torchmetrics_the_error_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torchmetrics", None)
-    monkeypatch.delitem(sys.modules, "fredholm.tasks.means", raising=False)
+    monkeypatch.delitem(sys.modules, "fredholm.tasks.mean_metrics", raising=False)
     with pytest.raises(ImportError, match=r'pip install "fredholm\[train\]"'):
         config(tmp_path).build().metrics()
 

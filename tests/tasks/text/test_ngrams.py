@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from fredholm.models import GPT2, BlendedLanguageModel, NGramModel
-from fredholm.report.examined import examine
+from fredholm.report.examination import examine
 from fredholm.tasks import LanguageModelling
 from fredholm.tasks.blending import SHARES
 from fredholm.tasks.text import IGNORED

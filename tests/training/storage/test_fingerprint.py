@@ -14,7 +14,7 @@ import torch
 from PIL import Image
 
 from fredholm.tasks import ImageLearning, LanguageModelling, SentenceLearning
-from fredholm.tasks.files.noted import noted, noting
+from fredholm.tasks.files.read_record import recorded, recording_reads
 from fredholm.tasks.text import Tokens
 from fredholm.training import Run, TrainingConfig, train
 from fredholm.training.batches import Share
@@ -50,9 +50,9 @@ def of_text(data: Path | str, **training: Any) -> Run.Config:
 
 
 def read_of(*paths: Path, data: Path, before: Fingerprint | None = None) -> Fingerprint:
-    with noting() as found:
+    with recording_reads() as found:
         for path in paths:
-            noted(path)
+            recorded(path)
     return Fingerprint.of(found, str(data), before)
 
 
@@ -126,8 +126,8 @@ def test_names_and_digests_of_many_files(tmp_path: Path) -> None:
 def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "a.txt"
     file.write_text("one")
-    with noting() as found:
-        noted(file)
+    with recording_reads() as found:
+        recorded(file)
         file.write_text("longer")
     with refused(ValueError, "a.txt: changed while it was read"):
         Fingerprint.of(found, str(tmp_path))

@@ -9,7 +9,8 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from fredholm.domains import Domain
 from fredholm.domains.checks import values_are_at_hand, values_can_be_read
-from fredholm.evaluation.evaluation import Integral, StatefulRoute, cache_refusals
+from fredholm.evaluation.evaluation import StatefulRoute, cache_refusals
+from fredholm.evaluation.integral import Integral
 from fredholm.kernels import State
 from fredholm.kernels.attention.attention import DotProduct, DotProductForm
 

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from fredholm._precision import wide_dtype, without_autocast
-from fredholm.evaluation.evaluation import Integral, StatefulRoute
+from fredholm.evaluation.evaluation import StatefulRoute
+from fredholm.evaluation.integral import Integral
 from fredholm.evaluation.running_sums import causal_sums, order_refusals, reset_refusals
 from fredholm.kernels import FeatureMapped, State, ValueMixing
 from fredholm.kernels.attention.linear_attention import FeatureMapForm

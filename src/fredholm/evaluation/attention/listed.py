@@ -6,7 +6,8 @@ from typing import final
 import torch
 from torch import Tensor
 
-from fredholm.evaluation.evaluation import Integral, Route
+from fredholm.evaluation.evaluation import Route
+from fredholm.evaluation.integral import Integral
 from fredholm.evaluation.listed import Gathered, pair_mass, per_point, row_by_row, spread
 from fredholm.kernels import Normaliser, Score, Scored, ScoreForm
 from fredholm.kernels.attention.scored import scores_of

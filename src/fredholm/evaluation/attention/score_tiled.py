@@ -20,7 +20,8 @@ from fredholm._precision import wide_dtype
 from fredholm.domains import Domain, Sequence
 from fredholm.domains.checks import has_values
 from fredholm.evaluation.custom_op import Operator
-from fredholm.evaluation.evaluation import Integral, StatefulRoute, cache_refusals
+from fredholm.evaluation.evaluation import StatefulRoute, cache_refusals
+from fredholm.evaluation.integral import Integral
 from fredholm.evaluation.pair_tiles import PairGradients, PairTiles, Rows, TileInputs, all_pairs, measured
 from fredholm.kernels import Normaliser, Scored, State
 from fredholm.kernels.attention.scored import CachedScored, Competitive, Score, ScoreForm

@@ -19,7 +19,8 @@ from torch import Tensor
 from fredholm._precision import at_least_float32, without_autocast
 from fredholm.domains import Domain, whole_grid
 from fredholm.domains.checks import is_open, values_can_be_read
-from fredholm.evaluation.evaluation import Integral, Route
+from fredholm.evaluation.evaluation import Route
+from fredholm.evaluation.integral import Integral
 from fredholm.evaluation.recomputed import recomputed
 from fredholm.kernels import BasisFilter
 

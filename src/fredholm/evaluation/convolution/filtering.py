@@ -8,7 +8,8 @@ from torch import Tensor
 
 from fredholm.domains import GridBlock, whole_grid
 from fredholm.domains.checks import is_open
-from fredholm.evaluation.evaluation import Integral, Route
+from fredholm.evaluation.evaluation import Route
+from fredholm.evaluation.integral import Integral
 from fredholm.kernels import Stationary
 from fredholm.kernels.convolution.stationary import FilterGeometry
 

@@ -18,7 +18,8 @@ from torch import Tensor
 
 from fredholm._precision import at_least_float32, without_autocast
 from fredholm.domains import Domain, GridBlock, whole_grid
-from fredholm.evaluation.evaluation import Integral, Route
+from fredholm.evaluation.evaluation import Route
+from fredholm.evaluation.integral import Integral
 from fredholm.kernels import FourierFilter
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fredholm._precision import wide_dtype, without_autocast
 from fredholm.evaluation.custom_op import Operator
-from fredholm.evaluation.evaluation import Integral, Route
+from fredholm.evaluation.evaluation import Route
 from fredholm.evaluation.features.features import (
     Chunk,
     FeatureInputs,
@@ -26,6 +26,7 @@ from fredholm.evaluation.features.features import (
     plain_features,
     stacked,
 )
+from fredholm.evaluation.integral import Integral
 from fredholm.kernels import FeatureFactorised
 
 

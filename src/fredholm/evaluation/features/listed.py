@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from fredholm._precision import wide_dtype, without_autocast
-from fredholm.evaluation.evaluation import Integral, Route
+from fredholm.evaluation.evaluation import Route
+from fredholm.evaluation.integral import Integral
 from fredholm.evaluation.listed import Gathered, pair_mass, per_point, row_by_row, spread
 from fredholm.kernels import FeatureFactorised
 

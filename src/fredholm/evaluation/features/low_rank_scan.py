@@ -10,7 +10,7 @@ from torch.nn.functional import pad
 from fredholm._precision import wide_dtype, without_autocast
 from fredholm.domains import preceding_counts
 from fredholm.evaluation.custom_op import Operator
-from fredholm.evaluation.evaluation import Integral, StatefulRoute
+from fredholm.evaluation.evaluation import StatefulRoute
 from fredholm.evaluation.features.features import (
     Chunk,
     FeatureInputs,
@@ -22,6 +22,7 @@ from fredholm.evaluation.features.features import (
     feature_inputs,
     plain_features,
 )
+from fredholm.evaluation.integral import Integral
 from fredholm.evaluation.recomputed import recomputed
 from fredholm.evaluation.running_sums import reset_refusals, state_refusals
 from fredholm.evaluation.tiling import pair_refusals, ranges

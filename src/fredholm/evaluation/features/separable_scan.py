@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from fredholm._precision import without_autocast
-from fredholm.evaluation.evaluation import Integral, StatefulRoute
+from fredholm.evaluation.evaluation import StatefulRoute
+from fredholm.evaluation.integral import Integral
 from fredholm.evaluation.running_sums import causal_sums, order_refusals, reset_refusals, state_refusals
 from fredholm.kernels import State
 from fredholm.kernels.kernel import divided

@@ -10,7 +10,8 @@ from torch.nn.functional import linear
 
 from fredholm._precision import without_autocast
 from fredholm.domains import Domain
-from fredholm.evaluation.evaluation import Integral, Route
+from fredholm.evaluation.evaluation import Route
+from fredholm.evaluation.integral import Integral
 from fredholm.evaluation.recomputed import blocks_of
 from fredholm.kernels.kernel import divided
 from fredholm.kernels.neumann.linear_infinite_attention import CentralForm, CentralQueries, measured_energies

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from fredholm._precision import wide_dtype
-from fredholm.evaluation.evaluation import Integral, Queries, Route
+from fredholm.evaluation.evaluation import Queries, Route
+from fredholm.evaluation.integral import Integral
 from fredholm.evaluation.listed import Gathered, per_point, row_by_row, spread
 from fredholm.kernels import Diffusion
 

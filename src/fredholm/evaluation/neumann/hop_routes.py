@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from fredholm._precision import wide_dtype
-from fredholm.evaluation.evaluation import Integral, StatefulRoute, cache_refusals
+from fredholm.evaluation.evaluation import StatefulRoute, cache_refusals
+from fredholm.evaluation.integral import Integral
 from fredholm.evaluation.neumann.hops import HopInputs, hops
 from fredholm.evaluation.neumann.solvers import Solver, Substitution
 from fredholm.evaluation.pair_tiles import measured

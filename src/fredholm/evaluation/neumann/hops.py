@@ -31,8 +31,8 @@ from fredholm.evaluation.neumann.solvers import Factors, Solver, System, Truncat
 from fredholm.evaluation.pair_tiles import PairGradients, Pairs, PairTiles, Rows, TileInputs, all_pairs
 from fredholm.kernels.attention.scored import Score
 from fredholm.kernels.kernel import divided
+from fredholm.kernels.linear_algebra import solve_each
 from fredholm.kernels.neumann.infinite_attention import block_norm
-from fredholm.kernels.solve_each import solve_each
 
 
 class HopInputs(NamedTuple):

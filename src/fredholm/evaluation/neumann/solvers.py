@@ -18,7 +18,7 @@ from torch import Tensor
 from fredholm._settings import refuse_idle
 from fredholm.domains import is_ordered_by_index
 from fredholm.domains.checks import has_values, is_open
-from fredholm.evaluation.evaluation import Integral
+from fredholm.evaluation.integral import Integral
 from fredholm.evaluation.pair_tiles import PairTiles, Rows
 from fredholm.kernels import FrobeniusNorm, Neumann
 from fredholm.kernels.attention.scored import Numbered

@@ -9,14 +9,15 @@ from torch import Tensor
 
 from fredholm._precision import autocast_dtype, under_autocast, without_autocast
 from fredholm.domains import Domain
-from fredholm.evaluation.evaluation import Integral, Route
+from fredholm.evaluation.evaluation import Route
+from fredholm.evaluation.integral import Integral
 from fredholm.evaluation.recomputed import blocks_of
 from fredholm.kernels import RowNorm
 from fredholm.kernels.heads import each_query_head
 from fredholm.kernels.kernel import divided
+from fredholm.kernels.linear_algebra import solve
 from fredholm.kernels.neumann.factorised_infinite_attention import FactorisedNeumann, over_row_norms
 from fredholm.kernels.neumann.infinite_attention import block_norm
-from fredholm.kernels.solve_each import solve
 
 
 @final

@@ -16,7 +16,8 @@ from torch.nn.functional import linear
 
 from fredholm._precision import wide_dtype
 from fredholm.domains.domain import wrapped
-from fredholm.evaluation.evaluation import Integral, Route
+from fredholm.evaluation.evaluation import Route
+from fredholm.evaluation.integral import Integral
 from fredholm.evaluation.listed import Gathered, pair_mass, per_point, row_by_row, spread
 from fredholm.kernels import PairwiseMLP
 from fredholm.kernels.fourier_features import fourier_features

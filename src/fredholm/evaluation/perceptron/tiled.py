@@ -9,7 +9,8 @@ from torch import Tensor
 
 from fredholm._precision import wide_dtype
 from fredholm.domains import Domain, GridBlock, preceding_counts
-from fredholm.evaluation.evaluation import Integral, StatefulRoute, cache_refusals
+from fredholm.evaluation.evaluation import StatefulRoute, cache_refusals
+from fredholm.evaluation.integral import Integral
 from fredholm.evaluation.perceptron.sums import mlp_integral
 from fredholm.evaluation.perceptron.tiles import Block, PerceptronInputs
 from fredholm.evaluation.running_sums import state_refusals

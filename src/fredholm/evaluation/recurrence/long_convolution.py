@@ -8,7 +8,8 @@ from torch import Tensor
 
 from fredholm._precision import without_autocast
 from fredholm.domains.checks import is_open
-from fredholm.evaluation.evaluation import Integral, Queries, Route
+from fredholm.evaluation.evaluation import Queries, Route
+from fredholm.evaluation.integral import Integral
 from fredholm.kernels.recurrence.semi_separable import DiagonalForm, DiagonalRecurrence
 
 STRETCH = 64

@@ -10,7 +10,8 @@ from torch import Tensor
 from fredholm._precision import without_autocast
 from fredholm.domains.checks import has_values, values_can_be_read
 from fredholm.evaluation.custom_op import Operator
-from fredholm.evaluation.evaluation import Integral, Queries, StatefulRoute
+from fredholm.evaluation.evaluation import Queries, StatefulRoute
+from fredholm.evaluation.integral import Integral
 from fredholm.evaluation.recurrence.cell_gradients import CellInputs, CellOutputs, cell_gradients
 from fredholm.kernels import State
 from fredholm.kernels.recurrence.cell_recurrence import CellRecurrence

@@ -8,7 +8,8 @@ from torch import Tensor
 
 from fredholm._precision import without_autocast
 from fredholm.domains import Domain
-from fredholm.evaluation.evaluation import Integral, Queries, StatefulRoute
+from fredholm.evaluation.evaluation import Queries, StatefulRoute
+from fredholm.evaluation.integral import Integral
 from fredholm.evaluation.recurrence.diagonal import DiagonalInputs, diagonal_scan
 from fredholm.evaluation.recurrence.matrix import MatrixInputs, matrix_scan
 from fredholm.kernels import Kernel, State

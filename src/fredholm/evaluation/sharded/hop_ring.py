@@ -19,7 +19,8 @@ from torch import Tensor
 from fredholm._precision import wide_dtype, without_autocast
 from fredholm.distributed.collectives import gathered
 from fredholm.domains import preceding_counts
-from fredholm.evaluation.evaluation import Integral, Queries, Route
+from fredholm.evaluation.evaluation import Queries, Route
+from fredholm.evaluation.integral import Integral
 from fredholm.evaluation.recomputed import recomputed
 from fredholm.evaluation.sharded.parts import shard_of
 from fredholm.evaluation.sharded.ring import RingSum

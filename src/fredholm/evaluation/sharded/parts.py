@@ -7,7 +7,7 @@ from torch import Tensor
 
 from fredholm.distributed.shard import Shard
 from fredholm.domains import Domain, Points, past_mass
-from fredholm.evaluation.evaluation import Integral, order_read
+from fredholm.evaluation.integral import Integral, order_read
 from fredholm.kernels import Kernel
 
 

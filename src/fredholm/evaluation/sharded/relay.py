@@ -14,7 +14,8 @@ from torch import Tensor
 from fredholm._precision import autocast_dtype
 from fredholm.distributed.collectives import next_to_this, receive, send
 from fredholm.domains import Domain, Points
-from fredholm.evaluation.evaluation import Integral, Queries, Route, StatefulEvaluation
+from fredholm.evaluation.evaluation import Queries, Route, StatefulEvaluation
+from fredholm.evaluation.integral import Integral
 from fredholm.evaluation.recomputed import pulled_back, reading
 from fredholm.evaluation.sharded.parts import shard_of, whole_of
 from fredholm.kernels import Scaled, Stateful, Sum

@@ -21,7 +21,8 @@ from fredholm._precision import autocast_dtype, wide_dtype, without_autocast
 from fredholm.distributed.collectives import Block, around, around_and_back
 from fredholm.domains import whole_grid
 from fredholm.evaluation.attention.score_tiled import ScoreInputs, ScoreOutputs, score_backward, score_forward
-from fredholm.evaluation.evaluation import Evaluation, Integral, Route
+from fredholm.evaluation.evaluation import Evaluation, Route
+from fredholm.evaluation.integral import Integral
 from fredholm.evaluation.pair_tiles import measured
 from fredholm.evaluation.recomputed import pulled_back, reading
 from fredholm.evaluation.sharded.parts import Places, shard_of, whole_of

@@ -7,7 +7,8 @@ from torch import Tensor
 
 from fredholm.distributed.collectives import gathered
 from fredholm.distributed.shard import Shard
-from fredholm.evaluation.evaluation import Evaluation, Integral, Route
+from fredholm.evaluation.evaluation import Evaluation, Route
+from fredholm.evaluation.integral import Integral
 from fredholm.evaluation.sharded.parts import Places, shard_of, whole_of
 from fredholm.kernels import Kernel, Scaled, Sum
 

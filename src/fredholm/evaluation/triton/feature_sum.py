@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from fredholm.evaluation.custom_op import Operator
-from fredholm.evaluation.evaluation import Integral
 from fredholm.evaluation.features.feature_sum import (
     SumInputs,
     TableInputs,
@@ -19,6 +18,7 @@ from fredholm.evaluation.features.feature_sum import (
     tables_like,
 )
 from fredholm.evaluation.features.features import FeatureInputs, FeatureOutputs
+from fredholm.evaluation.integral import Integral
 from fredholm.evaluation.triton.machine import LARGEST_DIM, FusedRoute
 from fredholm.kernels import FeatureFactorised
 from fredholm.kernels.perceptron.factorised import LowRank, LowRankForm, low_rank_table

@@ -8,7 +8,8 @@ from typing import final
 import torch
 from torch import Tensor
 
-from fredholm.evaluation.evaluation import Integral, K, Route
+from fredholm.evaluation.evaluation import K, Route
+from fredholm.evaluation.integral import Integral
 from fredholm.kernels import Kernel
 
 INSTALLED = importlib.util.find_spec("triton") is not None

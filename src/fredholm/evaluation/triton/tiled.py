@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fredholm.domains import GridBlock
 from fredholm.evaluation.custom_op import Operator
-from fredholm.evaluation.evaluation import Integral
+from fredholm.evaluation.integral import Integral
 from fredholm.evaluation.perceptron.all_pairs import plain_integral, with_relative
 from fredholm.evaluation.perceptron.sums import PerceptronOutputs
 from fredholm.evaluation.perceptron.tiled import between_cells, common_grid, integrate_pairwise

@@ -14,7 +14,8 @@ from fredholm.evaluation.attention.score_tiled import (
     plain_scores,
 )
 from fredholm.evaluation.custom_op import Operator
-from fredholm.evaluation.evaluation import Integral, StatefulRoute
+from fredholm.evaluation.evaluation import StatefulRoute
+from fredholm.evaluation.integral import Integral
 from fredholm.evaluation.triton.machine import LARGEST_DIM, FusedRoute
 from fredholm.evaluation.triton.yat_sums import YatOutputs, empty_outputs, settings_of
 from fredholm.kernels import Normaliser, Softermax, Softmax, State

@@ -1,1 +1,1 @@
-"""Frames: where a set of samples lies, how large it is, and how it is turned. One kind a file."""
+"""Frames: where a set of samples lies, how large it is, and how it is turned."""

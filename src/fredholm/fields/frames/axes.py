@@ -1,8 +1,22 @@
-"""Axes of symmetric matrices, and the signs that these leave open, which a frame must choose.
+"""Frames with axes: how a set of samples is turned, and the signs that axes leave open, which a frame must choose.
 
-Legend
-    T        symmetric (s, s)        V      its orthonormal eigenvectors, columns in the order of rising eigenvalues
-    z        samples along V         γ_k    Σ p_i z_ik³ / (Σ p_i z_ik²)^(3/2), the skewness along axis k
+Legend: `frame.py`, and
+    T      symmetric (s, s)        V      its orthonormal eigenvectors, columns in the order of rising eigenvalues
+    z      samples along V                 γ_k    Σ p_i z_ik³ / (Σ p_i z_ik²)^(3/2), the skewness along axis k
+    C      Σ p_i (x_i - μ)(x_i - μ)ᵀ = L Lᵀ, L lower triangular           y_i    L⁻¹ (x_i - μ): whitened samples
+
+    Rotational    M = s V,   T = C
+    Affine        M = L V,   T = Σ p_i ‖y_i‖² y_i y_iᵀ
+
+Signs of the columns of V: the skewness of the samples along each is made positive, with Affine that of Vᵀ y; or all of
+them are averaged over.
+
+Why Affine does not take the square root of C, as the paper says (theorem 7): for C' = A C Aᵀ the root is A C^(1/2) Q
+with a rotation Q that depends on A, so that M' = A M fails unless A and C commute; whitened samples are known up to a
+rotation. Their fourth moments turn with them, T' = Q T Qᵀ, and its axes undo Q.
+
+Source: Neural Fields Meet Attention, theorem 7, and the frame that it needs for its rotations and does not have; axes
+from two scatter matrices: Tyler et al. 2009; averaging: Puny et al. 2022, "Frame averaging".
 """
 
 import dataclasses
@@ -12,7 +26,8 @@ from typing import NamedTuple, final
 import torch
 from torch import Tensor
 
-from fredholm.fields.frames.frame import Frame
+from fredholm.domains import Domain
+from fredholm.fields.frames.frame import Coordinates, Frame, moments, warn
 
 
 class Axes(NamedTuple):
@@ -119,3 +134,86 @@ class AxesFrame(Frame):
         chosen = skewed_signs(axes.vectors, z, shares, proper=self.proper, tolerance=self.tolerance)
         fixed = torch.where(axes.is_ambiguous[:, None], 1.0, chosen.signs)
         return Signs(fixed[:, None], chosen.is_ambiguous & ~axes.is_ambiguous)
+
+
+@final
+@dataclasses.dataclass(frozen=True)
+class Rotational(AxesFrame):
+    """Principal axes: covers similarities, x -> a R x + b with a > 0 and R in O(n), or in SO(n) with `proper`.
+
+    Skewness needs sets that are not symmetric. For those that are, `average=True` evaluates a field in every one of
+    the 2^n frames that differ by signs (with `proper` the 2^(n-1) rotations among them) and takes the mean, at as many
+    times the cost. Near the edge of what is told apart by `tolerance` digits are lost, and a set that is moved across
+    it jumps: no continuous choice of axes exists.
+
+    Fallbacks: samples that coincide get s = 1; equal principal variances leave axes open, and R = I is taken, so that
+    translations and scalings remain covered; signs that skewness leaves open are taken so that an axis' largest
+    component is positive, the first of them so that R is a rotation, which still covers SO(n) where it is the only one.
+
+    Args:
+        proper: whether mirrored sets get mirrored fields only if the operator says so: R is a rotation.
+        average: whether all signs are averaged over.
+        tolerance: of a gap between principal variances as a share of their sum, and of a skewness.
+    """
+
+    def coordinates(self, domain: Domain) -> Coordinates:
+        """See `Frame.coordinates`."""
+        found = moments(domain)
+        size = found.variance.sqrt()[:, None, None]
+        unit = found.centred / size
+        axes = principal_axes((found.shares[..., None] * unit).mT @ unit, found.is_point, self.tolerance)
+        told = {
+            "samples at one place (size 1 and no rotation taken)": found.is_point,
+            "ambiguous axes, equal principal variances (no rotation taken)": axes.is_ambiguous & ~found.is_point,
+        }
+        signs, told[AMBIGUOUS_SIGNS] = self._signs(axes, unit @ axes.vectors, found.shares)
+        warn("Rotational", told)
+        R = axes.vectors[:, None] * signs[..., None, :]
+        size = size[:, None]
+        return Coordinates(found.mean[:, None].expand(-1, R.shape[1], -1), size * R, R.mT / size)
+
+
+@final
+@dataclasses.dataclass(frozen=True)
+class Affine(AxesFrame):
+    """Whitening with its rotation fixed: covers x -> A x + b with A invertible, or with det A > 0 if `proper`.
+
+    `average` and signs: see `Rotational`.
+
+    Fallbacks: samples that coincide get M = I; those that lie in a line or plane (the least principal variance below
+    `tolerance` of their sum) get M = s I / √n as whitening without directions; equal fourth moments leave the rotation
+    open, and M = L is taken, which covers the A that are lower triangular with a positive diagonal; signs as in
+    `Rotational`.
+
+    Args:
+        proper: whether det M > 0.
+        average: whether all signs are averaged over.
+        tolerance: of variances and gaps as a share of their sum, and of a skewness.
+    """
+
+    def coordinates(self, domain: Domain) -> Coordinates:
+        """See `Frame.coordinates`."""
+        found = moments(domain)
+        dim = domain.pos_dim
+        size = found.variance.sqrt()[:, None, None]
+        unit = found.centred / size
+        C = (found.shares[..., None] * unit).mT @ unit
+        least = torch.linalg.eigvalsh(C.detach())[..., 0]
+        is_flat = found.is_point | (least <= self.tolerance)  # the trace of C is 1
+        identity = torch.eye(dim, dtype=C.dtype, device=C.device)
+        even = torch.where(found.is_point[:, None, None], identity, identity / dim)
+        L = torch.linalg.cholesky(torch.where(is_flat[:, None, None], even, C))
+        whitened = torch.linalg.solve_triangular(L, unit.mT, upper=False).mT
+        fourth = (found.shares * whitened.square().sum(-1))[..., None] * whitened
+        axes = principal_axes(fourth.mT @ whitened, is_flat, self.tolerance)
+        told = {
+            "samples at one place (no frame taken)": found.is_point,
+            "samples in a line or plane (only their size taken)": is_flat & ~found.is_point,
+            "ambiguous axes, equal fourth moments (triangular whitening taken)": axes.is_ambiguous & ~is_flat,
+        }
+        signs, told[AMBIGUOUS_SIGNS] = self._signs(axes, whitened @ axes.vectors, found.shares)
+        warn("Affine", told)
+        V = axes.vectors[:, None] * signs[..., None, :]
+        size, L = size[:, None], L[:, None]
+        inverse = torch.linalg.solve_triangular(L, identity.expand_as(L), upper=False)
+        return Coordinates(found.mean[:, None].expand(-1, V.shape[1], -1), size * (L @ V), V.mT @ inverse / size)

@@ -36,7 +36,7 @@ from fredholm.domains.checks import values_can_be_read
 from fredholm.kernels.attention.scored import Score, ValueMixing
 from fredholm.kernels.heads import HeadProjections, check_heads, each_query_head
 from fredholm.kernels.kernel import State, Stateful, divided
-from fredholm.kernels.solve_each import solve_each
+from fredholm.kernels.linear_algebra import solve_each
 
 CLOSEST = 1e-6
 """How close to 0 and 1 a learned γ may come: at 1 a series need not converge."""

@@ -26,9 +26,8 @@ from fredholm._settings import check_count, check_number
 from fredholm.domains import Domain
 from fredholm.domains.checks import values_can_be_read
 from fredholm.kernels.kernel import State
-from fredholm.kernels.matrix_exponential import matrix_exponential
+from fredholm.kernels.linear_algebra import matrix_exponential, solve
 from fredholm.kernels.recurrence.semi_separable import MatrixForm, MatrixRecurrence
-from fredholm.kernels.solve_each import solve
 
 Rule = Literal["euler", "bilinear", "zoh"]
 

@@ -7,8 +7,7 @@ from torch import Tensor
 
 from fredholm.domains import Domain, Points
 from fredholm.domains.checks import values_can_be_read
-from fredholm.fields.frames.coordinates import Coordinates, require_digits
-from fredholm.fields.frames.frame import Frame
+from fredholm.fields.frames.frame import Coordinates, Frame, require_digits
 
 
 class FramedSamples(NamedTuple):

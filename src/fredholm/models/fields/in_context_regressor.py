@@ -24,8 +24,8 @@ from torch import Tensor, nn
 from fredholm._settings import check_count, check_positive
 from fredholm.domains import Domain, Sequence
 from fredholm.fields.frames.frame import Frame
-from fredholm.fields.frames.identity import Identity
-from fredholm.fields.placed import PlacedField
+from fredholm.fields.frames.sizes import Identity
+from fredholm.fields.placed_field import PlacedField
 from fredholm.fields.sinusoidal import SinusoidalField
 from fredholm.kernels import Attention, UnnormalisedAttention
 from fredholm.models.fields.framed_samples import framed_samples

@@ -14,7 +14,7 @@ from fredholm.blocks.residual import ResidualBlock
 from fredholm.domains import Domain, Sequence
 from fredholm.fields.field import Field
 from fredholm.fields.frames.frame import Frame
-from fredholm.fields.placed import PlacedField
+from fredholm.fields.placed_field import PlacedField
 from fredholm.kernels import Attention, Kernel, LinearAttention
 from fredholm.kernels.fourier_features import fourier_features, sample_frequencies
 from fredholm.models.fields.framed_samples import FramedSamples, framed_samples

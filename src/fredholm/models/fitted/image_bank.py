@@ -85,7 +85,7 @@ class ImageBank(FittedModel[Tensor]):
         num_filters: int = 128
         """Of each size of patches and of images."""
         may_mirror: bool = True
-        """Whether mirror images, left to right, are taken for the same where left-out images are then told better."""
+        """Whether mirror images, left to right, are taken for the same where that predicts left-out images better."""
 
         def __post_init__(self) -> None:
             check_count("models.ImageBank", "num_filters", self.num_filters)

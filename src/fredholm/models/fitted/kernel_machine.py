@@ -126,8 +126,8 @@ class KernelMachine(CoordinateModel):
             # in float64, since the sum over centres has terms of both signs, which cancel
             coordinates = coordinates.to(at_least_float32(self.bias).dtype).double()
             kernel = self.kernel(coordinates, self.centres.double())
-            told = kernel @ self.dual.double() + self.bias.double()
-            return told.to(at_least_float32(self.bias).dtype)
+            answers = kernel @ self.dual.double() + self.bias.double()
+            return answers.to(at_least_float32(self.bias).dtype)
 
     def _solved(self, x: Tensor, wanted: Tensor, groups: Tensor | None) -> Solution:
         offset = wanted.mean(0)
@@ -356,7 +356,7 @@ class _Part:
         assert best is not None
         return best[0]
 
-    def told(self, choice: _Choice, x: Tensor) -> Tensor:
+    def answers(self, choice: _Choice, x: Tensor) -> Tensor:
         """What a fit to these examples tells of others, the mean taken off."""
         kernel = choice.shares[0] * (x @ self.x.T) / self.square
         for p, metric in enumerate(choice.metrics, start=1):
@@ -419,17 +419,17 @@ def _chosen_of_few(part: _Part, groups: Tensor | None) -> _Choice:
 
     Its left-out errors are these, where w is learnt.
     """
-    own, told = dealt(len(part.x), groups, FOLDS, part.x.device), torch.zeros_like(part.wanted).repeat(2, 1, 1)
+    own, answers = dealt(len(part.x), groups, FOLDS, part.x.device), torch.zeros_like(part.wanted).repeat(2, 1, 1)
     for k in own.unique():
         offset = part.wanted[own != k].mean(0)
         rest = _Part(part.x[own != k], part.wanted[own != k] - offset, members_of(groups, own != k))
-        for each, rounds in zip(told, (0, ROUNDS), strict=True):
-            each[own == k] = offset + rest.told(_chosen(rest, rounds), part.x[own == k])
-    errors = (part.wanted - told).square().mean((1, 2)).tolist()
+        for each, rounds in zip(answers, (0, ROUNDS), strict=True):
+            each[own == k] = offset + rest.answers(_chosen(rest, rounds), part.x[own == k])
+    errors = (part.wanted - answers).square().mean((1, 2)).tolist()
     if errors[1] >= errors[0]:
         return _chosen(part, rounds=0)
     found = _chosen(part)
-    return found._replace(fit=found.fit._replace(error=errors[1], left_out=told[1]))
+    return found._replace(fit=found.fit._replace(error=errors[1], left_out=answers[1]))
 
 
 def _chosen(part: _Part, rounds: int = ROUNDS) -> _Choice:

@@ -88,7 +88,7 @@ class ConvNeXt(SavedModel):
 
         @property
         def rated_width(self) -> int:
-            """See `Bringing.rated_width`."""
+            """See `ModelSettings.rated_width`."""
             return self.dims[-1]
 
         def sized_for(self, room: Room, default: ImageModelConfig) -> Self:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import ClassVar, Self, final
 
 from fredholm.encoders.encoder import Encoder
-from fredholm.models.brought import Bringing
+from fredholm.models.model_settings import ModelSettings
 from fredholm.models.saved_model import SavedModel
 
 
@@ -59,7 +59,7 @@ class Room:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ImageModelConfig(Bringing, abc.ABC):
+class ImageModelConfig(ModelSettings, abc.ABC):
     """A model that gives one vector for each image."""
 
     reads_encoder: ClassVar[bool] = False

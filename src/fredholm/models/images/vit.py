@@ -133,7 +133,7 @@ class ViT(SavedModel):
 
         @property
         def rated_width(self) -> int:
-            """See `Bringing.rated_width`."""
+            """See `ModelSettings.rated_width`."""
             return self.embed_dim
 
         def at_size(self, image_size: tuple[int, int]) -> Self:

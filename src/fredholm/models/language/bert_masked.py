@@ -43,7 +43,7 @@ class BertMasked(MaskedModel):
 
         @property
         def rated_width(self) -> int | None:
-            """See `Bringing.rated_width`."""
+            """See `ModelSettings.rated_width`."""
             return self.stack.embed_dim
 
         def resized(self, width: int, depth: int, default: MaskedModel.Config) -> Self:

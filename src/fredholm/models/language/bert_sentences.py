@@ -78,7 +78,7 @@ class BertSentences(SavedModel):
 
         @property
         def rated_width(self) -> int:
-            """See `Bringing.rated_width`."""
+            """See `ModelSettings.rated_width`."""
             return self.stack.embed_dim
 
         @property

@@ -60,7 +60,7 @@ class Decoder(LanguageModel):
 
         @property
         def rated_width(self) -> int | None:
-            """See `Bringing.rated_width`."""
+            """See `ModelSettings.rated_width`."""
             return self.embed_dim
 
         @abc.abstractmethod

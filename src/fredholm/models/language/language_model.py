@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fredholm._settings import filled
 from fredholm.encoders.text import check_vocabulary
-from fredholm.models.brought import Bringing
+from fredholm.models.model_settings import ModelSettings
 from fredholm.models.saved_model import SavedModel
 
 Positions = Literal["learned", "rotary"]
@@ -78,7 +78,7 @@ class LanguageModel(TokenModel):
     """
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
-    class Config(Bringing, abc.ABC):
+    class Config(ModelSettings, abc.ABC):
         """The sizes of a model that its text does not decide."""
 
         def resized(self, width: int, depth: int, default: LanguageModel.Config) -> Self:
@@ -143,7 +143,7 @@ class MaskedModel(TokenModel):
     """What stands at each place of a sequence, read from both sides; tokens that fill sequences up change nothing."""
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
-    class Config(Bringing, abc.ABC):
+    class Config(ModelSettings, abc.ABC):
         """The sizes of a model that its text does not decide."""
 
         @abc.abstractmethod

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from fredholm._settings import check_count, refuse_idle
 from fredholm.encoders.text import Text
-from fredholm.models.brought import Bringing
 from fredholm.models.itnet import ITNet
 from fredholm.models.kernel_configs import AttentionConfig, ConvolutionConfig, SumConfig
+from fredholm.models.model_settings import ModelSettings
 from fredholm.models.signal_model import SignalModel
 
 
@@ -54,7 +54,7 @@ class TokenReading:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SentenceModelConfig(Bringing, abc.ABC):
+class SentenceModelConfig(ModelSettings, abc.ABC):
     """A model that takes rows of tokens, int64 `(B, N)`, and gives one vector a row."""
 
     learns_by_steps: ClassVar[bool] = True

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fredholm.tasks.outputs import Outputs
 from fredholm.tasks.prediction import Prediction
-from fredholm.tasks.shown import Shown, View, function_view, joined_curves
+from fredholm.tasks.views import ShownExample, View, function_view, joined_curves
 
 from .field_set import FieldSet
 from .open import read_places
@@ -89,17 +89,17 @@ def _grid(shape: tuple[int, ...], pos: Tensor, fields: FieldSet, index: int) -> 
     return torch.stack([axis.reshape(-1) for axis in torch.meshgrid(*axes, indexing="ij")], dim=-1)
 
 
-def refuse_no_number(told: Evaluated) -> Evaluated:
+def refuse_no_number(predicted: Evaluated) -> Evaluated:
     """The answer for a function.
 
     Raises:
         ValueError: some of its values are NaN or infinite.
     """
-    if not bool(told.values.isfinite().all()):
+    if not bool(predicted.values.isfinite().all()):
         raise ValueError(
-            f"{told.name}: the answer for it overflows; its values are too large or too far from those of training"
+            f"{predicted.name}: the answer for it overflows; its values are too large or too far from those of training"
         )
-    return told
+    return predicted
 
 
 def answered(
@@ -131,34 +131,36 @@ def answered(
             files = (("saved", outputs.save), ("picture", outputs.picture))
             head |= {word: str(path) for word, path in files if path is not None}
             extremes = zip(channels, one.values.amin(0).tolist(), one.values.amax(0).tolist(), strict=True)
-            told = {f"{word} {c}": v for c, a, b in extremes for word, v in (("least", a), ("largest", b))}
-            rows.append(Prediction(file, head | told))
+            cells = {f"{word} {c}": v for c, a, b in extremes for word, v in (("least", a), ("largest", b))}
+            rows.append(Prediction(file, head | cells))
             continue
-        told = [
+        cells = [
             head | dict(zip((*coordinates, *channels), (*pos, *values), strict=True))
             for pos, values in zip(one.pos.tolist(), one.values.tolist(), strict=True)
         ]
         if one.is_far is not None:
-            told = [row | {"far": "far" if far else ""} for row, far in zip(told, one.is_far.tolist(), strict=True)]
-        rows += [Prediction(file, row) for row in told]
+            cells = [row | {"far": "far" if far else ""} for row, far in zip(cells, one.is_far.tolist(), strict=True)]
+        rows += [Prediction(file, row) for row in cells]
     return rows
 
 
-def shown_function(part: FieldSet, seen: View, channel: int, tell: Callable[[Tensor], Tensor] | None = None) -> Shown:
+def shown_function(
+    part: FieldSet, seen: View, channel: int, predict: Callable[[Tensor], Tensor] | None = None
+) -> ShownExample:
     """One function as a person sees it: what is seen of it, one channel of the truth, and what is predicted there.
 
     Args:
         part: the function, alone.
         seen: what is shown of it.
         channel: of the truth.
-        tell: from places `(N, s)` to what a model says there, `(N, m)`; None: there is none.
+        predict: from places `(N, s)` to what a model says there, `(N, m)`; None: there is none.
     """
     exists, unit = part.targets.exists[0], part.target_channels[channel]
     pos, truth = part.targets.pos[0, exists], part.targets.values[0, exists, channel]
     views = (seen, function_view(pos, truth, "truth", unit, "truth"))
-    if tell is not None:
-        views = (*views, function_view(pos, tell(pos)[:, channel], "answer", unit, "answer"))
-    return Shown(name=part.names[0], views=joined_curves(views))
+    if predict is not None:
+        views = (*views, function_view(pos, predict(pos)[:, channel], "answer", unit, "answer"))
+    return ShownExample(name=part.names[0], views=joined_curves(views))
 
 
 def npz_of(found: Sequence[Evaluated], coordinates: Sequence[str], channels: Sequence[str]) -> bytes:

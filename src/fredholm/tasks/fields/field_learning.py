@@ -13,32 +13,28 @@ from torch import Tensor, nn
 from fredholm._settings import check_seed, filled, refuse_idle
 from fredholm.domains import Points
 from fredholm.fields.field import Field
-from fredholm.fields.frames.affine import Affine
-from fredholm.fields.frames.diagonal import Diagonal
+from fredholm.fields.frames.axes import Affine, Rotational
 from fredholm.fields.frames.frame import Frame
-from fredholm.fields.frames.identity import Identity
-from fredholm.fields.frames.isotropic import Isotropic
-from fredholm.fields.frames.periodic import Periodic
-from fredholm.fields.frames.rotational import Rotational
+from fredholm.fields.frames.sizes import Diagonal, Identity, Isotropic, Periodic
 from fredholm.fields.free_sinusoidal import FreeSinusoidalField
-from fredholm.fields.placed import PlacedField, refine
+from fredholm.fields.placed_field import PlacedField, refine
 from fredholm.fields.sinusoidal import SinusoidalField
 from fredholm.fields.siren import SIREN
 from fredholm.fields.splined import splined
 from fredholm.models.fields.neural_field import FieldOperator
 from fredholm.models.stack import Stack
-from fredholm.tasks.extras import importing_metrics
 from fredholm.tasks.fields import FieldSet, Samples, open_fields, read_fields
 from fredholm.tasks.files.npz_arrays import ARRAY_SUFFIXES
 from fredholm.tasks.inputs import Inputs, Kinds
+from fredholm.tasks.optional_packages import importing_metrics
 from fredholm.tasks.outputs import PICTURES
 from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.schedule import DEPTH, Effort, schedule_for, width_for
-from fredholm.tasks.shown import Shown, device_of, function_view
 from fredholm.tasks.splits.splits import HeldOut, Splits
 from fredholm.tasks.splits.splitting import divided
-from fredholm.tasks.task import Batch, Objective, SplitTask, Suited, Task, Trained
+from fredholm.tasks.task import Batch, Objective, SplitTask, Suited, Task, Trained, own_facts
 from fredholm.tasks.tensor_form import Sizes, TensorForm, first_of_each
+from fredholm.tasks.views import ShownExample, device_of, function_view
 
 from .answer import Answer, Evaluated, answered, places, refuse_no_number, shown_function
 from .batches import Scale, draw_each, draw_samples, moments
@@ -231,9 +227,7 @@ class FieldLearning(SplitTask[FieldSet]):
 
         def build(self, facts: Task.Facts | None = None) -> "FieldLearning":
             """The task; see `FieldLearning`."""
-            if facts is not None and not isinstance(facts, FieldLearning.Facts):
-                raise ValueError(f"the facts are of {type(facts).__qualname__}, not of field learning")
-            return FieldLearning(self, facts)
+            return FieldLearning(self, own_facts(facts, FieldLearning.Facts, "field learning"))
 
         def build_frame(self) -> Frame:
             """The frame of that name."""
@@ -313,8 +307,8 @@ class FieldLearning(SplitTask[FieldSet]):
         return self._batch(draw_each(part.given, self.config.shown, seeds), part.targets)
 
     def _batch(self, shown: Samples, wanted: Samples) -> Batch:
-        told = self._target_scale.batch(wanted)
-        return self._shown(shown) | {f"wanted_{name}": tensor for name, tensor in told.items()}
+        answers = self._target_scale.batch(wanted)
+        return self._shown(shown) | {f"wanted_{name}": tensor for name, tensor in answers.items()}
 
     def _shown(self, samples: Samples) -> Batch:
         batch = self._scale.batch(samples)
@@ -323,7 +317,7 @@ class FieldLearning(SplitTask[FieldSet]):
         return batch
 
     @torch.no_grad()
-    def shown_example(self, split: HeldOut, index: int, model: nn.Module | None = None) -> Shown:
+    def shown_example(self, split: HeldOut, index: int, model: nn.Module | None = None) -> ShownExample:
         """See `Task.shown_example`: of the first channel what is shown, the truth, and the model's answer there."""
         at = torch.tensor([index])
         part, batch = self.held_out(split).select(at), self.held_out_batch(split, at)
@@ -394,7 +388,7 @@ class FieldLearning(SplitTask[FieldSet]):
             ImportError: torchmetrics is not installed.
         """
         with importing_metrics():
-            from fredholm.tasks.means import Mean
+            from fredholm.tasks.mean_metrics import Mean
         return {"relative_error": Mean(), "loss": Mean()}
 
     def score(self, model: nn.Module, batch: Batch, metrics: "dict[str, Metric]") -> None:
@@ -439,7 +433,7 @@ class FieldLearning(SplitTask[FieldSet]):
             draw,
             coordinates=facts.coordinates,
             channels=facts.channels,
-            told=facts.target_channels,
+            predicted=facts.target_channels,
             about=f"{', '.join(facts.target_channels)} at each place, in the unit of the data",
         )
 
@@ -453,14 +447,14 @@ class FieldLearning(SplitTask[FieldSet]):
         """
         self.config.answer.check(inputs.outputs, inputs.at)
         found: list[tuple[Path, Evaluated]] = []
-        for file, told in inputs.read(lambda file: self._told(model, file, inputs, device)):
-            found += [(file, one) for one in told]
+        for file, predicted in inputs.read(lambda file: self._predicted(model, file, inputs, device)):
+            found += [(file, one) for one in predicted]
         answer, facts = self.config.answer, self._facts
         return answered(answer, inputs.outputs, found, facts.coordinates, facts.target_channels)
 
-    def _told(self, model: nn.Module, file: Path, inputs: Inputs, device: torch.device) -> list[Evaluated]:
+    def _predicted(self, model: nn.Module, file: Path, inputs: Inputs, device: torch.device) -> list[Evaluated]:
         """The fields of a file, each where it is asked for."""
-        facts, told = self._facts, list[Evaluated]()
+        facts, predicted = self._facts, list[Evaluated]()
         fields = read_fields(file, coordinates=facts.coordinates, channels=facts.channels, part=inputs.part)
         asked = places(self.config.answer, fields, inputs.at)
         for indices in torch.arange(len(fields)).split(CHUNK):
@@ -469,8 +463,8 @@ class FieldLearning(SplitTask[FieldSet]):
             for name, values in zip(part.names, shown["values"], strict=True):
                 if not bool(values.isfinite().all()):
                     raise ValueError(f"{name}: a value is too far from those of training for float32")
-            told += map(refuse_no_number, self._evaluated(model, shown, part, [asked[i] for i in indices]))
-        return told
+            predicted += map(refuse_no_number, self._evaluated(model, shown, part, [asked[i] for i in indices]))
+        return predicted
 
     def _evaluated(self, model: nn.Module, batch: Batch, part: FieldSet, asked: Sequence[Tensor]) -> list[Evaluated]:
         """The fields of a batch, each at its own places."""

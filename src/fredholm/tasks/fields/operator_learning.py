@@ -13,9 +13,8 @@ from torch import Tensor, nn
 from fredholm._settings import check_count, filled, refuse_idle
 from fredholm.domains import UnitGrid
 from fredholm.encoders.function import Function
-from fredholm.models.blended import blend
+from fredholm.models.blended import BlendedOperator, blend
 from fredholm.models.field_model import FieldModel
-from fredholm.models.fields.blended_operator import BlendedOperator
 from fredholm.models.fields.function_regression import FunctionRegression
 from fredholm.models.fields.neural_operator import NeuralOperator
 from fredholm.models.itnet import ITNet
@@ -23,14 +22,13 @@ from fredholm.models.kernel_configs import KERNELS, SpectralConfig
 from fredholm.models.stack import Stack, stack_of
 from fredholm.tasks.baselines import Baseline, Learnt, Plain, PlainData, plain_baselines
 from fredholm.tasks.blending import SHARES, settle_share
-from fredholm.tasks.extras import importing_metrics
 from fredholm.tasks.fields import FieldSet, Problem, Samples, open_functions, read_functions
 from fredholm.tasks.files.npz_arrays import ARRAY_SUFFIXES
 from fredholm.tasks.inputs import Inputs, Kinds
+from fredholm.tasks.optional_packages import importing_metrics
 from fredholm.tasks.outputs import PICTURES
 from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.schedule import Effort, Preset, schedule_for, width_for
-from fredholm.tasks.shown import Shown, device_of, function_view
 from fredholm.tasks.splits.split_files import SPLITS
 from fredholm.tasks.splits.split_marks import SplitMarks
 from fredholm.tasks.splits.splits import HeldOut, Splits
@@ -46,8 +44,10 @@ from fredholm.tasks.task import (
     Trained,
     meanings_of_head,
     meanings_of_inputs,
+    own_facts,
 )
 from fredholm.tasks.tensor_form import Sizes, TensorForm, first_of_each
+from fredholm.tasks.views import ShownExample, device_of, function_view
 
 from .answer import (
     Answer,
@@ -269,9 +269,7 @@ class OperatorLearning(DividedTask[FieldSet]):
 
         def build(self, facts: Task.Facts | None = None) -> "OperatorLearning":
             """The task; see `OperatorLearning`."""
-            if facts is not None and not isinstance(facts, OperatorLearning.Facts):
-                raise ValueError(f"the facts are of {type(facts).__qualname__}, not of operator learning")
-            return OperatorLearning(self, facts)
+            return OperatorLearning(self, own_facts(facts, OperatorLearning.Facts, "operator learning"))
 
     def __init__(self, config: Config, facts: Facts | None = None) -> None:
         super().__init__(config)
@@ -412,15 +410,15 @@ class OperatorLearning(DividedTask[FieldSet]):
         count, steps = model.fitted.config.num_functions, self._facts.num_steps
         chosen = torch.randperm(self.num_train)[:count].sort().values
         part, scale = self.splits.train.select(chosen), self.preparation.target_scale
-        given, told, groups = part.given, part.targets.values, part.marks.group_numbers
+        given, answers, groups = part.given, part.targets.values, part.marks.group_numbers
         groups = torch.arange(len(part)) if groups is None else groups
         if steps > 1:
             states = part.states()
             some = torch.randperm(len(part) * steps)[:count].sort().values
             given, groups = states.select(some), groups.repeat(steps)[some]
-            told = states.select(some + len(part)).values
+            answers = states.select(some + len(part)).values
         seen = self.preparation.shown(given)["values"]
-        wanted = scale.standardised(told)
+        wanted = scale.standardised(answers)
         if steps > 1:
             wanted = wanted - scale.standardised(given.values)
         sizes = model.fitted.config
@@ -465,8 +463,8 @@ class OperatorLearning(DividedTask[FieldSet]):
         """See `Task.meanings`: of the head's rows and of the encoder's columns, the channels."""
         facts = self._facts
         # of trajectories the network predicts one step, and the targets are all of them
-        told = facts.channels if facts.num_steps > 1 else facts.target_channels
-        return meanings_of_head(model, told) | meanings_of_inputs(model, facts.channels)
+        predicted = facts.channels if facts.num_steps > 1 else facts.target_channels
+        return meanings_of_head(model, predicted) | meanings_of_inputs(model, facts.channels)
 
     def train_batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
         """What is shown, `pos` (B, N, s), `values` (B, N, m) and `mask` (B, N), and what is wanted, `wanted_...`.
@@ -492,7 +490,7 @@ class OperatorLearning(DividedTask[FieldSet]):
         return self.preparation.batch(draw_each(part.given, count, indices.tolist()), part.targets)
 
     @torch.no_grad()
-    def shown_example(self, split: HeldOut, index: int, model: nn.Module | None = None) -> Shown:
+    def shown_example(self, split: HeldOut, index: int, model: nn.Module | None = None) -> ShownExample:
         """See `Task.shown_example`: the input, the truth and the answer, first channels, of trajectories the last."""
         at, facts = torch.tensor([index]), self._facts
         part, batch = self.held_out(split).select(at), self.held_out_batch(split, at)
@@ -530,7 +528,7 @@ class OperatorLearning(DividedTask[FieldSet]):
             ImportError: torchmetrics is not installed.
         """
         with importing_metrics():
-            from fredholm.tasks.means import Mean
+            from fredholm.tasks.mean_metrics import Mean
         names = ("relative_l2", *(("relative_h1",) if self.config.loss == "h1" else ()), "loss")
         return {name: Mean() for name in names}
 
@@ -582,7 +580,7 @@ class OperatorLearning(DividedTask[FieldSet]):
                 preparation.scale,
                 coordinates=facts.coordinates,
                 channels=facts.channels,
-                told=facts.target_channels,
+                predicted=facts.target_channels,
             )
 
         def draw(sizes: Sizes, generator: torch.Generator) -> tuple[Tensor, ...]:
@@ -600,7 +598,7 @@ class OperatorLearning(DividedTask[FieldSet]):
             draw,
             coordinates=facts.coordinates,
             channels=facts.channels,
-            told=facts.target_channels,
+            predicted=facts.target_channels,
             about=f"{', '.join(facts.target_channels)}, in the unit of the data",
         )
 
@@ -617,22 +615,22 @@ class OperatorLearning(DividedTask[FieldSet]):
         answer.check(outputs, inputs.at)
         found: list[tuple[Path, Evaluated]] = []
         compared: list[tuple[FieldSet, Evaluated]] = []
-        for file, answers in inputs.read(lambda file: self._told(model, file, inputs, device)):
-            found += [(file, told) for _, told in answers]
+        for file, answers in inputs.read(lambda file: self._predicted(model, file, inputs, device)):
+            found += [(file, predicted) for _, predicted in answers]
             compared += answers[: DRAWN - len(compared)]
         if outputs.comparison is not None and compared:
             drawn = self._compared(model, compared, device, outputs.comparison.suffix)
             outputs.write("--comparison", outputs.comparison, drawn)
         return answered(answer, outputs, found, facts.coordinates, facts.target_channels)
 
-    def _told(
+    def _predicted(
         self, model: nn.Module, file: Path, inputs: Inputs, device: torch.device
     ) -> list[tuple[FieldSet, Evaluated]]:
         """The functions of a file, each with its answer where it is asked for."""
         functions, asked = self._read(file, inputs)
         each = [functions.select(torch.tensor([index])) for index in range(len(functions))]
-        told = [self.evaluated(model, one, pos, device) for one, pos in zip(each, asked, strict=True)]
-        return list(zip(each, map(refuse_no_number, told), strict=True))
+        predicted = [self.evaluated(model, one, pos, device) for one, pos in zip(each, asked, strict=True)]
+        return list(zip(each, map(refuse_no_number, predicted), strict=True))
 
     def _read(self, file: Path, inputs: Inputs) -> tuple[FieldSet, list[Tensor]]:
         """The functions of a file, and where each is asked for."""
@@ -663,11 +661,11 @@ class OperatorLearning(DividedTask[FieldSet]):
         return Evaluated(one.names[0], asked, self.preparation.predicted(model, one.given, asked, device))
 
     def _compared(
-        self, model: nn.Module, told: Sequence[tuple[FieldSet, Evaluated]], device: torch.device, kind: str
+        self, model: nn.Module, predicted: Sequence[tuple[FieldSet, Evaluated]], device: torch.device, kind: str
     ) -> bytes:
         """A picture of functions beside the truth that comes with them; of trajectories the last state."""
         channels, rows = self._facts.target_channels, []
-        for one, answer in told:
+        for one, answer in predicted:
             assert one.wanted is not None
             exists = one.wanted.exists[0]
             pos, truth = one.wanted.pos[0, exists], one.wanted.values[0, exists]

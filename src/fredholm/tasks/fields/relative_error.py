@@ -1,4 +1,4 @@
-"""How far told functions are from true ones, relative to the size of these.
+"""How far predicted functions are from true ones, relative to the size of these.
 
     ‖f - u‖ / ‖u‖,    ‖v‖² = Σ v²,  or with first derivatives (h1)  Σ v² + |∇v|²,  over the samples of a function
 

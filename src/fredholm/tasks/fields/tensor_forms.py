@@ -19,7 +19,7 @@ def form_of_samples(
     *,
     coordinates: tuple[str, ...],
     channels: tuple[str, ...],
-    told: tuple[str, ...],
+    predicted: tuple[str, ...],
     about: str,
 ) -> TensorForm:
     """From samples anywhere to any places.
@@ -29,7 +29,7 @@ def form_of_samples(
         call: from the model, `pos` (B, N, s), `values` (B, N, m), `exists` (B, N) and `places` (B, Nq, s) to the
             answers (B, Nq, m').
         draw: makes such inputs, N of the size `samples` and Nq of `places`.
-        coordinates, channels, told: names of the s coordinates, and of the m and the m' values.
+        coordinates, channels, predicted: names of the s coordinates, and of the m and the m' values.
         about: what the answers are.
     """
     samples, places, along = Axis("samples"), Axis("places"), Axis("coordinates", len(coordinates))
@@ -47,10 +47,10 @@ def form_of_samples(
             Slot("exists", (BATCH, samples), "which samples a function has; the others come last"),
             Slot("places", (BATCH, places, along), f"{where} of each place that is asked"),
         ),
-        output=Slot("answers", (BATCH, places, Axis("told", len(told))), about),
+        output=Slot("answers", (BATCH, places, Axis("predicted", len(predicted))), about),
         draw=draw,
         open_axes={"samples": OpenAxis(24, 31, 64), "places": OpenAxis(10, 13, 64)},
-        names={"told": told},
+        names={"predicted": predicted},
     )
 
 
@@ -63,7 +63,7 @@ def form_on_grid(
     *,
     coordinates: tuple[str, ...],
     channels: tuple[str, ...],
-    told: tuple[str, ...],
+    predicted: tuple[str, ...],
 ) -> TensorForm:
     """From values on a grid to answers there.
 
@@ -73,7 +73,7 @@ def form_on_grid(
         grid: that of all functions, in the box.
         box: where it lies among the positions of the data.
         scale: of the values that are drawn as examples.
-        coordinates, channels, told: as for `form_of_samples`.
+        coordinates, channels, predicted: as for `form_of_samples`.
     """
     along = tuple(Axis(name, count) for name, count in zip(coordinates, grid.shape, strict=True))
 
@@ -86,12 +86,12 @@ def form_on_grid(
         f"{name} = {start:g} + {by:g} n" for name, start, by in zip(coordinates, first, step, strict=True)
     )
     of_values = f"{', '.join(channels)}, in the unit of the data, at {places} for n = 0, 1, ..."
-    of_answers = f"{', '.join(told)}, in the unit of the data"
+    of_answers = f"{', '.join(predicted)}, in the unit of the data"
     return TensorForm(
         model=model,
         call=call,
         inputs=(Slot("values", (BATCH, *along, Axis("channels", len(channels))), of_values),),
-        output=Slot("answers", (BATCH, *along, Axis("told", len(told))), of_answers),
+        output=Slot("answers", (BATCH, *along, Axis("predicted", len(predicted))), of_answers),
         draw=draw,
-        names={"told": told},
+        names={"predicted": predicted},
     )

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
-from .cache import Kept
+from .cache import CacheEntry
 from .data_files import open_file, size_of_file
 from .limits import check_expansion, most_bytes
-from .noted import FileState
+from .read_record import FileState
 
 if TYPE_CHECKING:
     import pyarrow
@@ -102,7 +102,7 @@ class ArrowTable:
                 found = pyarrow.Table.from_batches(_stretches(self.path), self._schema).select(list(columns))
             else:
                 key = (str(self.path.resolve()), *FileState.of(self.path), *columns)
-                unpacked = Kept("arrow", key).array(lambda: self._streamed(columns), np.uint8)
+                unpacked = CacheEntry("arrow", key).array(lambda: self._streamed(columns), np.uint8)
                 found = pyarrow.ipc.open_stream(pyarrow.py_buffer(unpacked)).read_all()
             found.validate(full=True)  # offsets of a broken file would point elsewhere in memory
         return found

@@ -19,7 +19,7 @@ from fredholm.storage.atomic import new_file, write_file
 from fredholm.storage.integrity import seal, unseal
 
 from .data_files import user_path
-from .noted import FileState
+from .read_record import FileState
 
 FOLDER = "FREDHOLM_CACHE"
 """The variable of the environment that names the folder."""
@@ -42,7 +42,7 @@ def cache_folder() -> Path:
 
 
 @final
-class Kept:
+class CacheEntry:
     """One thing that may be in the cache.
 
     Args:

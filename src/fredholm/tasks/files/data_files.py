@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, final
 
 from .limits import FREE_TEXT_BYTES, TEXT_EXPANSION, check_expansion, most_bytes
-from .noted import noted
+from .read_record import recorded
 
 _CHUNK = 1 << 20
 _TEXT = FREE_TEXT_BYTES, TEXT_EXPANSION
@@ -60,13 +60,13 @@ def is_one_place(first: str | Path, second: str | Path) -> bool:
 
 
 def open_file(path: str | Path) -> IO[bytes]:
-    """The file, opened to be read as bytes, and noted (`fredholm.tasks.files.noted`).
+    """The file, opened to be read as bytes, and recorded (`fredholm.tasks.files.read_record`).
 
     Raises:
         OSError: it is not there or may not be read, or is a folder, a pipe, a socket or a device, none of which is
             waited for.
     """
-    _refuse_other_kinds(path, os.stat(noted(Path(path))).st_mode)  # noqa: PTH116
+    _refuse_other_kinds(path, os.stat(recorded(Path(path))).st_mode)  # noqa: PTH116
     # without waiting, should it have become a pipe since
     raw = io.FileIO(str(path), "rb", opener=lambda name, flags: os.open(name, flags | getattr(os, "O_NONBLOCK", 0)))
     file = _Whole(raw)

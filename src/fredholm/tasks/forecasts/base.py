@@ -21,7 +21,7 @@ class Base:
     """What answers are counted from: partly what structures say, and partly the last value.
 
     Args:
-        structures: of each channel that is told.
+        structures: of each channel that is predicted.
         season: m.
         most, least: samples of a series that are read, at most, and that there must be.
         share: of what structures say; the rest is the last value.
@@ -38,7 +38,7 @@ class Base:
         of = {each: each.weights(known, horizon, self.season) for each in set(self.structures)}
         return self.share * torch.stack([of[each] for each in self.structures])
 
-    def told(self, windows: WindowSet, columns: Sequence[int], effect: Effect | None = None) -> Tensor:
+    def predictions(self, windows: WindowSet, columns: Sequence[int], effect: Effect | None = None) -> Tensor:
         """What is said of the next samples of some windows, `(n, horizon, F)`, of as many as `most` samples before.
 
         With an effect, of what it leaves of them.
@@ -71,14 +71,14 @@ def base_of(
     effect: Effect | None = None,
     ahead: tuple[int, ...] = (),
 ) -> Base | None:
-    """The base whose structures tell windows of some series best, in the mean square; None: they are too short.
+    """The base whose structures predict windows of some series best, in the mean square; None: they are too short.
 
-    A window has half of the shortest series, or two seasons where that is more and can be told from.
+    A window has half of the shortest series, or two seasons where that is more and can be predicted from.
 
     Args:
         values, truth: of each series; see `WindowSet`.
         ends: where what may be looked at ends.
-        columns: the channels that are told.
+        columns: the channels that are predicted.
         horizon: H.
         season: m; 1: there is none.
         effect: of which it is the base of what is left; None: of all.
@@ -100,7 +100,7 @@ def base_of(
     if not len(windows):
         return None
     before, unit = left(effect, windows, columns, half), mean_changes(windows, ends, columns)
-    wanted, best = windows.told(), list[tuple[float, Structure]]()
+    wanted, best = windows.wanted(), list[tuple[float, Structure]]()
     if effect is not None:
         wanted = wanted - effect.of_windows(windows, columns)
     for structure in structures_of(half, season):

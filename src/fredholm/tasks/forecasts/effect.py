@@ -1,11 +1,11 @@
-"""What channels that are known ahead, such as prices or holidays, do to those that are told.
+"""What channels that are known ahead, such as prices or holidays, do to those that are predicted.
 
 Legend
     x_t (K,)     the known channels at sample t, divided by their deviations in training
     f_t (p,)     x_t, of a channel that is bent also (x_t - k)₊ for knots k at quartiles of training; and all these of
                  the last L samples before t
     u            what a window counts in: 1, or the mean size or the deviation of its last samples
-    y_t = u β f_t + η_t     a channel that is told;  η is what is seen and told in its place
+    y_t = u β f_t + η_t     a channel that is predicted;  η is what is seen and predicted in its place
     P            what a structure says of the next sample by those before it (`structure.py`), of any series
     β            argmin Σ_t ((y_t - P y - u β (f_t - P f)) / q)² + λ |β|², where q is the mean change of y in a series
 
@@ -50,7 +50,7 @@ SURE = 8.0
 @final
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """What known channels do to one that is told.
+    """What known channels do to one that is predicted.
 
     Args:
         unit: u.
@@ -68,13 +68,13 @@ class Part:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Effect:
-    """What known channels do to those that are told.
+    """What known channels do to those that are predicted.
 
     Args:
         deviation: of each known channel in training.
         knots: of each, in units of it.
         reach: samples of a window that u is of, at its end.
-        parts: of each channel that is told.
+        parts: of each channel that is predicted.
     """
 
     deviation: tuple[float, ...]
@@ -86,7 +86,7 @@ class Effect:
         """u β f_t at some samples, `(n, T, F)`.
 
         Args:
-            seen: what is told, of the samples of windows that are seen, `(n, N, F)`, with N of `reach` at least.
+            seen: what is predicted, of the samples of windows that are seen, `(n, N, F)`, with N of `reach` at least.
             x: the known channels `(n, T, K)`; before the first sample they are as there.
         """
         found = list[Tensor]()
@@ -124,7 +124,7 @@ class Effect:
 
 
 def left(effect: Effect | None, windows: WindowSet, columns: Sequence[int], count: int) -> Tensor:
-    """What an effect leaves of the last samples of windows, of the channels that are told, `(n, count, F)`."""
+    """What an effect leaves of the last samples of windows, of the channels that are predicted, `(n, count, F)`."""
     before = windows.before(count)[..., list(columns)]
     if effect is None:
         return before
@@ -148,12 +148,12 @@ def effect_of(
     season: int,
     reach: int,
 ) -> Effect | None:
-    """The effect that tells the next sample of some series best, in the mean square; None: that is none.
+    """The effect that predicts the next sample of some series best, in the mean square; None: that is none.
 
     Args:
         values, truth: of each series; see `WindowSet`.
         ends: where what may be looked at ends.
-        columns, known: the channels that are told, and those that are known ahead.
+        columns, known: the channels that are predicted, and those that are known ahead.
         season: m; 1: there is none.
         reach: samples that u is of, at most.
     """
@@ -171,7 +171,7 @@ def effect_of(
     spread = torch.where(spread > 1e-12 * every.abs().amax(0), spread, 1.0)
     knots = [_knots(column) for column in (every / spread).unbind(1)]
     effect = Effect(deviation=tuple(spread.tolist()), knots=tuple(knots), reach=min(reach, count), parts=())
-    before, wanted = windows.seen()[..., list(columns)], windows.told()[:, 0]
+    before, wanted = windows.seen()[..., list(columns)], windows.wanted()[:, 0]
     unit, x = mean_changes(windows, ends, columns)[:, 0], windows.around()
     steps = torch.stack([each.weights(count, 1, season)[0] for each in structures_of(count, season)])
     parts = list[Part]()
@@ -191,7 +191,7 @@ def _knots(column: Tensor) -> tuple[float, ...]:
 
 @final
 class _Rows(NamedTuple):
-    """Samples of a channel that is told: those before `(r, n)`, the next one, q and stretch `(r,)`.
+    """Samples of a channel that is predicted: those before `(r, n)`, the next one, q and stretch `(r,)`.
 
     Beside them what is known ahead, `(r, n + 1, K)`, and P of structures, `(S, n)`.
     """
@@ -242,7 +242,7 @@ class _Choice(NamedTuple):
 @final
 class _Fits(NamedTuple):
     """Sums over the rows of stretches: of products of what structures leave of features `(G, S, p, p)`, of these with
-    what they leave of what is told `(G, S, p)`, and of squares of that `(G, S)`."""
+    what they leave of what is predicted `(G, S, p)`, and of squares of that `(G, S)`."""
 
     gram: Tensor
     cross: Tensor

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from fredholm.tasks.extras import importing_metrics
+from fredholm.tasks.optional_packages import importing_metrics
 from fredholm.tasks.targets import NumberTarget
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ def forecast_metrics(target: NumberTarget) -> "dict[str, Metric]":
         ImportError: torchmetrics is not installed.
     """
     with importing_metrics():
-        from fredholm.tasks.means import Mean, RootMean
+        from fredholm.tasks.mean_metrics import Mean, RootMean
     names = ["mase", "seasonal_naive_mase", "mean_absolute_error", "loss"]
     names += ["quantile_loss"] * bool(target.quantiles) + ["coverage"] * (len(target.quantiles) > 1)
     return {**{name: Mean() for name in names}, "root_mean_squared_error": RootMean()}
@@ -34,7 +34,7 @@ def add_errors(
 
     Args:
         metrics: see `forecast_metrics`.
-        target: what was told.
+        target: what was predicted.
         levels, number: see `in_unit`.
         batch: `answers` and `naive` `(B, H, F)`, and q as `error_scale` `(B, 1, F)`.
     """

@@ -1,11 +1,11 @@
-"""Telling how series go on.
+"""Predicting how series go on.
 
 Legend
-    N, H, m      context, horizon and season, in samples        y_t (F,)  the channels that are told, at sample t
+    N, H, m      context, horizon and season, in samples        y_t (F,)  the channels that are predicted, at sample t
     l, s         of a window: its last value, and its deviation, at least FLOOR of the channel's in training
     b_h          what its answers are counted from: l, or what a `Base` says of up to 400 samples
                  (with channels that are known ahead all three are of what their `Effect` leaves, which b_h has added)
-    z            (y_{t+h} - b_h) / s, h = 1 .. H, what a model tells of a window that ends with sample t
+    z            (y_{t+h} - b_h) / s, h = 1 .. H, what a model predicts of a window that ends with sample t
 
     seasonal naive forecast of y_{t+h}    y_{t + h - m ⌈h / m⌉}: the last season again
     MASE    the mean of |y - ŷ| / q, where q is the mean of |y_t - y_{t-m}| over the training part of a series
@@ -43,12 +43,12 @@ from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.schedule import Effort
 from fredholm.tasks.series.open import KINDS as SERIES_SUFFIXES
 from fredholm.tasks.series.open import TEXT
-from fredholm.tasks.shown import MOST_LINES, Line, Role, SeriesView, Shown, View, device_of
 from fredholm.tasks.splits.splits import HeldOut, Splits
 from fredholm.tasks.targets import NumberTarget
 from fredholm.tasks.targets.numbers import check_quantiles
-from fredholm.tasks.task import Batch, Objective, SplitTask, Suited, Task, Trained
+from fredholm.tasks.task import Batch, Objective, SplitTask, Suited, Task, Trained, own_facts
 from fredholm.tasks.tensor_form import TensorForm
+from fredholm.tasks.views import MOST_LINES, Line, Role, SeriesView, ShownExample, View, device_of
 
 from .base import Base
 from .effect import Effect, Part
@@ -71,8 +71,8 @@ MOST_LAGS = 1024
 CONTEXTS = (1, 2, 3, 6, 9)
 """Contexts that a fitted model tries, in units of the first."""
 AS_GOOD = 1.03
-"""Times the smallest error that a shorter context may have: what it sees is nearer to what is told."""
-MOST_SEEN, LEAST_TOLD = 1 << 14, 30
+"""Times the smallest error that a shorter context may have: what it sees is nearer to what is predicted."""
+MOST_SEEN, LEAST_PREDICTED = 1 << 14, 30
 """Numbers that a window of a longer context may hold, and answers side by side by which it is compared."""
 ENDS: tuple[tuple[int, Role], ...] = ((0, "low"), (-1, "high"))
 """Of quantiles that are shown, which, and as what."""
@@ -80,7 +80,7 @@ BASES = (0.5, 1.0)
 """Shares of structures in what answers are counted from that a fitted model tries beside 0."""
 
 FEW = 300
-"""Windows up to which the gain is chosen by telling ahead, with fits to what is before, and not by left-out errors."""
+"""Windows up to which the gain is chosen by predicting ahead, by fits to what is before, and not by left-out errors."""
 
 
 def _linear() -> FilterBank.Config:
@@ -92,8 +92,8 @@ class Forecasting(SplitTask[WindowSet]):
     """A model on windows of long series that predicts what comes after them.
 
     A split is one by time: the last samples of every series are for the test, those before them for validation, and
-    no window of the training part reaches into either. Each window is seen and told in its own scale. Metrics are in
-    the unit of the data, means over series, samples and channels.
+    no window of the training part reaches into either. Each window is seen and predicted in its own scale. Metrics
+    are in the unit of the data, means over series, samples and channels.
 
     Args:
         config: the settings.
@@ -132,7 +132,7 @@ class Forecasting(SplitTask[WindowSet]):
         target: NumberTarget
         clock: Clock
         channels: tuple[str, ...]
-        told: tuple[str, ...]
+        predicted: tuple[str, ...]
         known: tuple[str, ...]
         context: int
         horizon: int
@@ -143,8 +143,8 @@ class Forecasting(SplitTask[WindowSet]):
 
         @property
         def columns(self) -> list[int]:
-            """The places of the channels that are told."""
-            return [self.channels.index(name) for name in self.told]
+            """The places of the channels that are predicted."""
+            return [self.channels.index(name) for name in self.predicted]
 
         @property
         def ahead(self) -> dict[str, int]:
@@ -163,17 +163,17 @@ class Forecasting(SplitTask[WindowSet]):
 
     @dataclass(frozen=True, kw_only=True)
     class Config(SplitTask.Config):
-        """Series, what is seen and told of them, and the model.
+        """Series, what is seen and predicted of them, and the model.
 
         Args:
             data: a .csv, .parquet, .ts or .npz file of one or several long series, without labels.
-            horizon: samples that are told. None: a season, or without one 10; at most half of the test part.
+            horizon: samples that are predicted. None: a season, or without one 10; at most half of the test part.
             context: samples that are seen before them. None: three times the season or the horizon, whichever is more,
                 at most a third of the training part of the shortest series; a model that is computed at once may suit
                 a longer one, up to nine times as long.
-            channels: those that are told; (): all but those that are known. The others are seen.
+            channels: those that are predicted; (): all but those that are known. The others are seen.
             known: those whose values are known ahead too, over the horizon, such as prices, promotions and holidays. To
-                predict, the file holds them in further rows, whose cells of channels that are told are empty.
+                predict, the file holds them in further rows, whose cells of channels that are predicted are empty.
             season: samples after which a series is like itself. None: of dates a day for steps below one, a week for
                 days, a year for weeks and months; else by autocorrelation; 1: there is none.
             quantiles: such as 0.1 0.5 0.9, which are predicted in place of the mean.
@@ -238,7 +238,7 @@ class Forecasting(SplitTask[WindowSet]):
             task = Forecasting(self)
             context, base = task.best_reading()
             idle = self.known and task.facts.effect is None
-            notes = (f"{', '.join(self.known)}: tell nothing of stretches that are left out; not read",) if idle else ()
+            notes = (f"{', '.join(self.known)}: say nothing of stretches that are left out; not read",) if idle else ()
             return Suited(replace(self, context=context, base=base), replace(found.schedule, epochs=0), notes)
 
         @property
@@ -252,9 +252,7 @@ class Forecasting(SplitTask[WindowSet]):
 
         def build(self, facts: Task.Facts | None = None) -> "Forecasting":
             """The task; see `Forecasting`."""
-            if facts is not None and not isinstance(facts, Forecasting.Facts):
-                raise ValueError(f"the facts are of {type(facts).__qualname__}, not of forecasts")
-            return Forecasting(self, facts)
+            return Forecasting(self, own_facts(facts, Forecasting.Facts, "forecasts"))
 
     def __init__(self, config: Config, facts: Facts | None = None, *, history: History | None = None) -> None:
         self.config = config
@@ -288,7 +286,7 @@ class Forecasting(SplitTask[WindowSet]):
         return History(
             open_long(user_path(config.data)),
             config.data,
-            told=config.channels,
+            predicted=config.channels,
             known=config.known,
             test_fraction=config.test_fraction,
             valid_fraction=config.valid_fraction if config.model.learns_by_steps else 0.0,
@@ -370,10 +368,10 @@ class Forecasting(SplitTask[WindowSet]):
             shows_known=self.learns_by_steps,
         )
         seen = frame.of(train)
-        answers = ((train.told() - seen.base) / seen.scale).flatten(1)
+        answers = ((train.wanted() - seen.base) / seen.scale).flatten(1)
         spread = answers.std(0, correction=0)  # 0 where all windows go on alike, as those of a line do
         target = NumberTarget(
-            names=tuple(f"{name} + {h + 1}" for h in range(shape.horizon) for name in history.told),
+            names=tuple(f"{name} + {h + 1}" for h in range(shape.horizon) for name in history.predicted),
             mean=tuple(answers.mean(0).tolist()),
             deviation=tuple(torch.where(spread > 1e-9, spread, 1.0).tolist()),
             quantiles=config.quantiles,
@@ -382,7 +380,7 @@ class Forecasting(SplitTask[WindowSet]):
             target=target,
             clock=history.clock,
             channels=history.channels,
-            told=history.told,
+            predicted=history.predicted,
             known=history.known,
             context=shape.context,
             horizon=shape.horizon,
@@ -396,7 +394,7 @@ class Forecasting(SplitTask[WindowSet]):
         history, facts = self._history, self._facts
         for what, one, other, is_same in (
             ("channels", history.channels, facts.channels, history.channels == facts.channels),
-            ("channels that are told", history.told, facts.told, history.told == facts.told),
+            ("channels that are predicted", history.predicted, facts.predicted, history.predicted == facts.predicted),
             ("channels that are known", history.known, facts.known, history.known == facts.known),
             ("clock", history.clock, facts.clock, history.clock.may_be(facts.clock)),
         ):
@@ -408,19 +406,19 @@ class Forecasting(SplitTask[WindowSet]):
         return self.config.model.build(self._frame.sampling, self._facts.target.num_outputs)
 
     def best_reading(self) -> tuple[int, float]:
-        """The context and the base that tell stretches of the training part, left out, best; each as given, if it is.
+        """The context and the base that predict left-out stretches of the training part best; each as given, if it is.
 
         Tried are CONTEXTS times that of this task, up to two thirds of the training part of the shortest series and
-        MOST_SEEN numbers, that leave LEAST_TOLD answers to be told; of those the shortest is taken whose error is up to
-        AS_GOOD times the smallest. With it and with the first of them BASES are tried. Errors are absolute, in units of
-        q, of the samples that can be told from the longest one.
+        MOST_SEEN numbers, that leave LEAST_PREDICTED answers to be predicted; of those the shortest is taken whose
+        error is up to AS_GOOD times the smallest. With it and with the first of them BASES are tried. Errors are
+        absolute, in units of q, of the samples that can be predicted from the longest one.
         """
         config, facts, ends = self.config, self._facts, torch.tensor([end for end, _ in self._history.ends])
         places, most = self.splits.train.places, min(int(ends.min()) * 2 // 3, MOST_SEEN // len(facts.channels))
 
         def is_possible(context: int) -> bool:
-            num_told = int(((ends - context) // facts.horizon).clamp_min(0).sum())
-            return context <= most and num_told >= LEAST_TOLD and bool((places[:, 1] >= context).any())
+            num_predicted = int(((ends - context) // facts.horizon).clamp_min(0).sum())
+            return context <= most and num_predicted >= LEAST_PREDICTED and bool((places[:, 1] >= context).any())
 
         longer = (facts.context * times for times in CONTEXTS[1:] if config.context is None)
         tried = [facts.context, *filter(is_possible, longer)]
@@ -474,13 +472,13 @@ class Forecasting(SplitTask[WindowSet]):
 
     @torch.no_grad()
     def _gain_ahead(self, stretch: Tensor, device: torch.device) -> float | None:
-        """The one of GAINS by which fits to all that is before a stretch tell it best; None: there is no such fit.
+        """The one of GAINS by which fits to all that is before a stretch predict it best; None: there is no such fit.
 
-        Of the second half of the stretches. What lies on both sides of one tells of it what no forecast knows.
+        Of the second half of the stretches. What lies on both sides of one says of it what no forecast knows.
         """
         train, target, horizon = self.splits.train, self._facts.target, self._facts.horizon
         ends = torch.tensor([end for end, _ in self._history.ends])[train.places[:, 0]]
-        told, aim = list[Tensor](), list[Tensor]()
+        predicted, wanted = list[Tensor](), list[Tensor]()
         for number in range(BLOCKS // 2, BLOCKS):
             own = (stretch == number).nonzero()[:, 0]
             before = ((train.places[:, 1] + horizon) * BLOCKS <= number * ends).nonzero()[:, 0]
@@ -494,9 +492,9 @@ class Forecasting(SplitTask[WindowSet]):
                 batch = SeriesBatch(learnt["values"].to(device)), learnt["targets"].to(device)
                 model.fit([batch], Shrunk(target, 1.0), groups=groups)
             outputs = torch.cat([model(SeriesBatch(part.to(device))) for part in asked["values"].split(CHUNK)])
-            told.append(target.predictions(outputs.double()).cpu())
-            aim.append(added(target, asked["targets"].double()))
-        return gain_of(torch.cat(told), torch.cat(aim)) if told else None
+            predicted.append(target.predictions(outputs.double()).cpu())
+            wanted.append(added(target, asked["targets"].double()))
+        return gain_of(torch.cat(predicted), torch.cat(wanted)) if predicted else None
 
     def train_batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
         """`values` (B, N, C) and `targets` (B, H F), both scaled; nothing is drawn."""
@@ -515,7 +513,7 @@ class Forecasting(SplitTask[WindowSet]):
 
     @cached_property
     def _error_scales(self) -> Tensor:
-        """q of each series and channel that is told, float64 `(series, 1, F)`; NaN of one number all along."""
+        """q of each series and predicted channel, float64 `(series, 1, F)`; NaN of one number all along."""
         found, columns = list[Tensor](), self._facts.columns
         for each, (end, _) in zip(self._history.series, self._history.ends, strict=True):
             known = each.values[:end]
@@ -528,7 +526,7 @@ class Forecasting(SplitTask[WindowSet]):
         return bool((self._error_scales > 0).any())
 
     def error_scale(self, values: Tensor) -> Tensor:
-        """q of the channels that are told, float64 `(1, F)`, of what is known of a series, `(T, C)`.
+        """q of the channels that are predicted, float64 `(1, F)`, of what is known of a series, `(T, C)`.
 
         Where it is 0, the deviation of the channel in training.
         """
@@ -565,36 +563,38 @@ class Forecasting(SplitTask[WindowSet]):
 
     def _batch(self, windows: WindowSet, indices: Tensor) -> Batch:
         some = windows.select(indices)
-        seen, told = self._frame.of(some), some.told()
+        seen, wanted = self._frame.of(some), some.wanted()
         return {
             "values": seen.values.float(),
-            "targets": self._facts.target.targets(((told - seen.base) / seen.scale).flatten(1)),
-            "answers": told,
+            "targets": self._facts.target.targets(((wanted - seen.base) / seen.scale).flatten(1)),
+            "answers": wanted,
             "base": seen.base,
             "scale": seen.scale,
         }
 
     @torch.no_grad()
-    def shown_example(self, split: HeldOut, index: int, model: nn.Module | None = None) -> Shown:
-        """See `Task.shown_example`: of each channel what is seen, what comes after it, and what the model tells."""
+    def shown_example(self, split: HeldOut, index: int, model: nn.Module | None = None) -> ShownExample:
+        """See `Task.shown_example`: of each channel what is seen, what comes after it, and what the model predicts."""
         facts, window = self._facts, self.held_out(split).select(torch.tensor([index]))
         before = torch.arange(1 - facts.context, 1, dtype=torch.float64)
         after = torch.arange(1, facts.horizon + 1, dtype=torch.float64)
-        seen, truth = window.seen()[0], window.told()[0]
+        seen, truth = window.seen()[0], window.wanted()[0]
         levels = number = None
         if model is not None:
             batch = {name: each.to(device_of(model)) for name, each in self._batch(window, torch.tensor([0])).items()}
             levels, number = (each[0].cpu() for each in self._in_unit(self._outputs(model, batch), batch))
         names = [f"quantile {level:g}" for level in facts.target.quantiles] if len(facts.target.quantiles) > 1 else []
         views = list[View]()
-        for f, (name, column) in enumerate(zip(facts.told, facts.columns, strict=True)):
+        for f, (name, column) in enumerate(zip(facts.predicted, facts.columns, strict=True)):
             lines = [Line("seen", "seen", before, seen[:, column]), Line("truth", "truth", after, truth[:, f])]
             if levels is not None and number is not None:
                 lines.append(Line("answer", "answer", after, number[:, f]))
                 lines += [Line(names[k], role, after, levels[:, f, k]) for k, role in ENDS if names]
             views.append(SeriesView(title=name, lines=tuple(lines)))
         series, at = window.places[0].tolist()
-        return Shown(name=f"{self._history.series[series].name}, from sample {at}", views=tuple(views[:MOST_LINES]))
+        return ShownExample(
+            name=f"{self._history.series[series].name}, from sample {at}", views=tuple(views[:MOST_LINES])
+        )
 
     def num_targets(self, batch: Batch) -> int:
         """One a window."""
@@ -646,7 +646,7 @@ class Forecasting(SplitTask[WindowSet]):
         return forecast_form(model, self._frame, facts.target, facts.channels, facts.num_read)
 
     def _predictions(self, model: nn.Module, inputs: Inputs, device: torch.device) -> list[Prediction]:
-        """A row for each sample after the end of a series: `file`, `series`, `time`, and each channel that is told."""
+        """A row for each sample after the end of a series: `file`, `series`, `time`, and each predicted channel."""
         facts, rows = self._facts, list[Prediction]()
         for file, found in inputs.read(lambda file: self._read(file, inputs)):
             for each, levels, number in zip(found, *self.forecasts(model, found, device), strict=True):
@@ -654,7 +654,7 @@ class Forecasting(SplitTask[WindowSet]):
                 for h in range(facts.horizon):
                     cells: dict[str, str | float] = {"series": each.name}
                     cells["time"] = facts.clock.text(facts.clock.after(each.start, end + h, each.day))
-                    for f, name in enumerate(facts.told):
+                    for f, name in enumerate(facts.predicted):
                         cells[name] = float(number[h, f])
                         for tau, level in zip(facts.target.quantiles, levels[h, f].tolist(), strict=False):
                             cells[f"{name} at {tau:g}"] = level
@@ -668,12 +668,12 @@ class Forecasting(SplitTask[WindowSet]):
         Args:
             model: of this task, on `device`, in evaluation mode.
             series: with the channels of training, each at least as long as the context. Where channels are known ahead,
-                what comes after the last observed sample is told, and these are known there (`check`).
+                what comes after the last observed sample is predicted, and these are known there (`check`).
             device: where to compute.
 
         Returns:
-            Every level that is told, float64 `(n, H, F, Q)`, ascending, and the one that stands for the number,
-            `(n, H, F)`, both on the CPU. Q is 1 where the mean is told.
+            Every level that is predicted, float64 `(n, H, F, Q)`, ascending, and the one that stands for the number,
+            `(n, H, F)`, both on the CPU. Q is 1 where the mean is predicted.
         """
         facts, parts = self._facts, list[tuple[Tensor, Tensor]]()
         windows = WindowSet(
@@ -697,13 +697,13 @@ class Forecasting(SplitTask[WindowSet]):
         return series
 
     def end_of(self, series: LongSeries) -> int:
-        """Samples before those that are told: all, or where channels are known ahead, those up to the last observed."""
+        """Samples before the predicted ones: all, or where channels are known ahead, those up to the last observed."""
         return series.last_observed(self._facts.columns) if self._facts.known else len(series)
 
     def check(self, series: LongSeries, where: str) -> None:
         """Raises ValueError where a series is too short to be read, or what is known ahead is missing.
 
-        Warns where a channel of what is read is empty, and where more is known ahead than is told.
+        Warns where a channel of what is read is empty, and where more is known ahead than is predicted.
 
         Args:
             series: with the channels of training.
@@ -714,7 +714,9 @@ class Forecasting(SplitTask[WindowSet]):
         if end < least:
             raise ValueError(f"{where}: {series.name} has {end} samples; the model reads the last {least} of a series")
         if facts.known:
-            check_ahead(series, end, facts.told, facts.ahead, horizon=facts.horizon, clock=facts.clock, where=where)
+            check_ahead(
+                series, end, facts.predicted, facts.ahead, horizon=facts.horizon, clock=facts.clock, where=where
+            )
             read = ~series.values[:end, facts.columns].isnan().all(1)
             read[: max(0, end - facts.num_read)] = False
             check_known(series, read, facts.ahead, facts.clock, where)

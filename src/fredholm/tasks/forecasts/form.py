@@ -18,12 +18,12 @@ def forecast_form(
     Args:
         model: of the task.
         frame: how windows are seen.
-        target: what is told of them.
+        target: what is predicted of them.
         channels: of a series.
         num_read: samples of a series that are read.
     """
     levels = tuple(f"quantile {level:g}" for level in target.quantiles)
-    told, known = (tuple(channels[c] for c in some) for some in (frame.columns, frame.ahead))
+    predicted, known = (tuple(channels[c] for c in some) for some in (frame.columns, frame.ahead))
 
     weights = frame.weights()
 
@@ -58,10 +58,10 @@ def forecast_form(
         inputs=(values, ahead) if known else (values,),
         output=Slot(
             "answers",
-            (BATCH, Axis("horizon", frame.horizon), Axis("told", len(told)), *more),
-            f"the next {frame.horizon} samples of {', '.join(told)}, in the unit of the data",
+            (BATCH, Axis("horizon", frame.horizon), Axis("predicted", len(predicted)), *more),
+            f"the next {frame.horizon} samples of {', '.join(predicted)}, in the unit of the data",
         ),
         draw=draw,
-        names={"told": told} | ({"levels": ("number", *levels)} if levels else {}),
+        names={"predicted": predicted} | ({"levels": ("number", *levels)} if levels else {}),
         notes=("where a value is missing stands the last one before it",),
     )

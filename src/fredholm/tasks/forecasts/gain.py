@@ -1,6 +1,6 @@
-"""How much of what a regression adds to what answers are counted from is told.
+"""How much of what a regression adds to what answers are counted from is predicted.
 
-Of a few stretches a regression, and a mean too, may tell less than nothing.
+Of a few stretches a regression, and a mean too, may predict worse than nothing.
 """
 
 from typing import final
@@ -44,6 +44,6 @@ def added(target: NumberTarget, z: Tensor) -> Tensor:
     return z * z.new_tensor(target.deviation) + z.new_tensor(target.mean)
 
 
-def gain_of(told: Tensor, aim: Tensor) -> float:
-    """That of GAINS by which what is told to be added is nearest to what is, both `(n, H F)`."""
-    return min(GAINS, key=lambda gain: float((aim - gain * told).square().mean()))
+def gain_of(predicted: Tensor, wanted: Tensor) -> float:
+    """That of GAINS by which what is predicted to be added is nearest to what is, both `(n, H F)`."""
+    return min(GAINS, key=lambda gain: float((wanted - gain * predicted).square().mean()))

@@ -13,11 +13,12 @@ from .clock import Clock
 from .effect import Effect, effect_of
 from .known_ahead import check_known
 from .long_series import LongSeries, observed_before
-from .season import season_of
 from .windows import Ranges, WindowSet
 
 Opened = tuple[list[LongSeries], Clock, tuple[str, ...]]
 """Series, their times, and what their channels are called."""
+LEAST_PEAK = 0.3
+"""Of the autocorrelation at a season."""
 
 
 @final
@@ -31,20 +32,20 @@ class Shape(NamedTuple):
 
 @final
 class History:
-    """Series, which of their channels are told and which are known ahead, and where splits of them lie.
+    """Series, which of their channels are predicted and which are known ahead, and where splits of them lie.
 
-    Where channels are known ahead, a series ends with the last sample at which one that is told was observed.
+    Where channels are known ahead, a series ends with the last sample at which one that is predicted was observed.
 
     Args:
         opened: the series.
         where: what they are called in messages.
-        told: the channels that are told; (): all that are not known ahead.
+        predicted: the channels that are predicted; (): all that are not known ahead.
         known: the channels that are known ahead.
         test_fraction, valid_fraction: shares of every series, of its last samples, and of those before them.
 
     Raises:
         ValueError: names that are no channels, or of both kinds; shares that are none; a channel that is known ahead
-            misses a value where another is observed, or a series has no value of those that are told.
+            misses a value where another is observed, or a series has no value of those that are predicted.
     """
 
     def __init__(
@@ -52,31 +53,31 @@ class History:
         opened: Opened,
         where: str,
         *,
-        told: Sequence[str],
+        predicted: Sequence[str],
         known: tuple[str, ...],
         test_fraction: float,
         valid_fraction: float,
     ) -> None:
         series, self.clock, self.channels = opened
         self.where = where
-        for name in (*told, *known):
+        for name in (*predicted, *known):
             if name not in self.channels:
                 raise ValueError(f"{where} has no channel {name!r}; the channels are {', '.join(self.channels)}")
         if (twice := next((name for name in known if known.count(name) > 1), None)) is not None:
             raise ValueError(f"known names {twice!r} twice; name it once")
-        if both := [name for name in known if name in told]:
-            raise ValueError(f"{both[0]!r} is told and known ahead; take it out of channels or of known")
-        self.told = tuple(told) or tuple(name for name in self.channels if name not in known)
+        if both := [name for name in known if name in predicted]:
+            raise ValueError(f"{both[0]!r} is predicted and known ahead; take it out of channels or of known")
+        self.predicted = tuple(predicted) or tuple(name for name in self.channels if name not in known)
         self.known = tuple(known)
-        if not self.told:
-            raise ValueError(f"all channels of {where} are known ahead: {', '.join(known)}; leave one to be told")
-        self.columns = [self.channels.index(name) for name in self.told]
+        if not self.predicted:
+            raise ValueError(f"all channels of {where} are known ahead: {', '.join(known)}; leave one to be predicted")
+        self.columns = [self.channels.index(name) for name in self.predicted]
         ahead = {name: self.channels.index(name) for name in known}
         self.ahead = tuple(ahead.values())
         if known:
             series = [each.until(each.last_observed(self.columns)) for each in series]
             if empty := [each.name for each in series if not len(each)]:
-                what = f"{where}: {empty[0]} has no value of {', '.join(self.told)}"
+                what = f"{where}: {empty[0]} has no value of {', '.join(self.predicted)}"
                 raise ValueError(f"{what}; take it out, or fill some")
             for each in series:
                 check_known(each, ~each.values[:, self.columns].isnan().all(1), ahead, self.clock, where)
@@ -105,7 +106,7 @@ class History:
 
     @cached_property
     def truth(self) -> list[Tensor]:
-        """What is told, `(T, F)` a series, NaN where missing."""
+        """What is predicted, `(T, F)` a series, NaN where missing."""
         return [each.values[:, self.columns] for each in self.series]
 
     def deviation(self) -> tuple[float, ...]:
@@ -143,7 +144,7 @@ class History:
 
     @property
     def longest_observed(self) -> int:
-        """The most samples in a row of a training part that are observed in all channels that are told."""
+        """The most samples in a row of a training part that are observed in all channels that are predicted."""
         longest = 0
         for each, (end, _) in zip(self.truth, self.ends, strict=True):
             missing = torch.nn.functional.pad(each[:end].isnan().any(1), (1, 1), value=True)
@@ -199,3 +200,30 @@ class History:
                 ahead=self.ahead,
             )
         return self._bases[horizon, season]
+
+
+def season_of(series: Sequence[Tensor]) -> int:
+    """The season of some series `(T, C)` without gaps, in samples, where no calendar says it; 1 where there is none.
+
+    With d_t the first differences of a series, standardised, so that a trend is forgotten, and r_k = Σ_t d_t d_{t+k} /
+    Σ_t d_t² its autocorrelation, the mean over series and channels, each with all its samples: the k from 2 to a third
+    of the series with the largest r_k that is above LEAST_PEAK and above its neighbours.
+    """
+    most = min(len(each) for each in series) // 3
+    if most < 3:
+        return 1
+    found = torch.zeros(most + 2, dtype=torch.float64)
+    count = 0
+    for each in series:
+        d = each.diff(dim=0)
+        d = d - d.mean(0)
+        power = d.square().sum(0)
+        for c in power.nonzero()[:, 0].tolist():
+            wide = torch.fft.rfft(d[:, c], n=2 * len(d))
+            found += torch.fft.irfft(wide * wide.conj(), n=2 * len(d))[: most + 2] / power[c]
+            count += 1
+    if not count:
+        return 1
+    r = found / count
+    peaks = [k for k in range(2, most + 1) if r[k] > LEAST_PEAK and r[k] >= r[k - 1] and r[k] >= r[k + 1]]
+    return max(peaks, key=lambda k: float(r[k]), default=1)

@@ -1,4 +1,4 @@
-"""Windows in their own scale: what a model of forecasts sees and tells.
+"""Windows in their own scale: what a model of forecasts sees and predicts.
 
 l and s of a window are its last value, and its deviation, at least FLOOR of the channel's in training; of channels that
 are known ahead s is the deviation in training.
@@ -39,8 +39,8 @@ class Frame:
     """How windows are seen.
 
     Args:
-        columns, ahead: the channels that are told, and those that are known ahead.
-        context, horizon: samples that are seen, and told.
+        columns, ahead: the channels that are predicted, and those that are known ahead.
+        context, horizon: samples that are seen, and predicted.
         deviation: of each channel in training.
         kind: what s is.
         base: what answers are counted from; None: l.
@@ -72,7 +72,7 @@ class Frame:
     def of(self, windows: WindowSet) -> Seen:
         """What is seen of windows."""
         seen = windows.seen()
-        base = None if self.base is None else self.base.told(windows, self.columns, self.effect)
+        base = None if self.base is None else self.base.predictions(windows, self.columns, self.effect)
         return self._seen(seen, windows.around()[:, self.context :], base)
 
     def weights(self) -> Tensor | None:
@@ -115,12 +115,12 @@ class Frame:
         values = _scaled(values, last, scale)
         if self.ahead and not self.shows_known:
             values = values[..., [c for c in range(values.shape[-1]) if c not in self.ahead]]
-        told = last[..., self.columns].expand(-1, self.horizon, -1) if base is None else base
-        return Seen(values, told + caused, scale[..., self.columns])
+        base = last[..., self.columns].expand(-1, self.horizon, -1) if base is None else base
+        return Seen(values, base + caused, scale[..., self.columns])
 
 
 def in_unit(target: NumberTarget, outputs: Tensor, base: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
-    """Of outputs every level that is told `(n, H, F, Q)`, and the one that stands for the number `(n, H, F)`."""
+    """Of outputs every level that is predicted `(n, H, F, Q)`, and the one that stands for the number `(n, H, F)`."""
     levels = target.levels_of(outputs.double()).unflatten(1, base.shape[1:])
     return levels * scale[..., None] + base[..., None], target.number_of(levels) * scale + base
 

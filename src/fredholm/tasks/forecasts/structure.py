@@ -18,7 +18,7 @@ structure suits series of many sizes.
 
 Source: Goldberger, Best linear unbiased prediction in the generalized linear regression model (1962); Harvey,
 Forecasting, structural time series models and the Kalman filter (1989), for the parts. Deviation: v, w and ρ are not
-estimated by likelihood, but those of a few that tell windows of the training part best.
+estimated by likelihood, but those of a few that predict windows of the training part best.
 """
 
 from collections.abc import Sequence
@@ -108,7 +108,7 @@ def structures_of(known: int, season: int) -> list[Structure]:
 
 
 def mean_changes(windows: WindowSet, ends: Sequence[int], columns: Sequence[int]) -> Tensor:
-    """The mean change from sample to sample of the channels that are told, of the series of each window, `(n, 1, F)`.
+    """The mean change from sample to sample of the predicted channels, of the series of each window, `(n, 1, F)`.
 
     Of a series that never changes it is 1.
     """

@@ -29,10 +29,10 @@ class WindowSet(Divisible):
 
     Args:
         values: float64 `(T, C)` a series, without gaps.
-        truth: float64 `(T, F)` a series, NaN where missing: what is told.
+        truth: float64 `(T, F)` a series, NaN where missing: what is predicted.
         context: samples that are seen.
-        horizon: samples that are told.
-        places: int64 `(n, 2)`, the series and the place of the first sample that is told.
+        horizon: samples that are predicted.
+        places: int64 `(n, 2)`, the series and the place of the first sample that is predicted.
         ahead: the channels that are known over the horizon too.
     """
 
@@ -63,7 +63,7 @@ class WindowSet(Divisible):
         return self.before(self.context)
 
     def before(self, count: int) -> Tensor:
-        """The last `count` samples before what is told, `(n, count, C)`; there must be as many."""
+        """The last `count` samples before what is predicted, `(n, count, C)`; there must be as many."""
         return torch.stack([self.values[i][at - count : at] for i, at in self.places.tolist()])
 
     def around(self, count: int | None = None) -> Tensor:
@@ -79,7 +79,7 @@ class WindowSet(Divisible):
         of = torch.tensor(ends)[self.places[:, 0]]
         return (self.places[:, 1] * BLOCKS).div(of, rounding_mode="floor")
 
-    def told(self) -> Tensor:
+    def wanted(self) -> Tensor:
         """What comes after, `(n, horizon, F)`; NaN where the data end before."""
         return torch.stack(
             [_padded(self.truth[i][at : at + self.horizon], self.horizon) for i, at in self.places.tolist()]

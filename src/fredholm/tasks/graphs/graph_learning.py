@@ -27,13 +27,13 @@ from fredholm.tasks.graphs import GraphSet, open_graphs
 from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.schedule import DEPTH, Effort, schedule_for, width_for
-from fredholm.tasks.shown import GraphView, Shown
 from fredholm.tasks.splits.splits import HeldOut, Splits, check_held_out
 from fredholm.tasks.splits.splitting import DividedTask, Parts
 from fredholm.tasks.target_task import TargetTask
 from fredholm.tasks.targets import TARGETS, Answers, Target
-from fredholm.tasks.task import Batch, Meanings, Suited, Task, Trained, meanings_of_head, meanings_of_inputs
+from fredholm.tasks.task import Batch, Meanings, Suited, Task, Trained, meanings_of_head, meanings_of_inputs, own_facts
 from fredholm.tasks.tensor_form import TensorForm
+from fredholm.tasks.views import GraphView, ShownExample
 
 from .batches import batch_of, graphs_in
 from .inputs import GraphInputs, Preparation
@@ -183,11 +183,10 @@ class GraphLearning(TargetTask[GraphSet], DividedTask[GraphSet]):
 
         def build(self, facts: Task.Facts | None = None) -> "GraphLearning":
             """The task; see `GraphLearning`."""
-            if facts is not None and not isinstance(facts, GraphLearning.Facts):
-                raise ValueError(f"the facts are of {type(facts).__qualname__}, not of graphs")
-            if facts is None and not self.model.learns_by_steps and self.inputs.positions != "none":
+            own = own_facts(facts, GraphLearning.Facts, "graphs")
+            if own is None and not self.model.learns_by_steps and self.inputs.positions != "none":
                 self._refuse_inputs("positions")  # runs of earlier versions have them, and are read all the same
-            return GraphLearning(self, facts)
+            return GraphLearning(self, own)
 
     def __init__(self, config: Config, facts: Facts | None = None) -> None:
         super().__init__(config)
@@ -292,7 +291,7 @@ class GraphLearning(TargetTask[GraphSet], DividedTask[GraphSet]):
         """Likewise of the validation or the test split; nothing is drawn."""
         return self._batch(self.held_out(split), indices)
 
-    def shown_example(self, split: HeldOut, index: int, model: nn.Module | None = None) -> Shown:
+    def shown_example(self, split: HeldOut, index: int, model: nn.Module | None = None) -> ShownExample:
         """See `Task.shown_example`: nodes and edges; where every node has one feature of several, by that."""
         graph = self._graphs.select(self._split_numbers(split)[[index]])
         one_hot = graph.features.shape[1] > 1 and bool((graph.features.sum(1) == 1).all())
@@ -304,7 +303,7 @@ class GraphLearning(TargetTask[GraphSet], DividedTask[GraphSet]):
             kinds=graph.features.argmax(1) if is_kind else None,
             names=graph.feature_names if is_kind else (),
         )
-        return Shown(name=graph.names[0], views=(view,))
+        return ShownExample(name=graph.names[0], views=(view,))
 
     def _split_numbers(self, split: HeldOut) -> Tensor:
         """The numbers of the graphs of a held-out split."""

@@ -21,19 +21,19 @@ from fredholm.models.itnet import ITNet
 from fredholm.models.kernel_configs import ConstantConfig, OnEdgesConfig
 from fredholm.models.signal_model import SignalModel
 from fredholm.tasks.baselines import Baseline, Learnt, Plain, PlainData, plain_baselines
-from fredholm.tasks.extras import importing_metrics
 from fredholm.tasks.graphs import GraphSet
 from fredholm.tasks.inputs import Inputs, Kinds
+from fredholm.tasks.optional_packages import importing_metrics
 from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.schedule import DEPTH, Effort, schedule_for, width_for
 from fredholm.tasks.sentences.table import TABLE_SUFFIXES, read_table
-from fredholm.tasks.shown import Shown, View, device_of, part_of_graph
 from fredholm.tasks.splits.splits import Examples, HeldOut, Splits
 from fredholm.tasks.splits.splitting import Parts
 from fredholm.tasks.splits.stratified_split import SplitKeys
 from fredholm.tasks.targets import ClassTarget
-from fredholm.tasks.task import Batch, Objective, Suited, Task, Trained
+from fredholm.tasks.task import Batch, Objective, Suited, Task, Trained, own_facts
 from fredholm.tasks.tensor_form import TensorForm
+from fredholm.tasks.views import ShownExample, View, device_of, part_of_graph
 
 from .network import NO_FORM, build_network, warn_of_notes
 from .one_graph import OneGraphTask, small_network
@@ -150,9 +150,7 @@ class LinkLearning(OneGraphTask[PairSet]):
 
         def build(self, facts: Task.Facts | None = None) -> "LinkLearning":
             """The task; see `LinkLearning`."""
-            if facts is not None and not isinstance(facts, LinkLearning.Facts):
-                raise ValueError(f"the facts are of {type(facts).__qualname__}, not of links")
-            return LinkLearning(self, facts)
+            return LinkLearning(self, own_facts(facts, LinkLearning.Facts, "links"))
 
     def __init__(self, config: Config, facts: Facts | None = None) -> None:
         super().__init__(config)
@@ -275,7 +273,7 @@ class LinkLearning(OneGraphTask[PairSet]):
         return {"pairs": torch.stack([part.pairs[indices], part.others[indices]], dim=1)}
 
     @torch.no_grad()
-    def shown_example(self, split: HeldOut, index: int, model: nn.Module | None = None) -> Shown:
+    def shown_example(self, split: HeldOut, index: int, model: nn.Module | None = None) -> ShownExample:
         """See `Task.shown_example`: an edge and a pair without one, each among the edges that the model sees."""
         batch = self.held_out_batch(split, torch.tensor([index]))
         chances = [""] * 2
@@ -286,7 +284,7 @@ class LinkLearning(OneGraphTask[PairSet]):
         for (a, b), what, chance in zip(batch["pairs"][0].tolist(), ("an edge", "no edge"), chances, strict=True):
             title = f"{what} from {names[a]} to {names[b]}{chance}"
             views.append(part_of_graph(self._seen.edge_index, len(self._seen.features), (a, b), title=title))
-        return Shown(name=f"pair {index}", views=tuple(views))
+        return ShownExample(name=f"pair {index}", views=tuple(views))
 
     def num_targets(self, batch: Batch) -> int:
         """One a pair."""
@@ -350,7 +348,7 @@ class LinkLearning(OneGraphTask[PairSet]):
             ImportError: torchmetrics is not installed.
         """
         with importing_metrics():
-            from fredholm.tasks.means import Mean
+            from fredholm.tasks.mean_metrics import Mean
             from fredholm.tasks.targets.ranking import AreaUnderROC, AveragePrecision
         return {"auroc": AreaUnderROC(), "average_precision": AveragePrecision(), "loss": Mean()}
 

@@ -24,14 +24,14 @@ from fredholm.tasks.graphs import GraphSet, open_graphs
 from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.schedule import DEPTH, Effort, schedule_for, width_for
-from fredholm.tasks.shown import Shown, part_of_graph
 from fredholm.tasks.splits.splits import Examples, HeldOut, Splits
 from fredholm.tasks.splits.splitting import Parts
 from fredholm.tasks.splits.stratified_split import some_of_each
 from fredholm.tasks.target_task import TargetTask
 from fredholm.tasks.targets import TARGETS, Answers, Target
-from fredholm.tasks.task import Batch, Meanings, Suited, Task, Trained, meanings_of_head
+from fredholm.tasks.task import Batch, Meanings, Suited, Task, Trained, meanings_of_head, own_facts
 from fredholm.tasks.tensor_form import TensorForm
+from fredholm.tasks.views import ShownExample, part_of_graph
 
 from .batches import graphs_in
 from .inputs import GraphInputs, surroundings
@@ -195,9 +195,7 @@ class NodeLearning(TargetTask[NodeSet], OneGraphTask[NodeSet]):
 
         def build(self, facts: Task.Facts | None = None) -> "NodeLearning":
             """The task; see `NodeLearning`."""
-            if facts is not None and not isinstance(facts, NodeLearning.Facts):
-                raise ValueError(f"the facts are of {type(facts).__qualname__}, not of nodes")
-            return NodeLearning(self, facts)
+            return NodeLearning(self, own_facts(facts, NodeLearning.Facts, "nodes"))
 
     def __init__(self, config: Config, facts: Facts | None = None) -> None:
         super().__init__(config)
@@ -368,11 +366,11 @@ class NodeLearning(TargetTask[NodeSet], OneGraphTask[NodeSet]):
         """`nodes` and `targets` (B,) of the validation or the test split."""
         return self._batch(self.held_out(split), indices)
 
-    def shown_example(self, split: HeldOut, index: int, model: nn.Module | None = None) -> Shown:
+    def shown_example(self, split: HeldOut, index: int, model: nn.Module | None = None) -> ShownExample:
         """See `Task.shown_example`: the node among those nearest to it along edges, with the classes, if there are."""
         node, graph = int(self.held_out(split).nodes[index]), self._graph
         view = part_of_graph(graph.edge_index, len(graph.features), (node,), graph.node_labels, graph.classes)
-        return Shown(name=graph.node_names[node], views=(view,))
+        return ShownExample(name=graph.node_names[node], views=(view,))
 
     def _batch(self, nodes: NodeSet, indices: Tensor) -> Batch:
         return {"nodes": nodes.nodes[indices], "targets": self.target.targets(nodes.answers.values[indices])}

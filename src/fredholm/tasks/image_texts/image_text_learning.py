@@ -32,13 +32,12 @@ from fredholm.tasks.images.patches import divided_into_patches, patch_encoder
 from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.schedule import DEPTH, Effort, Preset, schedule_for, width_for
-from fredholm.tasks.shown import ImageView, Shown, TextPart, TextView
 from fredholm.tasks.splits.split_files import Split
 from fredholm.tasks.splits.splits import HeldOut, Splits
 from fredholm.tasks.splits.splitting import DividedTask, Parts
 from fredholm.tasks.target_task import TargetTask
 from fredholm.tasks.targets import TARGETS, Answers, Target
-from fredholm.tasks.task import Batch, Meanings, Source, Suited, Task, Trained, meanings_of_head
+from fredholm.tasks.task import Batch, Meanings, Source, Suited, Task, Trained, meanings_of_head, own_facts
 from fredholm.tasks.tensor_form import (
     ABOUT_PIXELS,
     BATCH,
@@ -51,6 +50,7 @@ from fredholm.tasks.tensor_form import (
     sizes_of,
 )
 from fredholm.tasks.text import JSONL_SUFFIXES, MarkedTokenizer, Tokens, context_for, tokens_axis
+from fredholm.tasks.views import ImageView, ShownExample, TextPart, TextView
 
 Modalities = Literal["both", "image", "text"]
 SIDES: dict[Preset, int] = {"small": 64, "base": 224}
@@ -234,9 +234,7 @@ class ImageTextLearning(TargetTask[ImageTextSet], DividedTask[ImageTextSet]):
 
         def build(self, facts: Task.Facts | None = None) -> "ImageTextLearning":
             """The task; see `ImageTextLearning`."""
-            if facts is not None and not isinstance(facts, ImageTextLearning.Facts):
-                raise ValueError(f"the facts are of {type(facts).__qualname__}, not of images with text")
-            return ImageTextLearning(self, facts)
+            return ImageTextLearning(self, own_facts(facts, ImageTextLearning.Facts, "images with text"))
 
     def __init__(self, config: Config, facts: Facts | None = None) -> None:
         super().__init__(config)
@@ -414,13 +412,13 @@ class ImageTextLearning(TargetTask[ImageTextSet], DividedTask[ImageTextSet]):
         part = self.held_out(split)
         return self._batch(part.images(indices) / 255, part, self._held_out_tokens[split], indices)
 
-    def shown_example(self, split: HeldOut, index: int, model: nn.Module | None = None) -> Shown:
+    def shown_example(self, split: HeldOut, index: int, model: nn.Module | None = None) -> ShownExample:
         """See `Task.shown_example`: the images and the text."""
         part = self.held_out(split)
         example, images = part.examples[index], part.images(torch.tensor([index]))[0]
         text = TextView(parts=(TextPart(example.text),))
         views = (*(ImageView(pixels=pixels) for pixels in images), text)
-        return Shown(name=f"{example.path.name}, line {example.line}", views=views)
+        return ShownExample(name=f"{example.path.name}, line {example.line}", views=views)
 
     def _changed(self, images: Tensor, count: int, rows: slice, generator: torch.Generator) -> Tensor:
         """Images in [0, 1] `(b, M, C, H, W)` of some rows of a batch of so many examples, all of which is drawn."""

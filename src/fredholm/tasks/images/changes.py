@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fredholm._settings import refuse_idle
-from fredholm.tasks.extras import importing_kornia
+from fredholm.tasks.optional_packages import importing_kornia
 
 from .kornia_changes import Change, of_kornia
 from .rand_augment import MAX_MAGNITUDE, MAX_OPS, rand_augment

@@ -2,7 +2,7 @@
 
 import torch
 
-from fredholm.tasks.files.noted import noted_content
+from fredholm.tasks.files.read_record import record_content
 from fredholm.tasks.splits.splits import Splits
 from fredholm.tasks.splits.stratified_split import DEFAULT_TEST_FRACTION, stratified_split
 from fredholm.tasks.targets import ClassAnswers
@@ -33,7 +33,7 @@ def digits(image_size: tuple[int, int] | None = None) -> Splits[ImageDataset]:
     values, targets = load_digits(return_X_y=True)
     images = torch.from_numpy(values).mul(255 / _LEVELS).round().to(torch.uint8).reshape(-1, 1, *_SIZE)
     labels = torch.from_numpy(targets).to(torch.int64)
-    noted_content("scikit-learn's digits", values.tobytes(), labels.numpy().tobytes())
+    record_content("scikit-learn's digits", values.tobytes(), labels.numpy().tobytes())
     names = [f"digits[{index}]" for index in range(len(images))]
     classes = tuple(str(digit) for digit in range(10))
 

@@ -8,12 +8,12 @@ from typing import NamedTuple, final
 from torch import Tensor
 
 from fredholm._progress import ProgressBar
-from fredholm.tasks.files.noted import noted
+from fredholm.tasks.files.read_record import recorded
 from fredholm.tasks.splits.split_marks import NO_MARKS, SplitMarks
 from fredholm.tasks.targets import Answers
 
 from .dataset import ImageDataset
-from .kept import Kept
+from .decoding_cache import DecodingCache
 from .read import EncodedImage, is_grey, read_images, size_of
 from .resize import check_image_size, common_size
 
@@ -51,7 +51,7 @@ class EncodedImages(ImageDataset):
         check_image_size(image_size)
         self._sources, self._name_of, self._shards = sources, name, shards
         self._channels, self._image_size = channels, image_size
-        self._pixels = Kept(len(sources), (channels, *image_size), self._decode, cache_bytes=cache_bytes)
+        self._pixels = DecodingCache(len(sources), (channels, *image_size), self._decode, cache_bytes=cache_bytes)
 
     @property
     def channels(self) -> int:
@@ -89,7 +89,7 @@ def image_files(
     marks: SplitMarks = NO_MARKS,
 ) -> EncodedImages:
     """Those of files, whose names are told from the folder `root` on; see `EncodedImages`."""
-    sources = [noted(file) for file in files]
+    sources = [recorded(file) for file in files]
     return EncodedImages(
         sources,
         lambda index: sources[index].relative_to(root).as_posix(),

@@ -16,17 +16,16 @@ from torch import Tensor, nn
 from fredholm._settings import check_count, filled, refuse_idle
 from fredholm.encoders.encoder import Encoder
 from fredholm.encoders.image import Image
-from fredholm.models.blended import blend
-from fredholm.models.brought import Brought
+from fredholm.models.blended import BlendedImages, blend
 from fredholm.models.fitted.fitted_model import FittedModel
 from fredholm.models.fitted.image_bank import ImageBank
-from fredholm.models.images.blended_images import BlendedImages
 from fredholm.models.images.convnext import ConvNeXt
 from fredholm.models.images.image_model import ImageModelConfig, ImageReading, Room
 from fredholm.models.images.infvit import InfViT
 from fredholm.models.images.vit import ViT
 from fredholm.models.itnet import ITNet
 from fredholm.models.kernel_configs import KERNELS, AttentionConfig, ConvolutionConfig, SumConfig
+from fredholm.models.model_settings import Pretrained
 from fredholm.models.signal_model import SignalModel
 from fredholm.models.stack import Stack, stack_of
 from fredholm.pretrained import PretrainedImages
@@ -34,9 +33,9 @@ from fredholm.pretrained.pixels import PREPROCESSOR
 from fredholm.tasks.baselines import Learnt, plain_pixels
 from fredholm.tasks.blending import SHARES, settle_share
 from fredholm.tasks.files.arrow_table import COLUMN_SUFFIXES
-from fredholm.tasks.files.noted import noted
 from fredholm.tasks.files.npz_arrays import ARRAY_SUFFIXES
 from fredholm.tasks.files.parts import refuse_part
+from fredholm.tasks.files.read_record import recorded
 from fredholm.tasks.images import (
     ImageDataset,
     moments,
@@ -48,17 +47,27 @@ from fredholm.tasks.images import (
 from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.schedule import Effort, Preset, fine_tuning_for, rate_for, schedule_for, width_for
-from fredholm.tasks.shown import ImageView, Shown
 from fredholm.tasks.splits.split_files import Split
 from fredholm.tasks.splits.splits import HeldOut, Splits
 from fredholm.tasks.splits.splitting import divided
 from fredholm.tasks.target_task import TargetTask
 from fredholm.tasks.targets import TARGETS, Answers, Kind, Target, Wish
-from fredholm.tasks.task import Batch, Meanings, Measure, Suited, Task, Trained, TrainedElsewhere, meanings_of_head
+from fredholm.tasks.task import (
+    Batch,
+    Meanings,
+    Measure,
+    Suited,
+    Task,
+    Trained,
+    TrainedElsewhere,
+    meanings_of_head,
+    own_facts,
+)
 from fredholm.tasks.tensor_form import ABOUT_PIXELS, BATCH, Slot, TensorForm, pixel_axes, random_pixels, sizes_of
+from fredholm.tasks.views import ImageView, ShownExample
 
 from .augmentation import Augmentation
-from .mirrored import tell_the_same_mirrored
+from .mirroring import mirroring_keeps_targets
 from .patches import STEM, divided_into_patches, in_whole_patches, patch_encoder
 from .read import IMAGE_SUFFIXES
 
@@ -105,7 +114,7 @@ class ImageLearning(TargetTask[ImageDataset]):
     Args:
         config: the settings.
         facts: from an earlier run; None reads them from the training split.
-        brought: the checkpoint that the settings name, where it is known; None: it is read where it lies.
+        pretrained: the checkpoint that the settings name, where it is known; None: it is read where it lies.
 
     Raises:
         ValueError: the data cannot be opened, have nothing to distinguish, or are not those of ``facts``.
@@ -229,12 +238,12 @@ class ImageLearning(TargetTask[ImageDataset]):
 
         def _suited(self, effort: Effort, start: Trained | None) -> Suited:
             """See `Task.Config.suited`: the size and patches of images, the model, and how to augment."""
-            brought = self.model.bring()
+            pretrained = self.model.open_pretrained()
             sized = self
-            if brought is not None and brought.image_size is not None and self.image_size is None:
+            if pretrained is not None and pretrained.image_size is not None and self.image_size is None:
                 # before anything is built, since positions need not fit the size that images have
-                sized = dataclasses.replace(self, image_size=brought.image_size)
-            task = ImageLearning(sized, brought=brought)
+                sized = dataclasses.replace(self, image_size=pretrained.image_size)
+            task = ImageLearning(sized, pretrained=pretrained)
             if start is None and sized._is_for_bank(task, effort):
                 sized = dataclasses.replace(sized, model=ImageBank.Config())
             if not sized.model.learns_by_steps:
@@ -302,7 +311,7 @@ class ImageLearning(TargetTask[ImageDataset]):
             if start is not None:
                 assert isinstance(start.facts, ImageLearning.Facts)
                 scaled = start.facts.image_size
-            is_beside = start is None and not self.model.is_brought
+            is_beside = start is None and not self.model.is_pretrained
             config = filled(
                 self,
                 [default],
@@ -314,7 +323,7 @@ class ImageLearning(TargetTask[ImageDataset]):
             if start is None:
                 config = dataclasses.replace(config, model=self.model.sized_for(room, default.model))
             num_train, has_valid = task.num_train, task.num_held_out("valid") > 0
-            if self.model.is_brought:
+            if self.model.is_pretrained:
                 schedule = fine_tuning_for(num_train, effort.preset, has_valid=has_valid, width=task.chosen.rated_width)
             else:
                 rate = rate_for(config.model.rated_width)
@@ -334,14 +343,12 @@ class ImageLearning(TargetTask[ImageDataset]):
 
         def build(self, facts: Task.Facts | None = None) -> "ImageLearning":
             """The task; see `ImageLearning`."""
-            if facts is not None and not isinstance(facts, ImageLearning.Facts):
-                raise ValueError(f"the facts are of {type(facts).__qualname__}, not of images")
-            return ImageLearning(self, facts)
+            return ImageLearning(self, own_facts(facts, ImageLearning.Facts, "images"))
 
     def __init__(
-        self, config: Config, facts: Facts | None = None, *, brought: Brought[ImageModelConfig] | None = None
+        self, config: Config, facts: Facts | None = None, *, pretrained: Pretrained[ImageModelConfig] | None = None
     ) -> None:
-        self.config, self._given = config, brought
+        self.config, self._given = config, pretrained
         self._facts = facts or self._measure()
         for name in ("mean", "deviation"):
             if (given := getattr(config, name)) not in ((), found := getattr(self._facts, name)):
@@ -366,20 +373,20 @@ class ImageLearning(TargetTask[ImageDataset]):
         return self._facts.model or self.config.model
 
     @cached_property
-    def brought(self) -> Brought[ImageModelConfig] | None:
+    def pretrained(self) -> Pretrained[ImageModelConfig] | None:
         """The checkpoint that the settings name."""
-        found = self._given or self.config.model.bring()
+        found = self._given or self.config.model.open_pretrained()
         for file in () if found is None else found.files:
-            noted(file, is_start=True)
+            recorded(file, is_start=True)
         return found
 
     def trained_elsewhere(self) -> TrainedElsewhere | None:
         """See `Task.trained_elsewhere`: a checkpoint's model without its head."""
-        if (brought := self.brought) is None or brought.tensors is None:
+        if (pretrained := self.pretrained) is None or pretrained.tensors is None:
             return None
-        for file in brought.weights:
-            noted(file, is_start=True)
-        return TrainedElsewhere(str(brought.folder), brought.tensors(self.chosen))
+        for file in pretrained.weights:
+            recorded(file, is_start=True)
+        return TrainedElsewhere(str(pretrained.folder), pretrained.tensors(self.chosen))
 
     def _measure(self) -> Facts:
         """The facts of the training split, with what a checkpoint says of pixels.
@@ -387,20 +394,20 @@ class ImageLearning(TargetTask[ImageDataset]):
         Raises:
             ValueError: it says nothing of them, or images of this size cannot be read.
         """
-        config, train, brought = self.config, self._opened.train, self.brought
+        config, train, pretrained = self.config, self._opened.train, self.pretrained
         found = measure(train, config.wish, config.data)
-        if brought is not None:
-            found = dataclasses.replace(found, model=brought.model.at_size(train.image_size))
+        if pretrained is not None:
+            found = dataclasses.replace(found, model=pretrained.model.at_size(train.image_size))
         if config.mean:
             return _standardised(found, config.mean, config.deviation)
-        if brought is None:
+        if pretrained is None:
             return found
-        if brought.pixels is None:
+        if pretrained.pixels is None:
             raise ValueError(
-                f"{brought.folder} does not tell how pixels are standardised (no {PREPROCESSOR}, and no pretrained_cfg "
-                "in config.json); pass mean and deviation"
+                f"{pretrained.folder} does not tell how pixels are standardised (no {PREPROCESSOR}, and no "
+                "pretrained_cfg in config.json); pass mean and deviation"
             )
-        return _standardised(found, brought.pixels.mean, brought.pixels.deviation)
+        return _standardised(found, pretrained.pixels.mean, pretrained.pixels.deviation)
 
     @property
     def learns_by_steps(self) -> bool:
@@ -536,10 +543,10 @@ class ImageLearning(TargetTask[ImageDataset]):
         batch = {"images": self._standardise(part.images(indices) / 255), "targets": self._targets(part, indices)}
         return {**batch, "number": indices} if split == "valid" and self.config.bank else batch
 
-    def shown_example(self, split: HeldOut, index: int, model: nn.Module | None = None) -> Shown:
+    def shown_example(self, split: HeldOut, index: int, model: nn.Module | None = None) -> ShownExample:
         """See `Task.shown_example`: the image."""
         part = self.held_out(split)
-        return Shown(name=part.name(index), views=(ImageView(pixels=part.images(torch.tensor([index]))[0]),))
+        return ShownExample(name=part.name(index), views=(ImageView(pixels=part.images(torch.tensor([index]))[0]),))
 
     def _targets(self, part: ImageDataset, indices: Tensor) -> Tensor:
         assert part.answers is not None
@@ -711,7 +718,7 @@ def _augmentation(task: ImageLearning) -> Augmentation.Config:
     targets = task.target.targets(train.answers.values)
     return (
         found
-        if tell_the_same_mirrored(train, targets, task.target)
+        if mirroring_keeps_targets(train, targets, task.target)
         else dataclasses.replace(found, horizontal_flip=0.0)
     )
 

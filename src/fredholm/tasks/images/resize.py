@@ -1,4 +1,4 @@
-"""Bringing images to one size without changing their proportions."""
+"""ModelSettings images to one size without changing their proportions."""
 
 import statistics
 from collections.abc import Sequence

@@ -76,7 +76,7 @@ def draw(answers: Sequence[Answered], classes: Sequence[str], *, kind: str = ".p
         image = one.image.permute(1, 2, 0).numpy()
         row[0].imshow(image if image.shape[2] == 3 else image[..., 0], cmap="gray", vmin=0, vmax=255)
         row[0].set_title(one.file.name, fontsize=9, parse_math=False)
-        for axes, mask, title in zip(row[1:], (one.mask, one.truth), ("told", "known"), strict=False):
+        for axes, mask, title in zip(row[1:], (one.mask, one.truth), ("predicted", "known"), strict=False):
             if mask is not None:
                 axes.imshow(colours[mask.numpy()], interpolation="nearest")
                 axes.set_title(title, fontsize=9)

@@ -10,9 +10,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fredholm._settings import refuse_idle
-from fredholm.tasks.extras import importing_kornia
 from fredholm.tasks.images.changes import drawing
 from fredholm.tasks.images.kornia_changes import Change, of_kornia
+from fredholm.tasks.optional_packages import importing_kornia
 
 COLOURS = ("brightness", "contrast", "saturation", "hue")
 

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from fredholm.tasks.files.mapped import Rows, shards_of_some
-from fredholm.tasks.files.noted import noted
+from fredholm.tasks.files.read_record import recorded
 from fredholm.tasks.images.arrays import pixels_of
-from fredholm.tasks.images.kept import Kept
+from fredholm.tasks.images.decoding_cache import DecodingCache
 from fredholm.tasks.images.read import read_images
 from fredholm.tasks.images.resize import fit, fit_masks
 from fredholm.tasks.splits.split_marks import NO_MARKS, SplitMarks
@@ -88,11 +88,11 @@ class MaskFiles(MaskSource):
         image_size: tuple[int, int],
         cache_bytes: int = 256 << 20,
     ) -> None:
-        self._files = [(noted(image), noted(mask)) for image, mask in files]
+        self._files = [(recorded(image), recorded(mask)) for image, mask in files]
         self.channels, self.image_size = channels, image_size
         self.names = tuple(str(image) for image, _ in files)
-        self._images = Kept(len(files), (channels, *image_size), self._decoded, cache_bytes=cache_bytes)
-        self._masks = Kept(len(files), image_size, self._decoded_masks, cache_bytes=cache_bytes)
+        self._images = DecodingCache(len(files), (channels, *image_size), self._decoded, cache_bytes=cache_bytes)
+        self._masks = DecodingCache(len(files), image_size, self._decoded_masks, cache_bytes=cache_bytes)
 
     def images(self, indices: Tensor) -> Tensor:
         return self._images[indices]

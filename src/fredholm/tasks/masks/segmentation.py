@@ -36,13 +36,13 @@ from fredholm.tasks.masks import IGNORED, MaskedImages, open_masks, read_mask, t
 from fredholm.tasks.outputs import PICTURES
 from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.schedule import Effort, Preset, schedule_for, width_for
-from fredholm.tasks.shown import ImageView, MaskView, Shown, View, device_of
 from fredholm.tasks.splits.splits import HeldOut, Splits
 from fredholm.tasks.splits.splitting import DividedTask, Parts
 from fredholm.tasks.target_task import TargetTask
 from fredholm.tasks.targets import TARGETS, UNKNOWN, ElementCounts, Target, Wish
-from fredholm.tasks.task import Batch, Meanings, Suited, Task, Trained, meanings_of_head
+from fredholm.tasks.task import Batch, Meanings, Suited, Task, Trained, meanings_of_head, own_facts
 from fredholm.tasks.tensor_form import ABOUT_PIXELS, BATCH, Slot, TensorForm, pixel_axes, random_pixels, sizes_of
+from fredholm.tasks.views import ImageView, MaskView, ShownExample, View, device_of
 
 from .answer import Answered, draw, png_of
 from .augmentation import MaskAugmentation, Masked
@@ -213,9 +213,7 @@ class Segmentation(TargetTask[MaskedImages], DividedTask[MaskedImages]):
 
         def build(self, facts: Task.Facts | None = None) -> "Segmentation":
             """The task; see `Segmentation`."""
-            if facts is not None and not isinstance(facts, Segmentation.Facts):
-                raise ValueError(f"the facts are of {type(facts).__qualname__}, not of segmentation")
-            return Segmentation(self, facts)
+            return Segmentation(self, own_facts(facts, Segmentation.Facts, "segmentation"))
 
     def __init__(self, config: Config, facts: Facts | None = None) -> None:
         super().__init__(config)
@@ -335,7 +333,7 @@ class Segmentation(TargetTask[MaskedImages], DividedTask[MaskedImages]):
         }
 
     @torch.no_grad()
-    def shown_example(self, split: HeldOut, index: int, model: nn.Module | None = None) -> Shown:
+    def shown_example(self, split: HeldOut, index: int, model: nn.Module | None = None) -> ShownExample:
         """See `Task.shown_example`: the image, the classes that are known and those that the model predicts."""
         part, at, classes = self.held_out(split), torch.tensor([index]), self.target.names
         pixels, mask = part.images(at), part.masks(at)[0].long()
@@ -345,9 +343,9 @@ class Segmentation(TargetTask[MaskedImages], DividedTask[MaskedImages]):
         )
         if model is not None:
             given, size = self._standardise(pixels / 255).to(device_of(model)), (mask.shape[0], mask.shape[1])
-            told = torch.cat([logits[0].argmax(-1).cpu() for _, logits in self.logits(model, given, size)])
-            views = (*views, MaskView(title="answer", labels=told, classes=classes))
-        return Shown(name=part.names[index], views=views)
+            predicted = torch.cat([logits[0].argmax(-1).cpu() for _, logits in self.logits(model, given, size)])
+            views = (*views, MaskView(title="answer", labels=predicted, classes=classes))
+        return ShownExample(name=part.names[index], views=views)
 
     def _plain(self, learnt: Learnt) -> Plain:
         """See `TargetTask._plain`: of pixels whose class is known, what `_plain_of_pixels` says."""
@@ -448,14 +446,14 @@ class Segmentation(TargetTask[MaskedImages], DividedTask[MaskedImages]):
         for file, images in inputs.read(lambda file: self._read(file, inputs)):
             for each in images:
                 mask = self._mask(model, each, device)
-                told: dict[str, str | float] = {}
+                cells: dict[str, str | float] = {}
                 if outputs.save is not None:
                     path = outputs.save / f"{each.saved_as}.png"
                     outputs.write("--save", path, png_of(mask, len(classes)))
-                    told["saved"] = str(path)
+                    cells["saved"] = str(path)
                 shares = (mask.flatten().long().bincount(minlength=len(classes)).double() / mask.numel()).tolist()
-                told |= {f"share {name}": share for name, share in zip(classes, shares, strict=True)}
-                rows.append(Prediction(file, told, source=str(each.name)))
+                cells |= {f"share {name}": share for name, share in zip(classes, shares, strict=True)}
+                rows.append(Prediction(file, cells, source=str(each.name)))
                 if outputs.picture is not None:
                     answers.append(Answered(each.name, each.image, mask, each.truth))
         if outputs.picture is not None and answers:

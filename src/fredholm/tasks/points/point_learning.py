@@ -32,7 +32,6 @@ from fredholm.tasks.outputs import Outputs
 from fredholm.tasks.points import NORMAL, NUM_SAMPLES, PointSet, csv_of, open_points, read_points
 from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.schedule import Effort, schedule_for, width_for
-from fredholm.tasks.shown import PointsView, Shown, device_of
 from fredholm.tasks.splits.split_files import Split
 from fredholm.tasks.splits.splits import HeldOut, Splits
 from fredholm.tasks.splits.splitting import DividedTask, Parts
@@ -47,12 +46,14 @@ from fredholm.tasks.task import (
     Trained,
     meanings_of_head,
     meanings_of_inputs,
+    own_facts,
 )
 from fredholm.tasks.tensor_form import BATCH, Axis, OpenAxis, Sizes, Slot, TensorForm, first_of_each
+from fredholm.tasks.views import PointsView, ShownExample, device_of
 
 from .augmentation import CloudAugmentation
+from .baseline_features import cloud_features, point_features
 from .open import KINDS as POINT_SUFFIXES
-from .plain import plain_of_cloud, plain_of_points
 from .rows import LEAST_RADIUS, CloudRows
 from .turns import turned
 
@@ -287,19 +288,17 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
 
         def build(self, facts: Task.Facts | None = None) -> "PointLearning":
             """The task; see `PointLearning`."""
-            if facts is not None and not isinstance(facts, PointLearning.Facts):
-                raise ValueError(f"the facts are of {type(facts).__qualname__}, not of point clouds")
-            return PointLearning(self, facts)
+            return PointLearning(self, own_facts(facts, PointLearning.Facts, "point clouds"))
 
     def __init__(self, config: Config, facts: Facts | None = None) -> None:
         super().__init__(config)
         self.config = config
         self._facts = facts or measure(self._opened.train, config)
         facts = self._facts
-        told = "points" if self.classifies_points else "number" if facts.target.kind == "number" else "cloud"
-        if config.target not in (None, told):
-            raise ValueError(f"target is {config.target!r}; the run was made with {told!r}")
-        if told == "number":
+        predicted = "points" if self.classifies_points else "number" if facts.target.kind == "number" else "cloud"
+        if config.target not in (None, predicted):
+            raise ValueError(f"target is {config.target!r}; the run was made with {predicted!r}")
+        if predicted == "number":
             instead = "leave it at 0"
             refuse_idle("", PointLearning.Config, "numbers", instead, label_smoothing=config.label_smoothing)
         self._tell(facts.target, config.wish)
@@ -419,26 +418,26 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
         return self._rows.whole(self.held_out(split).select(indices), votes=self.config.votes)
 
     @torch.no_grad()
-    def shown_example(self, split: HeldOut, index: int, model: nn.Module | None = None) -> Shown:
+    def shown_example(self, split: HeldOut, index: int, model: nn.Module | None = None) -> ShownExample:
         """See `Task.shown_example`: the points; where they have classes also those that the model predicts."""
         cloud = self.held_out(split).select(torch.tensor([index]))
         if not self.classifies_points or cloud.point_labels is None:
-            return Shown(name=cloud.names[0], views=(PointsView(pos=cloud.pos),))
+            return ShownExample(name=cloud.names[0], views=(PointsView(pos=cloud.pos),))
         names = self.target.names
         known = torch.where(cloud.point_labels < 0, -1, cloud.point_labels)
         views = [PointsView(title="truth", pos=cloud.pos, kinds=known, names=names)]
         if model is not None:
-            told = self.probabilities(model, cloud, device_of(model))[0].argmax(-1)
-            views.append(PointsView(title="answer", pos=cloud.pos, kinds=told, names=names))
-        return Shown(name=cloud.names[0], views=tuple(views))
+            predicted = self.probabilities(model, cloud, device_of(model))[0].argmax(-1)
+            views.append(PointsView(title="answer", pos=cloud.pos, kinds=predicted, names=names))
+        return ShownExample(name=cloud.names[0], views=tuple(views))
 
     def _plain_inputs(self, learnt: Learnt) -> np.ndarray:
         """Of each cloud shares of distances from its centre, its sizes along its axes, and means of features."""
         part = self._part_of(learnt)
-        return np.stack([plain_of_cloud(part, i) for i in range(len(part))])
+        return np.stack([cloud_features(part, i) for i in range(len(part))])
 
     def _plain(self, learnt: Learnt) -> Plain:
-        """See `TargetTask._plain`: where points are classified, what `plain_of_points` says of those with a class."""
+        """See `TargetTask._plain`: where points are classified, what `point_features` says of those with a class."""
         if not self.classifies_points:
             return super()._plain(learnt)
         part, inputs, targets = self._part_of(learnt), list[np.ndarray](), list[Tensor]()
@@ -447,7 +446,7 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
         for number, drawn in enumerate(drawn_elements([int(each.sum()) for each in known], learnt)):
             if len(drawn):
                 points = known[number].nonzero()[drawn, 0]
-                inputs.append(plain_of_points(part, number, points))
+                inputs.append(point_features(part, number, points))
                 targets.append(part.point_labels[part.offsets[number] + points])
         if not inputs:
             raise ValueError(f"no point of the {learnt} split has a class that is known")
@@ -466,30 +465,32 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
 
     def _probabilities(self, model: nn.Module, batch: Batch) -> Tensor:
         """Of each cloud or point, or outputs of numbers; see `CloudRows.averaged`."""
-        told = torch.cat([self._outputs(model, part) for part in self._rows.votes_of(batch)])
-        return self._rows.averaged(told, batch)
+        predicted = torch.cat([self._outputs(model, part) for part in self._rows.votes_of(batch)])
+        return self._rows.averaged(predicted, batch)
 
     def _measured(self, model: nn.Module, batch: Batch) -> Iterator[tuple[Tensor, Tensor]]:
         """The logarithms of `_probabilities`, of each cloud or point whose class is known; or outputs of numbers."""
-        told, targets = self._probabilities(model, batch), self._rows.targets_of(batch)
+        predicted, targets = self._probabilities(model, batch), self._rows.targets_of(batch)
         if self.target.kind == "number":
-            yield told, targets
+            yield predicted, targets
             return
         if self.classifies_points:
-            told, targets = told[targets != UNKNOWN], targets[targets != UNKNOWN]
-        yield told.clamp(min=1e-12).log(), targets
+            predicted, targets = predicted[targets != UNKNOWN], targets[targets != UNKNOWN]
+        yield predicted.clamp(min=1e-12).log(), targets
 
     @torch.no_grad()
     def probabilities(self, model: nn.Module, clouds: PointSet, device: torch.device) -> list[Tensor]:
         """Of each class `(classes,)`, or of each point's `(N, classes)`, a tensor a cloud; or outputs of numbers."""
-        told: list[Tensor] = []
+        predicted: list[Tensor] = []
         for indices in torch.arange(len(clouds)).split(CHUNK):
             part = clouds.select(indices)
             batch = self._rows.whole(part, votes=self.config.votes)
             moved = {name: tensor.to(device) for name, tensor in batch.items() if name != "targets"}
             found = self._probabilities(model, moved).cpu()
-            told += [own[:size] if self.classifies_points else own for own, size in zip(found, part.sizes, strict=True)]
-        return told
+            predicted += [
+                own[:size] if self.classifies_points else own for own, size in zip(found, part.sizes, strict=True)
+            ]
+        return predicted
 
     def tensor_form(self, model: nn.Module) -> TensorForm:
         """See `Task.tensor_form`: from the points that the model sees at a time."""
@@ -565,9 +566,9 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
             inputs.outputs.check_folder([(file, f"{file.stem}.csv") for file in singles])
         rows: list[Prediction] = []
         for file, found in inputs.read(lambda file: self._read(file, inputs.part)):
-            for i, told in enumerate(self.probabilities(model, found, device)):
+            for i, predicted in enumerate(self.probabilities(model, found, device)):
                 name = found.names[i].removeprefix(str(file)).removeprefix(":")
-                rows += self._answer(file, name, found.select(torch.tensor([i])), told, inputs.outputs)
+                rows += self._answer(file, name, found.select(torch.tensor([i])), predicted, inputs.outputs)
         return rows
 
     def _read(self, file: Path, part: Split | None) -> PointSet:
@@ -583,33 +584,33 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
             had = "with" if known else "without"
             raise ValueError(f"{data}: points have {came}weights; the model knows them {had} weights: {instead}")
 
-    def _answer(self, file: Path, name: str, cloud: PointSet, told: Tensor, outputs: Outputs) -> list[Prediction]:
+    def _answer(self, file: Path, name: str, cloud: PointSet, predicted: Tensor, outputs: Outputs) -> list[Prediction]:
         """What is said of one cloud."""
         classes, head = self.target.names, {"cloud": name}
         if self.target.kind == "number":
-            cells, _ = self.target.answer(told)
+            cells, _ = self.target.answer(predicted)
             return [Prediction(file, {**head, **cells}, {})]
         if not self.classifies_points:
-            return [Prediction(file, head, dict(zip(classes, told.tolist(), strict=True)))]
+            return [Prediction(file, head, dict(zip(classes, predicted.tolist(), strict=True)))]
         pos = cloud.pos.tolist()
         if outputs.save is not None:
             path = outputs.save / f"{file.stem}{f'-{name}' if name else ''}.csv"
-            labels = [classes[label] for label in told[: len(pos)].argmax(-1).tolist()]
+            labels = [classes[label] for label in predicted[: len(pos)].argmax(-1).tolist()]
             outputs.write("--save", path, csv_of(pos, labels))
             return [Prediction(file, {**head, "saved": str(path), "points": float(len(pos))})]
         return [
             Prediction(file, {**head, **dict(zip("xyz", where, strict=True))}, dict(zip(classes, each, strict=True)))
-            for where, each in zip(pos, told[: len(pos)].tolist(), strict=True)
+            for where, each in zip(pos, predicted[: len(pos)].tolist(), strict=True)
         ]
 
 
-def known_of(clouds: PointSet, told: Predicted, data: str) -> Known:
+def known_of(clouds: PointSet, predicted: Predicted, data: str) -> Known:
     """What is known of clouds, or of their points.
 
     Raises:
         ValueError: nothing.
     """
-    if told != "points":
+    if predicted != "points":
         if clouds.answers is None:
             raise ValueError(
                 f"the clouds of {data} have no classes and no numbers to learn; put them into a folder a "
@@ -624,7 +625,7 @@ def known_of(clouds: PointSet, told: Predicted, data: str) -> Known:
 
 def measure(train: PointSet, config: PointLearning.Config) -> PointLearning.Facts:
     """The facts of a training split; a constant feature has deviation 1, so that it becomes 0."""
-    told: Predicted = config.target or ("cloud" if train.point_labels is None else "points")
+    predicted: Predicted = config.target or ("cloud" if train.point_labels is None else "points")
     of_sizes = torch.tensor([_log_radius(pos) for pos in train.pos.split(train.sizes.tolist())], dtype=torch.float64)
     of_sizes = of_sizes[of_sizes.isfinite()] if bool(of_sizes.isfinite().any()) else torch.zeros(1).double()
     spread = float(of_sizes.std(correction=0))
@@ -635,7 +636,7 @@ def measure(train: PointSet, config: PointLearning.Config) -> PointLearning.Fact
     is_normal = torch.tensor([set(NORMAL) <= set(train.channels) and name in NORMAL for name in train.channels])
     is_normal = is_normal.bool()
     return PointLearning.Facts(
-        target=known_of(train, told, config.data).learn(config.wish, config.data),
+        target=known_of(train, predicted, config.data).learn(config.wish, config.data),
         channels=train.channels,
         mean=tuple(torch.where(is_normal, 0.0, mean).tolist()),
         deviation=tuple(torch.where(is_normal | is_constant, 1.0, deviation).tolist()),

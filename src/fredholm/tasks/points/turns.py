@@ -50,9 +50,9 @@ def _error(clouds: PointSet, labels: Tensor, *, align: bool) -> float:
             number = (cell * torch.tensor([side * side, side, 1])).sum(1)
             shares.append(number.bincount(minlength=side**3).double() / len(pos))
         counted.append(torch.cat(shares).sqrt())
-    told = ClassTarget(names=clouds.classes)
-    head = RidgeHead(len(counted[0]), told.num_outputs)
-    head.fit(torch.stack(counted), labels, told)
+    target = ClassTarget(names=clouds.classes)
+    head = RidgeHead(len(counted[0]), target.num_outputs)
+    head.fit(torch.stack(counted), labels, target)
     return float(head.error)
 
 

@@ -12,9 +12,9 @@ from typing import NamedTuple, Self, final
 import numpy as np
 from torch import Tensor
 
-from fredholm.tasks.files.cache import Kept
-from fredholm.tasks.files.noted import FileState, noted
+from fredholm.tasks.files.cache import CacheEntry
 from fredholm.tasks.files.read_errors import reads_data
+from fredholm.tasks.files.read_record import FileState, recorded
 from fredholm.tasks.splits.split_marks import MARKS
 from fredholm.tasks.text.tokenizer import utf8
 
@@ -194,9 +194,9 @@ def told_by(files: Sequence[TableFile], columns: Columns, *, is_labelled: bool =
             if name not in file.names:
                 raise ValueError(f"{file.path}: has no column {name!r}; the columns are {', '.join(file.names)}")
     reading = _Reading(files, columns, is_labelled=is_labelled)
-    states = [(str(file.path.resolve()), *FileState.of(noted(file.path))) for file in files]
+    states = [(str(file.path.resolve()), *FileState.of(recorded(file.path))) for file in files]
     key = ("sentences", states, columns.text, columns.second, [file.names for file in files])
-    content = Kept(*key).array(reading.encoded, np.uint8)
+    content = CacheEntry(*key).array(reading.encoded, np.uint8)
     if not reading.is_done:
         for _ in reading.encoded():
             pass

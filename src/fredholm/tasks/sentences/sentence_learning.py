@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from fredholm._settings import filled, refuse_idle
-from fredholm.models.brought import Brought
 from fredholm.models.fitted.fitted_model import FittedModel
 from fredholm.models.fitted.n_gram_bank import NGramBank
 from fredholm.models.images.infvit import InfViT
@@ -20,10 +19,11 @@ from fredholm.models.itnet import ITNet
 from fredholm.models.kernel_configs import KERNELS
 from fredholm.models.language.bert_sentences import BertSentences
 from fredholm.models.language.sentence_model import SentenceModelConfig, SentenceStackConfig, TokenReading
+from fredholm.models.model_settings import Pretrained
 from fredholm.models.stack import Stack, stack_of
 from fredholm.pretrained import PretrainedSentences
 from fredholm.tasks.baselines import Learnt
-from fredholm.tasks.files.noted import noted
+from fredholm.tasks.files.read_record import recorded
 from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.schedule import Effort, fine_tuning_for, rate_for, schedule_for, width_for
@@ -37,15 +37,15 @@ from fredholm.tasks.sentences import (
     read_sentences,
     with_answers,
 )
-from fredholm.tasks.shown import Shown, TextPart, TextView
 from fredholm.tasks.splits.splits import HeldOut, Splits
 from fredholm.tasks.splits.splitting import divided
 from fredholm.tasks.target_task import TargetTask
 from fredholm.tasks.targets import TARGETS, Answers, Kind, Target
-from fredholm.tasks.task import Batch, Meanings, Suited, Task, Trained, TrainedElsewhere, meanings_of_head
+from fredholm.tasks.task import Batch, Meanings, Suited, Task, Trained, TrainedElsewhere, meanings_of_head, own_facts
 from fredholm.tasks.tensor_form import BATCH, TensorForm
 from fredholm.tasks.text import MarkedTokenizer, Tokens, checkpoint_tokenizer, context_for, tokens_axis
 from fredholm.tasks.text.checkpoint_tokenizer import FILES
+from fredholm.tasks.views import ShownExample, TextPart, TextView
 
 from .table import TABLE_SUFFIXES
 from .token_rows import TokenRows
@@ -68,7 +68,7 @@ class SentenceLearning(TargetTask[SentenceSet]):
     Args:
         config: the settings.
         facts: from an earlier run; None reads them from the training split.
-        brought: the checkpoint that the settings name, where it is known; None: it is read where it lies.
+        pretrained: the checkpoint that the settings name, where it is known; None: it is read where it lies.
 
     Raises:
         ValueError: the data cannot be opened, have nothing to distinguish, or are not those of `facts`.
@@ -146,7 +146,7 @@ class SentenceLearning(TargetTask[SentenceSet]):
                 refuse_idle(
                     "", type(self), because, "take a model that learns by steps", valid_fraction=self.valid_fraction
                 )
-            if self.model.is_brought:
+            if self.model.is_pretrained:
                 given = {name: getattr(self.tokens, name) for name in ("kind", "vocab_size", "lowercase")}
                 because = f"model={type(self.model).__qualname__}, which has tokens of its own"
                 refuse_idle("", Tokens, because, "take another model", **given)
@@ -164,10 +164,10 @@ class SentenceLearning(TargetTask[SentenceSet]):
 
         def _suited(self, effort: Effort, start: Trained | None) -> Suited:
             """See `Task.Config.suited`: the tokens, the context that holds all of them, and the size of the model."""
-            brought = self.model.bring()
-            default, task = SentenceLearning.Config(), SentenceLearning(self, brought=brought)
+            pretrained = self.model.open_pretrained()
+            default, task = SentenceLearning.Config(), SentenceLearning(self, pretrained=pretrained)
             train, model, tokens, tokenizer = task.splits.train, self.model, self.tokens, task.tokenizer
-            if not model.is_brought:
+            if not model.is_pretrained:
                 tokens = tokens.suited(train.sentences.texts)
                 tokenizer = tokens.learn(train.sentences.texts)
             # what is computed at once reads all of a document
@@ -176,13 +176,13 @@ class SentenceLearning(TargetTask[SentenceSet]):
             context = context_for(tokenizer, texts, min(most, task.chosen.most_tokens or most))
             config = filled(replace(self, tokens=tokens), [default], context=context)
             width = width_for(len(train), effort, least=64, up_to=1000)
-            whole = SentenceLearning(config, brought=brought)
+            whole = SentenceLearning(config, pretrained=pretrained)
             sized = model.suited(whole.train_rows(), whole.token_reading, width, 1 if effort.preset == "small" else 4)
             if not model.learns_by_steps:
                 schedule = schedule_for(len(train), effort, has_valid=False)
                 return Suited(replace(config, model=sized), replace(schedule, epochs=0))
             has_valid = task.num_held_out("valid") > 0
-            if model.is_brought:
+            if model.is_pretrained:
                 channels = task.chosen.rated_width
                 return Suited(config, fine_tuning_for(len(train), effort.preset, has_valid=has_valid, width=channels))
             # words are learnt by heart soon
@@ -206,14 +206,12 @@ class SentenceLearning(TargetTask[SentenceSet]):
 
         def build(self, facts: Task.Facts | None = None) -> "SentenceLearning":
             """The task; see `SentenceLearning`."""
-            if facts is not None and not isinstance(facts, SentenceLearning.Facts):
-                raise ValueError(f"the facts are of {type(facts).__qualname__}, not of sentences")
-            return SentenceLearning(self, facts)
+            return SentenceLearning(self, own_facts(facts, SentenceLearning.Facts, "sentences"))
 
     def __init__(
-        self, config: Config, facts: Facts | None = None, *, brought: Brought[SentenceModelConfig] | None = None
+        self, config: Config, facts: Facts | None = None, *, pretrained: Pretrained[SentenceModelConfig] | None = None
     ) -> None:
-        self.config, self._given = config, brought
+        self.config, self._given = config, pretrained
         self._facts = facts or self._measure()
         self._tell(self._facts.target, config.wish)
         if config.context != self._facts.context:
@@ -231,20 +229,20 @@ class SentenceLearning(TargetTask[SentenceSet]):
         return self._facts.model or self.config.model
 
     @cached_property
-    def _brought(self) -> Brought[SentenceModelConfig] | None:
+    def _pretrained(self) -> Pretrained[SentenceModelConfig] | None:
         """The checkpoint that the settings name."""
-        found = self._given or self.config.model.bring()
+        found = self._given or self.config.model.open_pretrained()
         for file in () if found is None else found.files:
-            noted(file, is_start=True)
+            recorded(file, is_start=True)
         return found
 
     def trained_elsewhere(self) -> TrainedElsewhere | None:
         """See `Task.trained_elsewhere`: a checkpoint's model without its head."""
-        if (brought := self._brought) is None or brought.tensors is None:
+        if (pretrained := self._pretrained) is None or pretrained.tensors is None:
             return None
-        for file in brought.weights:
-            noted(file, is_start=True)
-        return TrainedElsewhere(str(brought.folder), brought.tensors(self.chosen))
+        for file in pretrained.weights:
+            recorded(file, is_start=True)
+        return TrainedElsewhere(str(pretrained.folder), pretrained.tensors(self.chosen))
 
     @property
     def reading(self) -> dict[str, object]:
@@ -279,25 +277,25 @@ class SentenceLearning(TargetTask[SentenceSet]):
     def _measure(self) -> Facts:
         """The facts of the training split."""
         config, train = self.config, self._opened.train
-        target, brought = train.answers.learn(config.wish, config.data), self._brought
+        target, pretrained = train.answers.learn(config.wish, config.data), self._pretrained
         return SentenceLearning.Facts(
             tokenizer=self._learn_tokens(train).state,
             columns=self._read.columns,
             context=config.context,
             target=target,
-            model=None if brought is None else brought.model,
+            model=None if pretrained is None else pretrained.model,
         )
 
     def _learn_tokens(self, train: SentenceSet) -> MarkedTokenizer:
         """The tokenizer of a checkpoint, unless another one is named; else one that is learnt."""
-        tokens, brought = self.config.tokens, self._brought
-        if brought is None or tokens.file is not None:
+        tokens, pretrained = self.config.tokens, self._pretrained
+        if pretrained is None or tokens.file is not None:
             return tokens.learn(train.sentences.texts)
-        found = checkpoint_tokenizer(brought.folder)
+        found = checkpoint_tokenizer(pretrained.folder)
         if found is None:
             raise ValueError(
-                f"{brought.folder} has no tokenizer: expected {' or '.join(FILES)}; save that of the model there, or "
-                "pass tokens.file"
+                f"{pretrained.folder} has no tokenizer: expected {' or '.join(FILES)}; save that of the model there, "
+                "or pass tokens.file"
             )
         return found
 
@@ -385,11 +383,11 @@ class SentenceLearning(TargetTask[SentenceSet]):
         part = self.held_out(split)
         return self._batch(self._held_out_tokens[split], part, self._held_out_order[split][indices])
 
-    def shown_example(self, split: HeldOut, index: int, model: nn.Module | None = None) -> Shown:
+    def shown_example(self, split: HeldOut, index: int, model: nn.Module | None = None) -> ShownExample:
         """See `Task.shown_example`: the sentence, or both."""
         sentence = self.held_out(split).sentences[int(self._held_out_order[split][index])]
         views = tuple(TextView(parts=(TextPart(text),)) for text in sentence.texts)
-        return Shown(name=f"{sentence.path.name}, line {sentence.line}", views=views)
+        return ShownExample(name=f"{sentence.path.name}, line {sentence.line}", views=views)
 
     def _batch(self, tokens: TokenRows, examples: SentenceSet, indices: Tensor) -> Batch:
         targets = self.target.targets(examples.answers.values[indices])

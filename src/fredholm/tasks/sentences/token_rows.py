@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fredholm.tasks.files.cache import Kept
+from fredholm.tasks.files.cache import CacheEntry
 from fredholm.tasks.text import SHORT, MarkedTokenizer
 
 from .sentence import Sentences
@@ -33,8 +33,8 @@ class TokenRows(Sequence[Tensor]):
         self._sentences, self._tokenizer, self._context = sentences, tokenizer, context
         self._found_cut: int | None = None
         key = ("sentence tokens", sentences.key, tokenizer.identity, context)
-        self._tokens = Kept(*key).array(self._made, np.uint16 if tokenizer.vocab_size <= SHORT else np.int32)
-        counted = Kept("cut", *key).value(lambda: {"cut": self._num_cut()}, size=self._tokens.nbytes)
+        self._tokens = CacheEntry(*key).array(self._made, np.uint16 if tokenizer.vocab_size <= SHORT else np.int32)
+        counted = CacheEntry("cut", *key).value(lambda: {"cut": self._num_cut()}, size=self._tokens.nbytes)
         self.num_cut: int = counted["cut"]
         # the mark that every row begins with is nowhere else
         starts = np.flatnonzero(self._tokens == tokenizer.marks.class_token)

@@ -5,8 +5,7 @@ from .npz_file import read_npz
 from .open import idx_pixels, open_series, read_series
 from .physionet_2012 import physionet_2012
 from .preparation import Fill, Preparation
-from .reading import Reading
-from .series_set import Series, SeriesSet
+from .series_set import LabelReading, Series, SeriesSet
 from .stored_series import MappedSeries
 from .thinning import Dropped, average_in_bins, drop_samples, take_every
 from .ts_file import read_ts
@@ -15,9 +14,9 @@ from .ucr_file import read_ucr
 __all__ = [
     "Dropped",
     "Fill",
+    "LabelReading",
     "MappedSeries",
     "Preparation",
-    "Reading",
     "Series",
     "SeriesSet",
     "average_in_bins",

@@ -20,8 +20,7 @@ from fredholm.tasks.splits.split_marks import SplitMarks, marks_of_cells
 from fredholm.tasks.splits.splits import Splits
 from fredholm.tasks.targets import Answers, ClassAnswers, answers_of_cells
 
-from .reading import Reading
-from .series_set import SeriesSet
+from .series_set import LabelReading, SeriesSet
 
 CSV_SUFFIXES = (".csv", ".csv.gz", PARQUET)
 TIME, SERIES, LABEL, GROUP, SPLIT = "time", "series", "label", "group", "split"
@@ -33,7 +32,7 @@ OTHER_NAMES = {TIME: ("timestamp", "datetime", "date", "ds"), SERIES: ("unique_i
 """What such a column may be called where none is called so."""
 
 
-def read_csv(path: Path, *, channels: tuple[str, ...] | None = None, reading: Reading | None = None) -> SeriesSet:
+def read_csv(path: Path, *, channels: tuple[str, ...] | None = None, reading: LabelReading | None = None) -> SeriesSet:
     """Read a table with a header, a column `time`, and a column of numbers a channel.
 
     `series` tells which series a row belongs to; without it all rows are one. The same in every row of a series are

@@ -18,8 +18,7 @@ from fredholm.tasks.splits.split_marks import ARRAYS, SplitMarks, marks_of_array
 from fredholm.tasks.splits.splits import Splits
 from fredholm.tasks.targets import Answers, answers_of_array
 
-from .reading import Reading
-from .series_set import Series, SeriesSet
+from .series_set import LabelReading, Series, SeriesSet
 from .stored_series import MappedSeries
 
 SHARED = ("classes", "target_names", "channels", "spacing", "sample_rate")
@@ -32,7 +31,7 @@ _WHOLE = ("split", *_IS_TEST, *_UNUSED)
 
 
 def read_npz(
-    path: Path, *, channels: tuple[str, ...] | None = None, reading: Reading | None = None
+    path: Path, *, channels: tuple[str, ...] | None = None, reading: LabelReading | None = None
 ) -> Series | Splits[Series]:
     """Read arrays, as one set of series or, where they tell one, with their split.
 
@@ -97,7 +96,7 @@ def read_npz_part(path: Path, *, channels: tuple[str, ...] | None = None, part: 
     return found if rows is None else found.select(rows)
 
 
-def read_npz_shards(folder: Path, *, reading: Reading) -> Series | Splits[Series]:
+def read_npz_shards(folder: Path, *, reading: LabelReading) -> Series | Splits[Series]:
     """Read .npz files with `values` `(n, T, C)` or `(n, T)` each, which are one data set.
 
     A split is a word of a name, as in train-00000.npz, train-00001.npz and test-00000.npz (`find_split_files`).
@@ -135,7 +134,7 @@ def _read(
     path: Path,
     arrays: Mapping[str, np.ndarray],
     channels: tuple[str, ...] | None,
-    reading: Reading | None,
+    reading: LabelReading | None,
     rows: Rows | None = None,
 ) -> Series:
     """The series of some arrays, of which `values` may be given apart."""
@@ -188,7 +187,7 @@ def _stored(
     named: str,
     arrays: Mapping[str, np.ndarray],
     channels: tuple[str, ...] | None,
-    reading: Reading | None,
+    reading: LabelReading | None,
 ) -> MappedSeries:
     """Series in rows, which are read once to be checked."""
     _check_numbers(rows, named)
@@ -228,7 +227,7 @@ def _lengths(arrays: Mapping[str, np.ndarray], n: int, longest: int) -> np.ndarr
     return lengths
 
 
-def _answers(arrays: Mapping[str, np.ndarray], n: int, reading: Reading) -> Answers | None:
+def _answers(arrays: Mapping[str, np.ndarray], n: int, reading: LabelReading) -> Answers | None:
     named = _find(arrays, (*_LABELS, "targets"))
     if named is None:
         return None

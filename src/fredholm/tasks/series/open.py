@@ -21,9 +21,8 @@ from fredholm.tasks.targets import Kind
 from .csv_file import read_class_folders, read_csv
 from .npz_file import read_npz, read_npz_part, read_npz_shards
 from .physionet_2012 import is_physionet_2012, physionet_2012
-from .reading import Reading
 from .recordings import SOUND_SUFFIXES, has_recordings, read_recording, read_recordings
-from .series_set import Series, SeriesSet
+from .series_set import LabelReading, Series, SeriesSet
 from .ts_file import read_ts
 from .ucr_file import UCR, read_ucr
 
@@ -63,7 +62,7 @@ def open_series(data: str | Path, *, kind: Kind | None = None) -> Splits[Series]
         if kind not in (None, "class"):
             raise ValueError(f"target is {kind!r}, but the folders of {path} are classes; leave it out")
         return _anywhere(read_class_folders(path))
-    reading = Reading(kind=kind)
+    reading = LabelReading(kind=kind)
     if _has_shards(path):
         files, found = [path], read_npz_shards(path, reading=reading)
     else:
@@ -122,7 +121,7 @@ def _has_shards(path: Path) -> bool:
     return len(files) > 1 and not is_pair and all(file.suffix.lower() == ".npz" for file in files)
 
 
-def _of_pair(path: Path, *, channels: tuple[str, ...] | None = None, reading: Reading | None = None) -> Series:
+def _of_pair(path: Path, *, channels: tuple[str, ...] | None = None, reading: LabelReading | None = None) -> Series:
     """What a file of a training and a test file holds."""
     found = _read(path, channels=channels, reading=reading)
     if isinstance(found, Splits):
@@ -131,7 +130,7 @@ def _of_pair(path: Path, *, channels: tuple[str, ...] | None = None, reading: Re
 
 
 def _read(
-    path: Path, *, channels: tuple[str, ...] | None = None, reading: Reading | None = None
+    path: Path, *, channels: tuple[str, ...] | None = None, reading: LabelReading | None = None
 ) -> Series | Splits[Series]:
     """What one file holds."""
     name = path.name.lower()

@@ -13,7 +13,7 @@ import torch
 from fredholm._progress import ProgressBar
 from fredholm.tasks.files.channel_names import chosen_channels
 from fredholm.tasks.files.class_folders import class_folders, files_of_kinds
-from fredholm.tasks.files.noted import noted
+from fredholm.tasks.files.read_record import recorded
 from fredholm.tasks.splits.split_marks import NO_MARKS, SplitMarks
 from fredholm.tasks.splits.splits import Splits
 from fredholm.tasks.targets import Answers, ClassAnswers, Kind
@@ -131,7 +131,7 @@ def _opened(
 ) -> Series:
     """Recordings whose names are told from the folder `root` on; of several rates all are read, with their times."""
     bar = ProgressBar(files, desc="reading headers", unit="file", delay=1.0, leave=False, disable=None)
-    headers = [_header(noted(file)) for file in bar]
+    headers = [_header(recorded(file)) for file in bar]
     for file, header in zip(files, headers, strict=True):
         if header.num_channels != headers[0].num_channels:
             raise ValueError(

@@ -39,14 +39,14 @@ from fredholm.tasks.series import (
     read_series,
     take_every,
 )
-from fredholm.tasks.shown import MOST_LINES, Line, SeriesView, Shown
 from fredholm.tasks.splits.split_files import Split
 from fredholm.tasks.splits.splits import HeldOut, Splits
 from fredholm.tasks.splits.splitting import divided
 from fredholm.tasks.target_task import TargetTask
 from fredholm.tasks.targets import TARGETS, Answers, Kind, Target, Wish
-from fredholm.tasks.task import Batch, Meanings, Suited, Task, Trained, meanings_of_head, meanings_of_inputs
+from fredholm.tasks.task import Batch, Meanings, Suited, Task, Trained, meanings_of_head, meanings_of_inputs, own_facts
 from fredholm.tasks.tensor_form import BATCH, Axis, OpenAxis, Sizes, Slot, TensorForm, first_of_each
+from fredholm.tasks.views import MOST_LINES, Line, SeriesView, ShownExample
 
 from .open import KINDS as SERIES_SUFFIXES
 from .open import TEXT
@@ -215,9 +215,7 @@ class SeriesLearning(TargetTask[Series]):
 
         def build(self, facts: Task.Facts | None = None) -> "SeriesLearning":
             """The task; see `SeriesLearning`."""
-            if facts is not None and not isinstance(facts, SeriesLearning.Facts):
-                raise ValueError(f"the facts are of {type(facts).__qualname__}, not of series")
-            return SeriesLearning(self, facts)
+            return SeriesLearning(self, own_facts(facts, SeriesLearning.Facts, "series"))
 
     def __init__(self, config: Config, facts: Facts | None = None) -> None:
         self.config = config
@@ -326,14 +324,14 @@ class SeriesLearning(TargetTask[Series]):
         """Likewise of the validation or the test split."""
         return self._batch(self.held_out(split), indices)
 
-    def shown_example(self, split: HeldOut, index: int, model: nn.Module | None = None) -> Shown:
+    def shown_example(self, split: HeldOut, index: int, model: nn.Module | None = None) -> ShownExample:
         """See `Task.shown_example`: the channels over time, in their own units."""
         part = self.held_out(split).read(torch.tensor([index]))
         length = int(part.lengths[0])
         x = torch.arange(length) * part.spacing if part.times is None else part.times[0, :length]
         channels = part.channels[:MOST_LINES]
         lines = tuple(Line(name, "seen", x, part.values[0, :length, c]) for c, name in enumerate(channels))
-        return Shown(name=part.names[0], views=(SeriesView(lines=lines),))
+        return ShownExample(name=part.names[0], views=(SeriesView(lines=lines),))
 
     @torch.no_grad()
     def outputs(self, model: nn.Module, series: SeriesSet, device: torch.device) -> Tensor:

@@ -15,7 +15,22 @@ from fredholm.tasks.files.limits import check_expansion
 from fredholm.tasks.splits.split_marks import SplitMarks
 from fredholm.tasks.splits.splits import Divisible
 from fredholm.tasks.splits.stratified_split import SplitKeys
-from fredholm.tasks.targets import Answers
+from fredholm.tasks.targets import Answers, Kind
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class LabelReading:
+    """What labels are read as.
+
+    Args:
+        kind: classes, labels or numbers; None: as the file says, see each reader.
+        names: of the classes, labels or numbers that are known already, whose order decides; None: those of the file.
+    """
+
+    kind: Kind | None = None
+    names: tuple[str, ...] | None = None
+
 
 _SAME = 1e-6
 _CUT = "cut the longest ones, or leave them out"

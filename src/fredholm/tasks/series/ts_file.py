@@ -14,14 +14,13 @@ from fredholm.tasks.files.limits import check_expansion
 from fredholm.tasks.targets import Answers, answers_of_cells
 from fredholm.tasks.text import read_text
 
-from .reading import Reading
-from .series_set import SeriesSet
+from .series_set import LabelReading, SeriesSet
 
 _PARENTHESIS = re.compile(r"([()])")
 _SAMPLE = re.compile(r"\(([^(),]+),([^(),]*)\)")
 
 
-def read_ts(path: Path, *, channels: tuple[str, ...] | None = None, reading: Reading | None = None) -> SeriesSet:
+def read_ts(path: Path, *, channels: tuple[str, ...] | None = None, reading: LabelReading | None = None) -> SeriesSet:
     """Read a file of lines `values:values:...:class`, with or without times.
 
     The header's `@classLabel`, `@targetLabel`, `@timeStamps` and `@dimensions` count, what else it says is left out.
@@ -108,7 +107,7 @@ class _Header:
             return replace(self, num_channels=int(rest[0]))
         return self
 
-    def answers(self, labels: list[str], reading: Reading | None, place: Callable[[int], str]) -> Answers | None:
+    def answers(self, labels: list[str], reading: LabelReading | None, place: Callable[[int], str]) -> Answers | None:
         if not self.has_labels or reading is None:
             return None
         if self.is_regression and reading.kind not in (None, "number"):

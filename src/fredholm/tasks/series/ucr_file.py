@@ -9,13 +9,12 @@ from fredholm.tasks.files.channel_names import chosen_channels
 from fredholm.tasks.targets import answers_of_cells
 from fredholm.tasks.text import read_text
 
-from .reading import Reading
-from .series_set import SeriesSet
+from .series_set import LabelReading, SeriesSet
 
 UCR = (".tsv", ".tsv.gz", ".txt", ".txt.gz")
 
 
-def read_ucr(path: Path, *, channels: tuple[str, ...] | None = None, reading: Reading | None = None) -> SeriesSet:
+def read_ucr(path: Path, *, channels: tuple[str, ...] | None = None, reading: LabelReading | None = None) -> SeriesSet:
     """Read lines of a class, or a number, and the values of one channel after it, with blanks, tabs or commas between.
 
     Classes that are written as whole numbers, such as 1.0000e+00, lose their decimals. NaN at the end of a line is no

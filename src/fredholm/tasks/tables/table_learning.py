@@ -24,14 +24,14 @@ from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.schedule import Effort, Preset, schedule_for
 from fredholm.tasks.sentences.table import TABLE_SUFFIXES
-from fredholm.tasks.shown import Shown, TextPart, TextView
 from fredholm.tasks.splits.splits import HeldOut, Splits
 from fredholm.tasks.splits.splitting import divided
 from fredholm.tasks.target_task import TargetTask
 from fredholm.tasks.targets import TARGETS, Answers, Kind, Target
-from fredholm.tasks.task import Batch, Meanings, Suited, Task, Trained
+from fredholm.tasks.task import Batch, Meanings, Suited, Task, Trained, own_facts
 from fredholm.tasks.tensor_form import BATCH, Axis, Sizes, Slot, TensorForm
 from fredholm.tasks.text import MarkedTokenizer, Tokens
+from fredholm.tasks.views import ShownExample, TextPart, TextView
 
 from .columns import Column, ColumnKind, Learnt, learn_columns
 from .open import open_table, read_rows_of
@@ -152,9 +152,7 @@ class TableLearning(TargetTask[TableSet]):
 
         def build(self, facts: Task.Facts | None = None) -> "TableLearning":
             """The task; see `TableLearning`."""
-            if facts is not None and not isinstance(facts, TableLearning.Facts):
-                raise ValueError(f"the facts are of {type(facts).__qualname__}, not of a table")
-            return TableLearning(self, facts)
+            return TableLearning(self, own_facts(facts, TableLearning.Facts, "a table"))
 
     def __init__(self, config: Config, facts: Facts | None = None) -> None:
         self.config = config
@@ -355,12 +353,12 @@ class TableLearning(TargetTask[TableSet]):
         rows = self._rows(encoded, indices.tolist())
         return {**rows._asdict(), "targets": self.target.targets(examples.answers.values[indices])}
 
-    def shown_example(self, split: HeldOut, index: int, model: nn.Module | None = None) -> Shown:
+    def shown_example(self, split: HeldOut, index: int, model: nn.Module | None = None) -> ShownExample:
         """See `Task.shown_example`: what the model reads, a line a column."""
         rows = self.held_out(split).rows
         lines = [f"{column.name}: {rows.cells[column.name][index]}" for column in self._facts.columns]
         path, line = rows.places[index]
-        return Shown(name=f"{path.name}, line {line}", views=(TextView(parts=(TextPart("\n".join(lines)),)),))
+        return ShownExample(name=f"{path.name}, line {line}", views=(TextView(parts=(TextPart("\n".join(lines)),)),))
 
     @property
     def _train_answers(self) -> Answers:

@@ -25,8 +25,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fredholm.models.fitted.ridge_head import Readout
-from fredholm.tasks.extras import importing_metrics
 from fredholm.tasks.objective import Objective
+from fredholm.tasks.optional_packages import importing_metrics
 
 from .calibration import best_factor
 from .target import Answer, Answers, Kind, Known, Target, Wish

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, ClassVar, final
 import torch
 from torch import Tensor
 
-from fredholm.tasks.extras import importing_metrics
 from fredholm.tasks.objective import Objective
+from fredholm.tasks.optional_packages import importing_metrics
 
 from .classes import LogitsOfClasses, mean_recall, weights_of
 from .target import Known, Wish

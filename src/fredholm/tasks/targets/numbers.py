@@ -22,9 +22,9 @@ import torch
 from torch import Tensor
 
 from fredholm.models.fitted.ridge_head import Readout
-from fredholm.tasks.extras import importing_metrics
 from fredholm.tasks.files.cells import FINITE, LARGEST
 from fredholm.tasks.objective import Objective
+from fredholm.tasks.optional_packages import importing_metrics
 
 from .target import Answer, Answers, Kind, Known, Target, Wish
 
@@ -177,7 +177,7 @@ class NumberTarget(Target):
         share of numbers from the lowest quantile to the highest.
         """
         with importing_metrics():
-            from fredholm.tasks.means import Mean, RootMean
+            from fredholm.tasks.mean_metrics import Mean, RootMean
 
             from .agreement import R2, Pearson, Spearman
         return {

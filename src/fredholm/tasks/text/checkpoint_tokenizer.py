@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, final
 import torch
 from torch import Tensor
 
-from fredholm.tasks.files.noted import noted
+from fredholm.tasks.files.read_record import recorded
 
 from .byte_pairs import byte_letters
 from .library import cuts_bytes_at_words, library_tokenizer, library_version, made_of, tokenizers_library
@@ -227,7 +227,7 @@ def _settings(folder: Path) -> dict[str, Any]:
 
 def _object(file: Path) -> dict[str, Any]:
     try:
-        found = json.loads(read_text(noted(file, is_start=True)))
+        found = json.loads(read_text(recorded(file, is_start=True)))
     except (json.JSONDecodeError, RecursionError) as error:
         raise ValueError(f"{file} is not JSON ({error}); fetch it again") from error
     if not isinstance(found, dict):
@@ -248,7 +248,7 @@ def _word_pieces(file: Path, settings: dict[str, Any]) -> MarkedTokenizer:
     library = tokenizers_library()
     from tokenizers import models, normalizers, pre_tokenizers
 
-    lines = read_text(noted(file, is_start=True)).split("\n")
+    lines = read_text(recorded(file, is_start=True)).split("\n")
     words = [line.rstrip("\r") for line in (lines[:-1] if lines[-1] == "" else lines)]
     vocabulary = {word: number for number, word in enumerate(words)}
     if absent := [mark for mark in MARKS if mark not in vocabulary]:
@@ -270,7 +270,7 @@ def _byte_pairs(folder: Path, settings: dict[str, Any]) -> "tokenizers.Tokenizer
 
     merges = folder / "merges.txt"
     vocabulary = _object(folder / "vocab.json")
-    lines = read_text(noted(merges, is_start=True)).split("\n")
+    lines = read_text(recorded(merges, is_start=True)).split("\n")
     told = [line.rstrip("\r") for line in lines if line and not line.startswith("#version")]
     if wrong := next((line for line in told if line.count(" ") != 1), None):
         raise ValueError(f"{merges}: has the line {wrong!r:.80}; expected two tokens: fetch it again")

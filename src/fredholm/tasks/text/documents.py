@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self, final, get_args
 
 from fredholm.tasks.files.arrow_table import COLUMN_SUFFIXES, ArrowTable
-from fredholm.tasks.files.cache import Kept
-from fredholm.tasks.files.noted import FileState, noted
+from fredholm.tasks.files.cache import CacheEntry
+from fredholm.tasks.files.read_record import FileState, recorded
 
 from .json_lines import JSONL_SUFFIXES, json_lines
 from .read import TEXT_SUFFIXES, lines_of, text_chunks
@@ -162,7 +162,7 @@ class Documents(Iterable[str]):
         """
         if not 0 < fraction < 1:
             raise ValueError(f"a share of {fraction} cannot be split off; pass a number above 0 and below 1")
-        kept = Kept("cut", self.key, fraction).value(lambda: self._cut(fraction), size=self.file_bytes)
+        kept = CacheEntry("cut", self.key, fraction).value(lambda: self._cut(fraction), size=self.file_bytes)
         place = Place(*kept["place"])
         first = type(self)(self._files, self._separator, self._column, self._start, place)
         second = type(self)(self._files, self._separator, self._column, place, self._stop)
@@ -237,7 +237,7 @@ class Documents(Iterable[str]):
 
 def _state_of(file: Path) -> FileState:
     try:
-        return FileState.of(noted(file))
+        return FileState.of(recorded(file))
     except OSError as error:
         raise ValueError(f"{file}: cannot be read ({error.strerror}); pass a text file") from error
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from fredholm.tasks.files.cache import Kept
+from fredholm.tasks.files.cache import CacheEntry
 
 from .documents import DocumentPart, Documents
 from .tokenizer import Tokenizer
@@ -40,7 +40,7 @@ def joined(
         yield from ends
 
     dtype = np.uint16 if tokenizer.vocab_size <= SHORT else np.int32
-    return Kept("tokens", documents.key, tokenizer.identity, before, after).array(made, dtype)
+    return CacheEntry("tokens", documents.key, tokenizer.identity, before, after).array(made, dtype)
 
 
 def _whole(documents: Documents) -> Iterator[DocumentPart]:

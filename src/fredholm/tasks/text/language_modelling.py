@@ -32,15 +32,14 @@ from fredholm.models.stack import Stack, stack_of
 from fredholm.pretrained import PretrainedText
 from fredholm.tasks.baselines import Baseline
 from fredholm.tasks.blending import SHARES, settle_share
-from fredholm.tasks.extras import importing_metrics
-from fredholm.tasks.files.cache import Kept
+from fredholm.tasks.files.cache import CacheEntry
 from fredholm.tasks.files.data_files import user_path
 from fredholm.tasks.inputs import Inputs, Kinds
+from fredholm.tasks.optional_packages import importing_metrics
 from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.schedule import DEPTH, Effort, fine_tuning_for, schedule_for, width_for
-from fredholm.tasks.shown import Shown, TextPart, TextView, device_of
 from fredholm.tasks.splits.splits import HeldOut
-from fredholm.tasks.task import Batch, Meanings, Measure, Objective, Suited, Task, Trained
+from fredholm.tasks.task import Batch, Meanings, Measure, Objective, Suited, Task, Trained, own_facts
 from fredholm.tasks.tensor_form import BATCH, Axis, Sizes, Slot, TensorForm
 from fredholm.tasks.text import (
     IGNORED,
@@ -55,6 +54,7 @@ from fredholm.tasks.text import (
     continue_text,
     joined,
 )
+from fredholm.tasks.views import ShownExample, TextPart, TextView, device_of
 
 from .counts import MOST_TOKENS, NGrams
 from .documents import DOCUMENT_SUFFIXES
@@ -162,7 +162,7 @@ class LanguageModelling(TextTask):
             if self.tokenizer is not None:
                 because = f"tokenizer={self.tokenizer!r}"
                 refuse_idle("", type(self), because, "leave the tokenizer out", vocab_size=self.vocab_size)
-            if self.model.is_brought:
+            if self.model.is_pretrained:
                 because = f"model={type(self.model).__qualname__}, which has tokens of its own"
                 refuse_idle("", type(self), because, "take another model", vocab_size=self.vocab_size)
                 if self.ngrams:
@@ -186,20 +186,20 @@ class LanguageModelling(TextTask):
 
             A width of 96 channels for up to 300,000 tokens grows by half with each factor of 10.
             """
-            default, facts, brought, context = LanguageModelling.Config(), None, None, CONTEXTS[effort.preset]
-            if self.model.is_brought:
+            default, facts, pretrained, context = LanguageModelling.Config(), None, None, CONTEXTS[effort.preset]
+            if self.model.is_pretrained:
                 task = self.build()
-                facts, brought = task.facts, task.brought
-                assert brought is not None
-                context = min(context, brought.most_tokens or context)
+                facts, pretrained = task.facts, task.pretrained
+                assert pretrained is not None
+                context = min(context, pretrained.most_tokens or context)
             config = self if start is not None else filled(self, [default], context=context)
             config = filled(config, [default], stride=max(1, config.context // 2))
             task = config.build(facts)
             has_valid = task.num_held_out("valid") > 0
             config = filled(config, [default], ngrams=task.longest_counted)
-            if self.model.is_brought:
-                if brought is not None:
-                    task.check_checkpoint(brought)
+            if self.model.is_pretrained:
+                if pretrained is not None:
+                    task.check_checkpoint(pretrained)
                 width = task.chosen.rated_width
                 schedule = fine_tuning_for(task.num_train, effort.preset, has_valid=has_valid, width=width, share=1.0)
                 return Suited(config, schedule, config._notes(CONTEXTS[effort.preset]))
@@ -233,9 +233,7 @@ class LanguageModelling(TextTask):
 
         def build(self, facts: Task.Facts | None = None) -> "LanguageModelling":
             """The task; see `LanguageModelling`."""
-            if facts is not None and not isinstance(facts, LanguageModelling.Facts):
-                raise ValueError(f"the facts are of {type(facts).__qualname__}, not of language modelling")
-            return LanguageModelling(self, facts)
+            return LanguageModelling(self, own_facts(facts, LanguageModelling.Facts, "language modelling"))
 
     def __init__(self, config: Config, facts: Facts | None = None) -> None:
         super().__init__(config)
@@ -254,15 +252,15 @@ class LanguageModelling(TextTask):
     def _measure(self) -> Facts:
         """The tokens, of a checkpoint or learnt, and what else a checkpoint tells."""
         train = self.splits.train  # before a checkpoint is fetched
-        named, size, brought = self.config.tokenizer, self.config.vocab_size, self.brought
-        model = None if brought is None else brought.model
+        named, size, pretrained = self.config.tokenizer, self.config.vocab_size, self.pretrained
+        model = None if pretrained is None else pretrained.model
         if named is not None:
             state = made_of(user_path(named), CheckpointTokens).state
-        elif brought is not None:
-            if (found := checkpoint_tokens(brought.folder)) is None:
+        elif pretrained is not None:
+            if (found := checkpoint_tokens(pretrained.folder)) is None:
                 raise ValueError(
-                    f"{brought.folder} has no tokenizer: expected tokenizer.json, or vocab.json and merges.txt; save "
-                    "that of the model there"
+                    f"{pretrained.folder} has no tokenizer: expected tokenizer.json, or vocab.json and merges.txt; "
+                    "save that of the model there"
                 )
             state = found.state
         else:
@@ -315,7 +313,7 @@ class LanguageModelling(TextTask):
     def longest_counted(self) -> int:
         """Tokens of the n-grams that are counted where nothing else is said; 0: none."""
         is_counted = FEWEST_COUNTED <= self.train_stream.num_targets <= MOST_COUNTED
-        if self.config.model.is_brought or self.num_held_out("valid") == 0 or not is_counted:
+        if self.config.model.is_pretrained or self.num_held_out("valid") == 0 or not is_counted:
             return 0
         totals = itertools.accumulate(self._distinct(min(LONGEST, self.config.context + 1)))
         return sum(total <= MOST_NGRAMS for total in totals)
@@ -389,7 +387,7 @@ class LanguageModelling(TextTask):
         return {"inputs": inputs, "targets": targets}
 
     @torch.no_grad()
-    def shown_example(self, split: HeldOut, index: int, model: nn.Module | None = None) -> Shown:
+    def shown_example(self, split: HeldOut, index: int, model: nn.Module | None = None) -> ShownExample:
         """See `Task.shown_example`: a window, each of its tokens with the nats that it costs the model."""
         batch = self.held_out_batch(split, torch.tensor([index]))
         targets, costs = batch["targets"][0], None
@@ -403,7 +401,7 @@ class LanguageModelling(TextTask):
                 continue
             cost = None if costs is None or int(targets[n]) == IGNORED else costs[n]
             parts.append(TextPart(self.tokenizer.token_bytes(token).decode(errors="replace"), cost))
-        return Shown(name=f"window {index}", views=(TextView(parts=tuple(parts)),))
+        return ShownExample(name=f"window {index}", views=(TextView(parts=tuple(parts)),))
 
     def num_targets(self, batch: Batch) -> int:
         """One per token that counts."""
@@ -425,7 +423,7 @@ class LanguageModelling(TextTask):
         with importing_metrics():
             from torchmetrics.metric import CompositionalMetric
 
-            from fredholm.tasks.means import Mean
+            from fredholm.tasks.mean_metrics import Mean
         nats = CompositionalMetric(torch.exp, Mean(), None)
         return {"perplexity": nats, "loss": Mean(), "bits_per_byte": Mean()}
 
@@ -534,5 +532,5 @@ def _of_targets(model: nn.Module, batch: Batch) -> Tensor:
 
 def _learnt(train: Documents, vocab_size: int) -> str:
     """Byte pairs of the training split; what was learnt from a large text is kept for other runs."""
-    kept = Kept("byte pairs", train.key, vocab_size, library_version())
+    kept = CacheEntry("byte pairs", train.key, vocab_size, library_version())
     return kept.value(lambda: {"state": BytePairs.learn(train, vocab_size).state}, size=train.file_bytes)["state"]

@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fredholm.tasks.files.limits import check_counted
-from fredholm.tasks.files.noted import noted
+from fredholm.tasks.files.read_record import recorded
 
 from .read import read_text
 
@@ -64,7 +64,7 @@ def made_of(file: Path, make: Callable[[str], Made]) -> Made:
         ValueError: the file cannot be read, or what `make` refuses.
     """
     try:
-        return make(read_text(noted(file, is_start=True)))
+        return make(read_text(recorded(file, is_start=True)))
     except ValueError as error:
         raise ValueError(str(error) if str(file) in str(error) else f"{file}: {error}") from error
 

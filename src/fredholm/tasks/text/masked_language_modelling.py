@@ -21,18 +21,18 @@ from fredholm.models.language.language_model import MaskedModel
 from fredholm.models.stack import Stack, stack_of
 from fredholm.pretrained import PretrainedMasked
 from fredholm.tasks.baselines import Baseline
-from fredholm.tasks.extras import importing_metrics
-from fredholm.tasks.files.cache import Kept
+from fredholm.tasks.files.cache import CacheEntry
 from fredholm.tasks.files.data_files import user_path
 from fredholm.tasks.files.mapped import is_mapped, shards_of
 from fredholm.tasks.inputs import Inputs, Kinds
+from fredholm.tasks.optional_packages import importing_metrics
 from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.schedule import DEPTH, Effort, fine_tuning_for, rate_for, schedule_for, width_for
-from fredholm.tasks.shown import Shown, TextPart, TextView, device_of
 from fredholm.tasks.splits.splits import HeldOut
-from fredholm.tasks.task import Batch, Objective, Suited, Task, Trained
+from fredholm.tasks.task import Batch, Objective, Suited, Task, Trained, own_facts
 from fredholm.tasks.tensor_form import TensorForm
 from fredholm.tasks.text import IGNORED, Documents, MarkedTokenizer, Tokens, checkpoint_tokenizer, joined
+from fredholm.tasks.views import ShownExample, TextPart, TextView, device_of
 
 from .checkpoint_tokenizer import FILES
 from .counts import MOST_TOKENS, BetweenNeighbours
@@ -118,7 +118,7 @@ class MaskedLanguageModelling(TextTask):
                 raise ValueError(f"context is {self.context}; expected at least 2, the class token and one more")
             if not 0 < self.mask_fraction < 1:
                 raise ValueError(f"mask_fraction is {self.mask_fraction}; expected a number above 0 and below 1")
-            if self.model.is_brought:
+            if self.model.is_pretrained:
                 given = {name: getattr(self.tokens, name) for name in ("kind", "vocab_size", "lowercase")}
                 because = f"model={type(self.model).__qualname__}, which has tokens of its own"
                 refuse_idle("", Tokens, because, "take another model", **given)
@@ -132,13 +132,13 @@ class MaskedLanguageModelling(TextTask):
         def _suited(self, effort: Effort, start: Trained | None) -> Suited:
             """See `Task.Config.suited`: the tokens, the context and the size of the model."""
             default, context = MaskedLanguageModelling.Config(), CONTEXTS[effort.preset]
-            if self.model.is_brought:
+            if self.model.is_pretrained:
                 task = self.build()
-                brought = task.brought
-                assert brought is not None
-                config = filled(self, [default], context=min(context, brought.most_tokens or context))
+                pretrained = task.pretrained
+                assert pretrained is not None
+                config = filled(self, [default], context=min(context, pretrained.most_tokens or context))
                 task, width = config.build(task.facts), task.chosen.rated_width
-                task.check_checkpoint(brought)
+                task.check_checkpoint(pretrained)
                 has_valid = task.num_held_out("valid") > 0
                 schedule = fine_tuning_for(task.num_train, effort.preset, has_valid=has_valid, width=width, share=1.0)
                 return Suited(config, schedule, config._notes(CONTEXTS[effort.preset]))
@@ -169,9 +169,9 @@ class MaskedLanguageModelling(TextTask):
 
         def build(self, facts: Task.Facts | None = None) -> "MaskedLanguageModelling":
             """The task; see `MaskedLanguageModelling`."""
-            if facts is not None and not isinstance(facts, MaskedLanguageModelling.Facts):
-                raise ValueError(f"the facts are of {type(facts).__qualname__}, not of masked language modelling")
-            return MaskedLanguageModelling(self, facts)
+            return MaskedLanguageModelling(
+                self, own_facts(facts, MaskedLanguageModelling.Facts, "masked language modelling")
+            )
 
     def __init__(self, config: Config, facts: Facts | None = None) -> None:
         super().__init__(config)
@@ -184,16 +184,16 @@ class MaskedLanguageModelling(TextTask):
     def _measure(self) -> Facts:
         """The tokens, and what else a checkpoint tells."""
         _ = self.splits  # before a checkpoint is fetched
-        if (brought := self.brought) is None:
+        if (pretrained := self.pretrained) is None:
             return MaskedLanguageModelling.Facts(tokenizer=self._learnt())
         named = self.config.tokens.file
-        found = checkpoint_tokenizer(brought.folder) if named is None else MarkedTokenizer.load(user_path(named))
+        found = checkpoint_tokenizer(pretrained.folder) if named is None else MarkedTokenizer.load(user_path(named))
         if found is None:
             raise ValueError(
-                f"{brought.folder} has no tokenizer: expected {' or '.join(FILES)}; save that of the model there, or "
-                "pass tokens.file"
+                f"{pretrained.folder} has no tokenizer: expected {' or '.join(FILES)}; save that of the model there, "
+                "or pass tokens.file"
             )
-        return MaskedLanguageModelling.Facts(tokenizer=found.state, model=brought.model)
+        return MaskedLanguageModelling.Facts(tokenizer=found.state, model=pretrained.model)
 
     @property
     def chosen(self) -> MaskedModel.Config:
@@ -205,7 +205,7 @@ class MaskedLanguageModelling(TextTask):
         tokens, train = self.config.tokens, self.splits.train
         if tokens.file is not None:
             return tokens.learn(train).state
-        kept = Kept("marked tokenizer", train.key, repr(tokens), library_version())
+        kept = CacheEntry("marked tokenizer", train.key, repr(tokens), library_version())
         return kept.value(lambda: {"state": tokens.learn(train).state}, size=train.file_bytes)["state"]
 
     @property
@@ -282,7 +282,7 @@ class MaskedLanguageModelling(TextTask):
         return self._fixed(self._held_out_blocks[split], indices)
 
     @torch.no_grad()
-    def shown_example(self, split: HeldOut, index: int, model: nn.Module | None = None) -> Shown:
+    def shown_example(self, split: HeldOut, index: int, model: nn.Module | None = None) -> ShownExample:
         """See `Task.shown_example`: a block, and of the tokens that are hidden what they cost and what is told."""
         batch = self.held_out_batch(split, torch.tensor([index]))
         inputs, targets = batch["inputs"][0], batch["targets"][0]
@@ -298,7 +298,7 @@ class MaskedLanguageModelling(TextTask):
             is_hidden = bool(hidden[n]) and costs is not None and told is not None
             cost, note = (float(costs[n]), f"told: {told[n]}") if is_hidden else (None, "")  # pyright: ignore
             parts.append(TextPart(f"{piece} ", cost, note))
-        return Shown(name=f"block {index}", views=(TextView(parts=tuple(parts)),))
+        return ShownExample(name=f"block {index}", views=(TextView(parts=tuple(parts)),))
 
     def num_targets(self, batch: Batch) -> int:
         """One per token that is to be predicted."""
@@ -317,7 +317,7 @@ class MaskedLanguageModelling(TextTask):
         with importing_metrics():
             from torchmetrics.metric import CompositionalMetric
 
-            from fredholm.tasks.means import Mean
+            from fredholm.tasks.mean_metrics import Mean
         loss, accuracy = Mean(), Mean()
         return {"perplexity": CompositionalMetric(torch.exp, loss, None), "loss": loss, "accuracy": accuracy}
 

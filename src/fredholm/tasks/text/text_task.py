@@ -9,9 +9,9 @@ from typing import Any, ClassVar, Self, final
 import torch
 from torch import nn
 
-from fredholm.models.brought import Bringing, Brought
 from fredholm.models.language.language_model import TokenModel
-from fredholm.tasks.files.noted import noted
+from fredholm.models.model_settings import ModelSettings, Pretrained
+from fredholm.tasks.files.read_record import recorded
 from fredholm.tasks.schedule import Preset
 from fredholm.tasks.splits.splits import HeldOut
 from fredholm.tasks.splits.stratified_split import DEFAULT_VALID_FRACTION
@@ -36,7 +36,7 @@ class TextTask(EpochTask):
     class Facts(Task.Facts):
         """Of the training split, and of the checkpoint that settings name."""
 
-        model: Bringing | None = None
+        model: ModelSettings | None = None
         """What a model that was trained elsewhere says of itself; None: the settings say all."""
 
     @dataclass(frozen=True, kw_only=True)
@@ -60,7 +60,7 @@ class TextTask(EpochTask):
         test_fraction: float = 0.1
         valid_fraction: float = DEFAULT_VALID_FRACTION
         context: int = 256
-        model: Bringing
+        model: ModelSettings
 
         kernel_sigma: ClassVar[float] = 10.0
         dividing: ClassVar[tuple[str, ...]] = ("documents", "text_column", "test_fraction", "valid_fraction")
@@ -93,28 +93,28 @@ class TextTask(EpochTask):
 
     @final
     @cached_property
-    def brought(self) -> Brought[Any] | None:
+    def pretrained(self) -> Pretrained[Any] | None:
         """The checkpoint that the settings name, read where it lies; None: they name none."""
-        found = self._text.model.bring()
+        found = self._text.model.open_pretrained()
         for file in () if found is None else found.files:
-            noted(file, is_start=True)
+            recorded(file, is_start=True)
         return found
 
     @final
     def trained_elsewhere(self) -> TrainedElsewhere | None:
         """See `Task.trained_elsewhere`: a checkpoint, but for rows that no token or place has."""
-        if (brought := self.brought) is None or brought.tensors is None:
+        if (pretrained := self.pretrained) is None or pretrained.tensors is None:
             return None
-        here = self.check_checkpoint(brought)
-        for file in brought.weights:
-            noted(file, is_start=True)
+        here = self.check_checkpoint(pretrained)
+        for file in pretrained.weights:
+            recorded(file, is_start=True)
         rows = dict.fromkeys(here.token_rows, here.vocab_size) | dict.fromkeys(here.place_rows, here.context)
-        tensors = brought.tensors(brought.model)
+        tensors = pretrained.tensors(pretrained.model)
         kept = {name: each[: rows[name]] if name in rows else each for name, each in tensors.items()}
-        return TrainedElsewhere(str(brought.folder), kept)
+        return TrainedElsewhere(str(pretrained.folder), kept)
 
     @final
-    def check_checkpoint(self, brought: Brought[Any]) -> TokenModel:
+    def check_checkpoint(self, pretrained: Pretrained[Any]) -> TokenModel:
         """The model as it will be, without weights.
 
         Raises:
@@ -124,15 +124,15 @@ class TextTask(EpochTask):
             here = self.model()
         assert isinstance(here, TokenModel)
         for name, wanted, there, remedy in (
-            ("context", here.context, brought.most_tokens, "pass a smaller one"),
-            ("number of tokens", here.vocab_size, brought.vocab_size, "take the tokenizer that it was trained with"),
+            ("context", here.context, pretrained.most_tokens, "pass a smaller one"),
+            ("number of tokens", here.vocab_size, pretrained.vocab_size, "take the tokenizer that it was trained with"),
         ):
             if there is not None and wanted > there:
-                raise ValueError(f"the {name} is {wanted}, and the model of {brought.folder} has {there}; {remedy}")
-        if here.has_context_as_unit and here.context != brought.most_tokens:
+                raise ValueError(f"the {name} is {wanted}, and the model of {pretrained.folder} has {there}; {remedy}")
+        if here.has_context_as_unit and here.context != pretrained.most_tokens:
             raise ValueError(
-                f"the context is {here.context}, and the model of {brought.folder}, whose unit of length it is, has "
-                f"{brought.most_tokens}; pass context={brought.most_tokens}"
+                f"the context is {here.context}, and the model of {pretrained.folder}, whose unit of length it is, has "
+                f"{pretrained.most_tokens}; pass context={pretrained.most_tokens}"
             )
         return here
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeVar, final
 
 from fredholm.tasks.files.data_files import user_path
-from fredholm.tasks.files.noted import FileState, Noted
+from fredholm.tasks.files.read_record import FileState, ReadRecord
 
 FINGERPRINT = "data.json"
 """The file of the run folder that holds it."""
@@ -58,11 +58,11 @@ class Fingerprint:
     start: dict[str, DataFile]
 
     @classmethod
-    def of(cls, read: Noted, data: str, before: Self | None = None) -> Self:
+    def of(cls, read: ReadRecord, data: str, before: Self | None = None) -> Self:
         """That of what was read.
 
         Args:
-            read: see `noting`.
+            read: see `recording_reads`.
             data: the setting of that name.
             before: an earlier one, whose digests hold where path, size and time are the same.
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 
 @final
-class Called(nn.Module):
-    """A model whose every use is a call of this module.
+class CalledModel(nn.Module):
+    """A model whose every use is a call of this module, with a function of it.
 
     Processes meet where a module is called. A task may use any part of a model, so this one is called with a function
     of the whole.
@@ -38,7 +38,7 @@ class Called(nn.Module):
 
 
 def replicated(model: nn.Module, processes: Processes, settled: Iterable[str] = ()) -> nn.Module:
-    """To be called as `Called`; in the backward pass gradients become their mean over the processes.
+    """To be called as `CalledModel`; in the backward pass gradients become their mean over the processes.
 
     A parameter that no process uses has no gradient, as on one. Buffers of the first process go to all others before
     each pass.
@@ -51,7 +51,7 @@ def replicated(model: nn.Module, processes: Processes, settled: Iterable[str] = 
     Raises:
         ValueError: what the model computes of an example depends on the others of the batch, which are elsewhere.
     """
-    called = Called(model)
+    called = CalledModel(model)
     if processes.size == 1 or not any(parameter.requires_grad for parameter in model.parameters()):
         return called
     _refuse_batch_norms(model, processes)
@@ -68,7 +68,7 @@ def replicated(model: nn.Module, processes: Processes, settled: Iterable[str] = 
     )
 
 
-def sharded(model: nn.Module, processes: Processes, methods: Mapping[type[nn.Module], Sequence[str]]) -> Called:
+def sharded(model: nn.Module, processes: Processes, methods: Mapping[type[nn.Module], Sequence[str]]) -> CalledModel:
     """Likewise, but parameters, gradients and what is made like them lie on all processes, a part on each.
 
     The parameters of a block are whole while it computes, and no longer. Nothing is rounded on the way: they travel,
@@ -86,7 +86,7 @@ def sharded(model: nn.Module, processes: Processes, methods: Mapping[type[nn.Mod
     from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 
     _refuse_batch_norms(model, processes)
-    called = Called(model)
+    called = CalledModel(model)
     mesh = init_device_mesh(next(model.parameters()).device.type, (processes.size,))
     for block in blocks_of(model):
         fully_shard(block, mesh=mesh)

@@ -1,4 +1,4 @@
-"""Points that all queries share."""
+"""Nodes that all queries share, and nodes that each query has for itself."""
 
 from collections.abc import Callable
 from typing import Any, final
@@ -6,9 +6,9 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from fredholm.domains import subset
+from fredholm.domains import PairList, subset
 from fredholm.evaluation import Evaluation, Integral, share
-from fredholm.evaluation.evaluation import ordered_queries
+from fredholm.evaluation.integral import ordered_queries
 from fredholm.quadrature.pairs import Learning, cross_entropy, pair_norms, take
 from fredholm.quadrature.quadrature import Nodes, mass_of
 
@@ -65,3 +65,54 @@ class SharedNodes(Nodes):
                 squares.append(pair_norms(evaluation, integral, index, rows, h, heads).square().sum(1))
             target = torch.stack(squares, dim=1).sqrt() * take(mass, self.index)
         return self.learning.loss_weight * cross_entropy(target, self.log_probability())
+
+
+@final
+class NodesPerQuery(Nodes):
+    """Some of the points, others for each query: a list of pairs (`Domain.list_pairs`), so that memory stays O(N·M).
+
+    Args:
+        index: `(1 or B, Nq, M)` int64; for a causal kernel all visible to their query, or of weight 0.
+        weights: what each weighs, of the same shape, >= 0.
+        log_probability: gives log p, with its gradient, of the nodes of some queries `(q,)` under the distribution they
+            were drawn from, `(B, q, M)`; None where nothing is learned.
+        learning: how that distribution learns.
+        is_mean: whether the weights of each query sum to 1, so that they are a mean already, over its past or in all.
+    """
+
+    def __init__(
+        self,
+        index: Tensor,
+        weights: Tensor,
+        log_probability: Callable[[Tensor], Tensor] | None = None,
+        learning: Learning | None = None,
+        *,
+        is_mean: bool = False,
+    ) -> None:
+        self.is_mean = is_mean
+        self.index, self.weights = index, weights
+        self.log_probability, self.learning = log_probability, learning
+
+    def integrate(self, evaluation: Evaluation, integral: Integral[Any]) -> Tensor:
+        """See `Nodes.integrate`."""
+        domain = integral.domain
+        mass = take(mass_of(integral), self.index)
+        density = self.weights / torch.where(mass > 0, mass, 1.0)
+        pairs = PairList.of_index(self.index, density, domain.num_points)
+        listed = domain.list_pairs(pairs, is_mean=self.is_mean)
+        query = integral.query if integral.has_query_signal else None
+        return evaluation.integrate(Integral(integral.kernel, integral.u, listed, query, integral.query_domain))
+
+    def proposal_loss(self, evaluation: Evaluation, integral: Integral[Any]) -> Tensor | None:
+        """Cross-entropy towards the best distribution of each query, p_ij ∝ ω_j ‖κ_ij u_j‖ (ITNet, eq. 209).
+
+        A mean over batch and queries; see `Nodes.proposal_loss`.
+        """
+        if self.log_probability is None or self.learning is None or integral.num_queries == 0:
+            return None
+        with torch.no_grad():
+            rows = torch.randint(self.index.shape[1], (self.learning.num_targets,), device=self.index.device)
+            index = self.index[:, rows].expand(integral.u.shape[0], -1, -1)
+            target = pair_norms(evaluation, integral, index, rows)
+            target = target * take(mass_of(integral), index)
+        return self.learning.loss_weight * cross_entropy(target, self.log_probability(rows))

@@ -8,7 +8,7 @@ from PIL import Image
 
 import fredholm
 from fredholm.tasks import ImageLearning
-from fredholm.tasks.files.noted import FileState, noted, noted_content, noting
+from fredholm.tasks.files.read_record import FileState, record_content, recorded, recording_reads
 from fredholm.tasks.masks import open_masks
 from fredholm.tasks.text import Tokens, read_text
 
@@ -29,7 +29,7 @@ def opened_unnoted(source: str) -> list[str]:
         opens = called in ("open", *OF_NUMPY) or ("." in called and called.split(".")[-1] in OPENING)
         writes = any(isinstance(a, ast.Constant) and str(a.value)[:1] in ("x", "w", "a") for a in call.args)
         is_open = bool(call.args) and ast.unparse(call.args[0]) in OPEN
-        if opens and not writes and not is_open and "noted(" not in whole:
+        if opens and not writes and not is_open and "recorded(" not in whole:
             found.append(whole)
     return found
 
@@ -44,7 +44,7 @@ def test_no_reader_of_the_package_opens_a_file_that_it_does_not_note() -> None:
 def test_the_search_finds_what_opens_a_file() -> None:
     for call in ("path.read_bytes()", "open(path)", "gzip.open(path)", "np.load(path)", "parquet.read_table(path)"):
         assert opened_unnoted(f"x = {call}") == [call]
-        assert opened_unnoted(f"x = {call}".replace("path", "noted(path)")) == []
+        assert opened_unnoted(f"x = {call}".replace("path", "recorded(path)")) == []
     assert opened_unnoted("with path.open('xb') as file: read_text(path)") == []
 
 
@@ -53,13 +53,13 @@ def test_what_was_read_is_told_with_its_state(tmp_path: Path) -> None:
     one.write_text("one")
     two.write_text("two")
     before = FileState.of(one)
-    assert noted(one) is one
-    with noting() as found:
+    assert recorded(one) is one
+    with recording_reads() as found:
         read_text(one)
         one.write_text("longer")
-        noted(one)
-        assert noted(tmp_path / "absent.txt") == tmp_path / "absent.txt"
-        noted_content("given", b"a", b"b")
+        recorded(one)
+        assert recorded(tmp_path / "absent.txt") == tmp_path / "absent.txt"
+        record_content("given", b"a", b"b")
     read_text(two)
     assert found.files == {one: before}
     assert len(found.contents["given"]) == 32
@@ -69,7 +69,7 @@ def test_what_was_read_is_told_with_its_state(tmp_path: Path) -> None:
 def test_tokens_of_a_file_are_read_by_a_new_run_alone(tmp_path: Path) -> None:
     file = tmp_path / "tokenizer.json"
     file.write_text(Tokens(vocab_size=34).learn(["the cat sat on the mat"]).state)
-    with noting() as found:
+    with recording_reads() as found:
         Tokens(file=str(file)).learn([])
     assert (list(found.files), list(found.start)) == ([], [file])
 
@@ -80,12 +80,12 @@ def test_masks_that_threads_read_are_noted_too(tmp_path: Path) -> None:
             (tmp_path / folder).mkdir(exist_ok=True)
             Image.fromarray(np.full((4, 4), value, np.uint8)).save(tmp_path / folder / f"{number}.png")
     (tmp_path / "classes.txt").write_text("ground\nsky\n")
-    with noting() as found:
+    with recording_reads() as found:
         open_masks(tmp_path)
     assert found.files.keys() == {path for path in tmp_path.rglob("*") if path.is_file()}
 
 
 def test_digits_that_come_with_a_package_are_noted_by_content() -> None:
-    with noting() as found:
+    with recording_reads() as found:
         ImageLearning.Config().build()
     assert (found.files, list(found.contents)) == ({}, ["scikit-learn's digits"])

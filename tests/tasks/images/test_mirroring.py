@@ -6,10 +6,10 @@ import torch
 
 from fredholm.tasks import ImageLearning
 from fredholm.tasks.files.mapped import Rows
-from fredholm.tasks.images import mirrored
+from fredholm.tasks.images import mirroring
 from fredholm.tasks.images.arrays import ArrayImages
 from fredholm.tasks.images.augmentation import Augmentation
-from fredholm.tasks.images.mirrored import tell_the_same_mirrored
+from fredholm.tasks.images.mirroring import mirroring_keeps_targets
 from fredholm.tasks.targets import ClassTarget
 
 
@@ -51,7 +51,7 @@ def test_an_image_is_told_without_its_mirror_image() -> None:
     pictures, is_right = np.concatenate([half, half[:, :, ::-1]], 2) + 40, draw.random(60) < 0.5
     pictures[:, :, 8:] += (np.where(is_right, 20, -20) + 15 * draw.normal(size=60))[:, None, None, None]
     images = ArrayImages(Rows([pictures.clip(0, 255).astype(np.uint8)], ["x"]), "x", None)
-    assert not tell_the_same_mirrored(images, torch.from_numpy(is_right).long(), ClassTarget(names=("left", "right")))
+    assert not mirroring_keeps_targets(images, torch.from_numpy(is_right).long(), ClassTarget(names=("left", "right")))
 
 
 def test_a_share_that_is_set_stays_and_few_images_say_nothing(tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_a_share_that_is_set_stays_and_few_images_say_nothing(tmp_path: Path) ->
 def test_of_many_images_some_are_looked_at_with_what_is_told_of_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mirrored, "MOST", 60)
+    monkeypatch.setattr(mirroring, "MOST", 60)
     pictures, place, ground = stripes(200)
     assert share_mirrored(tmp_path, pictures, place + 0.5) == 0
     assert share_mirrored(tmp_path, pictures, ground + 0.5) == 0.5

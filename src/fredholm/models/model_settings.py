@@ -1,4 +1,4 @@
-"""A model that was trained elsewhere, as a run starts from it."""
+"""Settings of a model, and what they name that was trained elsewhere, which a run starts from."""
 
 import abc
 import dataclasses
@@ -25,7 +25,7 @@ class Pixels(NamedTuple):
 
 @final
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Brought(Generic[Settings]):
+class Pretrained(Generic[Settings]):
     """What a checkpoint tells of a model, and the tensors of it.
 
     Args:
@@ -53,10 +53,10 @@ class Brought(Generic[Settings]):
     most_tokens: int | None = None
 
 
-class Bringing(abc.ABC):  # noqa: B024 - most say all by themselves
+class ModelSettings(abc.ABC):  # noqa: B024 - most say all by themselves
     """Settings of a model, or of where one lies that was trained elsewhere."""
 
-    is_brought: ClassVar[bool] = False
+    is_pretrained: ClassVar[bool] = False
     """Whether it was trained elsewhere; see `bring`."""
 
     @property
@@ -69,7 +69,7 @@ class Bringing(abc.ABC):  # noqa: B024 - most say all by themselves
         """The channels to which the learning rate of a transformer is inverse; None: the task's rate suits."""
         return None
 
-    def bring(self) -> Brought[Any] | None:
+    def open_pretrained(self) -> Pretrained[Any] | None:
         """What these settings name that was trained elsewhere; None: they say all by themselves.
 
         Raises:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fredholm.domains.checks import values_can_be_read
 from fredholm.fields.field import Field
-from fredholm.fields.frames.coordinates import Coordinates, require_digits
+from fredholm.fields.frames.frame import Coordinates, require_digits
 from fredholm.fields.jet import Jet
 
 

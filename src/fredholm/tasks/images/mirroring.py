@@ -16,7 +16,7 @@ _CELLS = (4, 8)
 
 
 @torch.no_grad()
-def tell_the_same_mirrored(images: ImageDataset, targets: Tensor, target: Target) -> bool:
+def mirroring_keeps_targets(images: ImageDataset, targets: Tensor, target: Target) -> bool:
     """Whether nothing speaks against images that are mirrored, left to right, as further examples of the same.
 
     A ridge regression on the means and deviations of colours in the cells of two grids learns with and without mirrored

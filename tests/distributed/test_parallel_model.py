@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fredholm.distributed.called import Called, blocks_of, replicated, sharded, whole
+from fredholm.distributed.parallel_model import CalledModel, blocks_of, replicated, sharded, whole
 from fredholm.distributed.processes import ALONE, current
 from tests.processes import on_processes
 from tests.refusals import refused
@@ -82,7 +82,7 @@ def test_gradients_are_those_of_one_process(spread: str, size: int) -> None:
     # with copies a parameter may be used by one process alone
     inputs = INPUTS if spread == "copies" else INPUTS.abs()
     model = build()
-    Called(model)(loss, inputs).backward()
+    CalledModel(model)(loss, inputs).backward()
     expected = gradients(model)
     count = sum(parameter.numel() for parameter in model.parameters())
     for each in on_processes(size, found, spread, inputs):
@@ -147,5 +147,5 @@ def test_settled_buffers_stay_where_they_are() -> None:
 def test_one_process_calls_the_model_itself() -> None:
     model = build()
     called = replicated(model, ALONE)
-    assert isinstance(called, Called)
+    assert isinstance(called, CalledModel)
     assert called.model is model

@@ -129,7 +129,7 @@ View = ImageView | MaskView | TextView | SeriesView | GraphView | PointsView | F
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Shown:
+class ShownExample:
     """An example as a person sees it.
 
     Args:

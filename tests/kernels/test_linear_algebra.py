@@ -8,7 +8,7 @@ from torch.func import hessian, jacfwd, jacrev, vmap
 from fredholm.domains import Sequence
 from fredholm.evaluation import Dense, Evaluation, Integral, Scan, StepLoop
 from fredholm.kernels import LinearSystem
-from fredholm.kernels.matrix_exponential import matrix_exponential
+from fredholm.kernels.linear_algebra import matrix_exponential
 from fredholm.kernels.recurrence.linear_system import discretise
 
 

@@ -1,7 +1,7 @@
-"""What is read, noted where it is read: a run knows its data by that.
+"""A record of what is read, kept where it is read: a run knows its data by that.
 
-Every reader of this package hands the path that it is about to open to `noted`, and what comes with an installed
-package to `noted_content`. While nobody asks (`noting`), nothing is kept.
+Every reader of this package hands the path that it is about to open to `recorded`, and what comes with an installed
+package to `record_content`. While nobody asks (`recording_reads`), nothing is kept.
 """
 
 import hashlib
@@ -32,7 +32,7 @@ class FileState(NamedTuple):
 
 @final
 @dataclass(frozen=True)
-class Noted:
+class ReadRecord:
     """What was read.
 
     Args:
@@ -46,13 +46,13 @@ class Noted:
     contents: dict[str, str] = field(default_factory=dict)
 
 
-_ASKED: ContextVar[Noted | None] = ContextVar("noted", default=None)
+_ASKED: ContextVar[ReadRecord | None] = ContextVar("read_record", default=None)
 
 
 @contextmanager
-def noting() -> Iterator[Noted]:
-    """Notes what this thread reads until the end of the block."""
-    found = Noted()
+def recording_reads() -> Iterator[ReadRecord]:
+    """Records what this thread reads until the end of the block."""
+    found = ReadRecord()
     token = _ASKED.set(found)
     try:
         yield found
@@ -60,11 +60,11 @@ def noting() -> Iterator[Noted]:
         _ASKED.reset(token)
 
 
-def noted(path: AnyPath, *, is_start: bool = False) -> AnyPath:
+def recorded(path: AnyPath, *, is_start: bool = False) -> AnyPath:
     """The path, which is about to be read, now or later in the run.
 
     Args:
-        path: of a file. One that is not there is not noted: its reader says so.
+        path: of a file. One that is not there is not recorded: its reader says so.
         is_start: whether a new run alone reads it, and a resumed one has what came of it.
     """
     found = _ASKED.get()
@@ -79,8 +79,8 @@ def noted(path: AnyPath, *, is_start: bool = False) -> AnyPath:
     return path
 
 
-def noted_content(name: str, *parts: bytes) -> None:
-    """Notes data that are in no file of the run's own.
+def record_content(name: str, *parts: bytes) -> None:
+    """Records data that are in no file of the run's own.
 
     Args:
         name: of the data.

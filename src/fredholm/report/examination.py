@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from torchmetrics import Metric
 
 SHARES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "accuracy": lambda told, targets: told.argmax(1) == targets,
-    "exact_match": lambda told, targets: ((told >= 0.5) == (targets > 0.5)).all(1),
+    "accuracy": lambda predicted, targets: predicted.argmax(1) == targets,
+    "exact_match": lambda predicted, targets: ((predicted >= 0.5) == (targets > 0.5)).all(1),
 }
 """Metrics that are shares of examples, so that Wilson's interval holds: which are right."""
 MOST_EXAMPLES = 10_000
@@ -37,7 +37,7 @@ SECONDS = 4.0
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Examined:
+class Examination:
     """What a model says of n examples of a split.
 
     Args:
@@ -67,7 +67,7 @@ class Examined:
 @torch.no_grad()
 def examine(
     run: Run, model: nn.Module, split: HeldOut, *, most: int | None = None, seconds: float | None = None
-) -> Examined:
+) -> Examination:
     """Asks a model about examples, at least one, until there are enough or the time is over.
 
     Args:
@@ -92,7 +92,7 @@ def examine(
 
 def _in_batches(
     task: TargetTask[Any], model: nn.Module, split: HeldOut, order: Tensor, size: int, seconds: float
-) -> Examined:
+) -> Examination:
     parts, end = list[tuple[Tensor, Tensor]](), time.monotonic() + seconds
     for indices in order.split(size):
         parts.append(task.outputs_and_targets(model, split, indices))
@@ -105,9 +105,9 @@ def _in_batches(
     name = task.objective.metric
     counts = reliability = None
     if target.kind == "class":
-        sure, told = target.predictions(outputs).max(-1)
-        counts = confusion(told, targets, len(target.names))
-        reliability = Reliability.of(sure, told == targets)
+        sure, predicted = target.predictions(outputs).max(-1)
+        counts = confusion(predicted, targets, len(target.names))
+        reliability = Reliability.of(sure, predicted == targets)
     if name in SHARES:
         right = SHARES[name](target.predictions(outputs), targets)
         value, interval = float(right.double().mean()), wilson(int(right.sum()), len(right))
@@ -117,7 +117,7 @@ def _in_batches(
         interval = bootstrap(
             lambda rows: _metric(target, name, losses[rows], outputs[rows], targets[rows]), len(outputs), draws
         )
-    return Examined(
+    return Examination(
         split=split,
         total=task.num_held_out(split),
         indices=indices,
@@ -149,7 +149,7 @@ def _loss(task: Task, model: nn.Module, batch: Batch, metrics: "dict[str, Metric
 
 def _one_by_one(
     task: Task, model: nn.Module, split: HeldOut, order: Tensor, device: torch.device, seconds: float
-) -> Examined:
+) -> Examination:
     name, end = task.objective.metric, time.monotonic() + seconds
     losses, states = list[float](), list[_States]()
     counts = reliability = None
@@ -161,8 +161,11 @@ def _one_by_one(
         losses.append(_loss(task, model, batch, metrics))
         if isinstance(task, TargetTask):
             outputs, targets = task.outputs_and_targets(model, split, index)
-            sure, told = task.target.predictions(outputs).max(-1)
-            own, sureness = confusion(told, targets, len(task.target.names)), Reliability.of(sure, told == targets)
+            sure, predicted = task.target.predictions(outputs).max(-1)
+            own, sureness = (
+                confusion(predicted, targets, len(task.target.names)),
+                Reliability.of(sure, predicted == targets),
+            )
             counts = own if counts is None else counts + own
             reliability = sureness if reliability is None else reliability + sureness
         if time.monotonic() > end:
@@ -174,7 +177,7 @@ def _one_by_one(
         whole = task.metrics()[name].to(device)
         return _of_states(whole, [states[row] for row in rows.tolist()])
 
-    return Examined(
+    return Examination(
         split=split,
         total=task.num_held_out(split),
         indices=indices,

@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 @final
-class Kept:
+class DecodingCache:
     """uint8 arrays of one shape by their number.
 
     Args:

@@ -12,7 +12,7 @@ NEIGHBOURS = 16
 """Nearest points of a point, itself included."""
 
 
-def plain_of_cloud(clouds: PointSet, number: int) -> np.ndarray:
+def cloud_features(clouds: PointSet, number: int) -> np.ndarray:
     """Shares of distances from the centre, sizes along the axes, and means and deviations of features."""
     rows = slice(int(clouds.offsets[number]), int(clouds.offsets[number + 1]))
     pos, features = clouds.pos[rows].numpy(), clouds.features[rows].double().numpy()
@@ -25,7 +25,7 @@ def plain_of_cloud(clouds: PointSet, number: int) -> np.ndarray:
     return np.concatenate([shares, along, along / largest, centred.std(0), of_features])
 
 
-def plain_of_points(clouds: PointSet, number: int, points: Tensor) -> np.ndarray:
+def point_features(clouds: PointSet, number: int, points: Tensor) -> np.ndarray:
     """What models without a network see of some points of a cloud.
 
     Places in its box and beside its centre, features, and of the nearest points their spread along their axes and the

@@ -1,0 +1,234 @@
+"""The integral as a value: kernel, signal, domain and queries, resolved once."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar, final
+
+import torch
+from torch import Tensor
+
+from fredholm._precision import product_dtype
+from fredholm.domains import Domain, Points, order_times, past_mass
+from fredholm.domains.checks import is_open
+from fredholm.domains.order import check_order
+from fredholm.kernels import Kernel, MultiHead, State
+from fredholm.kernels.kernel import stateful
+
+K = TypeVar("K", bound=Kernel, covariant=True)
+Answer = TypeVar("Answer")
+
+
+@final
+@dataclasses.dataclass(frozen=True, eq=False, init=False)
+class Integral(Generic[K]):
+    """∫ κ(x, y, u(x), u(y)) u(y) dμ(y) at every query x, with all defaults resolved.
+
+    Whether the queries are the points is decided here, once, by what they are: nobody else compares them.
+
+    Args:
+        kernel: κ, with d_in input and d_out output channels.
+        u: signal at the keys, `(B, N, d_in)`; 0 at points that do not exist.
+        domain: where u lives, N points; `kernel.measure` says what they weigh.
+        query: signal at the queries, `(B, Nq, query_dim)`; None: u, where the queries are the points.
+        query_domain: where the queries lie, Nq points; None: `domain`.
+
+    Attributes:
+        query: zeros, which nobody reads, where the queries lie elsewhere and their signal was not given.
+        has_query_signal: whether u(x) is known.
+        at_points: whether the queries lie at the points: the same positions, times and masks, in one order.
+        own_queries: whether, besides, u(x) is the signal itself, or is not read.
+        differentiable_twice: whether a gradient of the gradient is wanted, or a forward-mode derivative.
+
+    Raises:
+        ValueError: where the kernel reads u(x) at queries whose signal was not given, or is not that of the points.
+    """
+
+    kernel: K
+    u: Tensor
+    domain: Domain
+    query: Tensor
+    query_domain: Domain
+    has_query_signal: bool
+    at_points: bool
+    own_queries: bool
+    differentiable_twice: bool
+    _answers: dict[Any, Any]
+
+    def __init__(
+        self, kernel: K, u: Tensor, domain: Domain, query: Tensor | None = None, query_domain: Domain | None = None
+    ) -> None:
+        at_points = query_domain is None or query_domain.has_points_of(domain)
+        query_domain = domain if query_domain is None else query_domain
+        known = query is not None or at_points
+        if kernel.reads_query and not known:
+            raise ValueError(
+                f"{type(kernel).__name__} reads u(x), and the queries {query_domain!r} are not the points of u; "
+                "give query=, the signal there"
+            )
+        if query is None and kernel.reads_query and kernel.query_dim != u.shape[-1]:
+            raise ValueError(
+                f"{type(kernel).__name__} reads u(x) with {kernel.query_dim} channels, and the signal at the points "
+                f"has {u.shape[-1]}; give query=, the signal at the queries"
+            )
+        own = at_points and (query is None or query is u or not kernel.reads_query)
+        if query is None:
+            query = u
+            if not at_points:
+                query = u.new_zeros(()).expand(u.shape[0], query_domain.num_points, kernel.query_dim)
+        found = {
+            "kernel": kernel,
+            "u": u,
+            "domain": domain,
+            "query": query,
+            "query_domain": query_domain,
+            "has_query_signal": known,
+            "at_points": at_points,
+            "own_queries": own,
+            "differentiable_twice": False,
+            "_answers": {},
+        }
+        for name, value in found.items():
+            object.__setattr__(self, name, value)  # a frozen dataclass refuses the plain form
+
+    @property
+    def arguments(self) -> tuple[Tensor, Domain, Tensor | None, Domain | None]:
+        """What a kernel's functions take: u, domain, query and query domain, None where they are the points' own."""
+        query = None if self.own_queries and self.own_positions else self.query
+        return self.u, self.domain, query, None if self.own_positions else self.query_domain
+
+    @property
+    def own_positions(self) -> bool:
+        """Whether the queries lie at the points, and no gradient tells their positions from those of the points."""
+        asked, pos = self.query_domain.pos, self.domain.pos
+        return self.at_points and (asked is pos or not (asked.requires_grad or pos.requires_grad))
+
+    @property
+    def working_dtype(self) -> torch.dtype:
+        """The dtype of products and of the result: the signal's, or autocast's, which leaves float64 as it is."""
+        return product_dtype(self.u)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no batch entry, no point, no query or no listed pair, so that the integral is `nothing`."""
+        if self.has_no_points or self.num_queries == 0:
+            return True
+        pairs = None if self.domain.pair_list is None else self.domain.pair_list.num_pairs
+        return pairs is not None and not is_open(pairs) and pairs == 0
+
+    @property
+    def has_no_points(self) -> bool:
+        """Whether no batch entry has a point, so that a state stays as it is."""
+        return 0 in (self.u.shape[0], self.domain.num_points)
+
+    def state_after_nothing(self, state: State | None) -> State:
+        """The state at the end of an empty sequence that goes on from `state`: without a batch entry its sizes alone.
+
+        Raises:
+            TypeError: where the kernel carries no state.
+        """
+        kernel, (batch, length) = stateful(self.kernel), self.u.shape[:2]
+        before = kernel.initial_state(batch) if state is None else state
+        if not length or not kernel.has_growing_state:
+            return before
+        # every point adds as much as the first, and there are no times to tell
+        _, after = kernel.step(self.u[:, 0], before, self.u.new_zeros(0, dtype=torch.float64))
+        grown = [
+            [size + length * (larger - size) for size, larger in zip(old.shape, new.shape, strict=True)]
+            for old, new in zip(before, after, strict=True)
+        ]
+        return tuple(new.new_zeros(shape) for new, shape in zip(after, grown, strict=True))
+
+    def nothing(self) -> Tensor:
+        """0 at every query, `(B, Nq, d_out)`; its gradients are 0, whatever it would have been made of."""
+        places = (self.domain.pos, self.domain.weights, self.query_domain.pos)
+        parts = (self.u, self.query, *places, *self.kernel.parameters())
+        # sums of no element: their gradients are there, and 0 even where a value is not finite
+        zero = sum((part.flatten()[:0].sum().to(self.working_dtype) for part in parts), start=self.u.new_zeros(()))
+        return zero.to(self.working_dtype).expand(self.u.shape[0], self.num_queries, self.kernel.out_dim)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other processes hold some of the points."""
+        return self.domain.whole is not None
+
+    @property
+    def has_open_sizes(self) -> bool:
+        """Whether a graph that is exported leaves open how many points or queries there are."""
+        return is_open(self.domain.num_points) or is_open(self.num_queries)
+
+    @property
+    def num_queries(self) -> int:
+        """Nq."""
+        return self.query_domain.num_points
+
+    @property
+    def num_heads(self) -> int:
+        """Heads that can be taken apart, each with an equal share of the channels; 1: none."""
+        return self.kernel.num_heads if isinstance(self.kernel, MultiHead) else 1
+
+    def once(self, question: Callable[["Integral[K]"], Answer]) -> Answer:
+        """What a function says of this integral, computed at most once however many routes ask."""
+        if question not in self._answers:
+            self._answers[question] = question(self)
+        return self._answers[question]
+
+    def of(self, kernel: Kernel) -> "Integral[Kernel]":
+        """The integral of another kernel on the same channels."""
+        return Integral(kernel, self.u, self.domain, *self.arguments[2:]).wanted_as(self)
+
+    def wanted_twice(self) -> "Integral[K]":
+        """The same integral, of which a gradient of the gradient is wanted."""
+        other = object.__new__(Integral)
+        vars(other).update(vars(self), differentiable_twice=True)
+        return other
+
+    def wanted_as(self, whole: "Integral[Any]") -> "Integral[K]":
+        """The same integral as a part of another, of which the same derivatives are wanted."""
+        return self.wanted_twice() if whole.differentiable_twice else self
+
+    def head(self, index: int) -> "Integral[Kernel]":
+        """The integral of one of `num_heads` heads, on its share of the channels."""
+        if not isinstance(self.kernel, MultiHead):
+            return self
+        u, domain, query, query_domain = self.arguments
+        heads = self.num_heads
+        query = None if query is None else share(query, index, heads)
+        return Integral(self.kernel.head(index), share(u, index, heads), domain, query, query_domain).wanted_as(self)
+
+
+def share(signal: Tensor, head: int, num_heads: int) -> Tensor:
+    """The channels of one head, `(B, N, C / H)`."""
+    size = signal.shape[-1] // num_heads
+    return signal[..., head * size : (head + 1) * size]
+
+
+def order_read(kernel: Kernel, query_domain: Domain, domain: Domain) -> tuple[Tensor | None, Tensor | None]:
+    """Times by which a kernel reads the order, of the queries and of the points, `(1 or B, n)` each.
+
+    None where it reads none, and where there is none, of which the kernel then says that it needs one.
+
+    Raises:
+        ValueError: of a causal kernel; see `domains.preceding_counts`.
+    """
+    precedes = kernel.is_causal and not kernel.reads_past_by_position
+    if kernel.reads_order and not (query_domain.is_ordered and domain.is_ordered):
+        return None, None
+    if precedes:
+        check_order(query_domain, domain)
+    return order_times(query_domain, domain) if precedes or kernel.reads_order else (None, None)
+
+
+def ordered_queries(integral: Integral[Any]) -> tuple[Domain, Tensor | None]:
+    """The queries' domain and the points' times, `(1 or B, N)`, by which nodes keep their order; None: no order.
+
+    Of a causal kernel the queries also keep the mass of their past, which nodes alone do not tell.
+    """
+    queries, kernel = integral.query_domain, integral.kernel
+    asked, times = order_read(kernel, queries, integral.domain) if kernel.is_causal else (None, None)
+    if asked is None:
+        return queries, None
+    past = past_mass(queries, integral.domain)
+    pos = queries.pos if queries.pos.ndim == 3 else queries.pos[None]
+    batch = max(pos.shape[0], asked.shape[0])
+    pos, asked = pos.expand(batch, -1, -1), asked.expand(batch, -1)
+    return Points.derived(queries, pos, pos.new_ones(pos.shape[:2]), asked, past), times
