@@ -64,3 +64,4 @@ def test_they_are_laid_on_what_was() -> None:
     torch.testing.assert_close(laid_on(positions_of(steps(order), 4), order[nodes], places)[order], found)
     unread = places * torch.tensor([1.0, 0.0, 1.0, 1.0])
     assert not laid_on(found, nodes, unread)[:, 1].any()
+    assert not laid_on(found @ turn, nodes, unread)[:, 1].any()
