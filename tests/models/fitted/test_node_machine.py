@@ -9,7 +9,9 @@ from torch import Tensor
 
 from fredholm.encoders import GraphBatch
 from fredholm.models import GraphReading, KnownNodes, NodeMachine
+from fredholm.models.fitted import node_machine
 from fredholm.models.fitted.graph_kernel import GraphSteps
+from fredholm.models.fitted.graph_positions import positions_of
 from fredholm.models.fitted.kernel_machine import members_of
 from fredholm.models.fitted.node_machine import MOST_FEATURES, NUM_DIRECTIONS, left_out_part
 from fredholm.tasks.targets import ClassTarget, NumberTarget
@@ -136,7 +138,7 @@ def test_groups_that_are_joined_to_each_other_are_told_where_nodes_lie() -> None
     assert right[0] > right[1] + 0.05
 
 
-def test_where_nodes_lie_is_known_in_a_graph_that_has_grown() -> None:
+def test_where_nodes_lie_is_known_in_a_graph_that_has_grown(monkeypatch: pytest.MonkeyPatch) -> None:
     whole, own = groups(1, join=0.2, more=20)
     before = (whole.edge_index[0] < 160).all(0)
     graph = GraphBatch(whole.features[:, :160], whole.edge_index[:, :, before], whole.pos[:, :160])
@@ -150,6 +152,9 @@ def test_where_nodes_lie_is_known_in_a_graph_that_has_grown() -> None:
     elsewhere = built(KnownNodes(whole, torch.full_like(known, -1)))
     assert bool(elsewhere.isfinite().all())
     assert float((elsewhere.argmax(1) == own).double().mean()) < 0.6
+    # signs of eigenvectors are chance
+    monkeypatch.setattr(node_machine, "positions_of", lambda *of, **which: -positions_of(*of, **which))
+    torch.testing.assert_close(built(KnownNodes(whole, known)).argmax(1), told)
 
 
 def test_what_even_walks_alone_would_say_is_not_read() -> None:
