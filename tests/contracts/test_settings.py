@@ -1628,7 +1628,7 @@ MODELS = [
     Subject(
         models.NodeMachine.Config,
         {},
-        {"hops": (0, 1), "num_centres": (8,), "num_trees": (0,)},
+        {"hops": (0, 1), "num_positions": (0,), "num_centres": (8,), "num_trees": (0,)},
         node_machine,
         make=lambda **settings: models.NodeMachine.Config(**settings).build(GRAPH_READING, 1, 16),
     ),

@@ -21,11 +21,12 @@ def dense(edges: torch.Tensor, weights: torch.Tensor, count: int, reach: Reach) 
     unit = degrees[degrees > 0].mean()
     root = torch.where(degrees > 0, (degrees / unit).clamp_min(LEAST), 1.0).rsqrt()
     step = root[:, None] * joined / unit * root
-    inverse = torch.linalg.inv(torch.eye(count, dtype=torch.float64) - reach.reach * step)
+    strides = torch.linalg.matrix_power(step, reach.stride)
+    inverse = torch.linalg.inv(torch.eye(count, dtype=torch.float64) - reach.reach * strides)
     return root[:, None] * torch.linalg.matrix_power(inverse, reach.smoothness) * root
 
 
-@pytest.mark.parametrize("reach", [Reach(0.9, 1), Reach(-0.9, 2), Reach(0.99, 4)])
+@pytest.mark.parametrize("reach", [Reach(0.9, 1), Reach(-0.9, 2), Reach(0.99, 4), Reach(0.97, 2, stride=2)])
 def test_it_is_the_inverse_of_a_matrix(reach: Reach) -> None:
     edges, weights = ends(40)
     weights = weights[: edges.shape[1]]

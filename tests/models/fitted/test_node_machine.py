@@ -9,7 +9,9 @@ from torch import Tensor
 
 from fredholm.encoders import GraphBatch
 from fredholm.models import GraphReading, KnownNodes, NodeMachine
+from fredholm.models.fitted import node_machine
 from fredholm.models.fitted.graph_kernel import GraphSteps
+from fredholm.models.fitted.graph_positions import positions_of
 from fredholm.models.fitted.kernel_machine import members_of
 from fredholm.models.fitted.node_machine import MOST_FEATURES, NUM_DIRECTIONS, left_out_part
 from fredholm.tasks.targets import ClassTarget, NumberTarget
@@ -92,7 +94,7 @@ def grown(graph: GraphBatch, more: list[list[int]]) -> GraphBatch:
     return GraphBatch(features, edges, torch.zeros(1, SIZE + count, 1))
 
 
-@pytest.mark.parametrize("settings", [{}, {"num_centres": 30}])
+@pytest.mark.parametrize("settings", [{"num_positions": 0}, {"num_positions": 0, "num_centres": 30}])
 def test_a_graph_that_has_grown_is_told_as_before(settings: dict[str, Any]) -> None:
     """Of a smooth kernel β is large, and what it says of the least other kernel would be anything."""
     wanted, known = heights(), KnownNodes(ring(noise(SIZE, 2)), KNOWN)
@@ -104,6 +106,79 @@ def test_a_graph_that_has_grown_is_told_as_before(settings: dict[str, Any]) -> N
     near = KnownNodes(grown(known.graph, [[SIZE, 2], [SIZE + 1, 30], [SIZE + 2, SIZE + 1]]), KNOWN)
     assert error(built(near)[:SIZE], wanted) < 0.3
     assert float((built(near).detach()[SIZE:].double() - wanted[[2, 30, 30]]).abs().max()) < 0.5
+
+
+def groups(seed: int, *, join: float, ring_of: int = 5, size: int = 160, more: int = 0) -> tuple[GraphBatch, Tensor]:
+    """Nodes of some groups, each joined to those of the next one alone but for noise; the last `more` are new."""
+    draw = torch.Generator().manual_seed(seed)
+    own = torch.arange(size + more) % ring_of
+    apart = (own[:, None] - own).remainder(ring_of)
+    chance = torch.where((apart == 1) | (apart == ring_of - 1), join, 0.01)
+    joined = (torch.rand(size + more, size + more, generator=draw) < chance).triu(1)
+    ends = joined.nonzero().T
+    edges = torch.cat([ends, ends.flip(0)], 1)
+    degrees = joined.sum(0) + joined.sum(1)
+    graph = GraphBatch(degrees[None, :, None].float().log1p(), edges[None], torch.zeros(1, size + more, 1))
+    return graph, own
+
+
+def test_groups_that_are_joined_to_each_other_are_told_where_nodes_lie() -> None:
+    graph, own = groups(0, join=0.15)
+    known, target = torch.arange(50), ClassTarget(names=tuple("abcde"))
+    right = list[float]()
+    for count in (16, 0):
+        built = machine(1, 5, known, num_positions=count)
+        assert not built.reads_known
+        built.fit([(KnownNodes(graph, known), own[known])], target)
+        assert built.places.any() == (count > 0)
+        assert built.reads_known
+        told = built(KnownNodes(graph, known)).argmax(1)
+        right.append(float((told == own)[50:].double().mean()))
+    assert right[0] > 0.9
+    assert right[0] > right[1] + 0.05
+
+
+def test_where_nodes_lie_is_known_in_a_graph_that_has_grown(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, own = groups(1, join=0.2, more=20)
+    before = (whole.edge_index[0] < 160).all(0)
+    graph = GraphBatch(whole.features[:, :160], whole.edge_index[:, :, before], whole.pos[:, :160])
+    known = torch.arange(60)
+    built = machine(1, 5, known)
+    built.fit([(KnownNodes(graph, known), own[known])], ClassTarget(names=tuple("abcde")))
+    assert built.places.any()
+    told = built(KnownNodes(whole, known)).argmax(1)
+    assert float((told == own)[60:160].double().mean()) > 0.9
+    assert float((told == own)[160:].double().mean()) > 0.9
+    elsewhere = built(KnownNodes(whole, torch.full_like(known, -1)))
+    assert bool(elsewhere.isfinite().all())
+    assert float((elsewhere.argmax(1) == own).double().mean()) < 0.6
+    # signs of eigenvectors are chance
+    monkeypatch.setattr(node_machine, "positions_of", lambda *of, **which: -positions_of(*of, **which))
+    torch.testing.assert_close(built(KnownNodes(whole, known)).argmax(1), told)
+
+
+def test_what_even_walks_alone_would_say_is_not_read() -> None:
+    """Of a ring of which every second node is known, they say nothing of the others."""
+    known, wanted = KnownNodes(ring(torch.zeros(SIZE, 1)), KNOWN), heights()
+    built = machine(1)
+    built.fit([(known, wanted[KNOWN])], NUMBER)
+    assert not bool(built.signed)
+    assert int(built.reach[2]) == 1
+    assert error(built(known), wanted) < 0.1
+    rest = KnownNodes(known.graph, torch.arange(0, SIZE, 3))
+    both = machine(1, known=rest.nodes)
+    both.fit([(rest, wanted[rest.nodes])], NUMBER)
+    assert bool(both.signed)
+
+
+def test_where_nodes_lie_is_not_read_of_noise() -> None:
+    graph, _ = groups(2, join=0.2, ring_of=3)
+    known = torch.arange(48)
+    for seed in range(2):
+        built = machine(1, known=known, num_trees=0)
+        wanted = torch.randn(48, 1, generator=torch.Generator().manual_seed(seed)).double()
+        built.fit([(KnownNodes(graph, known), wanted)], NUMBER)
+        assert not built.reads_known
 
 
 def test_without_features_the_aim_is_what_was_to_be_told() -> None:
@@ -154,7 +229,7 @@ def test_many_features_are_read_by_their_directions() -> None:
     features = noise(SIZE, 1) @ noise(1, width)
     known, wanted = KnownNodes(ring(features), KNOWN), features[:, :1].double()
     built = machine(width)
-    assert built.machine.mean.shape == (3 * NUM_DIRECTIONS,)
+    assert built.machine.mean.shape == (3 * NUM_DIRECTIONS + len(KNOWN) // 4,)
     built.fit([(known, wanted[KNOWN])], NUMBER)
     assert error(built(known), wanted) < 0.3
 

@@ -308,6 +308,48 @@ def test_names_alone_do_not_make_a_node_known_again(tmp_path: Path) -> None:
         assert set(built._known_in(other).tolist()) == {-1}  # pyright: ignore[reportPrivateUsage]
 
 
+def friends(folder: Path, *, count: int = 60, more: int = 0) -> Path:
+    """Nodes of three groups without features, joined within each but for noise; three in four of `count` are known."""
+    own = torch.arange(99) % 3
+    chance = torch.where(own[:, None] == own, 0.4, 0.03)
+    joined = (torch.rand(99, 99, generator=torch.Generator().manual_seed(0)) < chance).triu(1)
+    ends = joined[: count + more, : count + more].nonzero().tolist()
+    folder.mkdir(exist_ok=True)
+    (folder / "edges.csv").write_text("source,target\n" + "".join(f"n{a},n{b}\nn{b},n{a}\n" for a, b in ends))
+    rows = (f"n{i},{'abc'[i % 3] if i % 4 and i < count else ''}\n" for i in range(count + more))
+    (folder / "nodes.csv").write_text("id,label\n" + "".join(rows))
+    return folder
+
+
+def test_nodes_without_features_are_told_by_how_they_are_joined(tmp_path: Path) -> None:
+    folder = friends(tmp_path / "a")
+    config, schedule, *_ = NodeLearning.Config(data=str(folder)).suited("small")
+    assert isinstance(config, NodeLearning.Config)
+    assert config.model == NodeMachine.Config()
+    assert (config.inputs.degrees, config.inputs.surroundings, schedule.epochs) == (True, True, 0)
+    network, *_ = NodeLearning.Config(data=str(folder), model=dataclasses.replace(SMALL, depth=1)).suited("small")
+    assert isinstance(network, NodeLearning.Config)
+    assert isinstance(network.model, ITNet.Config)
+    assert (network.inputs.degrees, network.inputs.surroundings) == (True, True)
+    quick = dataclasses.replace(config, model=NodeMachine.Config(hops=0, num_trees=2))
+    train(Run.Config(task=quick, training=TrainingConfig(epochs=0, tensorboard=False)), tmp_path / "run")
+    opened = Run(tmp_path / "run")
+    rows = opened.predict([folder])
+    assert sum(row["class"] == "abc"[i % 3] for i, row in enumerate(rows)) >= 57
+    # a graph that has grown is known again; one that has lost edges of known nodes is another one
+    rows = opened.predict([friends(tmp_path / "b", more=9)])
+    assert sum(row["class"] == "abc"[i % 3] for i, row in enumerate(rows)) >= 65
+    first = opened.task
+    assert isinstance(first, NodeLearning)
+    known = first.splits.train.nodes.tolist()
+    graph = open_graphs(folder)
+    is_known = torch.zeros(60, dtype=torch.bool)
+    is_known[known] = True
+    within = is_known[graph.edge_index].all(0)
+    assert first._known_in(graph).tolist() == known  # pyright: ignore[reportPrivateUsage]
+    assert set(first._known_in(graph.with_edges(within)).tolist()) == {-1}  # pyright: ignore[reportPrivateUsage]
+
+
 def test_nodes_without_numbers_are_in_no_split(tmp_path: Path) -> None:
     folder = two_groups(tmp_path / "a", targets=True)
     nodes = folder / "nodes.csv"

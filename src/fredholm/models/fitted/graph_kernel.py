@@ -4,15 +4,17 @@ Legend
     a_vw ≥ 0    weight of the edge between v and w, the mean of both directions, in units of the mean of all d; A (N, N)
     d_v         Σ_w a_vw, at least LEAST; 1 where no edge is;  D their diagonal
     S           D^-½ A D^-½, whose eigenvalues lie in [-1, 1]
-    γ, p        `reach`, -1 < γ < 1, and `smoothness`, 1, 2, ...
-    T_k, c_k    Chebyshev's polynomials, and the coefficients of (1 - γ x)^-p
+    γ, p, q     `reach`, -1 < γ < 1, `smoothness`, 1, 2, ..., and `stride`, 1 or 2
+    T_k, c_k    Chebyshev's polynomials, and the coefficients of (1 - γ x^q)^-p
 
-    κ(v, w) = [D^-½ (I - γ S)^-p D^-½]_vw,      (I - γ S)^-p = Σ_k c_k T_k(S)
+    κ(v, w) = [D^-½ (I - γ S^q)^-p D^-½]_vw,      (I - γ S^q)^-p = Σ_k c_k T_k(S)
 
 With p = 1 it is the covariance of a Gaussian field whose mean at a node, given all others, is γ Σ_w a_vw f_w / d_v, γ
 times the mean of its neighbours (Besag, Spatial interaction and the statistical analysis of lattice systems, 1974); by
 larger p the field is smoother (Borovitskiy et al., Matérn Gaussian processes on graphs, 2021). With γ < 0 neighbours
-are unlike. Deviations: D is held above 0, and the sum ends where what is left is below _LEFT of its largest value.
+are unlike. With q = 2 walks of even lengths alone count: those nodes are alike that are joined to the same nodes, or to
+such as are, whatever these themselves are. Deviations: D is held above 0, and the sum ends where what is left is below
+_LEFT of its largest value.
 
 No pair of nodes is written down but those asked for: T_k(S) is applied to columns, one product with the edges each k.
 """
@@ -28,22 +30,23 @@ from torch import Tensor
 LEAST = 1e-3
 _LEFT = 1e-10
 _PLACES, _MOST = 2048, 512
-"""At which (1 - γ x)^-p is read for its coefficients, and how many of these there are at most."""
+"""At which (1 - γ x^q)^-p is read for its coefficients, and how many of these there are at most."""
 _COLUMNS = 256
 """That T_k(S) is applied to at a time."""
 
 
 @final
 class Reach(NamedTuple):
-    """γ and p."""
+    """γ, p and q."""
 
     reach: float
     smoothness: int
+    stride: int = 1
 
     def coefficients(self) -> Tensor:
         """c, float64 `(K,)`."""
         angle = math.pi * (torch.arange(_PLACES, dtype=torch.float64) + 0.5) / _PLACES
-        values = (1 - self.reach * angle.cos()) ** -float(self.smoothness)
+        values = (1 - self.reach * angle.cos() ** self.stride) ** -float(self.smoothness)
         orders = torch.arange(_MOST, dtype=torch.float64)
         found = 2 / _PLACES * torch.cos(orders[:, None] * angle) @ values
         found[0] /= 2
@@ -66,6 +69,8 @@ class GraphSteps:
         values = weights.double().repeat(2)
         mass = values.new_zeros(count).index_add_(0, ends[0], values)
         joined = mass > 0
+        self.is_joined = joined
+        """`(N,)`."""
         unit = float(mass[joined].mean()) if bool(joined.any()) else 1.0
         self.root = torch.where(joined, (mass / unit).clamp_min(LEAST), 1.0).rsqrt()
         """D^-½, `(N,)`."""
@@ -74,6 +79,10 @@ class GraphSteps:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta state")
             self._step = whole.coalesce().to_sparse_csr()
+
+    def step(self, columns: Tensor) -> Tensor:
+        """S applied to columns, float64 `(N, c)`."""
+        return self._step @ columns
 
     def sums(self, nodes: Tensor, values: Tensor, coefficients: Tensor) -> Tensor:
         """Σ_j κ(v, w_j) f_j at all nodes v, float64 `(N, c)`, of nodes w `(n,)` and values f `(n, c)`."""
@@ -102,8 +111,8 @@ class GraphSteps:
 
     def _polynomials(self, start: Tensor, count: int) -> Iterator[Tensor]:
         """T_0(S), T_1(S), ... of columns `(N, c)`."""
-        before, now = start, self._step @ start
+        before, now = start, self.step(start)
         yield before
         for _ in range(count - 1):
             yield now
-            before, now = now, torch.sub(2 * (self._step @ now), before)
+            before, now = now, torch.sub(2 * self.step(now), before)

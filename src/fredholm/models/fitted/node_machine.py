@@ -4,10 +4,12 @@ Legend
     h_v         features of node v and the means of those of edges that end there; of more than MOST_FEATURES their
                 parts along the first NUM_DIRECTIONS right singular vectors of those of all nodes
     P           means over neighbours, as `neighbourhoods` says
-    z_v         [h, P h, ..., P^H h](v),  H = `hops`
+    x_v         where the node lies by how it is joined, as `graph_positions.py` says, in K coordinates,
+                K = `num_positions` or a quarter of the known nodes; known nodes lie where they did in the fit
+    z_v         [h, P h, ..., P^H h, x](v),  H = `hops`
     Y (n, c)    what is fitted at the n known nodes, as a `Regressand` says      Ȳ (c,)  its column means
     κ_x         the kernel of a `KernelMachine` on z, over the mean of its diagonal where it is centred
-    κ_g         that of `graph_kernel.py`, likewise; its γ and p are those of REACHES
+    κ_g         that of `graph_kernel.py`, likewise; its γ, p and q are those of REACHES
     s           one of SHARES, or 0;   K = (1 - s) κ_x + s κ_g between the known nodes;   λ > 0 the penalty
 
     β = (K + λI)⁻¹ (Y - Ȳ),     g(v) = s Σ_j κ_g(v, w_j) β_j,     w_j the known nodes
@@ -17,16 +19,20 @@ Legend
 β is the prediction of a Gaussian process with two parts, one of features and one of the graph, of which the second is
 what is known of nodes near by: kriging with a trend that is learnt (Matheron, 1963; Rasmussen and Williams, 2006, 2.7;
 on graphs, correct and smooth of Huang et al., arXiv 2010.13993, whose two steps are here one system, so that features
-do not take what is the graph's). γ, p, s and λ are those with the smallest mean square of left-out errors, exact for
+do not take what is the graph's). γ, p, q, s and λ are those with the smallest mean square of left-out errors, exact for
 what κ_x has learnt, on at most CHOSEN known nodes; s is 0, and g too, unless these errors are surely smaller than those
-of s = 0. κ_x learns which numbers matter from Y, and then once more from Y_j - g_j, and is kept if the left-out errors
-have become smaller. Of more known nodes than `num_centres` g reads as many, drawn.
+of s = 0. x is read if what κ_x says with it of left-out nodes is surely better than all that is chosen without it. κ_x
+learns which numbers matter from Y, and then once more from Y_j - g_j, and is kept if the left-out errors have become
+smaller. Of more known nodes than `num_centres` g reads as many, drawn.
+
+Where much of the graph is joined to known nodes by walks of odd lengths alone, as where every second node of a ring is
+known, these tell nothing of what even walks say there, and neither q = 2 nor the x of eigenvalues below 0 are read.
 
 In a graph that has grown κ_g is another one between known nodes too, and β is solved for again, with f as it was:
 
     (s κ_g' + λI) β' = s κ_g β + λ β
 
-In another graph, where the known nodes are not, g is 0.
+In another graph, where the known nodes are not, g is 0, and x the mean of the known nodes.
 """
 
 import dataclasses
@@ -43,6 +49,7 @@ from fredholm.encoders.graph import Graph as GraphEncoder
 from fredholm.encoders.graph import GraphBatch
 from fredholm.models.fitted.fitted_model import FittedModel
 from fredholm.models.fitted.graph_kernel import GraphSteps, Reach
+from fredholm.models.fitted.graph_positions import laid_on, positions_of
 from fredholm.models.fitted.kernel_machine import KernelFit, best_fit, best_fits, members_of
 from fredholm.models.fitted.neighbourhood_bank import neighbourhoods
 from fredholm.models.fitted.ridge_head import Readout, Regressand, fall_of_mean, is_surely_less
@@ -51,7 +58,10 @@ from fredholm.models.graphs.graph_model import GraphReading
 from fredholm.models.node_model import NodeModelConfig
 
 MOST_FEATURES, NUM_DIRECTIONS = 64, 64
-REACHES = tuple(Reach(reach, smoothness) for reach in (-0.9, 0.5, 0.9, 0.97, 0.99) for smoothness in (1, 2, 4))
+REACHES = (
+    *(Reach(reach, smoothness) for reach in (-0.9, 0.5, 0.9, 0.97, 0.99) for smoothness in (1, 2, 4)),
+    *(Reach(reach, smoothness, stride=2) for reach in (0.9, 0.97, 0.99) for smoothness in (1, 4)),
+)
 SHARES = (0.03, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
 """Values of s that are tried beside 0."""
 PENALTIES = torch.logspace(-6, 3, 28, dtype=torch.float64)
@@ -61,6 +71,12 @@ CHOSEN = 1500
 """Known nodes by which is chosen, at most."""
 _SAME = 1e-9
 """Of the largest sum of the kernel over known nodes, by how much one may differ in the graph of the fit: rounding."""
+_ODD = 0.1
+"""Share of the walks from known nodes to a node that are of even lengths, below which odd ones alone reach it, and of
+such nodes, above which even walks are not read.
+"""
+_NARROW = 0.1
+"""Times the size of a coordinate x, below which it does not tell known nodes apart."""
 KEPT = 4
 """Of REACHES, those that are tried beside features."""
 
@@ -94,9 +110,11 @@ class NodeMachine(FittedModel[KnownNodes]):
             parameter, so that gradient steps may go on from the fit; a graph that has grown is told of by the fit.
         aim: `(num_known, num_outputs)`, the right side of the system of a graph that has grown, likewise.
         crowd: `(num_known,)`, Σ_j κ_g(v, w_j) at known nodes v, by which a graph that has grown is seen.
-        reach: `(2,)`, γ and p of the last fit; 0 and 1 before one, and where g is 0.
+        reach: `(3,)`, γ, p and q of the last fit; 0, 1 and 1 before one, and where g is 0.
         share: s, a float64 scalar.
         noise: λ / s, in units of κ_g; a float64 scalar.
+        signed: whether x of eigenvalues below 0 are read, a bool scalar.
+        places: `(num_known, K)`, x of the known nodes in the graph of the fit; 0 in coordinates that are not read.
 
     Raises:
         ValueError: on sizes below 1.
@@ -108,6 +126,8 @@ class NodeMachine(FittedModel[KnownNodes]):
     aim: Tensor
     crowd: Tensor
     directions: Tensor
+    places: Tensor
+    signed: Tensor
 
     @final
     @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -118,13 +138,15 @@ class NodeMachine(FittedModel[KnownNodes]):
 
         hops: int = 2
         """How many edges what is read around a node reaches; 0: the node itself."""
+        num_positions: int = 16
+        """Coordinates of where a node lies by how it is joined, at most a quarter of the known nodes; 0: none."""
         num_centres: int = 4096
         """Known nodes that are centres of the kernels, at most; trees learn from all."""
         num_trees: int = 100
         """Of each fold, at most; 0: there are none."""
 
         def __post_init__(self) -> None:
-            for name, least in (("hops", 0), ("num_centres", 2), ("num_trees", 0)):
+            for name, least in (("hops", 0), ("num_positions", 0), ("num_centres", 2), ("num_trees", 0)):
                 check_count("models.NodeMachine", name, getattr(self, name), least)
 
         def check_nodes(self) -> None:
@@ -141,15 +163,18 @@ class NodeMachine(FittedModel[KnownNodes]):
         self.encoder = GraphEncoder(reading.features, None, reading.pos_dim, edge_dim=reading.edge_dim)
         width = reading.features + reading.edge_dim
         num_directions = NUM_DIRECTIONS if width > MOST_FEATURES else 0
+        num_positions = min(config.num_positions, num_known // 4)
         self.register_buffer("directions", torch.zeros(width, num_directions))
+        self.register_buffer("signed", torch.ones((), dtype=torch.bool))
+        self.register_buffer("places", torch.zeros(num_known, num_positions, dtype=torch.float64))
         self.machine = NumbersMachine(
-            (config.hops + 1) * (num_directions or width),
+            (config.hops + 1) * (num_directions or width) + num_positions,
             num_outputs,
             num_centres=min(config.num_centres, max(num_known, 1)),
             num_trees=config.num_trees,
         )
         self.dual = nn.Parameter(torch.zeros(num_known, num_outputs, dtype=torch.float64))
-        self.register_buffer("reach", torch.tensor([0.0, 1.0], dtype=torch.float64))
+        self.register_buffer("reach", torch.tensor(Reach(0.0, 1), dtype=torch.float64))
         self.register_buffer("share", torch.zeros((), dtype=torch.float64))
         self.register_buffer("noise", torch.zeros((), dtype=torch.float64))
         self.register_buffer("aim", torch.zeros(num_known, num_outputs, dtype=torch.float64))
@@ -168,16 +193,40 @@ class NodeMachine(FittedModel[KnownNodes]):
                 "that it was fitted to, -1 where one is not in the graph"
             )
         with without_autocast(u):
-            told = self.machine(self._numbers(u, domain))
-            there = (inputs.nodes >= 0) & (self.crowd != 0)
+            steps, is_there = _steps(domain, u.shape[1]), inputs.nodes >= 0
+            told = self.machine(self._numbers(u, domain, self._positions(steps, inputs.nodes, is_there)))
+            there = is_there & (self.crowd != 0)
             if float(self.share) == 0 or not bool(there.any()):
                 return told
-            near = self._near(_steps(domain, u.shape[1]), inputs.nodes[there], there)
+            near = self._near(steps, inputs.nodes[there], there)
             return told + near.to(told.dtype)
+
+    @property
+    def reads_known(self) -> bool:
+        """Whether something is read that is known only where the known nodes are."""
+        return float(self.share) > 0 or bool(self.places.any())
+
+    def _positions(self, steps: GraphSteps, nodes: Tensor, there: Tensor) -> Tensor:
+        """x of all nodes `(N, K)`, by the known nodes `(num_known,)` that are there."""
+        count = self.places.shape[1]
+        if int(there.sum()) < max(count, 1) or not bool(self.places.any()):
+            return self.places.mean(0).expand(len(steps.root), -1)
+        return laid_on(positions_of(steps, count, signed=bool(self.signed)), nodes[there], self.places[there].double())
+
+    def _learn_places(self, steps: GraphSteps, nodes: Tensor) -> Tensor:
+        """Keeps x of the known nodes, and gives that of all nodes `(N, K)`."""
+        count = self.places.shape[1]
+        if not count:
+            return self.places.new_zeros(len(steps.root), 0)
+        found = positions_of(steps, count, signed=bool(self.signed))
+        spread = found[nodes].std(0, correction=0)
+        found = torch.where(spread >= _NARROW * found.square().mean(0).sqrt(), found, 0.0)
+        self.places.copy_(found[nodes])
+        return found
 
     def _near(self, steps: GraphSteps, nodes: Tensor, there: Tensor) -> Tensor:
         """g at all nodes `(N, num_outputs)`, of those known nodes that are there."""
-        reach = Reach(float(self.reach[0]), int(self.reach[1]))
+        reach = Reach(float(self.reach[0]), int(self.reach[1]), int(self.reach[2]))
         crowd, coefficients = self.crowd[there], reach.coefficients()
         found = steps.sums(nodes, torch.cat([self.dual[there], torch.ones_like(crowd)[:, None]], 1), coefficients)
         moved = (found[nodes, -1] - crowd).abs().amax()
@@ -208,13 +257,21 @@ class NodeMachine(FittedModel[KnownNodes]):
         u, domain = self._signal(inputs.graph)
         with without_autocast(u):
             self._learn_directions(u, domain)
-            numbers = self._numbers(u, domain)
+            steps = _steps(domain, u.shape[1])
             drawn = torch.randperm(len(nodes))[: self.config.num_centres].sort().values.to(nodes.device)
-            self.machine.measure(numbers[nodes])
             own = None if groups is None or len(groups[drawn].unique()) < 2 else groups[drawn]
-            near = _Near(_steps(domain, u.shape[1]), nodes[drawn], wanted[drawn], own)
-            found = self._found(near, self.machine.coordinates(numbers[nodes[drawn]]))
-            self.reach.copy_(torch.tensor([0.0, 1.0]))
+            self.signed.fill_(_even_walks_reach(steps, nodes))
+            near = _Near(steps, nodes[drawn], wanted[drawn], own, reads_even=bool(self.signed))
+            positions = self._learn_places(steps, nodes)
+            numbers = self._numbers(u, domain, torch.zeros_like(positions))
+            found = self._found(near, numbers, nodes)
+            if bool(self.places.any()):
+                placed = self._numbers(u, domain, positions)
+                if is_surely_less(near.squares(self._of_features(near, placed, nodes)), near.errors, near.own_groups):
+                    numbers, found = placed, self._found(near, placed, nodes)
+                else:
+                    self.places.zero_()
+            self.reach.copy_(torch.tensor(Reach(0.0, 1)))
             for each in (self.share, self.noise, self.aim, self.crowd):
                 each.zero_()
             beside = torch.zeros_like(wanted)
@@ -236,11 +293,16 @@ class NodeMachine(FittedModel[KnownNodes]):
                 self.crowd[drawn] = said[:, -1]
         return rest.read(rest.scores)
 
-    def _found(self, near: "_Near", x: Tensor) -> "_Graph | None":
-        """What the graph says beside features of coordinates `(n, d)`; None: nothing for sure."""
-        kernel = self.machine.table.machine
-        of_features = kernel.solve(x, near.wanted, groups=near.groups)
-        near.rank(near.wanted - of_features.left_out)
+    def _of_features(self, near: "_Near", numbers: Tensor, nodes: Tensor) -> Tensor:
+        """What the kernel says of each known node by what is read at the others `(N, numbers)`."""
+        self.machine.measure(numbers[nodes])
+        x = self.machine.coordinates(numbers[near.nodes])
+        return self.machine.table.machine.solve(x, near.wanted, groups=near.groups).left_out
+
+    def _found(self, near: "_Near", numbers: Tensor, nodes: Tensor) -> "_Graph | None":
+        """What the graph says beside what is read at nodes `(N, numbers)`; None: nothing for sure."""
+        near.rank(near.wanted - self._of_features(near, numbers, nodes))
+        kernel, x = self.machine.table.machine, self.machine.coordinates(numbers[near.nodes])
         found = near.beside(kernel.kernel(x, x))
         said = near.alone if found is None else found.left_out
         if said is None:
@@ -256,12 +318,12 @@ class NodeMachine(FittedModel[KnownNodes]):
             raise ValueError(f"models.NodeMachine: there are {len(u)} graphs; expected one")
         return u, domain
 
-    def _numbers(self, u: Tensor, domain: Graph) -> Tensor:
+    def _numbers(self, u: Tensor, domain: Graph, positions: Tensor) -> Tensor:
         """z `(N, numbers)`."""
         found = neighbourhoods(u, domain, self.config.hops)
-        if not self.directions.shape[1]:
-            return found
-        return (found.unflatten(1, (self.config.hops + 1, -1)) @ self.directions.to(found.dtype)).flatten(1)
+        if self.directions.shape[1]:
+            found = (found.unflatten(1, (self.config.hops + 1, -1)) @ self.directions.to(found.dtype)).flatten(1)
+        return torch.cat([found, positions.to(found.dtype)], 1)
 
     def _learn_directions(self, u: Tensor, domain: Graph) -> None:
         if self.directions.shape[1]:
@@ -270,6 +332,16 @@ class NodeMachine(FittedModel[KnownNodes]):
             _, _, vectors = torch.svd_lowrank(own, q=count, niter=4)
             self.directions.zero_()
             self.directions[:, :count] = vectors
+
+
+def _even_walks_reach(steps: GraphSteps, nodes: Tensor) -> bool:
+    """Whether nearly all nodes that walks from some nodes `(n,)` reach are reached by those of even lengths too."""
+    ones, reach = torch.ones_like(nodes, dtype=torch.float64)[:, None], 0.97
+    every, even = (
+        steps.sums(nodes, ones, each.coefficients())[:, 0] for each in (Reach(reach, 1), Reach(reach**2, 1, stride=2))
+    )
+    reached = every > _SAME * every.amax()
+    return int((even[reached] < _ODD * every[reached]).sum()) <= _ODD * int(reached.sum())
 
 
 def _steps(domain: Graph, count: int) -> GraphSteps:
@@ -296,30 +368,48 @@ class _Graph(NamedTuple):
 class _Near:
     """Known nodes, and what is fitted at them."""
 
-    def __init__(self, steps: GraphSteps, nodes: Tensor, wanted: Tensor, groups: Tensor | None) -> None:
+    def __init__(
+        self, steps: GraphSteps, nodes: Tensor, wanted: Tensor, groups: Tensor | None, *, reads_even: bool
+    ) -> None:
+        self._reaches = [reach for reach in REACHES if reads_even or reach.stride == 1]
         self.steps, self.nodes, self.wanted, self.groups = steps, nodes, wanted, groups
         some = torch.randperm(len(nodes))[:CHOSEN].sort().values.to(nodes.device)
         self._some, self._members = some, members_of(groups, some)
-        self._own_groups = None if groups is None or self._members is None else groups[some]
+        self.own_groups = None if groups is None or self._members is None else groups[some]
         offset = wanted[some].mean(0)
         self._chosen = wanted[some] - offset
         self._kernels = dict[Reach, tuple[Tensor, float]]()
         """κ_g of the nodes by which is chosen, and what it was divided by."""
         self._best: tuple[Reach, list[KernelFit]] | None = None
         self._without: KernelFit | None = None
+        self._between: list[tuple[Reach, Tensor, float]] | None = None
+        self.errors = self._chosen.square().mean(1)
+        """Left-out squares of what was said best, of the nodes by which is chosen."""
+
+    def _all(self) -> list[tuple[Reach, Tensor, float]]:
+        """Of REACHES those that tell nodes apart, κ_g over a unit, and the unit."""
+        if self._between is None:
+            found = zip(self._reaches, self.steps.between(self.nodes[self._some], self._reaches), strict=True)
+            units = [(reach, between, _unit(between)) for reach, between in found]
+            self._between = [(reach, between / unit, unit) for reach, between, unit in units if unit]
+        return self._between
 
     def rank(self, rest: Tensor) -> None:
         """Keeps the reaches that tell most by themselves, of what is fitted and of what features leave of it."""
         own, members = rest[self._some], self._members
         parts, told = (self._chosen, own - own.mean(0)), list[tuple[Reach, list[KernelFit]]]()
-        for reach, between in zip(REACHES, self.steps.between(self.nodes[self._some], REACHES), strict=True):
-            if unit := _unit(between):
-                told.append((reach, best_fits(between / unit, parts, members, PENALTIES)))
-                self._kernels[reach] = between / unit, unit
+        self._kernels, self._without, self.errors = {}, None, self._chosen.square().mean(1)
+        for reach, between, unit in self._all():
+            told.append((reach, best_fits(between, parts, members, PENALTIES)))
+            self._kernels[reach] = between, unit
         ranked = [sorted(told, key=lambda each: each[1][of].error) for of in (0, 1)]
         kept = dict.fromkeys(reach for pair in zip(*ranked, strict=True) for reach, _ in pair)
         self._kernels = {reach: self._kernels[reach] for reach in list(kept)[:KEPT]}
         self._best = ranked[0][0] if told else None
+
+    def squares(self, left_out: Tensor) -> Tensor:
+        """Mean squares of errors of what is said of each known node `(n, c)`, of those by which is chosen."""
+        return (self.wanted - left_out)[self._some].square().mean(1)
 
     @property
     def alone(self) -> Tensor | None:
@@ -343,7 +433,10 @@ class _Near:
                 if fit.error < best.error:
                     best, chosen = fit, (reach, share)
         errors, others = ((wanted - fit.left_out).square().mean(1) for fit in (best, self._without))
-        if chosen is None or not is_surely_less(errors, others, self._own_groups):
+        is_sure = chosen is not None and is_surely_less(errors, others, self.own_groups)
+        said = errors if is_sure else others
+        self.errors = min(self.errors, said, key=lambda each: float(each.mean()))
+        if chosen is None or not is_sure:
             return None
         return self._of_all(kernel / (unit or 1.0), *chosen, best.penalty)
 

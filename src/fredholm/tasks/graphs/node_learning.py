@@ -113,11 +113,13 @@ class NodeLearning(TargetTask[NodeSet], OneGraphTask[NodeSet]):
             target: what is told.
             known: the names of the training nodes, where a model goes on reading what is known of them.
             digest: of their features and of the edges between them, by which they are known again.
+            joined: how many edges end at each of them, where nodes have no features by which they are known.
         """
 
         target: Target
         known: tuple[str, ...] = ()
         digest: str = ""
+        joined: tuple[int, ...] = ()
 
     @dataclass(frozen=True, kw_only=True)
     class Config(OneGraphTask.Config, TargetTask.NumbersConfig):
@@ -159,11 +161,15 @@ class NodeLearning(TargetTask[NodeSet], OneGraphTask[NodeSet]):
 
             Every step runs the whole graph, so that a batch is all labelled nodes. Where neighbours are not mostly
             alike, outputs do not spread along the edges. Where degrees and surroundings of a node tell what features do
-            not, they are features too. Numbers are told by a machine, unless something of a network was asked for.
+            not, or where there are none, they are features too. Numbers, and classes of nodes without features, are
+            told by a machine, unless something of a network was asked for.
             """
+            has_features = bool(open_graphs(self.data, is_directed=self.directed).feature_names)
+            if not has_features and not (self.inputs.num_walks or self.inputs.degrees or self.inputs.surroundings):
+                return self._with_structure()._suited(effort, start)
             default, task = NodeLearning.Config(), self.build()
             is_open = self.model == default.model and start is None and effort.epochs is None
-            if not self.model.learns_by_steps or (is_open and task.target.kind == "number"):
+            if not self.model.learns_by_steps or (is_open and (task.target.kind == "number" or not has_features)):
                 return self._suited_machine(task, effort)
             width = width_for(task.num_train, effort, least=64, up_to=1000)
             model = self.network.resized(width, DEPTH[effort.preset] // 2, default.network)
@@ -182,6 +188,10 @@ class NodeLearning(TargetTask[NodeSet], OneGraphTask[NodeSet]):
                 length=0.1,
             )
             return Suited(dataclasses.replace(self, model=model, inputs=inputs), schedule)
+
+        def _with_structure(self) -> "NodeLearning.Config":
+            """These settings with features that structure tells."""
+            return dataclasses.replace(self, inputs=dataclasses.replace(self.inputs, degrees=True, surroundings=True))
 
         def _suited_machine(self, task: "NodeLearning", effort: Effort) -> Suited:
             """What suits a machine: what structure tells are features too, of which it weighs each."""
@@ -323,7 +333,8 @@ class NodeLearning(TargetTask[NodeSet], OneGraphTask[NodeSet]):
         if self.learns_by_steps:
             return facts
         names = tuple(graph.node_names[i] for i in train.tolist())
-        return dataclasses.replace(facts, known=names, digest=_digest(graph, train))
+        joined = () if graph.feature_names else tuple(_num_joined(graph, train).tolist())
+        return dataclasses.replace(facts, known=names, digest=_digest(graph, train), joined=joined)
 
     def model(self) -> nn.Module:
         """The model, with the outputs of the target at every node."""
@@ -352,6 +363,8 @@ class NodeLearning(TargetTask[NodeSet], OneGraphTask[NodeSet]):
         known, place = self._facts.known, {name: i for i, name in enumerate(graph.node_names)}
         nodes = torch.tensor([place.get(name, -1) for name in known], dtype=torch.int64)
         is_same = bool((nodes >= 0).all()) and _digest(graph, nodes) == self._facts.digest
+        if is_same and self._facts.joined:  # a graph that grows takes no edges away
+            is_same = bool((_num_joined(graph, nodes) >= torch.tensor(self._facts.joined)).all())
         return nodes if is_same else torch.full_like(nodes, -1)
 
     def meanings(self, model: nn.Module) -> Meanings:
@@ -411,7 +424,7 @@ class NodeLearning(TargetTask[NodeSet], OneGraphTask[NodeSet]):
         if not isinstance(model, NodeMachine):
             return self._at_nodes_on(model, graph, device)
         known = self._known_in(graph)
-        if float(model.share) > 0 and not bool((known >= 0).any()):
+        if model.reads_known and not bool((known >= 0).any()):
             warnings.warn(
                 f"{file} is another graph than that of training, whose known nodes tell nothing of it: what is told "
                 "follows from features alone",
@@ -442,6 +455,11 @@ def _digest(graph: GraphSet, nodes: Tensor) -> str:
     if graph.edge_weights is not None:
         found.update(graph.edge_weights[own].numpy().tobytes())
     return found.hexdigest()
+
+
+def _num_joined(graph: GraphSet, nodes: Tensor) -> Tensor:
+    """Edges that end at some nodes, int64 `(n,)`."""
+    return graph.edge_index[1].bincount(minlength=len(graph.features))[nodes]
 
 
 def _smooth(values: Tensor) -> Tensor:

@@ -1,0 +1,67 @@
+"""Positions of nodes: eigenvectors of either sign, and the same ones in a graph that has grown or been renumbered."""
+
+import pytest
+import torch
+
+from fredholm.models.fitted import graph_positions
+from fredholm.models.fitted.graph_kernel import GraphSteps
+from fredholm.models.fitted.graph_positions import laid_on, positions_of
+
+SIZE = 60
+
+
+def steps(order: torch.Tensor | None = None) -> GraphSteps:
+    """A graph of three groups, of nodes that are joined, and two that are joined to nothing."""
+    draw = torch.Generator().manual_seed(0)
+    own = torch.arange(SIZE - 2) % 3
+    joined = torch.rand(SIZE - 2, SIZE - 2, generator=draw) < torch.where(own[:, None] == own, 0.3, 0.05)
+    ends = joined.triu(1).nonzero().T
+    weights = 1 + torch.rand(ends.shape[1], generator=draw)
+    ends = ends if order is None else order[ends]
+    return GraphSteps(ends[0], ends[1], weights, SIZE)
+
+
+def test_they_are_eigenvectors() -> None:
+    own = steps()
+    eye = torch.eye(SIZE, dtype=torch.float64)
+    joined = own.step(eye) / own.root[:, None] / own.root
+    mass = joined.sum(1)
+    root = (mass + mass[mass > 0].mean()).rsqrt()
+    values, vectors = torch.linalg.eigh(root[:, None] * joined * root)
+    order = values.abs().argsort(descending=True)[:4]
+    expected = SIZE**0.5 * root[:, None] * vectors[:, order]
+    found = positions_of(own, 4)
+    assert float(values[order].min()) < 0
+    torch.testing.assert_close(found.abs(), expected.abs())
+    assert not found[-2:].any()
+    above = values.argsort(descending=True)[:4]
+    torch.testing.assert_close(
+        positions_of(own, 4, signed=False).abs(), SIZE**0.5 * root[:, None] * vectors[:, above].abs()
+    )
+
+
+def test_large_graphs_have_nearly_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    exact = positions_of(steps(), 3)
+    monkeypatch.setattr(graph_positions, "DENSE", 10)
+    monkeypatch.setattr(graph_positions, "STEPS", 4)
+    torch.testing.assert_close(positions_of(steps(), 3), exact, atol=1e-2, rtol=0.0)
+
+
+def test_equal_eigenvalues_count_whole_or_not_at_all() -> None:
+    places = torch.arange(12)
+    ring = GraphSteps(places, (places + 1) % 12, torch.ones(12), 12)
+    used = [int(positions_of(ring, count, signed=False).any(0).sum()) for count in (1, 2, 3, 4, 5)]
+    assert used == [1, 1, 3, 3, 5]
+
+
+def test_they_are_laid_on_what_was() -> None:
+    found, nodes = positions_of(steps(), 4), torch.arange(10, 40)
+    places = found[nodes]
+    assert torch.equal(laid_on(-found, nodes, places), found)
+    turn = torch.linalg.qr(torch.randn(4, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(1)))[0]
+    torch.testing.assert_close(laid_on(3 * found @ turn, nodes, places), found)
+    order = torch.randperm(SIZE, generator=torch.Generator().manual_seed(2))
+    torch.testing.assert_close(laid_on(positions_of(steps(order), 4), order[nodes], places)[order], found)
+    unread = places * torch.tensor([1.0, 0.0, 1.0, 1.0])
+    assert not laid_on(found, nodes, unread)[:, 1].any()
+    assert not laid_on(found @ turn, nodes, unread)[:, 1].any()
