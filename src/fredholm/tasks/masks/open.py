@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from fredholm._progress import ProgressBar
-from fredholm.tasks.files.data_files import user_path
+from fredholm.tasks.files.data_files import data_path
 from fredholm.tasks.files.read_errors import reads_data
 from fredholm.tasks.files.table_text import columns_by_word
 from fredholm.tasks.images.read import IMAGE_SUFFIXES, is_grey, size_of
@@ -68,7 +68,7 @@ def open_masks(data: str | Path, *, image_size: tuple[int, int] | None = None) -
     """
     if image_size is not None:
         check_image_size(image_size)
-    path = user_path(data)
+    path = data_path(data)
     if path.is_dir():
         has_arrays = not (path / IMAGES).is_dir() and any(each.suffix.lower() == ".npz" for each in path.iterdir())
         found = masks_of_shards(path, image_size) if has_arrays else _folder(path, image_size)
