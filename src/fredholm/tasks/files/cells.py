@@ -140,7 +140,7 @@ def written_date(year: str, month: str, day: str, time: str) -> str:
 
 
 def parse_moment(text: str) -> Moment:
-    """A finite number, or a date and time (`parse_date`), which becomes seconds since 1970 (UTC where no zone is given).
+    """A finite number, or a date (`parse_date`), which becomes seconds since 1970 (UTC where no zone is given).
 
     Raises:
         ValueError: it is neither.

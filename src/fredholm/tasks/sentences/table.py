@@ -61,9 +61,9 @@ class TableFile:
     """A table, UTF-8, of which rows are read one after the other; gzipped if its name ends in .gz.
 
     In .csv cells have commas between them and may be quoted; in .tsv they have tabs between them, and a quotation mark
-    is one. Empty lines are left out; between rows of one column they are rows without a cell. In .jsonl every line is an object; its texts, numbers and truth values are cells,
-    and so are lists of them, whose items have | between; likewise in .parquet and .arrow (`ArrowTable`), where dates
-    and times are cells in ISO 8601.
+    is one. Empty lines are left out; between rows of one column they are rows without a cell. In .jsonl every line is
+    an object; its texts, numbers and truth values are cells, and so are lists of them, whose items have | between;
+    likewise in .parquet and .arrow (`ArrowTable`), where dates and times are cells in ISO 8601.
 
     Args:
         path: the file.

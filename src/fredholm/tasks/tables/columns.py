@@ -97,9 +97,9 @@ def learn_columns(
     """What columns hold, by their cells in the training rows.
 
     A column is one of numbers or of dates if all cells that are not missing are; of dates in ISO 8601, or as 2026/1/31,
-    31.1.2026, or 31/1/2026 or 1/31/2026 where some date tells what comes first. It is one of categories if words come back, in
-    REPEATED rows each on average, or phrases, of PHRASES words on average, in REPEATED_PHRASES; else of texts. Columns
-    that are empty, the same in all rows or count rows (`COUNTERS`) are left out.
+    31.1.2026, or 31/1/2026 or 1/31/2026 where some date tells what comes first. It is one of categories if words come
+    back, in REPEATED rows each on average, or phrases, of PHRASES words on average, in REPEATED_PHRASES; else of texts.
+    Columns that are empty, the same in all rows or count rows (`COUNTERS`) are left out.
 
     Args:
         cells: of each column, without blanks round them.
@@ -257,8 +257,8 @@ def _day_first(name: str, cells: Sequence[str], known: list[str], place: Place) 
         cell = differing[0]
         days, months = (moment.date().isoformat() for order in (True, False) if (moment := _moment(cell, order)))
         raise ValueError(
-            f"{place(list(cells).index(cell), name)}: {cell!r} may be {days} or {months}, and no date of the column says "
-            "whether days or months come first; write dates like the latter, or say that the column is one of "
+            f"{place(list(cells).index(cell), name)}: {cell!r} may be {days} or {months}, and no date of the column "
+            "says whether days or months come first; write dates like the latter, or say that the column is one of "
             "categories or texts"
         )
     return True in orders
