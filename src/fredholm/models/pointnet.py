@@ -77,7 +77,7 @@ class PointNetwork(SignalModel):
         if self.pool == "none":
             told = torch.cat([u, told[:, None].expand_as(u)], dim=-1)
         answers = self.head(self.norm(self.perceptron(told)))
-        return domain.everywhere(answers) if self.pool == "none" else answers
+        return domain.everywhere(domain.where_existing(answers)) if self.pool == "none" else answers
 
     @abc.abstractmethod
     def _points(self, u: Tensor, domain: Domain) -> Tensor:
