@@ -102,6 +102,13 @@ def test_dates_that_do_not_begin_with_their_year(cells: list[str], day_first: bo
         column.numbers(["31/31/2026"], place)
 
 
+@pytest.mark.parametrize(("form", "bare"), [("{}%", "7"), ("$ {}", "7"), ("{} €", "7")])
+def test_amounts_and_shares_are_told(form: str, bare: str) -> None:
+    learnt = learn_columns({"x": [form.format(i) for i in range(7, 20)]}, place)
+    assert learnt.columns[0].kind == "text"
+    assert learnt.doubtful["x"].endswith(f"({form.format(7)!r}); write {bare} to have one")
+
+
 def test_dates_of_which_none_says_what_comes_first() -> None:
     told = "row 1 of 'day': '1/2/2026' may be 2026-02-01 or 2026-01-02, and no date of the column says"
     with refused(ValueError, told):

@@ -28,6 +28,8 @@ MOSTLY = 0.2
 """Share of cells that are no numbers or dates, up to which it is told that the others are."""
 DATE_PARTS = ("seconds since 1970", "month", "weekday", "hour")
 _DECIMAL = re.compile(r"[-+]?\d+,\d+|[-+]?\d{1,3}(,\d{3})+(\.\d+)?")
+_SIGNS = "$€£¥% "
+"""What may stand round a number that is an amount or a share."""
 _WRITTEN = re.compile(r"(\d{1,2})([./-])(\d{1,2})\2(\d{4})(?:[ T]+(\d{1,2}:\d\d(?::\d\d)?))?")
 _THOUSANDS = re.compile(r"[-+]?\d{1,3}(,\d{3})+(\.\d+)?")
 
@@ -137,6 +139,9 @@ def _doubt(name: str, kind: ColumnKind, cells: Sequence[str], known: list[str], 
         return f"has {count:,} categories; the {MOST_LEVELS} most frequent are distinguished"
     if kind in ("number", "date"):
         return ""
+    if all(_is_number(cell.strip(_SIGNS)) for cell in known):
+        bare = known[0].strip(_SIGNS)
+        return f"is no column of numbers, since cells have signs beside them ({known[0]!r}); write {bare} to have one"
     if all(_is_date(cell) or _orders(cell) for cell in known):
         return "is no column of dates, since days come first in some of its cells and months in others"
     for what, fits in (("numbers", _is_number), ("dates", lambda cell: _is_date(cell) or bool(_orders(cell)))):
