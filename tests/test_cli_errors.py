@@ -21,6 +21,7 @@ from fredholm.cli import error_reporting
 from fredholm.cli.error_reporting import error_line, exit_code
 from fredholm.cli.json_text import json_text
 from fredholm.cli.row_formats import FORMATS, FormatName
+from fredholm.tasks import TASKS
 from fredholm.tasks.files.terminal_text import visible
 from fredholm.training.run import Run
 from tests.command_line import call
@@ -252,6 +253,51 @@ def test_evaluate_prints_valid_json(
 def test_a_home_folder_of_nobody_is_told(option: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = call(capsys, "train", "digits", *option, "--dry-run")
     assert (code, err) == (2, "error: ~nobody0/x: there is no home folder of that user; write the path in full\n")
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        (["predict", "", "x.csv"], "RUN is empty; expected a run folder"),
+        (["evaluate", " "], "RUN is empty; expected a run folder"),
+        (["predict", "RUN", ""], "FILES... cannot be ''"),
+        (["predict", "RUN", "x.csv", "--save", ""], "--save: expected PATH; got ''"),
+        (["predict", "RUN", "x.csv", "--recipe="], "no recipe or task called ''"),
+        (["report", ""], "RUN... cannot be ''"),
+        (["export", "", "--format", "onnx"], "RUN is empty; expected a run folder"),
+        (["train", "table", "x.csv", "--run-dir", ""], "--run-dir: expected PATH; got ''"),
+        (["train", "table", "x.csv", "--init", ""], "--init is empty; name the folder of a run"),
+        (["compare", "images", "digits", "--folder="], "--folder: expected PATH; got ''"),
+    ],
+)
+def test_an_empty_name_is_not_the_folder_where_one_is(
+    run: Path,
+    command: list[str],
+    told: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(run)
+    (tmp_path / "x.csv").write_text("a,label\n1,b\n2,c\n")
+    words = [{"RUN": str(run), "x.csv": str(tmp_path / "x.csv")}.get(word, word) for word in command]
+    assert cli.main(words) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_a_near_option_is_named_once(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["train", "images", "digits", "--training.shart"]) == 2
+    assert "(perhaps --training.shard);" in capsys.readouterr().err
+    assert cli.main(["train", "images", "digits", "--task.model", "vit", "--task.model.no-patch-bais"]) == 2
+    assert "(perhaps --task.model.no-patch-bias or" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["x.zip", "X.TAR.GZ", "x.7z"])
+@pytest.mark.parametrize("task", [task.command for task in TASKS])
+def test_an_archive_is_to_be_unpacked(task: str, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / name).write_bytes(b"PK")
+    assert cli.main(["train", task, str(tmp_path / name)]) == 2
+    assert capsys.readouterr().err.startswith(f"error: {tmp_path / name} is an archive; unpack it, and pass the file")
 
 
 @pytest.mark.parametrize("columns", ["0", "1", "5", "39", "-3", "many", ""])

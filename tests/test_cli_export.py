@@ -189,13 +189,15 @@ def form_of(call: Callable[..., Tensor], files: Mapping[str, str] | None = None)
 def exports(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Any:
     """Runs the command on a run whose task has a form with this call."""
 
-    def run(call_of_form: Callable[..., Tensor], files: Mapping[str, str] | None = None) -> tuple[int, str, str]:
+    def run(
+        call_of_form: Callable[..., Tensor], files: Mapping[str, str] | None = None, *options: str
+    ) -> tuple[int, str, str]:
         task: Any = SimpleNamespace(tensor_form=lambda model: form_of(call_of_form, files), command="own")
         made: Any = SimpleNamespace(
             task=task, model=lambda which: None, step=lambda which: 1, check_finished=lambda: None
         )
         monkeypatch.setattr(export, "open_run", lambda *_: made)
-        return call(capsys, "export", "run", "--format", "onnx", "--output", tmp_path / "a.onnx")
+        return call(capsys, "export", "run", "--format", "onnx", "--output", tmp_path / "a.onnx", *options)
 
     return run
 
@@ -305,6 +307,9 @@ def test_weights_that_one_file_cannot_hold_lie_beside_it(
     assert (code, err) == (0, "")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.onnx", "a.onnx.data", "a.onnx.json"]
     onnxruntime.InferenceSession(tmp_path / "a.onnx")
+    monkeypatch.setattr(onnx_file, "LARGEST", 1 << 30)
+    assert exports(lambda model, values: model(values), None, "--overwrite")[0] == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.onnx", "a.onnx.json"]
 
 
 def test_what_else_is_needed_lies_beside_it_and_the_description_is_in_it(exports: Any, tmp_path: Path) -> None:

@@ -96,6 +96,18 @@ def test_times_that_decrease(times: list[float]) -> None:
         Sequence(times=torch.tensor(times))
 
 
+@pytest.mark.parametrize("step", [1.5, 200.0])
+def test_times_that_float32_hardly_tells_apart(step: float) -> None:
+    times = 1.7e9 + step * torch.arange(12, dtype=torch.float64)
+    Sequence(times=times)
+    with refused(ValueError, "Sequence: times near 1.7e+09 are told apart by 2e+02 in float32", "give float64, or"):
+        Sequence(times=times.float())
+    Sequence(times=times.float(), mask=torch.arange(12) == 3)  # one sample alone
+    Sequence(times=1.7e9 + 3600 * torch.arange(12.0))
+    Sequence(times=torch.rand(2, 2000, generator=torch.Generator().manual_seed(0)).sort().values)
+    Sequence(times=torch.full((2, 12), 5.0))
+
+
 def test_times_that_decrease_over_a_masked_sample() -> None:
     with refused(ValueError, "must not decrease"):
         Sequence(times=torch.tensor([2.0, NAN, 1.0]), mask=torch.tensor([True, False, True]))

@@ -25,6 +25,13 @@ def build(config: SignalModel.Config, **changes: Any) -> SignalModel:
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda config: type(config).__qualname__)
+def test_answers_are_0_at_points_that_do_not_exist(config: SignalModel.Config) -> None:
+    model, mask = build(config, pool="none"), torch.tensor([[True, False, True, True, True, False]])
+    out = model(PointBatch(torch.randn(1, 6, 3, dtype=torch.float64), mask=mask))
+    assert ((out != 0).all(-1) == mask).all()
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda config: type(config).__qualname__)
 @pytest.mark.parametrize("pool", ["max", "none"])
 def test_order_padding_and_batch_mates_change_nothing(config: SignalModel.Config, pool: str) -> None:
     model, pos = build(config, pool=pool), torch.randn(2, 9, 3, dtype=torch.float64)

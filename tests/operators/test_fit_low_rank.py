@@ -268,3 +268,7 @@ def test_values_that_are_not_finite() -> None:
     fit_low_rank(op, [(u, Sequence(3, mask=torch.tensor([True, True, False])))], 2, steps=1)
     with refused(ValueError, "fit_low_rank: the loss is", "at step 2", "lower the learning rate, which is 1e+30"):
         fit_low_rank(op, [u[:1]], 2, steps=3, learning_rate=1e30)
+    with torch.no_grad():
+        next(op.kernel.parameters()).fill_(math.nan)
+    with refused(ValueError, "fit_low_rank: κ of the operator holds NaN or infinite values"):
+        fit_low_rank(op, [torch.randn(1, 3, 2)], 2, steps=1)

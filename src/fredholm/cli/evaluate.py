@@ -60,7 +60,7 @@ def _evaluate(argv: list[str]) -> None:
     if not arguments.task and (told := run.told_of_other_data(read)):
         warnings.warn(told, stacklevel=2)
     if arguments.report:
-        tasks = open_recipe(arguments.recipe).tasks if arguments.recipe else TASKS
+        tasks = open_recipe(arguments.recipe).tasks if arguments.recipe is not None else TASKS
         write_page(Path(arguments.run), tasks=tasks, device=arguments.device)
     if arguments.json:
         print(json_text({"run": arguments.run, "split": split, "step": step, "examples": count, **metrics}))

@@ -25,6 +25,8 @@ def find_run(place: str) -> Path:
     """
     if hub_name(place) is not None:
         return find_folder(place)
+    if not place.strip():  # the variable of a shell that is not set would be the folder where one is
+        raise ValueError("RUN is empty; expected a run folder, or hf://OWNER/NAME")
     path = Path(place)
     if not path.exists():
         raise ValueError(f"{place} is no folder; expected a run folder{hub_hint(place)}")
@@ -37,7 +39,7 @@ def open_run(place: str, recipe: str | None, device: str) -> Run:
     Raises:
         ValueError: the folder is no run, or its config cannot be used; the message names the folder.
     """
-    tasks = open_recipe(recipe).tasks if recipe else TASKS
+    tasks = open_recipe(recipe).tasks if recipe is not None else TASKS
     choose_device(device)
     path = find_run(place)
     try:

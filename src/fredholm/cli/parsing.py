@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from types import NoneType
 from typing import Any, TypeVar, get_args
 
@@ -27,7 +28,7 @@ _WORDED = {
     for theirs, ours in {
         r"Error parsing (--\S+): invalid literal for int\(\) with base 10: (.*)": r"\1 is \2; expected a whole number",
         r"Error parsing (--\S+): could not convert string to float: ('.*')": r"\1 is \2; expected a number",
-        r"Error parsing (--\S+): Could not find valid parse for arguments: \[(.*)\]": r"\1 cannot be \2",
+        r"Error parsing (--\S+|\w+\.\.\.): Could not find valid parse for arguments: \[(.*)\]": r"\1 cannot be \2",
         r"Error parsing (--\S+): no type matching (.*) could be .* from \[(.*)\]": r"\1 is \3; expected \2",
         r"Error parsing (--.*)": r"\1",
         r"invalid choice ('.*') for argument '(--.*)'\. Expected one of \('(.*)'\)\.": r"\2 is \1; expected one of \3",
@@ -60,7 +61,8 @@ def _optional(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
                 return inner.instance_from_str(words)
         except ValueError:
             pass
-        raise ValueError(f"expected {inner.metavar}; got {' '.join(words)}")
+        got = " ".join(word or "''" for word in words)
+        raise ValueError(f"expected {inner.metavar}; got {got}")
 
     return PrimitiveConstructorSpec(
         nargs="*" if "*" in counts else tuple({1, *counts}) if {*counts} != {1} else 1,  # pyright: ignore
@@ -69,6 +71,26 @@ def _optional(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
         is_instance=lambda value: value is None or inner.is_instance(value),
         str_from_instance=lambda value: ["None"] if value is None else inner.str_from_instance(value),
         choices=None if inner.choices is None else (*inner.choices, "None"),
+    )
+
+
+@_registry.primitive_rule
+def _path(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Path] | None:
+    """A path, which is not empty: the variable of a shell that is not set would be the folder where one is."""
+    if info.type is not Path:
+        return None
+
+    def from_words(words: list[str]) -> Path:
+        if not words[0].strip():
+            raise ValueError(f"expected a file or folder; got {words[0]!r}")
+        return Path(words[0])
+
+    return PrimitiveConstructorSpec(
+        nargs=1,
+        metavar="PATH",
+        instance_from_str=from_words,
+        is_instance=lambda value: isinstance(value, Path),
+        str_from_instance=lambda value: [str(value)],
     )
 
 
@@ -151,8 +173,10 @@ def _one_line(box: str) -> str:
         sections.pop(0)
     text = " ".join(sections[0]).partition(". Got errors:")[0]  # what follows is why each member of a union is not it
     suggested = (line for part in sections if part[:1] == ["Perhaps you meant:"] for line in part if line[0] == "-")
-    # a switch has two spellings, with a comma between them
-    near = [word for line in suggested for word in re.findall(r"--[^\s,]+", line)]
+    # a switch has two spellings, with a comma between them, of which one will do
+    spellings = [re.findall(r"--[^\s,]+", line) for line in suggested]
+    typed_no = re.search(r"(--|\.)no-", text) is not None
+    near = list(dict.fromkeys(words[typed_no and len(words) > 1] for words in spellings if words))
     if len(missing := _MISSING.findall(text.partition(": ")[2])) > 1:
         return f"{' and '.join(missing)} are missing"
     for theirs, ours in _WORDED.items():

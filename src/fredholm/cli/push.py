@@ -56,7 +56,7 @@ def _push(argv: list[str]) -> None:
     path = find_run(arguments.run)
     run = open_run(str(path), arguments.recipe, "cpu")
     run.check_finished()
-    tasks = open_recipe(arguments.recipe).tasks if arguments.recipe else TASKS
+    tasks = open_recipe(arguments.recipe).tasks if arguments.recipe is not None else TASKS
     card = model_card(RunRecord.read(path, path.name, tasks, "cpu"), arguments.checkpoint, to)
     if repo is None:
         run.save_pretrained(user_path(to), card, arguments.checkpoint, overwrite=arguments.overwrite)

@@ -46,7 +46,7 @@ def _report(argv: list[str]) -> None:
         first,
         further=others,
         to=arguments.output or (Path("report.html") if others else None),
-        tasks=open_recipe(arguments.recipe).tasks if arguments.recipe else TASKS,
+        tasks=open_recipe(arguments.recipe).tasks if arguments.recipe is not None else TASKS,
         device=arguments.device,
     )
     print(f"{path}: {path.stat().st_size / 1e6:.1f} MB, {time.monotonic() - started:.1f} s")

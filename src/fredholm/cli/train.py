@@ -379,7 +379,11 @@ def _started(config: Task.Config, options: list[str], tasks: Sequence[type[Task]
     """A task's defaults; with --init among the options the settings of that run that decide about its model."""
     words = [word for option in options for word in option.split("=", 1)]
     at = words.index("--init") + 1 if "--init" in words else len(words)
-    return config if at == len(words) else config.following(read_trained(Path(words[at]), tasks))
+    if at == len(words):
+        return config
+    if not words[at].strip():
+        raise ValueError("--init is empty; name the folder of a run, or leave it out")
+    return config.following(read_trained(Path(words[at]), tasks))
 
 
 def _print_results(results: list[Result], *, with_spread: bool) -> None:

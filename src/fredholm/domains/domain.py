@@ -3,7 +3,7 @@
 import abc
 import functools
 from collections.abc import Callable, Hashable
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar, final
 
 import torch
 from torch import Tensor
@@ -354,6 +354,11 @@ class Domain(abc.ABC):
     def greatest(self, largest: Tensor) -> Tensor:
         """What the largest values over these points, `(B, C)`, come to over all points; see `total`."""
         return largest
+
+    @final
+    def where_existing(self, u: Tensor) -> Tensor:
+        """Values at these points, `(B, N, C)`, and 0 at those that do not exist."""
+        return u if self.mask is None else torch.where(self.mask[..., None], u, 0.0)
 
     def everywhere(self, u: Tensor) -> Tensor:
         """Values at all points, `(B, N, C)`, of those at these; see `total`."""

@@ -41,7 +41,7 @@ class Sequence(Domain):
 
     Raises:
         ValueError: on both or none of `length` and `times`, a `spacing` or `start` that is no regular sampling, times
-            that decrease, and what `Points` refuses.
+            that decrease or were rounded so far that they are hardly told apart, and what `Points` refuses.
 
     Positions that follow from a length are float64, as those of a `Grid`.
     """
@@ -92,8 +92,8 @@ class Sequence(Domain):
         self._set(times[..., None], weights, mask)
         # where a padded point stands, the order of time is kept by the last time before it
         self.times = times
-        if values_can_be_read(times) and bool((times.diff(dim=-1) < 0).any()):
-            raise ValueError("Sequence: times must not decrease along a sequence; sort them (and the signal) first")
+        if values_can_be_read(times):
+            _check_order(times, mask)
 
 
 def _checked_length(length: int | None) -> int:
@@ -140,6 +140,27 @@ def _check_times(name: str, times: Tensor, mask: Tensor | None) -> None:
             f"{name}: times must be float of shape (N,) or (B, N); got {tuple(times.shape)}, {times.dtype}"
         )
     check_mask(name, mask, times[..., None])
+
+
+def _check_order(times: Tensor, mask: Tensor | None) -> None:
+    """Raises ValueError for times that decrease, or that their dtype hardly tells from one another."""
+    steps, resolution = times.diff(dim=-1), torch.finfo(times.dtype).eps * times.abs()
+    # what is left of rounded times are steps of some digits of the last place
+    is_rounded = (steps > 0) & (steps <= 4 * resolution[..., 1:])
+    decreases, num_rounded, num_steps = torch.stack(
+        [(steps < 0).any().long(), is_rounded.sum(), (steps > 0).sum()]
+    ).tolist()
+    if decreases:
+        raise ValueError("Sequence: times must not decrease along a sequence; sort them (and the signal) first")
+    if num_steps == 0 and times.shape[-1] > 1:  # or all have become one, where dtypes do not tell whole numbers apart
+        several = mask is None or bool((mask.sum(-1) > 1).any())
+        num_rounded = int(several and bool((resolution >= 1).all()))
+    if num_rounded * 2 > num_steps:
+        name, far = str(times.dtype).removeprefix("torch."), times.abs().max().item()
+        raise ValueError(
+            f"Sequence: times near {far:.3g} are told apart by {torch.finfo(times.dtype).eps * far:.2g} in {name}, "
+            "which most steps are hardly longer than; give float64, or count from the first sample"
+        )
 
 
 def _carry_forward(times: Tensor, mask: Tensor) -> Tensor:

@@ -84,6 +84,9 @@ def export_form(
             (partial / _beside(path, name)).write_text(text, encoding="utf-8")
         made = {each.name for each in partial.iterdir()}
         _moved(partial, path.parent, [*(name for name in sorted(made) if name != path.name), path.name], overwrite)
+        # of the model that was replaced
+        for name in {_beside(path, each) for each in kind.may_have} - made if overwrite else ():
+            path.with_name(name).unlink(missing_ok=True)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     files = [path.with_name(name) for name in [*names, *sorted(made - set(names))]]

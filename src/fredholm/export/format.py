@@ -96,6 +96,8 @@ class Format(ABC):
     name: ClassVar[str]
     suffix: ClassVar[str]
     """The ending of its files."""
+    may_have: ClassVar[tuple[str, ...]] = ()
+    """What the names of files end in that some models need beside the file, such as "data" of NAME.onnx.data."""
 
     device: torch.device
     """Where it computes."""

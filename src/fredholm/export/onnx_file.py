@@ -35,6 +35,7 @@ class OnnxFile(Format):
 
     name: ClassVar[str] = "onnx"
     suffix: ClassVar[str] = ".onnx"
+    may_have: ClassVar[tuple[str, ...]] = ("data",)
 
     def __init__(self) -> None:
         self.device = torch.device("cpu")

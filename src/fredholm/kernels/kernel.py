@@ -249,7 +249,14 @@ class MultiHead(Kernel):
 def divided(numerator: Tensor | float, denominator: Tensor) -> Tensor:
     """Their quotient; 0, with gradient 0, where the denominator is 0."""
     # not `denominator > 0`: NaN stays NaN
-    return torch.where(denominator == 0, 0.0, numerator / torch.where(denominator == 0, 1.0, denominator))
+    is_zero = denominator == 0
+    denominator = torch.where(is_zero, 1.0, denominator)
+    if not denominator.requires_grad:
+        return torch.where(is_zero, 0.0, numerator / denominator)
+    # its gradient divides by it twice, and the square of a small mass leaves the range of float32
+    unit = denominator.detach()
+    unit = torch.where(unit.abs() < torch.inf, unit, 1.0)
+    return torch.where(is_zero, 0.0, numerator / (denominator / unit) / unit)
 
 
 def added(parts: Iterable[Tensor]) -> Tensor:

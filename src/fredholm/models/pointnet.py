@@ -77,7 +77,7 @@ class PointNetwork(SignalModel):
         if self.pool == "none":
             pooled = torch.cat([u, pooled[:, None].expand_as(u)], dim=-1)
         answers = self.head(self.norm(self.perceptron(pooled)))
-        return domain.everywhere(answers) if self.pool == "none" else answers
+        return domain.everywhere(domain.where_existing(answers)) if self.pool == "none" else answers
 
     @abc.abstractmethod
     def _points(self, u: Tensor, domain: Domain) -> Tensor:

@@ -118,10 +118,13 @@ class SignalModel(SavedModel, abc.ABC):
         return self.dropout(summed(u)), domain
 
     def _outputs(self, u: Tensor, domain: Domain) -> Tensor:
-        """What the head makes of the last signal: `(B, num_outputs)`, or `(B, N, num_outputs)` of all points."""
+        """What the head makes of the last signal: `(B, num_outputs)`, or `(B, N, num_outputs)` of all points.
+
+        It is 0 at points that do not exist.
+        """
         u = self.norm(u)
         if self.pool == "none":
-            return domain.everywhere(self.head(u))
+            return domain.everywhere(domain.where_existing(self.head(u)))
         if self.pool == "max":
             return self.head(largest(u, domain))
         if self.pool == "mean":

@@ -203,6 +203,11 @@ def _fit(
         unit = (sampled - mean[:, None, None]).square().mean().sqrt()
         if low.constant is not None:
             low.constant.zero_()
+    if not bool(unit.isfinite()):
+        raise ValueError(
+            "fit_low_rank: κ of the operator holds NaN or infinite values at points of the data; look at its "
+            "parameters, and whether signals are as large as those that it was trained on"
+        )
     optimiser = torch.optim.Adam(low.parameters(), lr=learning_rate)
     for step in range(steps if unit > 0 else 0):
         drawn = draw(signals, count, points, generator)

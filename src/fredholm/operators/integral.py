@@ -233,7 +233,7 @@ class IntegralOperator(nn.Module):
     def _around_existing(self, integral: Tensor, u_x: Tensor, asked: Domain) -> Tensor:
         """`around`, and 0 at points that do not exist."""
         # before W^O too: what a route leaves there may be infinite, and 0 times it would be a gradient of W^O
-        return _where_existing(self.around(_where_existing(integral, asked), u_x), asked)
+        return asked.where_existing(self.around(asked.where_existing(integral), u_x))
 
     def around(self, integral: Tensor, u_x: Tensor) -> Tensor:
         """W^O v + W u(x) + b, from the integral v `(..., d_out)` and u(x) `(..., C)`."""
@@ -333,10 +333,6 @@ class IntegralOperator(nn.Module):
             query = torch.where(query_domain.mask[..., None], query, 0.0)
         u = u if keys.mask is None else torch.where(keys.mask[..., None], u, 0.0)
         return Integral(kernel, u, keys, query, query_domain)
-
-
-def _where_existing(out: Tensor, domain: Domain) -> Tensor:
-    return out if domain.mask is None else torch.where(domain.mask[..., None], out, 0.0)
 
 
 @final

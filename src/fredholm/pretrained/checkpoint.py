@@ -72,6 +72,10 @@ class Fields:
         value = self._values.get(name)
         return default if value is None else value
 
+    def names(self, name: str) -> bool:
+        """Whether the field is there, be it null."""
+        return name in self._values
+
     def count(self, name: str, default: int | None = None, least: int = 1) -> int:
         """A whole number of at least `least`.
 

@@ -55,6 +55,10 @@ def gpt2(fields: Fields, tensors: Tensors) -> Converted:
     return Converted(lambda: config.build(vocabulary, context), tensors, sources)
 
 
+WINDOW = 4096
+"""Tokens that Mistral and Qwen2 look back where their configuration does not say how many."""
+
+
 def llama(fields: Fields, tensors: Tensors) -> Converted:
     """Llama, and Mistral and Qwen2 where they attend to the whole past."""
     kind, dim, heads = (
@@ -64,10 +68,12 @@ def llama(fields: Fields, tensors: Tensors) -> Converted:
     )
     context = fields.count("max_position_embeddings", 2048)
     fields.require(head_dim=dim // heads, pretraining_tp=1, partial_rotary_factor=1.0)
-    window = fields.get("sliding_window") if fields.flag("use_sliding_window", kind != "qwen2") else None
-    if window is not None and kind != "llama":
-        # up to the window a model that looks no farther sees the whole past
-        context = min(context, fields.count("sliding_window"))
+    if kind != "llama" and fields.flag("use_sliding_window", kind != "qwen2"):
+        # null is no window, and a missing field the usual one
+        window = None if fields.names("sliding_window") else WINDOW
+        if fields.get("sliding_window", window) is not None:
+            # up to the window a model that looks no farther sees the whole past
+            context = min(context, fields.count("sliding_window", window))
     has_bias = kind == "qwen2" or fields.flag("attention_bias", False)
     config = Llama.Config(
         embed_dim=dim,

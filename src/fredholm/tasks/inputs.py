@@ -7,6 +7,7 @@ from typing import TypeVar, final
 
 from fredholm.tasks.splits.split_files import Split
 
+from .files.data_files import refuse_archive
 from .outputs import Outputs
 
 Found = TypeVar("Found")
@@ -92,6 +93,7 @@ class Kinds:
             before = len(found.files)
             try:
                 path.stat()
+                refuse_archive(path)
                 self._add(path, found)
                 if len(found.files) == before:
                     raise ValueError(f"{path}: holds no file that this task reads ({', '.join(self.suffixes)})")

@@ -97,6 +97,8 @@ class Run:
             check_seed(self.seed)
             # one of NumPy too; a frozen dataclass refuses the plain form, and a run folder holds numbers of Python
             object.__setattr__(self, "seed", int(self.seed))
+            if self.init is not None and not self.init.strip():
+                raise ValueError("init is empty; name the folder of a run, or leave it out")
             if self.init is not None and (place := self.task.begins_with) is not None:
                 raise ValueError(
                     f"init={self.init!r} has no effect with model.checkpoint={place!r}, whose weights the run starts "

@@ -7,7 +7,7 @@ import torch
 
 from fredholm import IntegralOperator, kernels
 from fredholm.domains import Points, Sequence
-from fredholm.evaluation import ScoreTiled
+from fredholm.evaluation import Dense, ScoreTiled
 from fredholm.kernels import Kernel
 from fredholm.kernels.attention.normalisers import Softermax
 from fredholm.quadrature import Neighbourhood
@@ -25,6 +25,32 @@ def test_attention_takes_masses_in_any_unit(kernel: Kernel, options: dict[str, A
         out = op(u, Points(pos, weights=weights * unit))
         (first,) = torch.autograd.grad(out.square().sum(), u, create_graph=True)
         found.append((out, first, *torch.autograd.grad(first.square().sum(), u)))
+    for other in found[1:]:
+        for ours, expected in zip(other, found[0], strict=True):
+            assert (ours - expected).abs().max() <= 1e-3 * expected.abs().max()
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        kernels.Attention(4, 2),
+        kernels.YatAttention(4, 2, epsilon=1.0, is_causal=True),
+        kernels.AdditiveAttention(4, 2),
+        kernels.LinearAttention(4, 2),
+        kernels.InfiniteAttention(4, 2),
+        kernels.FactorisedInfiniteAttention(4, 2),
+        kernels.LinearInfiniteAttention(4, 2),
+    ],
+    ids=lambda kernel: type(kernel).__name__,
+)
+def test_dense_takes_masses_in_any_unit(kernel: Kernel) -> None:
+    """In float32, whose range the square of the smallest leaves; NaN was in every gradient."""
+    torch.manual_seed(0)
+    op, weights = IntegralOperator(randomise(kernel), evaluation=Dense()), torch.rand(7) + 0.1
+    u, found = torch.randn(2, 7, 4, requires_grad=True), []
+    for unit in (1.0, 2.0**-70, 2.0**-115):
+        out = op(u, Sequence(7, weights=weights * unit))
+        found.append((out, *torch.autograd.grad(out.square().sum(), u)))
     for other in found[1:]:
         for ours, expected in zip(other, found[0], strict=True):
             assert (ours - expected).abs().max() <= 1e-3 * expected.abs().max()

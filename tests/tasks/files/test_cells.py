@@ -128,9 +128,11 @@ def test_dates_are_seconds() -> None:
     assert parse_time(" 1970-01-01 00:01:30.5") == 90.5
     assert parse_time("1970-01-01T02:00:00+02:00") == 0
     assert parse_time("1970-01-02_00:00") == 86400
+    assert parse_time("1970/1/2") == 86400
+    assert parse_time("1970/01/02 1:00") == 90000
 
 
-@pytest.mark.parametrize("text", ["", "noon", "nan", "inf", "31.12.2025", "1_0"])
+@pytest.mark.parametrize("text", ["", "noon", "nan", "inf", "31.12.2025", "1970/13/1", "1_0"])
 def test_what_is_no_time(text: str) -> None:
     with refused(ValueError, f"{text!r} is no time; expected"):
         parse_time(text)

@@ -51,7 +51,7 @@ def test_home_is_expanded(animals: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        ("digit", "no data called 'digit': did you mean 'digits'?"),
+        ("digit", "no data called 'digit': did you mean 'digits'? Otherwise pass the path of a folder"),
         ("xylophone", "no data called 'xylophone': pass 'digits' or the path of a folder"),
         ("animls", "no data called 'animls': did you mean 'animals'?"),
         ("absent/folder", "no data called 'absent/folder': pass 'digits'"),

@@ -190,6 +190,17 @@ def test_the_mask_beside_an_image(tmp_path: Path) -> None:
     assert truth_beside(tmp_path / "images" / "1.jpeg") is None
 
 
+def test_folders_in_capital_letters(tmp_path: Path) -> None:
+    write_pairs(tmp_path, *squares(3))
+    (tmp_path / "images").rename(tmp_path / "Images")
+    (tmp_path / "masks").rename(tmp_path / "MASKS")
+    found = open_masks(tmp_path)
+    assert found.names[0].endswith("Images/0.png")
+    assert torch.equal(contents(found)[1], torch.from_numpy(squares(3)[1]))
+    image = next(iter(sorted((tmp_path / "Images").iterdir())))
+    assert truth_beside(image) == tmp_path / "MASKS" / "0.png"
+
+
 def write_mask(path: Path, value: int, size: tuple[int, int] = (16, 16)) -> None:
     Image.fromarray(np.full(size, value, np.uint8)).save(path)
 

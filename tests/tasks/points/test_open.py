@@ -153,7 +153,7 @@ def test_training_clouds_name_the_classes(tmp_path: Path) -> None:
     assert (found.classes, found.point_classes) == (("ball", "rod"), ("b", "c"))
     for name, change, told in (
         ("y_test", ["ball", "arm"], "x_test[1]: class 'arm' is none of ball, rod"),
-        ("labels_test", [["b", "a"], ["b", "c"]], "x_test[0]: point 2: class 'a' is none of b, c"),
+        ("labels_test", [["b", "a"], ["b", "c"]], "x_test[0]: point 1: class 'a' is none of b, c"),
     ):
         with refused(ValueError, "a.npz", told):
             open_points(npz(tmp_path / "a.npz", x_train=x[:2], x_test=x[2:], **words | labels | {name: change}))
@@ -201,7 +201,7 @@ def test_one_cloud_and_names_of_features(tmp_path: Path) -> None:
         ({"y": np.arange(3)}, "y is int64 (3,); expected integers or names (6,), one a cloud"),
         ({"y": np.arange(6), "classes": ["a", "b"]}, "y has 2, but there are 2 classes"),
         ({"labels": np.zeros((6, 4), int)}, "labels is int64 (6, 4); expected one a point, (6, 5)"),
-        ({"weights": np.full((6, 5), -1.0)}, "x[0]: point 1: its weight is -1; expected a finite mass of at least 0"),
+        ({"weights": np.full((6, 5), -1.0)}, "x[0]: point 0: its weight is -1; expected a finite mass of at least 0"),
         ({"weights": np.zeros((6, 5))}, "x[0]: all its weights are 0; expected some mass"),
         ({"mask": np.zeros((6, 5), bool)}, "x[0]: has no points; expected at least one"),
         ({"mask": np.ones((6, 4), bool)}, "mask is bool (6, 4); expected bool (6, 5)"),
@@ -213,7 +213,7 @@ def test_one_cloud_and_names_of_features(tmp_path: Path) -> None:
         ({"channels": ["a", "b"]}, "x has 1 features; expected 2: a, b"),
         (
             {"x": np.full((6, 5, 4), np.nan)},
-            "x[0]: point 1: its coordinates are nan, nan, nan; expected finite numbers",
+            "x[0]: point 0: its coordinates are nan, nan, nan; expected finite numbers",
         ),
     ],
 )
@@ -274,7 +274,7 @@ def test_folders_that_do_not_fit(tmp_path: Path) -> None:
     labels = tmp_path / "h"
     for part, words in (("train", "a\nb\n"), ("test", "a\nc\n")):
         write_xyz(labels / part / "0.xyz", np.ones((2, 3))).with_suffix(".seg").write_text(words)
-    with refused(ValueError, "test/0.xyz: point 2: class 'c' is none of a, b"):
+    with refused(ValueError, "test/0.xyz: point 1: class 'c' is none of a, b"):
         open_points(labels)
 
 

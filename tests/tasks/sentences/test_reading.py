@@ -79,6 +79,8 @@ def test_jsonl_has_texts_numbers_and_truth_values(tmp_path: Path) -> None:
         ),
         ("t.jsonl", '{"text": "a"}\n{"text": "b"\n', "t.jsonl, line 2: does not parse as JSON: Expecting"),
         ("t.jsonl", '{"text": "a"}\n["b"]\n', "t.jsonl, line 2: is a list; expected an object"),
+        ("t.jsonl", 'null\n{"text": "a"}\n', "t.jsonl, line 1: is null; expected an object, {...}"),
+        ("t.jsonl", '{"text": "a"}\n5\n', "t.jsonl, line 2: is a number; expected an object"),
         ("t.jsonl", "\n \n", "t.jsonl: has no rows"),
         ("t.csv", "\n\n", "t.csv: has no rows; expected a header"),
         ("t.csv", "text;label\na;b\n", "t.csv, line 1: has one cell, 'text;label'; expected commas between cells, not"),
@@ -95,6 +97,16 @@ def test_what_is_no_table_is_told(tmp_path: Path, name: str, text: str | None, t
         write(tmp_path / name, text)
     with refused(ValueError, f"{tmp_path}/{told}"):
         read_table(tmp_path / name)
+
+
+@pytest.mark.parametrize("text", ["x\n1\n\n3\n\n", 'x\n1\n""\n3\n'])
+def test_an_empty_line_among_rows_of_one_column_is_a_row(tmp_path: Path, text: str) -> None:
+    write(tmp_path / "t.csv", text)
+    rows = [(2, {"x": "1"}), (3, {"x": ""}), (4, {"x": "3"})]
+    assert read_table(tmp_path / "t.csv").rows == rows
+    assert read_table(tmp_path / "t.csv", ("y",)).rows[2] == (3, {"y": ""})
+    write(tmp_path / "t.csv", '\n""\nx,y\n\n1,2\n""\n \n3,4\n')
+    assert [row.line for row in read_table(tmp_path / "t.csv").rows] == [5, 8]
 
 
 def test_other_bytes_are_told_with_their_line(tmp_path: Path) -> None:

@@ -3,10 +3,12 @@
 Legend (heads of a batch in a row, G = B·H)
     s_ij, P_ij   score and mass of a pair (`pair_tiles`)      n, Z   numerator of a pair; the sum of a row
     σ            reference score of a row                     O      Σ P n v over the same reference, and over Z
-    g, δ         ∂L/∂O / Z, and g·O of a row where scores compete, else 0
+    g, δ         ∂L/∂O / Z, and g·O = Σ P n g·v / Z of a row where scores compete, else 0
     G            ∂L/∂s = (g·v - δ) P ∂n/∂s, for the row's own sum held fixed
 
-Few rows need a reference: they are summed without one while sums stay in range. Backward, every tile is made anew.
+Few rows need a reference: they are summed without one while sums stay in range. Backward, every tile is made anew, and
+of rows with a reference twice: where one key takes all, g·v - δ is 0 and ∂n/∂s may be 10⁶, so that δ is summed from the
+very g·v that it is taken off from; g·O differs from these by rounding.
 """
 
 import dataclasses
@@ -231,25 +233,34 @@ def score_backward(
     score: list[float],
     normaliser: list[float],
     elements: int | None,
+    *,
+    has_all_keys: bool = True,
 ) -> dict[str, Tensor]:
-    """Gradients of the inputs by name, of those that are `wanted`; O, σ and Z may be those of more keys than these."""
+    """Gradients of the inputs by name, of those that are `wanted`.
+
+    Without `has_all_keys`, O, σ and Z are those of more keys than these, and δ is g·O.
+    """
     tiles, rho = PairTiles(TileInputs(*inputs[1:]), Score.decoded(score), elements), Normaliser.decoded(normaliser)
     value, grad = tiles.flat(inputs.value), tiles.flat(grads.out)
-    by_density = grad, value
-    reference = outputs.reference.flatten(0, 1)[..., None]
+    with_known = grad, value
+    reference = total = None
     if isinstance(rho, Competitive):
-        total = outputs.total.flatten(0, 1)[..., None]
+        reference, total = (t.flatten(0, 1)[..., None] for t in (outputs.reference, outputs.total))
         grad = divided(grad, total)
-        delta = (grad * outputs.out.flatten(0, 1)).sum(-1, keepdim=True)
+        known = (grad * outputs.out.flatten(0, 1)).sum(-1, keepdim=True)
         # one more channel takes δ off within the product
-        by_density = torch.cat([grad, -delta], -1), torch.cat([value, torch.ones_like(value[..., :1])], -1)
+        with_known = torch.cat([grad, -known], -1), torch.cat([value, torch.ones_like(value[..., :1])], -1)
     sums, to_value = PairGradients(tiles, wanted), torch.zeros_like(value)
     into = sums.queries(tiles)
     for rows in tiles.all_rows():
-        sigma = None
-        if isinstance(rho, Competitive):
-            sigma = tiles.at(reference, rows.heads, rows.rows)
+        sigma = delta = None
+        by_row, by_key = with_known
+        if isinstance(rho, Competitive) and reference is not None and total is not None:
+            sigma, z = (tiles.at(t, rows.heads, rows.rows) for t in (reference, total))
             sigma = None if not has_values(sigma) or bool((sigma == rho.neutral).all()) else sigma
+            if sigma is not None and has_all_keys:
+                by_row, by_key = grad, value
+                delta = _summed_delta(tiles, value, tiles.at(grad, rows.heads, rows.rows), rows, rho, sigma, z)
         for columns in tiles.columns_of(rows):
             there = rows.heads, columns
             s, kept = tiles.scores(rows, columns)
@@ -260,7 +271,9 @@ def score_backward(
             numerator = rho.numerator(s, sigma)
             slope = rho.slope(s_kept, sigma, numerator)
             pulled = tiles.scratch(2, numerator.shape)
-            torch.bmm(tiles.at(by_density[0], rows.heads, rows.rows), tiles.at(by_density[1], *there).mT, out=pulled)
+            torch.bmm(tiles.at(by_row, rows.heads, rows.rows), tiles.at(by_key, *there).mT, out=pulled)
+            if delta is not None:
+                pulled.sub_(delta)
             if sums.mass is not None or sums.pairs is not None:
                 by_mass = pulled * numerator
                 by_mass = by_mass if mass is None else by_mass.masked_fill_(mass <= 0, 0.0)
@@ -279,6 +292,27 @@ def score_backward(
             tiles.at(to_value, *there).baddbmm_(weighed.mT, tiles.at(grad, rows.heads, rows.rows))
             sums.add(tiles, rows, columns, kept, by_score, into)
     return {"value": to_value, "query": sums.of_queries(tiles, into), **sums.found(tiles)}
+
+
+def _summed_delta(
+    tiles: PairTiles,
+    value: Tensor,
+    grad: Tensor,
+    rows: Rows,
+    normaliser: Competitive,
+    reference: Tensor,
+    total: Tensor,
+) -> Tensor:
+    """δ = Σ P n g·v / Z of rows, `(g, r, 1)`, from g·v to the bit as the gradients of these rows have it."""
+    delta = torch.zeros_like(total)
+    for columns in tiles.columns_of(rows):
+        score, mass = _visible_scores(tiles, rows, columns, normaliser.hidden)
+        # a share of 1 must leave g·v as it is
+        share = divided(_weighed(normaliser.numerator(score, reference), mass), total)
+        pulled = tiles.scratch(2, share.shape)
+        torch.bmm(grad, tiles.at(value, rows.heads, columns).mT, out=pulled)
+        delta += (share * pulled).sum(-1, keepdim=True)
+    return delta
 
 
 def _like(inputs: ScoreInputs, score: list[float], normaliser: list[float], elements: int | None) -> ScoreOutputs:

@@ -295,7 +295,8 @@ class _ScoreRing(torch.autograd.Function):
             cut = spec.cut(block, mass, seen)
             inputs = cut.inputs(query, softening, numbers, spec.heads)
             wanted = frozenset([*CARRIED[: len(spec.widths)], *asked])
-            made = score_backward(inputs, outputs, received, wanted, spec.score, spec.normaliser, spec.elements)
+            options = spec.score, spec.normaliser, spec.elements
+            made = score_backward(inputs, outputs, received, wanted, *options, has_all_keys=False)
             for name in asked - {"mass"}:
                 if name in made:
                     sums[name] = made[name] if name not in sums else sums[name] + made[name]

@@ -11,7 +11,7 @@ from torch import Tensor
 from fredholm._settings import refuse_idle
 from fredholm.domains import Grid
 from fredholm.tasks.files.arrow_table import PARQUET
-from fredholm.tasks.files.data_files import user_path
+from fredholm.tasks.files.data_files import data_path
 from fredholm.tasks.files.npz_arrays import ARRAY_SUFFIXES, array_names, load_arrays, refuse_unread
 from fredholm.tasks.files.parts import part_of, refuse_part
 from fredholm.tasks.files.read_errors import reads_data
@@ -47,7 +47,7 @@ def open_fields(data: str | Path, *, coordinates: tuple[str, ...] = ()) -> Split
     Raises:
         ValueError: nothing of that name, the source is broken, or settings that it does not read.
     """
-    path = user_path(data)
+    path = data_path(data)
     if not path.name.lower().endswith(FIELD_TABLES):
         refuse_idle("", open_fields, f"{path}, which is no table", "pass a .csv file", coordinates=coordinates)
     if path.is_file() and is_neuralop(path):
@@ -93,7 +93,7 @@ def open_functions(
     Raises:
         ValueError: nothing of that name, the source is broken, nothing is wanted, or settings that it does not read.
     """
-    path = user_path(data)
+    path = data_path(data)
     is_table = path.name.lower().endswith(FIELD_TABLES)
     for because, idle, instead in (
         (is_table or path.is_dir(), {"coordinates": coordinates}, "pass a .csv file"),

@@ -2,6 +2,7 @@
 
 import datetime
 import math
+import re
 from typing import NamedTuple, final
 
 import numpy as np
@@ -117,8 +118,29 @@ class Moment(NamedTuple):
     has_zone: bool
 
 
+_SLASHES = re.compile(r"(\d{4})/(\d{1,2})/(\d{1,2})(?:[ T]+(\d{1,2}:.*))?")
+
+
+def parse_date(text: str) -> datetime.datetime:
+    """A date and time of ISO 8601, or with slashes as 2026/1/31.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if (found := _SLASHES.fullmatch(text)) is not None:
+        year, month, day, time = found.groups(default="")
+        text = written_date(year, month, day, time)
+    return datetime.datetime.fromisoformat(text)
+
+
+def written_date(year: str, month: str, day: str, time: str) -> str:
+    """Digits of a date in ISO 8601; no time is ""."""
+    hour, colon, rest = time.partition(":")
+    return f"{year}-{month:0>2}-{day:0>2}" + (f"T{hour:0>2}{colon}{rest}" if time else "")
+
+
 def parse_moment(text: str) -> Moment:
-    """A finite number, or a date and time of ISO 8601, which becomes seconds since 1970 (UTC where no zone is given).
+    """A finite number, or a date (`parse_date`), which becomes seconds since 1970 (UTC where no zone is given).
 
     Raises:
         ValueError: it is neither.
@@ -128,7 +150,7 @@ def parse_moment(text: str) -> Moment:
         time = parse_number(word)
     except ValueError:
         try:
-            stamp = datetime.datetime.fromisoformat(word)
+            stamp = parse_date(word)
         except ValueError:
             raise ValueError(f"{word!r} is no time; expected a number or a date such as 2026-01-31T12:00") from None
         has_zone = stamp.tzinfo is not None

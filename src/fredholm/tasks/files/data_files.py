@@ -40,6 +40,27 @@ def user_path(data: str | Path) -> Path:
         raise ValueError(f"{data}: there is no home folder of that user; write the path in full") from error
 
 
+ARCHIVES = (".zip", ".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst", ".7z", ".rar")
+"""What names of files end in that hold files, which nothing here unpacks."""
+
+
+def data_path(data: str | Path) -> Path:
+    """The path of data that a user wrote; see `user_path`.
+
+    Raises:
+        ValueError: it cannot be one, or is an archive.
+    """
+    path = user_path(data)
+    refuse_archive(path)
+    return path
+
+
+def refuse_archive(path: Path) -> None:
+    """Raises ValueError for a file whose name is that of an archive."""
+    if path.name.lower().endswith(ARCHIVES) and is_there(path) and path.is_file():
+        raise ValueError(f"{path} is an archive; unpack it, and pass the file or folder that was in it")
+
+
 def is_there(data: str | Path) -> bool:
     """Whether something is at a path that a user wrote; at a built-in name there is nothing."""
     try:

@@ -36,7 +36,7 @@ from fredholm.models.series.itnet_series import ITNetSeriesConfig, series_stack,
 from fredholm.models.series.series_model import SeriesModelConfig
 from fredholm.models.stack import Stack
 from fredholm.tasks.baselines import Baseline, Learnt, Plain, PlainData, plain_baselines
-from fredholm.tasks.files.data_files import user_path
+from fredholm.tasks.files.data_files import data_path
 from fredholm.tasks.forecasts import Clock, LongSeries, WindowSet, open_long
 from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.prediction import Prediction
@@ -284,7 +284,7 @@ class Forecasting(SplitTask[WindowSet]):
         if not config.data:
             raise ValueError("no series are given; pass a .csv, .parquet, .ts or .npz file of them")
         return History(
-            open_long(user_path(config.data)),
+            open_long(data_path(config.data)),
             config.data,
             predicted=config.channels,
             known=config.known,

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from fredholm.tasks.files.data_files import user_path
+from fredholm.tasks.files.data_files import data_path
 from fredholm.tasks.files.read_errors import reads_data
 
 from .csv_folder import is_csv_folder, read_csv_folder
@@ -31,7 +31,7 @@ def open_graphs(
     Raises:
         ValueError: there is nothing of that name or of a known kind, or it is broken.
     """
-    path = user_path(data)
+    path = data_path(data)
     if path.name in ("edges.csv", "edges.csv.gz") and path.is_file():
         path = path.parent
     if path.is_dir():

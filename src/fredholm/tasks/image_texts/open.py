@@ -5,7 +5,7 @@ from pathlib import Path
 
 import torch
 
-from fredholm.tasks.files.data_files import user_path
+from fredholm.tasks.files.data_files import data_path
 from fredholm.tasks.files.parts import refuse_part, rows_of_part
 from fredholm.tasks.files.read_errors import reads_data
 from fredholm.tasks.splits.split_files import SPLITS, Split, find_split_files
@@ -31,7 +31,7 @@ def open_image_texts(data: str | Path, *, image_size: tuple[int, int] | None = N
             unknown in training, or images that differ in size where no size is given.
         ImportError: images are files, and pillow is not installed.
     """
-    path = user_path(data)
+    path = data_path(data)
     if path.is_file():
         _check_kind(path)
     if path.suffix.lower() == ".npz" and path.is_file():

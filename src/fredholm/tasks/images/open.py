@@ -4,7 +4,7 @@ import difflib
 from pathlib import Path
 
 from fredholm.tasks.files.arrow_table import COLUMN_SUFFIXES
-from fredholm.tasks.files.data_files import user_path
+from fredholm.tasks.files.data_files import data_path
 from fredholm.tasks.files.read_errors import reads_data
 from fredholm.tasks.splits.split_files import is_saved
 from fredholm.tasks.splits.splits import Splits
@@ -42,12 +42,11 @@ def open_images(
     if str(data) == "digits":
         _refuse_kind(kind, "digits")
         return digits(image_size)
-    folder = user_path(data)
+    folder = data_path(data)
     try:
         if not folder.exists():
             raise ValueError(
-                f"no data called {str(data)!r}: {_hint(folder)}pass 'digits' or the path of a folder, an .npz or a "
-                ".parquet file"
+                f"no data called {str(data)!r}: {_hint(folder)}the path of a folder, an .npz or a .parquet file"
             )
         if folder.suffix.lower() == ".npz" and folder.is_file():
             return npz_images(folder, image_size, kind)
@@ -77,10 +76,11 @@ def _refuse_kind(kind: Kind | None, source: str) -> None:
 
 
 def _hint(folder: Path) -> str:
-    """Offer the nearest name among ``digits`` and the sources that lie where ``folder`` was looked for."""
+    """Offer the nearest name among ``digits`` and the sources that lie where ``folder`` was looked for, and to pass."""
     siblings = {"digits": "digits"} if folder.name == str(folder) else {}
     if folder.parent.is_dir():
         known = (path for path in folder.parent.iterdir() if path.is_dir() or path.suffix.lower() == ".npz")
         siblings |= {path.name: str(path) for path in known}
-    nearest = difflib.get_close_matches(folder.name, siblings, n=1)
-    return f"did you mean {siblings[nearest[0]]!r}? Otherwise " if nearest else ""
+    nearest = [siblings[name] for name in difflib.get_close_matches(folder.name, siblings, n=1)]
+    others = "pass " if nearest == ["digits"] else "pass 'digits' or "
+    return f"did you mean {nearest[0]!r}? Otherwise {others}" if nearest else others

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from fredholm._progress import ProgressBar
-from fredholm.tasks.files.data_files import user_path
+from fredholm.tasks.files.data_files import data_path
 from fredholm.tasks.files.read_errors import reads_data
 from fredholm.tasks.files.table_text import columns_by_word
 from fredholm.tasks.images.read import IMAGE_SUFFIXES, is_grey, size_of
@@ -47,7 +47,8 @@ class _Inspected(NamedTuple):
 def open_masks(data: str | Path, *, image_size: tuple[int, int] | None = None) -> MaskedImages:
     """Open images with the class of each pixel, with their split where they have one.
 
-    A folder has `images`, image files, and `masks`, PNG files of the same names up to the ending (`read_mask`);
+    A folder has `images`, image files, and `masks`, PNG files of the same names up to the ending (`read_mask`), or the
+    same in capital letters, as `Images`;
     or `train`, `valid` (or `val`) and `test` with these two below each, of which the last two may be absent. Values of
     masks are class numbers from 0; 255 is a pixel whose class is not known. `classes.txt` beside them has a class name
     a line, in the order of the numbers; without it the names are the numbers, up to the largest in any mask.
@@ -68,9 +69,9 @@ def open_masks(data: str | Path, *, image_size: tuple[int, int] | None = None) -
     """
     if image_size is not None:
         check_image_size(image_size)
-    path = user_path(data)
+    path = data_path(data)
     if path.is_dir():
-        has_arrays = not (path / IMAGES).is_dir() and any(each.suffix.lower() == ".npz" for each in path.iterdir())
+        has_arrays = _below(path, IMAGES) is None and any(each.suffix.lower() == ".npz" for each in path.iterdir())
         found = masks_of_shards(path, image_size) if has_arrays else _folder(path, image_size)
     elif path.suffix.lower() == ".npz" and path.is_file():
         found = masks_of_npz(path, image_size)
@@ -88,12 +89,21 @@ def open_masks(data: str | Path, *, image_size: tuple[int, int] | None = None) -
 
 def truth_beside(file: Path) -> Path | None:
     """The mask of an image that lies in a folder of such; None where there is none."""
-    mask = file.parent.parent / MASKS / f"{file.stem}.png"
-    return mask if file.parent.name == IMAGES and mask.is_file() else None
+    masks = _below(file.parent.parent, MASKS) if file.parent.name.lower() == IMAGES else None
+    mask = None if masks is None else masks / f"{file.stem}.png"
+    return mask if mask is not None and mask.is_file() else None
+
+
+def _below(folder: Path, name: str) -> Path | None:
+    """The folder of that name in another, in small or capital letters; None: there is none, or more than one."""
+    if (folder / name).is_dir():
+        return folder / name
+    found = [each for each in folder.iterdir() if each.name.lower() == name and each.is_dir()]
+    return found[0] if len(found) == 1 else None
 
 
 def _folder(root: Path, image_size: tuple[int, int] | None) -> MaskedImages:
-    parts = {} if (root / IMAGES).is_dir() else split_folders(root)
+    parts = {} if _below(root, IMAGES) is not None else split_folders(root)
     named = named_classes(root / CLASSES)
     pairs: list[_Pair] = []
     split: list[int] = []
@@ -163,21 +173,24 @@ def _marks(root: Path, pairs: list[_Pair], split: Tensor | None) -> SplitMarks:
 
 def _pairs(folder: Path) -> list[_Pair]:
     """The images of a folder with their masks, by name."""
+    found: list[Path] = []
     for name in (IMAGES, MASKS):
-        if not (folder / name).is_dir():
+        below = _below(folder, name)
+        if below is None:
             others = sorted({each.name for each in folder.iterdir() if each.is_dir()} - {IMAGES, MASKS})
             there = f", but {', '.join(others[:4])}{', ...' if len(others) > 4 else ''}" if others else ""
             do = f"name the folder of images {IMAGES!r} and that of their masks {MASKS!r}"
             raise ValueError(f"{folder}: has no folder {name!r}{there}; {do}")
-    images, masks = (_by_stem(folder / name) for name in (IMAGES, MASKS))
+        found.append(below)
+    images, masks = map(_by_stem, found)
     if not images and not masks:
-        raise ValueError(f"{folder / IMAGES}: has no images ({', '.join(IMAGE_SUFFIXES)}); add some")
+        raise ValueError(f"{found[0]}: has no images ({', '.join(IMAGE_SUFFIXES)}); add some")
     for stem, image in images.items():
         if stem not in masks:
-            raise ValueError(f"{image}: has no mask; add {folder / MASKS / stem}.png, or remove the image")
+            raise ValueError(f"{image}: has no mask; add {found[1] / stem}.png, or remove the image")
     for stem, mask in masks.items():
         if stem not in images:
-            raise ValueError(f"{mask}: has no image in {folder / IMAGES}; add one, or remove the mask")
+            raise ValueError(f"{mask}: has no image in {found[0]}; add one, or remove the mask")
     return [(image, masks[stem]) for stem, image in images.items()]
 
 

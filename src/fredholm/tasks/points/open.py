@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fredholm._progress import ProgressBar
 from fredholm._settings import check_count, refuse_idle
-from fredholm.tasks.files.data_files import files_below, user_path
+from fredholm.tasks.files.data_files import data_path, files_below
 from fredholm.tasks.files.npz_arrays import ARRAY_SUFFIXES
 from fredholm.tasks.files.parts import refuse_part, rows_of_part
 from fredholm.tasks.files.read_errors import reads_data
@@ -74,7 +74,7 @@ def open_points(
         ImportError: a mesh, and trimesh is not installed.
     """
     check_count("points", "num_samples", num_samples)
-    path = user_path(data)
+    path = data_path(data)
     if is_modelnet10_voxels(path):
         _refuse(path, num_samples=num_samples, normals=normals, channels=channels)
         return modelnet10_voxels(path)

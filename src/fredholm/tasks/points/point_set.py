@@ -140,9 +140,9 @@ class PointSet(Examples):
             raise ValueError(f"{place}: label {int(labels[i])}, but {len(classes)} classes are named")
 
     def _place(self, point: int) -> str:
-        """The cloud and the number of a point in it, counted from 1."""
+        """The cloud and the number of a point in it, counted from 0 as clouds are."""
         i = int(self.cloud_of_each[point])
-        return f"{self.names[i]}: point {point - int(self.offsets[i]) + 1}"
+        return f"{self.names[i]}: point {point - int(self.offsets[i])}"
 
     def __len__(self) -> int:
         """The number of clouds."""
@@ -263,7 +263,7 @@ def _numbered(
             try:
                 names.check(word)
             except ValueError as error:
-                at = int(np.flatnonzero(own == word)[0]) + 1
+                at = int(np.flatnonzero(own == word)[0])
                 raise ValueError(f"{cloud.name}: point {at}: {error}") from error
     values, inverse = np.unique(np.concatenate(words), return_inverse=True)
     numbers, classes = names.number(values.tolist())

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import NamedTuple
 
-from fredholm.tasks.files.data_files import user_path
+from fredholm.tasks.files.data_files import data_path
 from fredholm.tasks.files.read_errors import reads_data
 from fredholm.tasks.splits.split_files import SPLITS, Split, find_split_files
 from fredholm.tasks.splits.splits import Splits
@@ -50,7 +50,7 @@ def open_sentences(
         ValueError: nothing of that name, and what `TableFile`, `choose_columns`, `told_by` and `with_answers`
             refuse.
     """
-    path = user_path(data)
+    path = data_path(data)
     found = find_split_files(path, TABLE_SUFFIXES, what="table", example=".csv", may_be_alone=True)
     tables: dict[Split, list[TableFile]] = {
         split: [TableFile(file, columns) for file in files] for split, files in found.parts.items()

@@ -61,9 +61,9 @@ class TableFile:
     """A table, UTF-8, of which rows are read one after the other; gzipped if its name ends in .gz.
 
     In .csv cells have commas between them and may be quoted; in .tsv they have tabs between them, and a quotation mark
-    is one. Empty lines are left out. In .jsonl every line is an object; its texts, numbers and truth values are cells,
-    and so are lists of them, whose items have | between; likewise in .parquet and .arrow (`ArrowTable`), where dates
-    and times are cells in ISO 8601.
+    is one. Empty lines are left out; between rows of one column they are rows without a cell. In .jsonl every line is
+    an object; its texts, numbers and truth values are cells, and so are lists of them, whose items have | between;
+    likewise in .parquet and .arrow (`ArrowTable`), where dates and times are cells in ISO 8601.
 
     Args:
         path: the file.
@@ -128,14 +128,13 @@ class TableFile:
         return Path(self.path.name.lower().removesuffix(".gz")).suffix != ".tsv"
 
     def _records(self) -> "Iterator[_Record]":
-        """The lines that are not empty, as cells, with where they begin."""
+        """The lines as cells, none of an empty one, with where they begin."""
         quoting = csv.QUOTE_MINIMAL if self._is_csv else csv.QUOTE_NONE
         delimiter, line = "," if self._is_csv else "\t", 1
         reader = csv.reader(_lines(text_chunks(self.path)), delimiter=delimiter, quoting=quoting, strict=True)
         try:
             for cells in reader:
-                if len(cells) > 1 or "".join(cells).strip():
-                    yield _Record(line, cells)
+                yield _Record(line, cells if len(cells) > 1 or "".join(cells).strip() else [""] * (cells == [""]))
                 line = reader.line_num + 1
         except csv.Error as error:
             raise ValueError(f"{self.path}, line {line}: {told_of_csv(error)}") from error
@@ -145,6 +144,9 @@ class _Record(NamedTuple):
     line: int
     cells: list[str]
 
+
+_EMPTY: tuple[list[str], ...] = ([], [""])
+"""The cells of a line without a letter, and of one with an empty cell in quotation marks."""
 
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|[\r\n])|[^\r\n]+")
 
@@ -163,6 +165,8 @@ def _lines(chunks: Iterable[str]) -> Iterator[str]:
 def _names(path: Path, records: Iterator[_Record], *, is_csv: bool) -> tuple[str, ...]:
     """The names of the columns in the first line."""
     for line, cells in records:
+        if cells in _EMPTY:
+            continue
         names = tuple(cell.strip() for cell in cells)
         other = next((mark for mark in ";\t" if mark in names[0]), None) if is_csv and len(names) == 1 else None
         if other is not None:
@@ -181,7 +185,14 @@ def _names(path: Path, records: Iterator[_Record], *, is_csv: bool) -> tuple[str
 
 def _below_header(path: Path, records: Iterator[_Record], columns: tuple[str, ...], *, is_csv: bool) -> Iterator[Row]:
     names, is_first = columns or _names(path, records, is_csv=is_csv), True
+    empty = list[int]()
     for line, cells in records:
+        if cells == [] or (cells in _EMPTY and len(names) > 1):
+            empty.append(line)
+            continue
+        if len(names) == 1:  # a row that is left out would give its place to the next
+            yield from (Row(each, {names[0]: ""}) for each in empty)
+        empty.clear()
         if len(cells) != len(names):
             hint = " (quote a cell that has a comma)" if is_csv else ""
             raise ValueError(

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from fredholm.tasks.files.arrow_table import PARQUET
-from fredholm.tasks.files.data_files import user_path
+from fredholm.tasks.files.data_files import data_path
 from fredholm.tasks.files.npz_arrays import ARRAY_SUFFIXES
 from fredholm.tasks.files.parts import refuse_part
 from fredholm.tasks.files.read_errors import reads_data
@@ -51,7 +51,7 @@ def open_series(data: str | Path, *, kind: Kind | None = None) -> Splits[Series]
     Raises:
         ValueError: nothing of that name, or the source is broken, without labels, or of another kind.
     """
-    path = user_path(data)
+    path = data_path(data)
     if is_physionet_2012(path) or (path.is_dir() and is_idx_folder(path)):
         if kind not in (None, "class"):
             raise ValueError(f"target is {kind!r}, but {path} has classes; leave it out")

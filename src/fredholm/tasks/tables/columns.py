@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple, final
 
 import numpy as np
 
-from fredholm.tasks.files.cells import MISSING, as_single, parse_number, parse_value
+from fredholm.tasks.files.cells import MISSING, as_single, parse_date, parse_number, parse_value, written_date
 
 ColumnKind = Literal["number", "date", "category", "text"]
 Place = Callable[[int, str], str]
@@ -28,6 +28,9 @@ MOSTLY = 0.2
 """Share of cells that are no numbers or dates, up to which it is told that the others are."""
 DATE_PARTS = ("seconds since 1970", "month", "weekday", "hour")
 _DECIMAL = re.compile(r"[-+]?\d+,\d+|[-+]?\d{1,3}(,\d{3})+(\.\d+)?")
+_SIGNS = "$€£¥% "
+"""What may stand round a number that is an amount or a share."""
+_WRITTEN = re.compile(r"(\d{1,2})([./-])(\d{1,2})\2(\d{4})(?:[ T]+(\d{1,2}:\d\d(?::\d\d)?))?")
 _THOUSANDS = re.compile(r"[-+]?\d{1,3}(,\d{3})+(\.\d+)?")
 
 
@@ -43,6 +46,7 @@ class Column:
         parts: of numbers and dates, what is read: the number itself, "", or those of `DATE_PARTS` that vary.
         mean, deviation: of each part over the training rows that have it.
         may_miss: whether some training rows lack it; of numbers and dates.
+        day_first: of dates that may be written 31/1/2026 (True) or 1/31/2026 (False); None: all begin with the year.
     """
 
     name: str
@@ -52,6 +56,7 @@ class Column:
     mean: tuple[float, ...] = ()
     deviation: tuple[float, ...] = ()
     may_miss: bool = False
+    day_first: bool | None = None
 
     def numbers(self, cells: Sequence[str], place: Place) -> np.ndarray:
         """The parts of a number or date, standardised, float32 `(n, parts)`; NaN where it is missing.
@@ -59,7 +64,7 @@ class Column:
         Raises:
             ValueError: a cell is none.
         """
-        values = _parts(self.name, self.kind, cells, place)
+        values = _parts(self.name, self.kind, cells, place, self.day_first)
         if self.kind == "date":
             values = values[:, [DATE_PARTS.index(part) for part in self.parts]]
         found = as_single((values - np.array(self.mean)) / np.array(self.deviation))
@@ -93,9 +98,10 @@ def learn_columns(
 ) -> Learnt:
     """What columns hold, by their cells in the training rows.
 
-    A column is one of numbers or of dates if all cells that are not missing are; of categories if words come back, in
-    REPEATED rows each on average, or phrases, of PHRASES words on average, in REPEATED_PHRASES; else of texts. Columns
-    that are empty, the same in all rows or count rows (`COUNTERS`) are left out.
+    A column is one of numbers or of dates if all cells that are not missing are; of dates in ISO 8601, or as 2026/1/31,
+    31.1.2026, or 31/1/2026 or 1/31/2026 where some date tells what comes first. It is one of categories if words come
+    back, in REPEATED rows each on average, or phrases, of PHRASES words on average, in REPEATED_PHRASES; else of texts.
+    Columns that are empty, the same in all rows or count rows (`COUNTERS`) are left out.
 
     Args:
         cells: of each column, without blanks round them.
@@ -103,7 +109,8 @@ def learn_columns(
         categories, texts: columns that are said to be such.
 
     Raises:
-        ValueError: no column is left, numbers have decimal commas, or a number is one that float32 does not hold.
+        ValueError: no column is left, numbers have decimal commas, dates may be read in two ways, or a number is one
+            that float32 does not hold.
     """
     found, left_out, doubtful = [], dict[str, str](), dict[str, str]()
     for name, column in cells.items():
@@ -132,7 +139,12 @@ def _doubt(name: str, kind: ColumnKind, cells: Sequence[str], known: list[str], 
         return f"has {count:,} categories; the {MOST_LEVELS} most frequent are distinguished"
     if kind in ("number", "date"):
         return ""
-    for what, fits in (("numbers", _is_number), ("dates", lambda cell: _moment(cell) is not None)):
+    if all(_is_number(cell.strip(_SIGNS)) for cell in known):
+        bare = known[0].strip(_SIGNS)
+        return f"is no column of numbers, since cells have signs beside them ({known[0]!r}); write {bare} to have one"
+    if all(_is_date(cell) or _orders(cell) for cell in known):
+        return "is no column of dates, since days come first in some of its cells and months in others"
+    for what, fits in (("numbers", _is_number), ("dates", lambda cell: _is_date(cell) or bool(_orders(cell)))):
         odd = [cell for cell in known if not fits(cell)]
         if len(odd) <= MOSTLY * len(known):
             where = place(list(cells).index(odd[0]), name)
@@ -146,7 +158,8 @@ def _learnt(name: str, kind: ColumnKind, cells: Sequence[str], known: list[str],
     if kind == "category":
         levels = [level for level, _ in sorted(Counter(known).items(), key=lambda each: (-each[1], each[0]))]
         return Column(name=name, kind=kind, levels=tuple(sorted(levels[:MOST_LEVELS])))
-    values = _parts(name, kind, cells, place)
+    day_first = _day_first(name, cells, known, place) if kind == "date" else None
+    values = _parts(name, kind, cells, place, day_first)
     is_known = ~np.isnan(values[:, 0])
     # by how far they are from the first, in units of the farthest: numbers far from 0 are distinguished, and tiny ones
     first = values[is_known][0]
@@ -164,6 +177,7 @@ def _learnt(name: str, kind: ColumnKind, cells: Sequence[str], known: list[str],
         mean=tuple(mean[varies].tolist()),
         deviation=tuple(np.where(deviation > 0, deviation, 1.0)[varies].tolist()),
         may_miss=not bool(is_known.all()),
+        day_first=day_first,
     )
 
 
@@ -180,7 +194,7 @@ def _kind(name: str, cells: Sequence[str], known: list[str], place: Place) -> Co
             f"{where}: {decimal[0]!r} looks like a number with {looks}; write points{leave}, or say that the column is "
             "one of categories"
         )
-    if all(_moment(cell) is not None for cell in known):
+    if all(_is_date(cell) or _orders(cell) for cell in known) and _shared_orders(known):
         return "date"
     repeats = len(known) / max(1, len(set(known)))
     words = sum(len(cell.split()) for cell in known) / max(1, len(known))
@@ -201,15 +215,63 @@ def _counts(known: list[str]) -> bool:
     return len(set(numbers)) == len(numbers) and all(math.isfinite(n) and n.is_integer() for n in numbers)
 
 
-def _moment(cell: str) -> datetime.datetime | None:
-    """A date of ISO 8601; None: it is none."""
+def _is_date(cell: str) -> bool:
+    """Whether this is a date that begins with its year."""
+    return _moment(cell) is not None
+
+
+def _moment(cell: str, day_first: bool | None = None) -> datetime.datetime | None:
+    """A date of `parse_date`, or one of `Column.day_first`; None: it is none."""
     try:
-        return datetime.datetime.fromisoformat(cell)
+        return parse_date(cell)
+    except ValueError:
+        pass
+    if day_first is None or (found := _WRITTEN.fullmatch(cell)) is None:
+        return None
+    first, mark, second, year, time = found.groups(default="")
+    if mark == "." and not day_first:  # points are written behind days alone
+        return None
+    day, month = (first, second) if day_first else (second, first)
+    try:
+        return parse_date(written_date(year, month, day, time))
     except ValueError:
         return None
 
 
-def _parts(name: str, kind: ColumnKind, cells: Sequence[str], place: Place) -> np.ndarray:
+def _orders(cell: str) -> set[bool]:
+    """What may come first in a date that does not begin with its year, the day (True) or the month."""
+    return {day_first for day_first in (True, False) if _moment(cell, day_first) is not None}
+
+
+def _shared_orders(known: Sequence[str]) -> set[bool]:
+    """What may come first in all dates."""
+    return {True, False}.intersection(*(_orders(cell) for cell in set(known) if not _is_date(cell)))
+
+
+def _day_first(name: str, cells: Sequence[str], known: list[str], place: Place) -> bool | None:
+    """What comes first in these dates; None: all begin with the year.
+
+    Raises:
+        ValueError: it may be either.
+    """
+    if all(_is_date(cell) for cell in known):
+        return None
+    orders = _shared_orders(known)
+    differing = [cell for cell in known if not _is_date(cell) and _moment(cell, True) != _moment(cell, False)]
+    if len(orders) > 1 and differing:
+        cell = differing[0]
+        days, months = (moment.date().isoformat() for order in (True, False) if (moment := _moment(cell, order)))
+        raise ValueError(
+            f"{place(list(cells).index(cell), name)}: {cell!r} may be {days} or {months}, and no date of the column "
+            "says whether days or months come first; write dates like the latter, or say that the column is one of "
+            "categories or texts"
+        )
+    return True in orders
+
+
+def _parts(
+    name: str, kind: ColumnKind, cells: Sequence[str], place: Place, day_first: bool | None = None
+) -> np.ndarray:
     """All parts of numbers or dates, float64 `(n, parts)`, NaN where one is missing."""
     found = np.full((len(cells), 1 if kind == "number" else len(DATE_PARTS)), np.nan)
     for i, cell in enumerate(cells):
@@ -221,11 +283,10 @@ def _parts(name: str, kind: ColumnKind, cells: Sequence[str], place: Place) -> n
             except ValueError as error:
                 raise ValueError(f"{place(i, name)}: {error}") from error
             continue
-        moment = _moment(cell)
+        moment = _moment(cell, day_first)
         if moment is None:
-            raise ValueError(
-                f"{place(i, name)}: {cell!r} is no date; expected one such as 2026-01-31 or leave it empty"
-            )
+            such = {None: "2026-01-31", True: "31/1/2026", False: "1/31/2026"}[day_first]
+            raise ValueError(f"{place(i, name)}: {cell!r} is no date; expected one such as {such} or leave it empty")
         since = moment if moment.tzinfo is not None else moment.replace(tzinfo=datetime.UTC)
         found[i] = since.timestamp(), moment.month, moment.weekday(), moment.hour
     return found

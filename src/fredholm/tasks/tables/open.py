@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import final
 
 from fredholm.tasks.files.cells import MISSING, parse_number
-from fredholm.tasks.files.data_files import user_path
+from fredholm.tasks.files.data_files import data_path
 from fredholm.tasks.files.read_errors import reads_data
 from fredholm.tasks.sentences.columns import LABELS
 from fredholm.tasks.sentences.table import TABLE_SUFFIXES, TableFile
@@ -51,7 +51,7 @@ def open_table(
             `answers_of_cells` and `marks_of_cells` refuse. The message names file and line.
         ImportError: it is a .parquet or .arrow file, and pyarrow is not installed.
     """
-    path = user_path(data)
+    path = data_path(data)
     found = find_split_files(path, TABLE_SUFFIXES, what="table", example=".csv", may_be_alone=True)
     tables: dict[Split, list[TableFile]] = {
         split: [TableFile(file, columns) for file in files] for split, files in found.parts.items()

@@ -9,6 +9,9 @@ from .read import text_lines
 
 JSONL_SUFFIXES = (".jsonl", ".jsonl.gz")
 
+_KINDS = {list: "a list", str: "a text", bool: "a truth value", int: "a number", float: "a number", type(None): "null"}
+"""What may stand in place of an object."""
+
 
 @final
 class JsonLine(NamedTuple):
@@ -36,5 +39,5 @@ def json_lines(path: Path) -> Iterator[JsonLine]:
         except ValueError as error:
             raise ValueError(f"{path}, line {number}: does not parse as JSON: {error}") from error
         if not isinstance(found, dict):
-            raise ValueError(f"{path}, line {number}: is a {type(found).__name__}; expected an object")
+            raise ValueError(f"{path}, line {number}: is {_KINDS[type(found)]}; expected an object, {{...}}")
         yield JsonLine(number, found)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fredholm._settings import refuse_idle
-from fredholm.tasks.files.data_files import user_path
+from fredholm.tasks.files.data_files import data_path
 from fredholm.tasks.files.read_errors import reads_data
 from fredholm.tasks.splits.split_files import find_split_files
 from fredholm.tasks.splits.stratified_split import DEFAULT_VALID_FRACTION
@@ -54,7 +54,7 @@ def open_text(
         ValueError: there is nothing of that name, a file is empty, unreadable or no UTF-8, or shares of splits where
             the files have theirs.
     """
-    path = user_path(data)
+    path = data_path(data)
     found = find_split_files(path, DOCUMENT_SUFFIXES, what="text", example=".txt", may_be_alone=True)
     files = [file for part in (*found.by_split.values(), found.unsplit) for file in part]
     have_rows = [file.name.lower().endswith(ROW_SUFFIXES) for file in files]
