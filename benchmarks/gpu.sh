@@ -78,12 +78,13 @@ bench training_step 60 --rounds 3 --budget-s 2
 bench roofline 75 --points 2304 --matrix 8192 --rounds 5 --budget-s 1
 bench exact_mlp 60 --peer-sizes 64 256 --own-sizes 1024 4096 --rounds 5 --budget-s 1 --peer-limit-s 1
 bench large_domains 75 --sides 32 64 128 --rounds 3 --budget-s 1 --limit-s 1
-bench scan 30 --rounds 3 --budget-s 2
+bench scan 60 --own-sizes 16384 --rounds 3 --budget-s 1.5
 bench converted_layers 25 --rounds 10 --budget-s 1
 bench yat_attention 40 --rounds 10 --budget-s 1
 bench yat_dense 25 --rounds 10 --budget-s 1
 bench infinite_attention 40 --rounds 5 --budget-s 1
-bench linear_infinite_attention 40 --rounds 5 --budget-s 1
+bench linear_infinite_attention 40 --own-points 331776 --own-channels 768 --own-heads 12 --own-precision bfloat16 \
+  --rounds 3 --budget-s 1
 bench neural_fields 40 --rounds 5 --budget-s 1
 bench infvit 45 --rounds 5 --budget-s 2 --limit-s 2
 bench graphs 45 --sizes 100000 --rounds 5 --budget-s 1
