@@ -68,7 +68,9 @@ class Config(Settings):
 
     def small(self) -> "Config":
         """See `Settings.small`."""
-        return dataclasses.replace(self, channels=12, heads=2, points=32, own_channels=4, own_heads=2, own_points=(48, 64))
+        return dataclasses.replace(
+            self, channels=12, heads=2, points=32, own_channels=4, own_heads=2, own_points=(48, 64)
+        )
 
     def checked(self) -> "Config":
         """Itself; raises `ValueError` where heads do not divide their channels."""
