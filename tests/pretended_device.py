@@ -14,6 +14,7 @@ from unittest import mock
 
 import torch
 from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.overrides import TorchFunctionMode
 from torch.utils import checkpoint
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -26,9 +27,12 @@ _parse_to = torch._C._nn._parse_to  # pyright: ignore[reportAttributeAccessIssue
 _DEVICE, _IS_CUDA, _IS_CPU = (getattr(Tensor, name).__get__ for name in ("device", "is_cuda", "is_cpu"))
 DEVICE, CPU = torch.device("cuda", 0), torch.device("cpu")
 _OWN_CODE = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
-_PLACES: dict[int, tuple[torch.UntypedStorage, torch.device | None]] = {}
-"""Where memory is, by its address; held, so that none comes to lie where another was. None: PyTorch itself made it from
-no tensor, in C++, and its options, which are lost here, would have said where. What is not listed is on the CPU."""
+_PLACES: dict[int, tuple[StorageWeakRef, torch.device | None]] = {}
+"""Where memory is, by the address of its record, which is held, without the memory, so that none comes to lie where
+another was. None: PyTorch itself made it from no tensor, in C++, and its options, which are lost here, would have said
+where. What is not listed is on the CPU."""
+_MANY = 2_000
+"""Places from which on those of memory that is gone are forgotten."""
 
 
 _CUDA: dict[str, Callable[..., Any]] = {
@@ -95,7 +99,10 @@ def _place_of(t: Tensor) -> torch.device | None:
 
 def _placed(t: Tensor, device: torch.device | None) -> Tensor:
     storage = _storage(t)
-    _PLACES[storage._cdata] = storage, device
+    if len(_PLACES) > _MANY:
+        for address in [address for address, (record, _) in _PLACES.items() if record.expired()]:
+            del _PLACES[address]
+    _PLACES[storage._cdata] = StorageWeakRef(storage), device
     return t
 
 
