@@ -127,7 +127,10 @@ def subjects(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Subject]:
 
 
 @pytest.mark.filterwarnings("ignore:'pin_memory' argument", "ignore:.* edges listed one way")
-@pytest.mark.parametrize("is_default", [False, True], ids=["a small model", "the default model"])
+@pytest.mark.parametrize(
+    "is_default",
+    [pytest.param(False, id="a small model"), pytest.param(True, id="the default model", marks=pytest.mark.slow)],
+)
 @pytest.mark.parametrize("name", ASKED)
 def test_every_task_is_trained_and_predicts_on_the_device(
     name: str, is_default: bool, subjects: dict[str, Subject], tmp_path: Path
