@@ -806,7 +806,7 @@ def test_another_run_that_is_none_leaves_no_folder(tmp_path: Path) -> None:
 
 def test_a_task_without_functions_answers_at_no_places(tmp_path: Path) -> None:
     task = toy_run().task.build()
-    with refused(ValueError, "--at has no effect: the task 'toy' tells no functions; leave it out"):
+    with refused(ValueError, "--at has no effect: the task 'toy' predicts no functions; leave it out"):
         task.predict(task.model(), [], torch.device("cpu"), at=tmp_path / "places.csv")
 
 

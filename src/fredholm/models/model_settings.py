@@ -57,7 +57,7 @@ class ModelSettings(abc.ABC):  # noqa: B024 - most say all by themselves
     """Settings of a model, or of where one lies that was trained elsewhere."""
 
     is_pretrained: ClassVar[bool] = False
-    """Whether it was trained elsewhere; see `bring`."""
+    """Whether it was trained elsewhere; see `open_pretrained`."""
 
     @property
     def place(self) -> str | None:
