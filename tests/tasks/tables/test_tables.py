@@ -111,7 +111,7 @@ def test_amounts_and_shares_are_told(form: str, bare: str) -> None:
 
 def test_dates_of_which_none_says_what_comes_first() -> None:
     told = "row 1 of 'day': '1/2/2026' may be 2026-02-01 or 2026-01-02, and no date of the training rows says"
-    with refused(ValueError, told):
+    with refused(ValueError, told, "write dates as 2026-01-31, or say that the column is one of categories or texts"):
         one("day", "1/1/2026", "1/2/2026", "3/4/2026")
     assert one("day", "1/2/2026", "3/4/2026", texts=("day",)).kind == "text"
     learnt = learn_columns({"day": ["31/1/2026", "1/31/2026"]}, place)
