@@ -105,6 +105,8 @@ def test_an_empty_line_among_rows_of_one_column_is_a_row(tmp_path: Path, text: s
     rows = [(2, {"x": "1"}), (3, {"x": ""}), (4, {"x": "3"})]
     assert read_table(tmp_path / "t.csv").rows == rows
     assert read_table(tmp_path / "t.csv", ("y",)).rows[2] == (3, {"y": ""})
+    write(tmp_path / "t.csv", 'x\n\n1\n2\n""\n')
+    assert [tuple(row.cells.values()) for row in read_table(tmp_path / "t.csv").rows] == [("",), ("1",), ("2",), ("",)]
     write(tmp_path / "t.csv", '\n""\nx,y\n\n1,2\n""\n \n3,4\n')
     assert [row.line for row in read_table(tmp_path / "t.csv").rows] == [5, 8]
 
