@@ -1,4 +1,4 @@
-"""What checksums, lock and noted data cost of a run: ``python -m benchmarks safe_runs``.
+"""What checksums, lock and recorded data cost of a run: ``python -m benchmarks safe_runs``.
 
 The run is the demo, `recipes/digits.py`, on the digits that come with scikit-learn and on the same images in files of
 their own. Its time and that of each part are taken in the same run: every call of a part is counted, and nothing twice.
@@ -36,7 +36,7 @@ from fredholm.training.storage.lock import only_writer
 
 Data = Literal["built in", "files"]
 BUILT_IN, FILES = get_args(Data)
-CHECKSUMS, LOCKING, NOTING, ALL = PARTS = ("checksums", "lock", "data", "all")
+CHECKSUMS, LOCKING, RECORDING, ALL = PARTS = ("checksums", "lock", "data", "all")
 NEW, UNCHANGED, TOUCHED = "new", "resumed", "resumed, files touched"
 """A run with data that nothing is known of; one whose data are as they were; one whose files have other times."""
 RUN = "the run"
@@ -49,7 +49,7 @@ CALLED: Mapping[str, Sequence[Callable[..., Any]]] = {
         integrity.read_listed,
         integrity.check_listing,
     ],
-    NOTING: [recorded, record_content],
+    RECORDING: [recorded, record_content],
 }
 """The functions of a part, which are counted wherever they were imported."""
 MADE: Sequence[tuple[type, str]] = ((Fingerprint, "of"), (Fingerprint, "of_text"), (Difference, "between"))
@@ -87,7 +87,7 @@ class Clock:
     """Seconds of the parts of a run, and how often each was called; what one part calls of another counts once."""
 
     def __init__(self) -> None:
-        self.seconds: dict[str, float] = dict.fromkeys((CHECKSUMS, LOCKING, NOTING), 0.0)
+        self.seconds: dict[str, float] = dict.fromkeys((CHECKSUMS, LOCKING, RECORDING), 0.0)
         self.calls: dict[str, int] = dict.fromkeys(self.seconds, 0)
         self._is_inside = False
 
@@ -118,7 +118,7 @@ class Clock:
                     elif value is only_writer:
                         replaced.enter_context(patch.object(module, name, self._only_writer))
             for owner, name in MADE:
-                replaced.enter_context(patch.object(owner, name, self._counted(NOTING, getattr(owner, name))))
+                replaced.enter_context(patch.object(owner, name, self._counted(RECORDING, getattr(owner, name))))
             yield
 
     def _counted(self, part: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -279,7 +279,7 @@ def notes(rows: Sequence[Row]) -> Iterator[str]:
 
 BENCHMARK = Benchmark(
     name="safe_runs",
-    purpose="what checksums, lock and noted data cost of a run of the demo",
+    purpose="what checksums, lock and recorded data cost of a run of the demo",
     config=Config,
     measure=measure,
     notes=notes,

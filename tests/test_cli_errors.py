@@ -300,6 +300,12 @@ def test_an_archive_is_to_be_unpacked(task: str, name: str, tmp_path: Path, caps
     assert capsys.readouterr().err.startswith(f"error: {tmp_path / name} is an archive; unpack it, and pass the file")
 
 
+def test_an_archive_that_is_to_be_predicted(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "x.zip").write_bytes(b"PK")
+    assert cli.main(["predict", str(run), str(tmp_path / "x.zip")]) == 2
+    assert f"{tmp_path / 'x.zip'} is an archive; unpack it, and pass the file" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("columns", ["0", "1", "5", "39", "-3", "many", ""])
 def test_help_ends_however_narrow_the_terminal(
     columns: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -303,13 +303,17 @@ def test_weights_that_one_file_cannot_hold_lie_beside_it(
     from fredholm.export import onnx_file
 
     monkeypatch.setattr(onnx_file, "LARGEST", 0)
-    code, _, err = exports(lambda model, values: model(values) + torch.arange(100_000.0).sum() * 0)
-    assert (code, err) == (0, "")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.onnx", "a.onnx.data", "a.onnx.json"]
-    onnxruntime.InferenceSession(tmp_path / "a.onnx")
+    for options in ((), ("--overwrite",)):
+        code, _, err = exports(lambda model, values: model(values) + torch.arange(100_000.0).sum() * 0, None, *options)
+        assert (code, err) == (0, "")
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["a.onnx", "a.onnx.data", "a.onnx.json"]
+        onnxruntime.InferenceSession(tmp_path / "a.onnx")
     monkeypatch.setattr(onnx_file, "LARGEST", 1 << 30)
     assert exports(lambda model, values: model(values), None, "--overwrite")[0] == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.onnx", "a.onnx.json"]
+    (tmp_path / "a.onnx").rename(tmp_path / "a.onnx.data")  # of no model that is replaced
+    assert exports(lambda model, values: model(values), None, "--overwrite")[0] == 0
+    assert (tmp_path / "a.onnx.data").exists()
 
 
 def test_what_else_is_needed_lies_beside_it_and_the_description_is_in_it(exports: Any, tmp_path: Path) -> None:

@@ -12,7 +12,18 @@ from PIL import Image
 
 from benchmarks import safe_runs
 from benchmarks.harness import GateError, Options
-from benchmarks.safe_runs import ALL, BENCHMARK, CHECKSUMS, LOCKING, NOTING, PARTS, RUN, Clock, Config, require_safety
+from benchmarks.safe_runs import (
+    ALL,
+    BENCHMARK,
+    CHECKSUMS,
+    LOCKING,
+    PARTS,
+    RECORDING,
+    RUN,
+    Clock,
+    Config,
+    require_safety,
+)
 from fredholm.tasks.files.read_record import ReadRecord
 from fredholm.tasks.images.digits import digits
 from fredholm.training import run as run_module
@@ -108,9 +119,9 @@ def test_the_clock_counts_nothing_twice_and_leaves_the_library_as_it_was(tmp_pat
         with run_module.only_writer(tmp_path):
             run_folder.listed(b"")
         Fingerprint.of(ReadRecord(), str(tmp_path))
-        with clock.counting(NOTING):
+        with clock.counting(RECORDING):
             checkpoint.seal({"a": 1})
-    assert clock.calls == {CHECKSUMS: 2, LOCKING: 2, NOTING: 2}
+    assert clock.calls == {CHECKSUMS: 2, LOCKING: 2, RECORDING: 2}
     assert all(seconds > 0 for seconds in clock.seconds.values())
     assert (checkpoint.seal, run_module.only_writer, vars(Fingerprint)["of"]) == before
     assert ALL not in clock.seconds

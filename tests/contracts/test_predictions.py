@@ -13,9 +13,12 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
 from fredholm import cli
 from fredholm.cli import predict
+from fredholm.models.fitted.fitted_model import FittedModel
 from fredholm.tasks import TASKS, Task
 from fredholm.training import TaskModel
 from tests.command_line import call
@@ -152,7 +155,7 @@ def test_formats_agree_and_probabilities_sum_to_one(
     if not tells_class:
         code, _, err = call(capsys, *given, "--probabilities")
         assert code == 2
-        assert err.endswith("error: --probabilities has no effect: what this run tells are no classes; leave it out\n")
+        assert err.endswith(": what this run predicts are no classes; leave it out\n")
 
 
 def test_a_model_of_another_dtype_predicts_the_same(asked: tuple[Task, Path, bool]) -> None:
@@ -162,11 +165,18 @@ def test_a_model_of_another_dtype_predicts_the_same(asked: tuple[Task, Path, boo
     told = list[list[float]]()
     for dtype, digits in ((torch.float32, 0.0), (torch.float64, 1e-4), (torch.bfloat16, 0.1)):
         torch.manual_seed(0)
-        network = task.model().to(dtype)
+        network, seen = task.model().to(dtype), set[torch.dtype]()
+        network.register_forward_hook(
+            lambda _, given, __, seen=seen: seen.update(
+                each.dtype for each in tree_leaves(given) if isinstance(each, Tensor) and each.is_floating_point()
+            )
+        )
         rows = TaskModel(network, task).predict(files)
         told.append([value for row in rows for value in row.row().values() if isinstance(value, float)])
         assert told[-1] == pytest.approx(told[0], rel=digits, abs=digits)
         assert {parameter.dtype for parameter in network.parameters()} <= {dtype}
+        unwanted = torch.bfloat16 if isinstance(network, FittedModel) else torch.float32
+        assert dtype == torch.float32 or unwanted not in seen
     assert told[0]
 
 

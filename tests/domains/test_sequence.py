@@ -106,6 +106,11 @@ def test_times_that_float32_hardly_tells_apart(step: float) -> None:
     Sequence(times=1.7e9 + 3600 * torch.arange(12.0))
     Sequence(times=torch.rand(2, 2000, generator=torch.Generator().manual_seed(0)).sort().values)
     Sequence(times=torch.full((2, 12), 5.0))
+    Sequence(times=torch.tensor([0.0, 1.0, 1.0000001, 2.5, 3.0]))  # one step of five
+    Sequence(times=8e6 + torch.arange(12.0))  # whole numbers are exact there
+    Sequence(times=torch.arange(1000).half())
+    with refused(ValueError, "Sequence: times near 8e+06 are told apart by 0.95 in float32"):
+        Sequence(times=8e6 + 0.5 + torch.arange(12.0))
 
 
 def test_times_that_decrease_over_a_masked_sample() -> None:

@@ -124,6 +124,11 @@ def test_a_window_is_the_context(tmp_path: Path) -> None:
         loaded = from_pretrained(tmp_path)
         assert isinstance(loaded, Decoder)
         assert loaded.context == context
+    model, config, settings = CAUSAL["Llama"]  # which has none
+    saved((model, config, {**settings, "max_position_embeddings": 9000}), tmp_path)
+    loaded = from_pretrained(tmp_path)
+    assert isinstance(loaded, Decoder)
+    assert loaded.context == 9000
 
 
 @pytest.mark.parametrize("name", BOTH_SIDES)

@@ -798,6 +798,8 @@ def test_a_model_that_is_computed_starts_from_no_other(tmp_path: Path) -> None:
 
 
 def test_another_run_that_is_none_leaves_no_folder(tmp_path: Path) -> None:
+    with refused(ValueError, "init is empty; name the folder of a run, or leave it out"):
+        dataclasses.replace(toy_run(), init=" ")
     start = dataclasses.replace(toy_run(), init=str(tmp_path / "absent"))
     with pytest.raises(ValueError, match="absent is no folder"):
         run(tmp_path / "two", start)
@@ -806,7 +808,7 @@ def test_another_run_that_is_none_leaves_no_folder(tmp_path: Path) -> None:
 
 def test_a_task_without_functions_answers_at_no_places(tmp_path: Path) -> None:
     task = toy_run().task.build()
-    with refused(ValueError, "--at has no effect: the task 'toy' tells no functions; leave it out"):
+    with refused(ValueError, "--at has no effect: the task 'toy' predicts no functions; leave it out"):
         task.predict(task.model(), [], torch.device("cpu"), at=tmp_path / "places.csv")
 
 

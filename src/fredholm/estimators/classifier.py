@@ -29,7 +29,7 @@ class Classifier(ClassifierMixin, TargetEstimator[Read]):
         trained_, valid_metrics_: see `Estimator`.
     """
 
-    _told: ClassVar[str] = "a class"
+    _answer_kind: ClassVar[str] = "a class"
     _takes_labels: ClassVar[bool] = True
 
     def __sklearn_tags__(self) -> Any:

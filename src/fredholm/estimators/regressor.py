@@ -30,7 +30,7 @@ class Regressor(RegressorMixin, TargetEstimator[Read]):
         trained_, valid_metrics_: see `Estimator`.
     """
 
-    _told: ClassVar[str] = "a number"
+    _answer_kind: ClassVar[str] = "a number"
 
     quantiles: Sequence[float] = ()
 

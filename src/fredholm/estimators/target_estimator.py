@@ -25,7 +25,7 @@ class TargetEstimator(Estimator, Generic[Read]):
     """A task with a target, on arrays: X are examples, and y what is predicted of each."""
 
     _decided: ClassVar[tuple[str, ...]] = (*Estimator._decided, "target", "quantiles")
-    _told: ClassVar[str]
+    _answer_kind: ClassVar[str]
     """What is predicted of an example, in words."""
 
     @final
@@ -46,7 +46,7 @@ class TargetEstimator(Estimator, Generic[Read]):
         if y is None:
             raise ValueError(
                 f"{type(self).__name__} requires y to be passed, but the target y is None; give each example "
-                f"{self._told}"
+                f"{self._answer_kind}"
             )
         examples = self._checked(X, is_new=True)
         y = as_array(y)

@@ -82,10 +82,9 @@ def export_form(
         written = _written(form, kind, partial / path.name, told)
         for name, text in form.files.items():
             (partial / _beside(path, name)).write_text(text, encoding="utf-8")
-        made = {each.name for each in partial.iterdir()}
+        made, is_replaced = {each.name for each in partial.iterdir()}, path.exists()
         _moved(partial, path.parent, [*(name for name in sorted(made) if name != path.name), path.name], overwrite)
-        # of the model that was replaced
-        for name in {_beside(path, each) for each in kind.may_have} - made if overwrite else ():
+        for name in {_beside(path, each) for each in kind.may_have} - made if is_replaced else ():
             path.with_name(name).unlink(missing_ok=True)
     finally:
         shutil.rmtree(partial, ignore_errors=True)

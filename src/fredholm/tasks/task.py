@@ -460,7 +460,7 @@ class Task(ABC):
         if part is not None and not self.predicts.has_parts:
             raise ValueError(f"files of the task {self.command!r} are not in parts; leave --part {part} out")
         if at is not None and not self.answers_at:
-            raise ValueError(f"--at has no effect: the task {self.command!r} tells no functions; leave it out")
+            raise ValueError(f"--at has no effect: the task {self.command!r} predicts no functions; leave it out")
         paths, places = [Path(file) for file in files], None if at is None else Path(at)
         settled = (outputs or Outputs()).settled(self.command, self.writes, [*paths, *([places] if places else [])])
         return self._predictions(model, Inputs(paths, part, failed, settled, places), device)

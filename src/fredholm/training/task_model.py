@@ -68,9 +68,10 @@ class TaskModel(nn.Module):
 def _in_its_dtype(network: nn.Module) -> Iterator[None]:
     """While entered, a network takes the float32 that tasks read in the dtype of its own parameters.
 
-    A model in closed form takes it as it is, and computes in what it needs.
+    A model in closed form, alone or beside a network, takes it as it is, and computes in what it needs.
     """
-    dtype = next((each.dtype for each in network.parameters() if each.is_floating_point()), torch.float32)
+    learnt = network.network if isinstance(network, Blended) else network
+    dtype = next((each.dtype for each in learnt.parameters() if each.is_floating_point()), torch.float32)
 
     def of_dtype(given: Tensor) -> Tensor:
         return given.to(dtype) if given.dtype == torch.float32 else given
@@ -78,10 +79,10 @@ def _in_its_dtype(network: nn.Module) -> Iterator[None]:
     def converted(_: nn.Module, args: Any, kwargs: Any) -> tuple[Any, Any]:
         return tree_map_only(Tensor, of_dtype, (args, kwargs))
 
-    if dtype == torch.float32 or isinstance(network, FittedModel):
+    if dtype == torch.float32 or isinstance(learnt, FittedModel):
         yield
         return
-    with network.register_forward_pre_hook(converted, with_kwargs=True):
+    with learnt.register_forward_pre_hook(converted, with_kwargs=True):
         yield
 
 

@@ -10,6 +10,7 @@ from fredholm.evaluation import (
     FeatureMapSum,
     FusedAttention,
     Integral,
+    ScoreTiled,
     StatefulEvaluation,
     Weighted,
 )
@@ -189,3 +190,13 @@ def test_a_query_that_is_nan_stays_nan(kernel_class):
         out = route.integrate(Integral(made.kernel, made.u, made.domain, query))
         assert bool(out[:, 1].isnan().all())
         assert bool(out[:, [0, 2, 3, 4]].isfinite().all())
+
+
+@pytest.mark.parametrize("where", [Sequence(9, mask=torch.arange(9) % 3 > 0), Sequence(9)], ids=["masked", "causal"])
+def test_tiles_of_scores_that_are_all_far_below_0(where: Domain) -> None:
+    """A hidden pair has a score below these: e to any other less the largest of them leaves the range of float32."""
+    kernel = Attention(1, bias=False, is_causal=where.mask is None)
+    with torch.no_grad():
+        for weight, value in zip(kernel.parameters(), (1.0, -1.0, 0.5), strict=True):
+            weight.fill_(value)
+    check_route(ScoreTiled(tile_elements=18), Integral(kernel, 10 + torch.rand(2, 9, 1), where), 1e-2)

@@ -64,9 +64,10 @@ def test_numbers_are_means_by_place_and_what_times_say() -> None:
         torch.testing.assert_close(of_times[i].tolist(), expected, rtol=1e-4, atol=1e-4)
 
 
-def test_samples_that_do_not_exist_between_others_change_no_number() -> None:
+@pytest.mark.parametrize("start", [0.1, -100.0])
+def test_samples_that_do_not_exist_between_others_change_no_number(start: float) -> None:
     built = machine(SeriesSampling(channels=2, spacing=0.5, extent=5.5), num_places=4)
-    values, times = noise(2, 12, 2), (0.1 + noise(2, 12).abs()).double().cumsum(1)
+    values, times = noise(2, 12, 2), start + (0.1 + noise(2, 12).abs()).double().cumsum(1)
     exists = torch.tensor([1, 0, 0, 1, 1, 0, 1, 1, 1, 0, 1, 0], dtype=torch.bool)
     found = built.numbers(SeriesBatch(values, exists.expand(2, -1), times))
     torch.testing.assert_close(found, built.numbers(SeriesBatch(values[:, exists], None, times[:, exists])))

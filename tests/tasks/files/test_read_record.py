@@ -1,4 +1,4 @@
-"""What a run reads is noted where it is opened, by every reader."""
+"""What a run reads is recorded where it is opened, by every reader."""
 
 import ast
 from pathlib import Path
@@ -20,8 +20,8 @@ OPEN = ("file", "member")
 OF_NUMPY = ("np.load", "np.fromfile", "np.memmap", "np.genfromtxt")
 
 
-def opened_unnoted(source: str) -> list[str]:
-    """The calls that open a file to read it, and do not note it."""
+def opened_unrecorded(source: str) -> list[str]:
+    """The calls that open a file to read it, and do not record it."""
     calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
     found = []
     for call in calls:
@@ -34,18 +34,18 @@ def opened_unnoted(source: str) -> list[str]:
     return found
 
 
-def test_no_reader_of_the_package_opens_a_file_that_it_does_not_note() -> None:
-    found = {str(file.relative_to(TASKS)): opened_unnoted(file.read_text()) for file in sorted(TASKS.rglob("*.py"))}
+def test_no_reader_of_the_package_opens_a_file_that_it_does_not_record() -> None:
+    found = {str(file.relative_to(TASKS)): opened_unrecorded(file.read_text()) for file in sorted(TASKS.rglob("*.py"))}
     assert len(found) > 100
-    # one reads what was made of data that are noted, the other notes all that it opens
+    # one reads what was made of data that are recorded, the other records all that it opens
     assert [name for name, calls in found.items() if calls] == ["files/cache.py", "files/data_files.py"]
 
 
 def test_the_search_finds_what_opens_a_file() -> None:
     for call in ("path.read_bytes()", "open(path)", "gzip.open(path)", "np.load(path)", "parquet.read_table(path)"):
-        assert opened_unnoted(f"x = {call}") == [call]
-        assert opened_unnoted(f"x = {call}".replace("path", "recorded(path)")) == []
-    assert opened_unnoted("with path.open('xb') as file: read_text(path)") == []
+        assert opened_unrecorded(f"x = {call}") == [call]
+        assert opened_unrecorded(f"x = {call}".replace("path", "recorded(path)")) == []
+    assert opened_unrecorded("with path.open('xb') as file: read_text(path)") == []
 
 
 def test_what_was_read_is_told_with_its_state(tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_tokens_of_a_file_are_read_by_a_new_run_alone(tmp_path: Path) -> None:
     assert (list(found.files), list(found.start)) == ([], [file])
 
 
-def test_masks_that_threads_read_are_noted_too(tmp_path: Path) -> None:
+def test_masks_that_threads_read_are_recorded_too(tmp_path: Path) -> None:
     for number in range(3):
         for folder, value in (("images", 9 * number), ("masks", number % 2)):
             (tmp_path / folder).mkdir(exist_ok=True)
@@ -85,7 +85,7 @@ def test_masks_that_threads_read_are_noted_too(tmp_path: Path) -> None:
     assert found.files.keys() == {path for path in tmp_path.rglob("*") if path.is_file()}
 
 
-def test_digits_that_come_with_a_package_are_noted_by_content() -> None:
+def test_digits_that_come_with_a_package_are_recorded_by_content() -> None:
     with recording_reads() as found:
         ImageLearning.Config().build()
     assert (found.files, list(found.contents)) == ({}, ["scikit-learn's digits"])

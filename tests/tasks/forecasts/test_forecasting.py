@@ -127,6 +127,14 @@ def test_metrics_are_those_of_a_loop_over_test_windows(season: int, tmp_path: Pa
     assert "coverage" in found
 
 
+def test_where_a_season_is_longer_than_what_is_before_all_of_that_comes_again(tmp_path: Path) -> None:
+    built = task(tmp_path, season=10, horizon=9, base=0.0)
+    windows = built.splits.train.select(torch.tensor([0]))
+    assert windows.places.tolist() == [[0, 7]]
+    y = windows.values[0]
+    torch.testing.assert_close(built._naive(windows)[0], torch.cat([y[:7], y[:2]])[:, built.facts.columns])
+
+
 def test_days_without_weekends_have_a_horizon_that_fits(tmp_path: Path) -> None:
     start = datetime.date(2024, 1, 1)
     days = [start + datetime.timedelta(days=i) for i in range(280)]

@@ -83,7 +83,7 @@ def test_noise_that_is_known_ahead_changes_nothing(tmp_path: Path) -> None:
     given = config(tmp_path, data=str(written(tmp_path, rows)))
     built = given.build()
     assert built.facts.effect is None
-    assert given.suited("small").notes == ("promo, price: say nothing of stretches that are left out; not read",)
+    assert given.suited("small").notes == ("promo, price: no help with stretches that are left out; not read",)
     assert not config(tmp_path).suited("small").notes
     assert not config(tmp_path, model=SMALL, data=str(written(tmp_path, rows))).suited("small").notes
     written(tmp_path, rows)

@@ -199,6 +199,12 @@ def test_folders_in_capital_letters(tmp_path: Path) -> None:
     assert torch.equal(contents(found)[1], torch.from_numpy(squares(3)[1]))
     image = next(iter(sorted((tmp_path / "Images").iterdir())))
     assert truth_beside(image) == tmp_path / "MASKS" / "0.png"
+    (tmp_path / "Masks").mkdir()
+    assert truth_beside(image) is None
+    with refused(ValueError, f"{tmp_path}: has no folder 'masks', but Images, MASKS, Masks; name the folder"):
+        open_masks(tmp_path)
+    (tmp_path / "MASKS").rename(tmp_path / "masks")  # which is the one, whatever is beside it
+    assert len(open_masks(tmp_path).names) == 3
 
 
 def write_mask(path: Path, value: int, size: tuple[int, int] = (16, 16)) -> None:

@@ -10,8 +10,8 @@ import torch
 from fredholm.tasks.sentences import (
     Columns,
     Sentence,
+    SentenceCells,
     Table,
-    Told,
     choose_columns,
     open_sentences,
     read_sentences,
@@ -105,6 +105,8 @@ def test_an_empty_line_among_rows_of_one_column_is_a_row(tmp_path: Path, text: s
     rows = [(2, {"x": "1"}), (3, {"x": ""}), (4, {"x": "3"})]
     assert read_table(tmp_path / "t.csv").rows == rows
     assert read_table(tmp_path / "t.csv", ("y",)).rows[2] == (3, {"y": ""})
+    write(tmp_path / "t.csv", 'x\n\n1\n2\n""\n')
+    assert [tuple(row.cells.values()) for row in read_table(tmp_path / "t.csv").rows] == [("",), ("1",), ("2",), ("",)]
     write(tmp_path / "t.csv", '\n""\nx,y\n\n1,2\n""\n \n3,4\n')
     assert [row.line for row in read_table(tmp_path / "t.csv").rows] == [5, 8]
 
@@ -199,10 +201,10 @@ def test_what_is_no_sentence_is_told(tmp_path: Path, name: str, text: str, told:
 
 
 @pytest.fixture
-def told(tmp_path: Path) -> Callable[..., Told]:
+def told(tmp_path: Path) -> Callable[..., SentenceCells]:
     """Sentences with these cells in columns of labels."""
 
-    def made(**labels: Sequence[str]) -> Told:
+    def made(**labels: Sequence[str]) -> SentenceCells:
         names, rows = tuple(labels), list(zip(*labels.values(), strict=True))
         lines = [",".join(("text", *names)), *(",".join((f"text {i}", *cells)) for i, cells in enumerate(rows))]
         path = write(tmp_path / "t.csv", "\n".join(lines))
@@ -211,7 +213,7 @@ def told(tmp_path: Path) -> Callable[..., Told]:
     return made
 
 
-def test_classes_are_numbered_in_order(told: Callable[..., Told]) -> None:
+def test_classes_are_numbered_in_order(told: Callable[..., SentenceCells]) -> None:
     found = with_answers(told(label=["10", "9", "a", "9"]), None)
     assert found.answer_names == ("9", "10", "a")
     assert torch.equal(found.answers.values, torch.tensor([1, 0, 2, 0]))
@@ -223,7 +225,7 @@ def test_classes_are_numbered_in_order(told: Callable[..., Told]) -> None:
         with_answers(told(label=[""]), None)
 
 
-def test_numbers_are_finite(told: Callable[..., Told]) -> None:
+def test_numbers_are_finite(told: Callable[..., SentenceCells]) -> None:
     found = with_answers(told(score=["1", "-2.5e1"]), "number")
     assert torch.equal(found.answers.values, torch.tensor([[1.0], [-25.0]], dtype=torch.float64))
     for word in ("abc", "nan", "inf", "", "1_0"):
@@ -231,7 +233,7 @@ def test_numbers_are_finite(told: Callable[..., Told]) -> None:
             with_answers(told(score=["1", word]), "number")
 
 
-def test_what_a_column_holds_follows_from_its_cells(told: Callable[..., Told]) -> None:
+def test_what_a_column_holds_follows_from_its_cells(told: Callable[..., SentenceCells]) -> None:
     for cells, kind in (
         (("1", "2"), "class"),
         (("1", "2.5"), "number"),

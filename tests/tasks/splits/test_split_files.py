@@ -98,6 +98,9 @@ def test_validation_and_test_folders_alone_are_no_classes(tmp_path: Path) -> Non
         (tmp_path / name).mkdir()
     with refused(ValueError, "has the folders test and val, and none of examples to learn from; call one train"):
         split_folders(tmp_path)
+    (tmp_path / "val").rmdir()  # a test set alone
+    assert split_folders(tmp_path) == {}
+    (tmp_path / "val").mkdir()
     (tmp_path / "other").mkdir()  # with which they are classes
     assert split_folders(tmp_path) == {}
 

@@ -88,7 +88,7 @@ def test_what_a_person_may_think_otherwise_of_is_told() -> None:
         (["31/01/2026", "3/2/2026", "", "2026-02-04"], True),
         (["01/31/2026", "2/3/2026 9:30", "2/4/2026 0:00", "2/5/2026 0:00"], False),
         (["1.2.2026", "3.2.2026", "4.2.2026"], True),
-        (["1-1-2026", "02-02-2026"], True),
+        (["1.2.2026", "01/02/2026"], True),
         (["2026/1/31", "2026/02/03 9:30"], None),
     ],
 )
@@ -98,24 +98,39 @@ def test_dates_that_do_not_begin_with_their_year(cells: list[str], day_first: bo
     iso = {True: "2026-02-03", False: "2026-02-03", None: "2026-02-03T09:30"}[day_first]
     written = {True: "3/2/2026", False: "02/03/2026", None: "2026/2/3 9:30"}[day_first]
     assert column.numbers([written], place).tolist() == column.numbers([iso], place).tolist()
-    with refused(ValueError, "row 0 of 'day': '31/31/2026' is no date; expected one such as "):
+    such = {True: "31/1/2026", False: "1/31/2026", None: "2026-01-31"}[day_first]
+    with refused(ValueError, f"row 0 of 'day': '31/31/2026' is no date; expected one such as {such} or leave it empty"):
         column.numbers(["31/31/2026"], place)
 
 
 @pytest.mark.parametrize(("form", "bare"), [("{}%", "7"), ("$ {}", "7"), ("{} €", "7")])
 def test_amounts_and_shares_are_told(form: str, bare: str) -> None:
-    learnt = learn_columns({"x": [form.format(i) for i in range(7, 20)]}, place)
+    learnt = learn_columns({"x": ["1", *(form.format(i) for i in range(7, 20))]}, place)
     assert learnt.columns[0].kind == "text"
-    assert learnt.doubtful["x"].endswith(f"({form.format(7)!r}); write {bare} to have one")
+    assert learnt.doubtful["x"].endswith(f"({form.format(7)!r}); write {bare}")
 
 
 def test_dates_of_which_none_says_what_comes_first() -> None:
-    told = "row 1 of 'day': '1/2/2026' may be 2026-02-01 or 2026-01-02, and no date of the column says"
-    with refused(ValueError, told):
+    told = "row 1 of 'day': '1/2/2026' may be 2026-02-01 or 2026-01-02, and no date of the training rows says"
+    with refused(ValueError, told, "write dates as 2026-01-31, or say that the column is one of categories or texts"):
         one("day", "1/1/2026", "1/2/2026", "3/4/2026")
     assert one("day", "1/2/2026", "3/4/2026", texts=("day",)).kind == "text"
     learnt = learn_columns({"day": ["31/1/2026", "1/31/2026"]}, place)
     assert learnt.doubtful["day"].startswith("is no column of dates, since days come first in some of its cells")
+
+
+@pytest.mark.parametrize("cells", [["1-1-2026", "02-02-2026"], ["1/1/2026", "2026-02-02"], ["2026-02-02", "2026/1/1"]])
+def test_dates_that_are_the_same_in_either_order_say_nothing_of_others(cells: list[str]) -> None:
+    """They were read with the day first, and so were others of which nobody knew."""
+    column = one("day", *cells)
+    assert (column.kind, column.day_first) == ("date", None)
+    of_order = [["3/3/2026", "2026-03-03"], ["31/1/2026", "2026-01-31"], ["1/31/2026", "2026-01-31"]]
+    for written, iso in [*of_order, ["1.2.2026", "2026-02-01"]]:
+        assert column.numbers([written], place).tolist() == column.numbers([iso], place).tolist()
+    with refused(ValueError, "row 1 of 'day': '1/2/2026' may be 2026-02-01 or 2026-01-02, and no date of the training"):
+        column.numbers(["3/3/2026", "1/2/2026"], place)
+    with refused(ValueError, "row 0 of 'day': '31/31/2026' is no date; expected one such as 2026-01-31"):
+        column.numbers(["31/31/2026"], place)
 
 
 def test_texts_go_to_the_columns_that_they_stand_in(tmp_path: Path) -> None:

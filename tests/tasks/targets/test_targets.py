@@ -99,6 +99,12 @@ def test_probabilities_that_are_one_in_float32_keep_their_ranks(count: int) -> N
     assert scored(target, outputs, truth, 99)["auroc"] == pytest.approx(sum(areas) / count, abs=1e-5)
 
 
+def test_outputs_of_16_bits_are_ranked_by_more() -> None:
+    target = ClassAnswers(names=("a", "b"), values=torch.tensor([0, 1])).learn(Wish(), "x")
+    outputs = torch.tensor([[2.0**-7, 17.0], [0.0, 17.0]], dtype=torch.float16)  # whose differences are one in float16
+    assert scored(target, outputs, torch.tensor([0, 1]), 2)["auroc"] == 1
+
+
 def test_probabilities_of_labels_that_are_one_in_float32_keep_their_ranks() -> None:
     target, truth = LABELS.learn(Wish(), "cells"), torch.rand(300, 3) < 0.4
     outputs = 5 * torch.randn(300, 3) + truth + 25

@@ -28,7 +28,7 @@ from fredholm.models.fitted.ridge_head import Regressand
 from fredholm.models.fitted.table_machine import NumbersMachine
 
 MOST_FEATURES = 64
-"""Of a point, up to which all is said of each that is said of one; of more the mean alone."""
+"""Of a point, up to which each is summarised in full; of more the mean alone is read."""
 _OF_FEATURE = 5
 _OF_PLACE = 4
 _ROUNDING = 1e-9
@@ -161,7 +161,7 @@ class CloudMachine(FittedModel[PointBatch]):
         return torch.cat(found, 1)
 
     def _of_features(self, features: Tensor, exists: Tensor, count: Tensor, away: Tensor) -> list[Tensor]:
-        """What is said of features `(B, N, F)`, `(B, F)` each."""
+        """Summaries of features `(B, N, F)`, `(B, F)` each."""
         mean = features.sum(1) / count
         if self.reading.num_features > MOST_FEATURES:
             return [mean]

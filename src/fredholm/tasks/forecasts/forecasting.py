@@ -238,7 +238,7 @@ class Forecasting(SplitTask[WindowSet]):
             task = Forecasting(self)
             context, base = task.best_reading()
             idle = self.known and task.facts.effect is None
-            notes = (f"{', '.join(self.known)}: say nothing of stretches that are left out; not read",) if idle else ()
+            notes = (f"{', '.join(self.known)}: no help with stretches that are left out; not read",) if idle else ()
             return Suited(replace(self, context=context, base=base), replace(found.schedule, epochs=0), notes)
 
         @property

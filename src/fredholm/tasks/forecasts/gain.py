@@ -1,4 +1,4 @@
-"""How much of what a regression adds to what answers are counted from is predicted.
+"""How much is taken of what a regression adds to what answers are counted from.
 
 Of a few stretches a regression, and a mean too, may predict worse than nothing.
 """
@@ -45,5 +45,5 @@ def added(target: NumberTarget, z: Tensor) -> Tensor:
 
 
 def gain_of(predicted: Tensor, wanted: Tensor) -> float:
-    """That of GAINS by which what is predicted to be added is nearest to what is, both `(n, H F)`."""
+    """That of GAINS with which what is predicted to be added is nearest to what was added, both `(n, H F)`."""
     return min(GAINS, key=lambda gain: float((wanted - gain * predicted).square().mean()))

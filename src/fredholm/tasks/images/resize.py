@@ -1,4 +1,4 @@
-"""ModelSettings images to one size without changing their proportions."""
+"""Bringing images to one size without changing their proportions."""
 
 import statistics
 from collections.abc import Sequence

@@ -2,7 +2,7 @@
 
 from .columns import Columns, choose_columns
 from .open import OpenedSentences, open_sentences
-from .sentence import Sentence, Sentences, Told, read_sentences
+from .sentence import Sentence, SentenceCells, Sentences, read_sentences
 from .sentence_set import SentenceSet, with_answers
 from .table import Table, TableFile, read_table
 
@@ -10,11 +10,11 @@ __all__ = [
     "Columns",
     "OpenedSentences",
     "Sentence",
+    "SentenceCells",
     "SentenceSet",
     "Sentences",
     "Table",
     "TableFile",
-    "Told",
     "choose_columns",
     "open_sentences",
     "read_sentences",

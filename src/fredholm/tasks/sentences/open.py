@@ -10,7 +10,7 @@ from fredholm.tasks.splits.splits import Splits
 from fredholm.tasks.targets import Kind
 
 from .columns import Columns, choose_columns
-from .sentence import told_by
+from .sentence import read_tables
 from .sentence_set import SentenceSet, with_answers
 from .table import TABLE_SUFFIXES, TableFile
 
@@ -47,7 +47,7 @@ def open_sentences(
         kind: what the answers are; None: as the cells of the training set say (`answers_of_cells`).
 
     Raises:
-        ValueError: nothing of that name, and what `TableFile`, `choose_columns`, `told_by` and `with_answers`
+        ValueError: nothing of that name, and what `TableFile`, `choose_columns`, `read_tables` and `with_answers`
             refuse.
     """
     path = data_path(data)
@@ -63,9 +63,9 @@ def open_sentences(
     parts: dict[Split, SentenceSet] = {}
     for split in SPLITS:
         if split in tables:
-            told = told_by(tables[split], chosen, is_labelled=True)
+            cells = read_tables(tables[split], chosen, is_labelled=True)
             known = parts["train"].answers if parts else None
-            parts[split] = with_answers(told, kind) if known is None else with_answers(told, known.kind, known.names)
+            parts[split] = with_answers(cells, kind) if known is None else with_answers(cells, known.kind, known.names)
     if found.by_split:
         return OpenedSentences(Splits(parts["train"], parts.get("test"), parts.get("valid")), chosen)
     whole = parts["train"]

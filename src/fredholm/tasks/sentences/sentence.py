@@ -152,12 +152,12 @@ class _Names(Sequence[str]):
 
 @final
 @dataclass(frozen=True)
-class Told:
-    """Sentences, with what the tables say of each."""
+class SentenceCells:
+    """Sentences, with the cells of labels and marks that stand beside them."""
 
     sentences: Sentences
     labels: dict[str, list[str]]
-    """The cells of each column of labels; none where there are no such columns."""
+    """Those of each column of labels; none where there are no such columns."""
     marks: dict[str, list[str]]
     """Those of the columns of `MARKS` that the tables have, by their words."""
 
@@ -167,16 +167,16 @@ class Told:
 
 
 @reads_data
-def read_sentences(path: Path, columns: Columns, names: tuple[str, ...] = ()) -> Told:
+def read_sentences(path: Path, columns: Columns, names: tuple[str, ...] = ()) -> SentenceCells:
     """The sentences of one file, whose labels may be absent; see `TableFile` for `names`.
 
     Raises:
         ValueError: what `TableFile` refuses; a column of sentences is not there, or a text is empty.
     """
-    return told_by([TableFile(path, names)], columns)
+    return read_tables([TableFile(path, names)], columns)
 
 
-def told_by(files: Sequence[TableFile], columns: Columns, *, is_labelled: bool = False) -> Told:
+def read_tables(files: Sequence[TableFile], columns: Columns, *, is_labelled: bool = False) -> SentenceCells:
     """The sentences of some tables, which are read once, or twice where texts that are large were kept by another run.
 
     Args:
@@ -214,7 +214,7 @@ def told_by(files: Sequence[TableFile], columns: Columns, *, is_labelled: bool =
     for word, column in reading.marks.items():
         if len(column) != len(whole.lines):
             raise ValueError(f"some files have a column {word!r}, others none; give it to all")
-    return Told(Sentences(whole), reading.labels, reading.marks)
+    return SentenceCells(Sentences(whole), reading.labels, reading.marks)
 
 
 @final

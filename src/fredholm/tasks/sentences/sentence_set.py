@@ -10,7 +10,7 @@ from fredholm.tasks.splits.splits import Divisible
 from fredholm.tasks.splits.stratified_split import SplitKeys
 from fredholm.tasks.targets import Answers, Kind, answers_of_cells
 
-from .sentence import Sentences, Told
+from .sentence import SentenceCells, Sentences
 
 
 @final
@@ -54,11 +54,11 @@ class SentenceSet(Divisible):
         )
 
 
-def with_answers(told: Told, kind: Kind | None, known: tuple[str, ...] | None = None) -> SentenceSet:
+def with_answers(cells: SentenceCells, kind: Kind | None, known: tuple[str, ...] | None = None) -> SentenceSet:
     """Sentences with what their labels answer; see `answers_of_cells`.
 
     Raises:
         ValueError: what that and `marks_of_cells` refuse. The message names file and line.
     """
-    answers = answers_of_cells(told.labels, kind, told.place, known)
-    return SentenceSet(sentences=told.sentences, answers=answers, marks=marks_of_cells(told.marks, told.place))
+    answers = answers_of_cells(cells.labels, kind, cells.place, known)
+    return SentenceSet(sentences=cells.sentences, answers=answers, marks=marks_of_cells(cells.marks, cells.place))

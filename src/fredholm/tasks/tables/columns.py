@@ -30,7 +30,7 @@ DATE_PARTS = ("seconds since 1970", "month", "weekday", "hour")
 _DECIMAL = re.compile(r"[-+]?\d+,\d+|[-+]?\d{1,3}(,\d{3})+(\.\d+)?")
 _SIGNS = "$€£¥% "
 """What may stand round a number that is an amount or a share."""
-_WRITTEN = re.compile(r"(\d{1,2})([./-])(\d{1,2})\2(\d{4})(?:[ T]+(\d{1,2}:\d\d(?::\d\d)?))?")
+_YEAR_LAST = re.compile(r"(\d{1,2})([./-])(\d{1,2})\2(\d{4})(?:[ T]+(\d{1,2}:\d\d(?::\d\d)?))?")
 _THOUSANDS = re.compile(r"[-+]?\d{1,3}(,\d{3})+(\.\d+)?")
 
 
@@ -46,7 +46,8 @@ class Column:
         parts: of numbers and dates, what is read: the number itself, "", or those of `DATE_PARTS` that vary.
         mean, deviation: of each part over the training rows that have it.
         may_miss: whether some training rows lack it; of numbers and dates.
-        day_first: of dates that may be written 31/1/2026 (True) or 1/31/2026 (False); None: all begin with the year.
+        day_first: of dates, whether they may be written 31/1/2026 (True) or 1/31/2026 (False); None: nothing says
+            which, and dates that may be two are refused.
     """
 
     name: str
@@ -140,11 +141,11 @@ def _doubt(name: str, kind: ColumnKind, cells: Sequence[str], known: list[str], 
     if kind in ("number", "date"):
         return ""
     if all(_is_number(cell.strip(_SIGNS)) for cell in known):
-        bare = known[0].strip(_SIGNS)
-        return f"is no column of numbers, since cells have signs beside them ({known[0]!r}); write {bare} to have one"
-    if all(_is_date(cell) or _orders(cell) for cell in known):
+        signed = next(cell for cell in known if not _is_number(cell))
+        return f"is no column of numbers, since cells have signs ({signed!r}); write {signed.strip(_SIGNS)}"
+    if all(_is_year_first(cell) or _orders(cell) for cell in known):
         return "is no column of dates, since days come first in some of its cells and months in others"
-    for what, fits in (("numbers", _is_number), ("dates", lambda cell: _is_date(cell) or bool(_orders(cell)))):
+    for what, fits in (("numbers", _is_number), ("dates", lambda cell: _is_year_first(cell) or bool(_orders(cell)))):
         odd = [cell for cell in known if not fits(cell)]
         if len(odd) <= MOSTLY * len(known):
             where = place(list(cells).index(odd[0]), name)
@@ -194,7 +195,7 @@ def _kind(name: str, cells: Sequence[str], known: list[str], place: Place) -> Co
             f"{where}: {decimal[0]!r} looks like a number with {looks}; write points{leave}, or say that the column is "
             "one of categories"
         )
-    if all(_is_date(cell) or _orders(cell) for cell in known) and _shared_orders(known):
+    if all(_is_year_first(cell) or _orders(cell) for cell in known) and _shared_orders(known):
         return "date"
     repeats = len(known) / max(1, len(set(known)))
     words = sum(len(cell.split()) for cell in known) / max(1, len(known))
@@ -215,18 +216,18 @@ def _counts(known: list[str]) -> bool:
     return len(set(numbers)) == len(numbers) and all(math.isfinite(n) and n.is_integer() for n in numbers)
 
 
-def _is_date(cell: str) -> bool:
-    """Whether this is a date that begins with its year."""
-    return _moment(cell) is not None
-
-
-def _moment(cell: str, day_first: bool | None = None) -> datetime.datetime | None:
-    """A date of `parse_date`, or one of `Column.day_first`; None: it is none."""
+def _is_year_first(cell: str) -> bool:
+    """Whether this is a date that begins with its year (`parse_date`)."""
     try:
-        return parse_date(cell)
+        parse_date(cell)
     except ValueError:
-        pass
-    if day_first is None or (found := _WRITTEN.fullmatch(cell)) is None:
+        return False
+    return True
+
+
+def _written(cell: str, day_first: bool) -> datetime.datetime | None:
+    """A date that ends with its year, read in this order; None: it is none."""
+    if (found := _YEAR_LAST.fullmatch(cell)) is None:
         return None
     first, mark, second, year, time = found.groups(default="")
     if mark == "." and not day_first:  # points are written behind days alone
@@ -238,35 +239,48 @@ def _moment(cell: str, day_first: bool | None = None) -> datetime.datetime | Non
         return None
 
 
+def _moment(cell: str, day_first: bool | None) -> datetime.datetime | None:
+    """A date, read as those of its column (`Column.day_first`); None: it is none, or may be two."""
+    try:
+        return parse_date(cell)
+    except ValueError:
+        orders = (True, False) if day_first is None else (day_first,)
+        found = {moment for order in orders if (moment := _written(cell, order)) is not None}
+        return found.pop() if len(found) == 1 else None
+
+
 def _orders(cell: str) -> set[bool]:
-    """What may come first in a date that does not begin with its year, the day (True) or the month."""
-    return {day_first for day_first in (True, False) if _moment(cell, day_first) is not None}
+    """What may come first in a date that ends with its year, the day (True) or the month."""
+    return {day_first for day_first in (True, False) if _written(cell, day_first) is not None}
 
 
 def _shared_orders(known: Sequence[str]) -> set[bool]:
     """What may come first in all dates."""
-    return {True, False}.intersection(*(_orders(cell) for cell in set(known) if not _is_date(cell)))
+    return {True, False}.intersection(*(_orders(cell) for cell in set(known) if not _is_year_first(cell)))
 
 
 def _day_first(name: str, cells: Sequence[str], known: list[str], place: Place) -> bool | None:
-    """What comes first in these dates; None: all begin with the year.
+    """What comes first in these dates; None: all are the same in either order.
 
     Raises:
-        ValueError: it may be either.
+        ValueError: it may be either, and some are not.
     """
-    if all(_is_date(cell) for cell in known):
-        return None
     orders = _shared_orders(known)
-    differing = [cell for cell in known if not _is_date(cell) and _moment(cell, True) != _moment(cell, False)]
-    if len(orders) > 1 and differing:
-        cell = differing[0]
-        days, months = (moment.date().isoformat() for order in (True, False) if (moment := _moment(cell, order)))
-        raise ValueError(
-            f"{place(list(cells).index(cell), name)}: {cell!r} may be {days} or {months}, and no date of the column "
-            "says whether days or months come first; write dates like the latter, or say that the column is one of "
-            "categories or texts"
-        )
-    return True in orders
+    if len(orders) == 1:
+        return orders.pop()
+    if (cell := next((cell for cell in known if _moment(cell, None) is None), None)) is not None:
+        where = place(list(cells).index(cell), name)
+        raise ValueError(f"{where}: {_two_dates(cell)}, or say that the column is one of categories or texts")
+    return None
+
+
+def _two_dates(cell: str) -> str:
+    """That a cell may be two dates."""
+    days, months = (moment.date() for order in (True, False) if (moment := _written(cell, order)) is not None)
+    return (
+        f"{cell!r} may be {days} or {months}, and no date of the training rows says whether days or months come first; "
+        "write dates as 2026-01-31"
+    )
 
 
 def _parts(
@@ -284,6 +298,8 @@ def _parts(
                 raise ValueError(f"{place(i, name)}: {error}") from error
             continue
         moment = _moment(cell, day_first)
+        if moment is None and day_first is None and _orders(cell):
+            raise ValueError(f"{place(i, name)}: {_two_dates(cell)}")
         if moment is None:
             such = {None: "2026-01-31", True: "31/1/2026", False: "1/31/2026"}[day_first]
             raise ValueError(f"{place(i, name)}: {cell!r} is no date; expected one such as {such} or leave it empty")

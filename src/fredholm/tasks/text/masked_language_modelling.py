@@ -283,20 +283,20 @@ class MaskedLanguageModelling(TextTask):
 
     @torch.no_grad()
     def shown_example(self, split: HeldOut, index: int, model: nn.Module | None = None) -> ShownExample:
-        """See `Task.shown_example`: a block, and of the tokens that are hidden what they cost and what is told."""
+        """See `Task.shown_example`: a block, and of the tokens that are hidden what they cost and what is predicted."""
         batch = self.held_out_batch(split, torch.tensor([index]))
         inputs, targets = batch["inputs"][0], batch["targets"][0]
         hidden = targets != IGNORED
         truth = torch.where(hidden, targets, inputs)
-        costs = told = None
+        costs = predicted = None
         if model is not None:
             logits = model(batch["inputs"].to(device_of(model)))[0].float().cpu()
             costs = F.cross_entropy(logits, targets, reduction="none", ignore_index=IGNORED)
-            told = self.tokenizer.pieces(logits.argmax(-1))
+            predicted = self.tokenizer.pieces(logits.argmax(-1))
         parts = list[TextPart]()
         for n, piece in enumerate(self.tokenizer.pieces(truth)):
-            is_hidden = bool(hidden[n]) and costs is not None and told is not None
-            cost, note = (float(costs[n]), f"told: {told[n]}") if is_hidden else (None, "")  # pyright: ignore
+            is_hidden = bool(hidden[n]) and costs is not None and predicted is not None
+            cost, note = (float(costs[n]), f"predicted: {predicted[n]}") if is_hidden else (None, "")  # pyright: ignore
             parts.append(TextPart(f"{piece} ", cost, note))
         return ShownExample(name=f"block {index}", views=(TextView(parts=tuple(parts)),))
 

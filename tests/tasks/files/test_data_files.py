@@ -1,0 +1,19 @@
+"""Paths of data that a user wrote."""
+
+from pathlib import Path
+
+import pytest
+
+from fredholm.tasks.files.data_files import data_path
+from tests.refusals import refused
+
+
+@pytest.mark.parametrize("name", ["x.zip", "x.tar.gz", "X.7Z"])
+def test_files_are_archives_by_their_names_and_folders_are_none(name: str, tmp_path: Path) -> None:
+    assert data_path(tmp_path / name) == tmp_path / name  # whose reader says that nothing is there
+    (tmp_path / name).mkdir()
+    assert data_path(tmp_path / name) == tmp_path / name
+    (tmp_path / name).rmdir()
+    (tmp_path / name).write_bytes(b"")
+    with refused(ValueError, f"{tmp_path / name} is an archive; unpack it, and pass the file or folder that was in it"):
+        data_path(tmp_path / name)
