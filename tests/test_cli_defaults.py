@@ -41,7 +41,8 @@ def test_a_dry_run_says_what_would_be_and_makes_nothing(
     for preset in ("small", "base"):
         code, out, err = call(capsys, *command, "--preset", preset, "--run-dir", tmp_path / "run")
         assert (code, err) == (0, "")
-        lines = out.splitlines()
+        note, *lines = out.splitlines()
+        assert note.startswith("--task.stem-depth 1 takes a network; without it there is a bank of patches, ")
         assert lines[0] == "data: 21 examples to learn from, 3 for validation and 6 for testing"
         assert [line.partition(":")[0] for line in lines[:3]] == ["data", "model", "training"]
         found[preset] = lines
@@ -81,7 +82,7 @@ def test_a_run_of_so_many_minutes_has_a_schedule_of_its_own(
     limited = ("--minutes", "0.4", "--seeds", "5", "6", "--training.ema-decay", "0.7")
     code, out, err = call(capsys, *command, *limited, "--run-dir", run)
     assert (code, err) == (0, "")
-    first, *rest = out.splitlines()
+    _, first, *rest = out.splitlines()
     assert re.fullmatch(r"3 of the \d{4} epochs that suit the data, for 0\.2 minutes", first)
     assert rest[2].startswith("training: 3 epochs of 3 steps on batches of 8; at most 10 s;")
     kept = json.loads((run / "seed-5" / "config.json").read_text())["run"]

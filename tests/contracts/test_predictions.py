@@ -155,7 +155,7 @@ def test_formats_agree_and_probabilities_sum_to_one(
     if not tells_class:
         code, _, err = call(capsys, *given, "--probabilities")
         assert code == 2
-        assert err.endswith(": what this run predicts are no classes; leave it out\n")
+        assert err.endswith("error: --probabilities has no effect: this run does not predict classes; leave it out\n")
 
 
 def test_a_model_of_another_dtype_predicts_the_same(asked: tuple[Task, Path, bool]) -> None:

@@ -99,7 +99,7 @@ def _predict(argv: list[str]) -> None:
     rows = _Rows(FORMATS[_format(arguments)](), arguments.output, outputs)
     for prediction in _predictions(run, files, arguments, outputs, failures):
         if arguments.probabilities and not prediction.probabilities:
-            raise ValueError("--probabilities has no effect: what this run predicts are no classes; leave it out")
+            raise ValueError("--probabilities has no effect: this run does not predict classes; leave it out")
         rows.add(prediction.row(all_probabilities=arguments.probabilities))
     written = list(outputs.written)
     if rows.count or not failures.count:

@@ -1,7 +1,8 @@
 """How long to train, in what steps, and how wide a model: numbers that follow from the size of the data."""
 
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, is_dataclass, replace
 from typing import Any, Literal, NamedTuple, final
 
 Preset = Literal["small", "base"]
@@ -17,6 +18,24 @@ class Effort(NamedTuple):
     """Of the examples, in (0, 1]: a run that is to be short is sized as one on so many fewer of them."""
     epochs: int | None = None
     """That were asked for; None: as many as suit."""
+
+
+def told_of_network(config: object, default: object, names: Sequence[str], effort: Effort, instead: str) -> str | None:
+    """That some settings take a network where a model suits that is computed at once, for a person; None: none does.
+
+    Args:
+        config, default: settings as they are, and by default.
+        names: of those that only a network heeds.
+        effort: whose epochs are of a network too.
+        instead: the model that suits, and where it is better.
+    """
+    asked = [name for name in names if getattr(config, name) != getattr(default, name)]
+    words = [name if is_dataclass(getattr(config, name)) else f"{name}={getattr(config, name)!r}" for name in asked]
+    words += [] if effort.epochs is None else [f"epochs={effort.epochs}"]
+    if not words:
+        return None
+    takes, it = ("takes", "it") if len(words) == 1 else ("take", "them")
+    return f"{' and '.join(words)} {takes} a network; without {it} there is {instead}"
 
 
 STEPS: dict[Preset, int] = {"small": 150, "base": 600}

@@ -438,6 +438,7 @@ def _resumed(
         raise _of_another_config(folder, other)
     if difference:
         print_line(f"{folder.path}: goes on with other data: {difference}")
+        print_line("a split that these data do not bring is drawn anew: what was learnt from may now be measured on")
     now = dataclasses.replace(now, start=(before.start if before else {}) | now.start)
     own_files = _own_files(now, _told_machine(folder, config, processes), words, folder.text(COMMANDS) or "")
     is_same = to_json(saved) == to_json(config) and all(folder.text(name) == own_files[name] for name in own_files)

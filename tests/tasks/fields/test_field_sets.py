@@ -152,7 +152,7 @@ def test_files_of_arrays_are_one_set(tmp_path: Path, name: str, monkeypatch: pyt
     [
         ({"pos": drawn(5, 1)}, "b.npz: pos are others than in a.npz"),
         ({"values": drawn(2, 6)}, "b.npz: an array of rows is float64 (2, 6), and in a.npz float64 (2, 5)"),
-        ({"values": np.full((2, 5), np.inf)}, "b.npz, function 0: the value of sample 1 of the samples is inf"),
+        ({"values": np.full((2, 5), np.inf)}, "b.npz, function 0: the value of sample 0 of the samples is inf"),
         ({"offsets": np.array([0, 5, 10])}, "b.npz: has the arrays values, pos, offsets"),
     ],
 )
@@ -250,9 +250,9 @@ def test_darcy_flow_wants_the_solution_of_a_coefficient(tmp_path: Path) -> None:
         ({"values": drawn(4), "pos": drawn(4, 1), "offsets": [0, 4, 4]}, "function 1: has no samples"),
         (
             {"values": np.inf * drawn(2, 3), "pos": drawn(3, 1)},
-            "function 0: the value of sample 1 of the samples is -?inf",
+            "function 0: the value of sample 0 of the samples is -?inf",
         ),
-        ({"values": drawn(2, 3), "pos": drawn(3, 1) * np.nan}, "the position of sample 1 of the samples is nan"),
+        ({"values": drawn(2, 3), "pos": drawn(3, 1) * np.nan}, "the position of sample 0 of the samples is nan"),
         ({"values": drawn(2, 3), "pos": drawn(3, 1), "channels": ["a", "b"]}, "expected 1 different names"),
         ({"values": drawn(2, 3), "pos": drawn(3, 1), "is_test": [1, 0]}, "is_test is int64"),
         ({"values": drawn(2, 3), "pos": drawn(3, 1), "is_test": [True, True]}, "the split has nothing to train on"),

@@ -5,11 +5,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fredholm.tasks.fields import open_fields
 from fredholm.tasks.fields.csv_file import read_csv as read_fields
 from fredholm.tasks.files.cells import (
     LARGEST,
+    are_dates_in_digits,
     as_kept,
     as_single,
+    cells_of_line,
     is_date,
     kept_type,
     parse_number,
@@ -32,10 +35,94 @@ def test_numbers() -> None:
     assert [parse_value(text) for text in ("1", " -2.5 ", "3e-2", "+.5")] == [1, -2.5, 0.03, 0.5]
 
 
-@pytest.mark.parametrize("text", ["abc", "1,5", "inf", "-Infinity", "1e999", "1_000", "0x1"])
+@pytest.mark.parametrize("text", ["abc", "1,b", "inf", "-Infinity", "1e999", "1_000", "0x1"])
 def test_text_among_numbers(text: str) -> None:
     with refused(ValueError, f"{text!r} is no finite number"):
         parse_value(text)
+
+
+@pytest.mark.parametrize("text", ["1,5", "-0,25", "1,234.5", "1.234,5"])
+def test_commas_in_numbers(text: str) -> None:
+    for read in (parse_value, parse_number):
+        with refused(ValueError, f"{text!r} has a comma; write a point before decimals, and nothing between thousands"):
+            read(text)
+
+
+def test_cells_of_a_line() -> None:
+    for line in ("1 2\t-3", "1,2,-3", "1, 2,\t-3 ", " 1 ,2 , -3"):
+        assert cells_of_line(line) == ["1", "2", "-3"]
+    assert cells_of_line(" ") == []
+    for line in ("0,5 0,7", "1\t0,5"):
+        with refused(ValueError, "has commas and blanks between numbers; write one of the two, and a point before"):
+            cells_of_line(line)
+
+
+def test_lines_whose_commas_would_be_read_as_blanks_are_refused(tmp_path: Path) -> None:
+    for read, name, text in ((read_cloud, "a.xyz", "0 0 0\n0,5 0,7 1\n"), (read_series, "a.tsv", "1\t2\n1\t0,5\n")):
+        (tmp_path / name).write_text(text)
+        with refused(ValueError, f"{name}, line 2: has commas and blanks between numbers"):
+            read(tmp_path / name)
+
+
+@pytest.mark.parametrize(("mark", "told"), [(";", "semicolons"), ("\t", "tabs")])
+@pytest.mark.parametrize(("read", "header"), [(read_series, "time v"), (read_fields, "x v"), (read_cloud, "x y z")])
+def test_other_marks_between_cells_are_named(read: Any, header: str, mark: str, told: str, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(header.replace(" ", mark) + "\n" + mark.join("01" * 2) + "\n")
+    with refused(ValueError, "a.csv, line 1: has one cell", f"expected commas between cells, not {told}"):
+        read(tmp_path / "a.csv")
+
+
+@pytest.mark.parametrize("column", ["series", "unique_id"])
+def test_rows_of_no_series_are_refused(column: str, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(f"{column},time,v\na,0,1\n,1,2\n")
+    with refused(ValueError, f"a.csv, line 3: column '{column}': is empty; expected the series that the row is of"):
+        read_series(tmp_path / "a.csv")
+    (tmp_path / "a.csv").write_text("field,x,v\na,0,1\n ,1,2\n")
+    with refused(ValueError, "a.csv, line 3: column 'field': is empty; expected the function that the row is of"):
+        read_fields(tmp_path / "a.csv")
+
+
+@pytest.mark.parametrize("times", [("20200130", "20200131", "20200201"), ("199911", "199912", "200001")])
+def test_dates_in_digits_are_no_numbers(times: tuple[str, ...], tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("time,v\n" + "".join(f"{time},1\n" for time in times))
+    date = {"2": "2020-01-30", "1": "1999-11-01"}[times[0][0]]
+    with refused(ValueError, f"a.csv, line 2: column 'time': {times[0]} looks like a date", f"; write {date}"):
+        read_series(tmp_path / "a.csv")
+
+
+@pytest.mark.parametrize("times", [("200001", "200002"), ("20200130", "20200132", "20200201"), ("0", "20200101"), ()])
+def test_numbers_that_are_no_dates(times: tuple[str, ...]) -> None:
+    assert not are_dates_in_digits([float(time) for time in times])
+
+
+def test_times_that_float64_rounds_to_one_are_told(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("time,v\n100000000000000000,1\n100000000000000001,1\n")
+    with refused(ValueError, "line 3", "'100000000000000001' is '100000000000000000' in float64; subtract what all"):
+        read_series(tmp_path / "a.csv")
+
+
+def test_whole_numbers_that_hardly_come_back_are_asked_about() -> None:
+    def place(i: int, column: str) -> str:
+        return f"row {i}"
+
+    many = [str(i) for i in range(30)]
+    with refused(ValueError, "row 0: 30 different whole numbers in 31 rows; set target to 'number'", "or to 'class'"):
+        answers_of_cells({"label": [*many, "nan"]}, None, place)
+    assert len(answers_of_cells({"label": many}, "class", place).names) == 30
+    for words in ([*many, *many], many[:20], [*many, "a"]):
+        assert {*answers_of_cells({"label": words}, None, place).names} == {*words}
+
+
+def test_what_a_file_says_of_its_examples_names_it_once(tmp_path: Path) -> None:
+    values = np.ones((2, 4))
+    values[1, 2] = np.inf
+    np.savez(tmp_path / "a.npz", values=values)
+    with pytest.raises(ValueError, match=r"/a.npz, series 1: sample 2 of channel") as caught:
+        read_series(tmp_path / "a.npz")
+    assert str(caught.value).count("a.npz") == 1
+    with pytest.raises(ValueError, match=r"/a.npz, function 1: the value of sample 2 of the samples") as caught:
+        open_fields(tmp_path / "a.npz")
+    assert str(caught.value).count("a.npz") == 1
 
 
 @pytest.mark.parametrize("text", ["1e39", "-3.5e38"])
@@ -113,7 +200,7 @@ def test_numbers_with_decimal_commas_are_no_classes() -> None:
 def test_a_number_may_be_infinite_or_none_and_is_written_as_in_other_programs() -> None:
     assert [parse_number(text) for text in (" 1", "-2.5e3", "inf")] == [1, -2500, math.inf]
     assert math.isnan(parse_number("nan"))
-    for text in ("", "x", "1_0", "_1", "1,5"):
+    for text in ("", "x", "1_0", "_1", ",5"):
         with refused(ValueError, f"{text!r} is no number; write one"):
             parse_number(text)
 

@@ -286,7 +286,7 @@ def test_gaps_that_leave_no_answer_are_told(tmp_path: Path) -> None:
         ({"split_seed": 1}, "split_seed=1 has no effect with a split by time"),
         ({"valid_fraction": 0.3}, "valid_fraction=0.3 has no effect with model=FilterBank"),
         ({"channels": ("z",)}, "has no channel 'z'; the channels are x, y"),
-        ({"context": 60}, "has 48 samples; expected context=60 and horizon=4 together at least"),
+        ({"context": 60}, "has 48 of its 60 samples; expected context=60 and horizon=4 together at least"),
         ({"horizon": 14}, "no test window has horizon=14 observed samples"),
         ({"test_fraction": 1.0}, "test_fraction is 1.0; expected a share from 0 to below 1"),
         ({"data": ""}, "no series are given"),
@@ -296,6 +296,33 @@ def test_gaps_that_leave_no_answer_are_told(tmp_path: Path) -> None:
 def test_what_is_refused(settings: dict[str, Any], told: str, tmp_path: Path) -> None:
     with refused(ValueError, told):
         _ = task(tmp_path, **settings).splits
+
+
+def test_samples_that_are_too_few_are_told_in_numbers(tmp_path: Path) -> None:
+    (tmp_path / "two.csv").write_text("time,v\n0,1\n1,2\n")
+    told = "the training part of the series has 1 of its 2 samples; expected context=1 and horizon=1 together"
+    with refused(ValueError, told, "; give it more samples, or leave it out"):
+        _ = Forecasting.Config(data=str(tmp_path / "two.csv")).build().facts
+    rows = [f"{series},{3 * t if series == 'b' else t},{t}" for series in "ab" for t in range(20)]
+    (tmp_path / "gaps.csv").write_text("\n".join(["series,time,v", *rows, ""]))
+    with refused(ValueError, f"{tmp_path}/gaps.csv: series 'b' has 20 samples of 58; times are not evenly spaced"):
+        open_long(tmp_path / "gaps.csv")
+
+
+@pytest.mark.parametrize("model", [FilterBank.Config(num_groups=0), SMALL])
+def test_what_a_short_series_costs_the_others_is_said(model: Any, tmp_path: Path) -> None:
+    lengths = {"a": 90, "b": 80, "c": 8}
+    rows = [f"{name},{t},{wave(t):.4f}" for name, length in lengths.items() for t in range(length)]
+    (tmp_path / "some.csv").write_text("\n".join(["series,time,v", *rows, ""]))
+    config = Forecasting.Config(data=str(tmp_path / "some.csv"), season=7, model=model)
+    (told,) = config.suited("small").notes
+    found = config.build().facts
+    assert told.startswith(
+        f"the series 'c' has 8 samples: of every series {found.horizon} are predicted from {found.context}, and "
+        "without short series 7 would be from "
+    )
+    (tmp_path / "some.csv").write_text("\n".join(["series,time,v", *rows[:-8], ""]))
+    assert config.suited("small").notes == ()
 
 
 def with_weekends(folder: Path) -> Path:

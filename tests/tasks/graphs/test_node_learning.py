@@ -388,7 +388,15 @@ def test_what_suits_numbers(tmp_path: Path) -> None:
     assert config.model == NodeMachine.Config()
     assert (config.inputs.degrees, config.inputs.surroundings, schedule.epochs) == (True, True, 0)
     assert not config.build().learns_by_steps
-    asked, *_ = NodeLearning.Config(data=data, model=dataclasses.replace(SMALL, depth=1)).suited("small")
+    told = (
+        "epochs=5 takes a network; without it there is a node machine, computed at once and better on numbers, and on"
+    )
+    (note,) = NodeLearning.Config(data=data).suited("small", epochs=5).notes
+    assert note == f"{told} nodes without features"
+    asked, _, notes = NodeLearning.Config(data=data, model=dataclasses.replace(SMALL, depth=1)).suited(
+        "small", epochs=5
+    )
+    assert notes == ()
     assert isinstance(asked, NodeLearning.Config)
     assert isinstance(asked.model, ITNet.Config)
     classes = str(two_groups(tmp_path / "b"))

@@ -65,6 +65,22 @@ def test_a_network_learns_where_it_was_asked_for_or_images_are_many(
         assert chosen(data=data) is expected
 
 
+def test_what_takes_a_network_in_place_of_a_bank_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = written(tmp_path, np.arange(60) % 2)
+    instead = "there is a bank of patches, computed at once and better on up to 400 images"
+
+    def notes(epochs: int | None = None, **settings: Any) -> tuple[str, ...]:
+        return ImageLearning.Config(data=data, **settings).suited("small", epochs=epochs).notes
+
+    assert notes(3) == (f"epochs=3 takes a network; without it {instead}",)
+    assert notes(patch_size=2) == (f"patch_size=2 takes a network; without it {instead}",)
+    both = f"augmentation and epochs=3 take a network; without them {instead}"
+    assert notes(3, augmentation=Augmentation.Config(shift=0.2)) == (both,)
+    assert notes() == notes(3, bank=0) == notes(3, model=ITNet.Config()) == ()
+    monkeypatch.setattr(image_learning, "MOST_OF_BANK", 40)
+    assert notes(3) == ()
+
+
 def test_large_images_are_scaled_and_others_keep_their_size(tmp_path: Path) -> None:
     sizes = list[object]()
     for size in ((37, 41), (130, 65)):

@@ -145,6 +145,10 @@ def test_clouds_with_numbers_keep_their_size_and_how_they_lie(tmp_path: Path) ->
     assert machine.sizes
     assert machine.model.turns == "none"
     suited: Any = asked.suited("small", epochs=5)[0]
+    told = (
+        "epochs=5 takes a network; without it there is a cloud machine, computed at once and better on up to 500 clouds"
+    )
+    assert (asked.suited("small").notes, asked.suited("small", epochs=5).notes) == ((), (told,))
     assert suited.sizes
     assert suited.augmentation == CloudAugmentation.Config(jitter=0.01)
     assert (suited.align, suited.label_smoothing) == (False, 0.0)

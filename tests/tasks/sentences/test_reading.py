@@ -77,6 +77,7 @@ def test_jsonl_has_texts_numbers_and_truth_values(tmp_path: Path) -> None:
             f"text,label\nx,1\n{'y ' * 70_000},1\n",
             "t.csv, line 3: a cell is longer than 131,072 letters; cut it",
         ),
+        ("t.jsonl", '{"text": "a"}\n{"text": "b", "text": "c"}\n', "t.jsonl, line 2: 'text' is there twice; keep one"),
         ("t.jsonl", '{"text": "a"}\n{"text": "b"\n', "t.jsonl, line 2: does not parse as JSON: Expecting"),
         ("t.jsonl", '{"text": "a"}\n["b"]\n', "t.jsonl, line 2: is a list; expected an object"),
         ("t.jsonl", 'null\n{"text": "a"}\n', "t.jsonl, line 1: is null; expected an object, {...}"),

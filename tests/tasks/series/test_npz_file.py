@@ -97,8 +97,8 @@ def test_splits(tmp_path: Path) -> None:
         ({"label": np.zeros((2, 2, 2))}, "label is float64 (2, 2, 2); expected integers (n,), labels (n, L)"),
         ({"label": [0.0, np.nan]}, "label: example 1: target is nan"),
         ({"times": np.zeros(4)}, "times is float64 (4,); expected numbers or integers (5,)"),
-        ({"times": np.array([0, 1, np.nan, 0, 1])}, "series 0: the time of sample 3 is nan"),
-        ({"times": np.zeros(5)}, "series 0: the time of sample 2 is 0 after 0"),
+        ({"times": np.array([0, 1, np.nan, 0, 1])}, "series 0: the time of sample 2 is nan"),
+        ({"times": np.zeros(5)}, "series 0: the time of sample 1 is 0 after 0"),
         ({"spacing": 0.0}, "spacing is 0.0; expected a finite number above 0"),
         ({"is_test": [0, 1]}, "is_test is int64 (2,); expected bool (2,)"),
         ({"channels": ["x"]}, "has 2 channels; expected 1: x"),
@@ -268,7 +268,7 @@ def test_what_does_not_fit_in_several_files_or_is_infinite_is_told(
         for module in (npz_file, mapped):
             monkeypatch.setattr(module, "LARGE", large)
         cases: list[tuple[dict[str, Any], str]] = [
-            ({"values": infinite}, "sample 1 of channel 'v' is infinite"),
+            ({"values": infinite}, "sample 0 of channel 'v' is infinite"),
             ({"lengths": short}, "set, train: lengths[17] is 7; the values have 6 steps"),
             ({"offsets": np.arange(8)}, "train-1.npz: has the arrays"),
             ({"spacing": np.float64(2)}, "train-1.npz: spacing are others than in train-0.npz"),

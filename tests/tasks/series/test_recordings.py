@@ -124,7 +124,7 @@ def test_what_is_refused(folder: Path, tmp_path: Path, monkeypatch: pytest.Monke
     values = tone(50, 40)
     values[7] = np.inf
     write(broken, values, subtype="FLOAT")
-    with refused(ValueError, "low/7.wav: sample 8 of channel 'channel_0' is infinite"):
+    with refused(ValueError, "low/7.wav: sample 7 of channel 'channel_0' is infinite"):
         open_series(folder)
     broken.unlink()
     with refused(ValueError, "target is 'number', but the folders of", "are classes; leave it out, or add labels.csv"):

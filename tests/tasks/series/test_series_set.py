@@ -52,13 +52,13 @@ def test_selected_series_keep_everything_and_are_padded_to_the_longest() -> None
         ({"names": ("a",)}, "for 1 names"),
         ({"lengths": torch.tensor([2, 0])}, "s1: has 0 samples; expected at least one"),
         ({"lengths": torch.tensor([3, 1])}, "s0: has 3 samples"),
-        ({"values": torch.tensor([[[1.0], [math.inf]]] * 2)}, "s0: sample 2 of channel 'c0' is infinite"),
+        ({"values": torch.tensor([[[1.0], [math.inf]]] * 2)}, "s0: sample 1 of channel 'c0' is infinite"),
         ({"spacing": 0.0}, "the spacing of samples is 0.0; expected a finite number above 0"),
         ({"spacing": NAN}, "the spacing of samples is nan"),
         ({"times": torch.zeros(2, 2)}, "times are torch.float32 (2, 2); pass float64 (2, 2)"),
-        ({"times": torch.tensor([[0.0, NAN], [0, 0]]).double()}, "s0: the time of sample 2 is nan; expected a number"),
-        ({"times": torch.tensor([[0.0, 1], [3, 2]]).double()}, "s1: the time of sample 2 is 2 after 3; sort"),
-        ({"times": torch.tensor([[0.0, 1], [3, 3]]).double()}, "s1: the time of sample 2 is 3 after 3"),
+        ({"times": torch.tensor([[0.0, NAN], [0, 0]]).double()}, "s0: the time of sample 1 is nan; expected a number"),
+        ({"times": torch.tensor([[0.0, 1], [3, 2]]).double()}, "s1: the time of sample 1 is 2 after 3; sort"),
+        ({"times": torch.tensor([[0.0, 1], [3, 3]]).double()}, "s1: the time of sample 1 is 3 after 3"),
         ({"answers": ClassAnswers(names=("a",), values=torch.tensor([0]))}, "there are 1 answers for 2 series"),
     ],
 )
@@ -74,7 +74,7 @@ def test_times_of_padding_are_not_looked_at() -> None:
     alone = whole.select(torch.tensor([1]))
     assert alone.times is not None
     assert alone.times.tolist() == [[3.0]]
-    with refused(ValueError, "s1: the time of sample 2 is nan"):
+    with refused(ValueError, "s1: the time of sample 1 is nan"):
         dataclasses.replace(whole, lengths=torch.tensor([2, 2]))
 
 

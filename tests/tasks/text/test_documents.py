@@ -103,7 +103,7 @@ def test_one_document_is_cut_at_a_line_and_several_between_two(tmp_path: Path) -
         ("abcdef\ng", 0.01, [("abcdef\n",), ("g",)]),
     ):
         assert [texts(part) for part in Documents(write(tmp_path, text), "file").cut(fraction)] == parts
-    with refused(ValueError, "a text of 1 characters cannot be split"):
+    with refused(ValueError, "a text of one character cannot be split"):
         Documents(write(tmp_path, "a"), "file").cut(0.5)
     with refused(ValueError, "a share of 1.0 cannot be split off"):
         Documents(write(tmp_path, "ab"), "file").cut(1.0)

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from fredholm.tasks.files.cells import parse_present
-from fredholm.tasks.files.table_text import csv_text, first_twice, told_of_csv
+from fredholm.tasks.files.table_text import check_commas, csv_text, first_twice, told_of_csv
 
 from .field_set import FieldSet, pack
 
@@ -36,6 +36,7 @@ def read_csv(path: Path, *, coordinates: tuple[str, ...] = (), channels: tuple[s
     found: dict[str, tuple[list[list[float]], list[list[float]]]] = {}
     try:
         header = [name.strip() for name in next(rows, [])]
+        check_commas(header)
         coordinates, channels = _columns(header, coordinates, channels)
         place = {name: i for i, name in enumerate(header)}
         places, numbers = ([place[name] for name in names] for names in (coordinates, channels))
@@ -45,6 +46,8 @@ def read_csv(path: Path, *, coordinates: tuple[str, ...] = (), channels: tuple[s
                 continue
             if len(cells) != len(header):
                 raise ValueError(f"has {len(cells)} cells; the header has {len(header)}")
+            if key is not None and not cells[key].strip():
+                raise ValueError(f"column {FIELD!r}: is empty; expected the function that the row is of")
             pos, values = found.setdefault("" if key is None else cells[key].strip(), ([], []))
             pos.append([_number(cells[at], header[at]) for at in places])
             values.append([_number(cells[at], header[at]) for at in numbers])

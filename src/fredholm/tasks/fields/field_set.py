@@ -197,7 +197,7 @@ class FieldSet(Divisible):
             for i, k in (wrong if mask is None else wrong & mask).nonzero()[:1].tolist():
                 found = ", ".join(f"{number:g}" for number in tensor[i, k].tolist())
                 raise ValueError(
-                    f"{self.names[i]}: the {name} of sample {k + 1} of the {what} is {found}; expected "
+                    f"{self.names[i]}: the {name} of sample {k} of the {what} is {found}; expected "
                     f"finite numbers of at most {LARGEST:.2g} in size"
                 )
 

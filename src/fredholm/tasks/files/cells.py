@@ -3,6 +3,7 @@
 import datetime
 import math
 import re
+from collections.abc import Sequence
 from typing import NamedTuple, final
 
 import numpy as np
@@ -16,6 +17,9 @@ ROUNDED = 1e-4
 """Of the deviation of a column, by which rounding to float32 is not noticed."""
 MISSING = frozenset({"", "?", "nan", "na", "n/a", "null", "none"})
 """What stands for a missing value, in lower case."""
+_WITH_COMMA = re.compile(r"[-+]?[\d.]*\d,\d[\d.,]*")
+_BLANKS_ALONE = re.compile(r"[^\s,]\s+[^\s,]")
+"""Between two cells."""
 
 
 def parse_number(text: str) -> float:
@@ -27,7 +31,25 @@ def parse_number(text: str) -> float:
     try:
         return float(text.replace("_", "x"))
     except ValueError:
+        _refuse_commas(text.strip())
         raise ValueError(f"{text.strip()!r} is no number; write one") from None
+
+
+def _refuse_commas(word: str) -> None:
+    """Raises ValueError where a number has commas, before decimals or between thousands."""
+    if _WITH_COMMA.fullmatch(word):
+        raise ValueError(f"{word!r} has a comma; write a point before decimals, and nothing between thousands")
+
+
+def cells_of_line(line: str) -> list[str]:
+    """What stands in a line, with commas or blanks between.
+
+    Raises:
+        ValueError: there are commas, and blanks alone elsewhere: in a line such as `0,5 0,7` commas would be points.
+    """
+    if "," in line and _BLANKS_ALONE.search(line):
+        raise ValueError("has commas and blanks between numbers; write one of the two, and a point before decimals")
+    return line.replace(",", " ").split()
 
 
 def parse_value(text: str) -> float:
@@ -58,6 +80,7 @@ def parse_present(text: str) -> float:
 def _held(value: float, word: str, instead: str) -> float:
     """The value, if it is finite and float32 holds it; else raises ValueError."""
     if not math.isfinite(value):
+        _refuse_commas(word)
         raise ValueError(f"{word!r} is no finite number; write one, or {instead}")
     if abs(value) > LARGEST:
         raise ValueError(f"{word!r} is beyond {LARGEST:.2g}, the largest number of float32; use another unit")
@@ -158,6 +181,20 @@ def parse_moment(text: str) -> Moment:
     if not math.isfinite(time):
         raise ValueError(f"{word!r} is no time; expected a finite number")
     return Moment(time, False, False)
+
+
+def are_dates_in_digits(times: Sequence[float]) -> bool:
+    """Whether numbers are dates such as 20260131 or 202601, of more than one month or year: no even steps."""
+    whole = [int(time) for time in times if 100_000 < time < 100_000_000 and time == int(time)]
+    if len(whole) < len(times) or not whole:
+        return False
+    has_days = whole[0] >= 10_000_000
+    try:
+        for number in whole:
+            datetime.datetime.strptime(str(number), "%Y%m%d" if has_days else "%Y%m").date()
+    except ValueError:
+        return False
+    return len({number // 100 for number in whole}) > 1
 
 
 def parse_time(text: str) -> float:

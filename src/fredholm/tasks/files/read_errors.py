@@ -37,6 +37,14 @@ def reads_data(read: Callable[Settings, Found]) -> Callable[Settings, Found]:
     return reader
 
 
+def told_of(path: Path, error: ValueError) -> str:
+    """What is wrong with a file, after its path, which stands there once."""
+    told = str(error)
+    if told.startswith(f"{path.name}, "):  # one of the examples, by its name
+        return f"{path}{told.removeprefix(path.name)}"
+    return told if str(path) in told else f"{path}: {told}"
+
+
 def _reason(error: Exception) -> str | None:
     """What went wrong; None of an error that is none of the data's."""
     if isinstance(error, MemoryError) or "can't allocate memory" in str(error):

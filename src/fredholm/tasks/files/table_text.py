@@ -32,6 +32,18 @@ def told_of_csv(error: Exception) -> str:
     return reason
 
 
+def check_commas(names: Sequence[str], tabs: str = "tabs") -> None:
+    """Raises ValueError where the header of a .csv file is one cell, in which other marks stand between names.
+
+    Args:
+        names: the cells.
+        tabs: what is said of tabs.
+    """
+    for mark, told in (("\t", tabs), (";", "semicolons")):
+        if len(names) == 1 and mark in names[0]:
+            raise ValueError(f"has one cell, {names[0].strip()!r}; expected commas between cells, not {told}")
+
+
 def first_twice(names: Sequence[str]) -> int | None:
     """The place of the first of some names that stands before too; None: all differ."""
     seen: set[str] = set()

@@ -232,13 +232,14 @@ class Forecasting(SplitTask[WindowSet]):
                 )
 
         def _suited(self, effort: Effort, start: Trained | None) -> Suited:
-            found = super()._suited(effort, start)
+            found, task = super()._suited(effort, start), Forecasting(self)
+            told = task.told_of_shortest()
+            notes = () if told is None else (told,)
             if self.model.learns_by_steps:
-                return found
-            task = Forecasting(self)
+                return found._replace(notes=(*found.notes, *notes))
             context, base = task.best_reading()
-            idle = self.known and task.facts.effect is None
-            notes = (f"{', '.join(self.known)}: no help with stretches that are left out; not read",) if idle else ()
+            if self.known and task.facts.effect is None:
+                notes = (*notes, f"{', '.join(self.known)}: no help with stretches that are left out; not read")
             return Suited(replace(self, context=context, base=base), replace(found.schedule, epochs=0), notes)
 
         @property
@@ -298,6 +299,10 @@ class Forecasting(SplitTask[WindowSet]):
         if (known := self._known) is not None:
             return Shape(known.context, known.horizon, known.season)
         return self._history.shape(self.config.context, self.config.horizon, self.config.season)
+
+    def told_of_shortest(self) -> str | None:
+        """See `History.told_of_shortest`."""
+        return self._history.told_of_shortest(self.config.context, self.config.horizon, self._shape.season)
 
     @cached_property
     def _base(self) -> Base | None:

@@ -128,19 +128,48 @@ class History:
         Raises:
             ValueError: the training part of a series is too short for it.
         """
-        shortest = min(len(each) for each in self.series)
-        train, test = min(self.ends)[0], shortest - min(each[1] for each in self.ends)
-        season = season or self._season()
-        if horizon is None:
-            horizon = max(1, min(season if season > 1 else 10, (test if test else shortest) // 2))
-            horizon = max(1, min(horizon, self.longest_observed))
-        context = context or max(1, min(3 * max(season, horizon), train // 3))
+        season, shortest, train = season or self._season(), self._by_length[0], min(self.ends)[0]
+        context, horizon = self._reach(shortest, context, horizon, season)
         if train < context + horizon:
+            instead = "make one of them shorter" if context * horizon > 1 else "give it more samples, or leave it out"
             raise ValueError(
-                f"{self.where}: the training part of a series has {train} samples; expected context={context} and "
-                f"horizon={horizon} together at least; make one of them shorter"
+                f"{self.where}: the training part of {self._called(shortest)} has {train} of its "
+                f"{len(self.series[shortest])} samples; expected context={context} and horizon={horizon} together at "
+                f"least; {instead}"
             )
         return Shape(context, horizon, season)
+
+    def told_of_shortest(self, context: int | None, horizon: int | None, season: int) -> str | None:
+        """What a short series costs the others, for a person; None: less than half of context and horizon.
+
+        Args:
+            context, horizon: as they are given; None: by rule.
+            season: see `Shape`.
+        """
+        shortest, middle = self._by_length[0], self._by_length[len(self.series) // 2]
+        found, usual = (self._reach(i, context, horizon, season) for i in (shortest, middle))
+        if all(2 * here > there for here, there in zip(found, usual, strict=True)):
+            return None
+        return (
+            f"{self._called(shortest)} has {len(self.series[shortest])} samples: of every series {found[1]} are "
+            f"predicted from {found[0]}, and without short series {usual[1]} would be from {usual[0]}; leave these out"
+        )
+
+    @cached_property
+    def _by_length(self) -> list[int]:
+        """The series, the shortest first."""
+        return sorted(range(len(self.series)), key=lambda i: len(self.series[i]))
+
+    def _called(self, i: int) -> str:
+        return "the series" if len(self.series) == 1 else f"the series {self.series[i].name!r}"
+
+    def _reach(self, i: int, context: int | None, horizon: int | None, season: int) -> tuple[int, int]:
+        """Context and horizon as they are given, or as the rule has them where series are as long as this one."""
+        size, (train, end) = len(self.series[i]), self.ends[i]
+        if horizon is None:
+            horizon = max(1, min(season if season > 1 else 10, (size - end or size) // 2))
+            horizon = max(1, min(horizon, self.longest_observed))
+        return context or max(1, min(3 * max(season, horizon), train // 3)), horizon
 
     @property
     def longest_observed(self) -> int:

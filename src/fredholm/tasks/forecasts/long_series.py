@@ -88,7 +88,8 @@ def _on_clock(found: SeriesSet, i: int, clock: Clock, times: np.ndarray) -> Long
     places = clock.places(times)
     count = int(places[-1]) + 1
     if count > 2 * len(times):
-        raise ValueError(f"{name}: has {len(times)} samples of {count}; times are not evenly spaced: sample them so")
+        of = "" if name == found.names[i] else f"series {name!r} "
+        raise ValueError(f"{of}has {len(times)} samples of {count}; times are not evenly spaced: sample them so")
     values = torch.full((count, len(found.channels)), torch.nan, dtype=torch.float64)
     values[torch.from_numpy(places)] = found.values[i, : len(times)].double()
     return LongSeries(name=name, values=values, start=float(times[0]), day=clock.day(times))

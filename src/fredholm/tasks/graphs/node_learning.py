@@ -23,7 +23,7 @@ from fredholm.tasks.baselines import Learnt
 from fredholm.tasks.graphs import GraphSet, open_graphs
 from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.prediction import Prediction
-from fredholm.tasks.schedule import DEPTH, Effort, schedule_for, width_for
+from fredholm.tasks.schedule import DEPTH, Effort, schedule_for, told_of_network, width_for
 from fredholm.tasks.splits.splits import Examples, HeldOut, Splits
 from fredholm.tasks.splits.splitting import Parts
 from fredholm.tasks.splits.stratified_split import some_of_each
@@ -168,9 +168,12 @@ class NodeLearning(TargetTask[NodeSet], OneGraphTask[NodeSet]):
             if not has_features and not (self.inputs.num_walks or self.inputs.degrees or self.inputs.surroundings):
                 return self._with_structure()._suited(effort, start)
             default, task = NodeLearning.Config(), self.build()
-            is_open = self.model == default.model and start is None and effort.epochs is None
-            if not self.model.learns_by_steps or (is_open and (task.target.kind == "number" or not has_features)):
+            is_open = self.model == default.model and start is None
+            may_have = is_open and (task.target.kind == "number" or not has_features)
+            if not self.model.learns_by_steps or (may_have and effort.epochs is None):
                 return self._suited_machine(task, effort)
+            instead = "a node machine, computed at once and better on numbers, and on nodes without features"
+            told = told_of_network(self, default, (), effort, instead) if may_have else None
             width = width_for(task.num_train, effort, least=64, up_to=1000)
             model = self.network.resized(width, DEPTH[effort.preset] // 2, default.network)
             num_classes = len(task.target.names) if task.target.kind == "class" else 1
@@ -187,7 +190,8 @@ class NodeLearning(TargetTask[NodeSet], OneGraphTask[NodeSet]):
                 batch_size=task.num_train,
                 length=0.1,
             )
-            return Suited(dataclasses.replace(self, model=model, inputs=inputs), schedule)
+            notes = () if told is None else (told,)
+            return Suited(dataclasses.replace(self, model=model, inputs=inputs), schedule, notes)
 
         def _with_structure(self) -> "NodeLearning.Config":
             """These settings with features that structure tells."""

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from fredholm.tasks.files.arrow_table import PARQUET
-from fredholm.tasks.files.cells import parse_present
-from fredholm.tasks.files.table_text import csv_text, first_twice, told_of_csv
+from fredholm.tasks.files.cells import cells_of_line, parse_present
+from fredholm.tasks.files.table_text import check_commas, csv_text, first_twice, told_of_csv
 from fredholm.tasks.text import read_text
 
 from .mesh_file import SURFACES, read_mesh
@@ -134,8 +134,14 @@ def _of_columns(path: Path, pos: np.ndarray, columns: dict[str, np.ndarray]) -> 
 
 
 def _read_xyz(path: Path, channels: tuple[str, ...] | None) -> Cloud:
-    lines = [line.partition("#")[0].replace(",", " ").split() for line in read_text(path).splitlines()]
-    rows = [(number, words) for number, words in enumerate(lines, 1) if words]
+    rows = list[tuple[int, list[str]]]()
+    for number, line in enumerate(read_text(path).splitlines(), 1):
+        try:
+            words = cells_of_line(line.partition("#")[0])
+        except ValueError as error:
+            raise ValueError(f"{path}, line {number}: {error}") from error
+        if words:
+            rows.append((number, words))
     width = len(rows[0][1]) if rows else 3
     for number, words in rows:
         if len(words) != width or width < 3:
@@ -157,6 +163,7 @@ def _read_csv(path: Path, channels: tuple[str, ...] | None) -> Cloud:
     rows = csv.reader(io.StringIO(csv_text(path), newline=""))
     try:
         header = [name.strip() for name in next(rows, [])]
+        check_commas(header)
         words = [name.lower() if name.lower() in _USUAL else name for name in header]
         if (i := first_twice(words)) is not None:
             raise ValueError(f"column {header[i]!r} is there twice")

@@ -31,7 +31,7 @@ from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.outputs import Outputs
 from fredholm.tasks.points import NORMAL, NUM_SAMPLES, PointSet, csv_of, open_points, read_points
 from fredholm.tasks.prediction import Prediction
-from fredholm.tasks.schedule import Effort, schedule_for, width_for
+from fredholm.tasks.schedule import Effort, schedule_for, told_of_network, width_for
 from fredholm.tasks.splits.split_files import Split
 from fredholm.tasks.splits.splits import HeldOut, Splits
 from fredholm.tasks.splits.splitting import DividedTask, Parts
@@ -210,17 +210,17 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
                 because = "model.turns='all', by which no turn changes what is read"
                 refuse_idle("", type(self), because, "do not align", align=self.align)
 
-        def _takes_machine(self, task: "PointLearning", effort: Effort, start: Trained | None) -> bool:
-            """Whether clouds are few, a machine reads all of them, and nothing was asked for that networks alone do."""
-            default = PointLearning.Config()
-            asked = any(
-                getattr(self, name) != getattr(default, name)
-                for name in ("model", "align", "augmentation", *_FOR_NETWORKS)
-            )
-            asked = asked or self.label_smoothing != 0 or effort.epochs is not None or start is not None
-            return not (
-                asked or task.classifies_points or task.facts.is_weighted or len(task.splits.train) > FEW_CLOUDS
-            )
+        def _may_have_machine(self, task: "PointLearning", start: Trained | None) -> bool:
+            """Whether clouds are few, a machine reads all of them, and nobody chose a model."""
+            is_open = self.model == PointLearning.Config().model and start is None
+            is_read = not (task.classifies_points or task.facts.is_weighted)
+            return is_open and is_read and len(task.splits.train) <= FEW_CLOUDS
+
+        def _told_of_network(self, effort: Effort) -> str | None:
+            """See `told_of_network`, where a machine suits the clouds."""
+            names = ("align", "augmentation", *_FOR_NETWORKS, "label_smoothing")
+            instead = f"a cloud machine, computed at once and better on up to {FEW_CLOUDS} clouds"
+            return told_of_network(self, PointLearning.Config(), names, effort, instead)
 
         def _suited(self, effort: Effort, start: Trained | None) -> Suited:
             """See `Task.Config.suited`: how many points are seen, how clouds are changed, and the size of the model.
@@ -229,8 +229,11 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
             stretched nor turned.
             """
             default, task = PointLearning.Config(), self.build()
-            if isinstance(self.model, CloudMachine.Config) or self._takes_machine(task, effort, start):
+            told = self._told_of_network(effort)
+            may_have = self._may_have_machine(task, start)
+            if isinstance(self.model, CloudMachine.Config) or (may_have and told is None):
                 return self._suited_machine(task, effort)
+            notes = (told,) if may_have and told is not None else ()
             train, is_small = task.splits.train, effort.preset == "small"
             config = filled(self, [default], num_points=max(512 if is_small else 1024, 2 * (self.num_centres or 0)))
             if task.target.kind == "number":
@@ -256,7 +259,8 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
                 if isinstance(model, type(default.network)):
                     model = filled(model, [default.network], pool="max")
             config = dataclasses.replace(config, model=model)
-            return Suited(config, schedule_for(len(train), effort, has_valid=task.num_held_out("valid") > 0))
+            schedule = schedule_for(len(train), effort, has_valid=task.num_held_out("valid") > 0)
+            return Suited(config, schedule, notes)
 
         def _suited_machine(self, task: "PointLearning", effort: Effort) -> Suited:
             """What suits a machine: clouds which are classified as they lie, or turned as they are; sizes of it."""

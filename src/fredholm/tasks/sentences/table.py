@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, final
 
 from fredholm.tasks.files.arrow_table import COLUMN_SUFFIXES, ArrowTable
 from fredholm.tasks.files.limits import COUNTED, check_counted
-from fredholm.tasks.files.table_text import first_twice, told_of_csv
+from fredholm.tasks.files.table_text import check_commas, first_twice, told_of_csv
 from fredholm.tasks.text import JSONL_SUFFIXES, json_lines, text_chunks
 
 TABLE_SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", *JSONL_SUFFIXES, *COLUMN_SUFFIXES)
@@ -168,12 +168,11 @@ def _names(path: Path, records: Iterator[_Record], *, is_csv: bool) -> tuple[str
         if cells in _EMPTY:
             continue
         names = tuple(cell.strip() for cell in cells)
-        other = next((mark for mark in ";\t" if mark in names[0]), None) if is_csv and len(names) == 1 else None
-        if other is not None:
-            told = {";": "semicolons", "\t": "tabs; a file with these is called .tsv"}[other]
-            raise ValueError(
-                f"{path}, line {line}: has one cell, {names[0]!r}; expected commas between cells, not {told}"
-            )
+        if is_csv:
+            try:
+                check_commas(names, tabs="tabs; a file with these is called .tsv")
+            except ValueError as error:
+                raise ValueError(f"{path}, line {line}: {error}") from error
         if (i := first_twice(names)) is not None:
             raise ValueError(
                 f"{path}, line {line}: column {names[i]!r} is there twice; where this is no header, name the columns "

@@ -12,9 +12,9 @@ import torch
 
 from fredholm._progress import ProgressBar
 from fredholm.tasks.files.arrow_table import PARQUET
-from fredholm.tasks.files.cells import parse_moment, parse_value
+from fredholm.tasks.files.cells import are_dates_in_digits, parse_moment, parse_value
 from fredholm.tasks.files.class_folders import class_folders
-from fredholm.tasks.files.table_text import csv_text, first_twice, told_of_csv
+from fredholm.tasks.files.table_text import check_commas, csv_text, first_twice, told_of_csv
 from fredholm.tasks.splits.split_files import Split
 from fredholm.tasks.splits.split_marks import SplitMarks, marks_of_cells
 from fredholm.tasks.splits.splits import Splits
@@ -132,6 +132,7 @@ class _Rows:
         rows = csv.reader(io.StringIO(csv_text(path), newline=""))
         try:
             header = next(rows, [])
+            check_commas(header)
             columns = _Columns.of(header, channels)
             found: dict[str, _Series] = {}
             for cells in rows:
@@ -140,12 +141,23 @@ class _Rows:
                 if len(cells) != len(header):
                     raise ValueError(f"has {len(cells)} cells; the header has {len(header)}")
                 key = cells[columns.series].strip() if columns.series is not None else ""
+                if columns.series is not None and not key:
+                    column = header[columns.series].strip()
+                    raise ValueError(f"column {column!r}: is empty; expected the series that the row is of")
                 series = found.setdefault(key, _Series(line=rows.line_num))
                 series.add(cells, columns, header, has_answers=has_answers)
         except (ValueError, csv.Error) as error:
             raise ValueError(f"{path}, line {max(rows.line_num, 1)}: {told_of_csv(error)}") from error
         if not found:
             raise ValueError(f"{path}: has no rows below its header; expected at least one sample")
+        first = next(iter(found.values()))
+        if not first.is_dated and are_dates_in_digits(first.times):
+            cell, column = f"{first.times[0]:.0f}", header[columns.time].strip()
+            date = f"{cell[:4]}-{cell[4:6]}-{cell[6:] or '01'}"
+            raise ValueError(
+                f"{path}, line {first.line}: column {column!r}: {cell} looks like a date, and numbers of them have no "
+                f"even steps; write {date}"
+            )
         return cls(header, columns, found)
 
 
@@ -211,6 +223,8 @@ class _Series:
             time, is_dated, has_zone = parse_moment(cells[at])
             if self.times and (is_dated, has_zone) != (self.is_dated, self.has_zone):
                 raise ValueError(f"{cells[at].strip()!r} stands among {self.kind_of_times}; write one kind")
+            if self.times and time == self.times[-1] and cells[at].strip() != self.last and not is_dated:
+                raise ValueError(f"{cells[at].strip()!r} is {self.last!r} in float64; subtract what all times share")
             if self.times and not time > self.times[-1]:
                 hint = "sort the rows of a series by time, one a time"
                 if columns.series is None:

@@ -140,7 +140,7 @@ class SeriesSet(Series):
             raise ValueError(f"{self.names[i]}: has {int(self.lengths[i])} samples; expected at least one")
         for i, k, c in self.values.isinf().nonzero()[:1].tolist():
             raise ValueError(
-                f"{self.names[i]}: sample {k + 1} of channel {self.channels[c]!r} is infinite; expected "
+                f"{self.names[i]}: sample {k} of channel {self.channels[c]!r} is infinite; expected "
                 f"finite numbers of at most {LARGEST:.2g} in size"
             )
         if self.times is None:
@@ -168,11 +168,11 @@ class SeriesSet(Series):
             )
         exists = self.exists
         for i, k in (~times.isfinite() & exists).nonzero()[:1].tolist():
-            raise ValueError(f"{self.names[i]}: the time of sample {k + 1} is {float(times[i, k])}; expected a number")
+            raise ValueError(f"{self.names[i]}: the time of sample {k} is {float(times[i, k])}; expected a number")
         for i, k in (~(times.diff(dim=1) > 0) & exists[:, 1:]).nonzero()[:1].tolist():
             before, after = times[i, k : k + 2].tolist()
             raise ValueError(
-                f"{self.names[i]}: the time of sample {k + 2} is {after:g} after {before:g}; sort the samples by time, "
+                f"{self.names[i]}: the time of sample {k + 1} is {after:g} after {before:g}; sort the samples by time, "
                 "one a time"
             )
 

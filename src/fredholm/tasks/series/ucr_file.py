@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fredholm.tasks.files.cells import parse_number, parse_value
+from fredholm.tasks.files.cells import cells_of_line, parse_number, parse_value
 from fredholm.tasks.files.channel_names import chosen_channels
 from fredholm.tasks.targets import answers_of_cells
 from fredholm.tasks.text import read_text
@@ -34,13 +34,14 @@ def read_ucr(path: Path, *, channels: tuple[str, ...] | None = None, reading: La
     values: list[np.ndarray] = []
     numbers: list[int] = []
     for number, line in enumerate(read_text(path).splitlines(), 1):
-        words = line.replace(",", " ").split()
-        if not words:
-            continue
         try:
+            words = cells_of_line(line)
+            if not words:
+                continue
             found = np.array([parse_value(word) for word in words[1:]], np.float64)
         except ValueError as error:
-            raise ValueError(f"{path}, line {number}: {error}") from error
+            hint = "; expected a line a series, its class first, without a header: a table with one is a .csv file"
+            raise ValueError(f"{path}, line {number}: {error}{hint * (number == 1)}") from error
         observed = np.flatnonzero(~np.isnan(found))
         if not len(observed):
             raise ValueError(f"{path}, line {number}: has no values; expected a class, and values after it")

@@ -15,12 +15,10 @@ from fredholm.tasks.splits.split_files import SPLITS, Split, find_split_files
 from fredholm.tasks.splits.split_marks import MARKS, marks_of_cells
 from fredholm.tasks.splits.splits import Splits
 from fredholm.tasks.targets import Kind, answers_of_cells
+from fredholm.tasks.targets.reading import MOST_CLASSES
 from fredholm.tasks.text.tokenizer import utf8
 
 from .table_set import Rows, TableSet
-
-MOST_CLASSES = 20
-"""Different whole numbers that are classes; more are numbers, unless it is said what they are."""
 
 
 @reads_data

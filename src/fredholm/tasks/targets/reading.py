@@ -16,9 +16,12 @@ from .labels import LabelAnswers
 from .numbers import NumberAnswers
 from .target import Answers, Kind
 
+MOST_CLASSES = 20
+"""Different whole numbers that may be classes; of more it is asked what they are."""
 BAR = "|"
 """What stands between the labels of a cell."""
 _FEWER = "leave out labels that are rare"
+_WHOLE = re.compile(r"[-+]?\d+")
 _DECIMAL = re.compile(r"[-+]?\d+(,\d+)?")
 Place = Callable[[int, str], str]
 """Where row i of a column stands, for messages."""
@@ -52,6 +55,7 @@ def answers_of_cells(
         return _numbers(cells, place)
     if kind is None and known is None:
         _refuse_decimal_commas(name, words, place)
+        _refuse_counts(name, words, place)
     for i, word in enumerate(words):
         if not word:
             raise ValueError(f"{place(i, name)}: is empty; expected a class")
@@ -74,6 +78,18 @@ def _refuse_decimal_commas(name: str, words: list[str], place: Place) -> None:
         raise ValueError(
             f"{place(comma, name)}: {words[comma]!r} looks like a number with a decimal comma; write a point, or set "
             "target to 'class' where it is the name of one"
+        )
+
+
+def _refuse_counts(name: str, words: list[str], place: Place) -> None:
+    """Raises where whole numbers hardly come back: each would be a class of its own."""
+    if not words or len(set(words)) <= max(MOST_CLASSES, len(words) / 2):
+        return
+    whole = [word for word in words if word.lower() not in MISSING]
+    if all(_WHOLE.fullmatch(word) for word in whole):
+        raise ValueError(
+            f"{place(0, name)}: {len(set(whole)):,} different whole numbers in {len(words):,} rows; set target to "
+            "'number' to predict numbers, or to 'class' where they are names of classes"
         )
 
 

@@ -177,7 +177,7 @@ class Documents(Iterable[str]):
             place = Place(self._start.document + document, 0)
             return {"place": place, "sizes": [Size(document, passed), Size(count - document, characters - passed)]}
         if characters < 2:
-            raise ValueError(f"a text of {characters} characters cannot be split; pass more text")
+            raise ValueError("a text of one character cannot be split; pass more text")
         at = self._line_from(min(max(round(characters * (1 - fraction)), 1), characters - 1))
         place = Place(self._start.document, self._start.character + at)
         return {"place": place, "sizes": [Size(1, at), Size(1, characters - at)]}

@@ -27,17 +27,28 @@ def json_lines(path: Path) -> Iterator[JsonLine]:
     They are read one after the other; errors come where reading meets them.
 
     Raises:
-        ValueError: what `read_text` refuses; a line does not parse, or is no object.
+        ValueError: what `read_text` refuses; a line does not parse, is no object, or says something twice.
     """
     for number, line in enumerate(text_lines(path), 1):
         if not line.strip():
             continue
         try:
-            found: Any = json.loads(line)
+            found: Any = json.loads(line, object_pairs_hook=_once)
         except RecursionError as error:
             raise ValueError(f"{path}, line {number}: is nested too deeply; make it flatter") from error
+        except KeyError as error:
+            raise ValueError(f"{path}, line {number}: {error} is there twice; keep one") from error
         except ValueError as error:
             raise ValueError(f"{path}, line {number}: does not parse as JSON: {error}") from error
         if not isinstance(found, dict):
             raise ValueError(f"{path}, line {number}: is {_KINDS[type(found)]}; expected an object, {{...}}")
         yield JsonLine(number, found)
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object; raises KeyError where a name stands there twice, of which JSON would keep the last."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise KeyError(next(name for name in names if names.count(name) > 1))
+    return found
