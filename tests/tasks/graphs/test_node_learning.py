@@ -339,6 +339,11 @@ def test_nodes_without_features_are_told_by_how_they_are_joined(tmp_path: Path) 
     # a graph that has grown is known again; one that has lost edges of known nodes is another one
     rows = opened.predict([friends(tmp_path / "b", more=9)])
     assert sum(row["class"] == "abc"[i % 3] for i, row in enumerate(rows)) >= 65
+    # by default means over neighbours are read too, which are others in a graph that has grown
+    whole = dataclasses.replace(config, model=NodeMachine.Config(num_trees=2))
+    train(Run.Config(task=whole, training=TrainingConfig(epochs=0, tensorboard=False)), tmp_path / "default")
+    rows = Run(tmp_path / "default").predict([friends(tmp_path / "b", more=9)])
+    assert sum(row["class"] == "abc"[i % 3] for i, row in enumerate(rows)) >= 65
     first = opened.task
     assert isinstance(first, NodeLearning)
     known = first.splits.train.nodes.tolist()
