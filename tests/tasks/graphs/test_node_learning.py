@@ -355,6 +355,20 @@ def test_nodes_without_features_are_told_by_how_they_are_joined(tmp_path: Path) 
     assert set(first._known_in(graph.with_edges(within)).tolist()) == {-1}  # pyright: ignore[reportPrivateUsage]
 
 
+def test_a_graph_that_lost_an_edge_of_either_direction_is_another_one(tmp_path: Path) -> None:
+    folder = friends(tmp_path / "a")
+    config = NodeLearning.Config(data=str(folder), directed=True, model=NodeMachine.Config())
+    built = dataclasses.replace(config, inputs=dataclasses.replace(config.inputs, degrees=True)).build()
+    graph, known = open_graphs(folder, is_directed=True), built.splits.train.nodes
+    is_known = torch.zeros(60, dtype=torch.bool)
+    is_known[known] = True
+    source, target = is_known[graph.edge_index]
+    for lost in (source & ~target, target & ~source):
+        others = graph.with_edges(~lost)
+        assert built._known_in(graph).tolist() == known.tolist()  # pyright: ignore[reportPrivateUsage]
+        assert set(built._known_in(others).tolist()) == {-1}  # pyright: ignore[reportPrivateUsage]
+
+
 def test_nodes_without_numbers_are_in_no_split(tmp_path: Path) -> None:
     folder = two_groups(tmp_path / "a", targets=True)
     nodes = folder / "nodes.csv"

@@ -263,7 +263,7 @@ class NodeMachine(FittedModel[KnownNodes]):
         mean = wanted.mean(0)
         rest, best, chosen = wanted - mean, float((wanted - mean).square().mean()), None
         reaches = [reach for reach in KEEPING if self.signed or reach.stride == 1]
-        for reach, between, unit in _apart(steps, nodes, reaches) if len(nodes) > 1 else []:
+        for reach, between, unit in _apart(steps, nodes, reaches):
             fit = best_fit(between, rest, None, PENALTIES)
             if fit.error < best:
                 best, chosen = fit.error, (reach, between, unit, fit.penalty)
