@@ -10,7 +10,7 @@ from torch import Tensor
 from fredholm.encoders import GraphBatch
 from fredholm.models import GraphReading, KnownNodes, NodeMachine
 from fredholm.models.fitted import node_machine
-from fredholm.models.fitted.graph_kernel import GraphSteps
+from fredholm.models.fitted.graph_kernel import GraphSteps, Reach
 from fredholm.models.fitted.graph_positions import positions_of
 from fredholm.models.fitted.kernel_machine import members_of
 from fredholm.models.fitted.node_machine import MOST_FEATURES, NUM_DIRECTIONS, left_out_part
@@ -157,7 +157,65 @@ def test_where_nodes_lie_is_known_in_a_graph_that_has_grown(monkeypatch: pytest.
     torch.testing.assert_close(built(KnownNodes(whole, known)).argmax(1), told)
 
 
-def test_what_even_walks_alone_would_say_is_not_read() -> None:
+def crowds(more: int) -> tuple[GraphBatch, GraphBatch, Tensor]:
+    """Three groups that are joined within, 60 nodes, and with more."""
+    own = torch.arange(60 + more) % 3
+    chance = torch.where(own[:, None] == own, 0.4, 0.02)
+    joined = torch.rand(60 + more, 60 + more, generator=torch.Generator().manual_seed(1)) < chance
+    found = list[GraphBatch]()
+    for size in (60, 60 + more):
+        ends = joined[:size, :size].triu(1).nonzero().T
+        degrees = ends.flatten().bincount(minlength=size).float().log1p()
+        edges = torch.cat([ends, ends.flip(0)], 1)[None]
+        found.append(GraphBatch(degrees[None, :, None], edges, torch.zeros(1, size, 1)))
+    return found[0], found[1], own
+
+
+def test_what_was_said_of_known_nodes_is_kept_in_a_graph_that_has_grown() -> None:
+    """Means of degrees around tell small groups apart by chance, and others where there are more nodes."""
+    graph, whole, own = crowds(9)
+    known = torch.arange(60)
+    built = machine(1, 3, known, num_positions=0)
+    with torch.no_grad():
+        built.fit([(KnownNodes(graph, known), own[:60])], ClassTarget(names=tuple("abc")))
+        torch.testing.assert_close(built.answers, built(KnownNodes(graph, known)).double())
+        told = built(KnownNodes(whole, known))
+        assert torch.equal(told.argmax(1), own)
+        torch.testing.assert_close(told[:60].double(), built.answers, atol=0.5, rtol=0.0)
+        built.answers.zero_()
+        assert not torch.equal(built(KnownNodes(whole, known)), told)
+        torch.testing.assert_close(built(KnownNodes(graph, known)).argmax(1), own[:60])
+
+
+def test_a_change_at_known_nodes_is_told_along_the_edges(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of every second node of a ring, of which even walks tell nothing of the others."""
+    built, places, change = machine(), torch.arange(SIZE), heights()
+    built.signed.fill_(False)
+    steps = GraphSteps(places, (places + 1) % SIZE, torch.ones(SIZE), SIZE)
+    told = [built._change(steps, KNOWN, change[KNOWN] + more) for more in (0.0, 3.0)]  # pyright: ignore[reportPrivateUsage]
+    assert float((told[0] - change).abs().max()) < 0.1
+    torch.testing.assert_close(told[1], told[0] + 3)
+    chance = noise(len(KNOWN), 1).double()
+    left = built._change(steps, KNOWN, 3 + chance)  # pyright: ignore[reportPrivateUsage]
+    assert float((left - 3).abs().max()) < 0.6
+    one = built._change(steps, KNOWN[:1], change[:1] + 2)  # pyright: ignore[reportPrivateUsage]
+    torch.testing.assert_close(one, (change[:1] + 2).expand(SIZE, -1))
+    monkeypatch.setattr(node_machine, "KEEPING", (Reach(0.0, 1), Reach(0.97, 1, stride=2)))
+    even = built._change(steps, KNOWN, change[KNOWN])  # pyright: ignore[reportPrivateUsage]
+    torch.testing.assert_close(even, change[KNOWN].mean(0).expand(SIZE, -1))
+
+
+def test_gradients_go_on_from_the_fit_in_its_own_graph() -> None:
+    known, wanted = KnownNodes(ring(noise(SIZE, 2)), KNOWN), heights()
+    built = machine()
+    built.fit([(known, wanted[KNOWN])], NUMBER)
+    before = built(known).detach()
+    with torch.no_grad():
+        built.dual.mul_(0.5)
+    assert float((built(known) - before).detach().abs().max()) > 0.1
+
+
+def test_what_even_walks_alone_would_say_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a ring of which every second node is known, they say nothing of the others."""
     known, wanted = KnownNodes(ring(torch.zeros(SIZE, 1)), KNOWN), heights()
     built = machine(1)
@@ -169,6 +227,9 @@ def test_what_even_walks_alone_would_say_is_not_read() -> None:
     both = machine(1, known=rest.nodes)
     both.fit([(rest, wanted[rest.nodes])], NUMBER)
     assert bool(both.signed)
+    monkeypatch.setattr(node_machine, "REACHES", (Reach(0.0, 1), Reach(0.97, 1, stride=2)))
+    built.fit([(known, wanted[KNOWN])], NUMBER)
+    assert float(built.share) == 0
 
 
 def test_where_nodes_lie_is_not_read_of_noise() -> None:

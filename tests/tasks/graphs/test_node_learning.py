@@ -339,6 +339,11 @@ def test_nodes_without_features_are_told_by_how_they_are_joined(tmp_path: Path) 
     # a graph that has grown is known again; one that has lost edges of known nodes is another one
     rows = opened.predict([friends(tmp_path / "b", more=9)])
     assert sum(row["class"] == "abc"[i % 3] for i, row in enumerate(rows)) >= 65
+    # by default means over neighbours are read too, which are others in a graph that has grown
+    whole = dataclasses.replace(config, model=NodeMachine.Config(num_trees=2))
+    train(Run.Config(task=whole, training=TrainingConfig(epochs=0, tensorboard=False)), tmp_path / "default")
+    rows = Run(tmp_path / "default").predict([friends(tmp_path / "b", more=9)])
+    assert sum(row["class"] == "abc"[i % 3] for i, row in enumerate(rows)) >= 65
     first = opened.task
     assert isinstance(first, NodeLearning)
     known = first.splits.train.nodes.tolist()
@@ -348,6 +353,20 @@ def test_nodes_without_features_are_told_by_how_they_are_joined(tmp_path: Path) 
     within = is_known[graph.edge_index].all(0)
     assert first._known_in(graph).tolist() == known  # pyright: ignore[reportPrivateUsage]
     assert set(first._known_in(graph.with_edges(within)).tolist()) == {-1}  # pyright: ignore[reportPrivateUsage]
+
+
+def test_a_graph_that_lost_an_edge_of_either_direction_is_another_one(tmp_path: Path) -> None:
+    folder = friends(tmp_path / "a")
+    config = NodeLearning.Config(data=str(folder), directed=True, model=NodeMachine.Config())
+    built = dataclasses.replace(config, inputs=dataclasses.replace(config.inputs, degrees=True)).build()
+    graph, known = open_graphs(folder, is_directed=True), built.splits.train.nodes
+    is_known = torch.zeros(60, dtype=torch.bool)
+    is_known[known] = True
+    source, target = is_known[graph.edge_index]
+    for lost in (source & ~target, target & ~source):
+        others = graph.with_edges(~lost)
+        assert built._known_in(graph).tolist() == known.tolist()  # pyright: ignore[reportPrivateUsage]
+        assert set(built._known_in(others).tolist()) == {-1}  # pyright: ignore[reportPrivateUsage]
 
 
 def test_nodes_without_numbers_are_in_no_split(tmp_path: Path) -> None:

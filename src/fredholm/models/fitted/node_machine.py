@@ -32,10 +32,15 @@ In a graph that has grown κ_g is another one between known nodes too, and β is
 
     (s κ_g' + λI) β' = s κ_g β + λ β
 
+What f reads of neighbours has changed too, and tells small groups apart no more that it told apart by chance. So what
+is said of known nodes stays what it was: o'(v) + δ(v), o' the outputs there and δ kriging, by one of κ_g of KEEPING and
+the λ with the smallest left-out errors, of o(w_j) - o'(w_j), at most CHOSEN of them.
+
 In another graph, where the known nodes are not, g is 0, and x the mean of the known nodes.
 """
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import ClassVar, NamedTuple, final
 
@@ -77,6 +82,8 @@ such nodes, above which even walks are not read.
 """
 _NARROW = 0.1
 """Times the size of a coordinate x, below which it does not tell known nodes apart."""
+KEEPING = (Reach(0.9, 1), Reach(0.97, 4), Reach(0.97, 1, stride=2))
+"""By which outputs at known nodes stay what they were; by the first, where s is 0, a graph that has grown is seen."""
 KEPT = 4
 """Of REACHES, those that are tried beside features."""
 
@@ -109,7 +116,9 @@ class NodeMachine(FittedModel[KnownNodes]):
         dual: float64 `(num_known, num_outputs)`, s β with what the readout does to it; 0 before a fit. A
             parameter, so that gradient steps may go on from the fit; a graph that has grown is told of by the fit.
         aim: `(num_known, num_outputs)`, the right side of the system of a graph that has grown, likewise.
-        crowd: `(num_known,)`, Σ_j κ_g(v, w_j) at known nodes v, by which a graph that has grown is seen.
+        crowd: `(num_known,)`, Σ_j κ(v, w_j) at known nodes v, by which a graph that has grown is seen; κ is κ_g, or
+            where s is 0 the first of KEEPING.
+        answers: float64 `(num_known, num_outputs)`, o, the outputs at known nodes in the graph of the fit.
         reach: `(3,)`, γ, p and q of the last fit; 0, 1 and 1 before one, and where g is 0.
         share: s, a float64 scalar.
         noise: λ / s, in units of κ_g; a float64 scalar.
@@ -125,6 +134,7 @@ class NodeMachine(FittedModel[KnownNodes]):
     noise: Tensor
     aim: Tensor
     crowd: Tensor
+    answers: Tensor
     directions: Tensor
     places: Tensor
     signed: Tensor
@@ -179,6 +189,7 @@ class NodeMachine(FittedModel[KnownNodes]):
         self.register_buffer("noise", torch.zeros((), dtype=torch.float64))
         self.register_buffer("aim", torch.zeros(num_known, num_outputs, dtype=torch.float64))
         self.register_buffer("crowd", torch.zeros(num_known, dtype=torch.float64))
+        self.register_buffer("answers", torch.zeros(num_known, num_outputs, dtype=torch.float64))
 
     def forward(self, inputs: KnownNodes) -> Tensor:
         """One graph to outputs at all nodes `(N, num_outputs)`, all equal before a fit.
@@ -196,10 +207,23 @@ class NodeMachine(FittedModel[KnownNodes]):
             steps, is_there = _steps(domain, u.shape[1]), inputs.nodes >= 0
             told = self.machine(self._numbers(u, domain, self._positions(steps, inputs.nodes, is_there)))
             there = is_there & (self.crowd != 0)
-            if float(self.share) == 0 or not bool(there.any()):
+            if not bool(there.any()):
                 return told
-            near = self._near(steps, inputs.nodes[there], there)
-            return told + near.to(told.dtype)
+            nodes, coefficients = inputs.nodes[there], self._sight.coefficients()
+            ones, crowd = torch.ones_like(nodes, dtype=torch.float64)[:, None], self.crowd[there]
+            found = steps.sums(nodes, torch.cat([self.dual[there], ones], 1), coefficients)
+            has_grown = bool((found[nodes, -1] - crowd).abs().amax() > _SAME * crowd.abs().amax())
+            if not has_grown:
+                return told + found[:, :-1].to(told.dtype)
+            if float(self.share) > 0:
+                told = told + self._solved_again(steps, nodes, there).to(told.dtype)
+            return told + self._change(steps, nodes, self.answers[there] - told.detach()[nodes]).to(told.dtype)
+
+    @property
+    def _sight(self) -> Reach:
+        """By which a graph that has grown is seen, and g is told where s is not 0."""
+        reach = Reach(float(self.reach[0]), int(self.reach[1]), int(self.reach[2]))
+        return reach if float(self.share) > 0 else KEEPING[0]
 
     @property
     def reads_known(self) -> bool:
@@ -224,17 +248,31 @@ class NodeMachine(FittedModel[KnownNodes]):
         self.places.copy_(found[nodes])
         return found
 
-    def _near(self, steps: GraphSteps, nodes: Tensor, there: Tensor) -> Tensor:
-        """g at all nodes `(N, num_outputs)`, of those known nodes that are there."""
-        reach = Reach(float(self.reach[0]), int(self.reach[1]), int(self.reach[2]))
-        crowd, coefficients = self.crowd[there], reach.coefficients()
-        found = steps.sums(nodes, torch.cat([self.dual[there], torch.ones_like(crowd)[:, None]], 1), coefficients)
-        moved = (found[nodes, -1] - crowd).abs().amax()
-        if bool(moved <= _SAME * crowd.abs().amax()):
-            return found[:, :-1]
-        system = steps.between(nodes, [reach])[0]
+    def _solved_again(self, steps: GraphSteps, nodes: Tensor, there: Tensor) -> Tensor:
+        """g at all nodes `(N, num_outputs)` of a graph that has grown, of those known nodes that are there."""
+        system = steps.between(nodes, [self._sight])[0]
         system.diagonal().add_(self.noise)
-        return steps.sums(nodes, torch.cholesky_solve(self.aim[there], torch.linalg.cholesky(system)), coefficients)
+        dual = torch.cholesky_solve(self.aim[there], torch.linalg.cholesky(system))
+        return steps.sums(nodes, dual, self._sight.coefficients())
+
+    @torch.no_grad()
+    def _change(self, steps: GraphSteps, nodes: Tensor, wanted: Tensor) -> Tensor:
+        """δ at all nodes `(N, num_outputs)`, of what is wanted at known nodes `(n, num_outputs)`."""
+        some = torch.arange(0, len(nodes), math.ceil(len(nodes) / CHOSEN), device=nodes.device)
+        nodes, wanted = nodes[some], wanted[some].double()
+        mean = wanted.mean(0)
+        rest, best, chosen = wanted - mean, float((wanted - mean).square().mean()), None
+        reaches = [reach for reach in KEEPING if self.signed or reach.stride == 1]
+        for reach, between, unit in _apart(steps, nodes, reaches):
+            fit = best_fit(between, rest, None, PENALTIES)
+            if fit.error < best:
+                best, chosen = fit.error, (reach, between, unit, fit.penalty)
+        if chosen is None:
+            return mean.expand(len(steps.root), -1)
+        reach, system, unit, penalty = chosen
+        system.diagonal().add_(penalty)
+        dual = torch.cholesky_solve(rest, torch.linalg.cholesky(system)) / unit
+        return mean + steps.sums(nodes, dual, reach.coefficients())
 
     @torch.no_grad()
     def fit(
@@ -272,7 +310,7 @@ class NodeMachine(FittedModel[KnownNodes]):
                 else:
                     self.places.zero_()
             self.reach.copy_(torch.tensor(Reach(0.0, 1)))
-            for each in (self.share, self.noise, self.aim, self.crowd):
+            for each in (self.share, self.noise, self.aim, self.crowd, self.answers):
                 each.zero_()
             beside = torch.zeros_like(wanted)
             if found is not None:
@@ -287,10 +325,11 @@ class NodeMachine(FittedModel[KnownNodes]):
             if found is not None:
                 self.dual[drawn] = rest.read.gain * found.dual[:, rest.read.column]
                 self.noise.fill_(found.noise)
-                values = torch.cat([self.dual[drawn], torch.ones_like(found.dual[:, :1])], 1)
-                said = near.steps.sums(nodes[drawn], values, found.reach.coefficients())[nodes[drawn]]
-                self.aim[drawn] = said[:, :-1] + found.noise * self.dual[drawn]
-                self.crowd[drawn] = said[:, -1]
+            values = torch.cat([self.dual[drawn], torch.ones_like(self.dual[drawn, :1])], 1)
+            said = steps.sums(nodes[drawn], values, self._sight.coefficients())[nodes[drawn]]
+            self.aim[drawn] = said[:, :-1] + self.noise * self.dual[drawn]
+            self.crowd[drawn] = said[:, -1]
+            self.answers.copy_(self(inputs)[nodes])
         return rest.read(rest.scores)
 
     def _of_features(self, near: "_Near", numbers: Tensor, nodes: Tensor) -> Tensor:
@@ -387,11 +426,9 @@ class _Near:
         """Left-out squares of what was said best, of the nodes by which is chosen."""
 
     def _all(self) -> list[tuple[Reach, Tensor, float]]:
-        """Of REACHES those that tell nodes apart, κ_g over a unit, and the unit."""
+        """See `_apart`, of REACHES and the nodes by which is chosen."""
         if self._between is None:
-            found = zip(self._reaches, self.steps.between(self.nodes[self._some], self._reaches), strict=True)
-            units = [(reach, between, _unit(between)) for reach, between in found]
-            self._between = [(reach, between / unit, unit) for reach, between, unit in units if unit]
+            self._between = _apart(self.steps, self.nodes[self._some], self._reaches)
         return self._between
 
     def rank(self, rest: Tensor) -> None:
@@ -475,6 +512,12 @@ def left_out_part(
         errors[own] = torch.linalg.solve(inverse[own][:, own], without[own])
         told[own] -= product[own][:, own] @ errors[own]
     return errors, told, dual
+
+
+def _apart(steps: GraphSteps, nodes: Tensor, reaches: Sequence[Reach]) -> list[tuple[Reach, Tensor, float]]:
+    """Of some reaches those that tell nodes apart, κ_g over a unit, and the unit."""
+    units = [(*each, _unit(each[1])) for each in zip(reaches, steps.between(nodes, reaches), strict=True)]
+    return [(reach, between / unit, unit) for reach, between, unit in units if unit]
 
 
 def _unit(kernel: Tensor) -> float:

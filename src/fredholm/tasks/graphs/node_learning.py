@@ -113,7 +113,7 @@ class NodeLearning(TargetTask[NodeSet], OneGraphTask[NodeSet]):
             target: what is told.
             known: the names of the training nodes, where a model goes on reading what is known of them.
             digest: of their features and of the edges between them, by which they are known again.
-            joined: how many edges end at each of them, where nodes have no features by which they are known.
+            joined: how many edges begin or end at each of them, where nodes have no features by which they are known.
         """
 
         target: Target
@@ -462,8 +462,8 @@ def _digest(graph: GraphSet, nodes: Tensor) -> str:
 
 
 def _num_joined(graph: GraphSet, nodes: Tensor) -> Tensor:
-    """Edges that end at some nodes, int64 `(n,)`."""
-    return graph.edge_index[1].bincount(minlength=len(graph.features))[nodes]
+    """Edges that begin or end at some nodes, int64 `(n,)`."""
+    return graph.edge_index.flatten().bincount(minlength=len(graph.features))[nodes]
 
 
 def _smooth(values: Tensor) -> Tensor:
