@@ -249,8 +249,7 @@ def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
         ),
         (
             ["train", "digits", "--no-training.tensorboard"],
-            "Unrecognized options: --no-training.tensorboard (perhaps --training.tensorboard or "
-            "--training.no-tensorboard); see",
+            "Unrecognized options: --no-training.tensorboard (perhaps --training.no-tensorboard); see",
         ),
         (["train", "digits", "stray"], "Unrecognized options: stray; see fredholm train digits --help"),
         (["train", "digits", "--seed", "-1", *TINY], "seed is -1; expected an integer from 0 to 4294967295"),

@@ -144,6 +144,8 @@ def _check_times(name: str, times: Tensor, mask: Tensor | None) -> None:
 
 def _check_order(times: Tensor, mask: Tensor | None) -> None:
     """Raises ValueError for times that decrease, or that their dtype hardly tells from one another."""
+    if times.numel() == 0:
+        return
     steps, resolution = times.diff(dim=-1), torch.finfo(times.dtype).eps * times.abs()
     # whole numbers that the dtype tells apart are no remains of others
     is_whole = ((times == times.round()) & (resolution < 1)).all()

@@ -243,7 +243,7 @@ class LinkLearning(OneGraphTask[PairSet]):
 
         def value(outputs: Tensor, split: HeldOut) -> float:
             metrics = self.metrics()
-            metrics[self.objective.metric].update(outputs.diff(dim=1)[:, 0].sigmoid(), plain(split).targets)
+            metrics[self.objective.metric].update(outputs.diff(dim=1), plain(split).targets[:, None] > 0)
             return float(metrics[self.objective.metric].compute())
 
         return plain_baselines(PlainData("class", 2, plain, value))
