@@ -55,8 +55,8 @@ def test_predict_answers_where_it_is_asked_and_draws(folder: Path, capsys: pytes
         ({"values": np.zeros((3, 4, 4, 2)), "channels": ["a", "b"]}, "channels a, b; expected value"),
         ({"values": np.zeros((3, 9))}, "coordinates x; expected x, y"),
         ({"values": np.zeros((1, 2)), "pos": np.zeros((2, 2))}, "samples 1 and 2 lie at one place"),
-        ({"values": np.zeros((1, 2)), "pos": np.array([[0, np.nan], [1, 1]])}, "position of sample 1"),
-        ({"values": np.full((1, 4, 4), np.inf)}, "value of sample 1"),
+        ({"values": np.zeros((1, 2)), "pos": np.array([[0, np.nan], [1, 1]])}, "position of sample 0"),
+        ({"values": np.full((1, 4, 4), np.inf)}, "value of sample 0"),
     ],
 )
 def test_functions_that_do_not_fit_are_one_line(

@@ -28,7 +28,10 @@ def images(**settings: Any) -> None:
 @pytest.mark.parametrize(
     ("fit", "told"),
     [
-        (lambda: SeriesForecaster(horizon=30).fit(WAVES), "X: the training part of a series has 20 samples; expected"),
+        (
+            lambda: SeriesForecaster(horizon=30).fit(WAVES),
+            "X: the training part of the series '0' has 20 of its 20 samples; expected",
+        ),
         (lambda: OperatorRegressor().fit(WAVES[:1], WAVES[:1]), "X and y: too few examples to choose by"),
         (lambda: TextClassifier(task={"split_by": "time"}).fit(["a b", "c"] * 9, LABELS), "has no effect with X and y"),
     ],
