@@ -20,7 +20,7 @@ class Effort(NamedTuple):
     """That were asked for; None: as many as suit."""
 
 
-def told_of_network(config: object, default: object, names: Sequence[str], effort: Effort, instead: str) -> str | None:
+def note_on_network(config: object, default: object, names: Sequence[str], effort: Effort, instead: str) -> str | None:
     """That some settings take a network where a model suits that is computed at once, for a person; None: none does.
 
     Args:

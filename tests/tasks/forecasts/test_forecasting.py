@@ -318,8 +318,8 @@ def test_what_a_short_series_costs_the_others_is_said(model: Any, tmp_path: Path
     (told,) = config.suited("small").notes
     found = config.build().facts
     assert told.startswith(
-        f"the series 'c' has 8 samples: of every series {found.horizon} are predicted from {found.context}, and "
-        "without short series 7 would be from "
+        f"the series 'c' has 8 samples, so that every series is predicted {found.horizon} samples ahead from "
+        f"{found.context}; without the short ones, which can be left out, it would be 7 ahead from "
     )
     (tmp_path / "some.csv").write_text("\n".join(["series,time,v", *rows[:-8], ""]))
     assert config.suited("small").notes == ()

@@ -332,3 +332,9 @@ def test_edges_that_the_data_call_directed_are_so_everywhere(tmp_path: Path) -> 
     assert torch.equal(
         told._scores(model, outputs, told._whole, pairs), asked._scores(model, outputs, asked._whole, pairs)
     )
+
+
+def test_models_without_a_network_rank_pairs_better_than_chance(tmp_path: Path) -> None:
+    built = task(tmp_path / "a", valid_fraction=0.3)
+    regression = next(each for each in built.baselines if each.name == "logistic regression")
+    assert max(regression.learnt(setting)("test") for setting in regression.settings) > 0.6

@@ -15,7 +15,7 @@ from fredholm.tasks.files.cache import LARGE
 from fredholm.tasks.files.cells import as_kept
 from fredholm.tasks.files.mapped import Rows, arrays_of_each_split, is_mapped
 from fredholm.tasks.files.npz_arrays import arrays_of_splits, load_arrays, refuse_unread, split_of_rows
-from fredholm.tasks.files.read_errors import told_of
+from fredholm.tasks.files.read_errors import message_of
 from fredholm.tasks.splits.split_files import Split
 from fredholm.tasks.splits.split_marks import ARRAYS, SplitMarks, marks_of_arrays
 from fredholm.tasks.splits.splits import Splits
@@ -62,7 +62,7 @@ def read_npz(path: Path) -> FieldSet | Splits[FieldSet]:
         whole = functions_of_arrays(arrays, path.name)
         return Splits.of_rows(whole, split_of_rows(arrays, len(whole), is_test=("is_test",)))
     except ValueError as error:
-        raise ValueError(told_of(path, error)) from error
+        raise ValueError(message_of(path, error)) from error
 
 
 def read_npz_shards(folder: Path) -> FieldSet | Splits[FieldSet]:

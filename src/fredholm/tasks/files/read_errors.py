@@ -37,12 +37,12 @@ def reads_data(read: Callable[Settings, Found]) -> Callable[Settings, Found]:
     return reader
 
 
-def told_of(path: Path, error: ValueError) -> str:
+def message_of(path: Path, error: ValueError) -> str:
     """What is wrong with a file, after its path, which stands there once."""
-    told = str(error)
-    if told.startswith(f"{path.name}, "):  # one of the examples, by its name
-        return f"{path}{told.removeprefix(path.name)}"
-    return told if str(path) in told else f"{path}: {told}"
+    message = str(error)
+    if message.startswith(f"{path.name}, "):  # one of the examples, by its name
+        return f"{path}{message.removeprefix(path.name)}"
+    return message if str(path) in message else f"{path}: {message}"
 
 
 def _reason(error: Exception) -> str | None:

@@ -233,8 +233,8 @@ class Forecasting(SplitTask[WindowSet]):
 
         def _suited(self, effort: Effort, start: Trained | None) -> Suited:
             found, task = super()._suited(effort, start), Forecasting(self)
-            told = task.told_of_shortest()
-            notes = () if told is None else (told,)
+            note = task.note_on_shortest()
+            notes = () if note is None else (note,)
             if self.model.learns_by_steps:
                 return found._replace(notes=(*found.notes, *notes))
             context, base = task.best_reading()
@@ -300,9 +300,9 @@ class Forecasting(SplitTask[WindowSet]):
             return Shape(known.context, known.horizon, known.season)
         return self._history.shape(self.config.context, self.config.horizon, self.config.season)
 
-    def told_of_shortest(self) -> str | None:
-        """See `History.told_of_shortest`."""
-        return self._history.told_of_shortest(self.config.context, self.config.horizon, self._shape.season)
+    def note_on_shortest(self) -> str | None:
+        """See `History.note_on_shortest`."""
+        return self._history.note_on_shortest(self.config.context, self.config.horizon, self._shape.season)
 
     @cached_property
     def _base(self) -> Base | None:

@@ -139,7 +139,7 @@ class History:
             )
         return Shape(context, horizon, season)
 
-    def told_of_shortest(self, context: int | None, horizon: int | None, season: int) -> str | None:
+    def note_on_shortest(self, context: int | None, horizon: int | None, season: int) -> str | None:
         """What a short series costs the others, for a person; None: less than half of context and horizon.
 
         Args:
@@ -151,8 +151,9 @@ class History:
         if all(2 * here > there for here, there in zip(found, usual, strict=True)):
             return None
         return (
-            f"{self._called(shortest)} has {len(self.series[shortest])} samples: of every series {found[1]} are "
-            f"predicted from {found[0]}, and without short series {usual[1]} would be from {usual[0]}; leave these out"
+            f"{self._called(shortest)} has {len(self.series[shortest])} samples, so that every series is predicted "
+            f"{found[1]} samples ahead from {found[0]}; without the short ones, which can be left out, it would be "
+            f"{usual[1]} ahead from {usual[0]}"
         )
 
     @cached_property

@@ -23,7 +23,7 @@ from fredholm.tasks.baselines import Learnt
 from fredholm.tasks.graphs import GraphSet, open_graphs
 from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.prediction import Prediction
-from fredholm.tasks.schedule import DEPTH, Effort, schedule_for, told_of_network, width_for
+from fredholm.tasks.schedule import DEPTH, Effort, note_on_network, schedule_for, width_for
 from fredholm.tasks.splits.splits import Examples, HeldOut, Splits
 from fredholm.tasks.splits.splitting import Parts
 from fredholm.tasks.splits.stratified_split import some_of_each
@@ -173,7 +173,7 @@ class NodeLearning(TargetTask[NodeSet], OneGraphTask[NodeSet]):
             if not self.model.learns_by_steps or (may_have and effort.epochs is None):
                 return self._suited_machine(task, effort)
             instead = "a node machine, computed at once and better on numbers, and on nodes without features"
-            told = told_of_network(self, default, (), effort, instead) if may_have else None
+            note = note_on_network(self, default, (), effort, instead) if may_have else None
             width = width_for(task.num_train, effort, least=64, up_to=1000)
             model = self.network.resized(width, DEPTH[effort.preset] // 2, default.network)
             num_classes = len(task.target.names) if task.target.kind == "class" else 1
@@ -190,7 +190,7 @@ class NodeLearning(TargetTask[NodeSet], OneGraphTask[NodeSet]):
                 batch_size=task.num_train,
                 length=0.1,
             )
-            notes = () if told is None else (told,)
+            notes = () if note is None else (note,)
             return Suited(dataclasses.replace(self, model=model, inputs=inputs), schedule, notes)
 
         def _with_structure(self) -> "NodeLearning.Config":
@@ -418,12 +418,12 @@ class NodeLearning(TargetTask[NodeSet], OneGraphTask[NodeSet]):
         """
         rows: list[Prediction] = []
         for file, found in inputs.read(self._read):
-            outputs = self._told_of(model, found, file, device)
+            outputs = self._outputs_of(model, found, file, device)
             for node, (cells, probabilities) in zip(found.node_names, map(self.target.answer, outputs), strict=True):
                 rows.append(Prediction(file, {"node": node, **cells}, probabilities))
         return rows
 
-    def _told_of(self, model: nn.Module, graph: GraphSet, file: Path, device: torch.device) -> Tensor:
+    def _outputs_of(self, model: nn.Module, graph: GraphSet, file: Path, device: torch.device) -> Tensor:
         """Outputs at all nodes of a graph, on the CPU."""
         if not isinstance(model, NodeMachine):
             return self._at_nodes_on(model, graph, device)

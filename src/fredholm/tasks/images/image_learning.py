@@ -46,7 +46,7 @@ from fredholm.tasks.images import (
 )
 from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.prediction import Prediction
-from fredholm.tasks.schedule import Effort, Preset, fine_tuning_for, rate_for, schedule_for, told_of_network, width_for
+from fredholm.tasks.schedule import Effort, Preset, fine_tuning_for, note_on_network, rate_for, schedule_for, width_for
 from fredholm.tasks.splits.split_files import Split
 from fredholm.tasks.splits.splits import HeldOut, Splits
 from fredholm.tasks.splits.splitting import divided
@@ -253,25 +253,25 @@ class ImageLearning(TargetTask[ImageDataset]):
                 if self.model.reads_encoder
                 else sized._suited_pixels(task, effort, start)
             )
-            told = sized._told_of_network(task, effort) if start is None else None
-            return found if told is None else found._replace(notes=(*found.notes, told))
+            note = sized._note_on_network(task, effort) if start is None else None
+            return found if note is None else found._replace(notes=(*found.notes, note))
 
         def _is_for_bank(self, task: "ImageLearning", effort: Effort) -> bool:
             """Whether a bank suits the images, which are few, and nothing was asked for that it has no use for."""
-            return self._may_have_bank(task) and self._told_of_network(task, effort) is None
+            return self._may_have_bank(task) and self._note_on_network(task, effort) is None
 
         def _may_have_bank(self, task: "ImageLearning") -> bool:
             """Whether images are few, and nobody chose a model."""
             default = ImageLearning.Config()
             return (self.model, self.bank) == (default.model, default.bank) and task.num_train <= MOST_OF_BANK
 
-        def _told_of_network(self, task: "ImageLearning", effort: Effort) -> str | None:
-            """See `told_of_network`; None where no bank suits the images either."""
+        def _note_on_network(self, task: "ImageLearning", effort: Effort) -> str | None:
+            """See `note_on_network`; None where no bank suits the images either."""
             if not self._may_have_bank(task):
                 return None
             names = ("augmentation", "valid_fraction", "patch_size", "stem_depth", "position_frequencies")
             instead = f"a bank of patches, computed at once and better on up to {MOST_OF_BANK} images"
-            return told_of_network(self, ImageLearning.Config(), (*names, "position_sigma"), effort, instead)
+            return note_on_network(self, ImageLearning.Config(), (*names, "position_sigma"), effort, instead)
 
         def _suited_at_once(self, task: "ImageLearning", effort: Effort) -> Suited:
             """What suits a model that is computed at once: the size of images."""

@@ -11,7 +11,7 @@ from fredholm.tasks.files.array_names import no_array, refuse_twice
 from fredholm.tasks.files.cells import FINITE, LARGEST
 from fredholm.tasks.files.channel_names import chosen_channels
 from fredholm.tasks.files.npz_arrays import load_arrays, refuse_unread, split_words
-from fredholm.tasks.files.read_errors import told_of
+from fredholm.tasks.files.read_errors import message_of
 from fredholm.tasks.splits.split_files import Split
 from fredholm.tasks.splits.split_marks import ARRAYS, SplitMarks, marks_of_arrays
 from fredholm.tasks.targets import NumberAnswers
@@ -60,7 +60,7 @@ def read_npz(
     try:
         return _read(path, arrays, channels, classes, point_classes)
     except ValueError as error:
-        raise ValueError(told_of(path, error)) from error
+        raise ValueError(message_of(path, error)) from error
 
 
 def clouds_of_npz(path: Path, channels: tuple[str, ...] | None = None) -> list[Cloud]:
@@ -70,7 +70,7 @@ def clouds_of_npz(path: Path, channels: tuple[str, ...] | None = None) -> list[C
         refuse_unread(arrays, (*_OF_CLOUDS, *_OF_ANSWERS, "split", *_SHARED, "classes"))
         return _clouds(path, arrays, "", channels)
     except ValueError as error:
-        raise ValueError(told_of(path, error)) from error
+        raise ValueError(message_of(path, error)) from error
 
 
 def _read(

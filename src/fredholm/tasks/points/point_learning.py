@@ -31,7 +31,7 @@ from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.outputs import Outputs
 from fredholm.tasks.points import NORMAL, NUM_SAMPLES, PointSet, csv_of, open_points, read_points
 from fredholm.tasks.prediction import Prediction
-from fredholm.tasks.schedule import Effort, schedule_for, told_of_network, width_for
+from fredholm.tasks.schedule import Effort, note_on_network, schedule_for, width_for
 from fredholm.tasks.splits.split_files import Split
 from fredholm.tasks.splits.splits import HeldOut, Splits
 from fredholm.tasks.splits.splitting import DividedTask, Parts
@@ -216,11 +216,11 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
             is_read = not (task.classifies_points or task.facts.is_weighted)
             return is_open and is_read and len(task.splits.train) <= FEW_CLOUDS
 
-        def _told_of_network(self, effort: Effort) -> str | None:
-            """See `told_of_network`, where a machine suits the clouds."""
+        def _note_on_network(self, effort: Effort) -> str | None:
+            """See `note_on_network`, where a machine suits the clouds."""
             names = ("align", "augmentation", *_FOR_NETWORKS, "label_smoothing")
             instead = f"a cloud machine, computed at once and better on up to {FEW_CLOUDS} clouds"
-            return told_of_network(self, PointLearning.Config(), names, effort, instead)
+            return note_on_network(self, PointLearning.Config(), names, effort, instead)
 
         def _suited(self, effort: Effort, start: Trained | None) -> Suited:
             """See `Task.Config.suited`: how many points are seen, how clouds are changed, and the size of the model.
@@ -229,11 +229,11 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
             stretched nor turned.
             """
             default, task = PointLearning.Config(), self.build()
-            told = self._told_of_network(effort)
+            note = self._note_on_network(effort)
             may_have = self._may_have_machine(task, start)
-            if isinstance(self.model, CloudMachine.Config) or (may_have and told is None):
+            if isinstance(self.model, CloudMachine.Config) or (may_have and note is None):
                 return self._suited_machine(task, effort)
-            notes = (told,) if may_have and told is not None else ()
+            notes = (note,) if may_have and note is not None else ()
             train, is_small = task.splits.train, effort.preset == "small"
             config = filled(self, [default], num_points=max(512 if is_small else 1024, 2 * (self.num_centres or 0)))
             if task.target.kind == "number":

@@ -13,7 +13,7 @@ from fredholm.tasks.files.channel_names import chosen_channels
 from fredholm.tasks.files.mapped import Rows, arrays_of_each_split, is_mapped
 from fredholm.tasks.files.npz_arrays import arrays_of_splits, load_arrays, refuse_unread, split_of_rows
 from fredholm.tasks.files.parts import choose_part, rows_of_part
-from fredholm.tasks.files.read_errors import told_of
+from fredholm.tasks.files.read_errors import message_of
 from fredholm.tasks.splits.split_files import Split
 from fredholm.tasks.splits.split_marks import ARRAYS, SplitMarks, marks_of_arrays
 from fredholm.tasks.splits.splits import Splits
@@ -68,7 +68,7 @@ def read_npz(
         whole = _read(path, arrays, channels, reading)
         return Splits.of_rows(whole, split_of_rows(arrays, len(whole), is_test=_IS_TEST))
     except ValueError as error:
-        raise ValueError(told_of(path, error)) from error
+        raise ValueError(message_of(path, error)) from error
 
 
 def read_npz_part(path: Path, *, channels: tuple[str, ...] | None = None, part: Split | None = None) -> SeriesSet:
@@ -90,7 +90,7 @@ def read_npz_part(path: Path, *, channels: tuple[str, ...] | None = None, part: 
         found = _read(path, arrays, channels, None).in_memory()
         split = None if present else split_of_rows(arrays, len(found), is_test=_IS_TEST)
     except ValueError as error:
-        raise ValueError(told_of(path, error)) from error
+        raise ValueError(message_of(path, error)) from error
     if present:
         return found
     rows = rows_of_part(path, split, part)

@@ -211,7 +211,7 @@ class TableLearning(TargetTask[TableSet]):
             because, instead = "no column of texts", "leave a column of texts in"
             refuse_idle("", NGramBank.Config, because, instead, **vars(config.model.texts))
             refuse_idle("", TableMachine.Config, because, instead, num_directions=config.model.num_directions)
-        self.notes = _told_of(learnt, train.answers)
+        self.notes = _notes_on(learnt, train.answers)
         return TableLearning.Facts(
             columns=learnt.columns,
             tokenizer=config.tokens.learn(_texts(train.rows, texts)).state if texts else "",
@@ -497,7 +497,7 @@ def _texts(rows: Rows, columns: Sequence[Column]) -> list[str]:
     return [text for column in columns for text in rows.cells[column.name]]
 
 
-def _told_of(learnt: Learnt, answers: Answers) -> tuple[str, ...]:
+def _notes_on(learnt: Learnt, answers: Answers) -> tuple[str, ...]:
     """What was made of the columns, in words."""
     kinds: dict[ColumnKind, str] = {"number": "numbers", "date": "dates", "category": "categories", "text": "texts"}
     read = [
