@@ -162,7 +162,7 @@ def accuracy(model: nn.Module, task: ImageLearning, split: HeldOut) -> float:
 def main(config: Config) -> None:
     """Trains each side at each of its rates, and reads the test split with the best run of each seed."""
     torch.set_num_threads(1)
-    settings, *_ = ImageLearning.Config(data=config.data).suited("small")
+    settings, *_ = ImageLearning.Config(data=config.data).recommended("small")
     task = settings.build()
     assert isinstance(task, ImageLearning)
     config = dataclasses.replace(config, out=config.out.expanduser())

@@ -87,7 +87,7 @@ def tables() -> dict[str, list[str]]:
 def ours(data: Path, **settings: Any) -> tuple[Forecasting, dict[str, float]]:
     """A fitted task with the context that suits, and its test metrics."""
     seed_everything(0)
-    config = Forecasting.Config(data=str(data), **settings).suited("small").config
+    config = Forecasting.Config(data=str(data), **settings).recommended("small").config
     assert isinstance(config, Forecasting.Config)
     task = config.build()
     net = task.model()

@@ -243,7 +243,7 @@ def ours(made: Made, folder: Path, known: bool) -> Fitted:
     data.write_text("\n".join(lines))
     seed_everything(0)
     given = Forecasting.Config(data=str(data), known=names, horizon=made.horizon, season=made.season)
-    config = given.suited("small").config
+    config = given.recommended("small").config
     assert isinstance(config, Forecasting.Config)
     task = config.build()
     model = task.model()

@@ -258,14 +258,14 @@ def test_patches_divide_images_into_few(
 
 
 def test_settings_in_python_are_treated_alike(tmp_path: Path) -> None:
-    config, schedule, _ = ImageLearning.Config(data="digits", position_frequencies=0).suited("small")
+    config, schedule, _ = ImageLearning.Config(data="digits", position_frequencies=0).recommended("small")
     steps = math.ceil(ImageLearning.Config(data="digits").build().num_train / schedule.batch_size) * schedule.epochs
     assert steps == pytest.approx(5000, rel=0.02)  # where the rule of every task has 2,600
     assert (config.patch_size, config.position_frequencies, config.position_sigma) == (2, 0, 10.0)  # pyright: ignore[reportAttributeAccessIssue]
     assert schedule.epochs > 1
     (tmp_path / "a.txt").write_text("the cat sat on the mat\n" * 200)
     asked = LanguageModelling.Config(data=str(tmp_path / "a.txt"), context=16)
-    text = asked.suited("small").config
+    text = asked.recommended("small").config
     assert (text.context, text.stride) == (16, 8)  # pyright: ignore[reportAttributeAccessIssue]
 
 

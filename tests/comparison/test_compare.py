@@ -261,7 +261,7 @@ def test_the_tasks_own_model_has_a_row_and_one_seed_leaves_differences_open(data
     assert [[run.seed for run in each.runs] for each in found.rows] == [[5], [5], [5]]
     assert [each.differs_from_best for each in found.rows] == [None, None, None]
     assert [each.test_deviation for each in found.rows] == [None, None, None]
-    assert Run(tmp_path / row.runs[0].folder).config.task == own.task.suited("small", epochs=1).config
+    assert Run(tmp_path / row.runs[0].folder).config.task == own.task.recommended("small", epochs=1).config
 
 
 def test_folders_of_something_else_are_refused(whole: tuple[Comparison, Path], data: Path, tmp_path: Path) -> None:

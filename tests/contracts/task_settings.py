@@ -183,7 +183,7 @@ def _task(built: Task) -> Iterator[object]:
     torch.manual_seed(0)
     model = built.model()
     tensors = model.state_dict()
-    for name, axes in built.meanings(model).items():
+    for name, axes in built.entry_names(model).items():
         assert all(tensors[name].shape[axis] == len(names) for axis, names in axes.items()), (name, axes)
     yield from tensors.values()
     with torch.no_grad():
@@ -316,7 +316,7 @@ def _image_checkpoints(folder: Path) -> Subject:
 
 def _of_checkpoint(built: Task) -> Iterator[object]:
     yield from _task(built)
-    elsewhere = built.trained_elsewhere()
+    elsewhere = built.pretrained_weights()
     assert elsewhere is not None
     yield from elsewhere.tensors.values()
 

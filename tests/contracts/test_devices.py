@@ -142,7 +142,7 @@ def test_every_task_is_trained_and_predicts_on_the_device(
         settings = {key: value for key, value in settings.items() if key not in ("model", "inputs")}
     config = subject.of(**settings)
     if is_default:
-        config = config.suited("small", epochs=1).config
+        config = config.recommended("small", epochs=1).config
     inputs = tmp_path / "inputs"
     inputs.mkdir()
     ask, _ = ASKED[name]

@@ -83,7 +83,7 @@ def test_a_run_that_starts_from_another_has_its_kernel(task: type[Task]) -> None
     default: Any = task.Config()  # pyright: ignore[reportAbstractUsage, reportCallIssue]
     kernel = kernel_of("linear-attention", default.kernel_sigma)
     trained = default.with_stack(dataclasses.replace(default.stack, kernel=kernel, embed_dim=24))
-    followed = default.following(Trained(trained, Task.Facts()))
+    followed = default.inheriting(Trained(trained, Task.Facts()))
     assert followed.stack == trained.stack
 
 

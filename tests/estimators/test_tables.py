@@ -167,7 +167,7 @@ def test_what_is_not_set_is_as_on_the_command_line(tmp_path: Path) -> None:
     run = Run(tmp_path)
     read: Any = run.config.task
     asked = type(read)(data=read.data, target="number", label_columns=("target",), categories=("lift", "zip"))
-    assert run.config.task == asked.suited("small")[0]
+    assert run.config.task == asked.recommended("small")[0]
     assert read.model.num_centres == NUM
 
 

@@ -417,7 +417,7 @@ def test_a_wide_model_learns_slowly(tmp_path: Path) -> None:
         settings = {**SIZES, "hidden_size": width, "vocab_size": size, "max_position_embeddings": 24}
         saved(("BertModel", "BertConfig", settings), folder)
         given = SentenceLearning.Config(data=data, model=PretrainedSentences(checkpoint=str(folder)))
-        found = given.suited("small")
+        found = given.recommended("small")
         config: Any = found.config
         assert config.context == 24  # as many as there are positions
         assert config.model == PretrainedSentences(checkpoint=str(folder))

@@ -94,7 +94,7 @@ def test_texts_have_the_peers_tokens_and_are_their_bytes(name: str, tmp_path: Pa
         spelt = tokenizer.encode(f"the {mark} cat").tolist()
         assert not {tokenizer.end_of_text, tokenizer.start_of_text} & {*spelt}
         assert tokenizer.decode(spelt).decode().strip() == f"the {mark} cat"
-    assert len({*tokenizer.meanings}) == tokenizer.vocab_size
+    assert len({*tokenizer.token_names}) == tokenizer.vocab_size
     again = CheckpointTokens(tokenizer.state)
     assert (again.state, again.end_of_text, again.start_of_text) == (
         tokenizer.state, tokenizer.end_of_text, tokenizer.start_of_text,
@@ -144,7 +144,7 @@ def test_the_loss_of_a_batch_and_its_gradients_are_the_peers(name: str, tmp_path
     as_gradients(peer).save_pretrained(tmp_path / "gradients")
     for file in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copy(tmp_path / "peer" / file, tmp_path / "gradients")
-    elsewhere = text_task(tmp_path / "gradients").trained_elsewhere()
+    elsewhere = text_task(tmp_path / "gradients").pretrained_weights()
     assert elsewhere is not None
     check_gradients(task, model, elsewhere.tensors)
 
@@ -205,7 +205,7 @@ def test_hidden_tokens_are_told_as_the_peer_tells_them(kind: str, tmp_path: Path
     for file in folder.glob("*[!s]"):
         if file.suffix != ".safetensors" and file.name != "config.json":
             shutil.copy(file, tmp_path / "gradients")
-    elsewhere = masked_task(tmp_path / "gradients", packed=False).trained_elsewhere()
+    elsewhere = masked_task(tmp_path / "gradients", packed=False).pretrained_weights()
     assert elsewhere is not None
     check_gradients(task, ours, elsewhere.tensors)
 
@@ -222,7 +222,7 @@ def test_a_head_of_tokens_is_new_where_there_is_none(tmp_path: Path) -> None:
     for number, head in enumerate(("signal", "classes")):
         model, config, settings = BOTH_SIDES[f"BERT, {head}"]
         saved((model, config, {**settings, "vocab_size": size, "pad_token_id": 0}), folder)
-        elsewhere, task = masked_task(folder).trained_elsewhere(), masked_task(folder)
+        elsewhere, task = masked_task(folder).pretrained_weights(), masked_task(folder)
         assert elsewhere is not None
         new = dict(task.model().named_parameters()).keys() - elsewhere.tensors.keys()
         assert new == {f"bert.head.{name}" for name in ("map.weight", "map.bias", "norm.weight", "norm.bias", "bias")}
@@ -306,7 +306,7 @@ def test_a_shorter_context_has_the_first_places(tmp_path: Path) -> None:
         assert model.context == context
         torch.testing.assert_close(model(given), peer(given).logits, rtol=1e-5, atol=1e-5)
     task = text_task(tmp_path / "peer", context=25)
-    for ask in (task.trained_elsewhere, lambda: task.config.suited("small")):  # before a step is measured
+    for ask in (task.pretrained_weights, lambda: task.config.recommended("small")):  # before a step is measured
         with refused(ValueError, "the context is 25, and the model of", "has 24; pass a smaller one"):
             ask()
 
@@ -316,9 +316,9 @@ def test_a_checkpoint_has_no_ngrams_beside_it(tmp_path: Path) -> None:
     (text := tmp_path / "long.txt").write_text("\n".join(f"{n} times {n} is {n * n}" for n in range(400)))
     task = text_task(tmp_path / "peer", data=str(text), context=16)
     assert task.train_stream.num_targets > FEWEST_COUNTED
-    suited = task.config.suited("small").config
-    assert isinstance(suited, LanguageModelling.Config)
-    assert suited.ngrams == 0
+    recommended = task.config.recommended("small").config
+    assert isinstance(recommended, LanguageModelling.Config)
+    assert recommended.ngrams == 0
     with refused(ValueError, "ngrams is 3 with model=PretrainedText"):
         dataclasses.replace(task.config, ngrams=3)
 
@@ -344,7 +344,7 @@ def test_an_itnet_keeps_the_context_that_is_its_unit_of_length(tmp_path: Path) -
     given = torch.randint(size, (2, 9))
     torch.testing.assert_close(started(text_task(tmp_path / "own", context=24))(given), own(given))
     with refused(ValueError, "the context is 16", "whose unit of length it is, has 24; pass context=24"):
-        text_task(tmp_path / "own").trained_elsewhere()
+        text_task(tmp_path / "own").pretrained_weights()
 
 
 REFUSED: dict[str, tuple[Made | None, dict[str, Any], tuple[str, ...]]] = {
@@ -369,7 +369,7 @@ def test_what_does_not_fit_is_refused(name: str, tmp_path: Path, monkeypatch: py
         write_text_tokens(tmp_path / "peer", "GPT-2")
         saved(made, tmp_path / "peer")
     with refused(ValueError, *told):
-        text_task(tmp_path / "peer", **settings).trained_elsewhere()
+        text_task(tmp_path / "peer", **settings).pretrained_weights()
 
 
 def test_tokens_that_stand_for_no_bytes_are_refused(tmp_path: Path) -> None:
@@ -455,9 +455,9 @@ def test_an_end_of_text_that_is_no_token_is_refused(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_settings_tell_where_a_run_begins(task: Any, model: Any) -> None:
-    assert task.Config(data="here").begins_with is None
-    assert task.Config(data="here", model=model(checkpoint="bert")).begins_with == "bert"
-    assert task.Config(data="here", model=model(checkpoint="bert", revision="main")).begins_with == "bert (main)"
+    assert task.Config(data="here").initial_checkpoint is None
+    assert task.Config(data="here", model=model(checkpoint="bert")).initial_checkpoint == "bert"
+    assert task.Config(data="here", model=model(checkpoint="bert", revision="main")).initial_checkpoint == "bert (main)"
 
 
 def test_a_damaged_file_is_named_once(tmp_path: Path) -> None:

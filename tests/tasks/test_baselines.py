@@ -10,17 +10,17 @@ import torch
 from fredholm.comparison.compare import baseline_rows
 from fredholm.tasks import ImageLearning, PointLearning, Segmentation, SeriesLearning, baselines
 from fredholm.tasks.baselines import (
+    BaselineData,
+    BaselineExamples,
     Constant,
-    Learnt,
     Linear,
     Neighbours,
-    Plain,
-    PlainData,
+    baseline_pixels,
+    baselines_on,
     drawn_elements,
-    plain_baselines,
-    plain_pixels,
 )
 from fredholm.tasks.images import ImageDataset
+from fredholm.tasks.splits.split_files import Split
 from fredholm.tasks.splits.splits import HeldOut
 from fredholm.tasks.targets.target import Kind
 from fredholm.tasks.text.counts import BetweenNeighbours, NGrams
@@ -80,8 +80,8 @@ def test_labels_that_nobody_has_are_told() -> None:
         told.append(outputs)
         return 0.0
 
-    for baseline in plain_baselines(PlainData("labels", 3, lambda part: Plain(inputs, labels), value)):
-        baseline.learnt(baseline.settings[-1])("valid")
+    for baseline in baselines_on(BaselineData("labels", 3, lambda part: BaselineExamples(inputs, labels), value)):
+        baseline.fitted(baseline.settings[-1])("valid")
         assert told[-1].shape == (4, 3)
         assert bool(told[-1].isfinite().all())
         assert bool((told[-1][:, 2] < 0).all())
@@ -98,27 +98,29 @@ def test_a_constant_tells_shares_and_means() -> None:
     kinds: list[Kind] = ["class", "labels", "number"]
     for kind in kinds:
 
-        def plain(part: Learnt, kind: Kind = kind) -> Plain:
-            return Plain(np.zeros((3, 1)), targets[kind] if part == "train" else targets[kind][:3])
+        def plain(part: Split, kind: Kind = kind) -> BaselineExamples:
+            return BaselineExamples(np.zeros((3, 1)), targets[kind] if part == "train" else targets[kind][:3])
 
         def value(outputs: torch.Tensor, split: HeldOut) -> float:
             told.append(outputs)
             return 0.0
 
-        Constant(PlainData(kind, len(expected[kind]), plain, value)).learnt(0.0)("test")
+        Constant(BaselineData(kind, len(expected[kind]), plain, value)).fitted(0.0)("test")
         chances = {"class": torch.exp, "labels": torch.sigmoid, "number": torch.clone}[kind](told[-1])
         torch.testing.assert_close(chances, torch.tensor(expected[kind]).expand(3, -1))
 
 
 def test_too_many_features_are_told() -> None:
-    data = PlainData("class", 2, lambda part: Plain(np.zeros((3, 5000)), torch.tensor([0, 1, 0])), lambda *_: 0.0)
+    data = BaselineData(
+        "class", 2, lambda part: BaselineExamples(np.zeros((3, 5000)), torch.tensor([0, 1, 0])), lambda *_: 0.0
+    )
     with refused(ValueError, "5,000 plain features, more than 4,096"):
-        plain_baselines(data)[0].learnt(1.0)
+        baselines_on(data)[0].fitted(1.0)
 
 
 def test_large_images_are_means() -> None:
     images = torch.arange(64 * 64, dtype=torch.float32).view(1, 1, 64, 64).div(64).to(torch.uint8)
-    found = plain_pixels(images)
+    found = baseline_pixels(images)
     assert found.shape == (1, 1024)
     assert found[0, 1] == pytest.approx(images[0, 0, :2, 2:4].float().mean() / 255)
 
@@ -127,8 +129,8 @@ def test_n_grams_are_the_formula() -> None:
     model = NGrams(lambda: [0, 1, 0, 1, 2], lambda split: [0, 1], 4)
     # p(1) = (2 + 3 / 4) / (5 + 3), p(1 | 0) = (2 + 1 p(1)) / (2 + 1)
     unigram = (2 + 3 / 4) / (5 + 3)
-    assert model.learnt(1)("test") == pytest.approx(1 / unigram)
-    assert model.learnt(2)("test") == pytest.approx(1 / ((2 + unigram) / 3))
+    assert model.fitted(1)("test") == pytest.approx(1 / unigram)
+    assert model.fitted(2)("test") == pytest.approx(1 / ((2 + unigram) / 3))
 
 
 def test_hidden_tokens_are_told_by_both_neighbours() -> None:
@@ -136,9 +138,9 @@ def test_hidden_tokens_are_told_by_both_neighbours() -> None:
     model = BetweenNeighbours(lambda: tokens, lambda split: [(0, 1, 2)], hidden=9, vocab_size=10)
     base = (2 + 1) / (9 + 10)
     either = ((2 + base) / (3 + 1) + (2 + base) / (3 + 1)) / 2
-    assert model.learnt(1.0)("test") == pytest.approx((3 + 1) / (2 + either))
+    assert model.fitted(1.0)("test") == pytest.approx((3 + 1) / (2 + either))
     alone = BetweenNeighbours(lambda: tokens, lambda split: [(9, 1, 9)], hidden=9, vocab_size=10)
-    assert alone.learnt(1.0)("test") == pytest.approx(1 / base)
+    assert alone.fitted(1.0)("test") == pytest.approx(1 / base)
 
 
 def test_what_stands_between_neighbours_is_a_distribution() -> None:
@@ -146,7 +148,7 @@ def test_what_stands_between_neighbours_is_a_distribution() -> None:
 
     def chance(*places: int) -> float:
         model = BetweenNeighbours(lambda: tokens, lambda split: [(places[0], places[1], places[2])], 4, 5)
-        return 1 / model.learnt(2.0)("valid")
+        return 1 / model.fitted(2.0)("valid")
 
     for before, after in ((1, 1), (1, 4), (4, 1), (4, 4), (3, 3)):
         assert sum(chance(before, token, after) for token in range(5)) == pytest.approx(1)
@@ -186,7 +188,11 @@ def test_one_that_stops_early_is_measured_without_a_word(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(Linear, "_model", lambda self, setting: LogisticRegression(max_iter=1))
     inputs, classes = np.random.default_rng(0).normal(size=(60, 8)), torch.arange(60) % 3
-    model = Linear(PlainData("class", 3, lambda part: Plain(inputs, classes), lambda outputs, split: outputs.shape[1]))
+    model = Linear(
+        BaselineData(
+            "class", 3, lambda part: BaselineExamples(inputs, classes), lambda outputs, split: outputs.shape[1]
+        )
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert model.learnt(1.0)("valid") == 3
+        assert model.fitted(1.0)("valid") == 3

@@ -40,17 +40,17 @@ def test_every_setting_that_divides_the_data_is_refused(task: type[Task]) -> Non
     if task.command in BY_STEPS:
         learnt = dataclasses.replace(learnt, model=BY_STEPS[task.command])
     among = OTHER.keys() - {"text_column"} if task.command == "sentences" else OTHER.keys()  # there it divides nothing
-    assert set(learnt.dividing) == {field.name for field in dataclasses.fields(learnt)} & among
-    for name in learnt.dividing:
+    assert set(learnt.split_settings) == {field.name for field in dataclasses.fields(learnt)} & among
+    for name in learnt.split_settings:
         if (task.command, name) in IDLE:
             continue
         before = dataclasses.replace(learnt, **({"num_folds": 3} if name == "fold" else {}))
         anew = dataclasses.replace(before, **{name: OTHER[name]})
         told = f"{name}={OTHER[name]!r} chooses other data to learn from than the run's {getattr(before, name)!r}"
         with refused(ValueError, told, "leave it out, or give other data"):
-            anew.check_not_divided_anew(before)
-        dataclasses.replace(anew, data="others").check_not_divided_anew(before)
-        before.check_not_divided_anew(before)
+            anew.check_same_split(before)
+        dataclasses.replace(anew, data="others").check_same_split(before)
+        before.check_same_split(before)
 
 
 def test_another_spelling_of_the_data_makes_no_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,7 +60,7 @@ def test_another_spelling_of_the_data_makes_no_others(tmp_path: Path, monkeypatc
     learnt = SeriesLearning.Config(data="waves.csv")
     for spelling in ("./waves.csv", str(tmp_path / "waves.csv"), "link.csv"):
         with refused(ValueError, "split_seed=1 chooses other data to learn from"):
-            dataclasses.replace(learnt, data=spelling, split_seed=1).check_not_divided_anew(learnt)
+            dataclasses.replace(learnt, data=spelling, split_seed=1).check_same_split(learnt)
     moved = dataclasses.replace(learnt, data="/where/it/was/waves.csv")
     with refused(ValueError, "split_seed=1 chooses other data to learn from"):
-        dataclasses.replace(learnt, split_seed=1).check_not_divided_anew(moved)
+        dataclasses.replace(learnt, split_seed=1).check_same_split(moved)

@@ -47,7 +47,7 @@ def changed_task(run: Run, settings: Sequence[str], command: str, *, measures: b
     try:
         config = parse(_Changed, command, words, default).task
         if measures:
-            config.check_not_divided_anew(run.config.task)
+            config.check_same_split(run.config.task)
         task = config.build(run.task.facts)
     except ValueError as error:
         told = pair_names(str(error), run)
@@ -83,13 +83,13 @@ def pair_names(text: str, run: Run) -> str:
 
 def _check_model(run: Run, config: Task.Config, task: Task, settings: Sequence[str]) -> None:
     """Raises ValueError where the weights of a run do not fit the model of its task by other settings."""
-    names = {name for name in config.shaping if getattr(config, name) != getattr(run.config.task, name)}
+    names = {name for name in config.weight_settings if getattr(config, name) != getattr(run.config.task, name)}
     if not names:
         return
     shapes = [{name: each.shape for name, each in model_tensors(own.model()).items()} for own in (run.task, task)]
     if shapes[0] != shapes[1]:
-        shaping = [each for each in settings if re.split(r"[.=]", each)[0].replace("-", "_") in names]
-        raise ValueError(f"--task {' '.join(shaping)} makes another model than the one that was trained; leave it out")
+        changed = [each for each in settings if re.split(r"[.=]", each)[0].replace("-", "_") in names]
+        raise ValueError(f"--task {' '.join(changed)} makes another model than the one that was trained; leave it out")
 
 
 def _holds_several(config: Task.Config, name: str) -> bool:

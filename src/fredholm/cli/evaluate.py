@@ -57,7 +57,7 @@ def _evaluate(argv: list[str]) -> None:
             split = arguments.split or measured_split(run.task) or "test"
             count = run.task.num_held_out(split)
         step, metrics = run.step(arguments.checkpoint), run.evaluate(split, arguments.checkpoint)
-    if not arguments.task and (told := run.told_of_other_data(read)):
+    if not arguments.task and (told := run.data_difference(read)):
         warnings.warn(told, stacklevel=2)
     if arguments.report:
         tasks = open_recipe(arguments.recipe).tasks if arguments.recipe is not None else TASKS

@@ -23,7 +23,7 @@ from fredholm.cli.parsing import Flag, check_minutes, check_seeds, parse, refuse
 from fredholm.distributed.processes import Processes, is_restarted, joined, leave, num_started
 from fredholm.tasks import TASKS
 from fredholm.tasks.schedule import Preset, Schedule
-from fredholm.tasks.task import Task, with_followed
+from fredholm.tasks.task import Task, inherited_settings
 from fredholm.training.batches import LostWorkerError
 from fredholm.training.config import TrainingConfig
 from fredholm.training.plan import epochs_within, first_steps, plan, share_within
@@ -172,16 +172,20 @@ def _train_as(
         arguments = parse(TrainArguments, command, options, TrainArguments(run=kept))
     elif is_task:
         with processes.first_ahead():
-            suited, schedule, notes = _suited(arguments.run, arguments.preset or "small", recipe.tasks, **asked)
+            recommended, schedule, notes = _recommended(
+                arguments.run, arguments.preset or "small", recipe.tasks, **asked
+            )
         if is_to_try and not resume:
             notes = (f"no DATA is given: these are {config.task.data}, built in, to try; pass your own", *notes)
         for note in () if resume else notes:
             print_line(with_option_names(note, config))
         if arguments.minutes is not None:
             share = arguments.minutes / len(seeds)
-            sized = functools.partial(_suited, arguments.run, arguments.preset or "small", recipe.tasks, **asked)
-            suited, cost = _within(share, arguments.run, sized, suited, schedule, seeds[0], sharing, processes)
-        arguments = parse(TrainArguments, command, options, TrainArguments(run=suited))
+            sized = functools.partial(_recommended, arguments.run, arguments.preset or "small", recipe.tasks, **asked)
+            recommended, cost = _within(
+                share, arguments.run, sized, recommended, schedule, seeds[0], sharing, processes
+            )
+        arguments = parse(TrainArguments, command, options, TrainArguments(run=recommended))
     if (arguments.dry_run or not resume) and processes.is_first:
         task = arguments.run.task.build(facts)
         planned = plan(
@@ -277,8 +281,8 @@ def _going_on(run: Run.Config, saved: Run.Config) -> Run.Config:
     return dataclasses.replace(
         run,
         init=run.init or saved.init,
-        task=dataclasses.replace(with_followed(run.task, kind(), saved.task), data=run.task.data),
-        training=with_followed(run.training, TrainingConfig(), saved.training),
+        task=dataclasses.replace(inherited_settings(run.task, kind(), saved.task), data=run.task.data),
+        training=inherited_settings(run.training, TrainingConfig(), saved.training),
     )
 
 
@@ -288,7 +292,7 @@ def _with_end(run: Run.Config, saved: Run.Config) -> Run.Config:
     return dataclasses.replace(run, training=dataclasses.replace(run.training, **kept))
 
 
-def _suited(
+def _recommended(
     run: Run.Config,
     preset: Preset,
     tasks: Sequence[type[Task]],
@@ -301,12 +305,12 @@ def _suited(
 
     Args:
         run: as it was asked for.
-        preset, share, epochs: see `Task.Config.suited`.
+        preset, share, epochs: see `Task.Config.recommended`.
         tasks: that a run from whose weights it starts may be of.
         batch_size: that was asked for; None: what suits.
     """
     start = None if run.init is None else read_trained(Path(run.init), tasks)
-    task, schedule, notes = run.task.suited(preset, start, share=share, epochs=epochs or None)
+    task, schedule, notes = run.task.recommended(preset, start, share=share, epochs=epochs or None)
     schedule = schedule.asked(epochs=epochs or None, batch_size=batch_size)
     training = filled(run.training, [TrainingConfig()], **schedule.settings)
     return dataclasses.replace(run, task=task, training=training), schedule, notes
@@ -323,7 +327,7 @@ def _within(
     minutes: float,
     given: Run.Config,
     sized: Callable[..., tuple[Run.Config, Schedule, tuple[str, ...]]],
-    suited: Run.Config,
+    recommended: Run.Config,
     schedule: Schedule,
     seed: int,
     sharing: int,
@@ -335,8 +339,8 @@ def _within(
         minutes: of the run.
         given: as it was asked for.
         sized: the run with what suits a share of the examples, in so many epochs, where these are known, and how long
-            suits them; see `_suited`.
-        suited, schedule: the same for all of them.
+            suits them; see `_recommended`.
+        recommended, schedule: the same for all of them.
         seed: of the run.
         sharing: processes that share each batch.
         processes: of this run.
@@ -348,11 +352,11 @@ def _within(
         return filled(given.training, [TrainingConfig()], **schedule.asked(epochs=epochs).settings)
 
     def has_all_sizes(run: Run.Config) -> bool:
-        return (run.task, run.training.batch_size) == (suited.task, suited.training.batch_size)
+        return (run.task, run.training.batch_size) == (recommended.task, recommended.training.batch_size)
 
     @functools.cache
     def measured(share: float) -> tuple[TrainingConfig, StepCost]:
-        run = suited if share == 1 else sized(share)[0]
+        run = recommended if share == 1 else sized(share)[0]
         if share < 1 and has_all_sizes(run):  # as a checkpoint has
             return run.training, measured(1.0)[1]
         return run.training, first_steps(run.task.build(), run.training, seed, sharing)
@@ -370,9 +374,9 @@ def _within(
         print_line(f"{epochs} of the {schedule.epochs} epochs that suit the data, for {minutes:.4g} minutes{smaller}")
         with processes.first_ahead():
             # in the batches whose steps were measured
-            own, suited = sized(share)[1], sized(share, epochs)[0]
-        suited = dataclasses.replace(suited, training=in_epochs(epochs, own))
-    return suited, None if found is None else found[0]
+            own, recommended = sized(share)[1], sized(share, epochs)[0]
+        recommended = dataclasses.replace(recommended, training=in_epochs(epochs, own))
+    return recommended, None if found is None else found[0]
 
 
 def _started(config: Task.Config, options: list[str], tasks: Sequence[type[Task]]) -> Task.Config:
@@ -383,7 +387,7 @@ def _started(config: Task.Config, options: list[str], tasks: Sequence[type[Task]
         return config
     if not words[at].strip():
         raise ValueError("--init is empty; name the folder of a run, or leave it out")
-    return config.following(read_trained(Path(words[at]), tasks))
+    return config.inheriting(read_trained(Path(words[at]), tasks))
 
 
 def _print_results(results: list[Result], *, with_spread: bool) -> None:

@@ -361,7 +361,7 @@ def baseline_rows(task: Task) -> Iterator[BaselineRow]:
 def _baseline_row(baseline: Baseline, task: Task) -> BaselineRow:
     objective, best, chosen = task.objective, None, None
     for setting in baseline.settings:
-        learnt = baseline.learnt(setting)
+        learnt = baseline.fitted(setting)
         value = learnt("valid")
         if objective.is_better(value, best):
             best, chosen = value, learnt

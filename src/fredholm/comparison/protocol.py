@@ -117,9 +117,9 @@ class Protocol:
     def __init__(self, request: Request, epochs: int | None) -> None:
         self.request, self._epochs, given = request, epochs, request.run.task
         given = given.with_stack(dataclasses.replace(given.stack, kernel=kernel_of(MEASURE, given.kernel_sigma)))
-        suited = given.suited(request.preset, epochs=epochs)
-        self.config, self.notes = with_given(suited.config, given, self._given("task")), suited.notes
-        whole = suited if epochs == request.epochs else given.suited(request.preset)
+        recommended = given.recommended(request.preset, epochs=epochs)
+        self.config, self.notes = with_given(recommended.config, given, self._given("task")), recommended.notes
+        whole = recommended if epochs == request.epochs else given.recommended(request.preset)
         batch_size = self._with_asked(whole.schedule.settings).batch_size
         self._schedule: Schedule = whole.schedule.asked(batch_size=batch_size)
         self.task = self.config.build()
@@ -173,15 +173,15 @@ class Protocol:
         if isinstance(given, str):
             return given
         try:
-            suited = given.task.suited(self.request.preset)
-            if suited.schedule.epochs and self._epochs is not None:  # a model that is computed at once has none
-                suited = given.task.suited(self.request.preset, epochs=self._epochs)
+            recommended = given.task.recommended(self.request.preset)
+            if recommended.schedule.epochs and self._epochs is not None:  # a model that is computed at once has none
+                recommended = given.task.recommended(self.request.preset, epochs=self._epochs)
         except (ValueError, TypeError) as error:
             return str(error)
         training = self.training(1)
-        if suited.schedule.epochs == 0:  # a model that is computed at once
+        if recommended.schedule.epochs == 0:  # a model that is computed at once
             training = given.training.without_steps()
-        task = with_given(suited.config, given.task, self._given("task"))
+        task = with_given(recommended.config, given.task, self._given("task"))
         return dataclasses.replace(given, task=task, training=training)
 
     def run(self, row: Row, seed: int, epochs: int, rate: float | None) -> Run.Config:

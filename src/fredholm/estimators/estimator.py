@@ -136,7 +136,7 @@ class Estimator(BaseEstimator, ABC):
             raise ValueError(f"preset is {self.preset!r}; expected one of {', '.join(get_args(Preset))}")
         config = cast(Callable[..., Task.Config], self._task.Config)(**given)
         epochs, batch_size = (getattr(asked, name) if name in training else None for name in ("epochs", "batch_size"))
-        task, schedule, _ = config.suited(self.preset, epochs=epochs or None)
+        task, schedule, _ = config.recommended(self.preset, epochs=epochs or None)
         schedule = schedule.asked(epochs=epochs or None, batch_size=batch_size)
         return Run.Config(
             task=dataclasses.replace(task, **given),

@@ -156,8 +156,8 @@ class PretrainedSentences(_PretrainedSettings, SentenceModelConfig):
     def check(self) -> None:
         """See `SentenceModelConfig.check`: it gives one answer in any case."""
 
-    def suited(self, rows: Iterable[Tensor], reading: TokenReading, width: int, depth: int) -> Self:
-        """See `SentenceModelConfig.suited`: the checkpoint has sizes already."""
+    def recommended(self, rows: Iterable[Tensor], reading: TokenReading, width: int, depth: int) -> Self:
+        """See `SentenceModelConfig.recommended`: the checkpoint has sizes already."""
         return self
 
     def build(self, reading: TokenReading, num_outputs: int) -> nn.Module:

@@ -52,7 +52,7 @@ def _facts(record: RunRecord, model: nn.Module | None) -> dict[str, str]:
         found["data"] = config.task.data
         found |= _sizes(record, task)
         found["seed"] = str(config.seed)
-        if (start := config.init or config.task.begins_with) is not None:
+        if (start := config.init or config.task.initial_checkpoint) is not None:
             found["started from"] = start
         numbers = config.training
         up_to = f"up to {counted(numbers.epochs, 'epoch')}, batches of {numbers.batch_size}"

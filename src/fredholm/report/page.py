@@ -183,7 +183,7 @@ def _of_model(record: RunRecord, model: nn.Module | None) -> dict[str, tuple[Sec
                 "Examples": (example_section(task, model, found),),
                 "Kernels": (
                     input_section(counts)
-                    if (counts := task.counted_inputs(model))
+                    if (counts := task.input_importance(model))
                     else kernel_section(task, model, split, record.run.device),
                 ),
             }

@@ -7,18 +7,17 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from .splits.split_files import Split
 from .splits.splits import HeldOut
 from .targets.target import Kind
 
-Learnt = Literal["train", "valid", "test"]
-"""A part of the data, from which is learnt or on which is measured."""
 MOST_EXAMPLES = 10_000
 """From which is learnt, drawn with the seed 0."""
 MOST_MEASURED = 20_000
@@ -31,7 +30,7 @@ LEAST_CHANCE = 1e-6
 """Of a class, where a model gives it none: its logarithm stays finite."""
 
 
-class Plain(NamedTuple):
+class BaselineExamples(NamedTuple):
     """What a model without a network sees of n examples."""
 
     inputs: Any
@@ -52,7 +51,7 @@ class Baseline(ABC):
     settings: tuple[float, ...]
 
     @abstractmethod
-    def learnt(self, setting: float) -> Callable[[HeldOut], float]:
+    def fitted(self, setting: float) -> Callable[[HeldOut], float]:
         """Learns from the training split; what is returned gives the task's objective on a split.
 
         Raises:
@@ -63,7 +62,7 @@ class Baseline(ABC):
 
 @final
 @dataclass(frozen=True)
-class PlainData:
+class BaselineData:
     """A task's examples for models without a network.
 
     Args:
@@ -75,11 +74,11 @@ class PlainData:
 
     kind: Kind
     num_outputs: int
-    of: Callable[[Learnt], Plain]
+    of: Callable[[Split], BaselineExamples]
     value: Callable[[Tensor, HeldOut], float]
 
 
-def plain_baselines(data: PlainData) -> tuple[Baseline, ...]:
+def baselines_on(data: BaselineData) -> tuple[Baseline, ...]:
     """A linear model, nearest neighbours, and a constant; each part of the data is made once."""
     data = replace(data, of=functools.cache(data.of))
     return (Linear(data), Neighbours(data), Constant(data))
@@ -88,7 +87,7 @@ def plain_baselines(data: PlainData) -> tuple[Baseline, ...]:
 class _OnFeatures(Baseline):
     """A model of scikit-learn on scaled features, or on texts weighed by TF-IDF."""
 
-    def __init__(self, data: PlainData) -> None:
+    def __init__(self, data: BaselineData) -> None:
         self._data = data
 
     @abstractmethod
@@ -96,8 +95,8 @@ class _OnFeatures(Baseline):
         """Of scikit-learn; labels are numbers of 0 and 1."""
 
     @final
-    def learnt(self, setting: float) -> Callable[[HeldOut], float]:
-        """See `Baseline.learnt`."""
+    def fitted(self, setting: float) -> Callable[[HeldOut], float]:
+        """See `Baseline.fitted`."""
         try:
             from sklearn.exceptions import ConvergenceWarning
             from sklearn.feature_extraction.text import TfidfVectorizer
@@ -131,7 +130,7 @@ class Linear(_OnFeatures):
     settings = (1e-3, 1e-2, 0.1, 1.0, 10.0, 100.0)
     """1 / C, or α in units of the examples' number."""
 
-    def __init__(self, data: PlainData) -> None:
+    def __init__(self, data: BaselineData) -> None:
         super().__init__(data)
         self.name = "ridge regression" if data.kind == "number" else "logistic regression"
 
@@ -166,13 +165,13 @@ class Constant(Baseline):
 
     settings = (0.0,)
 
-    def __init__(self, data: PlainData) -> None:
+    def __init__(self, data: BaselineData) -> None:
         self._data = data
         names: dict[Kind, str] = {"class": "commonest class", "labels": "shares of labels", "number": "mean"}
         self.name = names[data.kind]
 
-    def learnt(self, setting: float) -> Callable[[HeldOut], float]:
-        """See `Baseline.learnt`; the setting is read by nobody."""
+    def fitted(self, setting: float) -> Callable[[HeldOut], float]:
+        """See `Baseline.fitted`; the setting is read by nobody."""
         data, targets = self._data, self._data.of("train").targets
         if data.kind == "class":
             shares = targets.long().bincount(minlength=data.num_outputs) / len(targets)
@@ -189,7 +188,7 @@ def _for_sklearn(targets: Tensor, kind: Kind) -> np.ndarray:
     return targets.long().numpy() if kind != "number" else targets.double().numpy()
 
 
-def _outputs(model: Any, inputs: Any, data: PlainData) -> Tensor:
+def _outputs(model: Any, inputs: Any, data: BaselineData) -> Tensor:
     """What a model says, as outputs of a network: logits of classes or labels, or numbers."""
     if data.kind == "class":
         found = torch.full((len(inputs), data.num_outputs), LEAST_CHANCE, dtype=torch.float64)
@@ -204,14 +203,14 @@ def _outputs(model: Any, inputs: Any, data: PlainData) -> Tensor:
     return numbers.repeat_interleave(data.num_outputs // numbers.shape[1], 1).float()
 
 
-def drawn_elements(counts: Sequence[int], learnt: Learnt) -> list[np.ndarray]:
+def drawn_elements(counts: Sequence[int], split: Split) -> list[np.ndarray]:
     """Of each example the numbers of the elements that are looked at, sorted: all or, of many, as many as are drawn.
 
     Args:
         counts: how many elements each example has.
-        learnt: the part of the data, which decides how many are drawn.
+        split: the part of the data, which decides how many are drawn.
     """
-    most, total = MOST_EXAMPLES if learnt == "train" else MOST_MEASURED, sum(counts)
+    most, total = MOST_EXAMPLES if split == "train" else MOST_MEASURED, sum(counts)
     drawn = np.arange(total)
     if total > most:
         drawn = np.sort(np.random.default_rng(0).choice(total, most, replace=False))
@@ -220,7 +219,7 @@ def drawn_elements(counts: Sequence[int], learnt: Learnt) -> list[np.ndarray]:
     return [part - (end - count) for part, end, count in zip(parts, ends, counts, strict=True)]
 
 
-def plain_pixels(images: Tensor, most: int = MOST_SIDE) -> np.ndarray:
+def baseline_pixels(images: Tensor, most: int = MOST_SIDE) -> np.ndarray:
     """Pixels from 0 to 1 as rows, of images uint8 `(n, C, H, W)` with at most so many pixels a side: else means."""
     size = (min(images.shape[2], most), min(images.shape[3], most))
     return F.adaptive_avg_pool2d(images.float() / 255, size).flatten(1).numpy()

@@ -18,14 +18,14 @@ SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 """Shares of a network that are tried."""
 
 
-def settle_share(
+def choose_share(
     model: Blended[Any, Any], measure: Measure, errors: Callable[[nn.Module, Batch], Iterable[Tensor]]
 ) -> None:
-    """Sets the share of the network whose mean error is the smallest; see `Task.settle`.
+    """Sets the share of the network whose mean error is the smallest; see `Task.choose_by_validation`.
 
     Args:
         model: in evaluation mode.
-        measure: as of `Task.settle`.
+        measure: as of `Task.choose_by_validation`.
         errors: of a model like this one and a batch, those of its examples for each of SHARES, `(B,)`.
     """
     with importing_metrics():

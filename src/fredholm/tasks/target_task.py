@@ -14,9 +14,10 @@ from torch import Tensor, nn
 from fredholm.tasks.optional_packages import importing_metrics
 from fredholm.tasks.splits.splits import HeldOut, Part
 
-from .baselines import Baseline, Learnt, Plain, PlainData, plain_baselines
+from .baselines import Baseline, BaselineData, BaselineExamples, baselines_on
 from .objective import Objective
-from .targets import Answers, ClassWeights, Target, Wish
+from .splits.split_files import Split
+from .targets import Answers, ClassWeights, Target, TargetSettings
 from .task import Batch, SplitTask
 from .views import device_of
 
@@ -50,9 +51,9 @@ class TargetTask(SplitTask[Part]):
         class_weights: ClassWeights = "none"
 
         @property
-        def wish(self) -> Wish:
+        def target_settings(self) -> TargetSettings:
             """These of the settings."""
-            return Wish(objective=self.objective, class_weights=self.class_weights)
+            return TargetSettings(objective=self.objective, class_weights=self.class_weights)
 
     @dataclass(frozen=True, kw_only=True)
     class NumbersConfig(Config):
@@ -65,15 +66,15 @@ class TargetTask(SplitTask[Part]):
         quantiles: tuple[float, ...] = ()
 
         @property
-        def wish(self) -> Wish:
+        def target_settings(self) -> TargetSettings:
             """These of the settings."""
-            return dataclasses.replace(super().wish, quantiles=self.quantiles)
+            return dataclasses.replace(super().target_settings, quantiles=self.quantiles)
 
     @final
-    def _tell(self, target: Target, wish: Wish) -> None:
+    def _set_target(self, target: Target, settings: TargetSettings) -> None:
         """Sets what is predicted; raises ValueError where settings ask for what this target does not have."""
-        self.target, self._wish = target, wish
-        self.objective, self.shown = target.objective(wish), target.shown
+        self.target, self._target_settings = target, settings
+        self.objective, self.shown = target.objective(settings), target.shown
 
     @property
     def measures(self) -> tuple[Objective, ...]:
@@ -88,13 +89,13 @@ class TargetTask(SplitTask[Part]):
             return True
         targets = self.target.targets(answers.values)
         outputs = torch.zeros(len(targets), self.target.num_outputs)
-        return not math.isnan(self._plain_value(outputs, targets))
+        return not math.isnan(self._baseline_value(outputs, targets))
 
     @property
     def advice(self) -> tuple[str, ...]:
         """Class weights, where some classes are rare and none were asked for."""
         answers = self._train_answers
-        return () if self._wish.class_weights == "balanced" or answers is None else answers.advice
+        return () if self._target_settings.class_weights == "balanced" or answers is None else answers.advice
 
     @property
     @abstractmethod
@@ -103,29 +104,29 @@ class TargetTask(SplitTask[Part]):
 
     @property
     def baselines(self) -> tuple[Baseline, ...]:
-        """See `Task.baselines`: on `_plain_inputs`."""
-        plain = functools.cache(self._plain)
+        """See `Task.baselines`: on `_baseline_inputs`."""
+        plain = functools.cache(self._baseline_examples)
         plain("valid")  # which raises where there is nothing
 
         def value(outputs: Tensor, split: HeldOut) -> float:
-            return self._plain_value(outputs, plain(split).targets)
+            return self._baseline_value(outputs, plain(split).targets)
 
-        return plain_baselines(PlainData(self.target.kind, self.target.num_outputs, plain, value))
+        return baselines_on(BaselineData(self.target.kind, self.target.num_outputs, plain, value))
 
     @final
-    def _part_of(self, learnt: Learnt) -> Part:
+    def _part_of(self, split: Split) -> Part:
         """The examples of a part of the data."""
-        return self.splits.train if learnt == "train" else self.held_out(learnt)
+        return self.splits.train if split == "train" else self.held_out(split)
 
-    def _plain(self, learnt: Learnt) -> Plain:
+    def _baseline_examples(self, split: Split) -> BaselineExamples:
         """What models without a network see of the examples of a part, or of their elements, and what they predict.
 
         Raises:
             ValueError: there is nothing.
         """
-        return Plain(self._plain_inputs(learnt), self.target.targets(self._plain_answers(learnt).values))
+        return BaselineExamples(self._baseline_inputs(split), self.target.targets(self._baseline_answers(split).values))
 
-    def _plain_inputs(self, learnt: Learnt) -> Any:
+    def _baseline_inputs(self, split: Split) -> Any:
         """Of each example of a part: numbers `(n, features)`, or n texts.
 
         Raises:
@@ -133,14 +134,14 @@ class TargetTask(SplitTask[Part]):
         """
         raise ValueError("these examples have no plain features")
 
-    def _plain_answers(self, learnt: Learnt) -> Answers:
+    def _baseline_answers(self, split: Split) -> Answers:
         """What is known of the examples of a part."""
-        answers = getattr(self._part_of(learnt), "answers", None)
+        answers = getattr(self._part_of(split), "answers", None)
         assert isinstance(answers, Answers)
         return answers
 
     @final
-    def _plain_value(self, outputs: Tensor, targets: Tensor) -> float:
+    def _baseline_value(self, outputs: Tensor, targets: Tensor) -> float:
         """The objective of outputs `(n, num_outputs)` for these targets."""
         metrics = self.metrics()
         metrics["loss"].update(self.target.losses(outputs, targets))

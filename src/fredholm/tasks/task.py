@@ -45,7 +45,7 @@ Measure = Callable[[Score, "dict[str, Metric]"], Mapping[str, float]]
 """Measures a model on all of a split: how it is scored there, and the metrics, to their values."""
 
 
-Meanings = dict[str, dict[int, tuple[str, ...]]]
+EntryNames = dict[str, dict[int, tuple[str, ...]]]
 """Names of the entries along some axes of tensors, such as the classes of the rows of `head.weight`; all differ."""
 
 
@@ -72,7 +72,7 @@ class Source:
 
 
 @final
-class TrainedElsewhere(NamedTuple):
+class PretrainedWeights(NamedTuple):
     """What a model starts from that no run has trained."""
 
     place: str
@@ -81,7 +81,7 @@ class TrainedElsewhere(NamedTuple):
     """By their names in the model; what it has beside them is new."""
 
 
-class Suited(NamedTuple):
+class Recommended(NamedTuple):
     """What suits some data."""
 
     config: Task.Config
@@ -148,22 +148,22 @@ class Task(ABC):
 
         data: str
 
-        shaping: ClassVar[tuple[str, ...]] = ()
+        weight_settings: ClassVar[tuple[str, ...]] = ()
         """The settings that decide which weights fit the model, or what its inputs mean."""
 
-        dividing: ClassVar[tuple[str, ...]] = ()
+        split_settings: ClassVar[tuple[str, ...]] = ()
         """The settings that decide what of the data is learnt from."""
 
         kernel_sigma: ClassVar[float] = 1.0
         """What frequencies suit kernels that read positions: their deviation in cycles per unit length."""
 
         @final
-        def check_not_divided_anew(self, learnt: Task.Config) -> None:
+        def check_same_split(self, learnt: Task.Config) -> None:
             """Raises ValueError where other data would be learnt from than by a run: what it learnt would be measured.
 
             Other data may be divided in any way.
             """
-            for name in self.dividing:
+            for name in self.split_settings:
                 own, then = getattr(self, name), getattr(learnt, name)
                 if own != then and is_one_place(self.data, learnt.data):
                     raise ValueError(
@@ -198,12 +198,12 @@ class Task(ABC):
             return self
 
         @property
-        def begins_with(self) -> str | None:
+        def initial_checkpoint(self) -> str | None:
             """The checkpoint that the weights are from at first, as the settings name it; None: they name none."""
             return None
 
         @final
-        def following(self, start: Trained) -> Self:
+        def inheriting(self, start: Trained) -> Self:
             """These settings with those of a run in place of defaults that decide whether its weights fit.
 
             Those of a run of another task are not taken over.
@@ -211,17 +211,17 @@ class Task(ABC):
             if type(start.config) is not type(self):
                 return self
             default = type(self)()  # pyright: ignore[reportCallIssue] - the data have a default in every config
-            return with_followed(self, default, start.config, self.shaping)
+            return inherited_settings(self, default, start.config, self.weight_settings)
 
         @final
-        def suited(
+        def recommended(
             self,
             preset: Preset,
             start: Trained | None = None,
             *,
             share: float = 1.0,
             epochs: int | None = None,
-        ) -> Suited:
+        ) -> Recommended:
             """These settings with what suits the data in place of defaults, and how to train on them.
 
             A setting that is not at its default was given, and stays.
@@ -238,21 +238,21 @@ class Task(ABC):
             """
             effort = Effort(preset, share, epochs)
             if start is None:
-                return self._suited(effort, None)
+                return self._recommended(effort, None)
             if type(start.config) is type(self):
-                followed = self.following(start)
-                found = followed._suited(effort, start)
-                config = replace(found.config, **{name: getattr(followed, name) for name in self.shaping})
+                followed = self.inheriting(start)
+                found = followed._recommended(effort, start)
+                config = replace(found.config, **{name: getattr(followed, name) for name in self.weight_settings})
             else:
-                found = self._suited(effort, None)
+                found = self._recommended(effort, None)
                 config = found.config
             schedule = replace(found.schedule, learning_rate=FINE_TUNING * found.schedule.learning_rate)
             return found._replace(config=config, schedule=schedule)
 
-        def _suited(self, effort: Effort, start: Trained | None) -> Suited:
-            """See `suited`; with a start, which is of this task, these settings follow it already."""
+        def _recommended(self, effort: Effort, start: Trained | None) -> Recommended:
+            """See `recommended`; with a start, which is of this task, these settings follow it already."""
             task = self.build()
-            return Suited(self, schedule_for(task.num_train, effort, has_valid=task.num_held_out("valid") > 0))
+            return Recommended(self, schedule_for(task.num_train, effort, has_valid=task.num_held_out("valid") > 0))
 
     @property
     @abstractmethod
@@ -273,14 +273,14 @@ class Task(ABC):
         """What a model's inputs mean, by name: a run starts from another's weights only where both mean the same."""
         return {}
 
-    def meanings(self, model: nn.Module) -> Meanings:
+    def entry_names(self, model: nn.Module) -> EntryNames:
         """What the entries of some tensors of a model stand for.
 
         Between runs, entries of equal meaning are taken over, in whatever order they are.
         """
         return {}
 
-    def counted_inputs(self, model: nn.Module) -> dict[str, float]:
+    def input_importance(self, model: nn.Module) -> dict[str, float]:
         """How much what is read counts to a model of this task, by name, 0 to 1; {}: the model does not say."""
         return {}
 
@@ -289,7 +289,7 @@ class Task(ABC):
         """Runs that parts of the model start from, where settings name some; read when a run is new."""
         return ()
 
-    def trained_elsewhere(self) -> TrainedElsewhere | None:
+    def pretrained_weights(self) -> PretrainedWeights | None:
         """What of a checkpoint the model starts from, where settings name one; read when a run is new.
 
         Raises:
@@ -389,7 +389,7 @@ class Task(ABC):
         Called once, on a new run, before the first step; the model is on ``device``.
         """
 
-    def settle(self, model: nn.Module, measure: Measure) -> None:  # noqa: B027 - most choose nothing
+    def choose_by_validation(self, model: nn.Module, measure: Measure) -> None:  # noqa: B027 - most choose nothing
         """Sets in a model, in evaluation mode, what is chosen by the validation split.
 
         Called before each evaluation on that split, where there is one, by all processes alike.
@@ -473,7 +473,7 @@ class Task(ABC):
 Settings = TypeVar("Settings")
 
 
-def with_followed(own: Settings, default: object, start: object, names: Iterable[str] | None = None) -> Settings:
+def inherited_settings(own: Settings, default: object, start: object, names: Iterable[str] | None = None) -> Settings:
     """Settings of which those of some names are another run's where they are as by default.
 
     Of parts that are of one kind in both runs each setting is taken by itself. As its kind has it by itself it was not
@@ -493,17 +493,17 @@ def with_followed(own: Settings, default: object, start: object, names: Iterable
         if mine in usual:
             found[name] = other
         elif type(mine) is type(other) and is_dataclass(mine):
-            found[name] = with_followed(mine, usual[-1], other)
+            found[name] = inherited_settings(mine, usual[-1], other)
     return replaced(own, **found)
 
 
-def meanings_of_head(model: nn.Module, names: Sequence[str]) -> Meanings:
+def head_entry_names(model: nn.Module, names: Sequence[str]) -> EntryNames:
     """Of the rows of the last linear map of a model, its `head`."""
     heads = (name for name, module in model.named_modules() if name.split(".")[-1] == "head")
     return {f"{head}.{part}": {0: tuple(names)} for head in heads for part in ("weight", "bias")}
 
 
-def meanings_of_inputs(model: nn.Module, channels: Sequence[str]) -> Meanings:
+def input_entry_names(model: nn.Module, channels: Sequence[str]) -> EntryNames:
     """Of the columns of what reads raw channels of these names in the encoders of a model."""
     encoders = ((name, part) for name, part in model.named_modules() if isinstance(part, Encoder))
     return {
@@ -540,7 +540,7 @@ class SplitTask(Task, Generic[Part]):
         split_seed: int = 0
         split_by: SplitBy = "shares"
 
-        dividing: ClassVar[tuple[str, ...]] = ("test_fraction", "valid_fraction", "split_seed", "split_by")
+        split_settings: ClassVar[tuple[str, ...]] = ("test_fraction", "valid_fraction", "split_seed", "split_by")
 
     @property
     def num_train(self) -> int:

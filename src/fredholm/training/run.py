@@ -99,7 +99,7 @@ class Run:
             object.__setattr__(self, "seed", int(self.seed))
             if self.init is not None and not self.init.strip():
                 raise ValueError("init is empty; name the folder of a run, or leave it out")
-            if self.init is not None and (place := self.task.begins_with) is not None:
+            if self.init is not None and (place := self.task.initial_checkpoint) is not None:
                 raise ValueError(
                     f"init={self.init!r} has no effect with model.checkpoint={place!r}, whose weights the run starts "
                     "from; leave one out"
@@ -139,7 +139,7 @@ class Run:
         size, dtype = numbers.evaluation_batch_size, numbers.dtype
         return score_split(self.task, split, model, batch_size=size, device=self.device, dtype=dtype)
 
-    def told_of_other_data(self, read: ReadRecord) -> str:
+    def data_difference(self, read: ReadRecord) -> str:
         """What of the data that the run learnt from is other in what was read; empty where nothing is.
 
         Args:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from fredholm.encoders.encoder import Encoder
 from fredholm.models.blended import Blended
 from fredholm.storage.tensors import model_tensors
-from fredholm.tasks.task import Meanings, Source, Task, TrainedElsewhere
+from fredholm.tasks.task import EntryNames, PretrainedWeights, Source, Task
 
 from .progress import print_line
 from .random_state import seed_everything
@@ -47,7 +47,7 @@ class Start(NamedTuple):
     """What of some weights a model starts from."""
 
     fitting: dict[str, Tensor]
-    """The model's tensors, whole; where entries have meanings, those without an equal there are as they are."""
+    """The model's tensors, whole; where entries have names, those without an equal there are as they are."""
     matched: dict[tuple[str, int], Matched]
     """What entries stand for along an axis of a tensor."""
     misfits: dict[str, tuple[tuple[int, ...], tuple[int, ...]]]
@@ -74,7 +74,7 @@ def starting_tensors(task: Task, seed: int, init: str | None, open_run: Callable
     """
     seed_everything(seed)  # entries that are new are those that the run would have drawn
     model, place = _learning(task.model())
-    elsewhere = task.trained_elsewhere()
+    elsewhere = task.pretrained_weights()
     found = {} if elsewhere is None else _of_checkpoint(elsewhere, model)
     if init is not None:
         other = open_run(init)
@@ -86,7 +86,9 @@ def starting_tensors(task: Task, seed: int, init: str | None, open_run: Callable
         _check_reading(task, other.task, task.reading, init)
         trained, _ = _learning(other.model())
         scaled = _resampled(trained, model)
-        start = start_from(model_tensors(trained) | scaled, model, task.meanings(model), other.task.meanings(trained))
+        start = start_from(
+            model_tensors(trained) | scaled, model, task.entry_names(model), other.task.entry_names(trained)
+        )
         if not start.fitting:
             raise ValueError(f"no weight of {init} fits this model; give both the same sizes")
         _print_start(init, start, [name for name in scaled if name in start.fitting])
@@ -101,7 +103,7 @@ def _learning(model: nn.Module) -> tuple[nn.Module, str]:
     return (model.network, "network.") if isinstance(model, Blended) else (model, "")
 
 
-def _of_checkpoint(elsewhere: TrainedElsewhere, model: nn.Module) -> dict[str, Tensor]:
+def _of_checkpoint(elsewhere: PretrainedWeights, model: nn.Module) -> dict[str, Tensor]:
     """The tensors of a checkpoint; prints which of the model's are new.
 
     Raises:
@@ -210,7 +212,7 @@ def _some(names: Sequence[str]) -> str:
 
 
 def start_from(
-    weights: Mapping[str, Tensor], model: nn.Module, here: Meanings | None = None, there: Meanings | None = None
+    weights: Mapping[str, Tensor], model: nn.Module, here: EntryNames | None = None, there: EntryNames | None = None
 ) -> Start:
     """The weights whose name, shape and dtype are those of the model's.
 

@@ -120,7 +120,7 @@ def _evaluation(task: Task, learner: Learner, config: TrainingConfig) -> float:
         return dict.fromkeys(metrics, 0.0)  # to compute them would wait for processes that measure nothing
 
     metrics, start = task.metrics(), time.perf_counter()
-    task.settle(model, measure)
+    task.choose_by_validation(model, measure)
     measure(task.score, metrics)
     return (time.perf_counter() - start) * count / shown
 

@@ -317,7 +317,7 @@ class Trainer:
             words.append(f"train loss {train_loss:.4f}")
         self._refuse_non_finite()
         if self._has_valid:
-            self._task.settle(self.learner.average.model, functools.partial(self._measured, "valid"))
+            self._task.choose_by_validation(self.learner.average.model, functools.partial(self._measured, "valid"))
             progress.metrics = self._score("valid")
             value, loss = progress.metrics[objective.metric], progress.metrics["loss"]
             words.append(f"valid loss {loss:.4f}")

@@ -344,10 +344,10 @@ def test_it_is_as_many_as_the_rows_have() -> None:
     names, spelt = (
         {g for row in tokens.tolist() for g in counted(row, n)} for counted, n in ((grams, 2), (letter_grams, 5))
     )
-    found = config.suited(tokens.split(7), READING, 0, 0)
+    found = config.recommended(tokens.split(7), READING, 0, 0)
     assert (found.num_grams, found.letter_order, found.num_letter_grams) == (len(names), 5, len(spelt))
     given = NGramBank.Config(num_grams=5, num_letter_grams=7)
-    assert given.suited(tokens.split(7), READING, 0, 0) == given
+    assert given.recommended(tokens.split(7), READING, 0, 0) == given
 
 
 def test_what_is_told_of_a_sentence_left_out_knows_nothing_of_it() -> None:
@@ -360,17 +360,17 @@ def test_what_is_told_of_a_sentence_left_out_knows_nothing_of_it() -> None:
 
 def test_letters_are_left_out_where_there_are_none_or_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
     without = dataclasses.replace(READING, spelling=None)
-    found = NGramBank.Config().suited([rows()], without, 0, 0)
+    found = NGramBank.Config().recommended([rows()], without, 0, 0)
     assert found == NGramBank.Config(num_grams=found.num_grams, letter_order=0)
     with refused(ValueError, "letter_order is 5", "give TokenReading.spelling, or letter_order=0"):
         NGramBank.Config().build(without, 2)
     with refused(ValueError, "letter_order is 4", "give TokenReading.spelling"):
-        NGramBank.Config(letter_order=4).suited([rows()], without, 0, 0)
+        NGramBank.Config(letter_order=4).recommended([rows()], without, 0, 0)
     letters = sum(count for row in rows().tolist() for count in letter_grams(row, 1).values())
     for most, order in ((letters, 5), (letters - 1, 0)):
         monkeypatch.setattr(n_gram_bank, "MOST_LETTERS", most)
-        assert NGramBank.Config().suited(rows().split(7), READING, 0, 0).letter_order == order
-    asked = NGramBank.Config(letter_order=2).suited(rows().split(7), READING, 0, 0)
+        assert NGramBank.Config().recommended(rows().split(7), READING, 0, 0).letter_order == order
+    asked = NGramBank.Config(letter_order=2).recommended(rows().split(7), READING, 0, 0)
     assert asked.letter_order == 2
     assert asked.num_letter_grams == len({g for row in rows().tolist() for g in letter_grams(row, 2)})
 
@@ -378,7 +378,7 @@ def test_letters_are_left_out_where_there_are_none_or_too_many(monkeypatch: pyte
 def test_n_grams_of_a_large_alphabet_are_as_long_as_can_be_numbered() -> None:
     spelling = ("", " ", " ", *(" " + chr(0x4E00 + k) for k in range(9000)))
     reading = TokenReading(vocab_size=len(spelling), context=12, pad=0, separator=2, spelling=spelling)
-    found = NGramBank.Config().suited([rows()], reading, 0, 0)
+    found = NGramBank.Config().recommended([rows()], reading, 0, 0)
     assert found.letter_order == 4
     found.build(reading, 2)
     with refused(ValueError, "letter_order is 5", "too many n-grams of 9001 letters"):
@@ -397,7 +397,7 @@ def test_bad_input_is_told() -> None:
     with refused(ValueError, "too many n-grams of 100000 tokens"):
         NGramBank.Config(order=4).build(TokenReading(vocab_size=100_000, context=8, pad=0, separator=1), 2)
     with refused(ValueError, "order is 30", "too many n-grams of 13 tokens"):
-        NGramBank.Config(order=30).suited([rows()], READING, 0, 0)
+        NGramBank.Config(order=30).recommended([rows()], READING, 0, 0)
     for settings in ({"order": 0}, {"num_grams": 0}, {"num_letter_grams": 0}):
         with refused(ValueError, "must be at least 1"):
             NGramBank.Config(**settings)

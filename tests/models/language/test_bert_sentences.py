@@ -37,10 +37,10 @@ def test_what_is_read_is_the_class_token_itself_or_the_mean() -> None:
 
 def test_sizes_that_are_not_set_follow_the_data() -> None:
     config = BertSentences.Config()
-    sized = config.suited([], READING, 64, 2).stack
+    sized = config.recommended([], READING, 64, 2).stack
     assert (sized.embed_dim, sized.depth, sized.num_heads) == (64, 2, 4)
     given = dataclasses.replace(config, stack=dataclasses.replace(STACK, embed_dim=24))
-    sized = given.suited([], READING, 64, 4).stack
+    sized = given.recommended([], READING, 64, 4).stack
     assert (sized.embed_dim, sized.depth, sized.num_heads) == (24, 1, 2)
     assert config.most_tokens is None
     assert dataclasses.replace(config, positions=12).most_tokens == 12

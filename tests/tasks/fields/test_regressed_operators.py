@@ -47,7 +47,7 @@ def relative_error(task: OperatorLearning, model: torch.nn.Module) -> float:
 def test_a_linear_operator_is_told_at_once(tmp_path: Path) -> None:
     config = OperatorLearning.Config(data=str(tmp_path / "pairs.npz"), model=NETWORK)
     np.savez(tmp_path / "pairs.npz", **smoothed(30))
-    config = config.suited("small").config
+    config = config.recommended("small").config
     assert isinstance(config, OperatorLearning.Config)
     assert config.regression == config.build().num_train
     run = Run.Config(task=config, training=TrainingConfig(epochs=1, tensorboard=False))
@@ -88,7 +88,7 @@ def test_the_share_is_that_of_the_smallest_error(
     for apart, best in (((0.0, 1.0), 0.0), ((1.0, -3.0), 0.25), ((1.0, 0.0), 1.0)):
         for part, off in zip((model.fitted, model.network), apart, strict=True):
             monkeypatch.setattr(part, "forward", lambda inputs, at=None, off=off: inputs.values + off)
-        task.settle(model, measure)
+        task.choose_by_validation(model, measure)
         settled, found = float(model.share), errors()
         assert settled == min(found, key=lambda share: found[share]) == best
 
@@ -144,7 +144,7 @@ def test_a_regression_that_overflows_is_not_taken(tmp_path: Path, monkeypatch: p
         score(model, task.held_out_batch("valid", torch.arange(2)), metrics)
         return {name: float(metric.compute()) for name, metric in metrics.items()}
 
-    task.settle(model, measure)
+    task.choose_by_validation(model, measure)
     assert float(model.share) == 1
 
 
@@ -209,7 +209,7 @@ def test_there_is_none_where_nothing_chooses_or_places_are_not_shared(tmp_path: 
 def test_zero_says_that_there_is_none(tmp_path: Path) -> None:
     np.savez(tmp_path / "pairs.npz", **smoothed(30))
     config = OperatorLearning.Config(data=str(tmp_path / "pairs.npz"), model=NETWORK, regression=0)
-    config = config.suited("small").config
+    config = config.recommended("small").config
     assert isinstance(config, OperatorLearning.Config)
     assert config.regression == 0
     assert isinstance(config.build().model(), NeuralOperator)

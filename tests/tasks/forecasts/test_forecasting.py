@@ -315,14 +315,14 @@ def test_what_a_short_series_costs_the_others_is_said(model: Any, tmp_path: Path
     rows = [f"{name},{t},{wave(t):.4f}" for name, length in lengths.items() for t in range(length)]
     (tmp_path / "some.csv").write_text("\n".join(["series,time,v", *rows, ""]))
     config = Forecasting.Config(data=str(tmp_path / "some.csv"), season=7, model=model)
-    (told,) = config.suited("small").notes
+    (told,) = config.recommended("small").notes
     found = config.build().facts
     assert told.startswith(
         f"the series 'c' has 8 samples, so that every series is predicted {found.horizon} samples ahead from "
         f"{found.context}; without the short ones, which can be left out, it would be 7 ahead from "
     )
     (tmp_path / "some.csv").write_text("\n".join(["series,time,v", *rows[:-8], ""]))
-    assert config.suited("small").notes == ()
+    assert config.recommended("small").notes == ()
 
 
 def with_weekends(folder: Path) -> Path:
@@ -342,7 +342,7 @@ def with_weekends(folder: Path) -> Path:
 
 
 def chosen_context(config: Forecasting.Config) -> int | None:
-    found = config.suited("small").config
+    found = config.recommended("small").config
     assert isinstance(found, Forecasting.Config)
     assert found == dataclasses.replace(config, context=found.context, base=found.base)
     return found.context
@@ -528,7 +528,7 @@ def test_a_trend_and_months_are_told_by_a_base(tmp_path: Path) -> None:
     scores = {}
     for base in (0.0, None):
         config = Forecasting.Config(data=str(data), horizon=6, season=12, channels=("y",), base=base)
-        found = config.suited("small").config
+        found = config.recommended("small").config
         assert isinstance(found, Forecasting.Config)
         built = found.build()
         scores[base] = score_split(built, "test", fitted(built), batch_size=7, device=CPU, dtype=torch.float32)["mase"]
@@ -580,7 +580,7 @@ def test_a_graph_that_sees_more_than_its_base_reads_tells_the_same(
 def test_a_base_of_series_that_are_too_short_is_refused(tmp_path: Path) -> None:
     (tmp_path / "short.csv").write_text("\n".join(["time,y", *(f"{t},{math.sin(t)}" for t in range(14))]))
     config = Forecasting.Config(data=str(tmp_path / "short.csv"), horizon=2, season=1)
-    found = config.suited("small").config
+    found = config.recommended("small").config
     assert isinstance(found, Forecasting.Config)
     assert found.base == 0.0
     with refused(ValueError, "base=0.5 has no effect: ", "short.csv is too short for structures of its series"):

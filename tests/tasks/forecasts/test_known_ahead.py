@@ -83,9 +83,9 @@ def test_noise_that_is_known_ahead_changes_nothing(tmp_path: Path) -> None:
     given = config(tmp_path, data=str(written(tmp_path, rows)))
     built = given.build()
     assert built.facts.effect is None
-    assert given.suited("small").notes == ("promo, price: no help with stretches that are left out; not read",)
-    assert not config(tmp_path).suited("small").notes
-    assert not config(tmp_path, model=SMALL, data=str(written(tmp_path, rows))).suited("small").notes
+    assert given.recommended("small").notes == ("promo, price: no help with stretches that are left out; not read",)
+    assert not config(tmp_path).recommended("small").notes
+    assert not config(tmp_path, model=SMALL, data=str(written(tmp_path, rows))).recommended("small").notes
     written(tmp_path, rows)
     alone = config(tmp_path, data=str(written(tmp_path, past, "past.csv")), known=(), channels=("sales",)).build()
     one, other = (

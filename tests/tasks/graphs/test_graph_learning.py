@@ -417,5 +417,5 @@ def test_there_are_fewer_trees_of_many_outputs(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(graph_learning, "MOST_BOXES", 24)
     data = str(rings(tmp_path / "a"))
     for given, number in ((GraphMachine.Config(), 12), (GraphMachine.Config(num_trees=70), 70)):
-        suited: Any = GraphLearning.Config(data=data, model=given).suited("small")[0]
-        assert suited.model.num_trees == number
+        recommended: Any = GraphLearning.Config(data=data, model=given).recommended("small")[0]
+        assert recommended.model.num_trees == number

@@ -337,4 +337,4 @@ def test_edges_that_the_data_call_directed_are_so_everywhere(tmp_path: Path) -> 
 def test_models_without_a_network_rank_pairs_better_than_chance(tmp_path: Path) -> None:
     built = task(tmp_path / "a", valid_fraction=0.3)
     regression = next(each for each in built.baselines if each.name == "logistic regression")
-    assert max(regression.learnt(setting)("test") for setting in regression.settings) > 0.6
+    assert max(regression.fitted(setting)("test") for setting in regression.settings) > 0.6

@@ -323,11 +323,11 @@ def friends(folder: Path, *, count: int = 60, more: int = 0) -> Path:
 
 def test_nodes_without_features_are_told_by_how_they_are_joined(tmp_path: Path) -> None:
     folder = friends(tmp_path / "a")
-    config, schedule, *_ = NodeLearning.Config(data=str(folder)).suited("small")
+    config, schedule, *_ = NodeLearning.Config(data=str(folder)).recommended("small")
     assert isinstance(config, NodeLearning.Config)
     assert config.model == NodeMachine.Config()
     assert (config.inputs.degrees, config.inputs.surroundings, schedule.epochs) == (True, True, 0)
-    network, *_ = NodeLearning.Config(data=str(folder), model=dataclasses.replace(SMALL, depth=1)).suited("small")
+    network, *_ = NodeLearning.Config(data=str(folder), model=dataclasses.replace(SMALL, depth=1)).recommended("small")
     assert isinstance(network, NodeLearning.Config)
     assert isinstance(network.model, ITNet.Config)
     assert (network.inputs.degrees, network.inputs.surroundings) == (True, True)
@@ -402,7 +402,7 @@ def test_groups_of_numbers_are_left_out_together(tmp_path: Path) -> None:
 
 def test_what_suits_numbers(tmp_path: Path) -> None:
     data = str(two_groups(tmp_path / "a", targets=True))
-    config, schedule, *_ = NodeLearning.Config(data=data).suited("small")
+    config, schedule, *_ = NodeLearning.Config(data=data).recommended("small")
     assert isinstance(config, NodeLearning.Config)
     assert config.model == NodeMachine.Config()
     assert (config.inputs.degrees, config.inputs.surroundings, schedule.epochs) == (True, True, 0)
@@ -410,16 +410,16 @@ def test_what_suits_numbers(tmp_path: Path) -> None:
     told = (
         "epochs=5 takes a network; without it there is a node machine, computed at once and better on numbers, and on"
     )
-    (note,) = NodeLearning.Config(data=data).suited("small", epochs=5).notes
+    (note,) = NodeLearning.Config(data=data).recommended("small", epochs=5).notes
     assert note == f"{told} nodes without features"
-    asked, _, notes = NodeLearning.Config(data=data, model=dataclasses.replace(SMALL, depth=1)).suited(
+    asked, _, notes = NodeLearning.Config(data=data, model=dataclasses.replace(SMALL, depth=1)).recommended(
         "small", epochs=5
     )
     assert notes == ()
     assert isinstance(asked, NodeLearning.Config)
     assert isinstance(asked.model, ITNet.Config)
     classes = str(two_groups(tmp_path / "b"))
-    assert NodeLearning.Config(data=classes).suited("small").config.build().learns_by_steps
+    assert NodeLearning.Config(data=classes).recommended("small").config.build().learns_by_steps
 
 
 def test_what_is_refused_of_numbers(tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ def settle(task: ImageLearning, model: BlendedImages) -> None:
             score(model, task.held_out_batch("valid", indices), metrics)
         return {name: float(metric.compute()) for name, metric in metrics.items()}
 
-    task.settle(model, measure)
+    task.choose_by_validation(model, measure)
 
 
 def say(part: Any, what: Any, monkeypatch: pytest.MonkeyPatch) -> list[int]:
@@ -94,7 +94,7 @@ def test_a_run_has_a_bank_where_images_are_neither_few_nor_many(
     data = written(tmp_path)
 
     def banked(**settings: Any) -> int | None:
-        config: Any = ImageLearning.Config(data=data, **settings).suited("small").config
+        config: Any = ImageLearning.Config(data=data, **settings).recommended("small").config
         assert config.model.learns_by_steps
         return config.bank
 

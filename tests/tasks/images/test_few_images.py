@@ -28,13 +28,13 @@ def written(folder: Path, answers: np.ndarray, size: tuple[int, ...] = (12, 14),
 
 
 def chosen(**settings: Any) -> type:
-    config: Any = ImageLearning.Config(**settings).suited("small").config
+    config: Any = ImageLearning.Config(**settings).recommended("small").config
     return type(config.model)
 
 
 def test_of_few_images_a_bank_is_computed_from_all_of_them(tmp_path: Path) -> None:
     config: Any
-    config, schedule, _ = ImageLearning.Config(data=written(tmp_path, np.arange(60) % 2)).suited("small")
+    config, schedule, _ = ImageLearning.Config(data=written(tmp_path, np.arange(60) % 2)).recommended("small")
     assert config.model == ImageBank.Config()
     assert (schedule.settings, config.augmentation) == ({"epochs": 0}, Augmentation.Config())
     task = config.build()
@@ -57,8 +57,8 @@ def test_a_network_learns_where_it_was_asked_for_or_images_are_many(
     )
     assert [chosen(data=data, **each) for each in asked] == [ITNet.Config] * len(asked)
     config: Any = ImageLearning.Config(data=data)
-    assert type(config.suited("small", epochs=3).config.model) is ITNet.Config
-    assert type(config.suited("base").config.model) is ImageBank.Config
+    assert type(config.recommended("small", epochs=3).config.model) is ITNet.Config
+    assert type(config.recommended("base").config.model) is ImageBank.Config
     count = config.build().num_train
     for most, expected in ((count, ImageBank.Config), (count - 1, ITNet.Config)):
         monkeypatch.setattr(image_learning, "MOST_OF_BANK", most)
@@ -70,7 +70,7 @@ def test_what_takes_a_network_in_place_of_a_bank_is_said(tmp_path: Path, monkeyp
     instead = "there is a bank of patches, computed at once and better on up to 400 images"
 
     def notes(epochs: int | None = None, **settings: Any) -> tuple[str, ...]:
-        return ImageLearning.Config(data=data, **settings).suited("small", epochs=epochs).notes
+        return ImageLearning.Config(data=data, **settings).recommended("small", epochs=epochs).notes
 
     assert notes(3) == (f"epochs=3 takes a network; without it {instead}",)
     assert notes(patch_size=2) == (f"patch_size=2 takes a network; without it {instead}",)
@@ -84,7 +84,7 @@ def test_what_takes_a_network_in_place_of_a_bank_is_said(tmp_path: Path, monkeyp
 def test_large_images_are_scaled_and_others_keep_their_size(tmp_path: Path) -> None:
     sizes = list[object]()
     for size in ((37, 41), (130, 65)):
-        config: Any = ImageLearning.Config(data=written(tmp_path, np.arange(12) % 2, size)).suited("small").config
+        config: Any = ImageLearning.Config(data=written(tmp_path, np.arange(12) % 2, size)).recommended("small").config
         sizes.append(config.image_size)
     assert sizes == [None, (64, 32)]
 

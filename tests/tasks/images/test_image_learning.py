@@ -19,7 +19,7 @@ from fredholm.tasks import ImageLearning, Task
 from fredholm.tasks.images import InMemoryImages, open_images
 from fredholm.tasks.images.augmentation import Augmentation
 from fredholm.tasks.images.image_learning import DRAWINGS, measure
-from fredholm.tasks.targets import ClassAnswers, ClassTarget, LabelTarget, NumberTarget, Wish
+from fredholm.tasks.targets import ClassAnswers, ClassTarget, LabelTarget, NumberTarget, TargetSettings
 from tests.faults.samples import columns
 from tests.refusals import refused
 from tests.tasks.images.known import labels_of
@@ -62,7 +62,7 @@ def test_channels_are_measured_apart_and_a_constant_one_is_left_unscaled() -> No
     images = torch.randint(0, 256, (50, 3, 4, 5), dtype=torch.uint8, generator=generator())
     images[:, 1] = 51
     data = InMemoryImages(images, ClassAnswers(names=("a", "b"), values=torch.arange(50) % 2), str)
-    facts = measure(data, Wish(), "x")
+    facts = measure(data, TargetSettings(), "x")
     pixels = images.double() / 255
     assert facts.mean == pytest.approx(pixels.mean((0, 2, 3)).tolist(), rel=1e-9)
     deviations = pixels.std((0, 2, 3), correction=0).tolist()
@@ -74,7 +74,7 @@ def test_patches_that_were_given_keep_the_size_of_images(tmp_path: Path) -> None
     config = ImageLearning.Config(data=str(folder), stem_depth=1)  # of a network
 
     def chosen(patch_size: int | tuple[int, int]) -> tuple[object, object]:
-        task: Any = dataclasses.replace(config, patch_size=patch_size).suited("small")[0]
+        task: Any = dataclasses.replace(config, patch_size=patch_size).recommended("small")[0]
         return task.patch_size, task.image_size
 
     assert [chosen(size) for size in (config.patch_size, 1, (6, 5))] == [(2, None), (1, None), ((6, 5), None)]
@@ -273,11 +273,11 @@ def test_labels_and_numbers_are_learnt_measured_and_told(
 
 def test_what_suits_numbers_smooths_nothing(tmp_path: Path) -> None:
     path = write_arrays(tmp_path / "set.npz", np.arange(40) / 7)
-    suited = ImageLearning.Config(data=str(path), stem_depth=1).suited("small").config
-    assert isinstance(suited, ImageLearning.Config)
-    assert suited.augmentation == dataclasses.replace(DRAWINGS, label_smoothing=0.0)
+    recommended = ImageLearning.Config(data=str(path), stem_depth=1).recommended("small").config
+    assert isinstance(recommended, ImageLearning.Config)
+    assert recommended.augmentation == dataclasses.replace(DRAWINGS, label_smoothing=0.0)
     with refused(ValueError, "label_smoothing is 0.1; numbers have no shares of an image"):
-        dataclasses.replace(suited, augmentation=DRAWINGS).build()
+        dataclasses.replace(recommended, augmentation=DRAWINGS).build()
 
 
 def test_answers_that_changed_since_training_are_refused(tmp_path: Path) -> None:
@@ -379,9 +379,9 @@ def test_a_stem_reads_the_images_by_convolutions() -> None:
     assert ([len(stage.stencils) for stage in stages], frequencies.shape) == ([2, 2], (3, 2))
     larger = task.held_out_batch("test", torch.arange(2))["images"].repeat(1, 1, 2, 1)
     assert model(larger).shape == (2, 10)  # as patches do, a stem takes other sizes
-    suited, *_ = ImageLearning.Config(data="digits").suited("base")
-    assert isinstance(suited, ImageLearning.Config)
-    assert suited.stem_depth == 2
+    recommended, *_ = ImageLearning.Config(data="digits").recommended("base")
+    assert isinstance(recommended, ImageLearning.Config)
+    assert recommended.stem_depth == 2
 
 
 PIXELS = ViT.Config(image_size=(8, 8), patch_size=(4, 4), channels=1, embed_dim=8, depth=1, num_heads=2)
@@ -427,10 +427,10 @@ def test_moments_of_grey_for_colours_and_of_another_run(tmp_path: Path) -> None:
 
 
 def test_a_new_vit_is_sized_to_the_images() -> None:
-    found = ImageLearning.Config(data="digits", model=ViT.Config()).suited("small")
+    found = ImageLearning.Config(data="digits", model=ViT.Config()).recommended("small")
     config: Any = found.config
     assert (config.model.image_size, config.model.patch_size, config.model.channels) == ((8, 8), (2, 2), 1)
     assert (config.model.embed_dim, config.model.depth, config.patch_size) == (64, 1, 16)
     assert found.schedule.learning_rate == 2e-3
-    wide = ImageLearning.Config(data="digits", model=ViT.Config(embed_dim=256, num_heads=4)).suited("small")
+    wide = ImageLearning.Config(data="digits", model=ViT.Config(embed_dim=256, num_heads=4)).recommended("small")
     assert wide.schedule.learning_rate == pytest.approx(5e-4)

@@ -29,7 +29,7 @@ def share_mirrored(folder: Path, pictures: np.ndarray, told: np.ndarray, **augme
     np.savez(folder / "a.npz", x=pictures, y=told)
     changed = Augmentation.Config(**augmentation)  # pyright: ignore[reportArgumentType]
     task = ImageLearning.Config(data=str(folder / "a.npz"), augmentation=changed, stem_depth=1)
-    config = task.suited("small").config
+    config = task.recommended("small").config
     assert isinstance(config, ImageLearning.Config)
     return config.augmentation.horizontal_flip
 

@@ -141,18 +141,18 @@ def test_what_is_told_follows_from_the_data_and_other_targets_are_refused(tmp_pa
 
 def test_clouds_with_numbers_keep_their_size_and_how_they_lie(tmp_path: Path) -> None:
     asked = PointLearning.Config(data=str(write(tmp_path)))
-    machine: Any = asked.suited("small")[0]
+    machine: Any = asked.recommended("small")[0]
     assert machine.sizes
     assert machine.model.turns == "none"
-    suited: Any = asked.suited("small", epochs=5)[0]
+    recommended: Any = asked.recommended("small", epochs=5)[0]
     told = (
         "epochs=5 takes a network; without it there is a cloud machine, computed at once and better on up to 500 clouds"
     )
-    assert (asked.suited("small").notes, asked.suited("small", epochs=5).notes) == ((), (told,))
-    assert suited.sizes
-    assert suited.augmentation == CloudAugmentation.Config(jitter=0.01)
-    assert (suited.align, suited.label_smoothing) == (False, 0.0)
-    assert suited.model.pool == "max"
+    assert (asked.recommended("small").notes, asked.recommended("small", epochs=5).notes) == ((), (told,))
+    assert recommended.sizes
+    assert recommended.augmentation == CloudAugmentation.Config(jitter=0.01)
+    assert (recommended.align, recommended.label_smoothing) == (False, 0.0)
+    assert recommended.model.pool == "max"
 
 
 def test_the_size_of_a_cloud_is_a_feature_of_its_points(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from fredholm.models.itnet import ITNet
 from fredholm.models.kernel_configs import MLPConfig
 from fredholm.storage.config_json import from_json, to_json
 from fredholm.tasks import SentenceLearning
-from fredholm.tasks.targets import ClassTarget, LabelTarget, NumberTarget, Wish
+from fredholm.tasks.targets import ClassTarget, LabelTarget, NumberTarget, TargetSettings
 from fredholm.tasks.text import Tokens
 from fredholm.training import Run, TrainingConfig, train
 from fredholm.training.scoring import score_split
@@ -86,7 +86,7 @@ def test_facts_are_the_training_splits(tmp_path: Path) -> None:
     assert facts.files == {"tokenizer.json": task.tokenizer.state}
     assert from_json(json.loads(json.dumps(to_json(facts))), SentenceLearning.Facts, SentenceLearning.parts) == facts
     numbers = config(tmp_path, target="number", label_columns=("score",)).build()
-    assert numbers.target == numbers.splits.train.answers.learn(Wish(), "x")
+    assert numbers.target == numbers.splits.train.answers.learn(TargetSettings(), "x")
 
 
 def test_tokens_are_learnt_from_the_training_split_alone(tmp_path: Path) -> None:

@@ -157,7 +157,7 @@ def test_a_run_on_recordings(tmp_path: Path) -> None:
     for i in range(60):
         wave = tone((200, 50)[i % 2] * draw.uniform(0.8, 1.2), int(draw.integers(100, 200)))
         write(tmp_path / "sounds" / ("high", "low")[i % 2] / f"{i}.wav", wave + draw.normal(0, 0.05, wave.shape))
-    task, schedule, _ = SeriesLearning.Config(data=str(tmp_path / "sounds")).suited("small")
+    task, schedule, _ = SeriesLearning.Config(data=str(tmp_path / "sounds")).recommended("small")
     config = Run.Config(task=task, training=TrainingConfig(**schedule.settings, tensorboard=False))
     assert train(config, tmp_path / "run").metrics["accuracy"] == 1.0
     write(tmp_path / "new.flac", tone(210, 150))

@@ -534,10 +534,10 @@ def test_where_most_values_are_missing_they_are_summarised(tmp_path: Path, missi
     arrays = dict(np.load(path))
     arrays["values"][np.random.default_rng(1).random(arrays["values"].shape) < missing] = np.nan
     np.savez(path, **arrays)
-    chosen, schedule, _ = SeriesLearning.Config(data=str(path)).suited("small")
+    chosen, schedule, _ = SeriesLearning.Config(data=str(path)).recommended("small")
     assert isinstance(chosen, SeriesLearning.Config)
     assert (type(chosen.model), schedule.epochs) == (kind, 0)
-    given, *_ = SeriesLearning.Config(data=str(path), model=BANK).suited("small")
+    given, *_ = SeriesLearning.Config(data=str(path), model=BANK).recommended("small")
     assert isinstance(given, SeriesLearning.Config)
     assert given.model == BANK
 
@@ -545,7 +545,7 @@ def test_where_most_values_are_missing_they_are_summarised(tmp_path: Path, missi
 def test_of_many_channels_filters_alone_are_taken(tmp_path: Path) -> None:
     values = np.random.default_rng(0).normal(size=(20, 12, 18))
     np.savez(tmp_path / "wide.npz", values=values, labels=np.arange(20) % 2)
-    chosen: Any = SeriesLearning.Config(data=str(tmp_path / "wide.npz")).suited("small")[0]
+    chosen: Any = SeriesLearning.Config(data=str(tmp_path / "wide.npz")).recommended("small")[0]
     assert chosen.model == FilterBank.Config()
 
 
@@ -554,13 +554,13 @@ def test_of_many_outputs_there_are_fewer_trees(tmp_path: Path, monkeypatch: pyte
     np.savez(tmp_path / "five.npz", values=values, labels=np.arange(20) % 5)
     monkeypatch.setattr(series_learning, "MOST_BOXES", 60)
 
-    def suited(model: SeriesMachine.Config) -> Any:
-        found: Any = SeriesLearning.Config(data=str(tmp_path / "five.npz"), model=model).suited("small").config
+    def recommended(model: SeriesMachine.Config) -> Any:
+        found: Any = SeriesLearning.Config(data=str(tmp_path / "five.npz"), model=model).recommended("small").config
         return found.model
 
-    assert suited(SeriesMachine.Config()) == SeriesMachine.Config(num_trees=12)
-    assert suited(SeriesMachine.Config(num_places=3)) == SeriesMachine.Config(num_places=3, num_trees=12)
-    assert suited(SeriesMachine.Config(num_trees=70)).num_trees == 70
+    assert recommended(SeriesMachine.Config()) == SeriesMachine.Config(num_trees=12)
+    assert recommended(SeriesMachine.Config(num_places=3)) == SeriesMachine.Config(num_places=3, num_trees=12)
+    assert recommended(SeriesMachine.Config(num_trees=70)).num_trees == 70
 
 
 def test_a_summary_bank_knows_what_was_observed(tmp_path: Path) -> None:

@@ -157,7 +157,7 @@ def test_banks_have_room_for_the_n_grams_of_every_column_of_texts(tmp_path: Path
         (tmp_path / "t.csv").write_text("\n".join(["one,two,label", *lines]))
         tokens = Tokens(kind="bytes")
         config = TableLearning.Config(data=str(tmp_path / "t.csv"), tokens=tokens, ignore=ignored)
-        sizes[name] = TableLearning(config).suited_texts().num_grams
+        sizes[name] = TableLearning(config).recommended_texts().num_grams
     assert max(sizes["one"], sizes["two"]) < sizes["both"] < sizes["one"] + sizes["two"]
 
 
@@ -269,7 +269,7 @@ def test_outputs_are_known_by_name_in_the_kernel_and_in_the_trees(run: Path) -> 
     opened = Run(run)
     task = opened.task
     assert isinstance(task, TableLearning)
-    found = task.meanings(opened.model())
+    found = task.entry_names(opened.model())
     axes = {"machine.dual": 1, "machine.bias": 0, "trees.leaves": 3, "trees.bias": 0}
     assert found == {name: {axis: task.target.output_names} for name, axis in axes.items()}
 
@@ -278,9 +278,9 @@ def test_many_outputs_have_fewer_trees(tmp_path: Path, monkeypatch: pytest.Monke
     config = TableLearning.Config(data=str(shop(tmp_path)), label_columns=("town",))
 
     def num_trees(config: TableLearning.Config) -> int:
-        suited = config.suited("small")[0]
-        assert isinstance(suited, TableLearning.Config)
-        return suited.model.num_trees
+        recommended = config.recommended("small")[0]
+        assert isinstance(recommended, TableLearning.Config)
+        return recommended.model.num_trees
 
     assert num_trees(config) == 300
     monkeypatch.setattr(table_learning, "MOST_BOXES", 100)
@@ -290,7 +290,7 @@ def test_many_outputs_have_fewer_trees(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_which_columns_count_is_told_and_drawn(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     opened = Run(run)
-    counts = opened.task.counted_inputs(opened.model())
+    counts = opened.task.input_importance(opened.model())
     assert counts.keys() == {"sold", "rooms", "area", "town", "note"}
     assert all(0 <= count <= 1 for count in counts.values())
     assert min(counts[name] for name in ("area", "town", "note")) > 2 * max(counts["sold"], counts["rooms"])

@@ -24,7 +24,7 @@ from fredholm.tasks.targets import (
     NumberAnswers,
     NumberTarget,
     Target,
-    Wish,
+    TargetSettings,
 )
 from tests.refusals import refused
 
@@ -36,7 +36,7 @@ LABELS = LabelAnswers(
 NUMBERS = NumberAnswers(
     names=("height", "width"), values=torch.randn(11, 2, generator=torch.Generator().manual_seed(0)).double() * 5 + 30
 )
-BALANCED = Wish(class_weights="balanced")
+BALANCED = TargetSettings(class_weights="balanced")
 
 
 def outputs_for(target: Target, n: int, seed: int = 1) -> Tensor:
@@ -53,9 +53,9 @@ def scored(target: Target, outputs: Tensor, targets: Tensor, batch: int = 3) -> 
         return {name: float(metric.compute()) for name, metric in metrics.items()}
 
 
-@pytest.mark.parametrize("wish", [Wish(), BALANCED])
-def test_classes_are_measured_as_by_scikit_learn(wish: Wish) -> None:
-    target = CLASSES.learn(wish, "cells")
+@pytest.mark.parametrize("settings", [TargetSettings(), BALANCED])
+def test_classes_are_measured_as_by_scikit_learn(settings: TargetSettings) -> None:
+    target = CLASSES.learn(settings, "cells")
     outputs, truth = outputs_for(target, len(CLASSES)), target.targets(CLASSES.values)
     told, wanted = outputs.argmax(1).numpy(), CLASSES.values.numpy()
     found = scored(target, outputs, truth)
@@ -69,19 +69,21 @@ def test_classes_are_measured_as_by_scikit_learn(wish: Wish) -> None:
         },
         abs=1e-6,
     )
-    weights = torch.tensor([9 / (3 * 5), 9 / (3 * 3), 9 / 3]) if wish.class_weights == "balanced" else torch.ones(3)
+    weights = torch.tensor([9 / (3 * 5), 9 / (3 * 3), 9 / 3]) if settings.class_weights == "balanced" else torch.ones(3)
     literal = torch.stack([-weights[k] * outputs[i].log_softmax(0)[k] for i, k in enumerate(CLASSES.values.tolist())])
     torch.testing.assert_close(target.losses(outputs, truth), literal)
     soft = torch.nn.functional.one_hot(CLASSES.values, 3).float()
     torch.testing.assert_close(target.losses(outputs, soft), literal)
-    assert next(iter(target.objectives)) == ("balanced_accuracy" if wish.class_weights == "balanced" else "accuracy")
+    assert next(iter(target.objectives)) == (
+        "balanced_accuracy" if settings.class_weights == "balanced" else "accuracy"
+    )
     assert target.objectives.keys() == {*found, "loss"}
 
 
 def test_two_classes_have_the_area_of_the_second() -> None:
     answers = ClassAnswers(names=("no", "yes"), values=torch.tensor([0, 1, 1, 0, 1]))
-    target = answers.learn(Wish(objective="auroc"), "x")
-    assert target.objective(Wish(objective="auroc")).metric == "auroc"
+    target = answers.learn(TargetSettings(objective="auroc"), "x")
+    assert target.objective(TargetSettings(objective="auroc")).metric == "auroc"
     outputs = torch.tensor([[0.0, 1.0], [0.0, 1.0], [1.0, 2.5], [1.0, 0.0], [1.0, -3.0]])  # one tie
     area = scored(target, outputs, answers.values)["auroc"]
     assert area == pytest.approx(sk.roc_auc_score(answers.values, (outputs[:, 1] - outputs[:, 0]).numpy()))
@@ -89,7 +91,9 @@ def test_two_classes_have_the_area_of_the_second() -> None:
 
 @pytest.mark.parametrize("count", [2, 3])
 def test_probabilities_that_are_one_in_float32_keep_their_ranks(count: int) -> None:
-    target = ClassAnswers(names=("a", "b", "c")[:count], values=torch.arange(2 * count) % count).learn(Wish(), "x")
+    target = ClassAnswers(names=("a", "b", "c")[:count], values=torch.arange(2 * count) % count).learn(
+        TargetSettings(), "x"
+    )
     truth = torch.arange(400) % count
     outputs = 5 * torch.randn(400, count) + torch.nn.functional.one_hot(truth, count)
     outputs[:, -1] += 25
@@ -100,13 +104,13 @@ def test_probabilities_that_are_one_in_float32_keep_their_ranks(count: int) -> N
 
 
 def test_outputs_of_16_bits_are_ranked_by_more() -> None:
-    target = ClassAnswers(names=("a", "b"), values=torch.tensor([0, 1])).learn(Wish(), "x")
+    target = ClassAnswers(names=("a", "b"), values=torch.tensor([0, 1])).learn(TargetSettings(), "x")
     outputs = torch.tensor([[2.0**-7, 17.0], [0.0, 17.0]], dtype=torch.float16)  # whose differences are one in float16
     assert scored(target, outputs, torch.tensor([0, 1]), 2)["auroc"] == 1
 
 
 def test_probabilities_of_labels_that_are_one_in_float32_keep_their_ranks() -> None:
-    target, truth = LABELS.learn(Wish(), "cells"), torch.rand(300, 3) < 0.4
+    target, truth = LABELS.learn(TargetSettings(), "cells"), torch.rand(300, 3) < 0.4
     outputs = 5 * torch.randn(300, 3) + truth + 25
     found = scored(target, outputs, truth.float(), 99)
     assert found["auroc"] == pytest.approx(sk.roc_auc_score(truth, outputs))
@@ -114,7 +118,7 @@ def test_probabilities_of_labels_that_are_one_in_float32_keep_their_ranks() -> N
 
 
 def test_classes_that_a_split_lacks_are_left_out_of_means() -> None:
-    target = CLASSES.learn(Wish(), "cells")
+    target = CLASSES.learn(TargetSettings(), "cells")
     truth, outputs = torch.tensor([0, 1, 1]), torch.tensor([[2.0, 0, 0], [0, 2.0, 0], [0, -1.0, 2.0]])
     found = scored(target, outputs, truth)
     assert found["balanced_accuracy"] == pytest.approx(0.75)
@@ -123,14 +127,14 @@ def test_classes_that_a_split_lacks_are_left_out_of_means() -> None:
 
 def test_many_classes_have_no_area() -> None:
     answers = ClassAnswers(names=tuple(map(str, range(101))), values=torch.arange(101))
-    target = answers.learn(Wish(), "x")
+    target = answers.learn(TargetSettings(), "x")
     assert "auroc" not in target.metrics()
     assert "auroc" not in target.objectives
 
 
-@pytest.mark.parametrize("wish", [Wish(), BALANCED])
-def test_labels_are_measured_as_by_scikit_learn(wish: Wish) -> None:
-    target = LABELS.learn(wish, "cells")
+@pytest.mark.parametrize("settings", [TargetSettings(), BALANCED])
+def test_labels_are_measured_as_by_scikit_learn(settings: TargetSettings) -> None:
+    target = LABELS.learn(settings, "cells")
     outputs = outputs_for(target, len(LABELS)).round(decimals=1)  # some tie
     truth, wanted = target.targets(LABELS.values), LABELS.values.numpy()
     scores, told = outputs.sigmoid().numpy(), (outputs > 0).numpy()
@@ -148,7 +152,7 @@ def test_labels_are_measured_as_by_scikit_learn(wish: Wish) -> None:
         total = 0.0
         for k, (logit, has) in enumerate(zip(logits, row, strict=True)):
             count = int(LABELS.values[:, k].sum())
-            weight = 7 / (2 * (count if has else 7 - count)) if wish.class_weights == "balanced" else 1.0
+            weight = 7 / (2 * (count if has else 7 - count)) if settings.class_weights == "balanced" else 1.0
             p = 1 / (1 + np.exp(-logit))
             total -= weight * np.log(p if has else 1 - p)
         literal.append(total / 3)
@@ -157,14 +161,14 @@ def test_labels_are_measured_as_by_scikit_learn(wish: Wish) -> None:
 
 
 def test_labels_that_all_or_none_have_are_left_out() -> None:
-    target = LABELS.learn(Wish(), "cells")
+    target = LABELS.learn(TargetSettings(), "cells")
     truth = torch.tensor([[1.0, 1, 0], [1, 0, 0]])
     found = scored(target, torch.tensor([[1.0, 2, 3], [0, 1, 2]]), truth)
     assert (found["average_precision"], found["auroc"]) == (1.0, 1.0)
 
 
 def test_numbers_are_measured_as_by_scikit_learn() -> None:
-    target = NUMBERS.learn(Wish(), "cells")
+    target = NUMBERS.learn(TargetSettings(), "cells")
     standard = target.targets(NUMBERS.values)
     torch.testing.assert_close(standard.mean(0), torch.zeros(2), atol=1e-6, rtol=0)
     torch.testing.assert_close(standard.std(0, correction=0), torch.ones(2))
@@ -188,7 +192,7 @@ def test_a_single_number_has_correlations() -> None:
     from scipy import stats
 
     answers = NumberAnswers(names=("y",), values=NUMBERS.values[:, :1].round())  # some tie
-    target = answers.learn(Wish(objective="spearman"), "x")
+    target = answers.learn(TargetSettings(objective="spearman"), "x")
     standard = target.targets(answers.values)
     outputs = (standard + outputs_for(target, len(answers))).round(decimals=1)
     found = scored(target, outputs, standard)
@@ -201,13 +205,13 @@ def test_a_single_number_has_correlations() -> None:
 
 
 def test_quantiles_are_told_in_order_and_by_their_loss() -> None:
-    wish = Wish(quantiles=(0.1, 0.6, 0.9))
-    target = NUMBERS.learn(wish, "cells")
+    settings = TargetSettings(quantiles=(0.1, 0.6, 0.9))
+    target = NUMBERS.learn(settings, "cells")
     standard, outputs = target.targets(NUMBERS.values), outputs_for(target, len(NUMBERS))
     literal = torch.zeros(len(NUMBERS))
     for i in range(len(NUMBERS)):
         for t in range(2):
-            for q, level in enumerate(wish.quantiles):
+            for q, level in enumerate(settings.quantiles):
                 error = standard[i, t] - outputs[i, 3 * t + q]
                 literal[i] += max(level * error, (level - 1) * error) / 6
     torch.testing.assert_close(target.losses(outputs, standard), literal)
@@ -228,7 +232,7 @@ def test_quantiles_are_told_in_order_and_by_their_loss() -> None:
 
 def test_a_constant_told_by_the_quantile_loss_is_the_quantile() -> None:
     answers = NumberAnswers(names=("y",), values=torch.arange(1.0, 102.0).double()[:, None])
-    target = answers.learn(Wish(quantiles=(0.25,)), "x")
+    target = answers.learn(TargetSettings(quantiles=(0.25,)), "x")
     standard = target.targets(answers.values)
     losses = [target.losses(constant.expand(101, 1), standard).sum() for constant in standard]
     best = int(torch.stack(losses).argmin())
@@ -251,17 +255,17 @@ def test_strata_are_what_a_split_takes_shares_of(answers: Answers, strata: list[
 
 
 @pytest.mark.parametrize(
-    "target", [CLASSES.learn(BALANCED, "x"), LABELS.learn(BALANCED, "x"), NUMBERS.learn(Wish(), "x")]
+    "target", [CLASSES.learn(BALANCED, "x"), LABELS.learn(BALANCED, "x"), NUMBERS.learn(TargetSettings(), "x")]
 )
 def test_targets_are_kept_as_json(target: Target) -> None:
     assert from_json(json.loads(json.dumps(to_json(target))), Target, TARGETS) == target
 
 
 def test_answers() -> None:
-    classes = CLASSES.learn(Wish(), "x").answer(torch.tensor([0.0, np.log(2.0), 0.0]))
+    classes = CLASSES.learn(TargetSettings(), "x").answer(torch.tensor([0.0, np.log(2.0), 0.0]))
     assert classes.cells == {}
     assert classes.probabilities == pytest.approx({"a": 0.25, "b": 0.5, "c": 0.25})
-    labels = LABELS.learn(Wish(), "x").answer(torch.tensor([3.0, -3.0, 0.0]))
+    labels = LABELS.learn(TargetSettings(), "x").answer(torch.tensor([3.0, -3.0, 0.0]))
     high = 1 / (1 + np.exp(-3))
     assert labels.cells.pop("labels") == "wet|new"
     assert labels.cells == pytest.approx(
@@ -270,23 +274,23 @@ def test_answers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answers", "wish", "message"),
+    ("answers", "settings", "message"),
     [
         (
             ClassAnswers(names=("a",), values=torch.zeros(2).long()),
-            Wish(),
+            TargetSettings(),
             "cells has the classes ['a']; expected at least 2",
         ),
-        (CLASSES, Wish(quantiles=(0.5,)), "quantiles=(0.5,) has no effect with classes"),
+        (CLASSES, TargetSettings(quantiles=(0.5,)), "quantiles=(0.5,) has no effect with classes"),
         (
             CLASSES.select(torch.tensor([0, 4])),
             BALANCED,
             "no training example of the class 'c', which cannot be weighed",
         ),
-        (LABELS.select(torch.tensor([0, 0])), Wish(), "every training example of cells has the same labels"),
+        (LABELS.select(torch.tensor([0, 0])), TargetSettings(), "every training example of cells has the same labels"),
         (
             LabelAnswers(names=("spam",), values=torch.tensor([[True], [False]])),
-            Wish(),
+            TargetSettings(),
             "cells has one label, 'spam', which an example has or lacks; make it two classes",
         ),
         (LABELS.select(torch.tensor([0, 1])), BALANCED, "every training example of cells has the label 'wet'"),
@@ -294,36 +298,40 @@ def test_answers() -> None:
         (NUMBERS, BALANCED, "class_weights='balanced' has no effect with numbers"),
         (
             NUMBERS,
-            Wish(quantiles=(0.5, 0.5)),
+            TargetSettings(quantiles=(0.5, 0.5)),
             "quantiles are (0.5, 0.5); expected numbers above 0 and below 1, increasing",
         ),
-        (NUMBERS, Wish(quantiles=(0.0, 0.5)), "quantiles are (0.0, 0.5)"),
-        (NUMBERS, Wish(quantiles=(0.5, 1.0)), "quantiles are (0.5, 1.0)"),
-        (NUMBERS, Wish(quantiles=(0.1, torch.nan)), "quantiles are (0.1, nan); expected numbers above 0 and below 1"),
-        (NUMBERS.select(torch.tensor([3, 3])), Wish(), "all training values of 'height' of cells are"),
+        (NUMBERS, TargetSettings(quantiles=(0.0, 0.5)), "quantiles are (0.0, 0.5)"),
+        (NUMBERS, TargetSettings(quantiles=(0.5, 1.0)), "quantiles are (0.5, 1.0)"),
+        (
+            NUMBERS,
+            TargetSettings(quantiles=(0.1, torch.nan)),
+            "quantiles are (0.1, nan); expected numbers above 0 and below 1",
+        ),
+        (NUMBERS.select(torch.tensor([3, 3])), TargetSettings(), "all training values of 'height' of cells are"),
     ],
 )
-def test_what_cannot_be_learnt_is_refused(answers: Answers, wish: Wish, message: str) -> None:
+def test_what_cannot_be_learnt_is_refused(answers: Answers, settings: TargetSettings, message: str) -> None:
     with refused(ValueError, message):
-        answers.learn(wish, "cells")
+        answers.learn(settings, "cells")
 
 
 def test_weights_of_another_name_are_refused() -> None:
     with refused(ValueError, "class_weights is 'equal'; expected one of none, balanced"):
-        Wish(class_weights=cast(Any, "equal"))
+        TargetSettings(class_weights=cast(Any, "equal"))
 
 
 @pytest.mark.parametrize("answers", [CLASSES, LABELS, NUMBERS])
 def test_another_wish_or_other_answers_are_refused(answers: Answers) -> None:
-    target = answers.learn(Wish(), "x")
-    assert target.objective(Wish()).metric == next(iter(target.objectives))
-    assert target.objective(Wish(objective="loss")).maximise is False
+    target = answers.learn(TargetSettings(), "x")
+    assert target.objective(TargetSettings()).metric == next(iter(target.objectives))
+    assert target.objective(TargetSettings(objective="loss")).maximise is False
     with refused(ValueError, "objective is 'speed'; expected one of"):
-        target.objective(Wish(objective="speed"))
+        target.objective(TargetSettings(objective="speed"))
     with refused(ValueError, "class_weights is 'balanced'; the run was made with 'none'"):
         target.objective(BALANCED)
     with refused(ValueError, "quantiles is (0.5,); the run was made with ()"):
-        target.objective(Wish(quantiles=(0.5,)))
+        target.objective(TargetSettings(quantiles=(0.5,)))
     target.check(answers, "x")
     for other in (CLASSES, LABELS, NUMBERS):
         if other is not answers:
@@ -347,12 +355,12 @@ def test_answers_of_another_form_are_refused(kind: type[Answers], values: Tensor
         kind(names=("a", "b"), values=values)
 
 
-@pytest.mark.parametrize("wish", [Wish(), BALANCED])
-def test_elements_are_measured_as_by_scikit_learn(wish: Wish) -> None:
+@pytest.mark.parametrize("settings", [TargetSettings(), BALANCED])
+def test_elements_are_measured_as_by_scikit_learn(settings: TargetSettings) -> None:
     counts = torch.tensor([6, 2, 4, 1])
-    target = ElementCounts(names=("sky", "tree", "car", "sign"), counts=counts).learn(wish, "scenes")
+    target = ElementCounts(names=("sky", "tree", "car", "sign"), counts=counts).learn(settings, "scenes")
     assert [each.metric for each in target.shown] == ["mean_iou", "accuracy", "balanced_accuracy"]
-    assert target.objective(wish).metric == "mean_iou"
+    assert target.objective(settings).metric == "mean_iou"
     outputs = outputs_for(target, 12)
     truth = torch.tensor([0, 0, 2, 1, 0, 2, 2, 0, 0, 1, 0, 2])  # no sign
     told, wanted = outputs.argmax(1).numpy(), truth.numpy()
@@ -366,7 +374,7 @@ def test_elements_are_measured_as_by_scikit_learn(wish: Wish) -> None:
             "macro_f1": sk.f1_score(wanted, told, labels=seen, average="macro"),
         }
     )
-    weights = counts.sum() / (4 * counts) if wish == BALANCED else torch.ones(4)
+    weights = counts.sum() / (4 * counts) if settings == BALANCED else torch.ones(4)
     own = -outputs.log_softmax(1)[torch.arange(12), truth] * weights[truth]
     torch.testing.assert_close(target.losses(outputs, truth), own)
     some = torch.where(torch.arange(12) % 3 == 1, UNKNOWN, truth)
@@ -386,8 +394,8 @@ def test_elements_that_cannot_be_learnt() -> None:
     with refused(ValueError, "scenes has no training example of the class 'car', which cannot be weighed"):
         ElementCounts(names=("sky", "car"), counts=torch.tensor([3, 0])).learn(BALANCED, "scenes")
     with refused(ValueError, "scenes has the classes ['sky']; expected at least 2"):
-        ElementCounts(names=("sky",), counts=torch.tensor([3])).learn(Wish(), "scenes")
-    target = ElementCounts(names=("sky", "car"), counts=torch.tensor([3, 1])).learn(Wish(), "scenes")
+        ElementCounts(names=("sky",), counts=torch.tensor([3])).learn(TargetSettings(), "scenes")
+    target = ElementCounts(names=("sky", "car"), counts=torch.tensor([3, 1])).learn(TargetSettings(), "scenes")
     assert from_json(to_json(target), Target, TARGETS) == target
     assert isinstance(target, ElementTarget)
     with refused(ValueError, "what is known of cells is a, b, c; the run was made with the classes sky, car"):
@@ -397,7 +405,7 @@ def test_elements_that_cannot_be_learnt() -> None:
     with refused(ValueError, "class_weights is 'balanced'; the run was made with 'none'"):
         target.objective(BALANCED)
     with refused(ValueError, "objective is 'auroc'; expected one of mean_iou, accuracy, balanced_accuracy, macro_f1"):
-        target.objective(Wish(objective="auroc"))
+        target.objective(TargetSettings(objective="auroc"))
 
 
 def test_kinds() -> None:
@@ -418,7 +426,7 @@ def test_kinds() -> None:
 def test_what_a_split_leaves_undefined_is_no_number(
     answers: Answers, told: Tensor, rows: list[int], undefined: set[str]
 ) -> None:
-    target = answers.learn(Wish(), "cells")
+    target = answers.learn(TargetSettings(), "cells")
     found = scored(target, told, target.targets(answers.select(torch.tensor(rows)).values))
     assert {name for name, value in found.items() if np.isnan(value)} == undefined
     assert {
@@ -429,7 +437,7 @@ def test_what_a_split_leaves_undefined_is_no_number(
 
 def test_numbers_that_are_alike_have_no_share_and_no_correlation() -> None:
     answers = NumberAnswers(names=("y",), values=torch.tensor([[0.1], [0.1], [0.1], [0.3]], dtype=torch.float64))
-    target = answers.learn(Wish(), "x")
+    target = answers.learn(TargetSettings(), "x")
     truth = target.targets(answers.values)
     found = scored(target, torch.tensor([[0.1], [0.2], [0.4]]), truth[:3], batch=2)  # their mean is rounded
     assert {name for name, value in found.items() if np.isnan(value)} == {"r2", "pearson", "spearman"}
@@ -439,29 +447,29 @@ def test_numbers_that_are_alike_have_no_share_and_no_correlation() -> None:
 
 def test_errors_whose_squares_float32_does_not_hold_have_a_root() -> None:
     answers = NumberAnswers(names=("y",), values=torch.tensor([[0.0], [2e30]], dtype=torch.float64))
-    target = answers.learn(Wish(), "x")
+    target = answers.learn(TargetSettings(), "x")
     found = scored(target, torch.zeros(2, 1), target.targets(answers.values))
     assert found["root_mean_squared_error"] == pytest.approx(1e30)
     answers = NumberAnswers(names=("y",), values=torch.tensor([[1e38], [3e38]], dtype=torch.float64).repeat(5, 1))
-    target = answers.learn(Wish(), "x")
+    target = answers.learn(TargetSettings(), "x")
     found = scored(target, torch.zeros(10, 1), target.targets(answers.values))
     assert found["mean_absolute_error"] == pytest.approx(1e38)  # their sum is beyond float32 too
 
 
 def test_numbers_far_from_0_are_told_and_measured_as_they_came() -> None:
     values = 1e9 + 1.5 * torch.arange(8, dtype=torch.float64)[:, None]  # float32 holds every 64th number there
-    target = NumberAnswers(names=("y",), values=values).learn(Wish(), "x")
+    target = NumberAnswers(names=("y",), values=values).learn(TargetSettings(), "x")
     found = scored(target, torch.zeros(8, 1), target.targets(values))
     assert found["mean_absolute_error"] == pytest.approx(3.0)
     assert found["r2"] == pytest.approx(0.0, abs=1e-6)
     torch.testing.assert_close(target.predictions(target.targets(values)), values, atol=1e-5, rtol=0.0)
     assert target.answer(target.targets(values)[0]).cells["y"] == pytest.approx(1e9, abs=1e-5)
     close = NumberAnswers(names=("y",), values=1e9 + 1e-4 * values.new_tensor([[0.0], [1.0]]))
-    assert close.learn(Wish(), "x").deviation[0] > 0  # they differ, and are not refused
+    assert close.learn(TargetSettings(), "x").deviation[0] > 0  # they differ, and are not refused
 
 
 def test_a_number_that_is_alike_is_left_out_of_the_mean() -> None:
-    target = NUMBERS.learn(Wish(), "x")
+    target = NUMBERS.learn(TargetSettings(), "x")
     truth = target.targets(NUMBERS.values)
     truth[:, 1] = 0.5
     outputs = outputs_for(target, len(truth))
@@ -470,7 +478,7 @@ def test_a_number_that_is_alike_is_left_out_of_the_mean() -> None:
 
 
 def test_labels_that_occur_nowhere_are_left_out_of_the_mean() -> None:
-    target = LABELS.learn(Wish(), "cells")
+    target = LABELS.learn(TargetSettings(), "cells")
     truth, outputs = torch.tensor([[1.0, 1, 0], [1, 0, 0]]), torch.tensor([[1.0, 1, -1], [1, 1, -1]])
     found = scored(target, outputs, truth)
     assert found["macro_f1"] == pytest.approx((1 + 2 / 3) / 2)
@@ -478,7 +486,7 @@ def test_labels_that_occur_nowhere_are_left_out_of_the_mean() -> None:
 
 
 def test_one_class_that_is_told_of_all_correlates_by_nothing() -> None:
-    target = ClassAnswers(names=("a", "b"), values=torch.tensor([0, 1, 0, 0])).learn(Wish(), "x")
+    target = ClassAnswers(names=("a", "b"), values=torch.tensor([0, 1, 0, 0])).learn(TargetSettings(), "x")
     assert scored(target, torch.tensor([[1.0, 0.0]] * 4), torch.tensor([0, 1, 0, 0]))["matthews"] == 0.0
 
 
@@ -488,7 +496,7 @@ def test_what_is_shown_and_advised() -> None:
         (LABELS, ["auroc", "exact_match"]),
         (NUMBERS, ["mean_absolute_error", "root_mean_squared_error", "r2"]),
     ):
-        target = answers.learn(Wish(), "x")
+        target = answers.learn(TargetSettings(), "x")
         assert [each.metric for each in target.shown] == shown
         assert set(shown) <= target.metrics().keys()
     assert (LABELS.advice, NUMBERS.advice) == ((), ())
@@ -504,19 +512,21 @@ def test_what_is_shown_and_advised() -> None:
 
 def test_what_outputs_say() -> None:
     outputs = torch.tensor([[0.0, float(np.log(3.0)), 0.0], [1.0, 1.0, 1.0]])
-    told = CLASSES.learn(Wish(), "x").predictions(outputs)
+    told = CLASSES.learn(TargetSettings(), "x").predictions(outputs)
     torch.testing.assert_close(told, torch.tensor([[0.2, 0.6, 0.2], [1 / 3, 1 / 3, 1 / 3]]))
-    torch.testing.assert_close(LABELS.learn(Wish(), "x").predictions(outputs), outputs.sigmoid())
-    numbers = NUMBERS.learn(Wish(quantiles=(0.1, 0.6, 0.9)), "x")
+    torch.testing.assert_close(LABELS.learn(TargetSettings(), "x").predictions(outputs), outputs.sigmoid())
+    numbers = NUMBERS.learn(TargetSettings(quantiles=(0.1, 0.6, 0.9)), "x")
     found = numbers.predictions(outputs_for(numbers, 4))
     cells = [numbers.answer(each).cells for each in outputs_for(numbers, 4)]
     assert found.tolist() == [[each["height"], each["width"]] for each in cells]
 
 
 def test_soft_targets() -> None:
-    torch.testing.assert_close(CLASSES.learn(Wish(), "x").soft(torch.tensor([2]), 0.3), torch.tensor([[0.1, 0.1, 0.8]]))
     torch.testing.assert_close(
-        LABELS.learn(Wish(), "x").soft(torch.tensor([[1.0, 0, 0]]), 0.3), torch.tensor([[0.85, 0.15, 0.15]])
+        CLASSES.learn(TargetSettings(), "x").soft(torch.tensor([2]), 0.3), torch.tensor([[0.1, 0.1, 0.8]])
+    )
+    torch.testing.assert_close(
+        LABELS.learn(TargetSettings(), "x").soft(torch.tensor([[1.0, 0, 0]]), 0.3), torch.tensor([[0.85, 0.15, 0.15]])
     )
     assert [kind.has_shares for kind in TARGETS] == [True, True, True, False]
     assert [kind.kind for kind in TARGETS] == ["class", "class", "labels", "number"]
@@ -524,7 +534,7 @@ def test_soft_targets() -> None:
 
 
 def test_two_quantiles_as_near_to_a_half_stand_for_the_number_together() -> None:
-    target = NUMBERS.learn(Wish(quantiles=(0.1, 0.9)), "cells")
+    target = NUMBERS.learn(TargetSettings(quantiles=(0.1, 0.9)), "cells")
     cells = target.answer(torch.tensor([0.0, 1.0, 4.0, 2.0])).cells
     for name in target.names:
         low, high = cells[f"{name} at 0.1"], cells[f"{name} at 0.9"]
@@ -532,7 +542,7 @@ def test_two_quantiles_as_near_to_a_half_stand_for_the_number_together() -> None
 
 
 def test_a_label_of_one_half_is_told_and_counts_as_told() -> None:
-    target, outputs = LABELS.learn(Wish(), "x"), torch.zeros(len(LABELS), len(LABELS.names))
+    target, outputs = LABELS.learn(TargetSettings(), "x"), torch.zeros(len(LABELS), len(LABELS.names))
     assert target.answer(outputs[0]).cells["labels"] == "|".join(LABELS.names)
     every = torch.ones_like(outputs)
     found = scored(target, outputs, every)

@@ -66,22 +66,22 @@ def scores(task: LanguageModelling, model: nn.Module) -> dict[str, float]:
 
 def test_a_run_counts_what_its_text_has_and_is_read_back(tmp_path: Path) -> None:
     config = LanguageModelling.Config(data=str(written(tmp_path)), model=NETWORK, context=16)
-    suited = config.suited("small").config
-    assert isinstance(suited, LanguageModelling.Config)
-    assert suited.ngrams == 9
+    recommended = config.recommended("small").config
+    assert isinstance(recommended, LanguageModelling.Config)
+    assert recommended.ngrams == 9
     training = TrainingConfig(epochs=2, batch_size=8, tensorboard=False)
-    train(Run.Config(task=suited, training=training), tmp_path / "run")
+    train(Run.Config(task=recommended, training=training), tmp_path / "run")
     run = Run(tmp_path / "run")
     model = run.model()
     assert isinstance(model, BlendedLanguageModel)
     assert float(model.share) < 1  # a network of two epochs knows less
-    assert model.fitted.config.sizes == suited.build().facts.ngrams
+    assert model.fitted.config.sizes == recommended.build().facts.ngrams
     found = run.evaluate("valid")
-    assert math.log(found["perplexity"]) == pytest.approx(nats(suited.build(), model.eval()), rel=1e-5)
-    assert found["loss"] == pytest.approx(nats(suited.build(), model.network), rel=1e-5)
+    assert math.log(found["perplexity"]) == pytest.approx(nats(recommended.build(), model.eval()), rel=1e-5)
+    assert found["loss"] == pytest.approx(nats(recommended.build(), model.network), rel=1e-5)
     assert found["perplexity"] < math.exp(found["loss"])
     examined = examine(run, model.eval(), "valid", most=9, seconds=60.0)
-    costs = [nats_of(suited.build(), model, "valid", int(index)) for index in examined.indices]
+    costs = [nats_of(recommended.build(), model, "valid", int(index)) for index in examined.indices]
     torch.testing.assert_close(examined.losses, torch.tensor(costs, dtype=torch.float64), rtol=1e-5, atol=0)
 
 
@@ -104,7 +104,7 @@ def test_the_share_is_that_of_the_smallest_error(tmp_path: Path) -> None:
         for share in SHARES:
             model.share.fill_(share)
             found[share] = nats(task, model)
-        task.settle(model, measure)
+        task.choose_by_validation(model, measure)
         assert found[float(model.share)] == pytest.approx(min(found.values()), rel=1e-6)
 
 
@@ -163,7 +163,7 @@ def test_ngrams_of_a_network_and_of_its_average_are_the_same(tmp_path: Path) -> 
 
 def test_few_words_no_validation_split_and_checkpoints_have_none(tmp_path: Path) -> None:
     def longest(**settings: Any) -> int | None:
-        config = LanguageModelling.Config(**{"model": NETWORK, "context": 16, **settings}).suited("small").config
+        config = LanguageModelling.Config(**{"model": NETWORK, "context": 16, **settings}).recommended("small").config
         assert isinstance(config, LanguageModelling.Config)
         return config.ngrams
 

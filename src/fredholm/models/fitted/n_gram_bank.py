@@ -267,8 +267,8 @@ class NGramBank(FittedModel[Tensor]):
         def check(self) -> None:
             """See `SentenceModelConfig.check`: it gives one answer in any case."""
 
-        def suited(self, rows: Iterable[Tensor], reading: TokenReading, width: int, depth: int) -> Self:
-            """See `SentenceModelConfig.suited`: as many n-grams as the rows have, but at most MOST_GRAMS.
+        def recommended(self, rows: Iterable[Tensor], reading: TokenReading, width: int, depth: int) -> Self:
+            """See `SentenceModelConfig.recommended`: as many n-grams as the rows have, but at most MOST_GRAMS.
 
             No letters, unless they are asked for, where there are more than MOST_LETTERS. Of an alphabet of thousands
             n-grams of letters are as long as can be numbered.

@@ -89,8 +89,8 @@ class BertSentences(SavedModel):
         def check(self) -> None:
             """See `SentenceModelConfig.check`: it gives one answer in any case."""
 
-        def suited(self, rows: Iterable[Tensor], reading: TokenReading, width: int, depth: int) -> Self:
-            """See `SentenceModelConfig.suited`: the channels, the blocks and the heads."""
+        def recommended(self, rows: Iterable[Tensor], reading: TokenReading, width: int, depth: int) -> Self:
+            """See `SentenceModelConfig.recommended`: the channels, the blocks and the heads."""
             own, usual = self.stack, _stack()
             channels = width if own.embed_dim == usual.embed_dim else own.embed_dim
             heads = math.gcd(channels, 2 ** round(math.log2(width / 16)))

@@ -42,7 +42,7 @@ class TokenModel(SavedModel, abc.ABC):
     """Whether the context is the unit of length, so that with another one the same weights are another model."""
 
     @final
-    def meanings_of_rows(self, tokens: Sequence[str]) -> dict[str, dict[int, tuple[str, ...]]]:
+    def row_entry_names(self, tokens: Sequence[str]) -> dict[str, dict[int, tuple[str, ...]]]:
         """What the rows of some tensors stand for, by their names, given those of the tokens."""
         places = tuple(f"place {n}" for n in range(self.context))
         named = {**dict.fromkeys(self.token_rows, tuple(tokens)), **dict.fromkeys(self.place_rows, places)}

@@ -70,7 +70,7 @@ class SentenceModelConfig(ModelSettings, abc.ABC):
         """Raises a ValueError where the model answers at every token, and one answer is wanted of a sentence."""
 
     @abc.abstractmethod
-    def suited(self, rows: Iterable[Tensor], reading: TokenReading, width: int, depth: int) -> Self:
+    def recommended(self, rows: Iterable[Tensor], reading: TokenReading, width: int, depth: int) -> Self:
         """The same with sizes that suit the training sentences, where none were set.
 
         Args:
@@ -125,8 +125,8 @@ class SentenceStackConfig(SentenceModelConfig):
         """See `SentenceModelConfig.check`."""
         self.stack.check_pools("a sentence")
 
-    def suited(self, rows: Iterable[Tensor], reading: TokenReading, width: int, depth: int) -> Self:
-        """See `SentenceModelConfig.suited`: the channels and the blocks."""
+    def recommended(self, rows: Iterable[Tensor], reading: TokenReading, width: int, depth: int) -> Self:
+        """See `SentenceModelConfig.recommended`: the channels and the blocks."""
         return dataclasses.replace(self, stack=self.stack.resized(width, depth, _small()))
 
     def build(self, reading: TokenReading, num_outputs: int) -> SignalModel:

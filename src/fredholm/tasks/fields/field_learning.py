@@ -32,7 +32,7 @@ from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.schedule import DEPTH, Effort, schedule_for, width_for
 from fredholm.tasks.splits.splits import HeldOut, Splits
 from fredholm.tasks.splits.splitting import divided
-from fredholm.tasks.task import Batch, Objective, SplitTask, Suited, Task, Trained, own_facts
+from fredholm.tasks.task import Batch, Objective, Recommended, SplitTask, Task, Trained, own_facts
 from fredholm.tasks.tensor_form import Sizes, TensorForm, first_of_each
 from fredholm.tasks.views import ShownExample, device_of, function_view
 
@@ -146,7 +146,7 @@ class FieldLearning(SplitTask[FieldSet]):
         model: FieldOperator.Config = dataclasses.field(default_factory=FieldOperator.Config)
         answer: Answer = dataclasses.field(default_factory=Answer)
 
-        shaping: ClassVar[tuple[str, ...]] = (
+        weight_settings: ClassVar[tuple[str, ...]] = (
             *("frame", "proper", "average", "weigh_frame"),
             *("field", "width", "depth", "omega_0", "model"),
         )
@@ -182,8 +182,8 @@ class FieldLearning(SplitTask[FieldSet]):
                 if idle:
                     refuse_idle("", type(self), because, instead, **given)
 
-        def _suited(self, effort: Effort, start: Trained | None) -> Suited:
-            """See `Task.Config.suited`: what is shown, the spline through it, and the sizes of operator and fields.
+        def _recommended(self, effort: Effort, start: Trained | None) -> Recommended:
+            """See `Task.Config.recommended`: what is shown, the spline through it, and the sizes of the model.
 
             Half of the samples are shown, so that it is measured what an operator predicts of the others, and a spline
             goes through them; unless other functions are wanted. Its smoothing is that of SMOOTHINGS which predicts
@@ -215,7 +215,7 @@ class FieldLearning(SplitTask[FieldSet]):
             schedule = schedule_for(
                 task.num_train, effort, has_valid=task.num_held_out("valid") > 0, weight_decay=1e-4, length=0.5
             )
-            return Suited(dataclasses.replace(filled(config, [default], **sizes), model=model), schedule)
+            return Recommended(dataclasses.replace(filled(config, [default], **sizes), model=model), schedule)
 
         @property
         def stack(self) -> Stack:

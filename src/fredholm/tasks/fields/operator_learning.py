@@ -20,8 +20,8 @@ from fredholm.models.fields.neural_operator import NeuralOperator
 from fredholm.models.itnet import ITNet
 from fredholm.models.kernel_configs import KERNELS, SpectralConfig
 from fredholm.models.stack import Stack, stack_of
-from fredholm.tasks.baselines import Baseline, Learnt, Plain, PlainData, plain_baselines
-from fredholm.tasks.blending import SHARES, settle_share
+from fredholm.tasks.baselines import Baseline, BaselineData, BaselineExamples, baselines_on
+from fredholm.tasks.blending import SHARES, choose_share
 from fredholm.tasks.fields import FieldSet, Problem, Samples, open_functions, read_functions
 from fredholm.tasks.files.npz_arrays import ARRAY_SUFFIXES
 from fredholm.tasks.inputs import Inputs, Kinds
@@ -29,21 +29,21 @@ from fredholm.tasks.optional_packages import importing_metrics
 from fredholm.tasks.outputs import PICTURES
 from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.schedule import Effort, Preset, schedule_for, width_for
-from fredholm.tasks.splits.split_files import SPLITS
+from fredholm.tasks.splits.split_files import SPLITS, Split
 from fredholm.tasks.splits.split_marks import SplitMarks
 from fredholm.tasks.splits.splits import HeldOut, Splits
 from fredholm.tasks.splits.splitting import DividedTask, Parts
 from fredholm.tasks.task import (
     Batch,
-    Meanings,
+    EntryNames,
     Measure,
     Objective,
+    Recommended,
     SplitTask,
-    Suited,
     Task,
     Trained,
-    meanings_of_head,
-    meanings_of_inputs,
+    head_entry_names,
+    input_entry_names,
     own_facts,
 )
 from fredholm.tasks.tensor_form import Sizes, TensorForm, first_of_each
@@ -193,7 +193,7 @@ class OperatorLearning(DividedTask[FieldSet]):
         model: FieldModel.Config = dataclasses.field(default_factory=NeuralOperator.Config)
         answer: Answer = dataclasses.field(default_factory=Answer)
 
-        shaping: ClassVar[tuple[str, ...]] = (
+        weight_settings: ClassVar[tuple[str, ...]] = (
             *("is_periodic", "fill_in", "position_frequencies", "position_sigma"),
             *("regression", "model"),
         )
@@ -234,8 +234,8 @@ class OperatorLearning(DividedTask[FieldSet]):
             default = 0 if self.is_periodic else 16
             return default if self.position_frequencies is None else self.position_frequencies
 
-        def _suited(self, effort: Effort, start: Trained | None) -> Suited:
-            """See `Task.Config.suited`: whether functions repeat, and the size of the network by the grid."""
+        def _recommended(self, effort: Effort, start: Trained | None) -> Recommended:
+            """See `Task.Config.recommended`: whether functions repeat, and the size of the network by the grid."""
             default, task = OperatorLearning.Config(), self.build()
             config, axes = self, len(task.facts.coordinates)
             if self.position_sigma == default.position_sigma and task.repeats:
@@ -256,7 +256,7 @@ class OperatorLearning(DividedTask[FieldSet]):
                 weight_decay=1e-4,
                 length=0.5,
             )
-            return Suited(dataclasses.replace(config, model=model), schedule)
+            return Recommended(dataclasses.replace(config, model=model), schedule)
 
         @property
         def stack(self) -> Stack:
@@ -431,8 +431,8 @@ class OperatorLearning(DividedTask[FieldSet]):
             groups=groups.to(device) if 1 < len(groups.unique()) < len(groups) else None,
         )
 
-    def settle(self, model: nn.Module, measure: Measure) -> None:
-        """See `Task.settle`: the share of a network beside a regression."""
+    def choose_by_validation(self, model: nn.Module, measure: Measure) -> None:
+        """See `Task.choose_by_validation`: the share of a network beside a regression."""
         if not isinstance(model, BlendedOperator):
             return
 
@@ -440,7 +440,7 @@ class OperatorLearning(DividedTask[FieldSet]):
             assert isinstance(model, BlendedOperator)
             return (self._errors(answers, batch, "l2") for answers in self._blends(model, batch, SHARES))
 
-        settle_share(model, measure, errors)
+        choose_share(model, measure, errors)
 
     def _blends(self, model: BlendedOperator, batch: Batch, shares: Sequence[float]) -> Iterator[Tensor]:
         """The answers of each share of the network."""
@@ -459,12 +459,12 @@ class OperatorLearning(DividedTask[FieldSet]):
                 "none; leave it out, or hold some functions out"
             )
 
-    def meanings(self, model: nn.Module) -> Meanings:
-        """See `Task.meanings`: of the head's rows and of the encoder's columns, the channels."""
+    def entry_names(self, model: nn.Module) -> EntryNames:
+        """See `Task.entry_names`: of the head's rows and of the encoder's columns, the channels."""
         facts = self._facts
         # of trajectories the network predicts one step, and the targets are all of them
         predicted = facts.channels if facts.num_steps > 1 else facts.target_channels
-        return meanings_of_head(model, predicted) | meanings_of_inputs(model, facts.channels)
+        return head_entry_names(model, predicted) | input_entry_names(model, facts.channels)
 
     def train_batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
         """What is shown, `pos` (B, N, s), `values` (B, N, m) and `mask` (B, N), and what is wanted, `wanted_...`.
@@ -555,15 +555,15 @@ class OperatorLearning(DividedTask[FieldSet]):
         for samples in (train.given, train.targets):
             if not samples.share_places:
                 raise ValueError("functions have places of their own, so that no values can be set side by side")
-        count = len(self._plain("valid").targets[0])
-        return plain_baselines(PlainData("number", count, self._plain, self._plain_value))
+        count = len(self._baseline_examples("valid").targets[0])
+        return baselines_on(BaselineData("number", count, self._baseline_examples, self._baseline_value))
 
-    def _plain(self, learnt: Learnt) -> Plain:
-        part = self.splits.train if learnt == "train" else self.held_out(learnt)
+    def _baseline_examples(self, split: Split) -> BaselineExamples:
+        part = self.splits.train if split == "train" else self.held_out(split)
         targets = self.preparation.target_scale.standardised(part.targets.values)
-        return Plain(part.given.values.flatten(1).numpy(), targets.flatten(1))
+        return BaselineExamples(part.given.values.flatten(1).numpy(), targets.flatten(1))
 
-    def _plain_value(self, outputs: Tensor, split: HeldOut) -> float:
+    def _baseline_value(self, outputs: Tensor, split: HeldOut) -> float:
         part = self.held_out(split)
         batch = self.preparation.batch(part.given, part.targets)
         return float(self._errors(outputs.view_as(batch["wanted_values"]), batch, "l2").mean())

@@ -35,7 +35,7 @@ from fredholm.models.series.ckcnn import CKCNN
 from fredholm.models.series.itnet_series import ITNetSeriesConfig, series_stack, with_series_stack
 from fredholm.models.series.series_model import SeriesModelConfig
 from fredholm.models.stack import Stack
-from fredholm.tasks.baselines import Baseline, Learnt, Plain, PlainData, plain_baselines
+from fredholm.tasks.baselines import Baseline, BaselineData, BaselineExamples, baselines_on
 from fredholm.tasks.files.data_files import data_path
 from fredholm.tasks.forecasts import Clock, LongSeries, WindowSet, open_long
 from fredholm.tasks.inputs import Inputs, Kinds
@@ -43,10 +43,11 @@ from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.schedule import Effort
 from fredholm.tasks.series.open import KINDS as SERIES_SUFFIXES
 from fredholm.tasks.series.open import TEXT
+from fredholm.tasks.splits.split_files import Split
 from fredholm.tasks.splits.splits import HeldOut, Splits
 from fredholm.tasks.targets import NumberTarget
 from fredholm.tasks.targets.numbers import check_quantiles
-from fredholm.tasks.task import Batch, Objective, SplitTask, Suited, Task, Trained, own_facts
+from fredholm.tasks.task import Batch, Objective, Recommended, SplitTask, Task, Trained, own_facts
 from fredholm.tasks.tensor_form import TensorForm
 from fredholm.tasks.views import MOST_LINES, Line, Role, SeriesView, ShownExample, View, device_of
 
@@ -198,7 +199,7 @@ class Forecasting(SplitTask[WindowSet]):
         model: SeriesModelConfig = field(default_factory=_linear)
 
         kernel_sigma: ClassVar[float] = 10.0
-        shaping: ClassVar[tuple[str, ...]] = (
+        weight_settings: ClassVar[tuple[str, ...]] = (
             "horizon",
             "context",
             "channels",
@@ -231,8 +232,8 @@ class Forecasting(SplitTask[WindowSet]):
                     "", type(self), because, "take a model that learns by steps", valid_fraction=self.valid_fraction
                 )
 
-        def _suited(self, effort: Effort, start: Trained | None) -> Suited:
-            found, task = super()._suited(effort, start), Forecasting(self)
+        def _recommended(self, effort: Effort, start: Trained | None) -> Recommended:
+            found, task = super()._recommended(effort, start), Forecasting(self)
             note = task.note_on_shortest()
             notes = () if note is None else (note,)
             if self.model.learns_by_steps:
@@ -240,7 +241,7 @@ class Forecasting(SplitTask[WindowSet]):
             context, base = task.best_reading()
             if self.known and task.facts.effect is None:
                 notes = (*notes, f"{', '.join(self.known)}: no help with stretches that are left out; not read")
-            return Suited(replace(self, context=context, base=base), replace(found.schedule, epochs=0), notes)
+            return Recommended(replace(self, context=context, base=base), replace(found.schedule, epochs=0), notes)
 
         @property
         def stack(self) -> Stack:
@@ -623,14 +624,16 @@ class Forecasting(SplitTask[WindowSet]):
     @property
     def baselines(self) -> tuple[Baseline, ...]:
         """See `Task.baselines`: on the samples that a network sees, in the same scale."""
-        return plain_baselines(PlainData("number", self._facts.target.num_outputs, self._plain, self._plain_value))
+        return baselines_on(
+            BaselineData("number", self._facts.target.num_outputs, self._baseline_examples, self._baseline_value)
+        )
 
-    def _plain(self, learnt: Learnt) -> Plain:
-        part = self.splits.train if learnt == "train" else self.held_out(learnt)
+    def _baseline_examples(self, split: Split) -> BaselineExamples:
+        part = self.splits.train if split == "train" else self.held_out(split)
         batch = self._batch(part, torch.arange(len(part)))
-        return Plain(batch["values"].flatten(1).numpy(), batch["targets"])
+        return BaselineExamples(batch["values"].flatten(1).numpy(), batch["targets"])
 
-    def _plain_value(self, outputs: Tensor, split: HeldOut) -> float:
+    def _baseline_value(self, outputs: Tensor, split: HeldOut) -> float:
         metrics = self.metrics()
         self._add(outputs, self.held_out_batch(split, torch.arange(len(outputs))), metrics)
         return float(metrics[self.objective.metric].compute())

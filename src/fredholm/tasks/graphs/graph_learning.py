@@ -22,16 +22,25 @@ from fredholm.models.itnet import ITNet
 from fredholm.models.kernel_configs import KERNELS, ConstantConfig, OnEdgesConfig
 from fredholm.models.signal_model import replaced
 from fredholm.models.stack import Stack, stack_of
-from fredholm.tasks.baselines import Learnt
 from fredholm.tasks.graphs import GraphSet, open_graphs
 from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.schedule import DEPTH, Effort, schedule_for, width_for
+from fredholm.tasks.splits.split_files import Split
 from fredholm.tasks.splits.splits import HeldOut, Splits, check_held_out
 from fredholm.tasks.splits.splitting import DividedTask, Parts
 from fredholm.tasks.target_task import TargetTask
 from fredholm.tasks.targets import TARGETS, Answers, Target
-from fredholm.tasks.task import Batch, Meanings, Suited, Task, Trained, meanings_of_head, meanings_of_inputs, own_facts
+from fredholm.tasks.task import (
+    Batch,
+    EntryNames,
+    Recommended,
+    Task,
+    Trained,
+    head_entry_names,
+    input_entry_names,
+    own_facts,
+)
 from fredholm.tasks.tensor_form import TensorForm
 from fredholm.tasks.views import GraphView, ShownExample
 
@@ -104,8 +113,8 @@ class GraphLearning(TargetTask[GraphSet], DividedTask[GraphSet]):
         model: GraphModelConfig = field(default_factory=GraphMachine.Config)
 
         kernel_sigma: ClassVar[float] = 0.3
-        shaping: ClassVar[tuple[str, ...]] = ("inputs", "model")
-        dividing: ClassVar[tuple[str, ...]] = (*TargetTask.NumbersConfig.dividing, "num_folds", "fold")
+        weight_settings: ClassVar[tuple[str, ...]] = ("inputs", "model")
+        split_settings: ClassVar[tuple[str, ...]] = (*TargetTask.NumbersConfig.split_settings, "num_folds", "fold")
 
         def __post_init__(self) -> None:
             if self.num_folds is None:
@@ -137,8 +146,8 @@ class GraphLearning(TargetTask[GraphSet], DividedTask[GraphSet]):
             """What is computed of each graph for this model: of a bank without positions."""
             return self.inputs if self.model.learns_by_steps else dataclasses.replace(self.inputs, positions="none")
 
-        def _suited(self, effort: Effort, start: Trained | None) -> Suited:
-            """See `Task.Config.suited`: what is computed of graphs, and of a network its kernel and its size.
+        def _recommended(self, effort: Effort, start: Trained | None) -> Recommended:
+            """See `Task.Config.recommended`: what is computed of graphs, and of a network its kernel and its size.
 
             A mean over nodes hides how many there are, so that each knows it. Layers of a network are sums along the
             edges, which read no positions and have no heads; unless edges have features, or positions or heads were
@@ -153,9 +162,9 @@ class GraphLearning(TargetTask[GraphSet], DividedTask[GraphSet]):
                     num_trees = min(model.num_trees, max(1, MOST_BOXES // task.target.num_outputs))
                     model = filled(model, [GraphMachine.Config()], num_trees=num_trees)
                 config = dataclasses.replace(self, model=model, inputs=inputs)
-                return Suited(config, dataclasses.replace(schedule, epochs=0))
+                return Recommended(config, dataclasses.replace(schedule, epochs=0))
             if not isinstance(self.model, GraphStackConfig):
-                return Suited(dataclasses.replace(self, inputs=inputs), schedule)
+                return Recommended(dataclasses.replace(self, inputs=inputs), schedule)
             asked, inputs = inputs.positions_asked, dataclasses.replace(inputs, positions=inputs.placed)
             width, small = width_for(task.num_train, effort, least=64, up_to=1000), GraphStackConfig().stack
             stack = self.model.stack
@@ -165,7 +174,7 @@ class GraphLearning(TargetTask[GraphSet], DividedTask[GraphSet]):
                 kernel = OnEdgesConfig(kernel=ConstantConfig(), long_range=None, edge_mass="sum")
                 stack, inputs = dataclasses.replace(stack, kernel=kernel), dataclasses.replace(inputs, positions="none")
             model = dataclasses.replace(self.model, stack=stack.resized(width, DEPTH[effort.preset], small))
-            return Suited(dataclasses.replace(self, model=model, inputs=inputs), schedule)
+            return Recommended(dataclasses.replace(self, model=model, inputs=inputs), schedule)
 
         @property
         def stack(self) -> Stack:
@@ -192,7 +201,7 @@ class GraphLearning(TargetTask[GraphSet], DividedTask[GraphSet]):
         super().__init__(config)
         self.config = config
         self._facts = facts or self._measure()
-        self._tell(self._facts.target, config.wish)
+        self._set_target(self._facts.target, config.target_settings)
 
     @property
     def facts(self) -> Facts:
@@ -246,7 +255,7 @@ class GraphLearning(TargetTask[GraphSet], DividedTask[GraphSet]):
         assert train.answers is not None
         return GraphLearning.Facts(
             preparation=self.config.inputs_read.learn(train, tells_kinds=not self.learns_by_steps),
-            target=train.answers.learn(self.config.wish, self.config.data),
+            target=train.answers.learn(self.config.target_settings, self.config.data),
         )
 
     def _check(self, splits: Splits[GraphSet]) -> None:
@@ -275,10 +284,10 @@ class GraphLearning(TargetTask[GraphSet], DividedTask[GraphSet]):
         groups = train.marks.group_numbers
         model.fit(batches, self.target, groups=None if groups is None else groups.to(device))
 
-    def meanings(self, model: nn.Module) -> Meanings:
-        """See `Task.meanings`: of the head's rows, the classes or numbers, and of the encoder's columns."""
+    def entry_names(self, model: nn.Module) -> EntryNames:
+        """See `Task.entry_names`: of the head's rows, the classes or numbers, and of the encoder's columns."""
         names = self.config.inputs_read.names(self._facts.preparation)
-        return meanings_of_head(model, self.target.output_names) | meanings_of_inputs(model, names)
+        return head_entry_names(model, self.target.output_names) | input_entry_names(model, names)
 
     def train_batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
         """Graphs as `batch_of` lays them out, and `targets`; signs are drawn."""
@@ -315,9 +324,9 @@ class GraphLearning(TargetTask[GraphSet], DividedTask[GraphSet]):
         assert part.answers is not None
         return {"targets": self.target.targets(part.answers.values), **batch_of(part)}
 
-    def _plain_inputs(self, learnt: Learnt) -> np.ndarray:
+    def _baseline_inputs(self, split: Split) -> np.ndarray:
         """Numbers of nodes and edges, and mean, deviation and maximum of what a network sees of nodes."""
-        part = self._part_of(learnt)
+        part = self._part_of(split)
         owner = torch.arange(len(part)).repeat_interleave(part.num_nodes)
         count, size = part.num_nodes[:, None].clamp(min=1), (len(part), part.features.shape[1])
         mean = torch.zeros(size).index_add_(0, owner, part.features) / count

@@ -20,18 +20,19 @@ from fredholm.models.fitted.ridge_head import RidgeHead
 from fredholm.models.itnet import ITNet
 from fredholm.models.kernel_configs import ConstantConfig, OnEdgesConfig
 from fredholm.models.signal_model import SignalModel
-from fredholm.tasks.baselines import Baseline, Learnt, Plain, PlainData, plain_baselines
+from fredholm.tasks.baselines import Baseline, BaselineData, BaselineExamples, baselines_on
 from fredholm.tasks.graphs import GraphSet
 from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.optional_packages import importing_metrics
 from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.schedule import DEPTH, Effort, schedule_for, width_for
 from fredholm.tasks.sentences.table import TABLE_SUFFIXES, read_table
+from fredholm.tasks.splits.split_files import Split
 from fredholm.tasks.splits.splits import Examples, HeldOut, Splits
 from fredholm.tasks.splits.splitting import Parts
 from fredholm.tasks.splits.stratified_split import SplitKeys
 from fredholm.tasks.targets import ClassTarget
-from fredholm.tasks.task import Batch, Objective, Suited, Task, Trained, own_facts
+from fredholm.tasks.task import Batch, Objective, Recommended, Task, Trained, own_facts
 from fredholm.tasks.tensor_form import TensorForm
 from fredholm.tasks.views import ShownExample, View, device_of, part_of_graph
 
@@ -113,7 +114,7 @@ class LinkLearning(OneGraphTask[PairSet]):
         code_dim: int = 32
         pair_features: bool = True
 
-        shaping: ClassVar[tuple[str, ...]] = ("inputs", "model", "code_dim", "pair_features")
+        weight_settings: ClassVar[tuple[str, ...]] = ("inputs", "model", "code_dim", "pair_features")
 
         def __post_init__(self) -> None:
             super().__post_init__()
@@ -121,8 +122,8 @@ class LinkLearning(OneGraphTask[PairSet]):
                 check_count("links", name, getattr(self, name))
             check_seed(self.split_seed, "split_seed")
 
-        def _suited(self, effort: Effort, start: Trained | None) -> Suited:
-            """See `Task.Config.suited`: the kernel, the size of the network, and batches of an eighth of the edges.
+        def _recommended(self, effort: Effort, start: Trained | None) -> Recommended:
+            """See `Task.Config.recommended`: the kernel, the network's size, and batches of an eighth of the edges.
 
             Layers are means over neighbours, and positions enter as features; unless edges have features, or positions
             or heads were asked for: then a perceptron reads them. Every step runs the whole graph without the edges of
@@ -146,7 +147,7 @@ class LinkLearning(OneGraphTask[PairSet]):
                 learning_rate=1e-3,
                 length=0.2,
             )
-            return Suited(dataclasses.replace(self, model=model, inputs=inputs), schedule)
+            return Recommended(dataclasses.replace(self, model=model, inputs=inputs), schedule)
 
         def build(self, facts: Task.Facts | None = None) -> "LinkLearning":
             """The task; see `LinkLearning`."""
@@ -239,22 +240,22 @@ class LinkLearning(OneGraphTask[PairSet]):
     @property
     def baselines(self) -> tuple[Baseline, ...]:
         """See `Task.baselines`: on what is told of pairs (`told_of_pairs`)."""
-        plain = functools.cache(self._plain)
+        plain = functools.cache(self._baseline_examples)
 
         def value(outputs: Tensor, split: HeldOut) -> float:
             metrics = self.metrics()
             metrics[self.objective.metric].update(outputs.diff(dim=1), plain(split).targets[:, None] > 0)
             return float(metrics[self.objective.metric].compute())
 
-        return plain_baselines(PlainData("class", 2, plain, value))
+        return baselines_on(BaselineData("class", 2, plain, value))
 
-    def _plain(self, learnt: Learnt) -> Plain:
-        if learnt == "train":
+    def _baseline_examples(self, split: Split) -> BaselineExamples:
+        if split == "train":
             told, are_edges = self._told_of_train(torch.device("cpu"))
-            return Plain(told.numpy(), are_edges)
-        part = self.held_out(learnt)
+            return BaselineExamples(told.numpy(), are_edges)
+        part = self.held_out(split)
         told = self._told(self._whole, torch.cat([part.pairs, part.others]))
-        return Plain(told.numpy(), torch.tensor([1, 0]).repeat_interleave(len(part)))
+        return BaselineExamples(told.numpy(), torch.tensor([1, 0]).repeat_interleave(len(part)))
 
     def train_batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
         """`pairs` (B, 1 + negatives, 2), an edge before pairs without one; `hidden` (B, B), the codes of all edges of

@@ -19,17 +19,17 @@ from fredholm.models.fitted.ridge_head import FeatureBlock, Heard, RidgeHead, is
 from fredholm.models.itnet import ITNet
 from fredholm.models.kernel_configs import ConstantConfig, OnEdgesConfig
 from fredholm.models.node_model import NodeModelConfig
-from fredholm.tasks.baselines import Learnt
 from fredholm.tasks.graphs import GraphSet, open_graphs
 from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.schedule import DEPTH, Effort, note_on_network, schedule_for, width_for
+from fredholm.tasks.splits.split_files import Split
 from fredholm.tasks.splits.splits import Examples, HeldOut, Splits
 from fredholm.tasks.splits.splitting import Parts
 from fredholm.tasks.splits.stratified_split import some_of_each
 from fredholm.tasks.target_task import TargetTask
 from fredholm.tasks.targets import TARGETS, Answers, Target
-from fredholm.tasks.task import Batch, Meanings, Suited, Task, Trained, meanings_of_head, own_facts
+from fredholm.tasks.task import Batch, EntryNames, Recommended, Task, Trained, head_entry_names, own_facts
 from fredholm.tasks.tensor_form import TensorForm
 from fredholm.tasks.views import ShownExample, part_of_graph
 
@@ -156,8 +156,8 @@ class NodeLearning(TargetTask[NodeSet], OneGraphTask[NodeSet]):
             """What is computed of the graph for this model: without positions of one that is computed at once."""
             return self.inputs if self.model.learns_by_steps else dataclasses.replace(self.inputs, positions="none")
 
-        def _suited(self, effort: Effort, start: Trained | None) -> Suited:
-            """See `Task.Config.suited`: the size of the network, how much it is held back, and γ of the outputs.
+        def _recommended(self, effort: Effort, start: Trained | None) -> Recommended:
+            """See `Task.Config.recommended`: the size of the network, how much it is held back, and γ of the outputs.
 
             Every step runs the whole graph, so that a batch is all labelled nodes. Where neighbours are not mostly
             alike, outputs do not spread along the edges. Where degrees and surroundings of a node tell what features do
@@ -166,12 +166,12 @@ class NodeLearning(TargetTask[NodeSet], OneGraphTask[NodeSet]):
             """
             has_features = bool(open_graphs(self.data, is_directed=self.directed).feature_names)
             if not has_features and not (self.inputs.num_walks or self.inputs.degrees or self.inputs.surroundings):
-                return self._with_structure()._suited(effort, start)
+                return self._with_structure()._recommended(effort, start)
             default, task = NodeLearning.Config(), self.build()
             is_open = self.model == default.model and start is None
             may_have = is_open and (task.target.kind == "number" or not has_features)
             if not self.model.learns_by_steps or (may_have and effort.epochs is None):
-                return self._suited_machine(task, effort)
+                return self._recommended_machine(task, effort)
             instead = "a node machine, computed at once and better on numbers, and on nodes without features"
             note = note_on_network(self, default, (), effort, instead) if may_have else None
             width = width_for(task.num_train, effort, least=64, up_to=1000)
@@ -191,13 +191,13 @@ class NodeLearning(TargetTask[NodeSet], OneGraphTask[NodeSet]):
                 length=0.1,
             )
             notes = () if note is None else (note,)
-            return Suited(dataclasses.replace(self, model=model, inputs=inputs), schedule, notes)
+            return Recommended(dataclasses.replace(self, model=model, inputs=inputs), schedule, notes)
 
         def _with_structure(self) -> "NodeLearning.Config":
             """These settings with features that structure tells."""
             return dataclasses.replace(self, inputs=dataclasses.replace(self.inputs, degrees=True, surroundings=True))
 
-        def _suited_machine(self, task: "NodeLearning", effort: Effort) -> Suited:
+        def _recommended_machine(self, task: "NodeLearning", effort: Effort) -> Recommended:
             """What suits a machine: what structure tells are features too, of which it weighs each."""
             model = self.model if isinstance(self.model, NodeMachine.Config) else NodeMachine.Config()
             num_trees = min(model.num_trees, max(1, MOST_BOXES // task.target.num_outputs))
@@ -205,7 +205,7 @@ class NodeLearning(TargetTask[NodeSet], OneGraphTask[NodeSet]):
             inputs = filled(self.inputs, [_inputs()], degrees=True, surroundings=True, feature_dropout=0.0)
             schedule = schedule_for(task.num_train, effort, has_valid=False, batch_size=task.num_train)
             config = dataclasses.replace(self, model=model, inputs=inputs)
-            return Suited(config, dataclasses.replace(schedule, epochs=0))
+            return Recommended(config, dataclasses.replace(schedule, epochs=0))
 
         def build(self, facts: Task.Facts | None = None) -> "NodeLearning":
             """The task; see `NodeLearning`."""
@@ -215,7 +215,7 @@ class NodeLearning(TargetTask[NodeSet], OneGraphTask[NodeSet]):
         super().__init__(config)
         self.config = config
         self._facts = facts or self._measure()
-        self._tell(self._facts.target, config.wish)
+        self._set_target(self._facts.target, config.target_settings)
 
     @property
     def facts(self) -> Facts:
@@ -332,7 +332,7 @@ class NodeLearning(TargetTask[NodeSet], OneGraphTask[NodeSet]):
         config, graph, train = self.config, self._graph, self._split.train
         facts = NodeLearning.Facts(
             preparation=config.inputs_read.learn(graph),
-            target=self._part(train).answers.learn(config.wish, config.data),
+            target=self._part(train).answers.learn(config.target_settings, config.data),
         )
         if self.learns_by_steps:
             return facts
@@ -371,9 +371,9 @@ class NodeLearning(TargetTask[NodeSet], OneGraphTask[NodeSet]):
             is_same = bool((_num_joined(graph, nodes) >= torch.tensor(self._facts.joined)).all())
         return nodes if is_same else torch.full_like(nodes, -1)
 
-    def meanings(self, model: nn.Module) -> Meanings:
+    def entry_names(self, model: nn.Module) -> EntryNames:
         """Likewise of the head's rows, the classes."""
-        return super().meanings(model) | meanings_of_head(model, self.target.output_names)
+        return super().entry_names(model) | head_entry_names(model, self.target.output_names)
 
     def train_batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
         """`nodes` and `targets` (B,), and `signs` (B, s) of positions, the same in every row, where they are turned."""
@@ -392,9 +392,9 @@ class NodeLearning(TargetTask[NodeSet], OneGraphTask[NodeSet]):
     def _batch(self, nodes: NodeSet, indices: Tensor) -> Batch:
         return {"nodes": nodes.nodes[indices], "targets": self.target.targets(nodes.answers.values[indices])}
 
-    def _plain_inputs(self, learnt: Learnt) -> np.ndarray:
+    def _baseline_inputs(self, split: Split) -> np.ndarray:
         """What a network sees of the nodes themselves."""
-        return self._whole["features"][0][self._part_of(learnt).nodes].numpy()
+        return self._whole["features"][0][self._part_of(split).nodes].numpy()
 
     @property
     def _train_answers(self) -> Answers:

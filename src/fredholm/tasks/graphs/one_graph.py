@@ -17,7 +17,7 @@ from fredholm.models.signal_model import SignalModel
 from fredholm.models.stack import Stack, stack_of
 from fredholm.tasks.splits.splits import Part, Splits
 from fredholm.tasks.splits.splitting import DividedTask
-from fredholm.tasks.task import Batch, Meanings, SplitTask, Task, meanings_of_inputs
+from fredholm.tasks.task import Batch, EntryNames, SplitTask, Task, input_entry_names
 
 from .batches import batch_of, graphs_in
 from .graph_set import GraphSet
@@ -64,7 +64,7 @@ class OneGraphTask(DividedTask[Part]):
         model: NodeModelConfig = field(default_factory=small_network)
 
         kernel_sigma: ClassVar[float] = 0.3
-        shaping: ClassVar[tuple[str, ...]] = ("inputs", "model")
+        weight_settings: ClassVar[tuple[str, ...]] = ("inputs", "model")
 
         def __post_init__(self) -> None:
             self.model.check_nodes()
@@ -122,9 +122,9 @@ class OneGraphTask(DividedTask[Part]):
     def _seen(self) -> GraphSet:
         """The graph as the network may see it in training."""
 
-    def meanings(self, model: nn.Module) -> Meanings:
-        """See `Task.meanings`: of the encoder's columns, the features of nodes."""
-        return meanings_of_inputs(model, self._of_graph.inputs_read.names(self.facts.preparation))
+    def entry_names(self, model: nn.Module) -> EntryNames:
+        """See `Task.entry_names`: of the encoder's columns, the features of nodes."""
+        return input_entry_names(model, self._of_graph.inputs_read.names(self.facts.preparation))
 
     def _check(self, splits: Splits[Part]) -> None:
         _ = self._whole  # whose features are refused where they are not those of the facts

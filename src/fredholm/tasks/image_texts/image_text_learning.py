@@ -24,7 +24,7 @@ from fredholm.models.kernel_configs import KERNELS, AttentionConfig
 from fredholm.models.signal_model import SignalModel
 from fredholm.models.stack import Stack, stack_of
 from fredholm.models.two_stream import TwoStream
-from fredholm.tasks.baselines import Learnt, plain_pixels
+from fredholm.tasks.baselines import baseline_pixels
 from fredholm.tasks.image_texts import ImageTextSet, open_image_texts, read_image_texts
 from fredholm.tasks.images import moments
 from fredholm.tasks.images.changes import ImageChanges, drawing
@@ -37,7 +37,7 @@ from fredholm.tasks.splits.splits import HeldOut, Splits
 from fredholm.tasks.splits.splitting import DividedTask, Parts
 from fredholm.tasks.target_task import TargetTask
 from fredholm.tasks.targets import TARGETS, Answers, Target
-from fredholm.tasks.task import Batch, Meanings, Source, Suited, Task, Trained, meanings_of_head, own_facts
+from fredholm.tasks.task import Batch, EntryNames, Recommended, Source, Task, Trained, head_entry_names, own_facts
 from fredholm.tasks.tensor_form import (
     ABOUT_PIXELS,
     BATCH,
@@ -158,7 +158,7 @@ class ImageTextLearning(TargetTask[ImageTextSet], DividedTask[ImageTextSet]):
         text_run: str | None = None
         model: SignalModel.Config = field(default_factory=_small)
 
-        shaping: ClassVar[tuple[str, ...]] = (
+        weight_settings: ClassVar[tuple[str, ...]] = (
             *("patch_size", "stem_depth", "tokens", "context", "position_frequencies", "position_sigma"),
             *("modalities", "measure", "images_apart", "model"),
         )
@@ -200,8 +200,8 @@ class ImageTextLearning(TargetTask[ImageTextSet], DividedTask[ImageTextSet]):
             """See `Task.Config.in_folder`: the tokens are those of the folder."""
             return replace(self, tokens=Tokens(file=str(folder / "tokenizer.json")))
 
-        def _suited(self, effort: Effort, start: Trained | None) -> Suited:
-            """See `Task.Config.suited`: patches, tokens, the context that holds all of them, and the model's size."""
+        def _recommended(self, effort: Effort, start: Trained | None) -> Recommended:
+            """See `Task.Config.recommended`: patches, tokens, the context that holds them all, and the model's size."""
             default, task, config = ImageTextLearning.Config(), self.build(), self
             if self.modalities != "text":
                 size, patch = divided_into_patches(task.facts.image_size, SIDES[effort.preset], PATCHES[effort.preset])
@@ -212,7 +212,7 @@ class ImageTextLearning(TargetTask[ImageTextSet], DividedTask[ImageTextSet]):
                     config = filled(config, [default], image_size=size)
             if self.modalities != "image":
                 texts = [example.text for example in task.splits.train.examples]
-                tokens = self.tokens.suited(texts)
+                tokens = self.tokens.recommended(texts)
                 context = context_for(
                     tokens.learn(texts), ((text,) for text in texts), 128 if effort.preset == "small" else 512
                 )
@@ -221,7 +221,7 @@ class ImageTextLearning(TargetTask[ImageTextSet], DividedTask[ImageTextSet]):
                 config = filled(config, [default], position_sigma=1.0)
             width = width_for(task.num_train, effort, least=64, up_to=1000)
             config = replace(config, model=config.model.resized(width, DEPTH[effort.preset], default.model))
-            return Suited(config, schedule_for(task.num_train, effort, has_valid=task.num_held_out("valid") > 0))
+            return Recommended(config, schedule_for(task.num_train, effort, has_valid=task.num_held_out("valid") > 0))
 
         @property
         def stack(self) -> Stack:
@@ -240,7 +240,7 @@ class ImageTextLearning(TargetTask[ImageTextSet], DividedTask[ImageTextSet]):
         super().__init__(config)
         self.config = config
         self._facts = facts or self._measure()
-        self._tell(self._facts.target, config.wish)
+        self._set_target(self._facts.target, config.target_settings)
         if config.context != self._facts.context:
             raise ValueError(f"context is {config.context}; the run was made with {self._facts.context}")
         if self._facts.num_images == 1:
@@ -307,7 +307,7 @@ class ImageTextLearning(TargetTask[ImageTextSet], DividedTask[ImageTextSet]):
         """The facts of the training split."""
         config, train = self.config, self._opened.train
         assert train.answers is not None
-        target = train.answers.learn(config.wish, config.data)
+        target = train.answers.learn(config.target_settings, config.data)
         mean, deviation = moments(train.pictures, train.index.unique())
         return ImageTextLearning.Facts(
             tokenizer=config.tokens.learn([example.text for example in train.examples]).state,
@@ -378,12 +378,12 @@ class ImageTextLearning(TargetTask[ImageTextSet], DividedTask[ImageTextSet]):
         model = config.model.build(encoder, apart * self.target.num_outputs)
         return EachImage(model, apart) if config.images_apart else model
 
-    def meanings(self, model: nn.Module) -> Meanings:
-        """See `Task.meanings`: of the head's rows, the classes, of each image where those are apart."""
+    def entry_names(self, model: nn.Module) -> EntryNames:
+        """See `Task.entry_names`: of the head's rows, the classes, of each image where those are apart."""
         classes, count = self.target.output_names, self._facts.num_images
         if self.config.images_apart:
             classes = tuple(f"{name}, by image {m}" for m in range(count) for name in classes)
-        return meanings_of_head(model, classes)
+        return head_entry_names(model, classes)
 
     def check_packages(self) -> None:
         """See `Task.check_packages`: also what changes of images need."""
@@ -442,14 +442,14 @@ class ImageTextLearning(TargetTask[ImageTextSet], DividedTask[ImageTextSet]):
         """From pixels in [0, 1]."""
         return (images - self._mean.to(images.device)) / self._deviation.to(images.device)
 
-    def _plain_inputs(self, learnt: Learnt) -> np.ndarray:
+    def _baseline_inputs(self, split: Split) -> np.ndarray:
         """Means of pixels on PLAIN_SIDE x PLAIN_SIDE places, of all images, and which tokens the text has."""
-        part = self._part_of(learnt)
+        part = self._part_of(split)
         words = torch.zeros(len(part), self.tokenizer.vocab_size)
         for row, example in zip(words, part.examples, strict=True):
             row[self._lay_out(example.text)[0].long()] = 1
         rows = torch.arange(len(part)).split(CHUNK)
-        pixels = [plain_pixels(part.images(indices).flatten(1, 2), PLAIN_SIDE) for indices in rows]
+        pixels = [baseline_pixels(part.images(indices).flatten(1, 2), PLAIN_SIDE) for indices in rows]
         return np.concatenate([np.concatenate(pixels), words.numpy()], 1)
 
     @property

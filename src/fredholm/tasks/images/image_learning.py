@@ -30,8 +30,8 @@ from fredholm.models.signal_model import SignalModel
 from fredholm.models.stack import Stack, stack_of
 from fredholm.pretrained import PretrainedImages
 from fredholm.pretrained.pixels import PREPROCESSOR
-from fredholm.tasks.baselines import Learnt, plain_pixels
-from fredholm.tasks.blending import SHARES, settle_share
+from fredholm.tasks.baselines import baseline_pixels
+from fredholm.tasks.blending import SHARES, choose_share
 from fredholm.tasks.files.arrow_table import COLUMN_SUFFIXES
 from fredholm.tasks.files.npz_arrays import ARRAY_SUFFIXES
 from fredholm.tasks.files.parts import refuse_part
@@ -51,16 +51,16 @@ from fredholm.tasks.splits.split_files import Split
 from fredholm.tasks.splits.splits import HeldOut, Splits
 from fredholm.tasks.splits.splitting import divided
 from fredholm.tasks.target_task import TargetTask
-from fredholm.tasks.targets import TARGETS, Answers, Kind, Target, Wish
+from fredholm.tasks.targets import TARGETS, Answers, Kind, Target, TargetSettings
 from fredholm.tasks.task import (
     Batch,
-    Meanings,
+    EntryNames,
     Measure,
-    Suited,
+    PretrainedWeights,
+    Recommended,
     Task,
     Trained,
-    TrainedElsewhere,
-    meanings_of_head,
+    head_entry_names,
     own_facts,
 )
 from fredholm.tasks.tensor_form import ABOUT_PIXELS, BATCH, Slot, TensorForm, pixel_axes, random_pixels, sizes_of
@@ -190,7 +190,7 @@ class ImageLearning(TargetTask[ImageDataset]):
         bank: int | None = None
         augmentation: Augmentation.Config = field(default_factory=Augmentation.Config)
 
-        shaping: ClassVar[tuple[str, ...]] = (
+        weight_settings: ClassVar[tuple[str, ...]] = (
             "patch_size",
             "stem_depth",
             "position_frequencies",
@@ -236,8 +236,8 @@ class ImageLearning(TargetTask[ImageDataset]):
                 return self
             return dataclasses.replace(self, model=facts.model, mean=facts.mean, deviation=facts.deviation)
 
-        def _suited(self, effort: Effort, start: Trained | None) -> Suited:
-            """See `Task.Config.suited`: the size and patches of images, the model, and how to augment."""
+        def _recommended(self, effort: Effort, start: Trained | None) -> Recommended:
+            """See `Task.Config.recommended`: the size and patches of images, the model, and how to augment."""
             pretrained = self.model.open_pretrained()
             sized = self
             if pretrained is not None and pretrained.image_size is not None and self.image_size is None:
@@ -247,11 +247,11 @@ class ImageLearning(TargetTask[ImageDataset]):
             if start is None and sized._is_for_bank(task, effort):
                 sized = dataclasses.replace(sized, model=ImageBank.Config())
             if not sized.model.learns_by_steps:
-                return sized._suited_at_once(task, effort)
+                return sized._recommended_at_once(task, effort)
             found = (
-                sized._suited_patches(task, effort, start)
+                sized._recommended_patches(task, effort, start)
                 if self.model.reads_encoder
-                else sized._suited_pixels(task, effort, start)
+                else sized._recommended_pixels(task, effort, start)
             )
             note = sized._note_on_network(task, effort) if start is None else None
             return found if note is None else found._replace(notes=(*found.notes, note))
@@ -273,21 +273,21 @@ class ImageLearning(TargetTask[ImageDataset]):
             instead = f"a bank of patches, computed at once and better on up to {MOST_OF_BANK} images"
             return note_on_network(self, ImageLearning.Config(), (*names, "position_sigma"), effort, instead)
 
-        def _suited_at_once(self, task: "ImageLearning", effort: Effort) -> Suited:
+        def _recommended_at_once(self, task: "ImageLearning", effort: Effort) -> Recommended:
             """What suits a model that is computed at once: the size of images."""
             size = task.facts.image_size
             scaled = in_whole_patches(size, 1, SIDES[effort.preset])
             config = filled(self, [ImageLearning.Config()], image_size=None if scaled == size else scaled)
             schedule = schedule_for(task.num_train, effort, has_valid=False)
             notes = _notes(task, config.image_size or size)
-            return Suited(config, dataclasses.replace(schedule, epochs=0), notes)
+            return Recommended(config, dataclasses.replace(schedule, epochs=0), notes)
 
         @property
-        def begins_with(self) -> str | None:
-            """See `Task.Config.begins_with`."""
+        def initial_checkpoint(self) -> str | None:
+            """See `Task.Config.initial_checkpoint`."""
             return self.model.place
 
-        def _suited_patches(self, task: "ImageLearning", effort: Effort, start: Trained | None) -> Suited:
+        def _recommended_patches(self, task: "ImageLearning", effort: Effort, start: Trained | None) -> Recommended:
             """What suits a model of patches."""
             default, has_valid = ImageLearning.Config(), task.num_held_out("valid") > 0
             schedule = schedule_for(task.num_train, effort, has_valid=has_valid, least_steps=LEAST_STEPS)
@@ -296,7 +296,7 @@ class ImageLearning(TargetTask[ImageDataset]):
                 assert isinstance(start.facts, ImageLearning.Facts)
                 whole = in_whole_patches(size, self.patch_size, max(start.facts.image_size))
                 config = filled(self, [default], image_size=None if whole == size else whole, augmentation=augmentation)
-                return Suited(config, schedule, _notes(task, whole))
+                return Recommended(config, schedule, _notes(task, whole))
             scaled, patch = divided_into_patches(size, SIDES[effort.preset], PATCHES[effort.preset])
             has_patches = self.patch_size != default.patch_size  # which another size might not fit
             config = filled(
@@ -313,9 +313,9 @@ class ImageLearning(TargetTask[ImageDataset]):
                 config = filled(config, [default], position_sigma=1.0)
             room = _room(task, effort, config.image_size or size, patch)
             config = dataclasses.replace(config, model=self.model.sized_for(room, default.model))
-            return Suited(config, schedule, _notes(task, config.image_size or size))
+            return Recommended(config, schedule, _notes(task, config.image_size or size))
 
-        def _suited_pixels(self, task: "ImageLearning", effort: Effort, start: Trained | None) -> Suited:
+        def _recommended_pixels(self, task: "ImageLearning", effort: Effort, start: Trained | None) -> Recommended:
             """What suits a model that reads pixels: the size of images, which that of a trained one is made for."""
             default, size = ImageLearning.Config(), task.facts.image_size
             scaled, patch = divided_into_patches(size, SIDES[effort.preset], PATCHES[effort.preset])
@@ -341,7 +341,7 @@ class ImageLearning(TargetTask[ImageDataset]):
                 schedule = schedule_for(
                     num_train, effort, has_valid=has_valid, least_steps=LEAST_STEPS, learning_rate=rate
                 )
-            return Suited(config, schedule, _notes(task, room.image_size))
+            return Recommended(config, schedule, _notes(task, room.image_size))
 
         @property
         def stack(self) -> Stack:
@@ -364,12 +364,12 @@ class ImageLearning(TargetTask[ImageDataset]):
         for name in ("mean", "deviation"):
             if (given := getattr(config, name)) not in ((), found := getattr(self._facts, name)):
                 raise ValueError(f"{name} is {given}; the run was made with {found}")
-        self._tell(self._facts.target, config.wish)
+        self._set_target(self._facts.target, config.target_settings)
         self._augment = Augmentation(config.augmentation, self.target)
         self._mean, self._deviation = (
             torch.tensor(values).view(-1, 1, 1) for values in (self._facts.mean, self._facts.deviation)
         )
-        self._kept = _Kept()
+        self._bank_outputs = _BankOutputs()
         if facts is None and config.bank:
             self._check_chooses()
 
@@ -391,13 +391,13 @@ class ImageLearning(TargetTask[ImageDataset]):
             recorded(file, is_start=True)
         return found
 
-    def trained_elsewhere(self) -> TrainedElsewhere | None:
-        """See `Task.trained_elsewhere`: a checkpoint's model without its head."""
+    def pretrained_weights(self) -> PretrainedWeights | None:
+        """See `Task.pretrained_weights`: a checkpoint's model without its head."""
         if (pretrained := self.pretrained) is None or pretrained.tensors is None:
             return None
         for file in pretrained.weights:
             recorded(file, is_start=True)
-        return TrainedElsewhere(str(pretrained.folder), pretrained.tensors(self.chosen))
+        return PretrainedWeights(str(pretrained.folder), pretrained.tensors(self.chosen))
 
     def _measure(self) -> Facts:
         """The facts of the training split, with what a checkpoint says of pixels.
@@ -406,7 +406,7 @@ class ImageLearning(TargetTask[ImageDataset]):
             ValueError: it says nothing of them, or images of this size cannot be read.
         """
         config, train, pretrained = self.config, self._opened.train, self.pretrained
-        found = measure(train, config.wish, config.data)
+        found = measure(train, config.target_settings, config.data)
         if pretrained is not None:
             found = dataclasses.replace(found, model=pretrained.model.at_size(train.image_size))
         if config.mean:
@@ -511,8 +511,8 @@ class ImageLearning(TargetTask[ImageDataset]):
                 "out, or hold some images out"
             )
 
-    def settle(self, model: nn.Module, measure: Measure) -> None:
-        """See `Task.settle`: the share of a network beside a bank, by the loss."""
+    def choose_by_validation(self, model: nn.Module, measure: Measure) -> None:
+        """See `Task.choose_by_validation`: the share of a network beside a bank, by the loss."""
         if not isinstance(model, BlendedImages):
             return
 
@@ -521,11 +521,11 @@ class ImageLearning(TargetTask[ImageDataset]):
             learnt, fitted = model.network(batch["images"]).float(), self._fitted_outputs(model, batch)
             return (self.target.losses(blend(learnt, fitted, share), batch["targets"]) for share in SHARES)
 
-        settle_share(model, measure, errors)
+        choose_share(model, measure, errors)
 
-    def meanings(self, model: nn.Module) -> Meanings:
-        """See `Task.meanings`: of the head's rows."""
-        return meanings_of_head(model, self.target.output_names)
+    def entry_names(self, model: nn.Module) -> EntryNames:
+        """See `Task.entry_names`: of the head's rows."""
+        return head_entry_names(model, self.target.output_names)
 
     def check_packages(self) -> None:
         """See `Task.check_packages`: also what augmentation needs."""
@@ -563,10 +563,12 @@ class ImageLearning(TargetTask[ImageDataset]):
         assert part.answers is not None
         return self.target.targets(part.answers.values[indices])
 
-    def _plain_inputs(self, learnt: Learnt) -> np.ndarray:
+    def _baseline_inputs(self, split: Split) -> np.ndarray:
         """Pixels from 0 to 1, of larger images means, `(n, features)`."""
-        part = self._part_of(learnt)
-        return np.concatenate([plain_pixels(part.images(indices)) for indices in torch.arange(len(part)).split(CHUNK)])
+        part = self._part_of(split)
+        return np.concatenate(
+            [baseline_pixels(part.images(indices)) for indices in torch.arange(len(part)).split(CHUNK)]
+        )
 
     @property
     def _train_answers(self) -> Answers:
@@ -588,7 +590,7 @@ class ImageLearning(TargetTask[ImageDataset]):
     def _fitted_outputs(self, model: BlendedImages, batch: Batch) -> Tensor:
         """What the bank says of a batch; of validation images, which a run asks it for again and again, it is kept."""
         if "number" in batch and not torch.is_grad_enabled():
-            return self._kept.outputs(model.fitted, batch["images"], batch["number"])
+            return self._bank_outputs.outputs(model.fitted, batch["images"], batch["number"])
         return model.fitted(batch["images"]).float()
 
     @torch.no_grad()
@@ -642,7 +644,7 @@ class ImageLearning(TargetTask[ImageDataset]):
 
 
 @final
-class _Kept:
+class _BankOutputs:
     """What a bank said of images, by their numbers, as long as it is the same bank."""
 
     def __init__(self) -> None:
@@ -734,12 +736,12 @@ def _augmentation(task: ImageLearning) -> Augmentation.Config:
     )
 
 
-def measure(train: ImageDataset, wish: Wish, data: str) -> ImageLearning.Facts:
+def measure(train: ImageDataset, settings: TargetSettings, data: str) -> ImageLearning.Facts:
     """The facts of a training split; a constant channel has deviation 1, so that it becomes 0."""
     assert train.answers is not None
     mean, deviation = moments(train, torch.arange(len(train)))
     return ImageLearning.Facts(
-        target=train.answers.learn(wish, data),
+        target=train.answers.learn(settings, data),
         channels=train.channels,
         image_size=train.image_size,
         mean=mean,

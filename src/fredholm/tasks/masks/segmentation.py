@@ -23,7 +23,7 @@ from fredholm.encoders.multi_scale_image import MultiScaleImage
 from fredholm.models.itnet import ITNet
 from fredholm.models.kernel_configs import KERNELS, AttentionConfig
 from fredholm.models.stack import Stack
-from fredholm.tasks.baselines import Learnt, Plain, drawn_elements
+from fredholm.tasks.baselines import BaselineExamples, drawn_elements
 from fredholm.tasks.files.data_files import user_path
 from fredholm.tasks.files.npz_arrays import ARRAY_SUFFIXES
 from fredholm.tasks.files.parts import refuse_part
@@ -36,11 +36,12 @@ from fredholm.tasks.masks import IGNORED, MaskedImages, open_masks, read_mask, t
 from fredholm.tasks.outputs import PICTURES
 from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.schedule import Effort, Preset, schedule_for, width_for
+from fredholm.tasks.splits.split_files import Split
 from fredholm.tasks.splits.splits import HeldOut, Splits
 from fredholm.tasks.splits.splitting import DividedTask, Parts
 from fredholm.tasks.target_task import TargetTask
-from fredholm.tasks.targets import TARGETS, UNKNOWN, ElementCounts, Target, Wish
-from fredholm.tasks.task import Batch, Meanings, Suited, Task, Trained, meanings_of_head, own_facts
+from fredholm.tasks.targets import TARGETS, UNKNOWN, ElementCounts, Target, TargetSettings
+from fredholm.tasks.task import Batch, EntryNames, Recommended, Task, Trained, head_entry_names, own_facts
 from fredholm.tasks.tensor_form import ABOUT_PIXELS, BATCH, Slot, TensorForm, pixel_axes, random_pixels, sizes_of
 from fredholm.tasks.views import ImageView, MaskView, ShownExample, View, device_of
 
@@ -134,7 +135,7 @@ class Segmentation(TargetTask[MaskedImages], DividedTask[MaskedImages]):
         label_smoothing: float = 0.0
         model: ITNet.Config = field(default_factory=_small)
 
-        shaping: ClassVar[tuple[str, ...]] = (
+        weight_settings: ClassVar[tuple[str, ...]] = (
             "patch_sizes",
             "stem_depth",
             "balance_scales",
@@ -176,8 +177,8 @@ class Segmentation(TargetTask[MaskedImages], DividedTask[MaskedImages]):
             if self.model.diffusion:
                 raise ValueError(f"model.diffusion is {self.model.diffusion}, but images are no graphs; leave it out")
 
-        def _suited(self, effort: Effort, start: Trained | None) -> Suited:
-            """See `Task.Config.suited`: the size and patches of images, how to augment, and the size of the model."""
+        def _recommended(self, effort: Effort, start: Trained | None) -> Recommended:
+            """See `Task.Config.recommended`: the size and patches of images, how to augment, and the model's size."""
             default, task = Segmentation.Config(), self.build()
             size, patch = divided_into_patches(task.facts.image_size, SIDES[effort.preset], PATCHES[effort.preset])
             # which another size might not fit
@@ -199,7 +200,7 @@ class Segmentation(TargetTask[MaskedImages], DividedTask[MaskedImages]):
             config = dataclasses.replace(config, model=model)
             has_valid = task.num_held_out("valid") > 0
             schedule = schedule_for(task.num_train, effort, has_valid=has_valid, learning_rate=0.005)
-            return Suited(config, schedule)
+            return Recommended(config, schedule)
 
         @property
         def stack(self) -> ITNet.Config:
@@ -218,8 +219,8 @@ class Segmentation(TargetTask[MaskedImages], DividedTask[MaskedImages]):
     def __init__(self, config: Config, facts: Facts | None = None) -> None:
         super().__init__(config)
         self.config = config
-        self._facts = facts or measure(self._opened.train, config.wish, config.data)
-        self._tell(self._facts.target, config.wish)
+        self._facts = facts or measure(self._opened.train, config.target_settings, config.data)
+        self._set_target(self._facts.target, config.target_settings)
         self._augment = MaskAugmentation(config.augmentation, self._facts.channels)
         self._mean, self._deviation = (
             torch.tensor(values).view(-1, 1, 1) for values in (self._facts.mean, self._facts.deviation)
@@ -281,9 +282,9 @@ class Segmentation(TargetTask[MaskedImages], DividedTask[MaskedImages]):
         self._refuse_unanswering(model)
         return model
 
-    def meanings(self, model: nn.Module) -> Meanings:
-        """See `Task.meanings`: of the head's rows, the classes."""
-        return meanings_of_head(model, self.target.output_names)
+    def entry_names(self, model: nn.Module) -> EntryNames:
+        """See `Task.entry_names`: of the head's rows, the classes."""
+        return head_entry_names(model, self.target.output_names)
 
     @torch.no_grad()
     def _refuse_unanswering(self, model: ITNet) -> None:
@@ -347,20 +348,20 @@ class Segmentation(TargetTask[MaskedImages], DividedTask[MaskedImages]):
             views = (*views, MaskView(title="answer", labels=predicted, classes=classes))
         return ShownExample(name=part.names[index], views=views)
 
-    def _plain(self, learnt: Learnt) -> Plain:
-        """See `TargetTask._plain`: of pixels whose class is known, what `_plain_of_pixels` says."""
-        part, inputs, targets = self._part_of(learnt), list[np.ndarray](), list[Tensor]()
+    def _baseline_examples(self, split: Split) -> BaselineExamples:
+        """See `TargetTask._baseline_examples`: of pixels whose class is known, what `_baseline_pixels` says."""
+        part, inputs, targets = self._part_of(split), list[np.ndarray](), list[Tensor]()
         known = [int((part.masks(indices) != IGNORED).sum()) for indices in torch.arange(len(part)).split(1)]
-        for number, drawn in enumerate(drawn_elements(known, learnt)):
+        for number, drawn in enumerate(drawn_elements(known, split)):
             if len(drawn):
                 index = torch.tensor([number])
                 mask = part.masks(index)[0].flatten().long()
                 pixels = (mask != IGNORED).nonzero()[drawn, 0]
-                inputs.append(_plain_of_pixels(part.images(index) / 255, pixels))
+                inputs.append(_baseline_pixels(part.images(index) / 255, pixels))
                 targets.append(mask[pixels])
         if not inputs:
-            raise ValueError(f"no pixel of the {learnt} split has a class that is known")
-        return Plain(np.concatenate(inputs), torch.cat(targets))
+            raise ValueError(f"no pixel of the {split} split has a class that is known")
+        return BaselineExamples(np.concatenate(inputs), torch.cat(targets))
 
     @property
     def _train_answers(self) -> None:
@@ -524,7 +525,7 @@ def _centres(extent: int, stride: int, device: torch.device) -> Tensor:
     return (first + (first + stride).clamp(max=extent)) / (2 * extent)
 
 
-def _plain_of_pixels(image: Tensor, pixels: Tensor) -> np.ndarray:
+def _baseline_pixels(image: Tensor, pixels: Tensor) -> np.ndarray:
     """What models without a network see of some pixels of an image `(1, C, H, W)` from 0 to 1, `(n, 5 C + 5)`.
 
     Colours, their means and deviations over 3 x 3 and 9 x 9 pixels, and the place with its squares and product.
@@ -565,7 +566,7 @@ def _truth(file: Path, size: tuple[int, int], num_classes: int) -> Tensor | None
     return mask
 
 
-def measure(train: MaskedImages, wish: Wish, data: str) -> Segmentation.Facts:
+def measure(train: MaskedImages, settings: TargetSettings, data: str) -> Segmentation.Facts:
     """The facts of a training split; a constant channel has deviation 1, so that it becomes 0."""
     counts = torch.zeros(256, dtype=torch.int64)
     for indices in torch.arange(len(train)).split(max(1, CHUNK // math.prod(train.image_size))):
@@ -574,7 +575,7 @@ def measure(train: MaskedImages, wish: Wish, data: str) -> Segmentation.Facts:
     _check_present(train.classes, known, int(counts[IGNORED]), data)
     mean, deviation = moments(train, torch.arange(len(train)))
     return Segmentation.Facts(
-        target=ElementCounts(names=train.classes, counts=known).learn(wish, data),
+        target=ElementCounts(names=train.classes, counts=known).learn(settings, data),
         channels=train.channels,
         image_size=train.image_size,
         mean=mean,

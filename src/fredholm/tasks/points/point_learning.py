@@ -23,7 +23,7 @@ from fredholm.models.kernel_configs import KERNELS, LowRankConfig
 from fredholm.models.pointnet import EdgeConvolution, PointPooling
 from fredholm.models.signal_model import SignalModel
 from fredholm.models.stack import Stack, stack_of
-from fredholm.tasks.baselines import Learnt, Plain, drawn_elements
+from fredholm.tasks.baselines import BaselineExamples, drawn_elements
 from fredholm.tasks.files.cells import rounding_of
 from fredholm.tasks.files.data_files import user_path
 from fredholm.tasks.files.npz_arrays import ARRAY_SUFFIXES
@@ -40,12 +40,12 @@ from fredholm.tasks.targets import TARGETS, UNKNOWN, Answers, ElementCounts, Ele
 from fredholm.tasks.targets.labels_table import TABLE
 from fredholm.tasks.task import (
     Batch,
-    Meanings,
-    Suited,
+    EntryNames,
+    Recommended,
     Task,
     Trained,
-    meanings_of_head,
-    meanings_of_inputs,
+    head_entry_names,
+    input_entry_names,
     own_facts,
 )
 from fredholm.tasks.tensor_form import BATCH, Axis, OpenAxis, Sizes, Slot, TensorForm, first_of_each
@@ -164,7 +164,7 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
         votes: int = 1
         model: CloudModelConfig = field(default_factory=_small)
 
-        shaping: ClassVar[tuple[str, ...]] = (
+        weight_settings: ClassVar[tuple[str, ...]] = (
             "normalise",
             "position_frequencies",
             "position_sigma",
@@ -222,8 +222,8 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
             instead = f"a cloud machine, computed at once and better on up to {FEW_CLOUDS} clouds"
             return note_on_network(self, PointLearning.Config(), names, effort, instead)
 
-        def _suited(self, effort: Effort, start: Trained | None) -> Suited:
-            """See `Task.Config.suited`: how many points are seen, how clouds are changed, and the size of the model.
+        def _recommended(self, effort: Effort, start: Trained | None) -> Recommended:
+            """See `Task.Config.recommended`: how many points are seen, how clouds are changed, and the model's size.
 
             Numbers may be of how large a cloud is and of how it lies: its size is a feature, and it is neither
             stretched nor turned.
@@ -232,7 +232,7 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
             note = self._note_on_network(effort)
             may_have = self._may_have_machine(task, start)
             if isinstance(self.model, CloudMachine.Config) or (may_have and note is None):
-                return self._suited_machine(task, effort)
+                return self._recommended_machine(task, effort)
             notes = (note,) if may_have and note is not None else ()
             train, is_small = task.splits.train, effort.preset == "small"
             config = filled(self, [default], num_points=max(512 if is_small else 1024, 2 * (self.num_centres or 0)))
@@ -260,9 +260,9 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
                     model = filled(model, [default.network], pool="max")
             config = dataclasses.replace(config, model=model)
             schedule = schedule_for(len(train), effort, has_valid=task.num_held_out("valid") > 0)
-            return Suited(config, schedule, notes)
+            return Recommended(config, schedule, notes)
 
-        def _suited_machine(self, task: "PointLearning", effort: Effort) -> Suited:
+        def _recommended_machine(self, task: "PointLearning", effort: Effort) -> Recommended:
             """What suits a machine: clouds which are classified as they lie, or turned as they are; sizes of it."""
             model, train = self.model, task.splits.train
             if not isinstance(model, CloudMachine.Config):
@@ -274,7 +274,7 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
             if task.target.kind == "number":
                 config = filled(config, [PointLearning.Config()], sizes=True)
             schedule = schedule_for(len(train), effort, has_valid=False)
-            return Suited(dataclasses.replace(config, model=model), dataclasses.replace(schedule, epochs=0))
+            return Recommended(dataclasses.replace(config, model=model), dataclasses.replace(schedule, epochs=0))
 
         @property
         def network(self) -> SignalModel.Config:
@@ -305,7 +305,7 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
         if predicted == "number":
             instead = "leave it at 0"
             refuse_idle("", PointLearning.Config, "numbers", instead, label_smoothing=config.label_smoothing)
-        self._tell(facts.target, config.wish)
+        self._set_target(facts.target, config.target_settings)
         self._model_config = _model_for(config, facts)
         self._rows = CloudRows(
             facts.target,
@@ -403,9 +403,9 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
         groups = train.marks.group_numbers
         model.fit(batches, self.target, groups=None if groups is None else groups.to(device))
 
-    def meanings(self, model: nn.Module) -> Meanings:
-        """See `Task.meanings`: of the head's rows, the classes, and of the encoder's columns the features."""
-        return meanings_of_head(model, self.target.output_names) | meanings_of_inputs(model, self._inputs)
+    def entry_names(self, model: nn.Module) -> EntryNames:
+        """See `Task.entry_names`: of the head's rows, the classes, and of the encoder's columns the features."""
+        return head_entry_names(model, self.target.output_names) | input_entry_names(model, self._inputs)
 
     def train_batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
         """Augmented clouds, `pos` (B, N, 3), `mask` (B, N) and, where the data have some, `features` and `weights`.
@@ -435,26 +435,26 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
             views.append(PointsView(title="answer", pos=cloud.pos, kinds=predicted, names=names))
         return ShownExample(name=cloud.names[0], views=tuple(views))
 
-    def _plain_inputs(self, learnt: Learnt) -> np.ndarray:
+    def _baseline_inputs(self, split: Split) -> np.ndarray:
         """Of each cloud shares of distances from its centre, its sizes along its axes, and means of features."""
-        part = self._part_of(learnt)
+        part = self._part_of(split)
         return np.stack([cloud_features(part, i) for i in range(len(part))])
 
-    def _plain(self, learnt: Learnt) -> Plain:
-        """See `TargetTask._plain`: where points are classified, what `point_features` says of those with a class."""
+    def _baseline_examples(self, split: Split) -> BaselineExamples:
+        """See `TargetTask._baseline_examples`: of classified points `point_features`, where the class is known."""
         if not self.classifies_points:
-            return super()._plain(learnt)
-        part, inputs, targets = self._part_of(learnt), list[np.ndarray](), list[Tensor]()
+            return super()._baseline_examples(split)
+        part, inputs, targets = self._part_of(split), list[np.ndarray](), list[Tensor]()
         assert part.point_labels is not None
         known = [labels >= 0 for labels in part.point_labels.split(part.sizes.tolist())]
-        for number, drawn in enumerate(drawn_elements([int(each.sum()) for each in known], learnt)):
+        for number, drawn in enumerate(drawn_elements([int(each.sum()) for each in known], split)):
             if len(drawn):
                 points = known[number].nonzero()[drawn, 0]
                 inputs.append(point_features(part, number, points))
                 targets.append(part.point_labels[part.offsets[number] + points])
         if not inputs:
-            raise ValueError(f"no point of the {learnt} split has a class that is known")
-        return Plain(np.concatenate(inputs), torch.cat(targets))
+            raise ValueError(f"no point of the {split} split has a class that is known")
+        return BaselineExamples(np.concatenate(inputs), torch.cat(targets))
 
     @property
     def _train_answers(self) -> Answers | None:
@@ -640,7 +640,7 @@ def measure(train: PointSet, config: PointLearning.Config) -> PointLearning.Fact
     is_normal = torch.tensor([set(NORMAL) <= set(train.channels) and name in NORMAL for name in train.channels])
     is_normal = is_normal.bool()
     return PointLearning.Facts(
-        target=known_of(train, predicted, config.data).learn(config.wish, config.data),
+        target=known_of(train, predicted, config.data).learn(config.target_settings, config.data),
         channels=train.channels,
         mean=tuple(torch.where(is_normal, 0.0, mean).tolist()),
         deviation=tuple(torch.where(is_normal | is_constant, 1.0, deviation).tolist()),

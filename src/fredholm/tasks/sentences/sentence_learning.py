@@ -22,7 +22,6 @@ from fredholm.models.language.sentence_model import SentenceModelConfig, Sentenc
 from fredholm.models.model_settings import Pretrained
 from fredholm.models.stack import Stack, stack_of
 from fredholm.pretrained import PretrainedSentences
-from fredholm.tasks.baselines import Learnt
 from fredholm.tasks.files.read_record import recorded
 from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.prediction import Prediction
@@ -37,11 +36,21 @@ from fredholm.tasks.sentences import (
     read_sentences,
     with_answers,
 )
+from fredholm.tasks.splits.split_files import Split
 from fredholm.tasks.splits.splits import HeldOut, Splits
 from fredholm.tasks.splits.splitting import divided
 from fredholm.tasks.target_task import TargetTask
 from fredholm.tasks.targets import TARGETS, Answers, Kind, Target
-from fredholm.tasks.task import Batch, Meanings, Suited, Task, Trained, TrainedElsewhere, meanings_of_head, own_facts
+from fredholm.tasks.task import (
+    Batch,
+    EntryNames,
+    PretrainedWeights,
+    Recommended,
+    Task,
+    Trained,
+    head_entry_names,
+    own_facts,
+)
 from fredholm.tasks.tensor_form import BATCH, TensorForm
 from fredholm.tasks.text import MarkedTokenizer, Tokens, checkpoint_tokenizer, context_for, tokens_axis
 from fredholm.tasks.text.checkpoint_tokenizer import FILES
@@ -136,7 +145,7 @@ class SentenceLearning(TargetTask[SentenceSet]):
         model: SentenceModelConfig = field(default_factory=NGramBank.Config)
 
         kernel_sigma: ClassVar[float] = 10.0
-        shaping: ClassVar[tuple[str, ...]] = ("tokens", "context", "model")
+        weight_settings: ClassVar[tuple[str, ...]] = ("tokens", "context", "model")
 
         def __post_init__(self) -> None:
             self.model.check()
@@ -158,17 +167,17 @@ class SentenceLearning(TargetTask[SentenceSet]):
             return replace(self, tokens=tokens, model=facts.model or self.model)
 
         @property
-        def begins_with(self) -> str | None:
-            """See `Task.Config.begins_with`."""
+        def initial_checkpoint(self) -> str | None:
+            """See `Task.Config.initial_checkpoint`."""
             return self.model.place
 
-        def _suited(self, effort: Effort, start: Trained | None) -> Suited:
-            """See `Task.Config.suited`: the tokens, the context that holds all of them, and the size of the model."""
+        def _recommended(self, effort: Effort, start: Trained | None) -> Recommended:
+            """See `Task.Config.recommended`: the tokens, the context that holds them all, and the model's size."""
             pretrained = self.model.open_pretrained()
             default, task = SentenceLearning.Config(), SentenceLearning(self, pretrained=pretrained)
             train, model, tokens, tokenizer = task.splits.train, self.model, self.tokens, task.tokenizer
             if not model.is_pretrained:
-                tokens = tokens.suited(train.sentences.texts)
+                tokens = tokens.recommended(train.sentences.texts)
                 tokenizer = tokens.learn(train.sentences.texts)
             # what is computed at once reads all of a document
             most = (256 if effort.preset == "small" else 512) if model.learns_by_steps else LONGEST
@@ -177,20 +186,24 @@ class SentenceLearning(TargetTask[SentenceSet]):
             config = filled(replace(self, tokens=tokens), [default], context=context)
             width = width_for(len(train), effort, least=64, up_to=1000)
             whole = SentenceLearning(config, pretrained=pretrained)
-            sized = model.suited(whole.train_rows(), whole.token_reading, width, 1 if effort.preset == "small" else 4)
+            sized = model.recommended(
+                whole.train_rows(), whole.token_reading, width, 1 if effort.preset == "small" else 4
+            )
             if not model.learns_by_steps:
                 schedule = schedule_for(len(train), effort, has_valid=False)
-                return Suited(replace(config, model=sized), replace(schedule, epochs=0))
+                return Recommended(replace(config, model=sized), replace(schedule, epochs=0))
             has_valid = task.num_held_out("valid") > 0
             if model.is_pretrained:
                 channels = task.chosen.rated_width
-                return Suited(config, fine_tuning_for(len(train), effort.preset, has_valid=has_valid, width=channels))
+                return Recommended(
+                    config, fine_tuning_for(len(train), effort.preset, has_valid=has_valid, width=channels)
+                )
             # words are learnt by heart soon
             rate = rate_for(sized.rated_width)
             schedule = schedule_for(
                 len(train), effort, has_valid=has_valid, length=0.2, batch_size=32, learning_rate=rate
             )
-            return Suited(replace(config, model=sized), schedule)
+            return Recommended(replace(config, model=sized), schedule)
 
         @property
         def stack(self) -> Stack:
@@ -213,7 +226,7 @@ class SentenceLearning(TargetTask[SentenceSet]):
     ) -> None:
         self.config, self._given = config, pretrained
         self._facts = facts or self._measure()
-        self._tell(self._facts.target, config.wish)
+        self._set_target(self._facts.target, config.target_settings)
         if config.context != self._facts.context:
             raise ValueError(f"context is {config.context}; the run was made with {self._facts.context}")
         self.tokenizer = MarkedTokenizer(self._facts.tokenizer)
@@ -236,13 +249,13 @@ class SentenceLearning(TargetTask[SentenceSet]):
             recorded(file, is_start=True)
         return found
 
-    def trained_elsewhere(self) -> TrainedElsewhere | None:
-        """See `Task.trained_elsewhere`: a checkpoint's model without its head."""
+    def pretrained_weights(self) -> PretrainedWeights | None:
+        """See `Task.pretrained_weights`: a checkpoint's model without its head."""
         if (pretrained := self._pretrained) is None or pretrained.tensors is None:
             return None
         for file in pretrained.weights:
             recorded(file, is_start=True)
-        return TrainedElsewhere(str(pretrained.folder), pretrained.tensors(self.chosen))
+        return PretrainedWeights(str(pretrained.folder), pretrained.tensors(self.chosen))
 
     @property
     def reading(self) -> dict[str, object]:
@@ -277,7 +290,7 @@ class SentenceLearning(TargetTask[SentenceSet]):
     def _measure(self) -> Facts:
         """The facts of the training split."""
         config, train = self.config, self._opened.train
-        target, pretrained = train.answers.learn(config.wish, config.data), self._pretrained
+        target, pretrained = train.answers.learn(config.target_settings, config.data), self._pretrained
         return SentenceLearning.Facts(
             tokenizer=self._learn_tokens(train).state,
             columns=self._read.columns,
@@ -370,9 +383,9 @@ class SentenceLearning(TargetTask[SentenceSet]):
         batches = list(zip(rows, targets.split(CHUNK), strict=True))
         model.fit(batches, self.target, groups=None if groups is None else groups.to(device))
 
-    def meanings(self, model: nn.Module) -> Meanings:
-        """See `Task.meanings`: of the head's rows."""
-        return meanings_of_head(model, self.target.output_names)
+    def entry_names(self, model: nn.Module) -> EntryNames:
+        """See `Task.entry_names`: of the head's rows."""
+        return head_entry_names(model, self.target.output_names)
 
     def train_batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
         """`tokens` (B, N), padded, and `targets`; nothing is drawn."""
@@ -396,9 +409,9 @@ class SentenceLearning(TargetTask[SentenceSet]):
     def _padded(self, tokens: list[Tensor]) -> Tensor:
         return pad_sequence(tokens, batch_first=True, padding_value=self.tokenizer.marks.pad).long()
 
-    def _plain_inputs(self, learnt: Learnt) -> list[str]:
+    def _baseline_inputs(self, split: Split) -> list[str]:
         """The sentences; of pairs both, one after the other."""
-        return [" ".join(filter(None, sentence.texts)) for sentence in self._part_of(learnt).sentences]
+        return [" ".join(filter(None, sentence.texts)) for sentence in self._part_of(split).sentences]
 
     @property
     def _train_answers(self) -> Answers:

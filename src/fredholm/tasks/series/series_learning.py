@@ -23,7 +23,6 @@ from fredholm.models.series.ckcnn import CKCNN
 from fredholm.models.series.itnet_series import ITNetSeriesConfig, series_stack, with_series_stack
 from fredholm.models.series.series_model import SeriesModelConfig, SeriesSampling
 from fredholm.models.stack import Stack
-from fredholm.tasks.baselines import Learnt
 from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.schedule import Effort
@@ -43,8 +42,17 @@ from fredholm.tasks.splits.split_files import Split
 from fredholm.tasks.splits.splits import HeldOut, Splits
 from fredholm.tasks.splits.splitting import divided
 from fredholm.tasks.target_task import TargetTask
-from fredholm.tasks.targets import TARGETS, Answers, Kind, Target, Wish
-from fredholm.tasks.task import Batch, Meanings, Suited, Task, Trained, meanings_of_head, meanings_of_inputs, own_facts
+from fredholm.tasks.targets import TARGETS, Answers, Kind, Target, TargetSettings
+from fredholm.tasks.task import (
+    Batch,
+    EntryNames,
+    Recommended,
+    Task,
+    Trained,
+    head_entry_names,
+    input_entry_names,
+    own_facts,
+)
 from fredholm.tasks.tensor_form import BATCH, Axis, OpenAxis, Sizes, Slot, TensorForm, first_of_each
 from fredholm.tasks.views import MOST_LINES, Line, SeriesView, ShownExample
 
@@ -145,8 +153,12 @@ class SeriesLearning(TargetTask[Series]):
         model: SeriesModelConfig = field(default_factory=SeriesMachine.Config)
 
         kernel_sigma: ClassVar[float] = 10.0
-        shaping: ClassVar[tuple[str, ...]] = ("bin", "fill", "limit", "model")
-        dividing: ClassVar[tuple[str, ...]] = (*TargetTask.NumbersConfig.dividing, "train_every", "train_drop")
+        weight_settings: ClassVar[tuple[str, ...]] = ("bin", "fill", "limit", "model")
+        split_settings: ClassVar[tuple[str, ...]] = (
+            *TargetTask.NumbersConfig.split_settings,
+            "train_every",
+            "train_drop",
+        )
 
         def __post_init__(self) -> None:
             for name in ("train_every", "test_every"):
@@ -182,13 +194,13 @@ class SeriesLearning(TargetTask[Series]):
                     "", type(self), because, "take a model that learns by steps", valid_fraction=self.valid_fraction
                 )
 
-        def _suited(self, effort: Effort, start: Trained | None) -> Suited:
-            """See `Task.Config.suited`; a model that is fitted at once takes no epochs.
+        def _recommended(self, effort: Effort, start: Trained | None) -> Recommended:
+            """See `Task.Config.recommended`; a model that is fitted at once takes no epochs.
 
             Where most values are missing, what a filter reads is mostly filled in: summaries of the others are taken.
             Else, unless there are many channels, values by time are read beside filters.
             """
-            found = super()._suited(effort, start)
+            found = super()._recommended(effort, start)
             if self.model.learns_by_steps:
                 return found
             task, model = self.build(), self.model
@@ -202,7 +214,7 @@ class SeriesLearning(TargetTask[Series]):
             if isinstance(model, SeriesMachine.Config):
                 num_trees = min(model.num_trees, max(1, MOST_BOXES // task.target.num_outputs))
                 model = filled(model, [SeriesMachine.Config()], num_trees=num_trees)
-            return Suited(replace(self, model=model), replace(found.schedule, epochs=0))
+            return Recommended(replace(self, model=model), replace(found.schedule, epochs=0))
 
         @property
         def stack(self) -> Stack:
@@ -221,9 +233,9 @@ class SeriesLearning(TargetTask[Series]):
         self.config = config
         self._has_warned = False
         self._facts = facts or measure(
-            self._opened.train, config.wish, config.data, limit=config.limit, fill=config.fill
+            self._opened.train, config.target_settings, config.data, limit=config.limit, fill=config.fill
         )
-        self._tell(self._facts.target, config.wish)
+        self._set_target(self._facts.target, config.target_settings)
 
     @property
     def facts(self) -> Facts:
@@ -298,12 +310,12 @@ class SeriesLearning(TargetTask[Series]):
         )
         return self.config.model.build(sampling, self.target.num_outputs)
 
-    def meanings(self, model: nn.Module) -> Meanings:
-        """See `Task.meanings`: of the head's rows what they are of, of a linear map of the channels their names."""
+    def entry_names(self, model: nn.Module) -> EntryNames:
+        """See `Task.entry_names`: of the head's rows what they are of, of a linear map of the channels their names."""
         facts, told = self._facts, self.target.names
         observed = (f"whether {facts.channels[c]} is observed" for c in facts.preparation.observation)
-        rows = meanings_of_head(model, told) if len(told) == self.target.num_outputs else {}
-        return rows | meanings_of_inputs(model, (*facts.channels, *observed))
+        rows = head_entry_names(model, told) if len(told) == self.target.num_outputs else {}
+        return rows | input_entry_names(model, (*facts.channels, *observed))
 
     def initialise(self, model: nn.Module, device: torch.device) -> None:
         """See `Task.initialise`: fits a model that is computed from all training series."""
@@ -419,9 +431,9 @@ class SeriesLearning(TargetTask[Series]):
         assert part.answers is not None
         return {"targets": self.target.targets(part.answers.values), **batch_of(part, self._facts.preparation)}
 
-    def _plain_inputs(self, learnt: Learnt) -> np.ndarray:
+    def _baseline_inputs(self, split: Split) -> np.ndarray:
         """Values at PLAIN_SAMPLES places of each series, from its first sample to its last, of each channel."""
-        part = self._part_of(learnt).in_memory()
+        part = self._part_of(split).in_memory()
         rows = np.empty((len(part), PLAIN_SAMPLES, len(part.channels)), dtype=part.values.numpy().dtype)
         mean = np.array(self._facts.preparation.mean)
         for i, (values, length) in enumerate(zip(part.values.numpy(), part.lengths.tolist(), strict=True)):
@@ -479,7 +491,7 @@ def _told(facts: SeriesLearning.Facts) -> str:
 
 
 def measure(
-    train: Series, wish: Wish, data: str, *, limit: float | None = None, fill: Fill = "mean"
+    train: Series, settings: TargetSettings, data: str, *, limit: float | None = None, fill: Fill = "mean"
 ) -> SeriesLearning.Facts:
     """The facts of a training set whose standardised values are cut at `limit` and filled as `fill` says.
 
@@ -487,7 +499,7 @@ def measure(
 
     Args:
         train: the set.
-        wish, data: see `Answers.learn`.
+        settings, data: see `Answers.learn`.
         limit, fill: see `Preparation`.
     """
     extents = train.extents
@@ -497,7 +509,7 @@ def measure(
         spacing = float(extents.sum()) / gaps
     assert train.answers is not None
     return SeriesLearning.Facts(
-        target=train.answers.learn(wish, data),
+        target=train.answers.learn(settings, data),
         channels=train.channels,
         preparation=Preparation.learn(train, limit, fill),
         spacing=spacing,

@@ -82,7 +82,7 @@ class Column:
 
 
 @final
-class Learnt(NamedTuple):
+class LearntColumns(NamedTuple):
     """The columns that are read, which are not, with the reason, and of which a person may think otherwise."""
 
     columns: tuple[Column, ...]
@@ -96,7 +96,7 @@ def learn_columns(
     *,
     categories: Sequence[str] = (),
     texts: Sequence[str] = (),
-) -> Learnt:
+) -> LearntColumns:
     """What columns hold, by their cells in the training rows.
 
     A column is one of numbers or of dates if all cells that are not missing are; of dates in ISO 8601, or as 2026/1/31,
@@ -131,7 +131,7 @@ def learn_columns(
     if not found:
         why = "; ".join(f"{name} {reason}" for name, reason in left_out.items())
         raise ValueError(f"no column is left to learn from: {why}")
-    return Learnt(tuple(found), left_out, doubtful)
+    return LearntColumns(tuple(found), left_out, doubtful)
 
 
 def _doubt(name: str, kind: ColumnKind, cells: Sequence[str], known: list[str], place: Place) -> str:

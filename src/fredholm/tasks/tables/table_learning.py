@@ -28,12 +28,12 @@ from fredholm.tasks.splits.splits import HeldOut, Splits
 from fredholm.tasks.splits.splitting import divided
 from fredholm.tasks.target_task import TargetTask
 from fredholm.tasks.targets import TARGETS, Answers, Kind, Target
-from fredholm.tasks.task import Batch, Meanings, Suited, Task, Trained, own_facts
+from fredholm.tasks.task import Batch, EntryNames, Recommended, Task, Trained, own_facts
 from fredholm.tasks.tensor_form import BATCH, Axis, Sizes, Slot, TensorForm
 from fredholm.tasks.text import MarkedTokenizer, Tokens
 from fredholm.tasks.views import ShownExample, TextPart, TextView
 
-from .columns import Column, ColumnKind, Learnt, learn_columns
+from .columns import Column, ColumnKind, LearntColumns, learn_columns
 from .open import open_table, read_rows_of
 from .table_set import Rows, TableSet
 
@@ -113,7 +113,7 @@ class TableLearning(TargetTask[TableSet]):
         tokens: Tokens = field(default_factory=Tokens)
         model: TableMachine.Config = field(default_factory=TableMachine.Config)
 
-        shaping: ClassVar[tuple[str, ...]] = ("categories", "texts", "ignore", "tokens", "model")
+        weight_settings: ClassVar[tuple[str, ...]] = ("categories", "texts", "ignore", "tokens", "model")
 
         def __post_init__(self) -> None:
             if self.valid_fraction != 0:
@@ -127,20 +127,20 @@ class TableLearning(TargetTask[TableSet]):
             assert isinstance(facts, TableLearning.Facts)
             return replace(self, tokens=Tokens(file=str(folder / "tokenizer.json"))) if facts.tokenizer else self
 
-        def _suited(self, effort: Effort, start: Trained | None) -> Suited:
-            """See `Task.Config.suited`: the tokens, and the sizes of the model."""
+        def _recommended(self, effort: Effort, start: Trained | None) -> Recommended:
+            """See `Task.Config.recommended`: the tokens, and the sizes of the model."""
             task, config = TableLearning(self), self
             size = len(task.splits.train)
             sizes = {"num_centres": min(size, CENTRES[effort.preset])}
             sizes["num_trees"] = min(config.model.num_trees, max(1, MOST_BOXES // task.target.num_outputs))
             if texts := task.facts.of("text"):
                 rows = task.splits.train.rows
-                config = replace(config, tokens=self.tokens.suited(_texts(rows, texts)))
+                config = replace(config, tokens=self.tokens.recommended(_texts(rows, texts)))
                 task = TableLearning(config)
-                config = replace(config, model=replace(config.model, texts=task.suited_texts()))
+                config = replace(config, model=replace(config.model, texts=task.recommended_texts()))
             model = filled(config.model, [TableMachine.Config()], **sizes)
             schedule = schedule_for(size, effort, has_valid=False)
-            return Suited(replace(config, model=model), replace(schedule, epochs=0), task.notes)
+            return Recommended(replace(config, model=model), replace(schedule, epochs=0), task.notes)
 
         @property
         def stack(self) -> Stack:
@@ -159,7 +159,7 @@ class TableLearning(TargetTask[TableSet]):
         self.notes: tuple[str, ...] = ()
         """What was made of the columns, where it was learnt anew."""
         self._facts = facts or self._measure()
-        self._tell(self._facts.target, config.wish)
+        self._set_target(self._facts.target, config.target_settings)
         self.tokenizer = MarkedTokenizer(self._facts.tokenizer) if self._facts.tokenizer else None
 
     @property
@@ -215,7 +215,7 @@ class TableLearning(TargetTask[TableSet]):
         return TableLearning.Facts(
             columns=learnt.columns,
             tokenizer=config.tokens.learn(_texts(train.rows, texts)).state if texts else "",
-            target=train.answers.learn(config.wish, config.data),
+            target=train.answers.learn(config.target_settings, config.data),
         )
 
     def _check(self, splits: Splits[TableSet]) -> None:
@@ -250,13 +250,13 @@ class TableLearning(TargetTask[TableSet]):
             text=text,
         )
 
-    def suited_texts(self) -> NGramBank.Config:
+    def recommended_texts(self) -> NGramBank.Config:
         """The settings of banks of n-grams that hold those of any column of the training texts."""
         reading = self.table_reading().text
         assert reading is not None
         columns = range(len(self._facts.of("text")))
         rows = (batch.tokens[:, column] for batch in self._batches(self._encoded_train) for column in columns)
-        return self.config.model.texts.suited(rows, reading, 1, 1)
+        return self.config.model.texts.recommended(rows, reading, 1, 1)
 
     def model(self) -> nn.Module:
         """The model, with the outputs of the target."""
@@ -272,16 +272,16 @@ class TableLearning(TargetTask[TableSet]):
         batches = list(zip(rows, targets.split(CHUNK), strict=True))
         model.fit(batches, self.target, groups=None if groups is None else groups.to(device))
 
-    def meanings(self, model: nn.Module) -> Meanings:
-        """See `Task.meanings`: of the outputs of the kernel machine and of the trees."""
+    def entry_names(self, model: nn.Module) -> EntryNames:
+        """See `Task.entry_names`: of the outputs of the kernel machine and of the trees."""
         assert isinstance(model, TableMachine)
         axes = {"machine.dual": 1, "machine.bias": 0}
         if model.trees is not None:
             axes |= {"trees.leaves": 3, "trees.bias": 0}
         return {name: {axis: self.target.output_names} for name, axis in axes.items()}
 
-    def counted_inputs(self, model: nn.Module) -> dict[str, float]:
-        """See `Task.counted_inputs`: the columns, by how much their coordinates count (`TableMachine.counts`)."""
+    def input_importance(self, model: nn.Module) -> dict[str, float]:
+        """See `Task.input_importance`: the columns, by how much their coordinates count (`TableMachine.counts`)."""
         assert isinstance(model, TableMachine)
         numbers, categories, texts = (each.tolist() for each in model.counts())
         named, start = dict[str, float](), 0
@@ -497,7 +497,7 @@ def _texts(rows: Rows, columns: Sequence[Column]) -> list[str]:
     return [text for column in columns for text in rows.cells[column.name]]
 
 
-def _notes_on(learnt: Learnt, answers: Answers) -> tuple[str, ...]:
+def _notes_on(learnt: LearntColumns, answers: Answers) -> tuple[str, ...]:
     """What was made of the columns, in words."""
     kinds: dict[ColumnKind, str] = {"number": "numbers", "date": "dates", "category": "categories", "text": "texts"}
     read = [

@@ -5,7 +5,7 @@ from .elements import UNKNOWN, ElementCounts, ElementTarget
 from .labels import LabelAnswers, LabelTarget
 from .numbers import NumberAnswers, NumberTarget
 from .reading import answers_of_array, answers_of_cells
-from .target import Answer, Answers, ClassWeights, Kind, Known, Target, Wish
+from .target import Answer, Answers, ClassWeights, Kind, Known, Target, TargetSettings
 
 TARGETS: tuple[type[Target], ...] = (ClassTarget, ElementTarget, LabelTarget, NumberTarget)
 """Every kind of target; a new one is added here."""
@@ -27,7 +27,7 @@ __all__ = [
     "NumberAnswers",
     "NumberTarget",
     "Target",
-    "Wish",
+    "TargetSettings",
     "answers_of_array",
     "answers_of_cells",
 ]

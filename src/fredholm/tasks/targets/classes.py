@@ -29,7 +29,7 @@ from fredholm.tasks.objective import Objective
 from fredholm.tasks.optional_packages import importing_metrics
 
 from .calibration import best_factor
-from .target import Answer, Answers, Kind, Known, Target, Wish
+from .target import Answer, Answers, Kind, Known, Target, TargetSettings
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
@@ -88,22 +88,22 @@ class ClassAnswers(Answers):
             f"{int(counts[least]):,}: watch the balanced accuracy, and try --task.class-weights balanced",
         )
 
-    def learn(self, wish: Wish, data: str) -> "ClassTarget":
+    def learn(self, settings: TargetSettings, data: str) -> "ClassTarget":
         """See `Answers.learn`."""
         counts = self.values.bincount(minlength=len(self.names))
-        return ClassTarget(names=self.names, weights=weights_of(self.names, counts, wish, data))
+        return ClassTarget(names=self.names, weights=weights_of(self.names, counts, settings, data))
 
 
-def weights_of(names: tuple[str, ...], counts: Tensor, wish: Wish, data: str) -> tuple[float, ...]:
+def weights_of(names: tuple[str, ...], counts: Tensor, settings: TargetSettings, data: str) -> tuple[float, ...]:
     """w_k of the classes, of which there are `counts` int64 `(K,)` in training; () where all are 1.
 
     Raises:
-        ValueError: there are fewer than two classes, one that is to be weighed does not occur, or a wish has no effect.
+        ValueError: there are fewer than two classes, a class to be weighed does not occur, or a setting has no effect.
     """
     if len(names) < 2:
         raise ValueError(f"{data} has the classes {list(names)}; expected at least 2")
-    wish.refuse("classes", "take a target of numbers", "quantiles")
-    if wish.class_weights == "none":
+    settings.refuse("classes", "take a target of numbers", "quantiles")
+    if settings.class_weights == "none":
         return ()
     for k in (counts == 0).nonzero()[:1, 0].tolist():
         raise ValueError(
@@ -127,8 +127,8 @@ class LogitsOfClasses(Target):
     kind: ClassVar[Kind] = "class"
     has_shares: ClassVar[bool] = True
 
-    def _check_wish(self, wish: Wish) -> None:
-        wish.refuse_other(class_weights="balanced" if self.weights else "none", quantiles=())
+    def _check_settings(self, settings: TargetSettings) -> None:
+        settings.refuse_other(class_weights="balanced" if self.weights else "none", quantiles=())
 
     @property
     def output_names(self) -> tuple[str, ...]:

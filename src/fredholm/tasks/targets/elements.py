@@ -15,7 +15,7 @@ from fredholm.tasks.objective import Objective
 from fredholm.tasks.optional_packages import importing_metrics
 
 from .classes import LogitsOfClasses, mean_recall, weights_of
-from .target import Known, Wish
+from .target import Known, TargetSettings
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
@@ -44,9 +44,9 @@ class ElementCounts(Known):
 
     counts: Tensor
 
-    def learn(self, wish: Wish, data: str) -> "ElementTarget":
+    def learn(self, settings: TargetSettings, data: str) -> "ElementTarget":
         """See `Known.learn`."""
-        return ElementTarget(names=self.names, weights=weights_of(self.names, self.counts, wish, data))
+        return ElementTarget(names=self.names, weights=weights_of(self.names, self.counts, settings, data))
 
 
 @final

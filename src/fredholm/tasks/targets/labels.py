@@ -25,7 +25,7 @@ from fredholm.tasks.objective import Objective
 from fredholm.tasks.optional_packages import importing_metrics
 
 from .calibration import best_factor
-from .target import Answer, Answers, Kind, Known, Target, Wish
+from .target import Answer, Answers, Kind, Known, Target, TargetSettings
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
@@ -77,7 +77,7 @@ class LabelAnswers(Answers):
         first = ordered.long().argmax(1) if len(self.names) else torch.zeros(len(self), dtype=torch.int64)
         return torch.where(ordered.any(1), by_rarity[first], len(self.names))
 
-    def learn(self, wish: Wish, data: str) -> "LabelTarget":
+    def learn(self, settings: TargetSettings, data: str) -> "LabelTarget":
         """See `Answers.learn`."""
         counts = self.values.sum(0).double()
         if not len(self.names) or bool(((counts == 0) | (counts == len(self))).all()):
@@ -86,8 +86,8 @@ class LabelAnswers(Answers):
             raise ValueError(
                 f"{data} has one label, {self.names[0]!r}, which an example has or lacks; make it two classes"
             )
-        wish.refuse("labels", "take a target of numbers", "quantiles")
-        if wish.class_weights == "none":
+        settings.refuse("labels", "take a target of numbers", "quantiles")
+        if settings.class_weights == "none":
             return LabelTarget(names=self.names)
         for name, count in zip(self.names, counts.tolist(), strict=True):
             if count in (0, len(self)):
@@ -126,8 +126,8 @@ class LabelTarget(Target):
         """The area under the ROC curve and the share of examples all of whose labels are predicted right."""
         return (OBJECTIVES["auroc"], OBJECTIVES["exact_match"])
 
-    def _check_wish(self, wish: Wish) -> None:
-        wish.refuse_other(class_weights="balanced" if self.present else "none", quantiles=())
+    def _check_settings(self, settings: TargetSettings) -> None:
+        settings.refuse_other(class_weights="balanced" if self.present else "none", quantiles=())
 
     @property
     def output_names(self) -> tuple[str, ...]:

@@ -26,7 +26,7 @@ from fredholm.tasks.files.cells import FINITE, LARGEST
 from fredholm.tasks.objective import Objective
 from fredholm.tasks.optional_packages import importing_metrics
 
-from .target import Answer, Answers, Kind, Known, Target, Wish
+from .target import Answer, Answers, Kind, Known, Target, TargetSettings
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
@@ -71,10 +71,10 @@ class NumberAnswers(Answers):
         """All alike: numbers have no shares."""
         return torch.zeros(len(self), dtype=torch.int64)
 
-    def learn(self, wish: Wish, data: str) -> "NumberTarget":
+    def learn(self, settings: TargetSettings, data: str) -> "NumberTarget":
         """See `Answers.learn`."""
-        wish.refuse("numbers", "take a target of classes or labels", "class_weights")
-        levels = wish.quantiles
+        settings.refuse("numbers", "take a target of classes or labels", "class_weights")
+        levels = settings.quantiles
         check_quantiles(levels)
         mean, deviation = self.values.mean(0), self.values.std(0, correction=0)
         are_alike = (self.values == self.values[:1]).all(0)
@@ -129,8 +129,8 @@ class NumberTarget(Target):
         """Errors in the unit of the data, and the share of the variance that is explained."""
         return tuple(OBJECTIVES[name] for name in ("mean_absolute_error", "root_mean_squared_error", "r2"))
 
-    def _check_wish(self, wish: Wish) -> None:
-        wish.refuse_other(class_weights="none", quantiles=self.quantiles)
+    def _check_settings(self, settings: TargetSettings) -> None:
+        settings.refuse_other(class_weights="none", quantiles=self.quantiles)
 
     @property
     def output_names(self) -> tuple[str, ...]:

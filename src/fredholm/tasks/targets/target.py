@@ -31,7 +31,7 @@ def check_names_differ(what: str, names: tuple[str, ...]) -> None:
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Wish:
+class TargetSettings:
     """What is asked of a target beyond the data; what has no effect is refused.
 
     Args:
@@ -82,15 +82,15 @@ class Known(ABC):
     names: tuple[str, ...]
 
     @abstractmethod
-    def learn(self, wish: Wish, data: str) -> Target:
+    def learn(self, settings: TargetSettings, data: str) -> Target:
         """What a model is to predict, by what is known of the training split.
 
         Args:
-            wish: what is asked for.
+            settings: what is asked for.
             data: what the answers belong to, for messages.
 
         Raises:
-            ValueError: there is nothing to distinguish, or a wish has no effect.
+            ValueError: there is nothing to distinguish, or a setting has no effect.
         """
 
 
@@ -161,22 +161,22 @@ class Target(Regressand):
         return ()
 
     @final
-    def objective(self, wish: Wish) -> Objective:
+    def objective(self, settings: TargetSettings) -> Objective:
         """The metric by which runs are compared.
 
         Raises:
-            ValueError: there is no such metric, or this target was learnt by another wish.
+            ValueError: there is no such metric, or this target was learnt by other settings.
         """
-        self._check_wish(wish)
+        self._check_settings(settings)
         known = self.objectives
-        name = next(iter(known)) if wish.objective is None else wish.objective
+        name = next(iter(known)) if settings.objective is None else settings.objective
         if name not in known:
             raise ValueError(f"objective is {name!r}; expected one of {', '.join(known)}")
         return known[name]
 
     @abstractmethod
-    def _check_wish(self, wish: Wish) -> None:
-        """Raises ValueError unless this is what a wish asks for, apart from the objective."""
+    def _check_settings(self, settings: TargetSettings) -> None:
+        """Raises ValueError unless this is what the settings ask for, apart from the objective."""
 
     @property
     @abstractmethod

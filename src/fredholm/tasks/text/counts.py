@@ -50,8 +50,8 @@ class NGrams(Baseline):
             found.append((came, before, kinds))
         return found
 
-    def learnt(self, setting: float) -> Callable[[HeldOut], float]:
-        """See `Baseline.learnt`: the perplexity."""
+    def fitted(self, setting: float) -> Callable[[HeldOut], float]:
+        """See `Baseline.fitted`: the perplexity."""
         return lambda split: math.exp(-_mean(self._logarithms(list(self._held_out(split)), int(setting))))
 
     def _logarithms(self, tokens: list[int], order: int) -> Iterator[float]:
@@ -100,8 +100,8 @@ class BetweenNeighbours(Baseline):
         outside = Counter((before, after) for before, _, after in around)
         return _Sightings(Counter(tokens), Counter(pairwise(ring[1:])), Counter(around), outside)
 
-    def learnt(self, setting: float) -> Callable[[HeldOut], float]:
-        """See `Baseline.learnt`: the perplexity of hidden tokens."""
+    def fitted(self, setting: float) -> Callable[[HeldOut], float]:
+        """See `Baseline.fitted`: the perplexity of hidden tokens."""
         return lambda split: math.exp(
             -_mean(math.log(self._chance(*places, setting)) for places in self._held_out(split))
         )

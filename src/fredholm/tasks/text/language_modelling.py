@@ -31,7 +31,7 @@ from fredholm.models.language.n_gram_model import NGramModel
 from fredholm.models.stack import Stack, stack_of
 from fredholm.pretrained import PretrainedText
 from fredholm.tasks.baselines import Baseline
-from fredholm.tasks.blending import SHARES, settle_share
+from fredholm.tasks.blending import SHARES, choose_share
 from fredholm.tasks.files.cache import CacheEntry
 from fredholm.tasks.files.data_files import user_path
 from fredholm.tasks.inputs import Inputs, Kinds
@@ -39,7 +39,7 @@ from fredholm.tasks.optional_packages import importing_metrics
 from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.schedule import DEPTH, Effort, fine_tuning_for, schedule_for, width_for
 from fredholm.tasks.splits.splits import HeldOut
-from fredholm.tasks.task import Batch, Meanings, Measure, Objective, Suited, Task, Trained, own_facts
+from fredholm.tasks.task import Batch, EntryNames, Measure, Objective, Recommended, Task, Trained, own_facts
 from fredholm.tasks.tensor_form import BATCH, Axis, Sizes, Slot, TensorForm
 from fredholm.tasks.text import (
     IGNORED,
@@ -153,7 +153,7 @@ class LanguageModelling(TextTask):
         ngrams: int | None = None
         model: LanguageModel.Config = field(default_factory=_small)
 
-        shaping: ClassVar[tuple[str, ...]] = ("vocab_size", "tokenizer", "context", "ngrams", "model")
+        weight_settings: ClassVar[tuple[str, ...]] = ("vocab_size", "tokenizer", "context", "ngrams", "model")
 
         def __post_init__(self) -> None:
             super().__post_init__()
@@ -181,8 +181,8 @@ class LanguageModelling(TextTask):
             tokenizer = str(folder / "tokenizer.json") if facts.has_marks else None
             return dataclasses.replace(self, tokenizer=tokenizer, model=facts.model or self.model)
 
-        def _suited(self, effort: Effort, start: Trained | None) -> Suited:
-            """See `Task.Config.suited`: the context and the size of the model.
+        def _recommended(self, effort: Effort, start: Trained | None) -> Recommended:
+            """See `Task.Config.recommended`: the context and the size of the model.
 
             A width of 96 channels for up to 300,000 tokens grows by half with each factor of 10.
             """
@@ -202,7 +202,7 @@ class LanguageModelling(TextTask):
                     task.check_checkpoint(pretrained)
                 width = task.chosen.rated_width
                 schedule = fine_tuning_for(task.num_train, effort.preset, has_valid=has_valid, width=width, share=1.0)
-                return Suited(config, schedule, config._notes(CONTEXTS[effort.preset]))
+                return Recommended(config, schedule, config._notes(CONTEXTS[effort.preset]))
             if start is None:
                 width = width_for(task.train_stream.num_targets, effort, least=96, up_to=300_000)
                 config = dataclasses.replace(
@@ -216,7 +216,7 @@ class LanguageModelling(TextTask):
                 weight_decay=0.1,
                 batch_size=8 if effort.preset == "small" else 32,
             )
-            return Suited(config, schedule, config._notes(CONTEXTS[effort.preset]))
+            return Recommended(config, schedule, config._notes(CONTEXTS[effort.preset]))
 
         @property
         def stack(self) -> Stack:
@@ -346,8 +346,8 @@ class LanguageModelling(TextTask):
         if isinstance(model, BlendedLanguageModel):
             model.fitted.fit(self._train_tokens)
 
-    def settle(self, model: nn.Module, measure: Measure) -> None:
-        """See `Task.settle`: the share of a network beside n-grams."""
+    def choose_by_validation(self, model: nn.Module, measure: Measure) -> None:
+        """See `Task.choose_by_validation`: the share of a network beside n-grams."""
         if not isinstance(model, BlendedLanguageModel):
             return
 
@@ -356,12 +356,12 @@ class LanguageModelling(TextTask):
             learnt, fitted = (_of_targets(part, batch) for part in (model.network, model.fitted))
             return (-mixed_logarithms(learnt, fitted, share) for share in SHARES)
 
-        settle_share(model, measure, errors)
+        choose_share(model, measure, errors)
 
-    def meanings(self, model: nn.Module) -> Meanings:
-        """See `Task.meanings`: of vectors of tokens their bytes, and of places which place it is."""
+    def entry_names(self, model: nn.Module) -> EntryNames:
+        """See `Task.entry_names`: of vectors of tokens their bytes, and of places which place it is."""
         assert isinstance(model, LanguageModel)
-        return model.meanings_of_rows(self.tokenizer.meanings)
+        return model.row_entry_names(self.tokenizer.token_names)
 
     @property
     def baselines(self) -> tuple[Baseline, ...]:

@@ -29,7 +29,7 @@ from fredholm.tasks.optional_packages import importing_metrics
 from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.schedule import DEPTH, Effort, fine_tuning_for, rate_for, schedule_for, width_for
 from fredholm.tasks.splits.splits import HeldOut
-from fredholm.tasks.task import Batch, Objective, Suited, Task, Trained, own_facts
+from fredholm.tasks.task import Batch, Objective, Recommended, Task, Trained, own_facts
 from fredholm.tasks.tensor_form import TensorForm
 from fredholm.tasks.text import IGNORED, Documents, MarkedTokenizer, Tokens, checkpoint_tokenizer, joined
 from fredholm.tasks.views import ShownExample, TextPart, TextView, device_of
@@ -111,7 +111,7 @@ class MaskedLanguageModelling(TextTask):
         mask_fraction: float = 0.15
         model: MaskedModel.Config = field(default_factory=_small)
 
-        shaping: ClassVar[tuple[str, ...]] = ("tokens", "context", "packed", "model")
+        weight_settings: ClassVar[tuple[str, ...]] = ("tokens", "context", "packed", "model")
 
         def __post_init__(self) -> None:
             if self.context < 2:
@@ -129,8 +129,8 @@ class MaskedLanguageModelling(TextTask):
             tokens = Tokens(file=str(folder / "tokenizer.json"))
             return replace(self, tokens=tokens, model=facts.model or self.model)
 
-        def _suited(self, effort: Effort, start: Trained | None) -> Suited:
-            """See `Task.Config.suited`: the tokens, the context and the size of the model."""
+        def _recommended(self, effort: Effort, start: Trained | None) -> Recommended:
+            """See `Task.Config.recommended`: the tokens, the context and the size of the model."""
             default, context = MaskedLanguageModelling.Config(), CONTEXTS[effort.preset]
             if self.model.is_pretrained:
                 task = self.build()
@@ -141,8 +141,8 @@ class MaskedLanguageModelling(TextTask):
                 task.check_checkpoint(pretrained)
                 has_valid = task.num_held_out("valid") > 0
                 schedule = fine_tuning_for(task.num_train, effort.preset, has_valid=has_valid, width=width, share=1.0)
-                return Suited(config, schedule, config._notes(CONTEXTS[effort.preset]))
-            config = replace(self, tokens=self.tokens.suited(self.build().splits.train))
+                return Recommended(config, schedule, config._notes(CONTEXTS[effort.preset]))
+            config = replace(self, tokens=self.tokens.recommended(self.build().splits.train))
             config = filled(config, [default], context=context)
             task = config.build()
             width = width_for(task.num_train_tokens, effort, least=96, up_to=300_000)
@@ -154,7 +154,7 @@ class MaskedLanguageModelling(TextTask):
                 learning_rate=rate_for(model.rated_width),
                 batch_size=16 if effort.preset == "small" else 64,
             )
-            return Suited(replace(config, model=model), schedule, config._notes(CONTEXTS[effort.preset]))
+            return Recommended(replace(config, model=model), schedule, config._notes(CONTEXTS[effort.preset]))
 
         @property
         def stack(self) -> Stack:

@@ -15,7 +15,7 @@ from fredholm.tasks.files.read_record import recorded
 from fredholm.tasks.schedule import Preset
 from fredholm.tasks.splits.splits import HeldOut
 from fredholm.tasks.splits.stratified_split import DEFAULT_VALID_FRACTION
-from fredholm.tasks.task import EpochTask, Task, TrainedElsewhere
+from fredholm.tasks.task import EpochTask, PretrainedWeights, Task
 from fredholm.tasks.tensor_form import Axis, Draw, Slot, TensorForm
 from fredholm.tasks.text import Documents, Separator, TextSplits, open_text, tokens_axis
 
@@ -63,15 +63,15 @@ class TextTask(EpochTask):
         model: ModelSettings
 
         kernel_sigma: ClassVar[float] = 10.0
-        dividing: ClassVar[tuple[str, ...]] = ("documents", "text_column", "test_fraction", "valid_fraction")
+        split_settings: ClassVar[tuple[str, ...]] = ("documents", "text_column", "test_fraction", "valid_fraction")
 
         def __post_init__(self) -> None:
             if self.context < 1:
                 raise ValueError(f"context is {self.context}; expected at least 1")
 
         @property
-        def begins_with(self) -> str | None:
-            """See `Task.Config.begins_with`."""
+        def initial_checkpoint(self) -> str | None:
+            """See `Task.Config.initial_checkpoint`."""
             return self.model.place
 
         @final
@@ -101,8 +101,8 @@ class TextTask(EpochTask):
         return found
 
     @final
-    def trained_elsewhere(self) -> TrainedElsewhere | None:
-        """See `Task.trained_elsewhere`: a checkpoint, but for rows that no token or place has."""
+    def pretrained_weights(self) -> PretrainedWeights | None:
+        """See `Task.pretrained_weights`: a checkpoint, but for rows that no token or place has."""
         if (pretrained := self.pretrained) is None or pretrained.tensors is None:
             return None
         here = self.check_checkpoint(pretrained)
@@ -111,7 +111,7 @@ class TextTask(EpochTask):
         rows = dict.fromkeys(here.token_rows, here.vocab_size) | dict.fromkeys(here.place_rows, here.context)
         tensors = pretrained.tensors(pretrained.model)
         kept = {name: each[: rows[name]] if name in rows else each for name, each in tensors.items()}
-        return TrainedElsewhere(str(pretrained.folder), kept)
+        return PretrainedWeights(str(pretrained.folder), kept)
 
     @final
     def check_checkpoint(self, pretrained: Pretrained[Any]) -> TokenModel:

@@ -72,7 +72,7 @@ class ByteTokenizer(Tokenizer):
 
     @final
     @property
-    def meanings(self) -> tuple[str, ...]:
+    def token_names(self) -> tuple[str, ...]:
         """What each token stands for, in words, no two alike."""
         told = [repr(self.token_bytes(token)) for token in range(self.vocab_size)]
         seen = Counter(told)

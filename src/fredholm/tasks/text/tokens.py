@@ -46,7 +46,7 @@ class Tokens:
         if self.kind == "byte_pairs":
             refuse_idle("", type(self), "kind='byte_pairs'", "learn word_pieces", lowercase=self.lowercase)
 
-    def suited(self, texts: Iterable[str]) -> Self:
+    def recommended(self, texts: Iterable[str]) -> Self:
         """The same with as many tokens as can be learnt from so much text, from 2,000 to the default.
 
         A text in many letters has four times as many tokens as letters at least. What was set stays.

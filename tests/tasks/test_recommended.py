@@ -1,4 +1,4 @@
-"""What tasks choose for their data by `Config.suited`, and that what was set stays."""
+"""What tasks choose for their data by `Config.recommended`, and that what was set stays."""
 
 import csv
 import itertools
@@ -55,7 +55,7 @@ def sentences(folder: Path, length: int = 5, count: int = 60) -> str:
 @pytest.mark.parametrize(("length", "small", "base"), [(5, 16, 16), (20, 32, 32), (400, 256, 512)])
 def test_the_context_holds_every_sentence(tmp_path: Path, length: int, small: int, base: int) -> None:
     config = SentenceLearning.Config(data=sentences(tmp_path, length), model=SentenceStackConfig())
-    found: Any = {preset: config.suited(preset) for preset in ("small", "base")}
+    found: Any = {preset: config.recommended(preset) for preset in ("small", "base")}
     assert {name: each.config.context for name, each in found.items()} == {"small": small, "base": base}
     assert [found[name].config.model.stack.embed_dim for name in found] == [64, 128]
     assert [found[name].config.model.stack.depth for name in found] == [1, 4]
@@ -68,7 +68,7 @@ def test_the_context_holds_every_sentence(tmp_path: Path, length: int, small: in
 def test_a_bank_of_sentences_reads_all_of_them_and_has_all_their_n_grams(
     tmp_path: Path, length: int, context: int
 ) -> None:
-    config, schedule, _ = SentenceLearning.Config(data=sentences(tmp_path, length, 12)).suited("small")
+    config, schedule, _ = SentenceLearning.Config(data=sentences(tmp_path, length, 12)).recommended("small")
     assert isinstance(config, SentenceLearning.Config)
     assert isinstance(config.model, NGramBank.Config)
     assert config.context == context
@@ -80,7 +80,7 @@ def test_a_bank_of_sentences_reads_all_of_them_and_has_all_their_n_grams(
     given = SentenceLearning.Config(
         data=sentences(tmp_path, length, 12), model=NGramBank.Config(num_grams=7, num_letter_grams=9), context=9000
     )
-    found = given.suited("small").config
+    found = given.recommended("small").config
     assert isinstance(found, SentenceLearning.Config)
     assert (found.model, found.context) == (given.model, 9000)
 
@@ -97,7 +97,7 @@ def test_what_was_set_of_sentences_stays(tmp_path: Path) -> None:
     asked = SentenceLearning.Config(
         data=sentences(tmp_path), context=40, tokens=Tokens(vocab_size=90), model=model, valid_fraction=0
     )
-    config, schedule, _ = asked.suited("small")
+    config, schedule, _ = asked.recommended("small")
     assert isinstance(config, SentenceLearning.Config)
     assert isinstance(config.model, SentenceStackConfig)
     stack: Any = config.model.stack
@@ -106,18 +106,18 @@ def test_what_was_set_of_sentences_stays(tmp_path: Path) -> None:
 
 
 def test_tokens_are_as_many_as_the_text_can_teach() -> None:
-    assert Tokens().suited(["ab " * 1000]).vocab_size == 2000
-    assert Tokens().suited(["abc " * 20_000, "abc " * 20_000]).vocab_size == 3200
-    assert Tokens().suited(["abc " * 200_000]).vocab_size == 8000
-    assert Tokens().suited(["".join(map(chr, range(0x4E00, 0x4E00 + 900)))]).vocab_size == 3600
+    assert Tokens().recommended(["ab " * 1000]).vocab_size == 2000
+    assert Tokens().recommended(["abc " * 20_000, "abc " * 20_000]).vocab_size == 3200
+    assert Tokens().recommended(["abc " * 200_000]).vocab_size == 8000
+    assert Tokens().recommended(["".join(map(chr, range(0x4E00, 0x4E00 + 900)))]).vocab_size == 3600
     for given in (Tokens(kind="bytes"), Tokens(vocab_size=300), Tokens(file="there.json")):
-        assert given.suited(["ab " * 1000]) == given
-    assert Tokens(kind="byte_pairs").suited(["ab"]) == Tokens(kind="byte_pairs", vocab_size=2000)
+        assert given.recommended(["ab " * 1000]) == given
+    assert Tokens(kind="byte_pairs").recommended(["ab"]) == Tokens(kind="byte_pairs", vocab_size=2000)
 
 
 def test_images_that_are_seen_a_few_times_are_learnt_without_dropout() -> None:
     def rates(asked: ImageLearning.Config, epochs: int | None = None, share: float = 1.0) -> tuple[float, float]:
-        model: Any = cast(Any, asked.suited("small", share=share, epochs=epochs).config).model
+        model: Any = cast(Any, asked.recommended("small", share=share, epochs=epochs).config).model
         return model.dropout, model.drop_path
 
     usual, given = ImageLearning.Config(), ImageLearning.Config().model
@@ -134,12 +134,12 @@ def test_masked_text(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("the cat sat on the mat and the dog lay in the log\n" * 60)
     asked = MaskedLanguageModelling.Config(data=str(tmp_path / "a.txt"))
     for preset, context, width, depth, batch in (("small", 128, 96, 4, 16), ("base", 512, 192, 8, 64)):
-        found: Any = asked.suited(preset)  # pyright: ignore[reportArgumentType]
+        found: Any = asked.recommended(preset)  # pyright: ignore[reportArgumentType]
         stack = found.config.model.stack
         assert (found.config.context, stack.embed_dim, stack.depth) == (context, width, depth)
         assert (found.config.tokens.vocab_size, found.schedule.batch_size) == (2000, batch)
     given = ITNetMaskedModel.Config(stack=ITNet.Config(embed_dim=24, depth=4), position_frequencies=3)
-    config: Any = replace(asked, context=20, model=given).suited("base")[0]
+    config: Any = replace(asked, context=20, model=given).recommended("base")[0]
     # a depth that is the default's was not set
     assert (config.context, config.model.stack.embed_dim, config.model.stack.depth) == (20, 24, 8)
     assert config.model.position_frequencies == 3
@@ -203,17 +203,17 @@ def test_clouds_that_face_one_of_two_ways_are_not_turned() -> None:
 def test_points(tmp_path: Path) -> None:
     np.savez(tmp_path / "clouds.npz", **clouds(FEW_CLOUDS + 300, "xyz", size=100))
     asked = PointLearning.Config(data=str(tmp_path / "clouds.npz"))
-    config: Any = asked.suited("small")[0]
+    config: Any = asked.recommended("small")[0]
     assert (config.num_points, config.num_centres, config.label_smoothing) == (512, 64, 0.1)
     assert config.augmentation == CloudAugmentation.Config(scale=(0.8, 1.25), jitter=0.01)
     assert config.align
     assert (config.model.pool, config.model.embed_dim, config.model.depth) == ("max", 64, 3)
-    config = asked.suited("base")[0]
+    config = asked.recommended("base")[0]
     assert (config.num_points, config.num_centres, config.model.embed_dim, config.model.depth) == (1024, None, 128, 6)
     given = replace(
         asked, num_centres=400, augmentation=CloudAugmentation.Config(jitter=0.2), model=PointPooling.Config()
     )
-    config = given.suited("small")[0]
+    config = given.recommended("small")[0]
     assert (config.num_points, config.num_centres, config.augmentation) == (800, 400, given.augmentation)
     assert isinstance(config.model, PointPooling.Config)
 
@@ -222,10 +222,10 @@ def test_points(tmp_path: Path) -> None:
 def test_few_clouds_are_told_by_a_machine_unless_a_network_is_asked_for(tmp_path: Path, turns: str, told: str) -> None:
     np.savez(tmp_path / "clouds.npz", **clouds(60, turns, size=30))
     asked = PointLearning.Config(data=str(tmp_path / "clouds.npz"))
-    suited = asked.suited("small")
-    config: Any = suited.config
+    recommended = asked.recommended("small")
+    config: Any = recommended.config
     assert config.model == CloudMachine.Config(turns=told, num_trees=100)  # pyright: ignore[reportArgumentType]
-    assert (config.num_points, config.align, suited.schedule.epochs) == (256, False, 0)
+    assert (config.num_points, config.align, recommended.schedule.epochs) == (256, False, 0)
     assert config.build().splits.valid is None
     others = [
         replace(asked, augmentation=CloudAugmentation.Config(jitter=0.1)),
@@ -233,7 +233,7 @@ def test_few_clouds_are_told_by_a_machine_unless_a_network_is_asked_for(tmp_path
         replace(asked, label_smoothing=0.2),
         replace(asked, model=ITNet.Config()),
     ]
-    for config in (asked.suited("small", epochs=3).config, *(each.suited("small").config for each in others)):
+    for config in (asked.recommended("small", epochs=3).config, *(each.recommended("small").config for each in others)):
         assert isinstance(config, PointLearning.Config)
         assert config.model.learns_by_steps
 
@@ -241,7 +241,7 @@ def test_few_clouds_are_told_by_a_machine_unless_a_network_is_asked_for(tmp_path
 def test_clouds_whose_points_have_weights_are_told_by_a_network(tmp_path: Path) -> None:
     arrays = clouds(40, "", size=20)
     np.savez(tmp_path / "clouds.npz", **arrays, weights=np.ones(arrays["x"].shape[:2]))
-    config: Any = PointLearning.Config(data=str(tmp_path / "clouds.npz")).suited("small")[0]
+    config: Any = PointLearning.Config(data=str(tmp_path / "clouds.npz")).recommended("small")[0]
     assert config.model.learns_by_steps
     with refused(ValueError, "CloudMachine", "weights"):
         PointLearning.Config(data=str(tmp_path / "clouds.npz"), model=CloudMachine.Config()).build()
@@ -249,7 +249,7 @@ def test_clouds_whose_points_have_weights_are_told_by_a_network(tmp_path: Path) 
 
 def test_points_that_are_told_each_have_no_centres(tmp_path: Path) -> None:
     np.savez(tmp_path / "clouds.npz", **clouds(40, "", size=100, labels=True))
-    config: Any = PointLearning.Config(data=str(tmp_path / "clouds.npz")).suited("small")[0]
+    config: Any = PointLearning.Config(data=str(tmp_path / "clouds.npz")).recommended("small")[0]
     assert (config.num_centres, config.augmentation.rotation, config.model.pool) == (None, "none", "cls")
     assert not config.align
     config.build().model()
@@ -262,31 +262,31 @@ def test_points_that_are_told_each_have_no_centres(tmp_path: Path) -> None:
 def test_pixels(tmp_path: Path, size: tuple[int, int], small: tuple[Any, Any], base: tuple[Any, Any]) -> None:
     write_pairs(tmp_path, *squares(10, size))
     for preset, expected in (("small", small), ("base", base)):
-        config: Any = Segmentation.Config(data=str(tmp_path)).suited(preset)[0]  # pyright: ignore[reportArgumentType]
+        config: Any = Segmentation.Config(data=str(tmp_path)).recommended(preset)[0]  # pyright: ignore[reportArgumentType]
         assert (config.image_size, config.patch_sizes) == expected
         assert (config.augmentation.crop_scale, config.augmentation.horizontal_flip) == ((0.8, 1.0), 0.5)
         assert (config.stem_depth, config.model.depth) == ((1, 2) if preset == "small" else (2, 6))
         assert isinstance(config.build().model().encoder, ImagePyramid)
-    given: Any = Segmentation.Config(data=str(tmp_path), patch_sizes=(2, 4)).suited("small")[0]
+    given: Any = Segmentation.Config(data=str(tmp_path), patch_sizes=(2, 4)).recommended("small")[0]
     assert (given.image_size, given.patch_sizes, given.stem_depth) == (None, (2, 4), None)
 
 
 def test_grey_masks_keep_their_sides(tmp_path: Path) -> None:
     images, masks = squares(10)
     write_pairs(tmp_path, images[..., 0], masks)
-    config: Any = Segmentation.Config(data=str(tmp_path)).suited("small")[0]
+    config: Any = Segmentation.Config(data=str(tmp_path)).recommended("small")[0]
     assert config.augmentation.horizontal_flip == 0
 
 
 def test_images_with_text(tmp_path: Path) -> None:
     asked = ImageTextLearning.Config(data=str(write_image_texts(tmp_path, num_images=1)))
-    config: Any = asked.suited("small")[0]
+    config: Any = asked.recommended("small")[0]
     assert (config.patch_size, config.image_size, config.context, config.tokens.vocab_size) == (1, None, 16, 2000)
     assert (config.model.embed_dim, config.model.depth, config.position_sigma) == (64, 4, 1.0)
     assert (config.stem_depth, config.augmentation) == (None, ImageChanges.Config())
-    config = replace(asked, modalities="image").suited("small")[0]
+    config = replace(asked, modalities="image").recommended("small")[0]
     assert (config.tokens, config.context, config.patch_size) == (Tokens(), 64, 1)
-    config = replace(asked, modalities="text", position_frequencies=0).suited("small")[0]
+    config = replace(asked, modalities="text", position_frequencies=0).recommended("small")[0]
     assert (config.patch_size, config.context, config.position_sigma) == (16, 16, 10.0)
 
 
@@ -298,7 +298,7 @@ def test_the_weights_of_another_task_say_nothing_about_the_size_of_images(tmp_pa
     np.savez(tmp_path / "images.npz", x_train=pixels, y_train=np.arange(20) % 2)
     config = ImageLearning.Config(data=str(tmp_path / "images.npz"), model=model)
     other = SentenceLearning.Config(data=sentences(tmp_path))
-    found, alone = config.suited("small", Trained(other, other.build().facts)), config.suited("small")
+    found, alone = config.recommended("small", Trained(other, other.build().facts)), config.recommended("small")
     assert found.config == alone.config
     assert found.schedule.learning_rate == pytest.approx(0.3 * alone.schedule.learning_rate)
     found.config.build().model()
@@ -307,7 +307,9 @@ def test_the_weights_of_another_task_say_nothing_about_the_size_of_images(tmp_pa
 @pytest.mark.parametrize("kind", [LanguageModelling, MaskedLanguageModelling])
 def test_a_context_far_above_the_usual_one_is_told_before_a_step_is_measured(kind: Any, tmp_path: Path) -> None:
     (tmp_path / "book.txt").write_text("it was the best of times " * 2000)
-    told = {context: kind.Config(data=str(tmp_path), context=context).suited("small").notes for context in (2040, 4096)}
+    told = {
+        context: kind.Config(data=str(tmp_path), context=context).recommended("small").notes for context in (2040, 4096)
+    }
     assert told[2040] == ()
     (note,) = told[4096]
     assert note.startswith("context=4096 is 32 times the usual 128: a step takes so many times as long")
@@ -319,7 +321,7 @@ def test_a_new_bert_of_hidden_tokens_has_the_rate_and_the_heads_of_its_width(tmp
     for width, heads in ((240, 8), (36, 4)):
         stack = Bert.Config(num_segments=0, embed_dim=width)
         model = BertMasked.Config(stack=stack)
-        found = MaskedLanguageModelling.Config(data=str(tmp_path), model=model).suited("small")
+        found = MaskedLanguageModelling.Config(data=str(tmp_path), model=model).recommended("small")
         assert found.schedule.learning_rate == pytest.approx(min(0.002, 0.128 / width))
         config: Any = found.config
         assert config.model.stack.num_heads == heads

@@ -23,7 +23,7 @@ def kernel_of(config: Any) -> object:
 
 def test_graphs_know_their_size_and_a_machine_takes_no_steps(tmp_path: Path) -> None:
     config: Any
-    config, schedule, *_ = GraphLearning.Config(data=str(rings(tmp_path / "a"))).suited("small")
+    config, schedule, *_ = GraphLearning.Config(data=str(rings(tmp_path / "a"))).recommended("small")
     assert config.model == GraphMachine.Config()
     assert config.inputs.sizes
     assert (schedule.epochs, schedule.patience) == (0, None)
@@ -33,7 +33,7 @@ def test_graphs_know_their_size_and_a_machine_takes_no_steps(tmp_path: Path) -> 
 def test_sums_of_a_network_read_no_positions(tmp_path: Path) -> None:
     config: Any
     given = GraphLearning.Config(data=str(rings(tmp_path / "a")), model=GraphStackConfig())
-    config, schedule, *_ = given.suited("small")
+    config, schedule, *_ = given.recommended("small")
     assert isinstance(config.model.stack.kernel.kernel, ConstantConfig)
     assert config.model.stack.kernel.edge_mass == "sum"
     assert (config.inputs.sizes, config.inputs.positions, config.model.stack.depth, schedule.batch_size) == (
@@ -43,14 +43,14 @@ def test_sums_of_a_network_read_no_positions(tmp_path: Path) -> None:
         8,
     )
     config.build().model()
-    config, *_ = dataclasses.replace(given, inputs=GraphInputs(num_positions=3)).suited("base")
+    config, *_ = dataclasses.replace(given, inputs=GraphInputs(num_positions=3)).recommended("base")
     assert isinstance(config.model.stack.kernel.kernel, MLPConfig)
     assert (config.inputs.num_positions, config.model.stack.depth, config.model.stack.embed_dim) == (3, 8, 128)
     headed = GraphStackConfig(stack=dataclasses.replace(GraphStackConfig().stack, num_heads=2))
-    config, *_ = dataclasses.replace(given, model=headed).suited("small")
+    config, *_ = dataclasses.replace(given, model=headed).recommended("small")
     assert isinstance(config.model.stack.kernel.kernel, MLPConfig)
     assert config.model.stack.num_heads == 2
-    config, *_ = dataclasses.replace(given, inputs=GraphInputs(positions="laplacian")).suited("small")
+    config, *_ = dataclasses.replace(given, inputs=GraphInputs(positions="laplacian")).recommended("small")
     assert isinstance(config.model.stack.kernel.kernel, MLPConfig)
     assert config.inputs.positions == "laplacian"
 
@@ -83,7 +83,7 @@ def test_outputs_spread_where_neighbours_are_alike(tmp_path: Path) -> None:
     found: dict[bool, Any] = {}
     for alike in (True, False):
         given = NodeLearning.Config(data=nodes_of(tmp_path / str(alike), alike=alike))
-        found[alike], schedule, *_ = given.suited("small")
+        found[alike], schedule, *_ = given.recommended("small")
         task = given.build()
         assert schedule.batch_size == task.num_train
         # by hand: shares of edges between nodes that are not for the test that join one class, and by chance
@@ -103,7 +103,7 @@ def test_outputs_spread_where_neighbours_are_alike(tmp_path: Path) -> None:
     assert (found[True].model.diffusion, found[False].model.diffusion) == (0.9, 0.0)
     assert (found[True].model.dropout, found[True].inputs.feature_dropout) == (0.5, 0.5)
     given = dataclasses.replace(NodeLearning.Config().model, diffusion=0.3)
-    config: Any = NodeLearning.Config(data=str(tmp_path / "False"), model=given).suited("base")[0]
+    config: Any = NodeLearning.Config(data=str(tmp_path / "False"), model=given).recommended("base")[0]
     assert (config.model.diffusion, config.model.depth, config.model.embed_dim) == (0.3, 4, 128)
 
 
@@ -117,7 +117,7 @@ def test_nodes_know_their_structure_where_it_tells_their_class(tmp_path: Path, t
     data = tmp_path / "nodes.npz"
     np.savez(data, edges=np.concatenate([ends, ends[:, ::-1]]), features=x[:, None], labels=labels.astype(np.int64))
     config: Any
-    config, *_ = NodeLearning.Config(data=str(data)).suited("small")
+    config, *_ = NodeLearning.Config(data=str(data)).recommended("small")
     assert config.build().structure_tells is tells
     assert (config.inputs.degrees, config.inputs.surroundings) == (tells, tells)
 
@@ -129,22 +129,22 @@ def test_outputs_spread_until_some_edges_join_other_classes(edges: int, spreads:
     joined = [(i, i + 1) for i in range(edges)] + [(i, i + 10) for i in range(10, 30)]
     rows = [f"{a},{b}\n{b},{a}\n" for a, b in joined]
     (tmp_path / "edges.csv").write_text("".join(["source,target\n", *rows]))
-    config: Any = NodeLearning.Config(data=str(tmp_path)).suited("small")[0]
+    config: Any = NodeLearning.Config(data=str(tmp_path)).recommended("small")[0]
     assert config.model.diffusion == (0.9 if spreads else 0.0)
 
 
 def test_links_take_means_and_large_batches(tmp_path: Path) -> None:
     config: Any
-    config, schedule, *_ = LinkLearning.Config(data=str(two_groups(tmp_path / "a"))).suited("small")
+    config, schedule, *_ = LinkLearning.Config(data=str(two_groups(tmp_path / "a"))).recommended("small")
     assert isinstance(kernel_of(config), ConstantConfig)
     assert (config.inputs.adds_positions, config.model.depth, schedule.batch_size) == (True, 2, 8)
     assert config.inputs.positions == "laplacian"
     headed = dataclasses.replace(LinkLearning.Config().model, num_heads=2)
-    config, *_ = LinkLearning.Config(data=str(tmp_path / "a"), model=headed).suited("small")
+    config, *_ = LinkLearning.Config(data=str(tmp_path / "a"), model=headed).recommended("small")
     assert isinstance(kernel_of(config), MLPConfig)
     kernel = OnEdgesConfig(kernel=MLPConfig(width=4), long_range=None)
     asked = dataclasses.replace(LinkLearning.Config().model, kernel=kernel)
-    config, *_ = LinkLearning.Config(data=str(tmp_path / "a"), model=asked).suited("small")
+    config, *_ = LinkLearning.Config(data=str(tmp_path / "a"), model=asked).recommended("small")
     assert config.model.kernel == kernel
     assert isinstance(asked, ITNet.Config)
 
@@ -183,7 +183,7 @@ def bumps(path: Path, noise: float = 0.0) -> str:
 
 def test_half_of_a_field_is_shown_and_a_spline_goes_through_it(tmp_path: Path) -> None:
     config: Any
-    config, schedule, *_ = FieldLearning.Config(data=bumps(tmp_path / "a.npz")).suited("small")
+    config, schedule, *_ = FieldLearning.Config(data=bumps(tmp_path / "a.npz")).recommended("small")
     assert (config.shown, config.spline, config.width, config.model.embed_dim) == (15, 0.0, 32, 64)
     assert config.omega_0 == pytest.approx(np.pi * 15**0.5 / 12**0.5, abs=0.05)
     assert schedule.weight_decay == 1e-4
@@ -194,16 +194,18 @@ def test_half_of_a_field_is_shown_and_a_spline_goes_through_it(tmp_path: Path) -
     assert begun == pytest.approx(alone, rel=0.05)  # a run begins as the spline alone
     seen = batch | {f"wanted_{name}": batch[name] for name in ("pos", "values", "mask")}
     assert float(task.loss(model, seen).detach()) < 1e-8
-    noisy: Any = FieldLearning.Config(data=bumps(tmp_path / "b.npz", noise=0.3)).suited("small")[0]
+    noisy: Any = FieldLearning.Config(data=bumps(tmp_path / "b.npz", noise=0.3)).recommended("small")[0]
     assert noisy.spline > 1e-4
-    kept: Any = FieldLearning.Config(data=str(tmp_path / "a.npz"), shown=4, refine_steps=2, omega_0=7.0).suited("base")
+    kept: Any = FieldLearning.Config(data=str(tmp_path / "a.npz"), shown=4, refine_steps=2, omega_0=7.0).recommended(
+        "base"
+    )
     assert (kept[0].shown, kept[0].spline, kept[0].omega_0, kept[0].width) == (4, None, 7.0, 64)
 
 
 def test_other_functions_get_no_spline(tmp_path: Path) -> None:
     drawn = np.random.default_rng(0)
     np.savez(tmp_path / "a.npz", values=drawn.normal(size=(20, 4, 4)), wanted_values=drawn.normal(size=(20, 4, 4)))
-    config: Any = FieldLearning.Config(data=str(tmp_path / "a.npz")).suited("small")[0]
+    config: Any = FieldLearning.Config(data=str(tmp_path / "a.npz")).recommended("small")[0]
     assert (config.shown, config.spline) == (None, None)
     with pytest.raises(ValueError, match="spline fits fields to what is shown"):
         dataclasses.replace(config, spline=0.0).build()
@@ -222,15 +224,15 @@ def waves(path: Path, *, axes: int, walls: bool = False, ramp: bool = False) -> 
 @pytest.mark.parametrize("axes", [1, 2])
 def test_functions_that_repeat_are_known_by_their_borders(axes: int, tmp_path: Path) -> None:
     config: Any
-    config, schedule, *_ = OperatorLearning.Config(data=waves(tmp_path / "a.npz", axes=axes)).suited("small")
+    config, schedule, *_ = OperatorLearning.Config(data=waves(tmp_path / "a.npz", axes=axes)).recommended("small")
     assert config.is_periodic
     assert (config.model.kernel.num_waves_per_axis, config.model.embed_dim) == ((16, 64) if axes == 1 else (6, 32))
     assert (schedule.learning_rate, schedule.weight_decay) == (4e-3, 1e-4)
     config.build().model()
     for name in ("walls", "ramp"):
         data = waves(tmp_path / f"{name}.npz", axes=axes, **{name: True})
-        assert not OperatorLearning.Config(data=data).suited("small")[0].is_periodic  # pyright: ignore[reportAttributeAccessIssue]
-    asked: Any = OperatorLearning.Config(data=str(tmp_path / "a.npz"), position_sigma=2.0).suited("base")[0]
+        assert not OperatorLearning.Config(data=data).recommended("small")[0].is_periodic  # pyright: ignore[reportAttributeAccessIssue]
+    asked: Any = OperatorLearning.Config(data=str(tmp_path / "a.npz"), position_sigma=2.0).recommended("base")[0]
     assert (asked.is_periodic, asked.position_sigma) == (False, 2.0)
     assert asked.model.kernel.num_waves_per_axis == (24 if axes == 1 else 8)
 
