@@ -28,7 +28,7 @@ from fredholm.models import SummaryBank
 from fredholm.models.series.series_model import SeriesSampling
 from fredholm.tasks import SeriesLearning
 from fredholm.tasks.series import SeriesSet
-from fredholm.tasks.series.series_learning import batch_of, measure, series_of
+from fredholm.tasks.series.series_learning import batch_of, learn_facts, series_of
 from fredholm.tasks.splits.stratified_split import stratified_folds
 from fredholm.tasks.targets import TargetSettings
 from fredholm.training.progress import print_line
@@ -69,7 +69,7 @@ def aggregates(series: SeriesSet) -> np.ndarray:
 
 def bank_scores(train: SeriesSet, test: SeriesSet, degree: int) -> np.ndarray:
     """The probability of each class by a summary bank, `(n, classes)`."""
-    facts = measure(train, TargetSettings(), "the training part")
+    facts = learn_facts(train, TargetSettings(), "the training part")
     sampling = SeriesSampling(
         channels=facts.preparation.num_channels,
         spacing=facts.spacing,

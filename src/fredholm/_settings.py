@@ -56,6 +56,11 @@ def with_given(settings: Settings, asked: object, names: Iterable[str]) -> Setti
     return settings
 
 
+def class_name(config: object) -> str:
+    """Of the class that a config builds, such as ViT of ViT.Config."""
+    return type(config).__qualname__.removesuffix(".Config")
+
+
 def check_config(name: str, what: str, value: object, expected: type) -> None:
     """Raises TypeError, in the name of `name`, unless `value` is a configuration of the type `expected`."""
     if not isinstance(value, expected):

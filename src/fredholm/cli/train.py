@@ -9,7 +9,7 @@ import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple, final
 
 import tyro
 
@@ -35,7 +35,7 @@ from fredholm.training.storage.run_folder import RunFolder
 from fredholm.training.trainer import DivergedError
 
 LONG = 3600.0
-"""Seconds of a planned run above which it is told how to have a shorter one."""
+"""Seconds of a planned run above which a shorter one is suggested."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,14 +105,13 @@ def _train_here(argv: list[str], processes: Processes) -> int:
     is_task = recipe.name in {task.command for task in TASKS}
     has_data = any(option.partition("=")[0] == "--task.data" for option in options)
     if is_task and options and not options[0].startswith("-"):
-        config, has_data = _on(config, options.pop(0)), True
+        config, has_data = _with_data(config, options.pop(0)), True
     if is_task:
-        config = dataclasses.replace(config, task=_started(config.task, options, recipe.tasks))
+        config = dataclasses.replace(config, task=_inheriting_init(config.task, options, recipe.tasks))
     known = [part for task in recipe.tasks if isinstance(config.task, task.Config) for part in task.parts]
     try:
         config, options = with_kinds(config, options, known)
-        is_to_try = is_task and bool(config.task.data) and not has_data
-        return _train_as(recipe, config, options, argv, processes, is_task=is_task, is_to_try=is_to_try)
+        return _train_as(_Call(recipe, config, options, argv, is_task, has_data), processes)
     except SystemExit:  # help was printed
         list_kinds(config, known)
         raise
@@ -122,34 +121,37 @@ def _train_here(argv: list[str], processes: Processes) -> int:
         raise
 
 
-def _on(config: Run.Config, data: str) -> Run.Config:
+@final
+class _Call(NamedTuple):
+    """A recipe or a task, and what was typed behind it."""
+
+    recipe: Recipe
+    config: Run.Config
+    """The recipe's, which the options change."""
+    options: list[str]
+    argv: list[str]
+    """All words after `train`."""
+    is_task: bool
+    """Whether it is a task, whose settings follow from the data where they are left out."""
+    has_data: bool
+
+    def parse(self, run: Run.Config) -> TrainArguments:
+        """The options, with those of a run in place of the ones that are left out."""
+        return parse(TrainArguments, f"train {self.argv[0]}", self.options, TrainArguments(run=run))
+
+
+def _with_data(config: Run.Config, data: str) -> Run.Config:
     """The run on other data."""
     return dataclasses.replace(config, task=dataclasses.replace(config.task, data=data))
 
 
-def _train_as(
-    recipe: Recipe,
-    config: Run.Config,
-    options: list[str],
-    argv: list[str],
-    processes: Processes,
-    *,
-    is_task: bool,
-    is_to_try: bool,
-) -> int:
-    """Trains by the options, which change the recipe's config, and prints the result; see `_train_here`.
-
-    With `is_to_try` nobody has named the data, and it is told what they are; `argv` are all words after `train`.
-    """
-    command = f"train {argv[0]}"
-    arguments = parse(TrainArguments, command, options, TrainArguments(run=config))
-    typed = typed_settings(options, "training")
+def _train_as(call: _Call, processes: Processes) -> int:
+    """Trains by the options, and prints the plan and the result; see `_train_here`."""
+    recipe, arguments = call.recipe, call.parse(call.config)
+    typed = typed_settings(call.options, "training")
     asked = {name: getattr(arguments.run.training, name) for name in ("epochs", "batch_size") if name in typed}
-    _refuse_idle_options(arguments, recipe, options, asked.get("epochs"), is_task=is_task)
-    seeds = arguments.seeds or (arguments.run.seed,)
-    parent = arguments.run_dir or Path("runs") / recipe.name
-    single = arguments.run_dir if not arguments.seeds else None
-    paths = {seed: single or parent / f"seed-{seed}" for seed in seeds}
+    _refuse_idle_options(arguments, recipe, call.options, asked.get("epochs"), is_task=call.is_task)
+    paths = _run_folders(arguments, recipe)
     refuse_devices(arguments.devices, arguments.run.training)
     resume = arguments.resume or is_restarted()
     for path in () if resume else paths.values():
@@ -160,45 +162,86 @@ def _train_as(
     saved, facts = _saved(list(paths.values()), recipe.tasks) if resume else (None, None)
     sharing, cost = max(processes.size, arguments.devices), None
     if saved is not None:
-        if arguments.accept_new_data:
-            kept = _on(saved, arguments.run.task.data)
-        else:
-            kept = _going_on(arguments.run, saved) if is_task else _with_end(arguments.run, saved)
-        if sharing == 1:  # nobody to share with, and nobody has asked for it who does not type it
-            kept = dataclasses.replace(kept, training=dataclasses.replace(kept.training, shard=False))
-        for name, kept_too in (("minutes", "its length"), ("preset", "its sizes")):
-            if getattr(arguments, name) is not None:
-                print_line(f"the run keeps {kept_too}: --{name} is for a new one")
-        arguments = parse(TrainArguments, command, options, TrainArguments(run=kept))
-    elif is_task:
-        with processes.first_ahead():
-            recommended, schedule, notes = _recommended(
-                arguments.run, arguments.preset or "small", recipe.tasks, **asked
-            )
-        if is_to_try and not resume:
-            notes = (f"no DATA is given: these are {config.task.data}, built in, to try; pass your own", *notes)
-        for note in () if resume else notes:
-            print_line(with_option_names(note, config))
-        if arguments.minutes is not None:
-            share = arguments.minutes / len(seeds)
-            sized = functools.partial(_recommended, arguments.run, arguments.preset or "small", recipe.tasks, **asked)
-            recommended, cost = _within(
-                share, arguments.run, sized, recommended, schedule, seeds[0], sharing, processes
-            )
-        arguments = parse(TrainArguments, command, options, TrainArguments(run=recommended))
+        arguments = call.parse(_resumed(arguments, saved, is_task=call.is_task, sharing=sharing))
+    elif call.is_task:
+        run, cost = _sized_by_data(arguments, call, asked, processes, sharing, resume=resume)
+        arguments = call.parse(run)
     if (arguments.dry_run or not resume) and processes.is_first:
-        task = arguments.run.task.build(facts)
-        planned = plan(
-            task, arguments.run.training, cost or first_steps(task, arguments.run.training, seeds[0], sharing)
-        )
-        for line in str(planned).splitlines():
-            print_line(line)
-        if is_task and saved is None and planned.seconds * len(seeds) > LONG and arguments.minutes is None:
-            print_line("--minutes 30, or another number, trains by fewer epochs in about so long")
-    results = [] if arguments.dry_run else _run(arguments, recipe, paths, processes, argv, resume=resume)
+        is_open = call.is_task and saved is None
+        _print_plan(arguments, facts, cost, num_seeds=len(paths), sharing=sharing, may_be_shorter=is_open)
+    results = [] if arguments.dry_run else _run(arguments, recipe, paths, processes, call.argv, resume=resume)
     if results and results[0].split is not None:
         _print_results(results, with_spread=bool(arguments.seeds))
     return 1
+
+
+def _run_folders(arguments: TrainArguments, recipe: Recipe) -> dict[int, Path]:
+    """The folder of each seed's run."""
+    parent = arguments.run_dir or Path("runs") / recipe.name
+    single = arguments.run_dir if not arguments.seeds else None
+    return {seed: single or parent / f"seed-{seed}" for seed in arguments.seeds or (arguments.run.seed,)}
+
+
+def _resumed(arguments: TrainArguments, saved: Run.Config, *, is_task: bool, sharing: int) -> Run.Config:
+    """The settings of a run that goes on; prints which options it does not heed."""
+    if arguments.accept_new_data:
+        run = _with_data(saved, arguments.run.task.data)
+    else:
+        run = _with_saved_settings(arguments.run, saved) if is_task else _with_saved_end(arguments.run, saved)
+    if sharing == 1:  # nobody to share with, and nobody has asked for it who does not type it
+        run = dataclasses.replace(run, training=dataclasses.replace(run.training, shard=False))
+    for name, kept in (("minutes", "its length"), ("preset", "its sizes")):
+        if getattr(arguments, name) is not None:
+            print_line(f"the run keeps {kept}: --{name} is for a new one")
+    return run
+
+
+def _sized_by_data(
+    arguments: TrainArguments, call: _Call, asked: dict[str, Any], processes: Processes, sharing: int, *, resume: bool
+) -> tuple[Run.Config, StepCost | None]:
+    """A task's run with settings that suit its data and the minutes; and what its steps cost, where that was measured.
+
+    Args:
+        arguments: as they were typed.
+        call: what they belong to.
+        asked: the training settings among them that sizes follow.
+        processes: of this run.
+        sharing: processes that share each batch.
+        resume: whether notes on the data were printed before.
+    """
+    preset = arguments.preset or "small"
+    sized = functools.cache(functools.partial(_recommended, arguments.run, preset, call.recipe.tasks, **asked))
+    with processes.first_ahead():
+        found = sized()
+    notes = found.notes
+    if not call.has_data and call.config.task.data:
+        notes = (f"no DATA is given: these are {call.config.task.data}, built in, to try; pass your own", *notes)
+    for note in () if resume else notes:
+        print_line(with_option_names(note, call.config))
+    if arguments.minutes is None:
+        return found.run, None
+    num_seeds, seed = len(arguments.seeds or (0,)), (arguments.seeds or (arguments.run.seed,))[0]
+    return _within(arguments.minutes / num_seeds, arguments.run, sized, seed, sharing, processes)
+
+
+def _print_plan(
+    arguments: TrainArguments,
+    facts: Task.Facts | None,
+    cost: StepCost | None,
+    *,
+    num_seeds: int,
+    sharing: int,
+    may_be_shorter: bool,
+) -> None:
+    """Prints what will be trained and how long it takes; of a long run how to have a shorter one, where there is."""
+    run = arguments.run
+    task = run.task.build(facts)
+    seed = arguments.seeds[0] if arguments.seeds else run.seed
+    planned = plan(task, run.training, cost or first_steps(task, run.training, seed, sharing))
+    for line in str(planned).splitlines():
+        print_line(line)
+    if may_be_shorter and planned.seconds * num_seeds > LONG and arguments.minutes is None:
+        print_line("--minutes 30, or another number, trains by fewer epochs in about so long")
 
 
 def _refuse_idle_options(
@@ -241,7 +284,7 @@ def _run(
     """Trains once for each seed; `argv` are the words after `train`."""
     results: list[Result] = []
     for seed, path in paths.items():
-        said = f"training {recipe.name}, seed {seed}, in {path}"
+        message = f"training {recipe.name}, seed {seed}, in {path}"
         run = dataclasses.replace(arguments.run, seed=seed)
         results.append(
             train(
@@ -250,7 +293,7 @@ def _run(
                 resume=resume,
                 accept_new_data=arguments.accept_new_data,
                 tasks=recipe.tasks,
-                on_start=functools.partial(print_line, said),
+                on_start=functools.partial(print_line, message),
                 processes=processes,
                 words=("train", *argv),
             )
@@ -270,7 +313,7 @@ def _saved(paths: list[Path], tasks: Sequence[type[Task]]) -> tuple[Run.Config, 
     return (None, None) if folder is None else folder.read(Run.Config, tasks)
 
 
-def _going_on(run: Run.Config, saved: Run.Config) -> Run.Config:
+def _with_saved_settings(run: Run.Config, saved: Run.Config) -> Run.Config:
     """The run with the settings of a saved one where none are given, but for the data.
 
     So it needs neither the minutes and the preset that chose them, nor a checkpoint that it began with.
@@ -286,10 +329,20 @@ def _going_on(run: Run.Config, saved: Run.Config) -> Run.Config:
     )
 
 
-def _with_end(run: Run.Config, saved: Run.Config) -> Run.Config:
+def _with_saved_end(run: Run.Config, saved: Run.Config) -> Run.Config:
     """The run with the end of a saved one and what follows from it: it may have been moved since the run began."""
     kept = {name: getattr(saved.training, name) for name in ("epochs", "patience", "ema_decay", "evaluate_every")}
     return dataclasses.replace(run, training=dataclasses.replace(run.training, **kept))
+
+
+@final
+class _Recommended(NamedTuple):
+    """A run with what suits its data and its start in place of defaults."""
+
+    run: Run.Config
+    schedule: Schedule
+    """How long suits the data, whatever was asked for."""
+    notes: tuple[str, ...]
 
 
 def _recommended(
@@ -300,8 +353,8 @@ def _recommended(
     epochs: int | None = None,
     *,
     batch_size: int | None = None,
-) -> tuple[Run.Config, Schedule, tuple[str, ...]]:
-    """The run with what suits its data and its start in place of defaults, how long suits them, and what is told.
+) -> _Recommended:
+    """The run with the settings that its task recommends.
 
     Args:
         run: as it was asked for.
@@ -313,7 +366,7 @@ def _recommended(
     task, schedule, notes = run.task.recommended(preset, start, share=share, epochs=epochs or None)
     schedule = schedule.asked(epochs=epochs or None, batch_size=batch_size)
     training = filled(run.training, [TrainingConfig()], **schedule.settings)
-    return dataclasses.replace(run, task=task, training=training), schedule, notes
+    return _Recommended(dataclasses.replace(run, task=task, training=training), schedule, notes)
 
 
 def _check_minutes(minutes: float, asked_epochs: int | None) -> None:
@@ -326,9 +379,7 @@ def _check_minutes(minutes: float, asked_epochs: int | None) -> None:
 def _within(
     minutes: float,
     given: Run.Config,
-    sized: Callable[..., tuple[Run.Config, Schedule, tuple[str, ...]]],
-    recommended: Run.Config,
-    schedule: Schedule,
+    sized: Callable[..., _Recommended],
     seed: int,
     sharing: int,
     processes: Processes,
@@ -338,13 +389,13 @@ def _within(
     Args:
         minutes: of the run.
         given: as it was asked for.
-        sized: the run with what suits a share of the examples, in so many epochs, where these are known, and how long
-            suits them; see `_recommended`.
-        recommended, schedule: the same for all of them.
+        sized: the run with what suits a share of the examples, of all by default, in so many epochs, where these are
+            known; see `_recommended`.
         seed: of the run.
         sharing: processes that share each batch.
         processes: of this run.
     """
+    whole, schedule, _ = sized()
     if schedule.epochs == 0:
         raise ValueError("--minutes has no effect with a model that is computed at once; leave it out")
 
@@ -352,11 +403,11 @@ def _within(
         return filled(given.training, [TrainingConfig()], **schedule.asked(epochs=epochs).settings)
 
     def has_all_sizes(run: Run.Config) -> bool:
-        return (run.task, run.training.batch_size) == (recommended.task, recommended.training.batch_size)
+        return (run.task, run.training.batch_size) == (whole.task, whole.training.batch_size)
 
     @functools.cache
     def measured(share: float) -> tuple[TrainingConfig, StepCost]:
-        run = recommended if share == 1 else sized(share)[0]
+        run = whole if share == 1 else sized(share).run
         if share < 1 and has_all_sizes(run):  # as a checkpoint has
             return run.training, measured(1.0)[1]
         return run.training, first_steps(run.task.build(), run.training, seed, sharing)
@@ -368,18 +419,19 @@ def _within(
         return cost, share, epochs_within(minutes, schedule.epochs, functools.partial(in_epochs, schedule=own), cost)
 
     found = processes.on_first(chosen)
+    cost = None if found is None else found[0]
     share, epochs = processes.from_first((1.0, schedule.epochs) if found is None else found[1:])
-    if epochs < schedule.epochs or share < 1:
-        smaller = f", by a model and batches as for {share * schedule.num_train:,.0f} examples" if share < 1 else ""
-        print_line(f"{epochs} of the {schedule.epochs} epochs that suit the data, for {minutes:.4g} minutes{smaller}")
-        with processes.first_ahead():
-            # in the batches whose steps were measured
-            own, recommended = sized(share)[1], sized(share, epochs)[0]
-        recommended = dataclasses.replace(recommended, training=in_epochs(epochs, own))
-    return recommended, None if found is None else found[0]
+    if epochs == schedule.epochs and share == 1:
+        return whole, cost
+    smaller = f", by a model and batches as for {share * schedule.num_train:,.0f} examples" if share < 1 else ""
+    print_line(f"{epochs} of the {schedule.epochs} epochs that suit the data, for {minutes:.4g} minutes{smaller}")
+    with processes.first_ahead():
+        # in the batches whose steps were measured
+        own, run = sized(share).schedule, sized(share, epochs).run
+    return dataclasses.replace(run, training=in_epochs(epochs, own)), cost
 
 
-def _started(config: Task.Config, options: list[str], tasks: Sequence[type[Task]]) -> Task.Config:
+def _inheriting_init(config: Task.Config, options: list[str], tasks: Sequence[type[Task]]) -> Task.Config:
     """A task's defaults; with --init among the options the settings of that run that decide about its model."""
     words = [word for option in options for word in option.split("=", 1)]
     at = words.index("--init") + 1 if "--init" in words else len(words)
@@ -413,7 +465,7 @@ def _list_recipes() -> None:
         print(f"\n {modality or 'others'}:")
         for name, listing in sorted(group.items()):
             print(f"  {name:<{width}} {listing.summary}")
-            needs = [f"{what}: {told}" for what, told in (("data", listing.data), ("time", listing.time)) if told]
+            needs = [f"{what}: {value}" for what, value in (("data", listing.data), ("time", listing.time)) if value]
             if needs:
                 print(f"  {'':<{width}} {'; '.join(needs)}")
     print("\n`fredholm train NAME --help` lists every setting with its value.")

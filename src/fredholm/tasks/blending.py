@@ -18,6 +18,21 @@ SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 """Shares of a network that are tried."""
 
 
+def check_has_valid(setting: str, value: int, num_valid: int, examples: str) -> None:
+    """Raises ValueError where no validation split chooses the share of what a setting puts beside a network.
+
+    Args:
+        setting, value: the setting, such as bank=100.
+        num_valid: examples of the validation split.
+        examples: what may be held out, such as images.
+    """
+    if num_valid == 0:
+        raise ValueError(
+            f"{setting} is {value}, whose share is chosen by a validation split, and there is none; leave it out, or "
+            f"hold some {examples} out"
+        )
+
+
 def choose_share(
     model: Blended[Any, Any], measure: Measure, errors: Callable[[nn.Module, Batch], Iterable[Tensor]]
 ) -> None:

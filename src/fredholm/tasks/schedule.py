@@ -103,6 +103,11 @@ class Schedule:
         return replace(self, epochs=epochs, evaluate_every=evaluate_every, patience=patience)
 
 
+def schedule_at_once(num_train: int, effort: Effort) -> Schedule:
+    """Of a model that is computed from so many examples at once: there are no epochs."""
+    return replace(schedule_for(num_train, effort, has_valid=False), epochs=0)
+
+
 def _batch_size(wanted: float, most: int = MOST_BATCH) -> int:
     """The power of two nearest, in ratio, to a wanted number of examples."""
     return int(2 ** round(math.log2(min(max(wanted, LEAST_BATCH), most))))

@@ -18,7 +18,7 @@ from .baselines import Baseline, BaselineData, BaselineExamples, baselines_on
 from .objective import Objective
 from .splits.split_files import Split
 from .targets import Answers, ClassWeights, Target, TargetSettings
-from .task import Batch, SplitTask
+from .task import Batch, SplitTask, to_device
 from .views import device_of
 
 if TYPE_CHECKING:
@@ -113,11 +113,6 @@ class TargetTask(SplitTask[Part]):
 
         return baselines_on(BaselineData(self.target.kind, self.target.num_outputs, plain, value))
 
-    @final
-    def _part_of(self, split: Split) -> Part:
-        """The examples of a part of the data."""
-        return self.splits.train if split == "train" else self.held_out(split)
-
     def _baseline_examples(self, split: Split) -> BaselineExamples:
         """What models without a network see of the examples of a part, or of their elements, and what they predict.
 
@@ -179,7 +174,7 @@ class TargetTask(SplitTask[Part]):
             Outputs `(n, num_outputs)` and targets `(n, ...)`, in the order of the indices; of elements a row for each
             whose class is known, in the order of the examples.
         """
-        batch = {name: tensor.to(device_of(model)) for name, tensor in self.held_out_batch(split, indices).items()}
+        batch = to_device(self.held_out_batch(split, indices), device_of(model))
         parts = [(outputs.cpu(), targets.cpu()) for outputs, targets in self._measured(model, batch)]
         if not parts:
             return torch.zeros(0, self.target.num_outputs), torch.zeros(0, dtype=torch.int64)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Self, Type
 import torch
 from torch import Tensor, nn
 
+from fredholm._settings import class_name, refuse_idle
 from fredholm.encoders.encoder import Encoder
 from fredholm.models.signal_model import replaced
 from fredholm.models.stack import Stack
@@ -35,6 +36,11 @@ if TYPE_CHECKING:
 
 Batch = dict[str, Tensor]
 """Named tensors whose first dimension runs over the same examples; it is what travels to the device."""
+
+
+def to_device(batch: Mapping[str, Tensor], device: torch.device) -> Batch:
+    """A batch with its tensors on a device."""
+    return {name: tensor.to(device) for name, tensor in batch.items()}
 
 
 Score = Callable[[nn.Module, Batch, "dict[str, Metric]"], None]
@@ -542,6 +548,14 @@ class SplitTask(Task, Generic[Part]):
 
         split_settings: ClassVar[tuple[str, ...]] = ("test_fraction", "valid_fraction", "split_seed", "split_by")
 
+        @final
+        def _refuse_validation(self, model: object, left_out: str) -> None:
+            """Raises ValueError for a validation split beside a model that leaves examples out itself."""
+            because = f"model={class_name(model)}, whose settings are chosen by leaving {left_out} out"
+            refuse_idle(
+                "", type(self), because, "take a model that learns by steps", valid_fraction=self.valid_fraction
+            )
+
     @property
     def num_train(self) -> int:
         """Examples in the training split."""
@@ -561,6 +575,11 @@ class SplitTask(Task, Generic[Part]):
             ValueError: the data have none.
         """
         return self.splits.held_out(split)
+
+    @final
+    def _part_of(self, split: Split) -> Part:
+        """The examples of a split, of which there is one."""
+        return self.splits.train if split == "train" else self.held_out(split)
 
     @cached_property
     def splits(self) -> Splits[Part]:

@@ -129,7 +129,7 @@ def test_a_bank_is_fitted_to_training_images_alone(tmp_path: Path, monkeypatch: 
     place = (images[:, None] == known).flatten(2).all(2).long().argmax(1)
     assert torch.equal(known[place], images)
     assert len(place.unique()) == 20 < task.num_train
-    numbers = task.splits.train.marks.group_numbers
+    numbers = task.splits.train.marks.group_numbers()
     assert numbers is not None
     assert torch.equal(groups, numbers[place])
     assert torch.equal(torch.cat([answers for _, answers in batches]), task._targets(task.splits.train, place))

@@ -18,7 +18,7 @@ from fredholm.storage.config_json import from_json, to_json
 from fredholm.tasks import ImageLearning, Task
 from fredholm.tasks.images import InMemoryImages, open_images
 from fredholm.tasks.images.augmentation import Augmentation
-from fredholm.tasks.images.image_learning import DRAWINGS, measure
+from fredholm.tasks.images.image_learning import DRAWINGS, learn_facts
 from fredholm.tasks.targets import ClassAnswers, ClassTarget, LabelTarget, NumberTarget, TargetSettings
 from tests.faults.samples import columns
 from tests.refusals import refused
@@ -62,7 +62,7 @@ def test_channels_are_measured_apart_and_a_constant_one_is_left_unscaled() -> No
     images = torch.randint(0, 256, (50, 3, 4, 5), dtype=torch.uint8, generator=generator())
     images[:, 1] = 51
     data = InMemoryImages(images, ClassAnswers(names=("a", "b"), values=torch.arange(50) % 2), str)
-    facts = measure(data, TargetSettings(), "x")
+    facts = learn_facts(data, TargetSettings(), "x")
     pixels = images.double() / 255
     assert facts.mean == pytest.approx(pixels.mean((0, 2, 3)).tolist(), rel=1e-9)
     deviations = pixels.std((0, 2, 3), correction=0).tolist()

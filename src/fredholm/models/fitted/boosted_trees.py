@@ -53,6 +53,11 @@ _NEVER = torch.finfo(torch.float32).max
 """A threshold that no coordinate is above; weights that are kept are finite."""
 
 
+def affordable_trees(num_trees: int, num_outputs: int) -> int:
+    """So many trees of a fold, or fewer where there are many outputs, by MOST_BOXES; at least one."""
+    return min(num_trees, max(1, MOST_BOXES // num_outputs))
+
+
 @final
 class BoostedTrees(CoordinateModel):
     """Outputs that are a sum over trees, fitted by boosting.

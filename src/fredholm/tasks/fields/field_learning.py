@@ -32,7 +32,7 @@ from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.schedule import DEPTH, Effort, schedule_for, width_for
 from fredholm.tasks.splits.splits import HeldOut, Splits
 from fredholm.tasks.splits.splitting import divided
-from fredholm.tasks.task import Batch, Objective, Recommended, SplitTask, Task, Trained, own_facts
+from fredholm.tasks.task import Batch, Objective, Recommended, SplitTask, Task, Trained, own_facts, to_device
 from fredholm.tasks.tensor_form import Sizes, TensorForm, first_of_each
 from fredholm.tasks.views import ShownExample, device_of, function_view
 
@@ -257,7 +257,7 @@ class FieldLearning(SplitTask[FieldSet]):
 
     def __init__(self, config: Config, facts: Facts | None = None) -> None:
         self.config = config
-        self._facts = facts or measure(self._opened.train)
+        self._facts = facts or self._learn_facts()
         for name, is_asked in (("refine_steps", config.refine_steps > 0), ("spline", config.spline is not None)):
             if is_asked and self._facts.wants_others:
                 raise ValueError(f"{name} fits fields to what is shown; these data want other functions; leave it out")
@@ -268,6 +268,22 @@ class FieldLearning(SplitTask[FieldSet]):
     def facts(self) -> Facts:
         """Of the training split."""
         return self._facts
+
+    def _learn_facts(self) -> Facts:
+        """The facts of the training split; a constant channel has deviation 1, so that it becomes 0."""
+        train = self._opened.train
+        given = moments(lambda: (part.given for part in train.parts()))
+        targets = given if train.wanted is None else moments(lambda: (part.targets for part in train.parts()))
+        return FieldLearning.Facts(
+            coordinates=train.coordinates,
+            channels=train.channels,
+            target_channels=train.target_channels,
+            wants_others=train.wanted is not None,
+            mean=given.mean,
+            deviation=given.deviation,
+            target_mean=targets.mean,
+            target_deviation=targets.deviation,
+        )
 
     def _check(self, splits: Splits[FieldSet]) -> None:
         splits.check_facts(self._facts, self.config.data)
@@ -325,7 +341,7 @@ class FieldLearning(SplitTask[FieldSet]):
         seen = function_view(pos.double(), values[:, 0], "seen", self._facts.channels[0], "seen")
         if model is None:
             return shown_function(part, seen, 0)
-        shown = {name: tensor.to(device_of(model)) for name, tensor in batch.items()}
+        shown = to_device(batch, device_of(model))
         return shown_function(part, seen, 0, lambda pos: self._evaluated(model, shown, part, [pos])[0].values)
 
     def num_targets(self, batch: Batch) -> int:
@@ -459,7 +475,7 @@ class FieldLearning(SplitTask[FieldSet]):
         asked = places(self.config.answer, fields, inputs.at)
         for indices in torch.arange(len(fields)).split(CHUNK):
             part = fields.select(indices)
-            shown = {name: tensor.to(device) for name, tensor in self._shown(part.given).items()}
+            shown = to_device(self._shown(part.given), device)
             for name, values in zip(part.names, shown["values"], strict=True):
                 if not bool(values.isfinite().all()):
                     raise ValueError(f"{name}: a value is too far from those of training for float32")
@@ -477,19 +493,3 @@ class FieldLearning(SplitTask[FieldSet]):
             Evaluated(name, own, values[i, : len(own)], is_far[i, : len(own)].cpu())
             for i, (name, own) in enumerate(zip(part.names, asked, strict=True))
         ]
-
-
-def measure(train: FieldSet) -> FieldLearning.Facts:
-    """The facts of a training split; a constant channel has deviation 1, so that it becomes 0."""
-    given = moments(lambda: (part.given for part in train.parts()))
-    targets = given if train.wanted is None else moments(lambda: (part.targets for part in train.parts()))
-    return FieldLearning.Facts(
-        coordinates=train.coordinates,
-        channels=train.channels,
-        target_channels=train.target_channels,
-        wants_others=train.wanted is not None,
-        mean=given.mean,
-        deviation=given.deviation,
-        target_mean=targets.mean,
-        target_deviation=targets.deviation,
-    )

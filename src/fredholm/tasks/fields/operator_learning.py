@@ -21,7 +21,7 @@ from fredholm.models.itnet import ITNet
 from fredholm.models.kernel_configs import KERNELS, SpectralConfig
 from fredholm.models.stack import Stack, stack_of
 from fredholm.tasks.baselines import Baseline, BaselineData, BaselineExamples, baselines_on
-from fredholm.tasks.blending import SHARES, choose_share
+from fredholm.tasks.blending import SHARES, check_has_valid, choose_share
 from fredholm.tasks.fields import FieldSet, Problem, Samples, open_functions, read_functions
 from fredholm.tasks.files.npz_arrays import ARRAY_SUFFIXES
 from fredholm.tasks.inputs import Inputs, Kinds
@@ -274,7 +274,7 @@ class OperatorLearning(DividedTask[FieldSet]):
     def __init__(self, config: Config, facts: Facts | None = None) -> None:
         super().__init__(config)
         self.config = config
-        self._facts = facts or measure(self._opened.train, config.is_periodic)
+        self._facts = facts or self._learn_facts()
         if self._facts.num_steps == 1:
             single = "data without trajectories, which have one step"
             refuse_idle("", type(config), single, "leave it out", unroll=config.unroll)
@@ -345,6 +345,38 @@ class OperatorLearning(DividedTask[FieldSet]):
             refuse_doubles(samples, part.names, what)
         return part
 
+    def _learn_facts(self) -> Facts:
+        """The facts of the training split; a constant channel has deviation 1, so that it becomes 0.
+
+        Raises:
+            ValueError: periodic functions with samples outside of the unit box.
+        """
+        train, is_periodic = self._opened.train, self.config.is_periodic
+
+        def states() -> Iterator[Samples]:
+            for part in train.parts():
+                yield part.given if train.num_steps == 1 else part.states()
+
+        given = moments(states)
+        targets = given if train.num_steps > 1 else moments(lambda: (part.targets for part in train.parts()))
+        box = UnitBox.of(train, is_periodic=is_periodic)
+        return OperatorLearning.Facts(
+            coordinates=train.coordinates,
+            channels=train.channels,
+            target_channels=train.target_channels,
+            num_steps=train.num_steps,
+            origin=box.origin,
+            extent=box.extent,
+            grid=grid_of(train.given, box, is_periodic=is_periodic),
+            shares_places=train.given.share_places,
+            given_at=train.given.pos.shape[1] if train.given.share_places else None,
+            wanted_at=_shared_places(train.targets, box, is_periodic=is_periodic),
+            mean=given.mean,
+            deviation=given.deviation,
+            target_mean=targets.mean,
+            target_deviation=targets.deviation,
+        )
+
     def _check(self, splits: Splits[FieldSet]) -> None:
         splits.check_facts(self._facts, self.config.data)
         if splits.train.num_steps != self._facts.num_steps:
@@ -406,11 +438,11 @@ class OperatorLearning(DividedTask[FieldSet]):
         """See `Task.initialise`: fits the regression to training functions, of trajectories to single steps."""
         if not isinstance(model, BlendedOperator):
             return
-        self._check_chooses()
         count, steps = model.fitted.config.num_functions, self._facts.num_steps
+        check_has_valid("regression", count, self.num_held_out("valid"), "functions")
         chosen = torch.randperm(self.num_train)[:count].sort().values
         part, scale = self.splits.train.select(chosen), self.preparation.target_scale
-        given, answers, groups = part.given, part.targets.values, part.marks.group_numbers
+        given, answers, groups = part.given, part.targets.values, part.marks.group_numbers()
         groups = torch.arange(len(part)) if groups is None else groups
         if steps > 1:
             states = part.states()
@@ -451,13 +483,6 @@ class OperatorLearning(DividedTask[FieldSet]):
             learnt, fitted = (self.preparation.answers(part, batch) for part in (model.network, model.fitted))
             for share in shares:
                 yield blend(learnt, fitted, share)
-
-    def _check_chooses(self) -> None:
-        if self.num_held_out("valid") == 0:
-            raise ValueError(
-                f"regression is {self.config.regression}, whose share is chosen by a validation split, and there is "
-                "none; leave it out, or hold some functions out"
-            )
 
     def entry_names(self, model: nn.Module) -> EntryNames:
         """See `Task.entry_names`: of the head's rows and of the encoder's columns, the channels."""
@@ -559,7 +584,7 @@ class OperatorLearning(DividedTask[FieldSet]):
         return baselines_on(BaselineData("number", count, self._baseline_examples, self._baseline_value))
 
     def _baseline_examples(self, split: Split) -> BaselineExamples:
-        part = self.splits.train if split == "train" else self.held_out(split)
+        part = self._part_of(split)
         targets = self.preparation.target_scale.standardised(part.targets.values)
         return BaselineExamples(part.given.values.flatten(1).numpy(), targets.flatten(1))
 
@@ -693,35 +718,3 @@ def _shared_places(samples: Samples, box: UnitBox, *, is_periodic: bool) -> Unit
         return None
     found = grid_of(samples, box, is_periodic=is_periodic)
     return samples.pos.shape[1] if found is None else found
-
-
-def measure(train: FieldSet, is_periodic: bool) -> OperatorLearning.Facts:
-    """The facts of a training split; a constant channel has deviation 1, so that it becomes 0.
-
-    Raises:
-        ValueError: periodic functions with samples outside of the unit box.
-    """
-
-    def of_states() -> Iterator[Samples]:
-        for part in train.parts():
-            yield part.given if train.num_steps == 1 else part.states()
-
-    given = moments(of_states)
-    targets = given if train.num_steps > 1 else moments(lambda: (part.targets for part in train.parts()))
-    box = UnitBox.of(train, is_periodic=is_periodic)
-    return OperatorLearning.Facts(
-        coordinates=train.coordinates,
-        channels=train.channels,
-        target_channels=train.target_channels,
-        num_steps=train.num_steps,
-        origin=box.origin,
-        extent=box.extent,
-        grid=grid_of(train.given, box, is_periodic=is_periodic),
-        shares_places=train.given.share_places,
-        given_at=train.given.pos.shape[1] if train.given.share_places else None,
-        wanted_at=_shared_places(train.targets, box, is_periodic=is_periodic),
-        mean=given.mean,
-        deviation=given.deviation,
-        target_mean=targets.mean,
-        target_deviation=targets.deviation,
-    )

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from fredholm.domains import Domain, Points, UnitGrid, domain_of, whole_grid
 from fredholm.encoders.function import FunctionBatch, interpolate
-from fredholm.tasks.task import Batch
+from fredholm.tasks.task import Batch, to_device
 
 from .batches import Scale
 from .field_set import Samples
@@ -80,7 +80,7 @@ class Preparation:
     @torch.no_grad()
     def predicted(self, model: nn.Module, given: Samples, asked: Tensor, device: torch.device) -> Tensor:
         """The answer for one function at places `(N, s)`, all in the unit of the data; of trajectories all steps."""
-        batch = {name: tensor.to(device) for name, tensor in self.shown(given).items()}
+        batch = to_device(self.shown(given), device)
         at, width = self.box.placed(asked)[None].to(device), self.num_steps * len(self.target_scale.mean)
         batch |= {
             "wanted_pos": at,

@@ -40,14 +40,14 @@ from fredholm.tasks.files.data_files import data_path
 from fredholm.tasks.forecasts import Clock, LongSeries, WindowSet, open_long
 from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.prediction import Prediction
-from fredholm.tasks.schedule import Effort
+from fredholm.tasks.schedule import Effort, schedule_at_once
 from fredholm.tasks.series.open import KINDS as SERIES_SUFFIXES
 from fredholm.tasks.series.open import TEXT
 from fredholm.tasks.splits.split_files import Split
 from fredholm.tasks.splits.splits import HeldOut, Splits
 from fredholm.tasks.targets import NumberTarget
 from fredholm.tasks.targets.numbers import check_quantiles
-from fredholm.tasks.task import Batch, Objective, Recommended, SplitTask, Task, Trained, own_facts
+from fredholm.tasks.task import Batch, Objective, Recommended, SplitTask, Task, Trained, own_facts, to_device
 from fredholm.tasks.tensor_form import TensorForm
 from fredholm.tasks.views import MOST_LINES, Line, Role, SeriesView, ShownExample, View, device_of
 
@@ -226,22 +226,20 @@ class Forecasting(SplitTask[WindowSet]):
                 "", type(self), "a split by time", "leave it out", split_seed=self.split_seed, split_by=self.split_by
             )
             if not self.model.learns_by_steps:
-                kind = type(self.model).__qualname__.removesuffix(".Config")
-                because = f"model={kind}, whose settings are chosen by leaving stretches of the training part out"
-                refuse_idle(
-                    "", type(self), because, "take a model that learns by steps", valid_fraction=self.valid_fraction
-                )
+                self._refuse_validation(self.model, "stretches of the training part")
 
         def _recommended(self, effort: Effort, start: Trained | None) -> Recommended:
-            found, task = super()._recommended(effort, start), Forecasting(self)
+            task = Forecasting(self)
             note = task.note_on_shortest()
             notes = () if note is None else (note,)
             if self.model.learns_by_steps:
-                return found._replace(notes=(*found.notes, *notes))
+                return super()._recommended(effort, start)._replace(notes=notes)
             context, base = task.best_reading()
             if self.known and task.facts.effect is None:
                 notes = (*notes, f"{', '.join(self.known)}: no help with stretches that are left out; not read")
-            return Recommended(replace(self, context=context, base=base), replace(found.schedule, epochs=0), notes)
+            return Recommended(
+                replace(self, context=context, base=base), schedule_at_once(task.num_train, effort), notes
+            )
 
         @property
         def stack(self) -> Stack:
@@ -259,7 +257,7 @@ class Forecasting(SplitTask[WindowSet]):
     def __init__(self, config: Config, facts: Facts | None = None, *, history: History | None = None) -> None:
         self.config = config
         self._known, self._read_before = facts, history
-        self._facts = facts or self._measure()
+        self._facts = facts or self._learn_facts()
         for name in ("context", "horizon", "season"):
             if getattr(config, name) not in (None, getattr(self._facts, name)):
                 raise ValueError(
@@ -354,7 +352,7 @@ class Forecasting(SplitTask[WindowSet]):
                 )
         return Splits(train, test if len(test) else None, valid)
 
-    def _measure(self) -> Facts:
+    def _learn_facts(self) -> Facts:
         config, history, shape = self.config, self._history, self._shape
         deviation, train = history.deviation(), self._windows("train")
         if not len(train):
@@ -587,7 +585,7 @@ class Forecasting(SplitTask[WindowSet]):
         seen, truth = window.seen()[0], window.wanted()[0]
         levels = number = None
         if model is not None:
-            batch = {name: each.to(device_of(model)) for name, each in self._batch(window, torch.tensor([0])).items()}
+            batch = to_device(self._batch(window, torch.tensor([0])), device_of(model))
             levels, number = (each[0].cpu() for each in self._in_unit(self._outputs(model, batch), batch))
         names = [f"quantile {level:g}" for level in facts.target.quantiles] if len(facts.target.quantiles) > 1 else []
         views = list[View]()
@@ -629,7 +627,7 @@ class Forecasting(SplitTask[WindowSet]):
         )
 
     def _baseline_examples(self, split: Split) -> BaselineExamples:
-        part = self.splits.train if split == "train" else self.held_out(split)
+        part = self._part_of(split)
         batch = self._batch(part, torch.arange(len(part)))
         return BaselineExamples(batch["values"].flatten(1).numpy(), batch["targets"])
 
@@ -693,7 +691,7 @@ class Forecasting(SplitTask[WindowSet]):
             ahead=tuple(facts.ahead.values()),
         )
         for indices in torch.arange(len(series)).split(CHUNK):
-            batch = {name: tensor.to(device) for name, tensor in self._batch(windows, indices).items()}
+            batch = to_device(self._batch(windows, indices), device)
             parts.append(self._in_unit(self._outputs(model, batch), batch))
         levels, numbers = zip(*parts, strict=True)
         return torch.cat(levels).cpu(), torch.cat(numbers).cpu()

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from fredholm._settings import filled, refuse_idle
 from fredholm.encoders.graph import GraphBatch
-from fredholm.models.fitted.boosted_trees import MOST_BOXES
+from fredholm.models.fitted.boosted_trees import affordable_trees
 from fredholm.models.fitted.fitted_model import FittedModel
 from fredholm.models.fitted.graph_machine import GraphMachine
 from fredholm.models.fitted.neighbourhood_bank import NeighbourhoodBank
@@ -159,7 +159,7 @@ class GraphLearning(TargetTask[GraphSet], DividedTask[GraphSet]):
             if not self.model.learns_by_steps:
                 model = self.model
                 if isinstance(model, GraphMachine.Config):
-                    num_trees = min(model.num_trees, max(1, MOST_BOXES // task.target.num_outputs))
+                    num_trees = affordable_trees(model.num_trees, task.target.num_outputs)
                     model = filled(model, [GraphMachine.Config()], num_trees=num_trees)
                 config = dataclasses.replace(self, model=model, inputs=inputs)
                 return Recommended(config, dataclasses.replace(schedule, epochs=0))
@@ -200,7 +200,7 @@ class GraphLearning(TargetTask[GraphSet], DividedTask[GraphSet]):
     def __init__(self, config: Config, facts: Facts | None = None) -> None:
         super().__init__(config)
         self.config = config
-        self._facts = facts or self._measure()
+        self._facts = facts or self._learn_facts()
         self._set_target(self._facts.target, config.target_settings)
 
     @property
@@ -249,7 +249,7 @@ class GraphLearning(TargetTask[GraphSet], DividedTask[GraphSet]):
         """Graphs as the model sees them; see `GraphInputs.prepare`."""
         return self.config.inputs_read.prepare(graphs, self._facts.preparation)
 
-    def _measure(self) -> Facts:
+    def _learn_facts(self) -> Facts:
         """The facts of the training split."""
         train = self._graphs.select(self._split.train)
         assert train.answers is not None
@@ -281,8 +281,7 @@ class GraphLearning(TargetTask[GraphSet], DividedTask[GraphSet]):
         for indices in torch.arange(len(train)).split(CHUNK):
             batch = {name: each.to(device) for name, each in self._batch(train, indices).items()}
             batches.append((graphs_in(batch), batch["targets"]))
-        groups = train.marks.group_numbers
-        model.fit(batches, self.target, groups=None if groups is None else groups.to(device))
+        model.fit(batches, self.target, groups=train.marks.group_numbers(device))
 
     def entry_names(self, model: nn.Module) -> EntryNames:
         """See `Task.entry_names`: of the head's rows, the classes or numbers, and of the encoder's columns."""

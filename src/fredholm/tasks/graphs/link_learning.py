@@ -156,7 +156,7 @@ class LinkLearning(OneGraphTask[PairSet]):
     def __init__(self, config: Config, facts: Facts | None = None) -> None:
         super().__init__(config)
         self.config = config
-        self._facts = facts or self._measure()
+        self._facts = facts or self._learn_facts()
 
     @property
     def facts(self) -> Facts:
@@ -209,7 +209,7 @@ class LinkLearning(OneGraphTask[PairSet]):
             pairs[again] = torch.randint(size, (len(again), 2), generator=generator)
         raise ValueError(f"{self.config.data}: nearly all pairs of nodes are edges; expected a graph with others")
 
-    def _measure(self) -> Facts:
+    def _learn_facts(self) -> Facts:
         return LinkLearning.Facts(preparation=self.config.inputs.learn(self._seen))
 
     def model(self) -> nn.Module:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from fredholm._settings import filled, refuse_idle
-from fredholm.models.fitted.boosted_trees import MOST_BOXES
+from fredholm.models.fitted.boosted_trees import affordable_trees
 from fredholm.models.fitted.node_machine import KnownNodes, NodeMachine
 from fredholm.models.fitted.ridge_head import FeatureBlock, Heard, RidgeHead, is_surely_less
 from fredholm.models.itnet import ITNet
@@ -200,7 +200,7 @@ class NodeLearning(TargetTask[NodeSet], OneGraphTask[NodeSet]):
         def _recommended_machine(self, task: "NodeLearning", effort: Effort) -> Recommended:
             """What suits a machine: what structure tells are features too, of which it weighs each."""
             model = self.model if isinstance(self.model, NodeMachine.Config) else NodeMachine.Config()
-            num_trees = min(model.num_trees, max(1, MOST_BOXES // task.target.num_outputs))
+            num_trees = affordable_trees(model.num_trees, task.target.num_outputs)
             model = filled(model, [NodeMachine.Config()], num_trees=num_trees)
             inputs = filled(self.inputs, [_inputs()], degrees=True, surroundings=True, feature_dropout=0.0)
             schedule = schedule_for(task.num_train, effort, has_valid=False, batch_size=task.num_train)
@@ -214,7 +214,7 @@ class NodeLearning(TargetTask[NodeSet], OneGraphTask[NodeSet]):
     def __init__(self, config: Config, facts: Facts | None = None) -> None:
         super().__init__(config)
         self.config = config
-        self._facts = facts or self._measure()
+        self._facts = facts or self._learn_facts()
         self._set_target(self._facts.target, config.target_settings)
 
     @property
@@ -328,7 +328,7 @@ class NodeLearning(TargetTask[NodeSet], OneGraphTask[NodeSet]):
         if not bool((self._known_here >= 0).all()):
             raise ValueError(f"{self.config.data} is not the graph of the run; pass the one it was made with")
 
-    def _measure(self) -> Facts:
+    def _learn_facts(self) -> Facts:
         config, graph, train = self.config, self._graph, self._split.train
         facts = NodeLearning.Facts(
             preparation=config.inputs_read.learn(graph),
@@ -354,9 +354,8 @@ class NodeLearning(TargetTask[NodeSet], OneGraphTask[NodeSet]):
             return
         train = self.splits.train
         inputs = KnownNodes(graphs_in(self._graph_on(device)), train.nodes.to(device))
-        targets, groups = self.target.targets(train.answers.values), self._graph.marks.select(train.nodes).group_numbers
-        batch = (inputs, targets.to(device))
-        model.fit([batch], self.target, groups=None if groups is None else groups.to(device))
+        targets, marks = self.target.targets(train.answers.values), self._graph.marks.select(train.nodes)
+        model.fit([(inputs, targets.to(device))], self.target, groups=marks.group_numbers(device))
 
     @cached_property
     def _known_here(self) -> Tensor:

@@ -37,7 +37,17 @@ from fredholm.tasks.splits.splits import HeldOut, Splits
 from fredholm.tasks.splits.splitting import DividedTask, Parts
 from fredholm.tasks.target_task import TargetTask
 from fredholm.tasks.targets import TARGETS, Answers, Target
-from fredholm.tasks.task import Batch, EntryNames, Recommended, Source, Task, Trained, head_entry_names, own_facts
+from fredholm.tasks.task import (
+    Batch,
+    EntryNames,
+    Recommended,
+    Source,
+    Task,
+    Trained,
+    head_entry_names,
+    own_facts,
+    to_device,
+)
 from fredholm.tasks.tensor_form import (
     ABOUT_PIXELS,
     BATCH,
@@ -239,7 +249,7 @@ class ImageTextLearning(TargetTask[ImageTextSet], DividedTask[ImageTextSet]):
     def __init__(self, config: Config, facts: Facts | None = None) -> None:
         super().__init__(config)
         self.config = config
-        self._facts = facts or self._measure()
+        self._facts = facts or self._learn_facts()
         self._set_target(self._facts.target, config.target_settings)
         if config.context != self._facts.context:
             raise ValueError(f"context is {config.context}; the run was made with {self._facts.context}")
@@ -303,7 +313,7 @@ class ImageTextLearning(TargetTask[ImageTextSet], DividedTask[ImageTextSet]):
     def _part(self, numbers: Tensor) -> ImageTextSet:
         return self._all.select(numbers)
 
-    def _measure(self) -> Facts:
+    def _learn_facts(self) -> Facts:
         """The facts of the training split."""
         config, train = self.config, self._opened.train
         assert train.answers is not None
@@ -506,7 +516,7 @@ class ImageTextLearning(TargetTask[ImageTextSet], DividedTask[ImageTextSet]):
             for indices in torch.arange(len(found)).split(CHUNK):
                 part = [found.examples[i] for i in indices.tolist()]
                 given = self._inputs(found.images(indices) / 255, [self._lay_out(example.text)[0] for example in part])
-                batch = {name: tensor.to(device) for name, tensor in given._asdict().items()}
+                batch = to_device(given._asdict(), device)
                 answers = map(self.target.answer, self._outputs(model, batch).cpu())
                 rows += [
                     Prediction(file, {"line": example.line, **cells}, probabilities)

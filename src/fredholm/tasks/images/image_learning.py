@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fredholm._settings import check_count, filled, refuse_idle
+from fredholm._settings import check_count, class_name, filled, refuse_idle
 from fredholm.encoders.encoder import Encoder
 from fredholm.encoders.image import Image
 from fredholm.models.blended import BlendedImages, blend
@@ -31,7 +31,7 @@ from fredholm.models.stack import Stack, stack_of
 from fredholm.pretrained import PretrainedImages
 from fredholm.pretrained.pixels import PREPROCESSOR
 from fredholm.tasks.baselines import baseline_pixels
-from fredholm.tasks.blending import SHARES, choose_share
+from fredholm.tasks.blending import SHARES, check_has_valid, choose_share
 from fredholm.tasks.files.arrow_table import COLUMN_SUFFIXES
 from fredholm.tasks.files.npz_arrays import ARRAY_SUFFIXES
 from fredholm.tasks.files.parts import refuse_part
@@ -46,7 +46,16 @@ from fredholm.tasks.images import (
 )
 from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.prediction import Prediction
-from fredholm.tasks.schedule import Effort, Preset, fine_tuning_for, note_on_network, rate_for, schedule_for, width_for
+from fredholm.tasks.schedule import (
+    Effort,
+    Preset,
+    fine_tuning_for,
+    note_on_network,
+    rate_for,
+    schedule_at_once,
+    schedule_for,
+    width_for,
+)
 from fredholm.tasks.splits.split_files import Split
 from fredholm.tasks.splits.splits import HeldOut, Splits
 from fredholm.tasks.splits.splitting import divided
@@ -207,8 +216,10 @@ class ImageLearning(TargetTask[ImageDataset]):
             if self.stem_depth is not None:
                 check_count("images", "stem_depth", self.stem_depth, 0)
             if not self.model.learns_by_steps:
-                kind = type(self.model).__qualname__.removesuffix(".Config")
-                because, instead = f"model={kind}, which is computed at once", "take a model that learns by steps"
+                because, instead = (
+                    f"model={class_name(self.model)}, which is computed at once",
+                    "take a model that learns by steps",
+                )
                 if self.augmentation != Augmentation.Config():
                     raise ValueError(f"augmentation has no effect with {because}; leave it out, or {instead}")
                 if self.valid_fraction != 0:
@@ -222,7 +233,7 @@ class ImageLearning(TargetTask[ImageDataset]):
                     )
             if not self.model.reads_encoder:
                 names = ("patch_size", "stem_depth", "position_frequencies", "position_sigma")
-                because = f"model={type(self.model).__qualname__.removesuffix('.Config')}, which reads pixels by itself"
+                because = f"model={class_name(self.model)}, which reads pixels by itself"
                 given = {name: getattr(self, name) for name in names}
                 refuse_idle("", type(self), because, "take a model on patches, such as itnet", **given)
             elif self.position_frequencies == 0:
@@ -278,9 +289,8 @@ class ImageLearning(TargetTask[ImageDataset]):
             size = task.facts.image_size
             scaled = in_whole_patches(size, 1, SIDES[effort.preset])
             config = filled(self, [ImageLearning.Config()], image_size=None if scaled == size else scaled)
-            schedule = schedule_for(task.num_train, effort, has_valid=False)
             notes = _notes(task, config.image_size or size)
-            return Recommended(config, dataclasses.replace(schedule, epochs=0), notes)
+            return Recommended(config, schedule_at_once(task.num_train, effort), notes)
 
         @property
         def initial_checkpoint(self) -> str | None:
@@ -360,7 +370,7 @@ class ImageLearning(TargetTask[ImageDataset]):
         self, config: Config, facts: Facts | None = None, *, pretrained: Pretrained[ImageModelConfig] | None = None
     ) -> None:
         self.config, self._given = config, pretrained
-        self._facts = facts or self._measure()
+        self._facts = facts or self._learn_facts()
         for name in ("mean", "deviation"):
             if (given := getattr(config, name)) not in ((), found := getattr(self._facts, name)):
                 raise ValueError(f"{name} is {given}; the run was made with {found}")
@@ -371,7 +381,7 @@ class ImageLearning(TargetTask[ImageDataset]):
         )
         self._bank_outputs = _BankOutputs()
         if facts is None and config.bank:
-            self._check_chooses()
+            check_has_valid("bank", config.bank, self.num_held_out("valid"), "images")
 
     @property
     def facts(self) -> Facts:
@@ -399,14 +409,14 @@ class ImageLearning(TargetTask[ImageDataset]):
             recorded(file, is_start=True)
         return PretrainedWeights(str(pretrained.folder), pretrained.tensors(self.chosen))
 
-    def _measure(self) -> Facts:
+    def _learn_facts(self) -> Facts:
         """The facts of the training split, with what a checkpoint says of pixels.
 
         Raises:
             ValueError: it says nothing of them, or images of this size cannot be read.
         """
         config, train, pretrained = self.config, self._opened.train, self.pretrained
-        found = measure(train, config.target_settings, config.data)
+        found = learn_facts(train, config.target_settings, config.data)
         if pretrained is not None:
             found = dataclasses.replace(found, model=pretrained.model.at_size(train.image_size))
         if config.mean:
@@ -501,15 +511,8 @@ class ImageLearning(TargetTask[ImageDataset]):
         for indices in chosen.split(CHUNK):
             images = self._standardise(train.images(indices) / 255)
             batches.append((images.to(device), self._targets(train, indices).to(device)))
-        groups = train.marks.group_numbers
-        fitted.fit(batches, self.target, groups=None if groups is None else groups[chosen].to(device))
-
-    def _check_chooses(self) -> None:
-        if self.num_held_out("valid") == 0:
-            raise ValueError(
-                f"bank is {self.config.bank}, whose share is chosen by a validation split, and there is none; leave it "
-                "out, or hold some images out"
-            )
+        groups = train.marks.group_numbers(device)
+        fitted.fit(batches, self.target, groups=None if groups is None else groups[chosen.to(device)])
 
     def choose_by_validation(self, model: nn.Module, measure: Measure) -> None:
         """See `Task.choose_by_validation`: the share of a network beside a bank, by the loss."""
@@ -736,7 +739,7 @@ def _augmentation(task: ImageLearning) -> Augmentation.Config:
     )
 
 
-def measure(train: ImageDataset, settings: TargetSettings, data: str) -> ImageLearning.Facts:
+def learn_facts(train: ImageDataset, settings: TargetSettings, data: str) -> ImageLearning.Facts:
     """The facts of a training split; a constant channel has deviation 1, so that it becomes 0."""
     assert train.answers is not None
     mean, deviation = moments(train, torch.arange(len(train)))

@@ -40,7 +40,7 @@ from fredholm.tasks.splits.split_files import Split
 from fredholm.tasks.splits.splits import HeldOut, Splits
 from fredholm.tasks.splits.splitting import DividedTask, Parts
 from fredholm.tasks.target_task import TargetTask
-from fredholm.tasks.targets import TARGETS, UNKNOWN, ElementCounts, Target, TargetSettings
+from fredholm.tasks.targets import TARGETS, UNKNOWN, ElementCounts, Target
 from fredholm.tasks.task import Batch, EntryNames, Recommended, Task, Trained, head_entry_names, own_facts
 from fredholm.tasks.tensor_form import ABOUT_PIXELS, BATCH, Slot, TensorForm, pixel_axes, random_pixels, sizes_of
 from fredholm.tasks.views import ImageView, MaskView, ShownExample, View, device_of
@@ -219,7 +219,7 @@ class Segmentation(TargetTask[MaskedImages], DividedTask[MaskedImages]):
     def __init__(self, config: Config, facts: Facts | None = None) -> None:
         super().__init__(config)
         self.config = config
-        self._facts = facts or measure(self._opened.train, config.target_settings, config.data)
+        self._facts = facts or self._learn_facts()
         self._set_target(self._facts.target, config.target_settings)
         self._augment = MaskAugmentation(config.augmentation, self._facts.channels)
         self._mean, self._deviation = (
@@ -246,6 +246,23 @@ class Segmentation(TargetTask[MaskedImages], DividedTask[MaskedImages]):
 
     def _part(self, numbers: Tensor) -> MaskedImages:
         return self._images.select(numbers)
+
+    def _learn_facts(self) -> Facts:
+        """The facts of the training split; a constant channel has deviation 1, so that it becomes 0."""
+        config, train = self.config, self._opened.train
+        counts = torch.zeros(256, dtype=torch.int64)
+        for indices in torch.arange(len(train)).split(max(1, CHUNK // math.prod(train.image_size))):
+            counts += train.masks(indices).flatten().bincount(minlength=256)
+        known = counts[: len(train.classes)]
+        _check_present(train.classes, known, int(counts[IGNORED]), config.data)
+        mean, deviation = moments(train, torch.arange(len(train)))
+        return Segmentation.Facts(
+            target=ElementCounts(names=train.classes, counts=known).learn(config.target_settings, config.data),
+            channels=train.channels,
+            image_size=train.image_size,
+            mean=mean,
+            deviation=deviation,
+        )
 
     def _check(self, splits: Splits[MaskedImages]) -> None:
         # where a size is asked for, it may be another than in training
@@ -564,23 +581,6 @@ def _truth(file: Path, size: tuple[int, int], num_classes: int) -> Tensor | None
     if largest >= num_classes:
         raise ValueError(f"{path}: has the class number {largest}; there are {num_classes} classes, from 0 on")
     return mask
-
-
-def measure(train: MaskedImages, settings: TargetSettings, data: str) -> Segmentation.Facts:
-    """The facts of a training split; a constant channel has deviation 1, so that it becomes 0."""
-    counts = torch.zeros(256, dtype=torch.int64)
-    for indices in torch.arange(len(train)).split(max(1, CHUNK // math.prod(train.image_size))):
-        counts += train.masks(indices).flatten().bincount(minlength=256)
-    known = counts[: len(train.classes)]
-    _check_present(train.classes, known, int(counts[IGNORED]), data)
-    mean, deviation = moments(train, torch.arange(len(train)))
-    return Segmentation.Facts(
-        target=ElementCounts(names=train.classes, counts=known).learn(settings, data),
-        channels=train.channels,
-        image_size=train.image_size,
-        mean=mean,
-        deviation=deviation,
-    )
 
 
 def _check_present(classes: tuple[str, ...], counts: Tensor, num_ignored: int, data: str) -> None:

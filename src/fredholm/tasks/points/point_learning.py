@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from fredholm._settings import check_count, check_rate, filled, refuse_idle
 from fredholm.encoders.points import PointBatch, PointCloud
 from fredholm.models.cloud_model import CloudModelConfig
-from fredholm.models.fitted.boosted_trees import MOST_BOXES
+from fredholm.models.fitted.boosted_trees import affordable_trees
 from fredholm.models.fitted.cloud_machine import CloudMachine, CloudReading
 from fredholm.models.images.infvit import InfViT
 from fredholm.models.itnet import ITNet
@@ -31,7 +31,7 @@ from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.outputs import Outputs
 from fredholm.tasks.points import NORMAL, NUM_SAMPLES, PointSet, csv_of, open_points, read_points
 from fredholm.tasks.prediction import Prediction
-from fredholm.tasks.schedule import Effort, note_on_network, schedule_for, width_for
+from fredholm.tasks.schedule import Effort, note_on_network, schedule_at_once, schedule_for, width_for
 from fredholm.tasks.splits.split_files import Split
 from fredholm.tasks.splits.splits import HeldOut, Splits
 from fredholm.tasks.splits.splitting import DividedTask, Parts
@@ -47,6 +47,7 @@ from fredholm.tasks.task import (
     head_entry_names,
     input_entry_names,
     own_facts,
+    to_device,
 )
 from fredholm.tasks.tensor_form import BATCH, Axis, OpenAxis, Sizes, Slot, TensorForm, first_of_each
 from fredholm.tasks.views import PointsView, ShownExample, device_of
@@ -268,13 +269,12 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
             if not isinstance(model, CloudMachine.Config):
                 turns = "none" if task.target.kind == "number" else turned(train)
                 model = CloudMachine.Config(turns=turns)
-            num_trees = min(model.num_trees, max(1, MOST_BOXES // task.target.num_outputs))
+            num_trees = affordable_trees(model.num_trees, task.target.num_outputs)
             model = filled(model, [CloudMachine.Config()], num_trees=num_trees)
             config = filled(self, [PointLearning.Config()], num_points=MACHINE_POINTS)
             if task.target.kind == "number":
                 config = filled(config, [PointLearning.Config()], sizes=True)
-            schedule = schedule_for(len(train), effort, has_valid=False)
-            return Recommended(dataclasses.replace(config, model=model), dataclasses.replace(schedule, epochs=0))
+            return Recommended(dataclasses.replace(config, model=model), schedule_at_once(len(train), effort))
 
         @property
         def network(self) -> SignalModel.Config:
@@ -297,7 +297,7 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
     def __init__(self, config: Config, facts: Facts | None = None) -> None:
         super().__init__(config)
         self.config = config
-        self._facts = facts or measure(self._opened.train, config)
+        self._facts = facts or self._learn_facts()
         facts = self._facts
         predicted = "points" if self.classifies_points else "number" if facts.target.kind == "number" else "cloud"
         if config.target not in (None, predicted):
@@ -363,6 +363,28 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
     def _part(self, numbers: Tensor) -> PointSet:
         return self._clouds.select(numbers)
 
+    def _learn_facts(self) -> Facts:
+        """The facts of the training split; a constant feature has deviation 1, so that it becomes 0."""
+        config, train = self.config, self._opened.train
+        predicted: Predicted = config.target or ("cloud" if train.point_labels is None else "points")
+        sizes = torch.tensor([_log_radius(pos) for pos in train.pos.split(train.sizes.tolist())], dtype=torch.float64)
+        sizes = sizes[sizes.isfinite()] if bool(sizes.isfinite().any()) else torch.zeros(1).double()
+        spread = float(sizes.std(correction=0))
+        features = train.features.double()
+        mean = features.mean(0)
+        deviation = (features - mean).square().mean(0).sqrt()
+        is_constant = deviation <= rounding_of(train.features.dtype) * mean.abs()
+        has_normals = set(NORMAL) <= set(train.channels)
+        is_normal = torch.tensor([has_normals and name in NORMAL for name in train.channels]).bool()
+        return PointLearning.Facts(
+            target=known_of(train, predicted, config.data).learn(config.target_settings, config.data),
+            channels=train.channels,
+            mean=tuple(torch.where(is_normal, 0.0, mean).tolist()),
+            deviation=tuple(torch.where(is_normal | is_constant, 1.0, deviation).tolist()),
+            is_weighted=train.weights is not None,
+            size=(float(sizes.mean()), spread if spread > 1e-6 else 1.0),
+        )
+
     def _check(self, splits: Splits[PointSet]) -> None:
         data = self.config.data
         self.target.check(known_of(splits.train, "points" if self.classifies_points else "cloud", data), data)
@@ -398,10 +420,9 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
             return
         train, batches = self.splits.train, list[tuple[PointBatch, Tensor]]()
         for indices in torch.arange(len(train)).split(CHUNK):
-            batch = {name: each.to(device) for name, each in self._rows.whole(train.select(indices), votes=1).items()}
+            batch = to_device(self._rows.whole(train.select(indices), votes=1), device)
             batches.append((self._rows.given(batch), batch["targets"]))
-        groups = train.marks.group_numbers
-        model.fit(batches, self.target, groups=None if groups is None else groups.to(device))
+        model.fit(batches, self.target, groups=train.marks.group_numbers(device))
 
     def entry_names(self, model: nn.Module) -> EntryNames:
         """See `Task.entry_names`: of the head's rows, the classes, and of the encoder's columns the features."""
@@ -625,28 +646,6 @@ def known_of(clouds: PointSet, predicted: Predicted, data: str) -> Known:
         raise ValueError(f"target is 'points', but the points of {data} have no labels; leave target out, or add some")
     counts = clouds.point_labels.bincount(minlength=len(clouds.point_classes))
     return ElementCounts(names=clouds.point_classes, counts=counts)
-
-
-def measure(train: PointSet, config: PointLearning.Config) -> PointLearning.Facts:
-    """The facts of a training split; a constant feature has deviation 1, so that it becomes 0."""
-    predicted: Predicted = config.target or ("cloud" if train.point_labels is None else "points")
-    of_sizes = torch.tensor([_log_radius(pos) for pos in train.pos.split(train.sizes.tolist())], dtype=torch.float64)
-    of_sizes = of_sizes[of_sizes.isfinite()] if bool(of_sizes.isfinite().any()) else torch.zeros(1).double()
-    spread = float(of_sizes.std(correction=0))
-    features = train.features.double()
-    mean = features.mean(0)
-    deviation = (features - mean).square().mean(0).sqrt()
-    is_constant = deviation <= rounding_of(train.features.dtype) * mean.abs()
-    is_normal = torch.tensor([set(NORMAL) <= set(train.channels) and name in NORMAL for name in train.channels])
-    is_normal = is_normal.bool()
-    return PointLearning.Facts(
-        target=known_of(train, predicted, config.data).learn(config.target_settings, config.data),
-        channels=train.channels,
-        mean=tuple(torch.where(is_normal, 0.0, mean).tolist()),
-        deviation=tuple(torch.where(is_normal | is_constant, 1.0, deviation).tolist()),
-        is_weighted=train.weights is not None,
-        size=(float(of_sizes.mean()), spread if spread > 1e-6 else 1.0),
-    )
 
 
 def _log_radius(pos: Tensor) -> float:

@@ -25,7 +25,7 @@ from fredholm.pretrained import PretrainedSentences
 from fredholm.tasks.files.read_record import recorded
 from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.prediction import Prediction
-from fredholm.tasks.schedule import Effort, fine_tuning_for, rate_for, schedule_for, width_for
+from fredholm.tasks.schedule import Effort, fine_tuning_for, rate_for, schedule_at_once, schedule_for, width_for
 from fredholm.tasks.sentences import (
     Columns,
     OpenedSentences,
@@ -150,11 +150,7 @@ class SentenceLearning(TargetTask[SentenceSet]):
         def __post_init__(self) -> None:
             self.model.check()
             if not self.model.learns_by_steps and self.valid_fraction != 0:
-                kind = type(self.model).__qualname__.removesuffix(".Config")
-                because = f"model={kind}, whose settings are chosen by leaving training sentences out"
-                refuse_idle(
-                    "", type(self), because, "take a model that learns by steps", valid_fraction=self.valid_fraction
-                )
+                self._refuse_validation(self.model, "training sentences")
             if self.model.is_pretrained:
                 given = {name: getattr(self.tokens, name) for name in ("kind", "vocab_size", "lowercase")}
                 because = f"model={type(self.model).__qualname__}, which has tokens of its own"
@@ -190,8 +186,7 @@ class SentenceLearning(TargetTask[SentenceSet]):
                 whole.train_rows(), whole.token_reading, width, 1 if effort.preset == "small" else 4
             )
             if not model.learns_by_steps:
-                schedule = schedule_for(len(train), effort, has_valid=False)
-                return Recommended(replace(config, model=sized), replace(schedule, epochs=0))
+                return Recommended(replace(config, model=sized), schedule_at_once(len(train), effort))
             has_valid = task.num_held_out("valid") > 0
             if model.is_pretrained:
                 channels = task.chosen.rated_width
@@ -225,7 +220,7 @@ class SentenceLearning(TargetTask[SentenceSet]):
         self, config: Config, facts: Facts | None = None, *, pretrained: Pretrained[SentenceModelConfig] | None = None
     ) -> None:
         self.config, self._given = config, pretrained
-        self._facts = facts or self._measure()
+        self._facts = facts or self._learn_facts()
         self._set_target(self._facts.target, config.target_settings)
         if config.context != self._facts.context:
             raise ValueError(f"context is {config.context}; the run was made with {self._facts.context}")
@@ -287,7 +282,7 @@ class SentenceLearning(TargetTask[SentenceSet]):
         needs_none = not self.learns_by_steps and found.valid is None
         return divided(found, replace(self.config, valid_fraction=0.0) if needs_none else self.config)
 
-    def _measure(self) -> Facts:
+    def _learn_facts(self) -> Facts:
         """The facts of the training split."""
         config, train = self.config, self._opened.train
         target, pretrained = train.answers.learn(config.target_settings, config.data), self._pretrained
@@ -379,9 +374,8 @@ class SentenceLearning(TargetTask[SentenceSet]):
         train = self.splits.train
         targets = self.target.targets(train.answers.values).to(device)
         rows = (tokens.to(device) for tokens in self.train_rows())
-        groups = train.marks.group_numbers
         batches = list(zip(rows, targets.split(CHUNK), strict=True))
-        model.fit(batches, self.target, groups=None if groups is None else groups.to(device))
+        model.fit(batches, self.target, groups=train.marks.group_numbers(device))
 
     def entry_names(self, model: nn.Module) -> EntryNames:
         """See `Task.entry_names`: of the head's rows."""

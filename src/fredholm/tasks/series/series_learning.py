@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from fredholm._settings import check_seed, filled, refuse_idle
 from fredholm.encoders.series import SeriesBatch
-from fredholm.models.fitted.boosted_trees import MOST_BOXES
+from fredholm.models.fitted.boosted_trees import affordable_trees
 from fredholm.models.fitted.filter_bank import FilterBank
 from fredholm.models.fitted.fitted_model import FittedModel
 from fredholm.models.fitted.series_machine import MOST_CHANNELS, SeriesMachine
@@ -25,7 +25,7 @@ from fredholm.models.series.series_model import SeriesModelConfig, SeriesSamplin
 from fredholm.models.stack import Stack
 from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.prediction import Prediction
-from fredholm.tasks.schedule import Effort
+from fredholm.tasks.schedule import Effort, schedule_at_once
 from fredholm.tasks.series import (
     Dropped,
     Fill,
@@ -52,6 +52,7 @@ from fredholm.tasks.task import (
     head_entry_names,
     input_entry_names,
     own_facts,
+    to_device,
 )
 from fredholm.tasks.tensor_form import BATCH, Axis, OpenAxis, Sizes, Slot, TensorForm, first_of_each
 from fredholm.tasks.views import MOST_LINES, Line, SeriesView, ShownExample
@@ -188,11 +189,7 @@ class SeriesLearning(TargetTask[Series]):
                 raise ValueError(f"limit is {self.limit}; expected a number above 0")
             self.model.check()
             if not self.model.learns_by_steps and self.valid_fraction != 0:
-                kind = type(self.model).__qualname__.removesuffix(".Config")
-                because = f"model={kind}, whose settings are chosen by leaving each training series out"
-                refuse_idle(
-                    "", type(self), because, "take a model that learns by steps", valid_fraction=self.valid_fraction
-                )
+                self._refuse_validation(self.model, "each training series")
 
         def _recommended(self, effort: Effort, start: Trained | None) -> Recommended:
             """See `Task.Config.recommended`; a model that is fitted at once takes no epochs.
@@ -200,9 +197,8 @@ class SeriesLearning(TargetTask[Series]):
             Where most values are missing, what a filter reads is mostly filled in: summaries of the others are taken.
             Else, unless there are many channels, values by time are read beside filters.
             """
-            found = super()._recommended(effort, start)
             if self.model.learns_by_steps:
-                return found
+                return super()._recommended(effort, start)
             task, model = self.build(), self.model
             train = task.splits.train
             observed = sum(int((~some.values.isnan()).sum()) for some in train.chunks())
@@ -212,9 +208,9 @@ class SeriesLearning(TargetTask[Series]):
             elif model == SeriesLearning.Config().model and len(train.channels) > MOST_CHANNELS:
                 model = FilterBank.Config()
             if isinstance(model, SeriesMachine.Config):
-                num_trees = min(model.num_trees, max(1, MOST_BOXES // task.target.num_outputs))
+                num_trees = affordable_trees(model.num_trees, task.target.num_outputs)
                 model = filled(model, [SeriesMachine.Config()], num_trees=num_trees)
-            return Recommended(replace(self, model=model), replace(found.schedule, epochs=0))
+            return Recommended(replace(self, model=model), schedule_at_once(task.num_train, effort))
 
         @property
         def stack(self) -> Stack:
@@ -232,7 +228,7 @@ class SeriesLearning(TargetTask[Series]):
     def __init__(self, config: Config, facts: Facts | None = None) -> None:
         self.config = config
         self._has_warned = False
-        self._facts = facts or measure(
+        self._facts = facts or learn_facts(
             self._opened.train, config.target_settings, config.data, limit=config.limit, fill=config.fill
         )
         self._set_target(self._facts.target, config.target_settings)
@@ -323,10 +319,9 @@ class SeriesLearning(TargetTask[Series]):
             return
         batches: list[tuple[SeriesBatch, Tensor]] = []
         for indices in torch.arange(self.num_train).split(CHUNK):
-            batch = {name: each.to(device) for name, each in self._batch(self.splits.train, indices).items()}
+            batch = to_device(self._batch(self.splits.train, indices), device)
             batches.append((series_of(batch), batch["targets"]))
-        groups = self.splits.train.marks.group_numbers
-        model.fit(batches, self.target, groups=None if groups is None else groups.to(device))
+        model.fit(batches, self.target, groups=self.splits.train.marks.group_numbers(device))
 
     def train_batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
         """`values` (B, N, channels), `targets` (B, ...), and what `batch_of` gives; nothing is drawn."""
@@ -352,7 +347,7 @@ class SeriesLearning(TargetTask[Series]):
         parts = []
         for indices in torch.arange(len(series)).split(CHUNK):
             batch = batch_of(series.select(indices), self._facts.preparation)
-            moved = {name: tensor.to(device) for name, tensor in batch.items()}
+            moved = to_device(batch, device)
             parts.append(self._outputs(model, moved).cpu())
         return torch.cat(parts)
 
@@ -490,7 +485,7 @@ def _told(facts: SeriesLearning.Facts) -> str:
     return f"the channels {', '.join(facts.channels)} in the unit of the data"
 
 
-def measure(
+def learn_facts(
     train: Series, settings: TargetSettings, data: str, *, limit: float | None = None, fill: Fill = "mean"
 ) -> SeriesLearning.Facts:
     """The facts of a training set whose standardised values are cut at `limit` and filled as `fill` says.

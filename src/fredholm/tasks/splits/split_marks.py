@@ -70,12 +70,11 @@ class SplitMarks:
         """What the examples are split by."""
         return SplitKeys(names=names, strata=strata, groups=self.groups, times=self.times)
 
-    @property
-    def group_numbers(self) -> Tensor | None:
+    def group_numbers(self, device: torch.device | None = None) -> Tensor | None:
         """The group of each example as a number from 0 on, int64 `(n,)`; None where there are not two of them."""
         numbers: dict[str, int] = {}
         found = [numbers.setdefault(name, len(numbers)) for name in self.groups or ()]
-        return torch.tensor(found) if len(numbers) > 1 else None
+        return torch.tensor(found, device=device) if len(numbers) > 1 else None
 
     def divided(self, whole: Whole) -> Splits[Whole]:
         """Examples by their own split, or all as one set where nothing is said of it.

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from fredholm._settings import filled, refuse_idle
-from fredholm.models.fitted.boosted_trees import MOST_BOXES
+from fredholm.models.fitted.boosted_trees import affordable_trees
 from fredholm.models.fitted.n_gram_bank import NGramBank
 from fredholm.models.fitted.table_machine import TableBatch, TableMachine, TableReading
 from fredholm.models.language.sentence_model import TokenReading
@@ -22,7 +22,7 @@ from fredholm.models.stack import Stack
 from fredholm.tasks.files.cells import MISSING
 from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.prediction import Prediction
-from fredholm.tasks.schedule import Effort, Preset, schedule_for
+from fredholm.tasks.schedule import Effort, Preset, schedule_at_once
 from fredholm.tasks.sentences.table import TABLE_SUFFIXES
 from fredholm.tasks.splits.splits import HeldOut, Splits
 from fredholm.tasks.splits.splitting import divided
@@ -132,15 +132,14 @@ class TableLearning(TargetTask[TableSet]):
             task, config = TableLearning(self), self
             size = len(task.splits.train)
             sizes = {"num_centres": min(size, CENTRES[effort.preset])}
-            sizes["num_trees"] = min(config.model.num_trees, max(1, MOST_BOXES // task.target.num_outputs))
+            sizes["num_trees"] = affordable_trees(config.model.num_trees, task.target.num_outputs)
             if texts := task.facts.of("text"):
                 rows = task.splits.train.rows
                 config = replace(config, tokens=self.tokens.recommended(_texts(rows, texts)))
                 task = TableLearning(config)
                 config = replace(config, model=replace(config.model, texts=task.recommended_texts()))
             model = filled(config.model, [TableMachine.Config()], **sizes)
-            schedule = schedule_for(size, effort, has_valid=False)
-            return Recommended(replace(config, model=model), replace(schedule, epochs=0), task.notes)
+            return Recommended(replace(config, model=model), schedule_at_once(size, effort), task.notes)
 
         @property
         def stack(self) -> Stack:
@@ -158,7 +157,7 @@ class TableLearning(TargetTask[TableSet]):
         self.config = config
         self.notes: tuple[str, ...] = ()
         """What was made of the columns, where it was learnt anew."""
-        self._facts = facts or self._measure()
+        self._facts = facts or self._learn_facts()
         self._set_target(self._facts.target, config.target_settings)
         self.tokenizer = MarkedTokenizer(self._facts.tokenizer) if self._facts.tokenizer else None
 
@@ -190,7 +189,7 @@ class TableLearning(TargetTask[TableSet]):
         )
         return divided(found, config if found.valid is not None else replace(config, valid_fraction=0.0))
 
-    def _measure(self) -> Facts:
+    def _learn_facts(self) -> Facts:
         """The facts of the training split."""
         config, train = self.config, self._opened.train
         for setting, names in (("categories", config.categories), ("texts", config.texts)):
@@ -268,9 +267,8 @@ class TableLearning(TargetTask[TableSet]):
         train = self.splits.train
         targets = self.target.targets(train.answers.values).to(device)
         rows = (TableBatch(*(part.to(device) for part in batch)) for batch in self._batches(self._encoded_train))
-        groups = train.marks.group_numbers
         batches = list(zip(rows, targets.split(CHUNK), strict=True))
-        model.fit(batches, self.target, groups=None if groups is None else groups.to(device))
+        model.fit(batches, self.target, groups=train.marks.group_numbers(device))
 
     def entry_names(self, model: nn.Module) -> EntryNames:
         """See `Task.entry_names`: of the outputs of the kernel machine and of the trees."""

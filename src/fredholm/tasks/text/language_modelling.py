@@ -31,7 +31,7 @@ from fredholm.models.language.n_gram_model import NGramModel
 from fredholm.models.stack import Stack, stack_of
 from fredholm.pretrained import PretrainedText
 from fredholm.tasks.baselines import Baseline
-from fredholm.tasks.blending import SHARES, choose_share
+from fredholm.tasks.blending import SHARES, check_has_valid, choose_share
 from fredholm.tasks.files.cache import CacheEntry
 from fredholm.tasks.files.data_files import user_path
 from fredholm.tasks.inputs import Inputs, Kinds
@@ -238,7 +238,7 @@ class LanguageModelling(TextTask):
     def __init__(self, config: Config, facts: Facts | None = None) -> None:
         super().__init__(config)
         self.config = config
-        self._facts = facts or self._measure()
+        self._facts = facts or self._learn_facts()
         state = self._facts.tokenizer
         self.tokenizer: ByteTokenizer
         if state is None:
@@ -246,10 +246,10 @@ class LanguageModelling(TextTask):
         else:
             self.tokenizer = CheckpointTokens(state) if self._facts.has_marks else BytePairs(state)
         if facts is None and config.ngrams:
-            self._check_chooses()
+            check_has_valid("ngrams", config.ngrams, self.num_held_out("valid"), "text")
             self._facts = dataclasses.replace(self._facts, ngrams=self._distinct(config.ngrams))
 
-    def _measure(self) -> Facts:
+    def _learn_facts(self) -> Facts:
         """The tokens, of a checkpoint or learnt, and what else a checkpoint tells."""
         train = self.splits.train  # before a checkpoint is fetched
         named, size, pretrained = self.config.tokenizer, self.config.vocab_size, self.pretrained
@@ -325,13 +325,6 @@ class LanguageModelling(TextTask):
     @property
     def _train_tokens(self) -> Tensor:
         return torch.as_tensor(np.asarray(self.train_stream.tokens).astype(np.int64))
-
-    def _check_chooses(self) -> None:
-        if self.num_held_out("valid") == 0:
-            raise ValueError(
-                f"ngrams is {self.config.ngrams}, whose share is chosen by a validation split, and there is none; "
-                "leave it out, or hold some text out"
-            )
 
     def model(self) -> nn.Module:
         """A language model over the tokens, with n-grams beside it where these are counted."""

@@ -176,12 +176,12 @@ class MaskedLanguageModelling(TextTask):
     def __init__(self, config: Config, facts: Facts | None = None) -> None:
         super().__init__(config)
         self.config = config
-        self._facts = facts or self._measure()
+        self._facts = facts or self._learn_facts()
         self.tokenizer = MarkedTokenizer(self._facts.tokenizer)
         marks = self.tokenizer.marks
         self._others = torch.tensor([marks.pad, marks.unknown, marks.class_token, marks.separator, marks.mask])
 
-    def _measure(self) -> Facts:
+    def _learn_facts(self) -> Facts:
         """The tokens, and what else a checkpoint tells."""
         _ = self.splits  # before a checkpoint is fetched
         if (pretrained := self.pretrained) is None:
