@@ -28,8 +28,8 @@ def refuse_idle(name: str, owner: Callable[..., object], because: str, instead: 
         default = stated[setting].default
         if value != default:
             keep = "leave it out" if default is None else f"leave it at {default!r}"
-            told = f"{setting}={value!r} has no effect with {because}; {keep}, or {instead}"
-            raise ValueError(f"{name}: {told}" if name else told)
+            message = f"{setting}={value!r} has no effect with {because}; {keep}, or {instead}"
+            raise ValueError(f"{name}: {message}" if name else message)
 
 
 Settings = TypeVar("Settings")

@@ -46,6 +46,6 @@ def operator_costs(
             operator.answer(integral)
             synchronize(device)
             seconds.append(time.perf_counter() - start)
-        told = operator.explain(u, domain, query=query, query_domain=query_domain)
-        found[name] = OperatorCost(told, sorted(seconds)[1], memory.megabytes)
+        explanation = operator.explain(u, domain, query=query, query_domain=query_domain)
+        found[name] = OperatorCost(explanation, sorted(seconds)[1], memory.megabytes)
     return found

@@ -50,9 +50,9 @@ def changed_task(run: Run, settings: Sequence[str], command: str, *, measures: b
             config.check_same_split(run.config.task)
         task = config.build(run.task.facts)
     except ValueError as error:
-        told = pair_names(str(error), run)
-        told = _SEVERAL.sub(lambda found: f"{found[1].replace(' ', ',')}; got {found[2].replace(' ', ',')}", told)
-        raise ValueError(told) from error
+        message = pair_names(str(error), run)
+        message = _SEVERAL.sub(lambda found: f"{found[1].replace(' ', ',')}; got {found[2].replace(' ', ',')}", message)
+        raise ValueError(message) from error
     _check_model(run, config, task, settings)
     return task
 
@@ -71,14 +71,14 @@ def telling_place_of_data(run: Run, settings: Sequence[str]) -> Iterator[None]:
         data = run.config.task.data
         if is_there(data) or any(setting.partition("=")[0] == "data" for setting in settings):
             raise
-        told = f"there is no {data!r}, the data of this model; say where they lie: --task data=PATH"
-        raise ValueError(told) from error
+        message = f"there is no {data!r}, the data of this model; say where they lie: --task data=PATH"
+        raise ValueError(message) from error
 
 
 def pair_names(text: str, run: Run) -> str:
     """A message on the run's task in which settings are told as they are typed here, `--task NAME=VALUE`."""
-    told = with_option_names(text, _Changed(task=run.config.task), is_pair=True)
-    return told.replace("--task.", "--task ")  # which the parser was given
+    message = with_option_names(text, _Changed(task=run.config.task), is_pair=True)
+    return message.replace("--task.", "--task ")  # which the parser was given
 
 
 def _check_model(run: Run, config: Task.Config, task: Task, settings: Sequence[str]) -> None:

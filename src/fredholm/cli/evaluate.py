@@ -57,8 +57,8 @@ def _evaluate(argv: list[str]) -> None:
             split = arguments.split or measured_split(run.task) or "test"
             count = run.task.num_held_out(split)
         step, metrics = run.step(arguments.checkpoint), run.evaluate(split, arguments.checkpoint)
-    if not arguments.task and (told := run.data_difference(read)):
-        warnings.warn(told, stacklevel=2)
+    if not arguments.task and (difference := run.data_difference(read)):
+        warnings.warn(difference, stacklevel=2)
     if arguments.report:
         tasks = open_recipe(arguments.recipe).tasks if arguments.recipe is not None else TASKS
         write_page(Path(arguments.run), tasks=tasks, device=arguments.device)

@@ -60,8 +60,8 @@ def _export(argv: list[str]) -> None:
     run = open_run(arguments.run, arguments.recipe, str(device))
     run.check_finished()
     form = run.task.tensor_form(run.model(arguments.checkpoint))
-    told = {"task": run.task.command, "step": run.step(arguments.checkpoint)}
-    _tell(export_form(form, kind, output, told, overwrite=arguments.overwrite), form)
+    about = {"task": run.task.command, "step": run.step(arguments.checkpoint)}
+    _tell(export_form(form, kind, output, about, overwrite=arguments.overwrite), form)
 
 
 FORMATS: Mapping[FormatName, Callable[[str], Format]] = {

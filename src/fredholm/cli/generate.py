@@ -97,8 +97,8 @@ def _generate(argv: list[str]) -> None:
             _stream(("\n---\n" if number else "") + prompt, pieces)
             continue
         drawn = list(pieces)
-        told = {"tokens": [piece.token for piece in drawn], "ended_by": drawn[-1].ended_by}
-        texts.append({"prompt": prompt, "text": "".join(piece.text for piece in drawn), **told})
+        details = {"tokens": [piece.token for piece in drawn], "ended_by": drawn[-1].ended_by}
+        texts.append({"prompt": prompt, "text": "".join(piece.text for piece in drawn), **details})
     print(json_text(texts, indent=2) if arguments.json else "")
 
 

@@ -64,22 +64,24 @@ def with_option_names(
 
     def typed(found: re.Match[str]) -> str:
         value = found["value"]
-        told = option(found["name"], value, found.start(), found.end("name"))
-        if not told.startswith("--"):
+        found_option = option(found["name"], value, found.start(), found.end("name"))
+        if not found_option.startswith("--"):
             return found[0]
-        if is_pair and told.startswith("--task."):
-            return _pair(told, value)
-        return told if value is None else _typed(told, value)
+        if is_pair and found_option.startswith("--task."):
+            return _pair(found_option, value)
+        return found_option if value is None else _typed(found_option, value)
 
-    told = _NAME.sub(typed, text)
-    if (named := _CLASS.match(told)) and told.startswith("--", named.end()):
-        told = told[named.end() :]  # the option says whose it is
+    message = _NAME.sub(typed, text)
+    if (named := _CLASS.match(message)) and message.startswith("--", named.end()):
+        message = message[named.end() :]  # the option says whose it is
     if given is not None:
         typed_options = {_bare(word.partition("=")[0]) for word in given if word.startswith("--")}
-        told = _CAUSE.sub(lambda found: found[0] if _bare(found[0]) in typed_options else f"{usual} {found[0]}", told)
-    if parsing and "--" not in told.partition("; see ")[0]:
-        return f"--{'.'.join(part).replace('_', '-')}: {told}" if part else told
-    return told
+        message = _CAUSE.sub(
+            lambda found: found[0] if _bare(found[0]) in typed_options else f"{usual} {found[0]}", message
+        )
+    if parsing and "--" not in message.partition("; see ")[0]:
+        return f"--{'.'.join(part).replace('_', '-')}: {message}" if part else message
+    return message
 
 
 @contextlib.contextmanager

@@ -19,8 +19,8 @@ def leave_page(folder: Path, tasks: Sequence[type[Task]], device: str) -> None:
     """
     if os.environ.get(SWITCH) == "off":
         return
-    if (told := missing_extra()) is not None:
-        print_line(f"no page of the run: {told}, or pass --no-report")
+    if (reason := missing_extra()) is not None:
+        print_line(f"no page of the run: {reason}, or pass --no-report")
         return
     try:
         print_line(f"page: {write_page(folder, tasks=tasks, device=device)}")

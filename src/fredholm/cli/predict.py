@@ -193,8 +193,8 @@ def _tell_left_out(listed: Listed, failures: _Failures) -> None:
         failures.add(path, error)
     if listed.skipped:
         kinds = sorted({path.suffix or path.name for path in listed.skipped})
-        told = f"{', '.join(kinds[:6])}{', ...' if len(kinds) > 6 else ''}"
-        _tell(f"skipped {len(listed.skipped)} file{'s' if len(listed.skipped) > 1 else ''} of other kinds ({told})")
+        endings = f"{', '.join(kinds[:6])}{', ...' if len(kinds) > 6 else ''}"
+        _tell(f"skipped {len(listed.skipped)} file{'s' if len(listed.skipped) > 1 else ''} of other kinds ({endings})")
 
 
 def _tell(line: str) -> None:

@@ -177,8 +177,8 @@ def _kept(folder: Path, request: Request) -> Comparison:
 def _check_data(folder: Path, data: Fingerprint, request: Request) -> None:
     """Raises a ValueError where the data are others than those that the comparison in a folder read."""
     before = Fingerprint.of_text((folder / FINGERPRINT).read_text())
-    if told := Difference.between(before, data):
-        raise ValueError(f"{request.run.task.data} is not as the comparison in {folder} read it: {told}")
+    if difference := Difference.between(before, data):
+        raise ValueError(f"{request.run.task.data} is not as the comparison in {folder} read it: {difference}")
 
 
 def _text_of(request: Request) -> str:
@@ -211,8 +211,8 @@ def _saying_how_to_go_on(folder: Path) -> Iterator[None]:
     try:
         yield
     except InterruptedRunError as error:
-        told = f"interrupted; all runs are saved in {folder}, and the same command with --resume goes on"
-        raise InterruptedRunError(error.signal_number, told) from None
+        message = f"interrupted; all runs are saved in {folder}, and the same command with --resume goes on"
+        raise InterruptedRunError(error.signal_number, message) from None
 
 
 @final
@@ -232,12 +232,12 @@ class _Run:
         rows = tuple(baseline_rows(self._protocol.task))
         objective = self.comparison.objective
         for row in rows:
-            told = row.reason or ", ".join(
+            outcome = row.reason or ", ".join(
                 f"{split} {objective.metric} {objective.format(value)}"
                 for split, value in (("valid", row.valid), ("test", row.test))
                 if value is not None
             )
-            print_line(f"{row.name}: {told}")
+            print_line(f"{row.name}: {outcome}")
         self._keep(dataclasses.replace(self.comparison, baselines=rows))
 
     def first_jobs(self) -> list[tuple[int, Job]]:
@@ -326,12 +326,12 @@ class _Run:
                 seed=seed, folder=f"{name}/seed-{seed}", valid=outcome.valid, test=test, metrics=outcome.metrics
             )
             row = row.with_runs(tuple(sorted((*row.runs, result), key=lambda run: comparison.seeds.index(run.seed))))
-            told = ", ".join(
+            values = ", ".join(
                 f"{split} {objective.metric} {objective.format(value)}"
                 for split, value in (("valid", outcome.valid), ("test", test))
                 if value is not None
             )
-            print_line(f"{name}, seed {seed}: {told}")
+            print_line(f"{name}, seed {seed}: {values}")
         self._keep(comparison.with_row(row))
 
     def _keep(self, comparison: Comparison) -> None:

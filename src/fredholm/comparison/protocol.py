@@ -78,8 +78,8 @@ class Request:
             raise ValueError(f"preset is {self.preset!r}; expected one of {', '.join(known)}")
         chosen(self.kernels)  # which refuses names that are unknown or there twice
         if not self.seeds or len(set(self.seeds)) < len(self.seeds):
-            told = f"names a seed twice: {' '.join(map(str, self.seeds))}" if self.seeds else "is empty"
-            raise ValueError(f"seeds {told}; give each once")
+            fault = f"names a seed twice: {' '.join(map(str, self.seeds))}" if self.seeds else "is empty"
+            raise ValueError(f"seeds {fault}; give each once")
         for seed in self.seeds:
             check_seed(seed)
         # a frozen dataclass refuses the plain form; the file of a comparison holds numbers of Python
@@ -129,9 +129,9 @@ class Protocol:
                 "above 0"
             )
         if not self.task.is_defined("valid"):
-            metric, told = self.task.objective.metric, self.task.objective.format(math.nan)
+            metric, undefined = self.task.objective.metric, self.task.objective.format(math.nan)
             raise ValueError(
-                f"{given.data}: kernels are compared by {metric}, which is {told} on the validation split; pass "
+                f"{given.data}: kernels are compared by {metric}, which is {undefined} on the validation split; pass "
                 "objective='loss', which is defined everywhere"
             )
 
@@ -221,8 +221,8 @@ class Protocol:
             found, slow = _without_slow(found)
             left_out += slow
         if len(found) < 2:
-            told = "; ".join(f"{each.name}: {each.reason}" for each in left_out)
-            raise ValueError(f"{len(found)} of these kernels can run on {self.config.data}; expected two: {told}")
+            reasons = "; ".join(f"{each.name}: {each.reason}" for each in left_out)
+            raise ValueError(f"{len(found)} of these kernels can run on {self.config.data}; expected two: {reasons}")
         if isinstance(self.default, str):
             left_out.append(LeftOut(name=DEFAULT, reason=self.default))
         elif self.default.task not in [self.task_of(each.row) for each in found]:
@@ -291,7 +291,7 @@ def _without_slow(measured: list[Measured]) -> tuple[list[Measured], list[LeftOu
         "name it with --kernels"
         for each in slow
     )
-    left_out = [LeftOut(name=each.row.name, reason=told) for each, told in zip(slow, reasons, strict=True)]
+    left_out = [LeftOut(name=each.row.name, reason=reason) for each, reason in zip(slow, reasons, strict=True)]
     return [each for each in measured if each not in slow], left_out
 
 

@@ -17,8 +17,8 @@ def text_table(comparison: Comparison) -> list[str]:
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = ["", f"{_metric(comparison)} of {comparison.data}, fredholm {comparison.task}"]
     for name, *numbers in cells:
-        told = (cell.rjust(width) for cell, width in zip(numbers, widths[1:], strict=True))
-        lines.append("  ".join([name.ljust(widths[0]), *told]).rstrip())
+        aligned = (cell.rjust(width) for cell, width in zip(numbers, widths[1:], strict=True))
+        lines.append("  ".join([name.ljust(widths[0]), *aligned]).rstrip())
     return [*lines, *_notes(comparison)]
 
 

@@ -160,13 +160,13 @@ def joined() -> Processes:
         backend = "cpu:gloo,cuda:nccl" if has_nccl else "gloo"
         dist.init_process_group(backend, store=_store, rank=rank, world_size=size)
     except (ValueError, RuntimeError) as error:
-        told = " ".join(str(error).split())
+        message = " ".join(str(error).split())
         place = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
-        if "EADDRINUSE" in told:
+        if "EADDRINUSE" in message:
             raise ValueError(f"no free port: {place} is taken; pass another --master-port to torchrun") from error
         raise ValueError(
-            f"the processes cannot meet at {place} ({told:.160}); check RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT "
-            "in the environment, which torchrun sets"
+            f"the processes cannot meet at {place} ({message:.160}); check RANK, WORLD_SIZE, MASTER_ADDR and "
+            "MASTER_PORT in the environment, which torchrun sets"
         ) from error
     return current()
 

@@ -55,8 +55,8 @@ class Shard(Domain):
             )
         self.group = _group(mesh)
         self.sizes = _checked_sizes(whole, sizes, dist.get_world_size(self.group))
-        told = {"a domain": repr(whole), "sizes": self.sizes, "points, by their checksum,": _checksum(whole)}
-        _check_agreement(self.group, told)
+        facts = {"a domain": repr(whole), "sizes": self.sizes, "points, by their checksum,": _checksum(whole)}
+        _check_agreement(self.group, facts)
         self.start = sum(self.sizes[: self.rank])
         self._hold(whole)
 
@@ -262,11 +262,11 @@ def _checksum(domain: Domain) -> str:
     return found.hexdigest()[:12]
 
 
-def _check_agreement(group: dist.ProcessGroup, told: dict[str, object]) -> None:
+def _check_agreement(group: dist.ProcessGroup, facts: dict[str, object]) -> None:
     """Raises a ValueError, on all processes, unless all say the same."""
     everyone: list[dict[str, object]] = [{} for _ in range(dist.get_world_size(group))]
-    dist.all_gather_object(everyone, told, group=group)
-    for what in told:
+    dist.all_gather_object(everyone, facts, group=group)
+    for what in facts:
         for rank, other in enumerate(everyone):
             if other[what] != everyone[0][what]:
                 raise ValueError(

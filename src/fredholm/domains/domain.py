@@ -276,8 +276,8 @@ class Domain(abc.ABC):
         """The same measure with listed pairs as pair weights, `(B', 1, Nq, N)`: for small N."""
         if self.pair_list is None:
             return self
-        told = (group.weights.dtype for group in self.pair_list.groups)
-        m = self.pair_list.dense(functools.reduce(torch.promote_types, told, self.weights.dtype))
+        dtypes = (group.weights.dtype for group in self.pair_list.groups)
+        m = self.pair_list.dense(functools.reduce(torch.promote_types, dtypes, self.weights.dtype))
         other = self._with(pos=self.pos, weights=self.weights, mask=self.mask)
         other.pair_list, other.pair_density = None, m
         other.pair_bias = torch.where(m > 0, torch.where(m > 0, m, 1.0).log(), -torch.inf)

@@ -94,8 +94,8 @@ def _batch(pos: Tensor, mask: Tensor | None, first: Tensor | None) -> tuple[int,
             )
     sizes = {shape[0] for shape in shapes.values() if shape}
     if len(sizes - {1}) > 1:
-        told = ", ".join(f"{name} {shape[0]}" for name, shape in shapes.items() if shape)
-        raise ValueError(f"farthest_points: batch sizes must be one and the same; got {told}")
+        batch_sizes = ", ".join(f"{name} {shape[0]}" for name, shape in shapes.items() if shape)
+        raise ValueError(f"farthest_points: batch sizes must be one and the same; got {batch_sizes}")
     return (max(sizes),) if sizes else ()
 
 

@@ -129,8 +129,8 @@ class Graph(Domain):
             features = torch.cat([features, features.new_zeros(1, features.shape[-1])])
         groups = []
         for queries, points, edges in self._rows:
-            told = None if features is None else features[edges]
-            group = PairGroup(queries, points, padded[0][edges] if shared else padded[edges], told)
+            own_features = None if features is None else features[edges]
+            group = PairGroup(queries, points, padded[0][edges] if shared else padded[edges], own_features)
             if shared:
                 one = PairList((group,), 1, self.num_points, self.num_points).repeated(batch).groups[0]
                 group = one._replace(weights=padded[:, edges].flatten(0, 1))

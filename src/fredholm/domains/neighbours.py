@@ -136,8 +136,8 @@ def _check_points(pos: Tensor, query_pos: Tensor, mask: Tensor | None, visible: 
     shapes |= {name: t.shape[:-1] for name, t in (("mask", mask), ("visible", visible)) if t is not None}
     batches = [shape[0] for shape in shapes.values() if shape and shape[0] != 1]
     if any(batch != batches[0] for batch in batches[1:]):
-        told = ", ".join(f"{name} {shape[0]}" for name, shape in shapes.items() if shape)
-        raise ValueError(f"nearest: batch sizes must be one and the same; got {told}")
+        sizes = ", ".join(f"{name} {shape[0]}" for name, shape in shapes.items() if shape)
+        raise ValueError(f"nearest: batch sizes must be one and the same; got {sizes}")
     if values_can_be_read(pos, query_pos, mask):
         bad = ~pos.isfinite().all(-1)
         if bool((bad if mask is None else bad & mask).any()) or not bool(query_pos.isfinite().all()):

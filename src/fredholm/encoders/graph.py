@@ -105,9 +105,9 @@ class Graph(Encoder):
         if pos.shape != (*values.shape[:2], self.pos_dim):
             expected = (*values.shape[:2], self.pos_dim)
             raise ValueError(f"encoders.Graph: expected positions of shape {expected}; got {tuple(pos.shape)}")
-        told = 0 if edge_features is None else edge_features.shape[-1]
-        if told != self.edge_dim:
-            raise ValueError(f"encoders.Graph: expected {self.edge_dim} features of an edge; got {told}")
+        edge_dim = 0 if edge_features is None else edge_features.shape[-1]
+        if edge_dim != self.edge_dim:
+            raise ValueError(f"encoders.Graph: expected {self.edge_dim} features of an edge; got {edge_dim}")
         if mask is not None:
             values = torch.where(mask[..., None], values, 0.0)
         if values_can_be_read(values) and not bool(values.isfinite().all()):

@@ -91,15 +91,15 @@ class Image(FieldEncoder):
             elif fits:
                 fits = tuple(images.shape[2:]) == self.image_size
             if not fits:
-                told = (
+                message = (
                     f"{name}: expected float images of shape (batch, {self.channels}, {sides[0]}, {sides[1]}); "
                     f"got {tuple(images.shape)}, {images.dtype}"
                 )
                 if not images.dtype.is_floating_point:
-                    told += "; bytes become floats from 0 to 1 by images / 255"
+                    message += "; bytes become floats from 0 to 1 by images / 255"
                 elif images.ndim == 4 and images.shape[1] == self.channels and not self.any_size:
-                    told += "; any_size=True takes other sizes too"
-                raise ValueError(told)
+                    message += "; any_size=True takes other sizes too"
+                raise ValueError(message)
 
     def __init__(self, config: Config, embed_dim: int) -> None:
         super().__init__()

@@ -218,7 +218,7 @@ def _in_words_of(data: str, folder: Path) -> Iterator[None]:
     Errors of the disk are as they are: they say where room is needed.
     """
 
-    def told(message: Warning | str) -> str:
+    def renamed(message: Warning | str) -> str:
         named = re.sub(rf"{re.escape(str(folder / DATA))}(/[\w.-]+)*", data, str(message))
         # of what is wrong in a file the rest is said; where something was kept is of no use
         parts = [part.removeprefix(f"{folder}/").removeprefix(f"{folder}: ") for part in named.split("; ")]
@@ -226,11 +226,11 @@ def _in_words_of(data: str, folder: Path) -> Iterator[None]:
 
     with warnings.catch_warnings():
         show = warnings.showwarning
-        warnings.showwarning = lambda message, *where: show(told(message), *where)
+        warnings.showwarning = lambda message, *where: show(renamed(message), *where)
         try:
             yield
         except (ValueError, DivergedError, LostWorkerError, Warning, KeyboardInterrupt) as error:
-            error.args = (told(str(error)),)
+            error.args = (renamed(str(error)),)
             raise
 
 

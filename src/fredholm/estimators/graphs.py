@@ -112,8 +112,8 @@ def _graph(graph: Any, number: int) -> GraphArrays:
         given = {name: getattr(graph, name, None) for name in ("edge_index", "x", *_OPTIONAL)}
         given["x"] = getattr(graph, "num_nodes", None) if given["x"] is None else given["x"]
     else:
-        told = f"a {type(graph).__name__}" + (f" of {len(graph)}" if isinstance(graph, tuple | list) else "")
-        raise ValueError(f"graph {number} of X is {told}; expected {expected}")
+        found = f"a {type(graph).__name__}" + (f" of {len(graph)}" if isinstance(graph, tuple | list) else "")
+        raise ValueError(f"graph {number} of X is {found}; expected {expected}")
     ends, x = (
         None if given[name] is None else _numbers(given[name], number, what)
         for name, what in (("edge_index", "edges"), ("x", "features of nodes"))

@@ -75,8 +75,8 @@ class SeriesEstimator(TargetEstimator[list[np.ndarray]]):
 
     @final
     def _write(self, examples: list[np.ndarray], answers: Answers, folder: Path) -> dict[str, Any]:
-        path, (told, names) = folder / "series.npz", _NAMES[answers.kind]
-        arrays: dict[str, Any] = {told: answers.values.numpy(), names: np.array(answers.names)}
+        path, (values_name, names) = folder / "series.npz", _NAMES[answers.kind]
+        arrays: dict[str, Any] = {values_name: answers.values.numpy(), names: np.array(answers.names)}
         offsets = np.cumsum([0, *map(len, examples)])
         np.savez_compressed(path, train_values=np.concatenate(examples), train_offsets=offsets, **arrays)
         return {"data": str(path)}

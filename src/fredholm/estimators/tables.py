@@ -102,8 +102,10 @@ class TableEstimator(TargetEstimator[Rows]):
                 own = f"x_{own}"  # a file would take it for something else
             self._written[name] = own
         with (folder / "train.jsonl").open("w", encoding="utf-8") as file:
-            for row, told in zip(zip(*examples.cells.values(), strict=True), _told(answers), strict=True):
-                file.write(json.dumps(dict(zip((*self._written.values(), *labels), (*row, *told), strict=True))) + "\n")
+            for row, answer in zip(zip(*examples.cells.values(), strict=True), _told(answers), strict=True):
+                file.write(
+                    json.dumps(dict(zip((*self._written.values(), *labels), (*row, *answer), strict=True))) + "\n"
+                )
         return {"data": str(folder), "label_columns": labels, "target": answers.kind}
 
     def _task_settings(self) -> dict[str, Any]:

@@ -52,7 +52,7 @@ class Exported(NamedTuple):
 
 @torch.no_grad()
 def export_form(
-    form: TensorForm, kind: Format, path: str | Path, told: Mapping[str, Any], *, overwrite: bool = False
+    form: TensorForm, kind: Format, path: str | Path, about: Mapping[str, Any], *, overwrite: bool = False
 ) -> Exported:
     """Writes a form as a file, with its description beside it, and tries the file.
 
@@ -65,7 +65,7 @@ def export_form(
         form: of a model in evaluation mode, on the format's device.
         kind: of the file, whose `check` has passed.
         path: of the file; its folder is there.
-        told: what else the description says.
+        about: what else the description says.
         overwrite: whether files of these names may be replaced.
 
     Raises:
@@ -79,7 +79,7 @@ def export_form(
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir()
     try:
-        written = _written(form, kind, partial / path.name, told)
+        written = _written(form, kind, partial / path.name, about)
         for name, text in form.files.items():
             (partial / _beside(path, name)).write_text(text, encoding="utf-8")
         made, is_replaced = {each.name for each in partial.iterdir()}, path.exists()
@@ -92,14 +92,14 @@ def export_form(
     return written._replace(files=files)
 
 
-def _written(form: TensorForm, kind: Format, path: Path, told: Mapping[str, Any]) -> Exported:
+def _written(form: TensorForm, kind: Format, path: Path, about: Mapping[str, Any]) -> Exported:
     """Writes the model and its description, and compares; with as many open axes as can be."""
     of_training = {name: axis.fixed for name, axis in form.open_axes.items()}
     reason, cause = "", None
     for fixed in ({}, of_training) if of_training else ({},):
         try:
             with _quiet():
-                return _attempted(form, kind, path, told, fixed)._replace(fixed=fixed, reason=reason)
+                return _attempted(form, kind, path, about, fixed)._replace(fixed=fixed, reason=reason)
         except (MemoryError, torch.OutOfMemoryError, OSError, _OtherNumbersError, NoOperatorError):
             raise
         except Exception as error:  # exporters raise whatever happens inside
@@ -109,7 +109,7 @@ def _written(form: TensorForm, kind: Format, path: Path, told: Mapping[str, Any]
     raise ValueError(f"the model cannot be written as {kind.name}: {reason}") from cause
 
 
-def _attempted(form: TensorForm, kind: Format, path: Path, told: Mapping[str, Any], fixed: dict[str, int]) -> Exported:
+def _attempted(form: TensorForm, kind: Format, path: Path, about: Mapping[str, Any], fixed: dict[str, int]) -> Exported:
     """The same, with the axes open that are not fixed."""
     opened = {name: axis for name, axis in form.open_axes.items() if name not in fixed}
     example, other = (
@@ -119,12 +119,12 @@ def _attempted(form: TensorForm, kind: Format, path: Path, told: Mapping[str, An
     graph = Graph.of(form, _on(form.example(example), kind.device), {BATCH.name, *opened})
     limits = graph.limits(example)
     _check_open(limits, other)
-    about = _description(graph, kind, path, told, fixed, example, limits)
-    kind.write(graph, path, json.dumps(about))
+    description = _description(graph, kind, path, about, fixed, example, limits)
+    kind.write(graph, path, json.dumps(description))
     found = _compared(form, kind, path, (example, other, example | {BATCH.name: 1}))
-    about["checked"] = {"largest_difference": found.difference, "largest_number": found.largest}
+    description["checked"] = {"largest_difference": found.difference, "largest_number": found.largest}
     described = path.with_name(_beside(path, DESCRIPTION))
-    described.write_text(json.dumps(about, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    described.write_text(json.dumps(description, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     return found
 
 
@@ -137,8 +137,8 @@ def _check_open(limits: Mapping[str, Limits], sizes: Sizes) -> None:
     """Raises a ValueError where a graph, of which axes are said to be open, does not hold for these sizes."""
     for name, (least, most) in limits.items():
         if not least <= sizes[name] <= (most or BEYOND):
-            told = f"{least} or more" if most is None else str(least) if least == most else f"{least} to {most}"
-            raise ValueError(f"its graph holds for {told} {name} alone, by the example that it was made with")
+            allowed = f"{least} or more" if most is None else str(least) if least == most else f"{least} to {most}"
+            raise ValueError(f"its graph holds for {allowed} {name} alone, by the example that it was made with")
 
 
 class _OtherNumbersError(ValueError):
@@ -186,7 +186,7 @@ def _description(
     graph: Graph,
     kind: Format,
     path: Path,
-    told: Mapping[str, Any],
+    about: Mapping[str, Any],
     fixed: Mapping[str, int],
     example: Sizes,
     limits: Mapping[str, Limits],
@@ -198,7 +198,7 @@ def _description(
     return {
         "format": kind.name,
         "file": path.name,
-        **told,
+        **about,
         "inputs": [
             {"name": each.pop("name"), "dtype": dtype, **each}
             for each, dtype in zip(described[:-1], dtypes, strict=True)
@@ -261,8 +261,8 @@ def _quiet() -> Iterator[None]:
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
-        said = io.StringIO()
-        with warnings.catch_warnings(), contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
+        printed = io.StringIO()
+        with warnings.catch_warnings(), contextlib.redirect_stderr(printed), contextlib.redirect_stdout(printed):
             warnings.simplefilter("ignore")
             yield
     finally:

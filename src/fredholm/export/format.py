@@ -144,8 +144,8 @@ def reason_of(error: BaseException) -> str:
     while (inner := error.__cause__) is not None:
         error = inner
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    told = lines[0] if lines else ""
-    return told if isinstance(error, ValueError | RuntimeError) and told else f"{type(error).__name__}: {told}"
+    first = lines[0] if lines else ""
+    return first if isinstance(error, ValueError | RuntimeError) and first else f"{type(error).__name__}: {first}"
 
 
 class NoOperatorError(ValueError):

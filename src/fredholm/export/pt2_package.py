@@ -60,7 +60,7 @@ class Pt2Package(Format):
     @property
     def facts(self) -> Mapping[str, Any]:
         """See `Format.facts`: what it was compiled for."""
-        told = {"system": platform.system(), "processor": platform.machine(), "device": self.device.type}
+        machine = {"system": platform.system(), "processor": platform.machine(), "device": self.device.type}
         if self.device.type == "cuda":
-            told["gpu"] = torch.cuda.get_device_name(self.device)
-        return told
+            machine["gpu"] = torch.cuda.get_device_name(self.device)
+        return machine

@@ -441,9 +441,9 @@ def _check_terms(terms: Sequence[Kernel]) -> None:
         if len(set(sizes)) > 1:
             named = ", ".join(f"{type(t).__name__} {size}" for t, size in zip(terms, sizes, strict=True))
             raise ValueError(f"kernels.Sum: all terms need the same {what}; got {named}")
-    told = {term.edge_dim for term in terms if term.edge_dim}
-    if len(told) > 1:
-        raise ValueError(f"kernels.Sum: terms read different numbers of features of a pair, {sorted(told)}")
+    edge_dims = {term.edge_dim for term in terms if term.edge_dim}
+    if len(edge_dims) > 1:
+        raise ValueError(f"kernels.Sum: terms read different numbers of features of a pair, {sorted(edge_dims)}")
     read = {term.pos_dim for term in terms if term.pos_dim is not None}
     if len(read) > 1:
         raise ValueError(f"kernels.Sum: terms read positions of different dimensions, {sorted(read)}")

@@ -100,11 +100,11 @@ class OnEdges(Kernel):
         """
         if not isinstance(domain, Graph):
             raise ValueError(f"kernels.OnEdges: needs edges, domains.Graph(edge_index, num_nodes); got {domain!r}")
-        told = 0 if domain.edge_features is None else domain.edge_features.shape[-1]
-        if self.edge_dim not in (0, told):
+        edge_dim = 0 if domain.edge_features is None else domain.edge_features.shape[-1]
+        if self.edge_dim not in (0, edge_dim):
             raise ValueError(
                 f"kernels.OnEdges: the kernel reads edge_dim={self.edge_dim} features of an edge; the graph's edges "
-                f"have {told or 'none'}"
+                f"have {edge_dim or 'none'}"
             )
         return domain.list_pairs(domain.edge_pairs(self._density(domain)))
 
@@ -157,8 +157,8 @@ class OnEdges(Kernel):
         for queries, points, weights, features in pairs.groups:
             y, x = points.flatten(), queries[:, None].expand_as(points).flatten()
             ones = listed.weights.new_ones(y.shape[0], 1)
-            told = None if features is None else features.flatten(0, 1)[:, None]
-            source = Points.derived(listed, pos[y][:, None], ones, counts_per_mass=ones, features=told)
+            source_features = None if features is None else features.flatten(0, 1)[:, None]
+            source = Points.derived(listed, pos[y][:, None], ones, counts_per_mass=ones, features=source_features)
             target = Points.derived(listed, pos[x][:, None], ones, counts_per_mass=ones)
             kappa = self.kernel.matrix(u.flatten(0, 1)[y][:, None], source, query.flatten(0, 1)[x][:, None], target)
             kappa = kappa[:, 0, 0] * weights.flatten()[:, None, None].to(kappa.dtype)

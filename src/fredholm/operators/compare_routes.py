@@ -61,11 +61,11 @@ class RouteComparison:
         header = ("route", "error", "seconds", "peak MB", "nodes")
         lines = [header, *(_cells(row) for row in self.rows)]
         widths = [max(len(line[column]) for line in lines) for column in range(len(header) - 1)]
-        told = [
+        measured = [
             "  ".join([*(cell.ljust(w) for cell, w in zip(line, widths, strict=False)), line[-1]]) for line in lines
         ]
         refused = [f"{row.route} refuses: {'; '.join(row.refusals)}" for row in self.rows if row.refusals]
-        return "\n".join([self.title, *told, *refused])
+        return "\n".join([self.title, *measured, *refused])
 
 
 def _cells(row: RouteCost) -> tuple[str, ...]:

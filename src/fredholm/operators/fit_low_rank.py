@@ -218,8 +218,8 @@ def _fit(
         optimiser.zero_grad()
         loss = (low.head_matrices(*drawn) - wanted).square().mean()
         if not bool(loss.isfinite()):
-            told = f"the loss is {loss.item()} at step {step + 1}"
-            raise ValueError(f"fit_low_rank: {told}; lower the learning rate, which is {learning_rate:g}")
+            loss_text = f"the loss is {loss.item()} at step {step + 1}"
+            raise ValueError(f"fit_low_rank: {loss_text}; lower the learning rate, which is {learning_rate:g}")
         loss.backward()
         optimiser.step()
     optimiser.zero_grad()

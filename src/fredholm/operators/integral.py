@@ -249,8 +249,8 @@ class IntegralOperator(nn.Module):
     def extra_repr(self) -> str:
         """What is other than by default, for `print`."""
         parts = {"residual": self.residual_weight, "bias": self.bias, "output_projection": self.output_weight}
-        told = [f"{name}=False" for name, weight in parts.items() if weight is None]
-        return ", ".join([*told, *([] if self.evaluation == AUTO else [f"evaluation={self.evaluation!r}"])])
+        absent = [f"{name}=False" for name, weight in parts.items() if weight is None]
+        return ", ".join([*absent, *([] if self.evaluation == AUTO else [f"evaluation={self.evaluation!r}"])])
 
     def explain(
         self,
@@ -272,11 +272,11 @@ class IntegralOperator(nn.Module):
         with torch.random.fork_rng(), torch.no_grad(), warnings.catch_warnings(action="ignore"):
             nodes = self._nodes(self.quadrature, integral)
             if nodes is None:
-                told = self.evaluation.explain(integral)
+                explanation = self.evaluation.explain(integral)
             else:
                 nodes.integrate(explained := _Explained(self.evaluation), integral)
-                told = explained.texts[0]
-        return f"{self.quadrature.name}: {self.quadrature.describe(integral.domain.num_points)}\n{told}{beyond}"
+                explanation = explained.texts[0]
+        return f"{self.quadrature.name}: {self.quadrature.describe(integral.domain.num_points)}\n{explanation}{beyond}"
 
     def prepare(
         self,
@@ -434,14 +434,14 @@ def _check_signal(name: str, u: Tensor, channels: int, like: Tensor | None) -> N
             instead = "pad entries of several lengths to one, and mask the filler: Sequence(n, mask=mask)"
         raise TypeError(f"IntegralOperator: {name} must be a tensor, (batch, points, channels); got {came}; {instead}")
     if u.ndim != 3 or u.shape[-1] != channels:
-        told = f"{name} must be (batch, points, channels) with {channels} channels; got {tuple(u.shape)}"
+        message = f"{name} must be (batch, points, channels) with {channels} channels; got {tuple(u.shape)}"
         if u.ndim == 2 and u.shape[-1] == channels:
-            told += f"; {name}[None] is a batch of one"
+            message += f"; {name}[None] is a batch of one"
         elif u.ndim > 3 and u.shape[1] == channels:
-            told += f"; points on a grid, channels first, become such a signal by {name}.flatten(2).mT"
+            message += f"; points on a grid, channels first, become such a signal by {name}.flatten(2).mT"
         elif u.ndim == 3 and u.shape[1] == channels:
-            told += f"; {name}.mT has the channels last"
-        raise ValueError(f"IntegralOperator: {told}")
+            message += f"; {name}.mT has the channels last"
+        raise ValueError(f"IntegralOperator: {message}")
     if like is None:
         return
     if u.device != like.device:

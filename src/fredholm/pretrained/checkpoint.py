@@ -245,13 +245,13 @@ def find_tensors(folder: Path) -> Tensors:
     """
     index = folder / INDEX
     files = [folder / SINGLE]
-    told: Mapping[str, str] | None = None
+    weight_map: Mapping[str, str] | None = None
     if index.is_file():
-        told = _weight_map(index)
-        files = [folder / name for name in sorted(set(told.values()))]
+        weight_map = _weight_map(index)
+        files = [folder / name for name in sorted(set(weight_map.values()))]
     for file in files:
         if not file.is_file():
-            raise FileNotFoundError(_why_missing(folder, file, is_shard=told is not None))
+            raise FileNotFoundError(_why_missing(folder, file, is_shard=weight_map is not None))
     places: dict[str, Place] = {}
     for file in files:
         try:
@@ -260,21 +260,23 @@ def find_tensors(folder: Path) -> Tensors:
         except (SafetensorError, OSError) as error:
             raise ValueError(f"{file} is damaged or no safetensors file ({error}); fetch it again") from error
         places |= {name: Place(file, name) for name in names}
-    absent = sorted(set(told or ()) - set(places))
-    if told is not None and absent:
-        raise ValueError(f"{index} names the tensor {absent[0]!r} in {told[absent[0]]}, which has none; fetch it again")
+    absent = sorted(set(weight_map or ()) - set(places))
+    if weight_map is not None and absent:
+        raise ValueError(
+            f"{index} names the tensor {absent[0]!r} in {weight_map[absent[0]]}, which has none; fetch it again"
+        )
     return Tensors(places, str(folder))
 
 
 def _weight_map(index: Path) -> Mapping[str, str]:
     try:
-        told = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
-        sound = isinstance(told, dict) and all(isinstance(name, str) for name in told.values())
+        weight_map = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+        sound = isinstance(weight_map, dict) and all(isinstance(name, str) for name in weight_map.values())
     except (UnicodeDecodeError, json.JSONDecodeError, KeyError, TypeError) as error:
         raise ValueError(f"{index} is no index of shards ({error}); fetch it again") from error
-    if not sound or any(Path(name).name != name for name in told.values()):
+    if not sound or any(Path(name).name != name for name in weight_map.values()):
         raise ValueError(f"{index} is no index of shards: its weight_map must name files of the same folder")
-    return told
+    return weight_map
 
 
 def _why_missing(folder: Path, file: Path, *, is_shard: bool) -> str:

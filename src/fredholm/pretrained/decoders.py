@@ -116,10 +116,10 @@ def _rotary(fields: Fields) -> Rotary:
     `rope_theta` may stand within or beside them, as `transformers` reads it.
     """
     name = "rope_scaling" if fields.get("rope_scaling") else "rope_parameters"
-    told = fields.get(name, {})
-    if not isinstance(told, Mapping):
-        raise ValueError(f"{fields.source}: {name} must be an object; got {told!r}")
-    rope = Fields({"rope_theta": fields.get("rope_theta"), **told}, f"{fields.source}: {name}")
+    given = fields.get(name, {})
+    if not isinstance(given, Mapping):
+        raise ValueError(f"{fields.source}: {name} must be an object; got {given!r}")
+    rope = Fields({"rope_theta": fields.get("rope_theta"), **given}, f"{fields.source}: {name}")
     base, kind = rope.number("rope_theta", 10_000.0), rope.get("rope_type", rope.get("type", "default"))
     if kind == "default":
         return Rotary(base)

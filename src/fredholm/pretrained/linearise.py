@@ -274,8 +274,8 @@ def _descend(
             value.backward()
         found.append(value.item())
         if not math.isfinite(found[-1]):
-            told = f"the loss is {found[-1]} at step {step + 1}"
-            raise ValueError(f"linearise: {told}; lower the learning rate, which is {learning_rate:g}")
+            loss_text = f"the loss is {found[-1]} at step {step + 1}"
+            raise ValueError(f"linearise: {loss_text}; lower the learning rate, which is {learning_rate:g}")
         optimiser.step()
     optimiser.zero_grad()
     return tuple(found)

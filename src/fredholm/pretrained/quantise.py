@@ -109,8 +109,8 @@ def quantise(
             rounds_signals = activations and EMBEDDING not in uses[name]
             memo[id(parameter)] = frozen(Int8Weight.of(parameter, rounds_signals=rounds_signals))
     if not memo:
-        told = "; ".join(f"{name}: {reason}" for name, reason in list(left.items())[:3])
-        raise ValueError(f"quantise: none of the {len(named)} parameters is quantised ({told}, …)")
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in list(left.items())[:3])
+        raise ValueError(f"quantise: none of the {len(named)} parameters is quantised ({reasons}, …)")
     new = copy.deepcopy(model, memo).eval().requires_grad_(False)
     with torch.no_grad():
         error = _relative_error((_tensors(new(*item)) for item in batches), wanted)

@@ -58,8 +58,8 @@ class SentenceModules(NamedTuple):
         if self.pooling is None:
             return None
         fields = Fields(_read(self.pooling, dict), str(self.pooling))
-        told = fields.get("pooling_mode") or [mode for flag, mode in _FLAGS.items() if fields.flag(flag, False)]
-        modes = [told] if isinstance(told, str) else told or ["mean"]
+        given = fields.get("pooling_mode") or [mode for flag, mode in _FLAGS.items() if fields.flag(flag, False)]
+        modes = [given] if isinstance(given, str) else given or ["mean"]
         if not isinstance(modes, list) or len(modes) != 1 or modes[0] not in _POOLINGS:
             raise ValueError(
                 f"{self.pooling}: the pooling {modes!r} is not supported; supported is one of {', '.join(_POOLINGS)}: "

@@ -174,15 +174,15 @@ def convnext(fields: Fields, tensors: Tensors) -> Converted:
 
 def _settings(fields: Fields, known: set[str]) -> Fields:
     """What the architecture was built with beyond its defaults; settings that no model here has are refused."""
-    told = dict(fields.get("model_args") or {})
-    told.setdefault("global_pool", fields.get("global_pool"))
-    unknown = sorted(name for name in told if name not in known)
+    given = dict(fields.get("model_args") or {})
+    given.setdefault("global_pool", fields.get("global_pool"))
+    unknown = sorted(name for name in given if name not in known)
     if unknown:
         raise ValueError(
-            f"{fields.source}: model_args {unknown[0]}={told[unknown[0]]!r} is not supported; supported: "
+            f"{fields.source}: model_args {unknown[0]}={given[unknown[0]]!r} is not supported; supported: "
             f"{', '.join(sorted(known))}"
         )
-    return Fields(told, f"{fields.source}: model_args")
+    return Fields(given, f"{fields.source}: model_args")
 
 
 def _image_size(settings: Fields, fields: Fields) -> tuple[int, int]:

@@ -34,8 +34,10 @@ def answer_section(task: Task, found: Examination, logged: float | None) -> Sect
     """
     blocks: list[Block] = [_headline(task, found, logged)]
     if found.split == "valid":
-        told = "These are numbers of the validation data, on which the step was chosen: test data are read at the end."
-        blocks.append(Note(told, is_warning=True))
+        message = (
+            "These are numbers of the validation data, on which the step was chosen: test data are read at the end."
+        )
+        blocks.append(Note(message, is_warning=True))
     if isinstance(task, TargetTask):
         target = task.target
         if found.counts is not None:
@@ -92,8 +94,8 @@ def _classes(found: Examination, names: tuple[str, ...]) -> Iterator[Block]:
         note += f" The {MOST_ROWS} most frequent of {len(names):,} classes."
     lone = [names[k] for k in range(len(names)) if int(scores.support[k]) == 1]
     if lone and what == "examples":
-        told = ", ".join(lone[:6]) + (", ..." if len(lone) > 6 else "")
-        yield Note(f"Of {told} there is a single example: its numbers say next to nothing.", is_warning=True)
+        lone_names = ", ".join(lone[:6]) + (", ..." if len(lone) > 6 else "")
+        yield Note(f"Of {lone_names} there is a single example: its numbers say next to nothing.", is_warning=True)
     columns = ("class", "precision", "recall", "F1", "support")
     yield Table(title="Class by class", columns=columns, rows=rows, note=note)
 
@@ -145,7 +147,7 @@ def _reliability(found: Examination, what: str) -> Plot:
         if reliability.count[k] > 0
     ]
     share = {"domain": [0, 1]}
-    told = hint(("sure", "mean probability"), ("right", "share that is right"), ("count", what))
+    tooltip = hint(("sure", "mean probability"), ("right", "share that is right"), ("count", what))
     layers = [
         {
             "mark": {"type": "rect", "fill": "var(--hue-0)", "fillOpacity": 0.55},
@@ -154,12 +156,12 @@ def _reliability(found: Examination, what: str) -> Plot:
                 "x2": {"field": "to"},
                 "y": axis("right", "share that is right", scale=share),
                 "y2": {"datum": 0},
-                "tooltip": told,
+                "tooltip": tooltip,
             },
         },
         {
             "mark": {"type": "point", "filled": True, "color": "var(--ink)", "size": 40},
-            "encoding": {"x": axis("sure", ""), "y": axis("right", ""), "tooltip": told},
+            "encoding": {"x": axis("sure", ""), "y": axis("right", ""), "tooltip": tooltip},
         },
         {
             "data": {"values": [{"a": 0}, {"a": 1}]},

@@ -71,16 +71,18 @@ def _ordered(comparison: Comparison) -> list[Row]:
 def _spread(objective: Objective, mean: float | None, deviation: float | None) -> str:
     if mean is None:
         return "–"
-    told = objective.format(mean)
-    return told if deviation is None else f"{told} ± {objective.format(deviation)}"
+    text = objective.format(mean)
+    return text if deviation is None else f"{text} ± {objective.format(deviation)}"
 
 
 def _result(comparison: Comparison) -> list[Block]:
     blocks, objective = list[Block](), comparison.objective
     if not comparison.is_complete:
         done, wanted = sum(len(row.runs) for row in comparison.rows), sum(map(comparison.num_runs, comparison.rows))
-        told = f"The comparison is not complete: {done} of {wanted} runs are there. The same command goes on with it."
-        blocks.append(Note(told, is_warning=True))
+        message = (
+            f"The comparison is not complete: {done} of {wanted} runs are there. The same command goes on with it."
+        )
+        blocks.append(Note(message, is_warning=True))
     if comparison.best is None:
         return [*blocks, Note("Which kernel is best is not known yet.")]
     best = comparison.row(comparison.best)
@@ -95,8 +97,8 @@ def _result(comparison: Comparison) -> list[Block]:
     blocks.insert(0, Figure(value=shown, name=name, note=note))
     for baseline in comparison.baselines:
         if baseline.valid is not None and objective.is_better(baseline.valid, best.valid_mean):
-            told = f"{baseline.name} does better on validation data ({objective.format(baseline.valid)}): no network"
-            blocks.append(Note(f"{told} of these is needed here.", is_warning=True))
+            message = f"{baseline.name} does better on validation data ({objective.format(baseline.valid)}): no network"
+            blocks.append(Note(f"{message} of these is needed here.", is_warning=True))
     return blocks
 
 
@@ -118,9 +120,9 @@ def _table(comparison: Comparison) -> Table:
             )
         )
     for baseline in comparison.baselines:
-        told = [_spread(objective, value, None) for value in (baseline.valid, baseline.test)[: 1 + has_test]]
+        values = [_spread(objective, value, None) for value in (baseline.valid, baseline.test)[: 1 + has_test]]
         nothing = (None, None, None, None)
-        rows.append((f"{baseline.name} (no network)", *told, *nothing, baseline.reason or "–"))
+        rows.append((f"{baseline.name} (no network)", *values, *nothing, baseline.reason or "–"))
     columns = ("kernel", "valid", *(("test",) if has_test else ()), "parameters", "ms a step", "MB a step")
     count = len(comparison.seeds)
     mean = f"The mean of {_name(objective)} over {count} seeds ± its deviation." if count > 1 else "Of one seed."
@@ -160,10 +162,16 @@ def _price(points: Sequence[dict[str, Any]], field: str, title: str, metric: str
     shapes = [SHAPES[k // len(HUES) % len(SHAPES)] for k in range(len(names))]
     color = axis("kernel", "", "nominal", scale={"domain": names, "range": [*HUES * len(SHAPES)][: len(names)]})
     shape = axis("kernel", "", "nominal", scale={"domain": names, "range": shapes})
-    told = hint(("kernel", "kernel"), (field, title), ("value", metric))
+    tooltip = hint(("kernel", "kernel"), (field, title), ("value", metric))
     dots = {
         "mark": {"type": "point", "filled": True, "size": 90},
-        "encoding": {**shared, "y": away_from_zero("value", metric), "color": color, "shape": shape, "tooltip": told},
+        "encoding": {
+            **shared,
+            "y": away_from_zero("value", metric),
+            "color": color,
+            "shape": shape,
+            "tooltip": tooltip,
+        },
     }
     spread = {
         "mark": {"type": "rule"},
@@ -202,7 +210,7 @@ def _facts(comparison: Comparison, folder: Path) -> list[tuple[str, tuple[str, .
     budget = comparison.budget
     minutes = "minute" if budget.minutes == 1 else "minutes"
     asked = f"{budget.minutes:g} {minutes}: " if budget.minutes is not None else ""
-    told = {
+    facts = {
         "folder": str(folder),
         "command": shlex.join(["fredholm", *comparison.command_line]),
         "task": comparison.task,
@@ -214,4 +222,4 @@ def _facts(comparison: Comparison, folder: Path) -> list[tuple[str, tuple[str, .
         "machine": ", ".join(comparison.machine.values()),
         "version": comparison.version,
     }
-    return [(name, (value,)) for name, value in told.items()]
+    return [(name, (value,)) for name, value in facts.items()]

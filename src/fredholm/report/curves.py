@@ -32,9 +32,9 @@ def training_tab(records: Sequence[RunRecord]) -> Tab:
 
 def _curve(record: RunRecord, kind: str, metric: str, what: str, most: int = MOST) -> list[Row]:
     """A row for lines of the log that have the metric, at most so many."""
-    told = {"run": record.name, "group": record.group, "split": what}
+    labels = {"run": record.name, "group": record.group, "split": what}
     found = [
-        {"step": line["step"], "epoch": line.get("epoch"), "value": line[metric], **told}
+        {"step": line["step"], "epoch": line.get("epoch"), "value": line[metric], **labels}
         for line in record.of_kind(kind)
         if metric in line
     ]

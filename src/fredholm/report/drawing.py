@@ -74,8 +74,8 @@ def _drawn(view: View, name: str, scales: dict[str, tuple[float, float]]) -> str
         case FieldView():
             low, high = scales.get(view.unit, (0.0, 1.0))
             pixels = coloured(_shrunk(view.values).numpy(), low, high)
-            told = f"{view.title or view.unit}, {low:.3g} to {high:.3g}"
-            return _figure(told, _image(pixels, heard))
+            title = f"{view.title or view.unit}, {low:.3g} to {high:.3g}"
+            return _figure(title, _image(pixels, heard))
 
 
 def _figure(title: str, inner: str, legend: str = "", *, is_broad: bool = False) -> str:
@@ -123,8 +123,8 @@ def _text(view: TextView) -> str:
         if part.weight is None or not math.isfinite(part.weight):
             words.append(text)
             continue
-        told = f"{part.weight:.2f} nats" + (f", {part.note}" if part.note else "")
-        words.append(f'<mark style="--w:{min(1.0, part.weight / most):.2f}" title="{escape(told)}">{text}</mark>')
+        tooltip = f"{part.weight:.2f} nats" + (f", {part.note}" if part.note else "")
+        words.append(f'<mark style="--w:{min(1.0, part.weight / most):.2f}" title="{escape(tooltip)}">{text}</mark>')
     legend = '<div class="legend">darker: costs the model more</div>' if weights else ""
     return _figure(view.title, f'<p class="text">{"".join(words)}</p>', legend, is_broad=True)
 
@@ -273,8 +273,8 @@ def _points(view: PointsView, heard: str) -> str:
             f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="rgb({r},{g},{b})"/>'
             for (x, y), (r, g, b) in zip(at, colours, strict=True)
         ]
-        told = f"{view.title}, {low:.3g} to {high:.3g}"
-        return _figure(told.removeprefix(", "), _svg(SIDE, SIDE, marks, heard))
+        title = f"{view.title}, {low:.3g} to {high:.3g}"
+        return _figure(title.removeprefix(", "), _svg(SIDE, SIDE, marks, heard))
     by_kind: dict[int, list[str]] = {}
     for (x, y), kind in zip(at, [0] * len(at) if kinds is None else kinds.tolist(), strict=True):
         by_kind.setdefault(kind, []).append(f"M{x:.1f} {y:.1f}h0")

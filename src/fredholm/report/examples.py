@@ -92,11 +92,11 @@ def _answer_lines(task: Task, found: Examination, row: int) -> list[str]:
         return [f"{name}: true {a:.4g}, predicted {b:.4g}" for name, a, b in list(pairs)[:4]]
     predicted = target.predictions(outputs)
     if isinstance(target, LabelTarget):
-        known, said = (
+        known, predicted_text = (
             ", ".join(name for name, has in zip(target.names, which.tolist(), strict=True) if has) or "none"
             for which in (truth > 0.5, predicted >= 0.5)
         )
-        return [f"true: {known}", f"predicted: {said}"]
+        return [f"true: {known}", f"predicted: {predicted_text}"]
     best = predicted.argsort(descending=True)[:2].tolist()
-    said = ", ".join(f"{target.names[k]} ({float(predicted[k]):.2f})" for k in best)
-    return [f"true: {target.names[int(truth)]}", f"predicted: {said}"]
+    predicted_text = ", ".join(f"{target.names[k]} ({float(predicted[k]):.2f})" for k in best)
+    return [f"true: {target.names[int(truth)]}", f"predicted: {predicted_text}"]

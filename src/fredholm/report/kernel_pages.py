@@ -102,8 +102,8 @@ def kernel_section(task: Task, model: nn.Module, split: HeldOut, device: torch.d
     with torch.no_grad(), analysis.record_integrals(model) as integrals:
         run()
     if not integrals:
-        told = "The model has no integral operators, or they run step by step: there are no kernels to show."
-        return Section(title=title, blocks=(Note(told),))
+        message = "The model has no integral operators, or they run step by step: there are no kernels to show."
+        return Section(title=title, blocks=(Note(message),))
     readings = _Readings(time.monotonic() + SECONDS, {})
     chosen = _some(list(integrals))
     terms = {name: term for each in chosen for name, term in _terms(each, integrals[each]).items()}
@@ -217,14 +217,14 @@ def flat_profile(integral: Integral[Kernel]) -> analysis.KernelProfile:
 
 def _profile_plot(name: str, by: str, rows: list[Row]) -> Plot:
     shared = {"x": axis("at", by, scale={"zero": False}), "color": axis("head", "", "nominal", sort=None)}
-    told = hint(("head", "head"), ("at", by), ("mean", "mean"), ("pairs", "pairs"))
+    tooltip = hint(("head", "head"), ("at", by), ("mean", "mean"), ("pairs", "pairs"))
     band = {
         "mark": {"type": "area", "opacity": 0.15},
         "encoding": {**shared, "y": away_from_zero("low", "size of κ"), "y2": {"field": "high"}},
     }
     line = {
         "mark": {"type": "line", "point": {"size": 14}},
-        "encoding": {**shared, "y": away_from_zero("mean", "size of κ"), "tooltip": told},
+        "encoding": {**shared, "y": away_from_zero("mean", "size of κ"), "tooltip": tooltip},
     }
     cells: tuple[tuple[Cell, ...], ...] = tuple(
         (row["head"], row["at"], row["mean"], row["mean"] - row["low"], row["pairs"]) for row in rows
@@ -335,12 +335,12 @@ def _fields(
         view = _over(found.domain, found.field[0].float(), f"gradient of the output at point {index}")
         shares = found.field[0].square() / found.field[0].square().sum().clamp(min=1e-30)
         half = int((shares.sort(descending=True).values.cumsum(0) < 0.5).sum()) + 1
-        told = f"half of it comes from {half} of {len(shares)} points"
+        line = f"half of it comes from {half} of {len(shares)} points"
         cards.append(
             Card(
                 title=f"point {index} of {n}",
                 drawings=drawn(ShownExample(name=f"point {index}", views=(view,))),
-                lines=(told,),
+                lines=(line,),
             )
         )
     if not cards:
@@ -375,9 +375,9 @@ def _maps(readings: _Readings, name: str, integral: Integral[Kernel]) -> list[Bl
         view = FieldView(values=head, unit="weight") if is_line else _over(domain, head[middle], "weight")
         entropy = float(-(head[middle].clamp(min=1e-30).log() * head[middle]).sum())
         drawing = drawn(ShownExample(name=f"head {h} of {name}", views=(view,)))
-        told = f"point {middle} spreads over about {math.exp(entropy):.1f} points"
+        line = f"point {middle} spreads over about {math.exp(entropy):.1f} points"
         is_share = bool((head[middle] >= 0).all()) and abs(float(head[middle].sum()) - 1) < 1e-3
-        cards.append(Card(title=f"head {h}", drawings=drawing, lines=(told,) if is_share else ()))
+        cards.append(Card(title=f"head {h}", drawings=drawing, lines=(line,) if is_share else ()))
     where = "rows are queries, columns are points" if is_line else f"what point {middle} takes from where"
     return [Gallery(title=f"{name}: weights", cards=tuple(cards), note=f"With the measure in them: {where}.")]
 

@@ -36,7 +36,7 @@ def model_card(record: RunRecord, which: Which, place: str) -> str:
         return _at_place(own, place)
     run, task = record.run, record.run.task
     model, data = run.model(which), str(without_folders(run.config.task.data))
-    told = {
+    facts = {
         "task": task.command,
         "data": _code(data),
         **_of_model(model),
@@ -46,9 +46,9 @@ def model_card(record: RunRecord, which: Which, place: str) -> str:
         "seed": str(run.config.seed),
     }
     if record.machine:
-        told["machine"] = ", ".join(record.machine.get(name, "") for name in ("processor", "device", "threads"))
-        told["versions"] = ", ".join(record.machine.get(name, "") for name in ("fredholm", "torch"))
-    rows = "\n".join(f"| {name} | {_cell(value)} |" for name, value in told.items())
+        facts["machine"] = ", ".join(record.machine.get(name, "") for name in ("processor", "device", "threads"))
+        facts["versions"] = ", ".join(record.machine.get(name, "") for name in ("fredholm", "torch"))
+    rows = "\n".join(f"| {name} | {_cell(value)} |" for name, value in facts.items())
     settings = "\n".join(
         f"| {_code(name)} | {_cell(_code(str(without_folders(value))))} |"
         for name, value in sorted(record.settings.items())
@@ -107,8 +107,8 @@ def _of_model(model: nn.Module) -> dict[str, str]:
     operators = [module for module in model.modules() if isinstance(module, IntegralOperator)]
     kernels = ", ".join(dict.fromkeys(type(operator.kernel).__name__ for operator in operators))
     count = sum(parameter.numel() for parameter in model.parameters())
-    told = {"model": f"{type(model).__name__}, {count:,} parameters"}
-    return told | ({"kernels": f"{len(operators)} operators: {kernels}"} if operators else {})
+    facts = {"model": f"{type(model).__name__}, {count:,} parameters"}
+    return facts | ({"kernels": f"{len(operators)} operators: {kernels}"} if operators else {})
 
 
 def _results(record: RunRecord, task: Task) -> dict[str, str]:

@@ -23,9 +23,9 @@ def overview_tab(records: Sequence[RunRecord], models: Sequence[nn.Module | None
         models: that each of them learnt; None: there is none.
         sections: what else stands there.
     """
-    told = [_facts(record, model) for record, model in zip(records, models, strict=True)]
-    names = list(dict.fromkeys(name for each in told for name in each))
-    rows = tuple((name, tuple(each.get(name, NOTHING) for each in told)) for name in names)
+    facts = [_facts(record, model) for record, model in zip(records, models, strict=True)]
+    names = list(dict.fromkeys(name for each in facts for name in each))
+    rows = tuple((name, tuple(each.get(name, NOTHING) for each in facts)) for name in names)
     rows = tuple(row for row in rows if set(row[1]) != {NOTHING})
     heads = tuple(record.name for record in records) if len(records) > 1 else ()
     blocks: list[Block] = [Facts(rows=rows, heads=heads)]
@@ -96,8 +96,10 @@ def _model(model: nn.Module) -> dict[str, str]:
     operators = [module for module in model.modules() if isinstance(module, IntegralOperator)]
     kernels = list(dict.fromkeys(type(operator.kernel).__name__ for operator in operators))
     learnt = sum(parameter.numel() for parameter in model.parameters())
-    told = f"{type(model).__name__}, {learnt:,} parameters"
-    return {"model": told} | ({"kernels": f"{len(operators)} operators: {', '.join(kernels)}"} if operators else {})
+    model_text = f"{type(model).__name__}, {learnt:,} parameters"
+    return {"model": model_text} | (
+        {"kernels": f"{len(operators)} operators: {', '.join(kernels)}"} if operators else {}
+    )
 
 
 def _test_read(record: RunRecord, *, at_once: bool) -> str:

@@ -75,8 +75,8 @@ def write_page(
         ImportError: the extra `report` is not installed.
         OSError: it cannot be written.
     """
-    if (told := missing_extra()) is not None:
-        raise ImportError(told)
+    if (reason := missing_extra()) is not None:
+        raise ImportError(reason)
     path = folder / PAGE if to is None else to
     refuse_other_file(path)
     page = page_of([folder, *further], tasks=tasks, device=device)
@@ -144,8 +144,8 @@ def _of_comparison(folder: Path, tasks: Sequence[type[Task]], device: str) -> Pa
     for record in (record for record in records if record.path == best):
         note = Note(f"Of {record.name}, the best run of the kernel that is best on validation data.")
         for name, sections in _of_model(*_with_model(record)).items():
-            told = tuple(dataclasses.replace(own, blocks=(note, *own.blocks)) for own in sections)
-            tabs += [Tab(name=name, sections=told)] if told else []
+            noted = tuple(dataclasses.replace(own, blocks=(note, *own.blocks)) for own in sections)
+            tabs += [Tab(name=name, sections=noted)] if noted else []
     if missing:
         blocks = tuple(Note(text, is_warning=True) for text in missing)
         tabs[0] = dataclasses.replace(tabs[0], sections=(*tabs[0].sections, Section(title="Missing", blocks=blocks)))
@@ -160,8 +160,8 @@ def _with_model(record: RunRecord) -> tuple[RunRecord, nn.Module | None]:
     try:
         return record, record.run.model()
     except (ValueError, OSError, ImportError) as error:
-        told = f"Its model cannot be read: {error}."
-        return dataclasses.replace(record, missing=(*record.missing, told)), None
+        message = f"Its model cannot be read: {error}."
+        return dataclasses.replace(record, missing=(*record.missing, message)), None
 
 
 def _of_model(record: RunRecord, model: nn.Module | None) -> dict[str, tuple[Section, ...]]:
@@ -188,8 +188,8 @@ def _of_model(record: RunRecord, model: nn.Module | None) -> dict[str, tuple[Sec
                 ),
             }
     except (ValueError, OSError, ImportError) as error:
-        told = f"The model cannot be asked about examples: {record.told_of_data(error)}."
-        note = Note(told, is_warning=True)
+        message = f"The model cannot be asked about examples: {record.told_of_data(error)}."
+        note = Note(message, is_warning=True)
         return {**nothing, "Answers": (Section(title="How good the answers are", blocks=(note,)),)}
 
 
@@ -200,8 +200,8 @@ def _split(record: RunRecord, task: Task) -> HeldOut:
     else:
         split = "valid" if task.num_held_out("valid") else None
     if split is None:
-        told = "and test data are read at the end of a run" if task.num_held_out("test") else "and no test split"
-        raise ValueError(f"nothing is held out to measure on: there is no validation split, {told}")
+        ending = "and test data are read at the end of a run" if task.num_held_out("test") else "and no test split"
+        raise ValueError(f"nothing is held out to measure on: there is no validation split, {ending}")
     return split
 
 

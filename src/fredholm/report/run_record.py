@@ -60,14 +60,14 @@ class RunRecord:
         """
         missing, run, progress, machine, commands = list[str](), None, None, dict[str, str](), ""
         is_saved = isinstance(TrainedFolder.at(path), SavedRun)
-        lines, told = ([], []) if is_saved else read_log(path / METRICS)
+        lines, faults = ([], []) if is_saved else read_log(path / METRICS)
         try:
             run = Run(path, tasks=tasks, device=device)
         except (ValueError, TypeError, OSError, LookupError, AttributeError, ArithmeticError, ImportError) as error:
             if not lines:
                 raise ValueError(f"{path}: nothing of it can be shown: {error}") from error
             missing.append(f"The settings and the model cannot be read, so that only the log is shown: {error}.")
-        missing += told
+        missing += faults
         if is_saved:
             missing.append("It is a model without its run, of which its README.md tells.")
         elif run is not None:
@@ -172,8 +172,8 @@ def read_log(path: Path) -> tuple[list[dict[str, Any]], list[str]]:
             lines.append({key: value for key, value in line.items() if key == "kind" or _is_number(value)})
         else:
             broken += 1
-    told = [f"{broken} lines of the log {path.name} are damaged and left out."] if broken else []
-    return lines, told
+    faults = [f"{broken} lines of the log {path.name} are damaged and left out."] if broken else []
+    return lines, faults
 
 
 def _is_number(value: Any) -> bool:

@@ -185,9 +185,9 @@ def _parsed(file: Path, source: bytes) -> dict[str, Listing]:
         is_recipe = node.returns is not None and ast.unparse(node.returns).endswith("Run.Config")
         if is_recipe and len(node.args.args) == len(node.args.defaults):
             text = ast.get_docstring(node) or ""
-            said = head | _entries(text)
+            entries_by_name = head | _entries(text)
             fields = {"modality": "Modality", "data": "Data", "source": "Get", "time": "Time"}
-            entries = {field: said.get(name, "") for field, name in fields.items()}
+            entries = {field: entries_by_name.get(name, "") for field, name in fields.items()}
             listings[node.name] = Listing(file, text.partition("\n")[0], **entries)
     return listings
 

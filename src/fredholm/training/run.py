@@ -352,12 +352,12 @@ def _bring_up_to_date(
 
 def _refuse_other_configs(config: Run.Config, processes: Processes) -> None:
     """Raises a ValueError, the same on all, where processes are not of one version or were given other configs."""
-    saying = processes.gather((__version__, torch.__version__, to_json(config)))
-    for rank, (*versions, other) in enumerate(saying):
-        for name, own, first in zip(("fredholm", "torch"), versions, saying[0][:2], strict=False):
+    gathered = processes.gather((__version__, torch.__version__, to_json(config)))
+    for rank, (*versions, other) in enumerate(gathered):
+        for name, own, first in zip(("fredholm", "torch"), versions, gathered[0][:2], strict=False):
             if own != first:
                 raise ValueError(f"rank {rank} has {name} {own}, rank 0 has {first}; install one version everywhere")
-        if difference := first_difference(saying[0][2], other):
+        if difference := first_difference(gathered[0][2], other):
             raise ValueError(
                 f"rank 0 and rank {rank} were given different configs ({difference}); start all with one command"
             )
@@ -365,13 +365,13 @@ def _refuse_other_configs(config: Run.Config, processes: Processes) -> None:
 
 def _refuse_other_data(opened: _Opened, processes: Processes) -> None:
     """Raises a ValueError, the same on all, where processes have read other data."""
-    saying = processes.gather((opened.own_files[FINGERPRINT], to_json(opened.task.facts)))
-    first = Fingerprint.of_text(saying[0][0])
-    for rank, (text, facts) in enumerate(saying):
+    gathered = processes.gather((opened.own_files[FINGERPRINT], to_json(opened.task.facts)))
+    first = Fingerprint.of_text(gathered[0][0])
+    for rank, (text, facts) in enumerate(gathered):
         if difference := Difference.between(first, Fingerprint.of_text(text)):
             raise ValueError(f"rank 0 and rank {rank} read different data: {difference}; give all the same files")
-        if told := first_difference(saying[0][1], facts):
-            raise ValueError(f"rank 0 and rank {rank} learnt different facts from their data ({told})")
+        if other := first_difference(gathered[0][1], facts):
+            raise ValueError(f"rank 0 and rank {rank} learnt different facts from their data ({other})")
 
 
 def _begun(
@@ -460,9 +460,9 @@ def _read_all(task: Task, config: Run.Config) -> None:
 def _own_files(data: Fingerprint, machine: dict[str, str], words: Sequence[str], commands: str = "") -> dict[str, str]:
     """Texts by name; `commands` are those before, of which the same again is not written twice."""
     texts = {FINGERPRINT: data.text, MACHINE: json.dumps(machine, indent=2) + "\n"}
-    told = visible(shlex.join(["fredholm", *words]))
-    if words and commands.splitlines()[-1:] != [told]:
-        texts[COMMANDS] = f"{commands}{told}\n"
+    command = visible(shlex.join(["fredholm", *words]))
+    if words and commands.splitlines()[-1:] != [command]:
+        texts[COMMANDS] = f"{commands}{command}\n"
     return texts
 
 
@@ -484,8 +484,8 @@ def _told_machine(folder: RunFolder, config: Run.Config, processes: Processes) -
     """What the digits depend on here; prints what of it is other than before."""
     device = choose_device(config.training.device, processes)
     now, text = describe_numerics(device, processes.size), folder.text(MACHINE)
-    if told := other_numerics(json.loads(text or "{}"), now):
-        print_line(f"digits may differ: {told}")
+    if difference := other_numerics(json.loads(text or "{}"), now):
+        print_line(f"digits may differ: {difference}")
     return now
 
 

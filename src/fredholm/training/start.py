@@ -157,15 +157,15 @@ def _part_from(source: Source, task: Task, model: nn.Module, open_run: Callable[
 
 def _to_pass(names: Sequence[str], there: Task.Config) -> str:
     """The options by which settings become those of another run's task, as far as it has them."""
-    told = list[str]()
+    options = list[str]()
     for name in names:
         value: Any = there
         for part in name.split("."):
             value = getattr(value, part, _ABSENT)
         if value is not _ABSENT:
             words = " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
-            told.append(f"--task.{name.replace('_', '-')} {words}")
-    return f"pass {' '.join(told)}, as in that run" if told else "give both the same sizes"
+            options.append(f"--task.{name.replace('_', '-')} {words}")
+    return f"pass {' '.join(options)}, as in that run" if options else "give both the same sizes"
 
 
 _ABSENT = object()
@@ -200,8 +200,8 @@ def _print_start(run: str, start: Start, resampled: Sequence[str] = ()) -> None:
     print_line(f"from {run}: {len(start.fitting)} tensors")
     for found, names in by_meaning.items():
         if found.new or found.left:
-            told = ((_some(found.both), "as there"), (_some(found.new), "new"), (_some(found.left), "left there"))
-            print_line(f"  {_some(names)}: {'; '.join(f'{what}: {which}' for which, what in told if which)}")
+            groups = ((_some(found.both), "as there"), (_some(found.new), "new"), (_some(found.left), "left there"))
+            print_line(f"  {_some(names)}: {'; '.join(f'{what}: {which}' for which, what in groups if which)}")
     for what, names in lines.items():
         if names:
             print_line(f"  {what}: {_some(names)}")

@@ -349,9 +349,9 @@ class Trainer:
         """Says once by what the weights are chosen where the objective is not defined on the validation split."""
         objective = self._task.objective
         if not self._has_told_undefined:
-            told = f"valid {objective.metric.replace('_', ' ')} {objective.format(value)}"
+            measured = f"valid {objective.metric.replace('_', ' ')} {objective.format(value)}"
             chosen = "the last weights are taken" if math.isnan(loss) else "weights are chosen by the validation loss"
-            print_line(f"{told}: {chosen}")
+            print_line(f"{measured}: {chosen}")
         self._has_told_undefined = True
 
     def _tell_overfitting(self, loss: float, train_loss: float) -> None:
@@ -381,11 +381,11 @@ class Trainer:
         progress.is_done = True
         step = progress.step if chosen < 0 else chosen
         if (split := self._measured_split) is not None:
-            told = ", ".join(
+            measured = ", ".join(
                 f"{each.metric.replace('_', ' ')} {each.format(progress.metrics[each.metric])}"
                 for each in {each.metric: each for each in (objective, *self._task.shown)}.values()
             )
-            print_line(f"{split} {told}, {which_weights(self._task, step)}")
+            print_line(f"{split} {measured}, {which_weights(self._task, step)}")
         else:
             print_line("nothing is held out, so the model is not measured")
         self._save()
@@ -395,10 +395,10 @@ class Trainer:
         progress, start = self.progress, time.perf_counter()
         found = self._measured(split)
         rate = self._task.num_held_out(split) / (time.perf_counter() - start)
-        told = {"epoch": progress.epoch, **found, "examples_per_second": rate}
+        values = {"epoch": progress.epoch, **found, "examples_per_second": rate}
         if split == "test":
-            told["unix_time"] = time.time()  # when the test split was read
-        self._write(split, told)
+            values["unix_time"] = time.time()  # when the test split was read
+        self._write(split, values)
         return found
 
     def _measured(

@@ -82,8 +82,8 @@ def _equality(
     u = _signal()
 
     def expected() -> Tensor:
-        told = () if features is None else (features,)
-        return functional_call(native, weights(operator), (u[0], edges, *told))[None]
+        edge_features = () if features is None else (features,)
+        return functional_call(native, weights(operator), (u[0], edges, *edge_features))[None]
 
     graph = Graph(own_edges, NODES, pos=torch.rand(NODES, 1, dtype=torch.float64), edge_features=features)
     return Equality(type(native).__name__, "PyTorch Geometric", operator, u, expected, graph)

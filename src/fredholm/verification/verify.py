@@ -54,8 +54,8 @@ def table(rows: Sequence[Check]) -> str:
     lines = [HEADER, *(_line(*key, checks) for key, checks in equalities.items())]
     text = _aligned(lines)
     if witnesses:
-        told = [("witness", "what it shows", "measured", "bound", "")]
-        told += [
+        shown = [("witness", "what it shows", "measured", "bound", "")]
+        shown += [
             (
                 row.variant,
                 row.check,
@@ -65,7 +65,7 @@ def table(rows: Sequence[Check]) -> str:
             )
             for row in witnesses
         ]
-        text = f"{text}\n\n{_aligned(told)}"
+        text = f"{text}\n\n{_aligned(shown)}"
     failed = [row for row in rows if not row.ok]
     text += f"\n\n{len(rows)} checks, {len(failed)} beyond their bounds"
     for row in failed:

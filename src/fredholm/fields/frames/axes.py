@@ -162,12 +162,12 @@ class Rotational(AxesFrame):
         size = found.variance.sqrt()[:, None, None]
         unit = found.centred / size
         axes = principal_axes((found.shares[..., None] * unit).mT @ unit, found.is_point, self.tolerance)
-        told = {
+        ambiguities = {
             "samples at one place (size 1 and no rotation taken)": found.is_point,
             "ambiguous axes, equal principal variances (no rotation taken)": axes.is_ambiguous & ~found.is_point,
         }
-        signs, told[AMBIGUOUS_SIGNS] = self._signs(axes, unit @ axes.vectors, found.shares)
-        warn("Rotational", told)
+        signs, ambiguities[AMBIGUOUS_SIGNS] = self._signs(axes, unit @ axes.vectors, found.shares)
+        warn("Rotational", ambiguities)
         R = axes.vectors[:, None] * signs[..., None, :]
         size = size[:, None]
         return Coordinates(found.mean[:, None].expand(-1, R.shape[1], -1), size * R, R.mT / size)
@@ -206,13 +206,13 @@ class Affine(AxesFrame):
         whitened = torch.linalg.solve_triangular(L, unit.mT, upper=False).mT
         fourth = (found.shares * whitened.square().sum(-1))[..., None] * whitened
         axes = principal_axes(fourth.mT @ whitened, is_flat, self.tolerance)
-        told = {
+        ambiguities = {
             "samples at one place (no frame taken)": found.is_point,
             "samples in a line or plane (only their size taken)": is_flat & ~found.is_point,
             "ambiguous axes, equal fourth moments (triangular whitening taken)": axes.is_ambiguous & ~is_flat,
         }
-        signs, told[AMBIGUOUS_SIGNS] = self._signs(axes, whitened @ axes.vectors, found.shares)
-        warn("Affine", told)
+        signs, ambiguities[AMBIGUOUS_SIGNS] = self._signs(axes, whitened @ axes.vectors, found.shares)
+        warn("Affine", ambiguities)
         V = axes.vectors[:, None] * signs[..., None, :]
         size, L = size[:, None], L[:, None]
         inverse = torch.linalg.solve_triangular(L, identity.expand_as(L), upper=False)

@@ -163,8 +163,8 @@ def warn(name: str, found: dict[str, Tensor]) -> None:
     """One RuntimeWarning in the name of a frame: in how many sets each of `found` happened. None if in no set."""
     if not values_can_be_read(*found.values()):
         return
-    told = [
+    warned = [
         f"{what} in {int(where.sum())} of {where.shape[0]} sets" for what, where in found.items() if bool(where.any())
     ]
-    if told:
-        warnings.warn(f"fields.{name}: {'; '.join(told)}", RuntimeWarning, stacklevel=4)
+    if warned:
+        warnings.warn(f"fields.{name}: {'; '.join(warned)}", RuntimeWarning, stacklevel=4)

@@ -335,9 +335,9 @@ class MLP(PairwiseMLP, MultiHead, DisplacementFilter, Lifting):
         p = self.input_bias[:, None, None].expand(*pairs, -1)
         if self.input_weight is not None:
             p = torch.cat(pieces, dim=-1) @ self.input_weight.mT[:, None] + self.input_bias[:, None, None]
-        told = self._told_of_pairs(domain)
-        if told is not None:
-            p = p + told[:, :, None].to(p.dtype)
+        pair_bias = self._told_of_pairs(domain)
+        if pair_bias is not None:
+            p = p + pair_bias[:, :, None].to(p.dtype)
         kappa = self._later_layers(p)
         if not self.is_causal:
             return kappa
@@ -437,9 +437,9 @@ class MLP(PairwiseMLP, MultiHead, DisplacementFilter, Lifting):
             query_bias = query_bias + _project(at_query, columns["query_position"])
         if "key_position" in columns and at_key is not None:
             key_bias = _plus(key_bias, _project(at_key, columns["key_position"]))
-        distance, told = columns.get("distance"), self._told_of_pairs(domain)
-        if told is not None:
-            key_bias = _plus(key_bias, told)
+        distance, pair_bias = columns.get("distance"), self._told_of_pairs(domain)
+        if pair_bias is not None:
+            key_bias = _plus(key_bias, pair_bias)
         return PairwiseForm(
             query_bias=query_bias,
             key_bias=torch.zeros_like(self.input_bias)[None, :, None] if key_bias is None else key_bias,

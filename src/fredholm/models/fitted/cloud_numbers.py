@@ -141,14 +141,14 @@ class _Frame:
         trace = shape[..., [0, 4, 8]].sum(2, keepdim=True)
         has_extent = trace > 1e-9
         shape = torch.where(has_extent, shape / torch.where(has_extent, trace, 1.0), 0.0)
-        told = [
+        measured = [
             shape.square().sum(2),
             27 * determinant(shape.unflatten(2, (3, 3))),
             number[..., 0] / self.count[:, None],
             (mean - y).norm(dim=2) / radius,
             (shape * products).sum(2) / self.square.clamp_min(1e-12),
         ]
-        found = [quantiles(each, exists, FEW_RANKS) for each in told]
+        found = [quantiles(each, exists, FEW_RANKS) for each in measured]
         alike = 3 * shape @ shape.mT
         for low, high in _RANGES:
             found.append(self._shares(alike, _ALIKE, self.pairs & (self.distance >= low) & (self.distance < high)))

@@ -484,13 +484,13 @@ def _best(spectrum: _Spectrum, targets: Tensor, groups: Tensor | None) -> _Fit:
     for multiple in PENALTIES.tolist():
         penalty = multiple * spectrum.unit
         errors = spectrum.left_out_errors(wanted - spectrum.fitted(penalty), penalty, members)
-        told, plain_error, gain = aim - errors, float(errors.square().mean()), 1.0
+        predicted, plain_error, gain = aim - errors, float(errors.square().mean()), 1.0
         if is_worse := plain_error > alone:
-            square = float(told.square().sum())
-            gain = min(1.0, max(0.0, float((told * aim).sum()) / square)) if square else 1.0
-        key = is_worse, float((aim - gain * told).square().mean()), plain_error
+            square = float(predicted.square().sum())
+            gain = min(1.0, max(0.0, float((predicted * aim).sum()) / square)) if square else 1.0
+        key = is_worse, float((aim - gain * predicted).square().mean()), plain_error
         if best is None or key < best[:3]:
-            best = _Fit(*key, penalty, gain or 1.0, offset - falls + (gain or 1.0) * told)
+            best = _Fit(*key, penalty, gain or 1.0, offset - falls + (gain or 1.0) * predicted)
     assert best is not None
     return best
 

@@ -75,12 +75,12 @@ class SecondReading(nn.Module):
             batches, regressand, groups: see `FittedModel.fit`.
         """
         of_bank, of_machine = Heard(regressand), Heard(regressand)
-        said = bank.fit(batches, of_bank, groups=groups)
+        left_out = bank.fit(batches, of_bank, groups=groups)
         targets = torch.cat([targets for _, targets in batches])
         self.gain.copy_(torch.tensor([[1.0], [0.0]]))
         self.shift.zero_()
         if len(targets) < 2:
-            return said
+            return left_out
         found = torch.cat([numbers(batch) for batch, _ in batches])
         self.machine.fit(found, targets, of_machine, groups=groups)
         wanted = regressand.columns(targets)

@@ -138,13 +138,13 @@ def observations(
     values, domain = encoder(given)
     watched = sampling.observation
     split = sampling.channels - len(watched)
-    values, told = values[..., :split], values[..., split:] > 0.5
+    values, observation = values[..., :split], values[..., split:] > 0.5
     exists = torch.ones_like(values[..., 0], dtype=torch.bool) if given.mask is None else given.mask
     observed = exists[..., None].expand_as(values).clone()
     if len(watched) == 1:
-        observed &= told
+        observed &= observation
     else:
-        observed[..., list(watched)] &= told
+        observed[..., list(watched)] &= observation
     return values, observed, domain.pos[..., 0].expand(exists.shape), exists
 
 

@@ -164,8 +164,8 @@ class TableMachine(FittedModel[TableBatch]):
         self._check(inputs)
         texts = [text(inputs.tokens[:, column]) for column, text in enumerate(self.texts)]
         coordinates = torch.cat([self._of_columns(inputs), *texts], 1)
-        said = self.machine(coordinates)
-        return said if self.trees is None else said + self.trees(self._for_trees(inputs.numbers, coordinates))
+        outputs = self.machine(coordinates)
+        return outputs if self.trees is None else outputs + self.trees(self._for_trees(inputs.numbers, coordinates))
 
     @torch.no_grad()
     def fit(
@@ -189,9 +189,9 @@ class TableMachine(FittedModel[TableBatch]):
         if self.trees is not None:
             asked = self._for_trees(torch.cat([inputs.numbers for inputs, _ in batches]), x)
             trees = self.trees.solve(asked, wanted, groups=groups)
-            said = [torch.lerp(kernel.left_out, trees.left_out, each) for each in SHARES]
-            best = int(torch.stack([(wanted - each).square().mean() for each in said]).argmin())
-            left_out, share = said[best], SHARES[best]
+            blends = [torch.lerp(kernel.left_out, trees.left_out, each) for each in SHARES]
+            best = int(torch.stack([(wanted - each).square().mean() for each in blends]).argmin())
+            left_out, share = blends[best], SHARES[best]
         readout = regressand.readout(left_out, targets)
         self.share.fill_(share)
         self.machine.read(kernel, readout, share=1 - share)
@@ -299,9 +299,9 @@ class _Text(nn.Module):
     def forward(self, tokens: Tensor) -> Tensor:
         return torch.cat([self._read(self.bank(tokens)), self._along(tokens)], 1)
 
-    def _read(self, said: Tensor) -> Tensor:
+    def _read(self, outputs: Tensor) -> Tensor:
         """What a bank says, in units of what is fitted."""
-        return ((said - self.mean) / self.scale).clamp(-FAR, FAR)
+        return ((outputs - self.mean) / self.scale).clamp(-FAR, FAR)
 
     def _along(self, tokens: Tensor) -> Tensor:
         """X V less its mean, in units that the directions hold."""
@@ -311,10 +311,10 @@ class _Text(nn.Module):
 
     def fit(self, rows: Sequence[tuple[Tensor, Tensor]], regressand: Regressand, groups: Tensor | None) -> Tensor:
         """Coordinates of the training rows, what is said of each by a bank without it, float64."""
-        said = self.bank.fit(rows, regressand, groups=groups)
+        outputs = self.bank.fit(rows, regressand, groups=groups)
         wanted = regressand.columns(torch.cat([targets for _, targets in rows]))
-        self.mean.copy_(said.mean(0))
-        self.scale.copy_(1 / _weight_of(said, wanted))
+        self.mean.copy_(outputs.mean(0))
+        self.scale.copy_(1 / _weight_of(outputs, wanted))
         features = self.bank.sparse([tokens for tokens, _ in rows])
         self.directions.zero_()
         self.middle.zero_()
@@ -326,16 +326,16 @@ class _Text(nn.Module):
             spread = torch.where(varies, 1 / torch.where(varies, deviation, 1.0), 0.0) / self.num_directions**0.5
             self.directions[:, :count] = (vectors * spread).to(self.directions)
             self.middle[:count] = (along.mean(0) * spread).to(self.middle)
-        return torch.cat([self._read(said), torch.cat([self._along(tokens) for tokens, _ in rows])], 1).double()
+        return torch.cat([self._read(outputs), torch.cat([self._along(tokens) for tokens, _ in rows])], 1).double()
 
 
-def _weight_of(said: Tensor, wanted: Tensor) -> Tensor:
+def _weight_of(outputs: Tensor, wanted: Tensor) -> Tensor:
     """By what outputs `(n, k)` are multiplied: how well each goes with what is fitted `(n, c)`, over its deviation."""
-    said, wanted = said - said.mean(0), wanted - wanted.mean(0)
-    deviation = said.std(0)
-    lengths = said.norm(dim=0)[:, None] * wanted.norm(dim=0)
-    agreement = (said.T @ wanted / lengths.clamp_min(1e-300)).amax(1).clamp_min(1e-6)
-    return agreement / torch.where(deviation > 1e-9 * said.abs().amax(0).clamp_min(1e-300), deviation, 1.0)
+    outputs, wanted = outputs - outputs.mean(0), wanted - wanted.mean(0)
+    deviation = outputs.std(0)
+    lengths = outputs.norm(dim=0)[:, None] * wanted.norm(dim=0)
+    agreement = (outputs.T @ wanted / lengths.clamp_min(1e-300)).amax(1).clamp_min(1e-6)
+    return agreement / torch.where(deviation > 1e-9 * outputs.abs().amax(0).clamp_min(1e-300), deviation, 1.0)
 
 
 @final

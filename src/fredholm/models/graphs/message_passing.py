@@ -102,9 +102,9 @@ class MessagePassing(SignalModel):
         if not isinstance(domain, Graph):
             raise TypeError(f"models.MessagePassing: expected a signal on a graph; got {type(domain).__name__}")
         edges, weights = _edges_of_batch(domain, u.shape[0])
-        told = {"edge_weight": weights} if self.config.layer == "gcn" and weights is not None else {}
+        weighted = {"edge_weight": weights} if self.config.layer == "gcn" and weights is not None else {}
         for layer, norm in zip(self.layers, self.norms, strict=True):
-            passed = layer(norm(u).flatten(0, 1), edges, **told).view_as(u)
+            passed = layer(norm(u).flatten(0, 1), edges, **weighted).view_as(u)
             passed = self.dropout(passed.relu())
             u = u + passed if self.config.residual else passed
         return self._outputs(u, domain)

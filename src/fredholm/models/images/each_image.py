@@ -49,5 +49,5 @@ class EachImage(SavedModel):
                 f"{tuple(images.shape)}"
             )
         pairs = ImageTextBatch(images.flatten(0, 1)[:, None], tokens.repeat_interleave(self.num_images, dim=0))
-        told = self.model(pairs).unflatten(0, images.shape[:2]).unflatten(-1, (self.num_images, -1))
-        return torch.einsum("bmmk->bk", told)
+        outputs = self.model(pairs).unflatten(0, images.shape[:2]).unflatten(-1, (self.num_images, -1))
+        return torch.einsum("bmmk->bk", outputs)

@@ -74,25 +74,25 @@ def read_csv(path: Path, *, coordinates: tuple[str, ...] = (), channels: tuple[s
 def _columns(
     header: list[str], coordinates: tuple[str, ...], channels: tuple[str, ...] | None
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    told = f"the columns are {', '.join(header) or 'none'}"
+    present = f"the columns are {', '.join(header) or 'none'}"
     if (i := first_twice(header)) is not None:
         raise ValueError(f"column {header[i]!r} is there twice")
     known = set(header)
     coordinates = coordinates or tuple(name for name in AXES if name in header)
     if not coordinates:
-        raise ValueError(f"no column x, y or z; {told}; name the coordinates (--task.coordinates)")
+        raise ValueError(f"no column x, y or z; {present}; name the coordinates (--task.coordinates)")
     if channels is None:
         others = {*coordinates, FIELD}
         channels = tuple(name for name in header if name not in others)
         if not channels:
-            raise ValueError(f"no column with values; {told}")
+            raise ValueError(f"no column with values; {present}")
     read = {*coordinates, *channels}
     left = [name for name in AXES if name in known and name not in read]
     if left and set(coordinates) <= set(AXES):
         raise ValueError(f"column {left[0]!r} is a coordinate; expected samples with {', '.join(coordinates)} alone")
     for name in (*coordinates, *channels):
         if name not in known:
-            raise ValueError(f"no column {name!r}; {told}")
+            raise ValueError(f"no column {name!r}; {present}")
     return coordinates, channels
 
 

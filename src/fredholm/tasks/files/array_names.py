@@ -76,8 +76,8 @@ def hint(unread: Sequence[str], known: Sequence[str], there: Container[str], for
     """What `names_here` says, as a part of a message: "here X is x, Y is y", or nothing."""
     found = names_here(unread, known, there, form)
     members = [name for name, here in found.items() if here == "split"]
-    told = [f"{name} is {here}" for name, here in found.items() if here != "split"]
-    parts = [f"here {', '.join(told)}"] if told else []
+    known_names = [f"{name} is {here}" for name, here in found.items() if here != "split"]
+    parts = [f"here {', '.join(known_names)}"] if known_names else []
     if members:
         parts.append(f"a split is an array split, one of train, valid and test a row, in place of {', '.join(members)}")
     return "; ".join(parts)
@@ -93,9 +93,9 @@ def no_array(name: str, arrays: Mapping[str, object], known: Sequence[str], form
         form: likewise.
     """
     named = name if name.startswith("'") else repr(name)
-    told = hint([each for each in arrays if each not in known], known, arrays, form)
+    message = hint([each for each in arrays if each not in known], known, arrays, form)
     there = f"the arrays are {', '.join(arrays) or 'none'}"
-    return ValueError(f"has no array {named}; {there}{f'; {told}' if told else ''}")
+    return ValueError(f"has no array {named}; {there}{f'; {message}' if message else ''}")
 
 
 def refuse_twice(arrays: Container[str], *alike: Sequence[str]) -> None:

@@ -87,6 +87,6 @@ def _warn_of_skipped(root: Path, read: set[Path], what: str) -> None:
     skipped = [path for path in files_below(root) if path not in read]
     if skipped:
         kinds = sorted({path.suffix.lower() or path.name for path in skipped})
-        told = f"{', '.join(kinds[:6])}{', ...' if len(kinds) > 6 else ''}"
+        endings = f"{', '.join(kinds[:6])}{', ...' if len(kinds) > 6 else ''}"
         count = f"{len(skipped)} files that are" if len(skipped) > 1 else "1 file that is"
-        warnings.warn(f"{root}: skipped {count} no {what} of a class ({told})", stacklevel=4)
+        warnings.warn(f"{root}: skipped {count} no {what} of a class ({endings})", stacklevel=4)

@@ -120,7 +120,7 @@ def refuse_unread(
     named = {form.format(name=name, word=word) for name in of_splits for word in SPLIT_WORDS}
     unread = [name for name in arrays if name not in known and name not in named]
     if unread:
-        told = f"{', '.join(map(short, unread[:6]))}{', ...' if len(unread) > 6 else ''}"
+        names = f"{', '.join(map(short, unread[:6]))}{', ...' if len(unread) > 6 else ''}"
         meant = hint(unread, (*of_splits, *known, *besides), arrays, form)
         do = f"{meant}; rename them" if meant else "rename what was meant"
         rest = [name for name in known if name not in of_splits]
@@ -132,7 +132,7 @@ def refuse_unread(
         if len(of_splits) > len(rest):  # what there are more of comes first
             parts.reverse()
         words = ", and ".join(filter(None, parts))
-        raise ValueError(f"has {told}, which nothing reads; {do}, or leave them out; known are {words}")
+        raise ValueError(f"has {names}, which nothing reads; {do}, or leave them out; known are {words}")
 
 
 def split_words(has: Callable[[str], bool]) -> dict[Split, str]:

@@ -29,10 +29,10 @@ def reads_data(read: Callable[Settings, Found]) -> Callable[Settings, Found]:
                 raise
             data = str(next(iter((*args, *settings.values()))))
             name = Path(data).name or data
-            told = one_line(reason if name in reason else f"{data}: {reason}")
-            if isinstance(error, ValueError) and told == str(error):
+            message = one_line(reason if name in reason else f"{data}: {reason}")
+            if isinstance(error, ValueError) and message == str(error):
                 raise
-            raise ValueError(told) from error
+            raise ValueError(message) from error
 
     return reader
 

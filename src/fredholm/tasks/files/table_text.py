@@ -39,9 +39,9 @@ def check_commas(names: Sequence[str], tabs: str = "tabs") -> None:
         names: the cells.
         tabs: what is said of tabs.
     """
-    for mark, told in (("\t", tabs), (";", "semicolons")):
+    for mark, separators in (("\t", tabs), (";", "semicolons")):
         if len(names) == 1 and mark in names[0]:
-            raise ValueError(f"has one cell, {names[0].strip()!r}; expected commas between cells, not {told}")
+            raise ValueError(f"has one cell, {names[0].strip()!r}; expected commas between cells, not {separators}")
 
 
 def first_twice(names: Sequence[str]) -> int | None:
@@ -83,6 +83,6 @@ def _of_parquet(path: Path) -> str:
             check_counted(f"{path}: its cells", cells, "save it as .csv", max(COUNTED, given))
             pyarrow.csv.write_csv(source.read(), written)
     except (pyarrow.ArrowException, OSError) as error:
-        told = " ".join(str(error).split())
-        raise ValueError(f"{path}: cannot be read as a table in .parquet ({told}); save it as .csv") from error
+        message = " ".join(str(error).split())
+        raise ValueError(f"{path}: cannot be read as a table in .parquet ({message}); save it as .csv") from error
     return written.getvalue().decode()

@@ -206,8 +206,8 @@ class _Rows(NamedTuple):
     def innovations(self, before: Tensor, after: Tensor) -> Tensor:
         """What no structure says, of p series of which samples `(r, n, p)` are before one `(r, p)`: `(r, S, p)`."""
         last = before[:, -1]
-        said = torch.einsum("rnp,sn->rsp", before - last[:, None], self.steps)
-        return (after - last)[:, None] - said
+        fitted = torch.einsum("rnp,sn->rsp", before - last[:, None], self.steps)
+        return (after - last)[:, None] - fitted
 
     def fits(self, effect: Effect, part: Part) -> "_Fits":
         """Of the features of a part."""

@@ -84,9 +84,9 @@ def with_image_files(
             all_grey &= grey
             size_of_first = size_of_first or size
             if image_size is None and size != size_of_first:
-                told = " and ".join(f"{height}x{width}" for height, width in (size_of_first, size))
+                sizes = " and ".join(f"{height}x{width}" for height, width in (size_of_first, size))
                 raise ValueError(
-                    f"{example.place}: images differ in size, {told} ({file}); pass image_size, the height and width "
+                    f"{example.place}: images differ in size, {sizes} ({file}); pass image_size, the height and width "
                     "to bring all to"
                 )
     marks = _joined(examples, split)
@@ -190,5 +190,5 @@ def _marks(found: dict[str, Any]) -> dict[str, str]:
 
 
 def _shown(value: object) -> str:
-    told = repr(value)
-    return told if len(told) <= 40 else f"{told[:37]}..."
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:37]}..."

@@ -447,12 +447,12 @@ class ImageLearning(TargetTask[ImageDataset]):
     def _warn_of_absent(self, split: HeldOut, part: ImageDataset | None) -> None:
         """Warns of classes or labels without an image in a split."""
         if part is not None and part.answers is not None and (absent := part.answers.absent):
-            told = f"{', '.join(map(repr, absent[:6]))}{', ...' if len(absent) > 6 else ''}"
+            names = f"{', '.join(map(repr, absent[:6]))}{', ...' if len(absent) > 6 else ''}"
             # numbers of classes that nobody named
             counts = "0" in absent and all(name == str(i) for i, name in enumerate(part.answers.names))
             hint = " (labels count from 0)" if counts else ""
             warnings.warn(
-                f"{self.config.data}: no image of {told} is in the {split} set{hint}; add images of it", stacklevel=3
+                f"{self.config.data}: no image of {names} is in the {split} set{hint}; add images of it", stacklevel=3
             )
 
     def _check(self, splits: Splits[ImageDataset]) -> None:
@@ -661,8 +661,8 @@ class _BankOutputs:
         each = numbers.tolist()
         new = [i for i, number in enumerate(each) if number not in self._outputs]
         if new:
-            said = bank(images[new]).float()
-            self._outputs |= {each[i]: own for i, own in zip(new, said, strict=True)}
+            fresh = bank(images[new]).float()
+            self._outputs |= {each[i]: own for i, own in zip(new, fresh, strict=True)}
         return torch.stack([self._outputs[number] for number in each])
 
 

@@ -59,9 +59,9 @@ def read_mesh(path: Path) -> Mesh:
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
     for i in np.flatnonzero(~(np.abs(vertices) <= LARGEST).all(1))[:1]:
-        told = ", ".join(f"{value:g}" for value in vertices[i])
+        vertex = ", ".join(f"{value:g}" for value in vertices[i])
         expected = f"finite numbers of at most {LARGEST:.2g} in size"
-        raise ValueError(f"{path}: vertex {i + 1}: its coordinates are {told}; expected {expected}")
+        raise ValueError(f"{path}: vertex {i + 1}: its coordinates are {vertex}; expected {expected}")
     return Mesh(vertices=vertices, triangles=faces.triangles, columns=columns)
 
 
@@ -92,8 +92,8 @@ class _Faces(NamedTuple):
             raise _PlacedError(f"{place(i)}: a face has {self.sizes[i]} vertices; expected at least 3")
         for k in np.flatnonzero((self.corners < 0) | (self.corners >= count))[:1].tolist():
             where = place(int(np.searchsorted(self.sizes.cumsum(), k, side="right")))
-            told = f"a face has the vertex number {self.corners[k] + first}"
-            raise _PlacedError(f"{where}: {told}; expected {first} to {count - 1 + first}")
+            message = f"a face has the vertex number {self.corners[k] + first}"
+            raise _PlacedError(f"{where}: {message}; expected {first} to {count - 1 + first}")
         return self
 
     @property
@@ -114,8 +114,8 @@ class _Read(NamedTuple):
     columns: dict[str, np.ndarray]
 
 
-def _at_line(number: int, told: str) -> _PlacedError:
-    return _PlacedError(f"line {number}: {told}")
+def _at_line(number: int, message: str) -> _PlacedError:
+    return _PlacedError(f"line {number}: {message}")
 
 
 def _lines(data: bytes) -> Iterator[tuple[int, str]]:
@@ -348,10 +348,10 @@ def _of_elements(elements: Sequence[_Element], found: dict[str, dict[str, Values
         raise ValueError(f"its faces have no list vertex_indices; they have {', '.join(kinds['face']) or 'nothing'}")
     faces = found["face"][named[0]] if named else []
     if isinstance(faces, np.ndarray):
-        told = _Faces(faces.astype(np.int64).ravel(), np.full(len(faces), faces.shape[1]))
+        corners = _Faces(faces.astype(np.int64).ravel(), np.full(len(faces), faces.shape[1]))
     else:
-        told = _Faces.of(faces)
-    return _Read(vertices, told.check(count, lambda i: f"face {i + 1}"), plain)
+        corners = _Faces.of(faces)
+    return _Read(vertices, corners.check(count, lambda i: f"face {i + 1}"), plain)
 
 
 def _header(data: bytes) -> _Header:
@@ -385,8 +385,8 @@ def _property(words: Sequence[str], order: str, element: _Element, line: int) ->
     kinds, name = words[1:-1], words[-1]
     is_list = len(kinds) == 3 and kinds[0] == "list"
     if not (len(kinds) == 1 or is_list) or any(each not in _TYPES for each in kinds[is_list:]):
-        told = " ".join(kinds)[:40]
-        raise _at_line(line, f"{told!r} is no type of a property; expected one such as float, or list uchar int")
+        found_kinds = " ".join(kinds)[:40]
+        raise _at_line(line, f"{found_kinds!r} is no type of a property; expected one such as float, or list uchar int")
     if any(each.name == name for each in element.properties):
         raise _at_line(line, f"the property {name!r} is there twice")
     types = [np.dtype(order + _TYPES[each]) for each in kinds[is_list:]]

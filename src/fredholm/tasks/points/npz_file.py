@@ -99,13 +99,13 @@ def _read(
         numbers.append(_numbers(arrays, ending, len(found)))
     known = [each for each in numbers if each is not None]
     if known and len(known) < len(numbers):
-        told = ", ".join(f"targets{ending}" for ending in endings.values())
-        raise ValueError(f"has some of {told}, but not all; give every split its numbers, or none")
+        expected = ", ".join(f"targets{ending}" for ending in endings.values())
+        raise ValueError(f"has some of {expected}, but not all; give every split its numbers, or none")
     if known and labels:
         raise ValueError("has y and targets; a run predicts one of them: leave the other out")
     if labels and len(labels) < len(clouds):
-        told = ", ".join(f"y{ending}" for ending in endings.values())
-        raise ValueError(f"has some of {told}, but not all; give every split its classes, or none")
+        expected = ", ".join(f"y{ending}" for ending in endings.values())
+        raise ValueError(f"has some of {expected}, but not all; give every split its classes, or none")
     if classes is None and "classes" in arrays:
         classes = tuple(map(str, arrays["classes"].ravel()))
     if point_classes is None and "point_classes" in arrays:
@@ -215,8 +215,10 @@ def _where(arrays: Mapping[str, np.ndarray], split: str, x: np.ndarray) -> list[
     mask, lengths, offsets = (arrays.get(f"{name}{split}") for name in ("mask", "lengths", "offsets"))
     given = [name for name, array in (("mask", mask), ("lengths", lengths), ("offsets", offsets)) if array is not None]
     if len(given) > 1 or (mask is not None and x.ndim == 2) or (offsets is not None and x.ndim == 3):
-        told = f"{' and '.join(given)} of x {x.shape}"
-        raise ValueError(f"{told}; give mask or lengths of padded clouds, and offsets or lengths of joined ones")
+        arrays_given = f"{' and '.join(given)} of x {x.shape}"
+        raise ValueError(
+            f"{arrays_given}; give mask or lengths of padded clouds, and offsets or lengths of joined ones"
+        )
     if mask is not None:
         if mask.shape != x.shape[:2] or mask.dtype.kind != "b":
             raise ValueError(f"mask{split} is {mask.dtype} {mask.shape}; expected bool {x.shape[:2]}")

@@ -585,8 +585,10 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
         """
         if inputs.outputs.save is not None:
             if not self.classifies_points:
-                told = "numbers of clouds are predicted" if self.target.kind == "number" else "clouds are classified"
-                raise ValueError(f"--save has no effect where {told}; leave it out")
+                predicted_kind = (
+                    "numbers of clouds are predicted" if self.target.kind == "number" else "clouds are classified"
+                )
+                raise ValueError(f"--save has no effect where {predicted_kind}; leave it out")
             singles = [file for file in inputs.files if file.suffix.lower() not in ARRAY_SUFFIXES]
             inputs.outputs.check_folder([(file, f"{file.stem}.csv") for file in singles])
         rows: list[Prediction] = []

@@ -101,9 +101,10 @@ class PointSet(Examples):
             raise ValueError(f"{self.names[i]}: has no points; expected at least one")
         for what, values in (("coordinates", self.pos), ("features", self.features)):
             for i in (~values.isfinite()).nonzero()[:1, 0].tolist():
-                told = ", ".join(f"{value:g}" for value in values[i].tolist())
+                point = ", ".join(f"{value:g}" for value in values[i].tolist())
                 raise ValueError(
-                    f"{self._place(i)}: its {what} are {told}; expected finite numbers of at most {LARGEST:.2g} in size"
+                    f"{self._place(i)}: its {what} are {point}; expected finite numbers of at most {LARGEST:.2g} in "
+                    "size"
                 )
         self._check_weights()
         self._check_labels("labels", self.labels, len(self), self.classes)
@@ -216,8 +217,8 @@ class PointSet(Examples):
             for what in ("weights", "point_labels"):
                 if (getattr(cloud, what) is None) != (getattr(first, what) is None):
                     one, other = (first, cloud) if getattr(cloud, what) is None else (cloud, first)
-                    told = what.replace("_labels", " labels").replace("point labels", "labels of points")
-                    raise ValueError(f"{other.name}: has no {told}, but {one.name} has some; give all or none")
+                    labels_name = what.replace("_labels", " labels").replace("point labels", "labels of points")
+                    raise ValueError(f"{other.name}: has no {labels_name}, but {one.name} has some; give all or none")
         learnt = [True] * len(clouds) if marks.given is None else (marks.given == 0).tolist()
         if labels is not None and classes is None:
             _, classes = ClassNames(None).number([*itertools.compress(labels, learnt)])

@@ -454,7 +454,7 @@ class SentenceLearning(TargetTask[SentenceSet]):
 
     def _asked(self, file: Path) -> Sentences:
         facts = self._facts
-        told = read_sentences(file, facts.columns, self.config.columns)
-        if told.labels:
-            with_answers(told, facts.target.kind, facts.target.names)
-        return told.sentences
+        cells = read_sentences(file, facts.columns, self.config.columns)
+        if cells.labels:
+            with_answers(cells, facts.target.kind, facts.target.names)
+        return cells.sentences

@@ -54,15 +54,15 @@ def read_csv(path: Path, *, channels: tuple[str, ...] | None = None, reading: La
     """
     rows = _Rows.of(path, channels, has_answers=reading is not None)
     every, columns = list(rows.series.values()), rows.columns
-    told = {word: [each.told[word] for each in every] for word in columns.of_series} if reading is not None else {}
+    cells = {word: [each.told[word] for each in every] for word in columns.of_series} if reading is not None else {}
 
     def place(i: int, word: str) -> str:
         return f"{path}, line {every[i].line}: column {rows.header[columns.of_series[word]].strip()!r}"
 
-    labels, answers = told.pop(LABEL, None), None
+    labels, answers = cells.pop(LABEL, None), None
     if labels is not None and reading is not None:
         answers = answers_of_cells({LABEL: labels}, reading.kind, place, reading.names)
-    return _packed([rows], [path.name], answers, marks_of_cells(told, place))
+    return _packed([rows], [path.name], answers, marks_of_cells(cells, place))
 
 
 def read_class_folders(root: Path) -> Splits[SeriesSet]:

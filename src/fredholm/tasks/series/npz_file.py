@@ -234,14 +234,14 @@ def _answers(arrays: Mapping[str, np.ndarray], n: int, reading: LabelReading) ->
         return None
     if named != "targets" and "targets" in arrays:
         raise ValueError(f"has {named} and targets; leave one of them out")
-    told = arrays[named]
-    if told.shape[:1] != (n,):
-        raise ValueError(f"{named} is {told.dtype} {told.shape}; expected one of each of the {n} series")
+    values = arrays[named]
+    if values.shape[:1] != (n,):
+        raise ValueError(f"{named} is {values.dtype} {values.shape}; expected one of each of the {n} series")
     kind = "number" if named == "targets" and reading.kind is None else reading.kind
-    if kind in (None, "class") and told.ndim == 1 and told.dtype.kind in "iu" and "classes" not in arrays:
-        told = told.astype(np.str_)  # any integers, of which those that occur are the classes
+    if kind in (None, "class") and values.ndim == 1 and values.dtype.kind in "iu" and "classes" not in arrays:
+        values = values.astype(np.str_)  # any integers, of which those that occur are the classes
     return answers_of_array(
-        told,
+        values,
         named,
         kind,
         classes=arrays.get("classes"),

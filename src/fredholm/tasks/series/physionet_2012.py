@@ -62,10 +62,10 @@ def _stays(path: Path, arrays: Mapping[str, np.ndarray]) -> SeriesSet:
         raise ValueError(f"offsets do not rise from 0 to the {events} events")
     for i in np.flatnonzero((var < 0) | (var >= len(variables)))[:1].tolist():
         raise ValueError(f"var[{i}] is {var[i]}, but there are {len(variables)} variables")
-    stays, told = len(offsets) - 1, list(map(str, needed_array(arrays, "outcome_names", "U", None)))
-    outcomes = needed_array(arrays, "outcomes", "iu", stays, len(told))
+    stays, names = len(offsets) - 1, list(map(str, needed_array(arrays, "outcome_names", "U", None)))
+    outcomes = needed_array(arrays, "outcomes", "iu", stays, len(names))
     of_stays = list(map(str, needed_array(arrays, "static_names", "U", None)))
-    for name, those in ((_OUTCOME, told), (_UNIT, of_stays)):
+    for name, those in ((_OUTCOME, names), (_UNIT, of_stays)):
         if name not in those:
             raise ValueError(f"tells no {name}; it tells {', '.join(those) or 'nothing'}")
     known, static = _static(needed_array(arrays, "static", "biuf", stays, len(of_stays)).astype(np.float64), of_stays)
@@ -84,7 +84,7 @@ def _stays(path: Path, arrays: Mapping[str, np.ndarray]) -> SeriesSet:
         times=times,
         answers=ClassAnswers(
             names=("survived", "died"),
-            values=torch.tensor(outcomes[:, told.index(_OUTCOME)].tolist(), dtype=torch.int64),
+            values=torch.tensor(outcomes[:, names.index(_OUTCOME)].tolist(), dtype=torch.int64),
         ),
         channels=variables + static,
         names=tuple(f"{path.name}, stay {i}" for i in range(len(values))),

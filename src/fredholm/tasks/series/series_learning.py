@@ -308,9 +308,9 @@ class SeriesLearning(TargetTask[Series]):
 
     def entry_names(self, model: nn.Module) -> EntryNames:
         """See `Task.entry_names`: of the head's rows what they are of, of a linear map of the channels their names."""
-        facts, told = self._facts, self.target.names
+        facts, names = self._facts, self.target.names
         observed = (f"whether {facts.channels[c]} is observed" for c in facts.preparation.observation)
-        rows = head_entry_names(model, told) if len(told) == self.target.num_outputs else {}
+        rows = head_entry_names(model, names) if len(names) == self.target.num_outputs else {}
         return rows | input_entry_names(model, (*facts.channels, *observed))
 
     def initialise(self, model: nn.Module, device: torch.device) -> None:

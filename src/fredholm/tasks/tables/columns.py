@@ -126,8 +126,8 @@ def learn_columns(
             left_out[name] = "counts the rows"
         else:
             found.append(_learnt(name, kind, column, known, place))
-            if given is None and (told := _doubt(name, kind, column, known, place)):
-                doubtful[name] = told
+            if given is None and (doubt := _doubt(name, kind, column, known, place)):
+                doubtful[name] = doubt
     if not found:
         why = "; ".join(f"{name} {reason}" for name, reason in left_out.items())
         raise ValueError(f"no column is left to learn from: {why}")

@@ -201,8 +201,8 @@ class TableLearning(TargetTask[TableSet]):
         try:
             learnt = learn_columns(train.rows.cells, train.rows.place, categories=config.categories, texts=config.texts)
         except ValueError as error:
-            told = str(error)
-            raise ValueError(told if ", line " in told else f"{config.data}: {told}") from error
+            message = str(error)
+            raise ValueError(message if ", line " in message else f"{config.data}: {message}") from error
         texts = tuple(column for column in learnt.columns if column.kind == "text")
         if not texts and config.tokens != Tokens():
             raise ValueError("tokens are given, and have no effect: no column is one of texts; leave them out")
@@ -424,7 +424,7 @@ class TableLearning(TargetTask[TableSet]):
     def _columns_text(self) -> str:
         """What stands where in the inputs of a form, as JSON."""
         facts = self._facts
-        told = {
+        described = {
             "numbers": [
                 {"column": column.name, **({"part": part} if part else {})}
                 for column in facts.of("number", "date")
@@ -433,7 +433,7 @@ class TableLearning(TargetTask[TableSet]):
             "categories": [{"column": column.name, "levels": column.levels} for column in facts.of("category")],
             "texts": [{"column": column.name} for column in facts.of("text")],
         }
-        return json.dumps(told, indent=2, ensure_ascii=False)
+        return json.dumps(described, indent=2, ensure_ascii=False)
 
     @torch.no_grad()
     def outputs(self, model: nn.Module, rows: Rows, device: torch.device) -> Tensor:
@@ -504,9 +504,9 @@ def _notes_on(learnt: LearntColumns, answers: Answers) -> tuple[str, ...]:
         if (names := [column.name for column in learnt.columns if column.kind == kind])
     ]
     answered = f"one of {len(answers.names)} classes" if answers.kind == "class" else ", ".join(answers.names)
-    told = f"to predict: {answered}"
+    predicted = f"to predict: {answered}"
     dropped = [
         f"left out: {name or 'the column without a name'}, which {reason}" for name, reason in learnt.left_out.items()
     ]
     doubtful = [f"column {name} {reason}" for name, reason in learnt.doubtful.items()]
-    return ("; ".join([told, *read]), *dropped, *doubtful)
+    return ("; ".join([predicted, *read]), *dropped, *doubtful)

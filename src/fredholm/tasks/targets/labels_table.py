@@ -78,9 +78,9 @@ def _known(table: Table, kind: Kind | None) -> tuple[Answers, SplitMarks]:
     def place(i: int, name: str) -> str:
         return f"line {table.rows[i].line}: column {columns.get(name, name)!r}"
 
-    told = {columns[word]: cells(word) for word in ([_LABEL] if _LABEL in columns else others)}
+    answers = {columns[word]: cells(word) for word in ([_LABEL] if _LABEL in columns else others)}
     marks = marks_of_cells({word: cells(word) for word in MARKS if word in columns}, place)
-    return answers_of_cells(told, kind, place), marks
+    return answers_of_cells(answers, kind, place), marks
 
 
 def _files(root: Path, table: Table, what: str) -> list[Path]:

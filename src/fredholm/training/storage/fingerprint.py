@@ -105,8 +105,8 @@ class Fingerprint:
     @property
     def digest(self) -> str:
         """One of all names and contents; what a new run alone reads is not in it."""
-        told = sorted((_digests(self.files) | self.contents).items())
-        return hashlib.blake2b(json.dumps(told).encode(), digest_size=16).hexdigest()
+        digests = sorted((_digests(self.files) | self.contents).items())
+        return hashlib.blake2b(json.dumps(digests).encode(), digest_size=16).hexdigest()
 
     @property
     def text(self) -> str:
@@ -164,10 +164,10 @@ class Difference(NamedTuple):
 
     def __str__(self) -> str:
         """Counts with the first names, such as ``2 files changed (a.csv, b.csv), 1 removed (c.csv)``."""
-        told = [
+        differences = [
             f"{len(names)} {what} ({_some(names)})" for what, names in zip(self._fields, self, strict=True) if names
         ]
-        first, *others = told
+        first, *others = differences
         count, _, rest = first.partition(" ")
         return ", ".join([f"{count} file{'s' if count != '1' else ''} {rest}", *others])
 
@@ -236,5 +236,5 @@ def _some(names: Iterable[str]) -> str:
         shown.append(rest.pop(0))
     if not shown:  # the end of a long name tells more than its beginning
         shown.append(f"...{rest.pop(0)[3 - _LONGEST :]}")
-    told = ", ".join(name if name.isprintable() else repr(name) for name in shown)
-    return f"{told}, ..." if rest else told
+    listed = ", ".join(name if name.isprintable() else repr(name) for name in shown)
+    return f"{listed}, ..." if rest else listed

@@ -108,9 +108,9 @@ class Shards:
             error = caught
         errors: list[Exception | None] = [None] * size
         dist.all_gather_object(errors, error, group=self._group)
-        for told in errors:
-            if told is not None:
-                raise told
+        for found in errors:
+            if found is not None:
+                raise found
 
     def read(self, found: Mapping[str, Sequence[Part]], like: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Tensors that lie on the processes as others do; each process reads what it holds of them.
