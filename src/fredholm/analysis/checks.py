@@ -30,7 +30,7 @@ def checked_discount(name: str, gamma: float | Tensor, A: Tensor) -> Tensor:
     """γ as a tensor that multiplies matrices `(..., N, N)`; raises unless it is in (0, 1) and fits the matrices."""
     discount = torch.as_tensor(gamma, dtype=A.dtype, device=A.device)
     if not bool(((discount > 0) & (discount < 1)).all()):
-        raise ValueError(f"analysis.{name}: gamma must be in (0, 1); got {_told(discount)}")
+        raise ValueError(f"analysis.{name}: gamma must be in (0, 1); got {_range_text(discount)}")
     leading = A.shape[:-2]
     fits = discount.ndim <= len(leading) and all(
         own in (1, size) for own, size in zip(discount.shape[::-1], leading[::-1], strict=False)
@@ -43,5 +43,5 @@ def checked_discount(name: str, gamma: float | Tensor, A: Tensor) -> Tensor:
     return discount[..., None, None]
 
 
-def _told(values: Tensor) -> str:
+def _range_text(values: Tensor) -> str:
     return f"{values.item():.4g}" if values.ndim == 0 else f"values from {values.min():.4g} to {values.max():.4g}"

@@ -58,7 +58,7 @@ def changed_task(run: Run, settings: Sequence[str], command: str, *, measures: b
 
 
 @contextlib.contextmanager
-def telling_place_of_data(run: Run, settings: Sequence[str]) -> Iterator[None]:
+def naming_absent_data(run: Run, settings: Sequence[str]) -> Iterator[None]:
     """While entered, an error of the run's data says how their place is told where nothing is at the one of training.
 
     Args:

@@ -16,7 +16,7 @@ from typing import Any, TextIO
 
 import torch
 
-from fredholm.distributed.processes import LostProcessError, current, is_to_tell, leave, record
+from fredholm.distributed.processes import LostProcessError, current, leave, must_report, record
 from fredholm.tasks.files.terminal_text import one_line
 from fredholm.training.batches import LostWorkerError
 from fredholm.training.interruption import InterruptedRunError
@@ -79,7 +79,7 @@ def _code_of(run: Callable[[], int]) -> int:
 
 def _report(error: BaseException, code: int, *, is_ours: bool = False) -> int:
     """Tells of an error, of which one of several processes does; one that is ours to mend is raised, with its trace."""
-    if not is_to_tell(error):
+    if not must_report(error):
         return code
     record(error)
     me = current()

@@ -4,7 +4,7 @@ import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
-from fredholm.cli.changed_task import changed_task, telling_place_of_data
+from fredholm.cli.changed_task import changed_task, naming_absent_data
 from fredholm.cli.command import Command
 from fredholm.cli.json_text import json_text
 from fredholm.cli.open_run import RunPlace, open_run
@@ -53,7 +53,7 @@ def _evaluate(argv: list[str]) -> None:
     if arguments.task:
         run.task = changed_task(run, arguments.task, "evaluate", measures=True)
     with recording_reads() as read:
-        with telling_place_of_data(run, arguments.task):
+        with naming_absent_data(run, arguments.task):
             split = arguments.split or measured_split(run.task) or "test"
             count = run.task.num_held_out(split)
         step, metrics = run.step(arguments.checkpoint), run.evaluate(split, arguments.checkpoint)

@@ -61,7 +61,7 @@ def _export(argv: list[str]) -> None:
     run.check_finished()
     form = run.task.tensor_form(run.model(arguments.checkpoint))
     about = {"task": run.task.command, "step": run.step(arguments.checkpoint)}
-    _tell(export_form(form, kind, output, about, overwrite=arguments.overwrite), form)
+    _print_written(export_form(form, kind, output, about, overwrite=arguments.overwrite), form)
 
 
 FORMATS: Mapping[FormatName, Callable[[str], Format]] = {
@@ -71,7 +71,7 @@ FORMATS: Mapping[FormatName, Callable[[str], Format]] = {
 """Each by the device that it computes on."""
 
 
-def _tell(written: Exported, form: TensorForm) -> None:
+def _print_written(written: Exported, form: TensorForm) -> None:
     """Says what was written, what it takes and gives, and how near it is."""
     size = sum(file.stat().st_size for file in written.files) / 1e6
     print_line(f"{written.files[0]}: {size:,.1f} MB; how to run it: {written.files[1]}")

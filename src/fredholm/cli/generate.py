@@ -10,7 +10,7 @@ from fredholm._settings import refuse_idle
 from fredholm.cli.command import Command
 from fredholm.cli.json_text import json_text
 from fredholm.cli.open_run import RunPlace, open_run
-from fredholm.cli.option_names import telling_options
+from fredholm.cli.option_names import naming_options
 from fredholm.cli.parsing import Flag, parse
 from fredholm.models.language.generation import Sampling
 from fredholm.tasks import LanguageModelling
@@ -64,7 +64,7 @@ def _generate(argv: list[str]) -> None:
     arguments = parse(GenerateArguments, "generate", argv)
     if arguments.prompt and arguments.prompt_file:
         raise ValueError("a prompt and a prompt file are given; pass one of them")
-    with telling_options(arguments):
+    with naming_options(arguments):
         if arguments.num_samples < 1:
             raise ValueError(f"num_samples is {arguments.num_samples}; expected at least 1")
         if arguments.max_tokens < 1:

@@ -85,7 +85,7 @@ def with_option_names(
 
 
 @contextlib.contextmanager
-def telling_options(arguments: object) -> Iterator[None]:
+def naming_options(arguments: object) -> Iterator[None]:
     """While entered, a ValueError on a command's arguments tells them by their options, those of one word too."""
     try:
         yield

@@ -16,11 +16,11 @@ from fredholm.cli.open_run import RunPlace, open_run
 from fredholm.cli.parsing import Flag, parse
 from fredholm.cli.row_formats import FORMATS, FormatName, RowFormat
 from fredholm.tasks import Prediction
-from fredholm.tasks.files.terminal_text import visible
+from fredholm.tasks.files.terminal_text import first_few, visible
 from fredholm.tasks.inputs import Listed
 from fredholm.tasks.outputs import Outputs
 from fredholm.tasks.splits.split_files import Split
-from fredholm.training.progress import print_line, print_row, progress_bar
+from fredholm.training.progress import counted, print_line, print_row, progress_bar
 from fredholm.training.run import Run
 from fredholm.training.storage.checkpoint import Which
 
@@ -95,7 +95,7 @@ def _predict(argv: list[str]) -> None:
     files = listed.files
     if arguments.output is not None:
         outputs.check("--output", arguments.output, [*files, *([arguments.at] if arguments.at else [])])
-    _tell_left_out(listed, failures)
+    _report_left_out(listed, failures)
     rows = _Rows(FORMATS[_format(arguments)](), arguments.output, outputs)
     for prediction in _predictions(run, files, arguments, outputs, failures):
         if arguments.probabilities and not prediction.probabilities:
@@ -104,7 +104,7 @@ def _predict(argv: list[str]) -> None:
     written = list(outputs.written)
     if rows.count or not failures.count:
         rows.end()
-    _tell_written(written, outputs)
+    _report_written(written, outputs)
     if failures.count:
         if (inputs := failures.count + failures.num_good) > 1:
             print(f"{failures.count} of {inputs} inputs failed", file=sys.stderr)
@@ -142,15 +142,15 @@ class _Failures:
 
     def __init__(self, run: Run) -> None:
         self.count, self.num_good, self._run = 0, 0, run
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
     def add(self, path: Path, error: Exception) -> None:
         """Tells of a file, unless the same was told of another."""
         self.count += 1
         line = pair_names(error_line(error), self._run)
-        if line not in self._told:
-            self._told.add(line)
-            _tell(f"error: {line}")
+        if line not in self._reported:
+            self._reported.add(line)
+            _print_stderr(f"error: {line}")
 
 
 class _Rows:
@@ -187,17 +187,16 @@ class _Rows:
             self._kept += lines
 
 
-def _tell_left_out(listed: Listed, failures: _Failures) -> None:
+def _report_left_out(listed: Listed, failures: _Failures) -> None:
     """Tells of what is not to be predicted."""
     for path, error in listed.failures:
         failures.add(path, error)
     if listed.skipped:
         kinds = sorted({path.suffix or path.name for path in listed.skipped})
-        endings = f"{', '.join(kinds[:6])}{', ...' if len(kinds) > 6 else ''}"
-        _tell(f"skipped {len(listed.skipped)} file{'s' if len(listed.skipped) > 1 else ''} of other kinds ({endings})")
+        _print_stderr(f"skipped {counted(len(listed.skipped), 'file')} of other kinds ({first_few(kinds)})")
 
 
-def _tell(line: str) -> None:
+def _print_stderr(line: str) -> None:
     ProgressBar.write(visible(line), file=sys.stderr)
 
 
@@ -208,14 +207,14 @@ def _format(arguments: PredictArguments) -> FormatName:
     return "csv" if suffix == ".csv" else "json" if suffix == ".json" else "table"
 
 
-def _tell_written(written: Sequence[Path], outputs: Outputs) -> None:
+def _report_written(written: Sequence[Path], outputs: Outputs) -> None:
     """Says which files were written beside the rows."""
     in_folder = [path for path in written if path.parent == outputs.save]
     for path in written:
         if path not in in_folder:
-            _tell(f"wrote {path}")
+            _print_stderr(f"wrote {path}")
     if in_folder:
-        _tell(f"wrote {len(in_folder)} file{'s' if len(in_folder) > 1 else ''} in {outputs.save}")
+        _print_stderr(f"wrote {counted(len(in_folder), 'file')} in {outputs.save}")
 
 
 PREDICT = Command(

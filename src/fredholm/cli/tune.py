@@ -48,11 +48,11 @@ def _tune(argv: list[str]) -> None:
     if not run.task.learns_by_steps:
         raise ValueError(f"{arguments.run} holds a model that is computed at once, without fused kernels")
 
-    def tell(found: Tuned) -> None:
+    def print_found(found: Tuned) -> None:
         if not arguments.json:
             print(found, flush=True)
 
-    found = tune(_step_of(run), dtype=run.config.training.dtype, budget_s=arguments.budget_s, heard=tell)
+    found = tune(_step_of(run), dtype=run.config.training.dtype, budget_s=arguments.budget_s, heard=print_found)
     if arguments.json:
         print(json_text([each.as_json() for each in found], indent=2))
     else:

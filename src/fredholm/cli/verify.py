@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from fredholm.cli.command import Command
 from fredholm.cli.error_reporting import FAILURE
 from fredholm.cli.json_text import json_text
-from fredholm.cli.option_names import telling_options
+from fredholm.cli.option_names import naming_options
 from fredholm.cli.parsing import Flag, parse
 from fredholm.training.progress import progress_bar
 from fredholm.verification.verify import table, verify
@@ -28,7 +28,7 @@ def _verify(argv: list[str]) -> None:
     arguments = parse(VerifyArguments, "verify", argv)
     with progress_bar("verify", None, unit="check") as bar:
         rows = []
-        with telling_options(arguments):
+        with naming_options(arguments):
             for row in verify(arguments.seed):
                 rows.append(row)
                 bar.update()

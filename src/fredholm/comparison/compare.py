@@ -101,7 +101,7 @@ def compare(
                 print_line(line)
             run = _Run(folder, protocol, comparison)
             run.learn_baselines()
-            with _saying_how_to_go_on(folder):
+            with _naming_resume(folder):
                 if count == 1 or tuple(tasks) != TASKS:
                     carry_out_here(run.first_jobs(), run.done, tasks)
                 else:
@@ -207,7 +207,7 @@ def _plan_lines(comparison: Comparison, protocol: Protocol) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def _saying_how_to_go_on(folder: Path) -> Iterator[None]:
+def _naming_resume(folder: Path) -> Iterator[None]:
     try:
         yield
     except InterruptedRunError as error:

@@ -1,7 +1,7 @@
 """The processes that train one model, as torchrun starts them, and what they tell each other.
 
 Values travel by collectives of ``torch.distributed`` on the CPU, through gloo; gradients on the model's device, through
-NCCL on CUDA. Of an error that ends a run one process speaks (`is_to_tell`): the one where it arose.
+NCCL on CUDA. Of an error that ends a run one process speaks (`must_report`): the one where it arose.
 """
 
 import contextlib
@@ -213,7 +213,7 @@ def leave() -> None:
     dist.destroy_process_group()
 
 
-def is_to_tell(error: BaseException) -> bool:
+def must_report(error: BaseException) -> bool:
     """Whether this process is to tell of the error that ends it: one of all does, the first one if it meets it too.
 
     The others wait for torchrun, which ends them once it has seen the end of the one that tells, or of one that was
@@ -224,24 +224,24 @@ def is_to_tell(error: BaseException) -> bool:
     is_awaited = RESULTS in os.environ
     if is_of_loss(error) and is_awaited:
         time.sleep(_WAIT_FOR_END)
-    is_telling = not isinstance(error, OtherProcessError) and _is_first_to_tell(error, _store)
-    if is_awaited and not is_telling:
+    is_reporting = not isinstance(error, OtherProcessError) and _is_first_to_report(error, _store)
+    if is_awaited and not is_reporting:
         time.sleep(_WAIT_FOR_END)
-    return is_telling
+    return is_reporting
 
 
-def _is_first_to_tell(error: BaseException, store: Store) -> bool:
+def _is_first_to_report(error: BaseException, store: Store) -> bool:
     try:
         if os.environ["RANK"] == "0" and not is_of_loss(error):
             store.set("the first tells", "")
-        elif _is_told_by_first(store):
+        elif _first_reports(store):
             return False
         return store.add("told", 1) == 1
     except RuntimeError:  # whoever keeps the store has gone
         return False
 
 
-def _is_told_by_first(store: Store) -> bool:
+def _first_reports(store: Store) -> bool:
     patience = time.monotonic() + _WAIT_FOR_FIRST
     while time.monotonic() < patience:
         if store.check(["the first tells"]):

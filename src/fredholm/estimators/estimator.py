@@ -98,7 +98,7 @@ class Estimator(BaseEstimator, ABC):
             KeyboardInterrupt: training was interrupted; with a `run_dir` its last step is kept there.
         """
         seed = _seed(self.random_state)
-        with self._folder() as folder, _own_randomness():
+        with self._folder() as folder, _keeping_global_randomness():
             written = write(folder / DATA)
             with contextlib.nullcontext() if self.verbose else muted():
                 config = self._run_config(written, seed)
@@ -117,7 +117,7 @@ class Estimator(BaseEstimator, ABC):
         with contextlib.ExitStack() as stack:
             if self.run_dir is None:
                 folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fredholm-")))
-                stack.enter_context(_in_words_of(self._given_data, folder))
+                stack.enter_context(_naming_data_as_given(self._given_data, folder))
             else:
                 if not isinstance(self.run_dir, str | Path):
                     raise TypeError(f"run_dir is {self.run_dir!r}; expected a folder, or None to keep no run")
@@ -202,7 +202,7 @@ def _seed(random_state: int | np.random.RandomState | None) -> int:
 
 
 @contextlib.contextmanager
-def _own_randomness() -> Iterator[None]:
+def _keeping_global_randomness() -> Iterator[None]:
     """Leaves the global generators of Python, NumPy and torch as they were."""
     state = global_random_state()
     try:
@@ -212,7 +212,7 @@ def _own_randomness() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _in_words_of(data: str, folder: Path) -> Iterator[None]:
+def _naming_data_as_given(data: str, folder: Path) -> Iterator[None]:
     """While entered, errors and warnings name data as the user does, and nothing else of a folder that is then gone.
 
     Errors of the disk are as they are: they say where room is needed.

@@ -102,7 +102,7 @@ class TableEstimator(TargetEstimator[Rows]):
                 own = f"x_{own}"  # a file would take it for something else
             self._written[name] = own
         with (folder / "train.jsonl").open("w", encoding="utf-8") as file:
-            for row, answer in zip(zip(*examples.cells.values(), strict=True), _told(answers), strict=True):
+            for row, answer in zip(zip(*examples.cells.values(), strict=True), _answer_cells(answers), strict=True):
                 file.write(
                     json.dumps(dict(zip((*self._written.values(), *labels), (*row, *answer), strict=True))) + "\n"
                 )
@@ -166,7 +166,7 @@ def _is_frame(X: Any) -> bool:
     return hasattr(X, "columns") and hasattr(X, "shape") and hasattr(X, "__getitem__") and len(X.shape) == 2
 
 
-def _told(answers: Answers) -> Iterator[Sequence[Any]]:
+def _answer_cells(answers: Answers) -> Iterator[Sequence[Any]]:
     """What is predicted of each example, a cell a column."""
     if answers.kind == "class":
         return ([answers.names[code]] for code in answers.values.tolist())

@@ -149,7 +149,7 @@ def _described(model: SavedModel) -> dict[str, Any]:
         changed = {
             place: to_json(_Operator.of(operator, place))
             for place, operator in _operators(model).items()
-            if place in before and _told(operator.kernel) != _told(before[place].kernel)
+            if place in before and _kernel_json(operator.kernel) != _kernel_json(before[place].kernel)
         }
         if changed:
             content["operators"] = changed
@@ -176,7 +176,7 @@ class _Operator:
     def of(cls, operator: IntegralOperator, place: str) -> "_Operator":
         """That of an operator, which is at this place; ValueError where its kernel cannot be described."""
         kinds = {type(part) for part in operator.kernel.modules() if isinstance(part, Kernel)}
-        if _told(operator.kernel) is None or not kinds <= set(known_classes()):
+        if _kernel_json(operator.kernel) is None or not kinds <= set(known_classes()):
             raise ValueError(
                 f"the kernel of {place}, {type(operator.kernel).__name__}, is not of the library, or was given "
                 "something other than numbers, words and kernels, so that nothing could read it back; save the model's "
@@ -199,7 +199,7 @@ def _operators(model: nn.Module) -> dict[str, IntegralOperator]:
     return {name: part for name, part in model.named_modules() if isinstance(part, IntegralOperator)}
 
 
-def _told(kernel: Kernel) -> Any:
+def _kernel_json(kernel: Kernel) -> Any:
     """A kernel's class and arguments as JSON; None where it was given what JSON has no form for, such as a function."""
     try:
         return to_json(kernel)

@@ -138,7 +138,7 @@ class PretrainedSentences(_PretrainedSettings, SentenceModelConfig):
         marks_second = opened.converted is None or opened.converted.marks_second
         model = BertSentences.Config(
             stack=stack,
-            pooling=self.pooling or opened.modules.told_pooling() or opened.pooling,
+            pooling=self.pooling or opened.modules.declared_pooling() or opened.pooling,
             marks_second=marks_second or stack.num_segments < 2,
             vocab_size=bert.vocab_size,
             positions=bert.context,

@@ -42,7 +42,7 @@ class SentenceModules(NamedTuple):
         """That tell these parts, and how the signal is pooled."""
         return tuple(file for file in (self.source, self.pooling) if file is not None)
 
-    def told_pooling(self) -> Literal["first", "mean"] | None:
+    def declared_pooling(self) -> Literal["first", "mean"] | None:
         """What becomes of the signal: the class token's, or the mean of all tokens; None: nothing says.
 
         Raises:

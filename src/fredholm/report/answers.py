@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from fredholm.tasks.files.terminal_text import first_few
 from fredholm.tasks.target_task import TargetTask
 from fredholm.tasks.targets.labels import LabelTarget
 from fredholm.tasks.targets.numbers import NumberTarget
@@ -94,7 +95,7 @@ def _classes(found: Examination, names: tuple[str, ...]) -> Iterator[Block]:
         note += f" The {MOST_ROWS} most frequent of {len(names):,} classes."
     lone = [names[k] for k in range(len(names)) if int(scores.support[k]) == 1]
     if lone and what == "examples":
-        lone_names = ", ".join(lone[:6]) + (", ..." if len(lone) > 6 else "")
+        lone_names = first_few(lone)
         yield Note(f"Of {lone_names} there is a single example: its numbers say next to nothing.", is_warning=True)
     columns = ("class", "precision", "recall", "F1", "support")
     yield Table(title="Class by class", columns=columns, rows=rows, note=note)

@@ -42,7 +42,7 @@ def model_card(record: RunRecord, which: Which, place: str) -> str:
         **_of_model(model),
         **(_results(record, task) if run.step(which) == record.best_step else {}),
         "weights": f"averaged, of step {run.step(which):,}" if task.learns_by_steps else "computed at once",
-        **{name: _code(_without_folders(command)) for name, command in record.told_commands.items()},
+        **{name: _code(_without_folders(command)) for name, command in record.command_facts.items()},
         "seed": str(run.config.seed),
     }
     if record.machine:

@@ -58,7 +58,7 @@ def _facts(record: RunRecord, model: nn.Module | None) -> dict[str, str]:
         up_to = f"up to {counted(numbers.epochs, 'epoch')}, batches of {numbers.batch_size}"
         steps = up_to if numbers.epochs else "computed at once"
         found["training"] = f"{steps}, {numbers.precision}"
-    found |= record.told_commands
+    found |= record.command_facts
     if model is not None:
         found |= _model(model)
     at_once = record.run is not None and not record.run.task.learns_by_steps
@@ -88,7 +88,7 @@ def _sizes(record: RunRecord, task: Task) -> dict[str, str]:
     try:
         sizes = (task.num_train, task.num_held_out("valid"), task.num_held_out("test"))
     except (ValueError, OSError, ImportError) as error:
-        return {"examples": f"the data cannot be read: {record.told_of_data(error)}"}
+        return {"examples": f"the data cannot be read: {record.explain_data_error(error)}"}
     return {"examples": "{:,} to learn from, {:,} for validation, {:,} for testing".format(*sizes)}
 
 

@@ -188,7 +188,7 @@ def _of_model(record: RunRecord, model: nn.Module | None) -> dict[str, tuple[Sec
                 ),
             }
     except (ValueError, OSError, ImportError) as error:
-        message = f"The model cannot be asked about examples: {record.told_of_data(error)}."
+        message = f"The model cannot be asked about examples: {record.explain_data_error(error)}."
         note = Note(message, is_warning=True)
         return {**nothing, "Answers": (Section(title="How good the answers are", blocks=(note,)),)}
 

@@ -110,12 +110,12 @@ class RunRecord:
         return self.progress.step if self.progress.best_step < 0 else self.progress.best_step
 
     @property
-    def told_commands(self) -> dict[str, str]:
+    def command_facts(self) -> dict[str, str]:
         """The command that began the run, and the last that went on with it, where there are such, by what they did."""
         found = {"command": self.commands[0]} if self.commands else {}
         return found | ({"gone on with": self.commands[-1]} if len(self.commands) > 1 else {})
 
-    def told_of_data(self, error: Exception) -> str:
+    def explain_data_error(self, error: Exception) -> str:
         """What an error says that may be of data: that they are not there, or else the error itself."""
         if self.run is None or is_there(data := self.run.config.task.data):
             return str(error)

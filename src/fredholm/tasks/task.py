@@ -65,7 +65,7 @@ class Source:
         run: its folder.
         names: beginnings of the names of its tensors, with what they begin with here; others are left there.
         whole: all tensors here whose names begin so must be there, of one shape; of others those that fit are taken.
-        reading: what of `Task.reading` must mean the same there.
+        input_meaning: what of `Task.input_meaning` must mean the same there.
         alike: settings of both tasks, such as model.embed_dim, that must be equal for tensors to fit; for messages.
     """
 
@@ -73,7 +73,7 @@ class Source:
     run: str
     names: dict[str, str]
     whole: str
-    reading: tuple[str, ...] = ()
+    input_meaning: tuple[str, ...] = ()
     alike: tuple[str, ...] = ()
 
 
@@ -275,7 +275,7 @@ class Task(ABC):
         """Examples in the validation or the test split; 0 where there is none."""
 
     @property
-    def reading(self) -> dict[str, object]:
+    def input_meaning(self) -> dict[str, object]:
         """What a model's inputs mean, by name: a run starts from another's weights only where both mean the same."""
         return {}
 

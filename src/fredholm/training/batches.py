@@ -182,7 +182,7 @@ def iterate(batches: EpochBatches, start: int, *, num_workers: int, pin_memory: 
         LostWorkerError: between two batches, when one of the processes was killed.
     """
     loader = DataLoader(
-        _Told(batches),
+        _Caught(batches),
         batch_size=None,
         sampler=range(start, len(batches)),
         num_workers=num_workers,
@@ -252,7 +252,7 @@ def _unheard(number: signal.Signals) -> Iterator[None]:
 
 
 @final
-class _Told(Dataset[Share | Exception]):
+class _Caught(Dataset[Share | Exception]):
     """Batches, or the errors that making them raised: torch would put their tracebacks into their messages."""
 
     def __init__(self, batches: EpochBatches) -> None:

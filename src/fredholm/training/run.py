@@ -276,9 +276,9 @@ def train(
         check_processes(config.training, processes)
         with processes.first_ahead():
             opened = (
-                _begun(config, tasks, processes, words, needs_measure=needs_measure, reads_test=reads_test)
+                _new_run(config, tasks, processes, words, needs_measure=needs_measure, reads_test=reads_test)
                 if is_new
-                else _resumed(config, folder, tasks, processes, words, accept_new_data=accept_new_data)
+                else _resumed_run(config, folder, tasks, processes, words, accept_new_data=accept_new_data)
             )
         _refuse_other_data(opened, processes)
         if is_new:  # what cannot be trained leaves no folder behind
@@ -374,7 +374,7 @@ def _refuse_other_data(opened: _Opened, processes: Processes) -> None:
             raise ValueError(f"rank 0 and rank {rank} learnt different facts from their data ({other})")
 
 
-def _begun(
+def _new_run(
     config: Run.Config,
     tasks: Sequence[type[Task]],
     processes: Processes,
@@ -398,7 +398,7 @@ def _begun(
     return _Opened(task, start, _own_files(Fingerprint.of(read, config.task.data), machine, words))
 
 
-def _resumed(
+def _resumed_run(
     config: Run.Config,
     folder: RunFolder,
     tasks: Sequence[type[Task]],
@@ -440,7 +440,7 @@ def _resumed(
         print_line(f"{folder.path}: goes on with other data: {difference}")
         print_line("a split that these data do not bring is drawn anew: what was learnt from may now be measured on")
     now = dataclasses.replace(now, start=(before.start if before else {}) | now.start)
-    own_files = _own_files(now, _told_machine(folder, config, processes), words, folder.text(COMMANDS) or "")
+    own_files = _own_files(now, _current_machine(folder, config, processes), words, folder.text(COMMANDS) or "")
     is_same = to_json(saved) == to_json(config) and all(folder.text(name) == own_files[name] for name in own_files)
     return _Opened(task, start, own_files, is_changed=not is_same, has_new_data=bool(difference))
 
@@ -480,7 +480,7 @@ def _known_data(folder: RunFolder | TrainedFolder) -> Fingerprint:
         raise ValueError(f"{file}: {error}; put it back as it was") from error
 
 
-def _told_machine(folder: RunFolder, config: Run.Config, processes: Processes) -> dict[str, str]:
+def _current_machine(folder: RunFolder, config: Run.Config, processes: Processes) -> dict[str, str]:
     """What the digits depend on here; prints what of it is other than before."""
     device = choose_device(config.training.device, processes)
     now, text = describe_numerics(device, processes.size), folder.text(MACHINE)

@@ -83,7 +83,7 @@ def starting_tensors(task: Task, seed: int, init: str | None, open_run: Callable
                 f"init={init!r} has no effect: this model is computed at once; leave it out, or take one that "
                 "learns by steps"
             )
-        _check_reading(task, other.task, task.reading, init)
+        _check_input_meaning(task, other.task, task.input_meaning, init)
         trained, _ = _learning(other.model())
         scaled = _resampled(trained, model)
         start = start_from(
@@ -132,7 +132,7 @@ def _resampled(there: nn.Module, here: nn.Module) -> dict[str, Tensor]:
 def _part_from(source: Source, task: Task, model: nn.Module, open_run: Callable[[str], OtherRun]) -> dict[str, Tensor]:
     """The tensors of a part of the model that another run has; prints what does not fit."""
     other = open_run(source.run)
-    _check_reading(task, other.task, source.reading, source.run)
+    _check_input_meaning(task, other.task, source.input_meaning, source.run)
     weights: dict[str, Tensor] = {}
     for name, tensor in model_tensors(_learning(other.model())[0]).items():
         for there, here in source.names.items():
@@ -171,15 +171,15 @@ def _to_pass(names: Sequence[str], there: Task.Config) -> str:
 _ABSENT = object()
 
 
-def _check_reading(task: Task, other: Task, names: Iterable[str], run: str) -> None:
-    """Raises ValueError where the inputs of another run mean something else, by some names of `Task.reading`."""
+def _check_input_meaning(task: Task, other: Task, names: Iterable[str], run: str) -> None:
+    """Raises ValueError where the inputs of another run mean something else, by some names of `Task.input_meaning`."""
     for name in names:
-        own = task.reading[name]
-        if other.reading.get(name, own) != own:
+        own = task.input_meaning[name]
+        if other.input_meaning.get(name, own) != own:
             way = (
                 f"pass --task.tokens.file {Path(run) / 'tokenizer.json'}"
                 if name == "tokenizer"
-                else f"pass --task.{name} {other.reading[name]}"
+                else f"pass --task.{name} {other.input_meaning[name]}"
             )
             raise ValueError(f"the {name} of {run} is not this run's; {way}")
 

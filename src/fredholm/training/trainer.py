@@ -121,7 +121,7 @@ class Trainer:
         if step is not None:
             self.progress = read_progress(self._checkpoints, step)
             best = self.progress.best_step
-            self._take_up_data(data)
+            self._forget_other_data(data)
         done = self.progress.epoch * self._steps_per_epoch + self.progress.batch
         # epochs of other data had other numbers of steps
         self.num_steps = self.progress.step + config.epochs * self._steps_per_epoch - done
@@ -133,10 +133,10 @@ class Trainer:
         self._task, self._config, self._seed, self._folder = task, config, seed, folder
         self._has_valid = task.num_held_out("valid") > 0
         self._measured_split = measured_split(task, reads_test=reads_test)
-        self._has_told_undefined = False
+        self._has_reported_undefined = False
         if step is not None:
             self._restore(step, best)
-            self._ask_again()
+            self._extend_run()
         self.progress.num_steps = self.num_steps
 
     def fit(self) -> dict[str, float]:
@@ -163,19 +163,19 @@ class Trainer:
                 self._folder.path, mark=self._log_mark, step=progress.step, tensorboard=config.tensorboard
             )
         if self._before is not None:
-            self._tell_new_end(self._before)
+            self._report_new_end(self._before)
         bar = progress_bar("train", self.num_steps, unit="step", initial=progress.step)
         workers, pinned = config.num_workers, self.learner.device.type == "cuda"
         try:
             with (
                 Interruption(is_alone=self._processes.size == 1) as interruption,
-                self._losing(interruption),
+                self._quiet_on_lost_process(interruption),
                 self._checkpoints.in_background(),
                 bar,
             ):
                 if config.epochs == 0 and progress.best_step < 0:
                     self._evaluate()
-                while progress.epoch < config.epochs and not self._is_spent:
+                while progress.epoch < config.epochs and not self._is_out_of_patience:
                     self._clock, self._examples = time.perf_counter(), 0
                     batches = EpochBatches(self._task, config.batch_size, self._seed, progress.epoch, self._processes)
                     made = iterate(batches, progress.batch, num_workers=workers, pin_memory=pinned)
@@ -199,7 +199,7 @@ class Trainer:
         return progress.metrics
 
     @contextlib.contextmanager
-    def _losing(self, interruption: Interruption) -> Iterator[None]:
+    def _quiet_on_lost_process(self, interruption: Interruption) -> Iterator[None]:
         """While entered, a process that has lost another one, and is asked to stop for that, ends without a word."""
         try:
             yield
@@ -208,7 +208,7 @@ class Trainer:
                 raise
             raise OtherProcessError("another process has ended") from error
 
-    def _take_up_data(self, data: str) -> None:
+    def _forget_other_data(self, data: str) -> None:
         """Forgets what was measured on other data: nothing that is measured from now on can be compared with that."""
         progress = self.progress
         if progress.data not in ("", data):
@@ -217,7 +217,7 @@ class Trainer:
             progress.lowest_loss, progress.lowest_loss_epoch, progress.train_loss_then = None, -1, None
         progress.data = data
 
-    def _ask_again(self) -> None:
+    def _extend_run(self) -> None:
         """Takes up a run that was asked for other epochs or another patience, be it done or not.
 
         Raises:
@@ -231,7 +231,7 @@ class Trainer:
                 f"{self._folder.path} has learnt for {counted(progress.epoch, 'epoch')}, and training.epochs is "
                 f"{config.epochs}; pass more to go on longer"
             )
-        if self._is_spent:
+        if self._is_out_of_patience:
             raise ValueError(
                 f"{self._folder.path} had {progress.worse} evaluations in a row without a better one, and "
                 f"training.patience is {config.patience}; pass more to go on longer"
@@ -240,7 +240,7 @@ class Trainer:
         progress.epochs, progress.patience = config.epochs, config.patience
         progress.is_done, progress.metrics = False, {}
 
-    def _tell_new_end(self, before: Progress) -> None:
+    def _report_new_end(self, before: Progress) -> None:
         """Prints and logs what becomes of the rate, and that the test split is read once more."""
         config, step = self._config, before.step
         if before.epochs != config.epochs:
@@ -256,7 +256,7 @@ class Trainer:
             print_line("the test split was read when the run ended before; it is read again at the new end")
 
     @property
-    def _is_spent(self) -> bool:
+    def _is_out_of_patience(self) -> bool:
         """Whether the run's patience is at its end."""
         patience = self._config.patience
         return patience is not None and self.progress.worse >= patience
@@ -322,7 +322,7 @@ class Trainer:
             value, loss = progress.metrics[objective.metric], progress.metrics["loss"]
             words.append(f"valid loss {loss:.4f}")
             if math.isnan(value) and objective.needs:
-                self._tell_undefined(value, loss)
+                self._report_undefined(value, loss)
                 value = None
             elif objective.metric != "loss":
                 words.append(f"valid {objective.metric} {objective.format(value)}")
@@ -339,22 +339,22 @@ class Trainer:
             if progress.lowest_loss is None or loss < progress.lowest_loss:
                 progress.lowest_loss, progress.lowest_loss_epoch = loss, progress.epoch
                 progress.train_loss_then = train_loss
-            elif train_loss is not None and (progress.epoch == self._config.epochs or self._is_spent):
-                self._tell_overfitting(loss, train_loss)
+            elif train_loss is not None and (progress.epoch == self._config.epochs or self._is_out_of_patience):
+                self._report_overfitting(loss, train_loss)
         self._save()
         if len(words) > 2:
             print_line("  ".join(words))
 
-    def _tell_undefined(self, value: float, loss: float) -> None:
+    def _report_undefined(self, value: float, loss: float) -> None:
         """Says once by what the weights are chosen where the objective is not defined on the validation split."""
         objective = self._task.objective
-        if not self._has_told_undefined:
+        if not self._has_reported_undefined:
             measured = f"valid {objective.metric.replace('_', ' ')} {objective.format(value)}"
             chosen = "the last weights are taken" if math.isnan(loss) else "weights are chosen by the validation loss"
             print_line(f"{measured}: {chosen}")
-        self._has_told_undefined = True
+        self._has_reported_undefined = True
 
-    def _tell_overfitting(self, loss: float, train_loss: float) -> None:
+    def _report_overfitting(self, loss: float, train_loss: float) -> None:
         progress, lowest, before = self.progress, self.progress.lowest_loss, self.progress.train_loss_then
         if lowest is not None and loss > OVERFITTING * abs(lowest) and before is not None and train_loss < before:
             print_line(

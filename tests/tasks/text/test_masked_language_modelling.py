@@ -147,7 +147,7 @@ def test_facts_are_enough(tmp_path: Path) -> None:
     facts = from_json(json.loads(json.dumps(to_json(task.facts))), Task.Facts, [MaskedLanguageModelling.Facts])
     again = config(tmp_path).build(facts)
     assert torch.equal(whole(again)[0], whole(task)[0])
-    assert again.reading == task.reading
+    assert again.input_meaning == task.input_meaning
 
 
 @pytest.mark.parametrize(

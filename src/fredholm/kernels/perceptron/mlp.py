@@ -289,7 +289,7 @@ class MLP(PairwiseMLP, MultiHead, DisplacementFilter, Lifting):
         """See `Lifting.lifted_dtype`."""
         return self.input_bias.dtype
 
-    def _told_of_pairs(self, domain: Domain) -> Tensor | None:
+    def _pair_bias(self, domain: Domain) -> Tensor | None:
         """f·e of the pairs that the points of a domain stand for, `(B, G, N, w)`; None where it tells none."""
         if self.edge_weight is None or domain.features is None:
             return None
@@ -335,7 +335,7 @@ class MLP(PairwiseMLP, MultiHead, DisplacementFilter, Lifting):
         p = self.input_bias[:, None, None].expand(*pairs, -1)
         if self.input_weight is not None:
             p = torch.cat(pieces, dim=-1) @ self.input_weight.mT[:, None] + self.input_bias[:, None, None]
-        pair_bias = self._told_of_pairs(domain)
+        pair_bias = self._pair_bias(domain)
         if pair_bias is not None:
             p = p + pair_bias[:, :, None].to(p.dtype)
         kappa = self._later_layers(p)
@@ -437,7 +437,7 @@ class MLP(PairwiseMLP, MultiHead, DisplacementFilter, Lifting):
             query_bias = query_bias + _project(at_query, columns["query_position"])
         if "key_position" in columns and at_key is not None:
             key_bias = _plus(key_bias, _project(at_key, columns["key_position"]))
-        distance, pair_bias = columns.get("distance"), self._told_of_pairs(domain)
+        distance, pair_bias = columns.get("distance"), self._pair_bias(domain)
         if pair_bias is not None:
             key_bias = _plus(key_bias, pair_bias)
         return PairwiseForm(

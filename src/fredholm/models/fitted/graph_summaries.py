@@ -127,7 +127,7 @@ class _Batch:
         values, own = self.values, self.owner
         mean = self._over_nodes(self.mass[:, None] * values)
         rest = values - mean[own]
-        deviation = _told(self._over_nodes(self.mass[:, None] * rest.square()).sqrt(), mean)
+        deviation = _without_rounding(self._over_nodes(self.mass[:, None] * rest.square()).sqrt(), mean)
         size = self.num_edges[:, None] * deviation.square()
         along = _ratio(self._over_edges(rest[self.source] * rest[self.target]), size)
         largest, least = self._largest(values, own), -self._largest(-values, own)
@@ -139,7 +139,7 @@ class _Batch:
         mean = total / number
         deviation = (self._over_edges((values - mean[self.of_edge]).square()) / number).sqrt()
         largest, least = self._largest(values, self.of_edge), -self._largest(-values, self.of_edge)
-        return [mean, total, _told(deviation, mean), largest, least]
+        return [mean, total, _without_rounding(deviation, mean), largest, least]
 
     def _of_shape(self) -> Tensor:
         n, number, edges = len(self.owner), self.number, self.num_edges
@@ -254,6 +254,6 @@ def _ratio(of: Tensor, by: Tensor) -> Tensor:
     return torch.where(by > 0, of / torch.where(by > 0, by, 1.0), 0.0)
 
 
-def _told(deviation: Tensor, mean: Tensor) -> Tensor:
+def _without_rounding(deviation: Tensor, mean: Tensor) -> Tensor:
     """0 in place of what rounding leaves of 0."""
     return torch.where(deviation > _NOTHING * mean.abs(), deviation, 0.0)

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from fredholm.tasks.files.cells import parse_present
-from fredholm.tasks.files.table_text import check_commas, csv_text, first_twice, told_of_csv
+from fredholm.tasks.files.table_text import check_commas, csv_fault, csv_text, first_twice
 
 from .field_set import FieldSet, pack
 
@@ -52,7 +52,7 @@ def read_csv(path: Path, *, coordinates: tuple[str, ...] = (), channels: tuple[s
             pos.append([_number(cells[at], header[at]) for at in places])
             values.append([_number(cells[at], header[at]) for at in numbers])
     except (ValueError, csv.Error) as error:
-        raise ValueError(f"{path}, line {max(rows.line_num, 1)}: {told_of_csv(error)}") from error
+        raise ValueError(f"{path}, line {max(rows.line_num, 1)}: {csv_fault(error)}") from error
     if not found:
         raise ValueError(f"{path}: has no rows below its header; expected at least one sample")
     return FieldSet(

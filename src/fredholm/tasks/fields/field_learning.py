@@ -269,6 +269,12 @@ class FieldLearning(SplitTask[FieldSet]):
         """Of the training split."""
         return self._facts
 
+    def _open(self) -> Splits[FieldSet]:
+        config = self.config
+        if not config.data:
+            raise ValueError("no samples are given; pass a .csv or .npz file of them, or images")
+        return divided(open_fields(config.data, coordinates=config.coordinates), config)
+
     def _learn_facts(self) -> Facts:
         """The facts of the training split; a constant channel has deviation 1, so that it becomes 0."""
         train = self._opened.train
@@ -287,12 +293,6 @@ class FieldLearning(SplitTask[FieldSet]):
 
     def _check(self, splits: Splits[FieldSet]) -> None:
         splits.check_facts(self._facts, self.config.data)
-
-    def _open(self) -> Splits[FieldSet]:
-        config = self.config
-        if not config.data:
-            raise ValueError("no samples are given; pass a .csv or .npz file of them, or images")
-        return divided(open_fields(config.data, coordinates=config.coordinates), config)
 
     @property
     def train_shards(self) -> Tensor | None:

@@ -113,7 +113,7 @@ def open_functions(
             "given.csv and wanted.csv"
         )
     if is_table:
-        found = _told(read_csv(path, coordinates=coordinates), targets, path)
+        found = _with_targets(read_csv(path, coordinates=coordinates), targets, path)
     else:
         found = read_npz_shards(path) if has_shards else read_npz(path)
     for part in (found.train, found.valid, found.test) if isinstance(found, Splits) else (found,):
@@ -146,11 +146,11 @@ def read_functions(
         refuse_part(path, part)
         with contextlib.suppress(ValueError):  # a table without the answers is read below, and its mistakes told
             whole = read_csv(path, coordinates=coordinates, channels=(*channels, *targets))
-            return _told(whole, targets, path)
+            return _with_targets(whole, targets, path)
     return read_fields(path, coordinates=coordinates, channels=channels, part=part)
 
 
-def _told(table: FieldSet, targets: tuple[str, ...], path: Path) -> FieldSet:
+def _with_targets(table: FieldSet, targets: tuple[str, ...], path: Path) -> FieldSet:
     """A table whose columns of these names are wanted; as it is, where there are none."""
     if not targets:
         return table

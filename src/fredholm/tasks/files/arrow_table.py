@@ -48,7 +48,7 @@ class ArrowTable:
         import pyarrow.parquet
 
         self.path = path
-        with _told(path), open_file(path) as file:
+        with _arrow_errors(path), open_file(path) as file:
             self.num_bytes, self._is_parquet = size_of_file(file), path.suffix.lower() == PARQUET
             read = pyarrow.parquet.read_schema
             self._schema: pyarrow.Schema = read(file) if self._is_parquet else _opened(path)[1].schema
@@ -66,7 +66,7 @@ class ArrowTable:
         """In the file, as its headers have it."""
         import pyarrow.parquet
 
-        with _told(self.path):
+        with _arrow_errors(self.path):
             if not self._is_parquet:
                 return sum(batch.num_rows for batch in _stretches(self.path))
             with open_file(self.path) as file:
@@ -97,7 +97,7 @@ class ArrowTable:
         """
         import pyarrow
 
-        with _told(self.path):
+        with _arrow_errors(self.path):
             if not self._is_parquet:
                 found = pyarrow.Table.from_batches(_stretches(self.path), self._schema).select(list(columns))
             else:
@@ -111,7 +111,7 @@ class ArrowTable:
         import pyarrow.parquet
 
         asked = list(columns) or None
-        with _told(self.path):
+        with _arrow_errors(self.path):
             if self._is_parquet:
                 with open_file(self.path) as file:
                     source = pyarrow.parquet.ParquetFile(file, buffer_size=_BUFFER, pre_buffer=False)
@@ -192,7 +192,7 @@ def _of_stream(source: Any, reader: Any) -> "Iterator[pyarrow.RecordBatch]":
 
 
 @contextmanager
-def _told(path: Path) -> Iterator[None]:
+def _arrow_errors(path: Path) -> Iterator[None]:
     """What pyarrow says of a broken file, in our words."""
     import pyarrow
 

@@ -94,7 +94,7 @@ class CacheEntry:
             with contextlib.suppress(ValueError, OSError):
                 return unseal(self._listing)["value"]
             found = make()
-            with _told():
+            with _disk_errors():
                 write_file(self._listing, seal({"value": found}))
         return found
 
@@ -119,20 +119,20 @@ class CacheEntry:
 
     def _write(self, first: Iterable[np.ndarray], others: Iterable[np.ndarray]) -> None:
         size, digest = 0, hashlib.blake2b(digest_size=16)
-        with _told(), new_file(self._file) as file:
+        with _disk_errors(), new_file(self._file) as file:
             for parts in (first, others):
                 for part in parts:
                     data = part.tobytes()
                     digest.update(data)
                     file.write(data)
                     size += len(data)
-        with _told():
+        with _disk_errors():
             write_file(self._listing, seal({"bytes": size, "blake2b": digest.hexdigest()}))
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
         """While entered no other process makes this; without locks of the file system each makes its own."""
-        with _told():
+        with _disk_errors():
             self._listing.parent.mkdir(parents=True, exist_ok=True)
             lock = self._listing.with_suffix(".lock").open("wb")
         with lock:
@@ -152,7 +152,7 @@ def _digest(path: Path, state: FileState) -> str:
 
 
 @contextlib.contextmanager
-def _told() -> Iterator[None]:
+def _disk_errors() -> Iterator[None]:
     """A disk that cannot be written is told with what to do."""
     try:
         yield

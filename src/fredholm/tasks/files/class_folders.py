@@ -4,6 +4,7 @@ import warnings
 from pathlib import Path
 from typing import NamedTuple, final
 
+from fredholm.tasks.files.terminal_text import first_few
 from fredholm.tasks.splits.split_files import SPLIT_WORDS, Split, split_folders
 
 from .data_files import files_below
@@ -87,6 +88,6 @@ def _warn_of_skipped(root: Path, read: set[Path], what: str) -> None:
     skipped = [path for path in files_below(root) if path not in read]
     if skipped:
         kinds = sorted({path.suffix.lower() or path.name for path in skipped})
-        endings = f"{', '.join(kinds[:6])}{', ...' if len(kinds) > 6 else ''}"
+        endings = first_few(kinds)
         count = f"{len(skipped)} files that are" if len(skipped) > 1 else "1 file that is"
         warnings.warn(f"{root}: skipped {count} no {what} of a class ({endings})", stacklevel=4)

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fredholm.tasks.files.terminal_text import first_few
 from fredholm.tasks.splits.split_files import SPLIT_WORDS, SPLITS, Split
 
 from .array_names import hint, no_array, short
@@ -120,7 +121,7 @@ def refuse_unread(
     named = {form.format(name=name, word=word) for name in of_splits for word in SPLIT_WORDS}
     unread = [name for name in arrays if name not in known and name not in named]
     if unread:
-        names = f"{', '.join(map(short, unread[:6]))}{', ...' if len(unread) > 6 else ''}"
+        names = first_few([*map(short, unread)])
         meant = hint(unread, (*of_splits, *known, *besides), arrays, form)
         do = f"{meant}; rename them" if meant else "rename what was meant"
         rest = [name for name in known if name not in of_splits]

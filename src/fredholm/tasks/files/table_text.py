@@ -22,7 +22,7 @@ def csv_text(path: Path) -> str:
     return _of_parquet(path) if path.suffix.lower() == PARQUET else read_text(path)
 
 
-def told_of_csv(error: Exception) -> str:
+def csv_fault(error: Exception) -> str:
     """What is wrong with a row, in words that say what to do where Python's do not."""
     reason = str(error)
     if reason == "unexpected end of data":

@@ -2,6 +2,7 @@
 
 import re
 import unicodedata
+from collections.abc import Sequence
 
 LONGEST = 480
 """Characters of a line about an error or a warning."""
@@ -39,6 +40,11 @@ def one_line(message: str) -> str:
     """
     shown, end = visible(re.sub(r"\s+", _blank, message.strip())), LONGEST // 3
     return shown if len(shown) <= LONGEST else f"{shown[: LONGEST - end - 5]} ... {shown[-end:]}"
+
+
+def first_few(names: Sequence[str], most: int = 6) -> str:
+    """Names with commas between them, of many the first and dots."""
+    return f"{', '.join(names[:most])}{', ...' if len(names) > most else ''}"
 
 
 def _blank(space: re.Match[str]) -> str:

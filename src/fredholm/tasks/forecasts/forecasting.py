@@ -525,10 +525,6 @@ class Forecasting(SplitTask[WindowSet]):
             found.append(torch.where(highest > lowest, 1.0, torch.nan)[None, columns] * self.error_scale(known))
         return torch.stack(found)
 
-    def is_defined(self, split: HeldOut) -> bool:
-        """See `Task.is_defined`."""
-        return bool((self._error_scales > 0).any())
-
     def error_scale(self, values: Tensor) -> Tensor:
         """q of the channels that are predicted, float64 `(1, F)`, of what is known of a series, `(T, C)`.
 
@@ -646,26 +642,9 @@ class Forecasting(SplitTask[WindowSet]):
         """See `in_unit`."""
         return in_unit(self._facts.target, outputs, batch["base"], batch["scale"])
 
-    def tensor_form(self, model: nn.Module) -> TensorForm:
-        """See `Task.tensor_form`: from the last samples of a series to those that follow, in the unit of the data."""
-        facts = self._facts
-        return forecast_form(model, self._frame, facts.target, facts.channels, facts.num_read)
-
-    def _predictions(self, model: nn.Module, inputs: Inputs, device: torch.device) -> list[Prediction]:
-        """A row for each sample after the end of a series: `file`, `series`, `time`, and each predicted channel."""
-        facts, rows = self._facts, list[Prediction]()
-        for file, found in inputs.read(lambda file: self._read(file, inputs)):
-            for each, levels, number in zip(found, *self.forecasts(model, found, device), strict=True):
-                end = self.end_of(each)
-                for h in range(facts.horizon):
-                    cells: dict[str, str | float] = {"series": each.name}
-                    cells["time"] = facts.clock.text(facts.clock.after(each.start, end + h, each.day))
-                    for f, name in enumerate(facts.predicted):
-                        cells[name] = float(number[h, f])
-                        for tau, level in zip(facts.target.quantiles, levels[h, f].tolist(), strict=False):
-                            cells[f"{name} at {tau:g}"] = level
-                    rows.append(Prediction(file, cells))
-        return rows
+    def is_defined(self, split: HeldOut) -> bool:
+        """See `Task.is_defined`."""
+        return bool((self._error_scales > 0).any())
 
     @torch.no_grad()
     def forecasts(self, model: nn.Module, series: Sequence[LongSeries], device: torch.device) -> tuple[Tensor, Tensor]:
@@ -695,6 +674,27 @@ class Forecasting(SplitTask[WindowSet]):
             parts.append(self._in_unit(self._outputs(model, batch), batch))
         levels, numbers = zip(*parts, strict=True)
         return torch.cat(levels).cpu(), torch.cat(numbers).cpu()
+
+    def tensor_form(self, model: nn.Module) -> TensorForm:
+        """See `Task.tensor_form`: from the last samples of a series to those that follow, in the unit of the data."""
+        facts = self._facts
+        return forecast_form(model, self._frame, facts.target, facts.channels, facts.num_read)
+
+    def _predictions(self, model: nn.Module, inputs: Inputs, device: torch.device) -> list[Prediction]:
+        """A row for each sample after the end of a series: `file`, `series`, `time`, and each predicted channel."""
+        facts, rows = self._facts, list[Prediction]()
+        for file, found in inputs.read(lambda file: self._read(file, inputs)):
+            for each, levels, number in zip(found, *self.forecasts(model, found, device), strict=True):
+                end = self.end_of(each)
+                for h in range(facts.horizon):
+                    cells: dict[str, str | float] = {"series": each.name}
+                    cells["time"] = facts.clock.text(facts.clock.after(each.start, end + h, each.day))
+                    for f, name in enumerate(facts.predicted):
+                        cells[name] = float(number[h, f])
+                        for tau, level in zip(facts.target.quantiles, levels[h, f].tolist(), strict=False):
+                            cells[f"{name} at {tau:g}"] = level
+                    rows.append(Prediction(file, cells))
+        return rows
 
     def _read(self, file: Path, inputs: Inputs) -> list[LongSeries]:
         series, _, _ = open_long(file, clock=self._facts.clock, channels=self._facts.channels, part=inputs.part)

@@ -270,12 +270,7 @@ class ImageTextLearning(TargetTask[ImageTextSet], DividedTask[ImageTextSet]):
         return self._facts
 
     @property
-    def train_shards(self) -> Tensor | None:
-        """Of images in mapped arrays."""
-        return self.splits.train.shards
-
-    @property
-    def reading(self) -> dict[str, object]:
+    def input_meaning(self) -> dict[str, object]:
         """The tokenizer and the context."""
         return {"tokenizer": self._facts.tokenizer, "context": self._facts.context}
 
@@ -292,7 +287,13 @@ class ImageTextLearning(TargetTask[ImageTextSet], DividedTask[ImageTextSet]):
         if config.text_run is not None:
             names = {"encoder.": f"{apart}encoder.text."}
             found.append(
-                Source("text_run", config.text_run, names, whole=f"{apart}encoder.text.", reading=tuple(self.reading))
+                Source(
+                    "text_run",
+                    config.text_run,
+                    names,
+                    whole=f"{apart}encoder.text.",
+                    input_meaning=tuple(self.input_meaning),
+                )
             )
         return tuple(found)
 
@@ -358,6 +359,11 @@ class ImageTextLearning(TargetTask[ImageTextSet], DividedTask[ImageTextSet]):
     def _lay_out(self, text: str) -> tuple[Tensor, bool]:
         return self.tokenizer.lay_out(text, None, self._facts.context)
 
+    @property
+    def train_shards(self) -> Tensor | None:
+        """Of images in mapped arrays."""
+        return self.splits.train.shards
+
     def model(self) -> nn.Module:
         """The model on an encoder of what is read, with the outputs of the target."""
         config, facts = self.config, self._facts
@@ -422,6 +428,18 @@ class ImageTextLearning(TargetTask[ImageTextSet], DividedTask[ImageTextSet]):
         part = self.held_out(split)
         return self._batch(part.images(indices) / 255, part, self._held_out_tokens[split], indices)
 
+    def _batch(self, images: Tensor, examples: ImageTextSet, tokens: Sequence[Tensor], indices: Tensor) -> Batch:
+        inputs = self._inputs(images, [tokens[i] for i in indices.tolist()])
+        return {**inputs._asdict(), "targets": self.target.targets(_answers(examples).values[indices])}
+
+    def _inputs(self, images: Tensor, tokens: list[Tensor]) -> ImageTextBatch:
+        padded = pad_sequence(tokens, batch_first=True, padding_value=self.tokenizer.marks.pad)
+        return ImageTextBatch(self._standardised(images), padded.long())
+
+    def _standardised(self, images: Tensor) -> Tensor:
+        """From pixels in [0, 1]."""
+        return (images - self._mean.to(images.device)) / self._deviation.to(images.device)
+
     def shown_example(self, split: HeldOut, index: int, model: nn.Module | None = None) -> ShownExample:
         """See `Task.shown_example`: the images and the text."""
         part = self.held_out(split)
@@ -440,17 +458,16 @@ class ImageTextLearning(TargetTask[ImageTextSet], DividedTask[ImageTextSet]):
             changed = self._changes.drawn(torch.Size((count * images.shape[1], *each.shape[1:])))(each, places)
         return changed.view_as(images)
 
-    def _batch(self, images: Tensor, examples: ImageTextSet, tokens: Sequence[Tensor], indices: Tensor) -> Batch:
-        inputs = self._inputs(images, [tokens[i] for i in indices.tolist()])
-        return {**inputs._asdict(), "targets": self.target.targets(_answers(examples).values[indices])}
+    @property
+    def _smoothing(self) -> float:
+        return self.config.label_smoothing
 
-    def _inputs(self, images: Tensor, tokens: list[Tensor]) -> ImageTextBatch:
-        padded = pad_sequence(tokens, batch_first=True, padding_value=self.tokenizer.marks.pad)
-        return ImageTextBatch(self._standardised(images), padded.long())
+    def _outputs(self, model: nn.Module, batch: Batch) -> Tensor:
+        return model(ImageTextBatch(batch["images"], batch["tokens"])).float()
 
-    def _standardised(self, images: Tensor) -> Tensor:
-        """From pixels in [0, 1]."""
-        return (images - self._mean.to(images.device)) / self._deviation.to(images.device)
+    @property
+    def _train_answers(self) -> Answers:
+        return _answers(self.splits.train)
 
     def _baseline_inputs(self, split: Split) -> np.ndarray:
         """Means of pixels on PLAIN_SIDE x PLAIN_SIDE places, of all images, and which tokens the text has."""
@@ -461,17 +478,6 @@ class ImageTextLearning(TargetTask[ImageTextSet], DividedTask[ImageTextSet]):
         rows = torch.arange(len(part)).split(CHUNK)
         pixels = [baseline_pixels(part.images(indices).flatten(1, 2), PLAIN_SIDE) for indices in rows]
         return np.concatenate([np.concatenate(pixels), words.numpy()], 1)
-
-    @property
-    def _train_answers(self) -> Answers:
-        return _answers(self.splits.train)
-
-    @property
-    def _smoothing(self) -> float:
-        return self.config.label_smoothing
-
-    def _outputs(self, model: nn.Module, batch: Batch) -> Tensor:
-        return model(ImageTextBatch(batch["images"], batch["tokens"])).float()
 
     def tensor_form(self, model: nn.Module) -> TensorForm:
         """See `Task.tensor_form`: from pixels and tokens, or what is read of them."""

@@ -36,6 +36,7 @@ from fredholm.tasks.files.arrow_table import COLUMN_SUFFIXES
 from fredholm.tasks.files.npz_arrays import ARRAY_SUFFIXES
 from fredholm.tasks.files.parts import refuse_part
 from fredholm.tasks.files.read_record import recorded
+from fredholm.tasks.files.terminal_text import first_few
 from fredholm.tasks.images import (
     ImageDataset,
     moments,
@@ -409,6 +410,31 @@ class ImageLearning(TargetTask[ImageDataset]):
             recorded(file, is_start=True)
         return PretrainedWeights(str(pretrained.folder), pretrained.tensors(self.chosen))
 
+    @property
+    def learns_by_steps(self) -> bool:
+        """As the model says."""
+        return self.config.model.learns_by_steps
+
+    def _open(self) -> Splits[ImageDataset]:
+        config = self.config
+        given = open_images(config.data, image_size=config.image_size, kind=config.target)
+        needs_none = not self.learns_by_steps and given.valid is None
+        found = divided(given, dataclasses.replace(config, valid_fraction=0.0) if needs_none else config)
+        self._warn_of_absent("test", found.test)
+        self._warn_of_absent("valid", given.valid)
+        return found
+
+    def _warn_of_absent(self, split: HeldOut, part: ImageDataset | None) -> None:
+        """Warns of classes or labels without an image in a split."""
+        if part is not None and part.answers is not None and (absent := part.answers.absent):
+            names = first_few([*map(repr, absent)])
+            # numbers of classes that nobody named
+            counts = "0" in absent and all(name == str(i) for i, name in enumerate(part.answers.names))
+            hint = " (labels count from 0)" if counts else ""
+            warnings.warn(
+                f"{self.config.data}: no image of {names} is in the {split} set{hint}; add images of it", stacklevel=3
+            )
+
     def _learn_facts(self) -> Facts:
         """The facts of the training split, with what a checkpoint says of pixels.
 
@@ -429,31 +455,6 @@ class ImageLearning(TargetTask[ImageDataset]):
                 "pretrained_cfg in config.json); pass mean and deviation"
             )
         return _standardised(found, pretrained.pixels.mean, pretrained.pixels.deviation)
-
-    @property
-    def learns_by_steps(self) -> bool:
-        """As the model says."""
-        return self.config.model.learns_by_steps
-
-    def _open(self) -> Splits[ImageDataset]:
-        config = self.config
-        given = open_images(config.data, image_size=config.image_size, kind=config.target)
-        needs_none = not self.learns_by_steps and given.valid is None
-        found = divided(given, dataclasses.replace(config, valid_fraction=0.0) if needs_none else config)
-        self._warn_of_absent("test", found.test)
-        self._warn_of_absent("valid", given.valid)
-        return found
-
-    def _warn_of_absent(self, split: HeldOut, part: ImageDataset | None) -> None:
-        """Warns of classes or labels without an image in a split."""
-        if part is not None and part.answers is not None and (absent := part.answers.absent):
-            names = f"{', '.join(map(repr, absent[:6]))}{', ...' if len(absent) > 6 else ''}"
-            # numbers of classes that nobody named
-            counts = "0" in absent and all(name == str(i) for i, name in enumerate(part.answers.names))
-            hint = " (labels count from 0)" if counts else ""
-            warnings.warn(
-                f"{self.config.data}: no image of {names} is in the {split} set{hint}; add images of it", stacklevel=3
-            )
 
     def _check(self, splits: Splits[ImageDataset]) -> None:
         # where a size is asked for, it may be another than in training
@@ -566,19 +567,6 @@ class ImageLearning(TargetTask[ImageDataset]):
         assert part.answers is not None
         return self.target.targets(part.answers.values[indices])
 
-    def _baseline_inputs(self, split: Split) -> np.ndarray:
-        """Pixels from 0 to 1, of larger images means, `(n, features)`."""
-        part = self._part_of(split)
-        return np.concatenate(
-            [baseline_pixels(part.images(indices)) for indices in torch.arange(len(part)).split(CHUNK)]
-        )
-
-    @property
-    def _train_answers(self) -> Answers:
-        answers = self.splits.train.answers
-        assert answers is not None
-        return answers
-
     def _outputs(self, model: nn.Module, batch: Batch) -> Tensor:
         return model(batch["images"]).float()
 
@@ -595,6 +583,19 @@ class ImageLearning(TargetTask[ImageDataset]):
         if "number" in batch and not torch.is_grad_enabled():
             return self._bank_outputs.outputs(model.fitted, batch["images"], batch["number"])
         return model.fitted(batch["images"]).float()
+
+    @property
+    def _train_answers(self) -> Answers:
+        answers = self.splits.train.answers
+        assert answers is not None
+        return answers
+
+    def _baseline_inputs(self, split: Split) -> np.ndarray:
+        """Pixels from 0 to 1, of larger images means, `(n, features)`."""
+        part = self._part_of(split)
+        return np.concatenate(
+            [baseline_pixels(part.images(indices)) for indices in torch.arange(len(part)).split(CHUNK)]
+        )
 
     @torch.no_grad()
     def outputs(self, model: nn.Module, images: Tensor, device: torch.device) -> Tensor:

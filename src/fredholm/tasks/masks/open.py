@@ -15,6 +15,7 @@ from fredholm._progress import ProgressBar
 from fredholm.tasks.files.data_files import data_path
 from fredholm.tasks.files.read_errors import reads_data
 from fredholm.tasks.files.table_text import columns_by_word
+from fredholm.tasks.files.terminal_text import first_few
 from fredholm.tasks.images.read import IMAGE_SUFFIXES, is_grey, size_of
 from fredholm.tasks.images.resize import check_image_size
 from fredholm.tasks.sentences.table import read_table
@@ -178,7 +179,7 @@ def _pairs(folder: Path) -> list[_Pair]:
         below = _below(folder, name)
         if below is None:
             others = sorted({each.name for each in folder.iterdir() if each.is_dir()} - {IMAGES, MASKS})
-            there = f", but {', '.join(others[:4])}{', ...' if len(others) > 4 else ''}" if others else ""
+            there = f", but {first_few(others, 4)}" if others else ""
             do = f"name the folder of images {IMAGES!r} and that of their masks {MASKS!r}"
             raise ValueError(f"{folder}: has no folder {name!r}{there}; {do}")
         found.append(below)

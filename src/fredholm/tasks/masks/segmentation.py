@@ -365,25 +365,6 @@ class Segmentation(TargetTask[MaskedImages], DividedTask[MaskedImages]):
             views = (*views, MaskView(title="answer", labels=predicted, classes=classes))
         return ShownExample(name=part.names[index], views=views)
 
-    def _baseline_examples(self, split: Split) -> BaselineExamples:
-        """See `TargetTask._baseline_examples`: of pixels whose class is known, what `_baseline_pixels` says."""
-        part, inputs, targets = self._part_of(split), list[np.ndarray](), list[Tensor]()
-        known = [int((part.masks(indices) != IGNORED).sum()) for indices in torch.arange(len(part)).split(1)]
-        for number, drawn in enumerate(drawn_elements(known, split)):
-            if len(drawn):
-                index = torch.tensor([number])
-                mask = part.masks(index)[0].flatten().long()
-                pixels = (mask != IGNORED).nonzero()[drawn, 0]
-                inputs.append(_baseline_pixels(part.images(index) / 255, pixels))
-                targets.append(mask[pixels])
-        if not inputs:
-            raise ValueError(f"no pixel of the {split} split has a class that is known")
-        return BaselineExamples(np.concatenate(inputs), torch.cat(targets))
-
-    @property
-    def _train_answers(self) -> None:
-        return None
-
     @property
     def _smoothing(self) -> float:
         return self.config.label_smoothing
@@ -399,6 +380,25 @@ class Segmentation(TargetTask[MaskedImages], DividedTask[MaskedImages]):
                 there = known != UNKNOWN
                 if bool(there.any()):
                     yield logits[0, there], known[there]
+
+    @property
+    def _train_answers(self) -> None:
+        return None
+
+    def _baseline_examples(self, split: Split) -> BaselineExamples:
+        """See `TargetTask._baseline_examples`: of pixels whose class is known, what `_baseline_pixels` says."""
+        part, inputs, targets = self._part_of(split), list[np.ndarray](), list[Tensor]()
+        known = [int((part.masks(indices) != IGNORED).sum()) for indices in torch.arange(len(part)).split(1)]
+        for number, drawn in enumerate(drawn_elements(known, split)):
+            if len(drawn):
+                index = torch.tensor([number])
+                mask = part.masks(index)[0].flatten().long()
+                pixels = (mask != IGNORED).nonzero()[drawn, 0]
+                inputs.append(_baseline_pixels(part.images(index) / 255, pixels))
+                targets.append(mask[pixels])
+        if not inputs:
+            raise ValueError(f"no pixel of the {split} split has a class that is known")
+        return BaselineExamples(np.concatenate(inputs), torch.cat(targets))
 
     def logits(self, model: nn.Module, images: Tensor, size: tuple[int, int]) -> Iterator[tuple[int, Tensor]]:
         """What a model says of images: logits `(B, rows, W, K)` of some rows of pixels after the others.

@@ -10,7 +10,7 @@ import numpy as np
 
 from fredholm.tasks.files.arrow_table import PARQUET
 from fredholm.tasks.files.cells import cells_of_line, parse_present
-from fredholm.tasks.files.table_text import check_commas, csv_text, first_twice, told_of_csv
+from fredholm.tasks.files.table_text import check_commas, csv_fault, csv_text, first_twice
 from fredholm.tasks.text import read_text
 
 from .mesh_file import SURFACES, read_mesh
@@ -192,7 +192,7 @@ def _read_csv(path: Path, channels: tuple[str, ...] | None) -> Cloud:
                 if not labels[-1]:
                     raise ValueError("column 'label' is empty; expected the point's class")
     except (ValueError, csv.Error) as error:
-        raise ValueError(f"{path}, line {max(rows.line_num, 1)}: {told_of_csv(error)}") from error
+        raise ValueError(f"{path}, line {max(rows.line_num, 1)}: {csv_fault(error)}") from error
     pos = np.stack([np.array(cells.pop(axis), np.float64) for axis in AXES], axis=1)
     columns = {name: np.array(values) for name, values in cells.items()}
     return _of_columns(path, pos, columns | ({LABEL: np.array(labels)} if LABEL in words else {}))

@@ -456,31 +456,6 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
             views.append(PointsView(title="answer", pos=cloud.pos, kinds=predicted, names=names))
         return ShownExample(name=cloud.names[0], views=tuple(views))
 
-    def _baseline_inputs(self, split: Split) -> np.ndarray:
-        """Of each cloud shares of distances from its centre, its sizes along its axes, and means of features."""
-        part = self._part_of(split)
-        return np.stack([cloud_features(part, i) for i in range(len(part))])
-
-    def _baseline_examples(self, split: Split) -> BaselineExamples:
-        """See `TargetTask._baseline_examples`: of classified points `point_features`, where the class is known."""
-        if not self.classifies_points:
-            return super()._baseline_examples(split)
-        part, inputs, targets = self._part_of(split), list[np.ndarray](), list[Tensor]()
-        assert part.point_labels is not None
-        known = [labels >= 0 for labels in part.point_labels.split(part.sizes.tolist())]
-        for number, drawn in enumerate(drawn_elements([int(each.sum()) for each in known], split)):
-            if len(drawn):
-                points = known[number].nonzero()[drawn, 0]
-                inputs.append(point_features(part, number, points))
-                targets.append(part.point_labels[part.offsets[number] + points])
-        if not inputs:
-            raise ValueError(f"no point of the {split} split has a class that is known")
-        return BaselineExamples(np.concatenate(inputs), torch.cat(targets))
-
-    @property
-    def _train_answers(self) -> Answers | None:
-        return None if self.classifies_points else self.splits.train.answers
-
     @property
     def _smoothing(self) -> float:
         return self.config.label_smoothing
@@ -502,6 +477,31 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
         if self.classifies_points:
             predicted, targets = predicted[targets != UNKNOWN], targets[targets != UNKNOWN]
         yield predicted.clamp(min=1e-12).log(), targets
+
+    @property
+    def _train_answers(self) -> Answers | None:
+        return None if self.classifies_points else self.splits.train.answers
+
+    def _baseline_examples(self, split: Split) -> BaselineExamples:
+        """See `TargetTask._baseline_examples`: of classified points `point_features`, where the class is known."""
+        if not self.classifies_points:
+            return super()._baseline_examples(split)
+        part, inputs, targets = self._part_of(split), list[np.ndarray](), list[Tensor]()
+        assert part.point_labels is not None
+        known = [labels >= 0 for labels in part.point_labels.split(part.sizes.tolist())]
+        for number, drawn in enumerate(drawn_elements([int(each.sum()) for each in known], split)):
+            if len(drawn):
+                points = known[number].nonzero()[drawn, 0]
+                inputs.append(point_features(part, number, points))
+                targets.append(part.point_labels[part.offsets[number] + points])
+        if not inputs:
+            raise ValueError(f"no point of the {split} split has a class that is known")
+        return BaselineExamples(np.concatenate(inputs), torch.cat(targets))
+
+    def _baseline_inputs(self, split: Split) -> np.ndarray:
+        """Of each cloud shares of distances from its centre, its sizes along its axes, and means of features."""
+        part = self._part_of(split)
+        return np.stack([cloud_features(part, i) for i in range(len(part))])
 
     @torch.no_grad()
     def probabilities(self, model: nn.Module, clouds: PointSet, device: torch.device) -> list[Tensor]:

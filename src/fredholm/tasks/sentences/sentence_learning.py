@@ -253,7 +253,7 @@ class SentenceLearning(TargetTask[SentenceSet]):
         return PretrainedWeights(str(pretrained.folder), pretrained.tensors(self.chosen))
 
     @property
-    def reading(self) -> dict[str, object]:
+    def input_meaning(self) -> dict[str, object]:
         """The tokenizer and the context."""
         return {"tokenizer": self._facts.tokenizer, "context": self._facts.context}
 
@@ -390,12 +390,6 @@ class SentenceLearning(TargetTask[SentenceSet]):
         part = self.held_out(split)
         return self._batch(self._held_out_tokens[split], part, self._held_out_order[split][indices])
 
-    def shown_example(self, split: HeldOut, index: int, model: nn.Module | None = None) -> ShownExample:
-        """See `Task.shown_example`: the sentence, or both."""
-        sentence = self.held_out(split).sentences[int(self._held_out_order[split][index])]
-        views = tuple(TextView(parts=(TextPart(text),)) for text in sentence.texts)
-        return ShownExample(name=f"{sentence.path.name}, line {sentence.line}", views=views)
-
     def _batch(self, tokens: TokenRows, examples: SentenceSet, indices: Tensor) -> Batch:
         targets = self.target.targets(examples.answers.values[indices])
         return {"tokens": self._padded([tokens[i] for i in indices.tolist()]), "targets": targets}
@@ -403,16 +397,22 @@ class SentenceLearning(TargetTask[SentenceSet]):
     def _padded(self, tokens: list[Tensor]) -> Tensor:
         return pad_sequence(tokens, batch_first=True, padding_value=self.tokenizer.marks.pad).long()
 
-    def _baseline_inputs(self, split: Split) -> list[str]:
-        """The sentences; of pairs both, one after the other."""
-        return [" ".join(filter(None, sentence.texts)) for sentence in self._part_of(split).sentences]
+    def shown_example(self, split: HeldOut, index: int, model: nn.Module | None = None) -> ShownExample:
+        """See `Task.shown_example`: the sentence, or both."""
+        sentence = self.held_out(split).sentences[int(self._held_out_order[split][index])]
+        views = tuple(TextView(parts=(TextPart(text),)) for text in sentence.texts)
+        return ShownExample(name=f"{sentence.path.name}, line {sentence.line}", views=views)
+
+    def _outputs(self, model: nn.Module, batch: Batch) -> Tensor:
+        return model(batch["tokens"]).float()
 
     @property
     def _train_answers(self) -> Answers:
         return self.splits.train.answers
 
-    def _outputs(self, model: nn.Module, batch: Batch) -> Tensor:
-        return model(batch["tokens"]).float()
+    def _baseline_inputs(self, split: Split) -> list[str]:
+        """The sentences; of pairs both, one after the other."""
+        return [" ".join(filter(None, sentence.texts)) for sentence in self._part_of(split).sentences]
 
     @torch.no_grad()
     def outputs(self, model: nn.Module, sentences: Sequence[Sentence], device: torch.device) -> Tensor:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, final
 
 from fredholm.tasks.files.arrow_table import COLUMN_SUFFIXES, ArrowTable
 from fredholm.tasks.files.limits import COUNTED, check_counted
-from fredholm.tasks.files.table_text import check_commas, first_twice, told_of_csv
+from fredholm.tasks.files.table_text import check_commas, csv_fault, first_twice
 from fredholm.tasks.text import JSONL_SUFFIXES, json_lines, text_chunks
 
 TABLE_SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", *JSONL_SUFFIXES, *COLUMN_SUFFIXES)
@@ -137,7 +137,7 @@ class TableFile:
                 yield _Record(line, cells if len(cells) > 1 or "".join(cells).strip() else [""] * (cells == [""]))
                 line = reader.line_num + 1
         except csv.Error as error:
-            raise ValueError(f"{self.path}, line {line}: {told_of_csv(error)}") from error
+            raise ValueError(f"{self.path}, line {line}: {csv_fault(error)}") from error
 
 
 class _Record(NamedTuple):

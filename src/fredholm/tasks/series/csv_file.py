@@ -14,7 +14,7 @@ from fredholm._progress import ProgressBar
 from fredholm.tasks.files.arrow_table import PARQUET
 from fredholm.tasks.files.cells import are_dates_in_digits, parse_moment, parse_value
 from fredholm.tasks.files.class_folders import class_folders
-from fredholm.tasks.files.table_text import check_commas, csv_text, first_twice, told_of_csv
+from fredholm.tasks.files.table_text import check_commas, csv_fault, csv_text, first_twice
 from fredholm.tasks.splits.split_files import Split
 from fredholm.tasks.splits.split_marks import SplitMarks, marks_of_cells
 from fredholm.tasks.splits.splits import Splits
@@ -54,7 +54,9 @@ def read_csv(path: Path, *, channels: tuple[str, ...] | None = None, reading: La
     """
     rows = _Rows.of(path, channels, has_answers=reading is not None)
     every, columns = list(rows.series.values()), rows.columns
-    cells = {word: [each.told[word] for each in every] for word in columns.of_series} if reading is not None else {}
+    cells = (
+        {word: [each.own_cells[word] for each in every] for word in columns.of_series} if reading is not None else {}
+    )
 
     def place(i: int, word: str) -> str:
         return f"{path}, line {every[i].line}: column {rows.header[columns.of_series[word]].strip()!r}"
@@ -147,7 +149,7 @@ class _Rows:
                 series = found.setdefault(key, _Series(line=rows.line_num))
                 series.add(cells, columns, header, has_answers=has_answers)
         except (ValueError, csv.Error) as error:
-            raise ValueError(f"{path}, line {max(rows.line_num, 1)}: {told_of_csv(error)}") from error
+            raise ValueError(f"{path}, line {max(rows.line_num, 1)}: {csv_fault(error)}") from error
         if not found:
             raise ValueError(f"{path}: has no rows below its header; expected at least one sample")
         first = next(iter(found.values()))
@@ -207,7 +209,7 @@ class _Series:
     line: int
     times: list[float] = field(default_factory=list)
     values: list[list[float]] = field(default_factory=list)
-    told: dict[str, str] = field(default_factory=dict)
+    own_cells: dict[str, str] = field(default_factory=dict)
     is_dated: bool = False
     has_zone: bool = False
     last: str = ""
@@ -235,8 +237,8 @@ class _Series:
                 row.append(parse_value(cells[at]))
             for word, at in columns.of_series.items() if has_answers else ():
                 cell = cells[at].strip()
-                if self.told.setdefault(word, cell) != cell:
-                    raise ValueError(f"{cell!r} after {self.told[word]!r}; expected one {word} a series")
+                if self.own_cells.setdefault(word, cell) != cell:
+                    raise ValueError(f"{cell!r} after {self.own_cells[word]!r}; expected one {word} a series")
         except ValueError as error:
             raise ValueError(f"column {header[at].strip()!r}: {error}") from error
         self.is_dated, self.has_zone, self.last = is_dated, has_zone, cells[columns.time].strip()

@@ -169,7 +169,7 @@ def _channels(count: int) -> str:
 
 
 @contextmanager
-def _told(path: Path) -> Iterator[None]:
+def _soundfile_errors(path: Path) -> Iterator[None]:
     """What stands in it reads a file with soundfile, whose errors become those of a reader."""
     if importlib.util.find_spec("soundfile") is None:
         raise ImportError(f'{path}: recordings are read by soundfile, which is missing: pip install "fredholm[audio]"')
@@ -182,7 +182,7 @@ def _told(path: Path) -> Iterator[None]:
 
 
 def _header(path: Path) -> _Header:
-    with _told(path):
+    with _soundfile_errors(path):
         import soundfile
 
         found = soundfile.info(str(path))
@@ -193,7 +193,7 @@ def _header(path: Path) -> _Header:
 
 def _decoded(path: Path, num_samples: int) -> np.ndarray:
     """`(samples, C)`, float32."""
-    with _told(path):
+    with _soundfile_errors(path):
         import soundfile
 
         values, _ = soundfile.read(str(path), dtype="float32", always_2d=True)

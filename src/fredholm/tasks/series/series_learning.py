@@ -306,13 +306,6 @@ class SeriesLearning(TargetTask[Series]):
         )
         return self.config.model.build(sampling, self.target.num_outputs)
 
-    def entry_names(self, model: nn.Module) -> EntryNames:
-        """See `Task.entry_names`: of the head's rows what they are of, of a linear map of the channels their names."""
-        facts, names = self._facts, self.target.names
-        observed = (f"whether {facts.channels[c]} is observed" for c in facts.preparation.observation)
-        rows = head_entry_names(model, names) if len(names) == self.target.num_outputs else {}
-        return rows | input_entry_names(model, (*facts.channels, *observed))
-
     def initialise(self, model: nn.Module, device: torch.device) -> None:
         """See `Task.initialise`: fits a model that is computed from all training series."""
         if not isinstance(model, FittedModel):
@@ -323,6 +316,13 @@ class SeriesLearning(TargetTask[Series]):
             batches.append((series_of(batch), batch["targets"]))
         model.fit(batches, self.target, groups=self.splits.train.marks.group_numbers(device))
 
+    def entry_names(self, model: nn.Module) -> EntryNames:
+        """See `Task.entry_names`: of the head's rows what they are of, of a linear map of the channels their names."""
+        facts, names = self._facts, self.target.names
+        observed = (f"whether {facts.channels[c]} is observed" for c in facts.preparation.observation)
+        rows = head_entry_names(model, names) if len(names) == self.target.num_outputs else {}
+        return rows | input_entry_names(model, (*facts.channels, *observed))
+
     def train_batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
         """`values` (B, N, channels), `targets` (B, ...), and what `batch_of` gives; nothing is drawn."""
         return self._batch(self.splits.train, indices)
@@ -330,6 +330,11 @@ class SeriesLearning(TargetTask[Series]):
     def held_out_batch(self, split: HeldOut, indices: Tensor) -> Batch:
         """Likewise of the validation or the test split."""
         return self._batch(self.held_out(split), indices)
+
+    def _batch(self, series: Series, indices: Tensor) -> Batch:
+        part = series.read(indices)
+        assert part.answers is not None
+        return {"targets": self.target.targets(part.answers.values), **batch_of(part, self._facts.preparation)}
 
     def shown_example(self, split: HeldOut, index: int, model: nn.Module | None = None) -> ShownExample:
         """See `Task.shown_example`: the channels over time, in their own units."""
@@ -339,6 +344,41 @@ class SeriesLearning(TargetTask[Series]):
         channels = part.channels[:MOST_LINES]
         lines = tuple(Line(name, "seen", x, part.values[0, :length, c]) for c, name in enumerate(channels))
         return ShownExample(name=part.names[0], views=(SeriesView(lines=lines),))
+
+    def _outputs(self, model: nn.Module, batch: Batch) -> Tensor:
+        return model(series_of(batch)).float()
+
+    def _warn(self, series: Series) -> None:
+        """Warns, at most once, of series that are longer than any in training, or miss what was never missed."""
+        longest, extent = float(series.extents.max()), self._facts.extent
+        if self._has_warned:
+            return
+        if longest > extent * (1 + 1e-6):
+            self._has_warned = True
+            warnings.warn(
+                f"{series.names[int(series.extents.argmax())]}: lasts {longest:g}, longer than any series in training "
+                f"({extent:g}); the model saw none like it",
+                stacklevel=2,
+            )
+        self._facts.preparation.warn_of_gaps(series)
+
+    @property
+    def _train_answers(self) -> Answers:
+        answers = self.splits.train.answers
+        assert answers is not None
+        return answers
+
+    def _baseline_inputs(self, split: Split) -> np.ndarray:
+        """Values at PLAIN_SAMPLES places of each series, from its first sample to its last, of each channel."""
+        part = self._part_of(split).in_memory()
+        rows = np.empty((len(part), PLAIN_SAMPLES, len(part.channels)), dtype=part.values.numpy().dtype)
+        mean = np.array(self._facts.preparation.mean)
+        for i, (values, length) in enumerate(zip(part.values.numpy(), part.lengths.tolist(), strict=True)):
+            places = np.linspace(0, length - 1, PLAIN_SAMPLES)
+            for c in range(len(part.channels)):
+                known = np.flatnonzero(~np.isnan(values[:length, c]))
+                rows[i, :, c] = np.interp(places, known, values[known, c]) if len(known) else mean[c]
+        return rows.reshape(len(part), -1)
 
     @torch.no_grad()
     def outputs(self, model: nn.Module, series: SeriesSet, device: torch.device) -> Tensor:
@@ -384,8 +424,9 @@ class SeriesLearning(TargetTask[Series]):
         samples, longest = Axis("samples"), max(round(facts.extent / facts.spacing) + 1, 2)
         example = min(longest, 24)
         missing = "; NaN where one is missing" if facts.preparation.observation else ""
+        about = f"the channels {', '.join(facts.channels)} in the unit of the data"
         slots = (
-            Slot("values", (BATCH, samples, Axis("channels", len(facts.channels))), f"{_told(facts)}{missing}"),
+            Slot("values", (BATCH, samples, Axis("channels", len(facts.channels))), f"{about}{missing}"),
             Slot("exists", (BATCH, samples), "which samples a series has; the others come last"),
             *(() if facts.is_regular else (Slot("times", (BATCH, samples), "of the samples, in ascending order"),)),
         )
@@ -421,46 +462,6 @@ class SeriesLearning(TargetTask[Series]):
         found = read_series(file, channels=facts.channels, part=part)
         return self._thinned(self._permuted(found, round(facts.extent / facts.spacing) + 1), every=1, drop=0.0)
 
-    def _batch(self, series: Series, indices: Tensor) -> Batch:
-        part = series.read(indices)
-        assert part.answers is not None
-        return {"targets": self.target.targets(part.answers.values), **batch_of(part, self._facts.preparation)}
-
-    def _baseline_inputs(self, split: Split) -> np.ndarray:
-        """Values at PLAIN_SAMPLES places of each series, from its first sample to its last, of each channel."""
-        part = self._part_of(split).in_memory()
-        rows = np.empty((len(part), PLAIN_SAMPLES, len(part.channels)), dtype=part.values.numpy().dtype)
-        mean = np.array(self._facts.preparation.mean)
-        for i, (values, length) in enumerate(zip(part.values.numpy(), part.lengths.tolist(), strict=True)):
-            places = np.linspace(0, length - 1, PLAIN_SAMPLES)
-            for c in range(len(part.channels)):
-                known = np.flatnonzero(~np.isnan(values[:length, c]))
-                rows[i, :, c] = np.interp(places, known, values[known, c]) if len(known) else mean[c]
-        return rows.reshape(len(part), -1)
-
-    @property
-    def _train_answers(self) -> Answers:
-        answers = self.splits.train.answers
-        assert answers is not None
-        return answers
-
-    def _outputs(self, model: nn.Module, batch: Batch) -> Tensor:
-        return model(series_of(batch)).float()
-
-    def _warn(self, series: Series) -> None:
-        """Warns, at most once, of series that are longer than any in training, or miss what was never missed."""
-        longest, extent = float(series.extents.max()), self._facts.extent
-        if self._has_warned:
-            return
-        if longest > extent * (1 + 1e-6):
-            self._has_warned = True
-            warnings.warn(
-                f"{series.names[int(series.extents.argmax())]}: lasts {longest:g}, longer than any series in training "
-                f"({extent:g}); the model saw none like it",
-                stacklevel=2,
-            )
-        self._facts.preparation.warn_of_gaps(series)
-
 
 def series_of(batch: Batch) -> SeriesBatch:
     """What a model takes of a batch."""
@@ -479,10 +480,6 @@ def batch_of(series: SeriesSet, preparation: Preparation) -> Batch:
     if series.times is not None:
         return batch | {"times": series.times}
     return batch | {"spacing": torch.full((len(series),), series.spacing, dtype=torch.float64)}
-
-
-def _told(facts: SeriesLearning.Facts) -> str:
-    return f"the channels {', '.join(facts.channels)} in the unit of the data"
 
 
 def learn_facts(

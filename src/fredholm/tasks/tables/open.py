@@ -76,7 +76,7 @@ def open_table(
     for split in SPLITS:
         if split in tables:
             train = parts.get("train")
-            parts[split] = _told(tables[split], features, labels, kind, train)
+            parts[split] = _table_set(tables[split], features, labels, kind, train)
     if found.by_split:
         return Splits(parts["train"], parts.get("test"), parts.get("valid"))
     whole = parts["train"]
@@ -96,7 +96,7 @@ def read_rows_of(path: Path, features: Sequence[str], columns: tuple[str, ...] =
     return _Reading([TableFile(path, columns)], features).rows
 
 
-def _told(
+def _table_set(
     tables: list[TableFile],
     features: tuple[str, ...],
     labels: tuple[str, ...],

@@ -167,7 +167,7 @@ class TableLearning(TargetTask[TableSet]):
         return self._facts
 
     @property
-    def reading(self) -> dict[str, object]:
+    def input_meaning(self) -> dict[str, object]:
         """The columns and the tokenizer."""
         return {"columns": self._facts.columns, "tokenizer": self._facts.tokenizer}
 
@@ -358,12 +358,22 @@ class TableLearning(TargetTask[TableSet]):
         path, line = rows.places[index]
         return ShownExample(name=f"{path.name}, line {line}", views=(TextView(parts=(TextPart("\n".join(lines)),)),))
 
+    def _outputs(self, model: nn.Module, batch: Batch) -> Tensor:
+        return model(TableBatch(batch["numbers"], batch["categories"], batch["tokens"])).float()
+
     @property
     def _train_answers(self) -> Answers:
         return self.splits.train.answers
 
-    def _outputs(self, model: nn.Module, batch: Batch) -> Tensor:
-        return model(TableBatch(batch["numbers"], batch["categories"], batch["tokens"])).float()
+    @torch.no_grad()
+    def outputs(self, model: nn.Module, rows: Rows, device: torch.device) -> Tensor:
+        """The model's, `(n, num_outputs)`; warns of categories that training did not have."""
+        self._warn_of_new(rows)
+        found = [
+            model(TableBatch(*(part.to(device) for part in batch))).float().cpu()
+            for batch in self._batches(self._encode(rows))
+        ]
+        return torch.cat(found)
 
     def tensor_form(self, model: nn.Module) -> TensorForm:
         """See `Task.tensor_form`: from numbers as the table has them, and the places of categories."""
@@ -434,16 +444,6 @@ class TableLearning(TargetTask[TableSet]):
             "texts": [{"column": column.name} for column in facts.of("text")],
         }
         return json.dumps(described, indent=2, ensure_ascii=False)
-
-    @torch.no_grad()
-    def outputs(self, model: nn.Module, rows: Rows, device: torch.device) -> Tensor:
-        """The model's, `(n, num_outputs)`; warns of categories that training did not have."""
-        self._warn_of_new(rows)
-        found = [
-            model(TableBatch(*(part.to(device) for part in batch))).float().cpu()
-            for batch in self._batches(self._encode(rows))
-        ]
-        return torch.cat(found)
 
     def _predictions(self, model: nn.Module, inputs: Inputs, device: torch.device) -> list[Prediction]:
         """A row for each row of the tables: `file`, `line`, and what the target says.

@@ -214,7 +214,7 @@ class MaskedLanguageModelling(TextTask):
         return self._facts
 
     @property
-    def reading(self) -> dict[str, object]:
+    def input_meaning(self) -> dict[str, object]:
         """The tokenizer and the context."""
         return {"tokenizer": self._facts.tokenizer, "context": self.config.context}
 

@@ -91,7 +91,7 @@ class Checkpoints:
         is_first = shards is None or shards.is_first
 
         def write() -> None:
-            with self._telling_what_stays(draft if is_first else None, step):
+            with self._naming_kept_checkpoint(draft if is_first else None, step):
                 if shards is None:
                     _write_whole(draft, taken, step, there, finish)
                 else:
@@ -258,7 +258,7 @@ class Checkpoints:
             return {}
 
     @contextlib.contextmanager
-    def _telling_what_stays(self, draft: Draft | None, step: int) -> Iterator[None]:
+    def _naming_kept_checkpoint(self, draft: Draft | None, step: int) -> Iterator[None]:
         """When saving fails removes a draft, and adds to an error of the disk which checkpoint stays.
 
         Args:
