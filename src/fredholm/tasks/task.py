@@ -15,9 +15,11 @@ from torch import Tensor, nn
 
 from fredholm._settings import class_name, refuse_idle
 from fredholm.encoders.encoder import Encoder
+from fredholm.models.model_settings import Pretrained
 from fredholm.models.signal_model import replaced
 from fredholm.models.stack import Stack
 from fredholm.tasks.files.data_files import is_one_place
+from fredholm.tasks.files.read_record import recorded
 from fredholm.tasks.splits.split_files import Split
 from fredholm.tasks.splits.splits import HeldOut, Part, Splits, check_held_out
 from fredholm.tasks.splits.stratified_split import DEFAULT_TEST_FRACTION, DEFAULT_VALID_FRACTION, SplitBy
@@ -77,6 +79,9 @@ class Source:
     alike: tuple[str, ...] = ()
 
 
+Model = TypeVar("Model")
+
+
 @final
 class PretrainedWeights(NamedTuple):
     """What a model starts from that no run has trained."""
@@ -85,6 +90,15 @@ class PretrainedWeights(NamedTuple):
     """Where it lies, for messages."""
     tensors: dict[str, Tensor]
     """By their names in the model; what it has beside them is new."""
+
+    @staticmethod
+    def of(pretrained: Pretrained[Model] | None, model: Model) -> PretrainedWeights | None:
+        """Those of a checkpoint for a model of these settings; None where there are none. Its files are recorded."""
+        if pretrained is None or pretrained.tensors is None:
+            return None
+        for file in pretrained.weights:
+            recorded(file, is_start=True)
+        return PretrainedWeights(str(pretrained.folder), pretrained.tensors(model))
 
 
 class Recommended(NamedTuple):

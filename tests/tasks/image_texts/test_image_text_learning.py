@@ -176,7 +176,7 @@ def test_predictions_are_the_models_line_by_line(tmp_path: Path) -> None:
     assert len(rows) == 45
     assert rows[:5] == [{**row, "file": str(asked)} for row in rows[5:10]]
     assert [row["line"] for row in rows[:5]] == [1, 2, 3, 4, 5]
-    everything = task._all
+    everything = task._examples
     batch = task._batch(
         everything.images(torch.arange(5)) / 255,
         everything,

@@ -298,7 +298,7 @@ class ImageTextLearning(TargetTask[ImageTextSet], DividedTask[ImageTextSet]):
         return tuple(found)
 
     @cached_property
-    def _all(self) -> ImageTextSet:
+    def _examples(self) -> ImageTextSet:
         """All examples."""
         config = self.config
         if not config.data:
@@ -307,12 +307,12 @@ class ImageTextLearning(TargetTask[ImageTextSet], DividedTask[ImageTextSet]):
 
     @cached_property
     def _split(self) -> Parts:
-        found = self._all
+        found = self._examples
         assert found.answers is not None
         return self._divided(found.marks.keys(found.names, found.answers.strata.tolist()), found.marks.given)
 
     def _part(self, numbers: Tensor) -> ImageTextSet:
-        return self._all.select(numbers)
+        return self._examples.select(numbers)
 
     def _learn_facts(self) -> Facts:
         """The facts of the training split."""

@@ -370,7 +370,7 @@ class ImageLearning(TargetTask[ImageDataset]):
     def __init__(
         self, config: Config, facts: Facts | None = None, *, pretrained: Pretrained[ImageModelConfig] | None = None
     ) -> None:
-        self.config, self._given = config, pretrained
+        self.config, self._checkpoint = config, pretrained
         self._facts = facts or self._learn_facts()
         for name in ("mean", "deviation"):
             if (given := getattr(config, name)) not in ((), found := getattr(self._facts, name)):
@@ -397,18 +397,14 @@ class ImageLearning(TargetTask[ImageDataset]):
     @cached_property
     def pretrained(self) -> Pretrained[ImageModelConfig] | None:
         """The checkpoint that the settings name."""
-        found = self._given or self.config.model.open_pretrained()
+        found = self._checkpoint or self.config.model.open_pretrained()
         for file in () if found is None else found.files:
             recorded(file, is_start=True)
         return found
 
     def pretrained_weights(self) -> PretrainedWeights | None:
         """See `Task.pretrained_weights`: a checkpoint's model without its head."""
-        if (pretrained := self.pretrained) is None or pretrained.tensors is None:
-            return None
-        for file in pretrained.weights:
-            recorded(file, is_start=True)
-        return PretrainedWeights(str(pretrained.folder), pretrained.tensors(self.chosen))
+        return PretrainedWeights.of(self.pretrained, self.chosen)
 
     @property
     def learns_by_steps(self) -> bool:
@@ -418,8 +414,7 @@ class ImageLearning(TargetTask[ImageDataset]):
     def _open(self) -> Splits[ImageDataset]:
         config = self.config
         given = open_images(config.data, image_size=config.image_size, kind=config.target)
-        needs_none = not self.learns_by_steps and given.valid is None
-        found = divided(given, dataclasses.replace(config, valid_fraction=0.0) if needs_none else config)
+        found = divided(given, config, needs_valid=self.learns_by_steps)
         self._warn_of_absent("test", found.test)
         self._warn_of_absent("valid", given.valid)
         return found

@@ -219,7 +219,7 @@ class SentenceLearning(TargetTask[SentenceSet]):
     def __init__(
         self, config: Config, facts: Facts | None = None, *, pretrained: Pretrained[SentenceModelConfig] | None = None
     ) -> None:
-        self.config, self._given = config, pretrained
+        self.config, self._checkpoint = config, pretrained
         self._facts = facts or self._learn_facts()
         self._set_target(self._facts.target, config.target_settings)
         if config.context != self._facts.context:
@@ -237,20 +237,16 @@ class SentenceLearning(TargetTask[SentenceSet]):
         return self._facts.model or self.config.model
 
     @cached_property
-    def _pretrained(self) -> Pretrained[SentenceModelConfig] | None:
+    def pretrained(self) -> Pretrained[SentenceModelConfig] | None:
         """The checkpoint that the settings name."""
-        found = self._given or self.config.model.open_pretrained()
+        found = self._checkpoint or self.config.model.open_pretrained()
         for file in () if found is None else found.files:
             recorded(file, is_start=True)
         return found
 
     def pretrained_weights(self) -> PretrainedWeights | None:
         """See `Task.pretrained_weights`: a checkpoint's model without its head."""
-        if (pretrained := self._pretrained) is None or pretrained.tensors is None:
-            return None
-        for file in pretrained.weights:
-            recorded(file, is_start=True)
-        return PretrainedWeights(str(pretrained.folder), pretrained.tensors(self.chosen))
+        return PretrainedWeights.of(self.pretrained, self.chosen)
 
     @property
     def input_meaning(self) -> dict[str, object]:
@@ -263,7 +259,7 @@ class SentenceLearning(TargetTask[SentenceSet]):
         return self.config.model.learns_by_steps
 
     @cached_property
-    def _read(self) -> OpenedSentences:
+    def _sentences(self) -> OpenedSentences:
         """The data as they are."""
         config = self.config
         if not config.data:
@@ -278,17 +274,15 @@ class SentenceLearning(TargetTask[SentenceSet]):
         )
 
     def _open(self) -> Splits[SentenceSet]:
-        found = self._read.splits
-        needs_none = not self.learns_by_steps and found.valid is None
-        return divided(found, replace(self.config, valid_fraction=0.0) if needs_none else self.config)
+        return divided(self._sentences.splits, self.config, needs_valid=self.learns_by_steps)
 
     def _learn_facts(self) -> Facts:
         """The facts of the training split."""
         config, train = self.config, self._opened.train
-        target, pretrained = train.answers.learn(config.target_settings, config.data), self._pretrained
+        target, pretrained = train.answers.learn(config.target_settings, config.data), self.pretrained
         return SentenceLearning.Facts(
             tokenizer=self._learn_tokens(train).state,
-            columns=self._read.columns,
+            columns=self._sentences.columns,
             context=config.context,
             target=target,
             model=None if pretrained is None else pretrained.model,
@@ -296,7 +290,7 @@ class SentenceLearning(TargetTask[SentenceSet]):
 
     def _learn_tokens(self, train: SentenceSet) -> MarkedTokenizer:
         """The tokenizer of a checkpoint, unless another one is named; else one that is learnt."""
-        tokens, pretrained = self.config.tokens, self._pretrained
+        tokens, pretrained = self.config.tokens, self.pretrained
         if pretrained is None or tokens.file is not None:
             return tokens.learn(train.sentences.texts)
         found = checkpoint_tokenizer(pretrained.folder)
@@ -444,7 +438,7 @@ class SentenceLearning(TargetTask[SentenceSet]):
         Files are tables as in training; labels may be absent, and are checked where they are not.
         """
         rows: list[Prediction] = []
-        for _, sentences in inputs.read(self._asked):
+        for _, sentences in inputs.read(self._read):
             answers = map(self.target.answer, self.outputs(model, sentences, device))
             rows += [
                 Prediction(sentence.path, {"line": sentence.line, **cells}, probabilities)
@@ -452,7 +446,7 @@ class SentenceLearning(TargetTask[SentenceSet]):
             ]
         return rows
 
-    def _asked(self, file: Path) -> Sentences:
+    def _read(self, file: Path) -> Sentences:
         facts = self._facts
         cells = read_sentences(file, facts.columns, self.config.columns)
         if cells.labels:

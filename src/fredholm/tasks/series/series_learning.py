@@ -251,9 +251,7 @@ class SeriesLearning(TargetTask[Series]):
             )
         found = open_series(config.data, kind=config.target)
         longest = int(found.train.lengths.max())  # that of all, whatever is split off
-        needs_none = not config.model.learns_by_steps and found.valid is None
-        settings = replace(config, valid_fraction=0.0) if needs_none else config
-        splits = divided(found, settings)
+        splits = divided(found, config, needs_valid=self.learns_by_steps)
         train, valid, test = (
             None if part is None else self._changed(part, longest, every, drop)
             for part, every, drop in (

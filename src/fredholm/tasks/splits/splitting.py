@@ -139,13 +139,14 @@ class DividedTask(SplitTask[Part]):
         return _by_settings(keys, given, config, num_folds=num_folds, fold=fold, without_split=without_split)
 
 
-def divided(splits: Splits[Whole], config: SplitTask.Config) -> Splits[Whole]:
+def divided(splits: Splits[Whole], config: SplitTask.Config, *, needs_valid: bool = True) -> Splits[Whole]:
     """The splits of data by settings.
 
     Args:
         splits: the data's own, of which a validation set may be missing; or, where `is_given` is False, all examples as
             the training set.
         config: the settings.
+        needs_valid: whether a validation set is split off where the data bring none.
 
     Raises:
         ValueError: what `split_examples` refuses, or a setting that has no effect.
@@ -154,6 +155,8 @@ def divided(splits: Splits[Whole], config: SplitTask.Config) -> Splits[Whole]:
     if splits.valid is not None:
         _refuse_idle(config, ("test_fraction", *_OF_VALIDATION))
         return splits
+    if not needs_valid:
+        config = replace(config, valid_fraction=0.0)
     own = splits.train
     parts = _by_settings(own.keys, torch.zeros(len(own), dtype=torch.int64) if splits.is_given else None, config)
     if len(parts.train) == len(own):

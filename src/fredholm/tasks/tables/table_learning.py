@@ -187,7 +187,7 @@ class TableLearning(TargetTask[TableSet]):
             columns=config.columns,
             kind=config.target,
         )
-        return divided(found, config if found.valid is not None else replace(config, valid_fraction=0.0))
+        return divided(found, config, needs_valid=False)
 
     def _learn_facts(self) -> Facts:
         """The facts of the training split."""
@@ -451,7 +451,7 @@ class TableLearning(TargetTask[TableSet]):
         Files are tables as in training; labels may be absent.
         """
         rows: list[Prediction] = []
-        for _, found in inputs.read(self._asked):
+        for _, found in inputs.read(self._read):
             answers = map(self.target.answer, self.outputs(model, found, device))
             rows += [
                 Prediction(path, {"line": line, **cells}, probabilities)
@@ -459,7 +459,7 @@ class TableLearning(TargetTask[TableSet]):
             ]
         return rows
 
-    def _asked(self, file: Path) -> Rows:
+    def _read(self, file: Path) -> Rows:
         rows = read_rows_of(file, [column.name for column in self._facts.columns], self.config.columns)
         self._encode(rows)  # which raises where a number is none
         return rows
