@@ -481,7 +481,7 @@ def test_contexts_are_tried_on_data_that_are_read_once(tmp_path: Path, monkeypat
     config, read = Forecasting.Config(data=str(with_weekends(tmp_path))), list[Path]()
     monkeypatch.setattr(forecasting, "open_long", lambda path: read.append(path) or open_long(path))
     assert chosen_context(config) == 216
-    assert len(read) == 2  # by the schedule, and by the context
+    assert len(read) == 1
 
 
 def months_on_the_way_up(folder: Path, count: int = 90) -> Path:

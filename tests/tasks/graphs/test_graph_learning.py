@@ -9,9 +9,10 @@ import torch.nn.functional as F
 
 from fredholm.encoders.graph import GraphBatch
 from fredholm.models import GraphMachine, GraphStackConfig, ITNet, MLPConfig, NeighbourhoodBank, OnEdgesConfig
+from fredholm.models.fitted import boosted_trees
 from fredholm.storage.config_json import from_json, to_json
 from fredholm.tasks import GraphLearning
-from fredholm.tasks.graphs import graph_learning, open_graphs
+from fredholm.tasks.graphs import open_graphs
 from fredholm.tasks.graphs.batches import graphs_in
 from fredholm.tasks.graphs.inputs import GraphInputs
 from fredholm.tasks.targets import TARGETS, NumberTarget
@@ -414,7 +415,7 @@ def test_directions_are_those_of_the_training_data(tmp_path: Path) -> None:
 
 
 def test_there_are_fewer_trees_of_many_outputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(graph_learning, "MOST_BOXES", 24)
+    monkeypatch.setattr(boosted_trees, "MOST_BOXES", 24)
     data = str(rings(tmp_path / "a"))
     for given, number in ((GraphMachine.Config(), 12), (GraphMachine.Config(num_trees=70), 70)):
         recommended: Any = GraphLearning.Config(data=data, model=given).recommended("small")[0]

@@ -27,10 +27,11 @@ from fredholm.models import (
     SumConfig,
     SummaryBank,
 )
+from fredholm.models.fitted import boosted_trees
 from fredholm.models.series.ckcnn import CKCNN
 from fredholm.storage.config_json import from_json, to_json
 from fredholm.tasks import SeriesLearning, Task
-from fredholm.tasks.series import Preparation, series_learning
+from fredholm.tasks.series import Preparation
 from fredholm.tasks.series.series_learning import series_of
 from fredholm.tasks.splits.splits import Splits
 from fredholm.tasks.targets import TARGETS, ClassTarget, LabelTarget, NumberTarget
@@ -552,7 +553,7 @@ def test_of_many_channels_filters_alone_are_taken(tmp_path: Path) -> None:
 def test_of_many_outputs_there_are_fewer_trees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     values = np.random.default_rng(0).normal(size=(20, 12, 2))
     np.savez(tmp_path / "five.npz", values=values, labels=np.arange(20) % 5)
-    monkeypatch.setattr(series_learning, "MOST_BOXES", 60)
+    monkeypatch.setattr(boosted_trees, "MOST_BOXES", 60)
 
     def recommended(model: SeriesMachine.Config) -> Any:
         found: Any = SeriesLearning.Config(data=str(tmp_path / "five.npz"), model=model).recommended("small").config

@@ -15,8 +15,9 @@ import pytest
 import torch
 
 from fredholm.models import NGramBank, TableMachine
+from fredholm.models.fitted import boosted_trees
 from fredholm.tasks import TableLearning
-from fredholm.tasks.tables import Column, learn_columns, open_table, read_rows_of, table_learning
+from fredholm.tasks.tables import Column, learn_columns, open_table, read_rows_of
 from fredholm.tasks.text import Tokens
 from fredholm.training import Run
 from tests.command_line import call
@@ -283,7 +284,7 @@ def test_many_outputs_have_fewer_trees(tmp_path: Path, monkeypatch: pytest.Monke
         return recommended.model.num_trees
 
     assert num_trees(config) == 300
-    monkeypatch.setattr(table_learning, "MOST_BOXES", 100)
+    monkeypatch.setattr(boosted_trees, "MOST_BOXES", 100)
     assert num_trees(config) == 100 // len(config.build().target.names)
     assert num_trees(replace(config, model=TableMachine.Config(num_trees=5))) == 5
 
