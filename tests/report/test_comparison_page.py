@@ -8,7 +8,7 @@ import pytest
 
 from fredholm.comparison import Comparison, compare, read_comparison
 from fredholm.comparison.comparison import BaselineRow, write_comparison
-from fredholm.report import page, page_of
+from fredholm.report import build_page, page
 from fredholm.report.blocks import Figure, Gallery, Note, Plot, Table
 from fredholm.report.comparison_page import _front, _price, comparison_tab, run_folders
 from fredholm.tasks import Objective
@@ -45,7 +45,7 @@ def changed(folder: Path, **values: object) -> Comparison:
 
 
 def test_the_page_tells_what_was_found(whole: Path) -> None:
-    found, told = read_comparison(whole), page_of([whole])
+    found, told = read_comparison(whole), build_page([whole])
     assert [tab.name for tab in told.tabs] == ["Comparison", "Training", "Answers", "Examples", "Kernels"]
     tables = {block.title: block for block in blocks_of(told, Table) if isinstance(block, Table)}
     table = tables["Kernels under one budget"]
@@ -89,7 +89,7 @@ def test_one_that_is_not_complete_says_what_is_missing(copy: Path) -> None:
     first, second = found.rows
     open_row = dataclasses.replace(second.with_runs(second.runs[:1]), differs_from_best=None)
     changed(copy, rows=(first, open_row), best=None, is_complete=False)
-    told = page_of([copy])
+    told = build_page([copy])
     assert "3 of 4 runs are there" in notes_of(told)
     assert [tab.name for tab in told.tabs] == ["Comparison", "Training"], "test data are left alone"
 
@@ -98,7 +98,7 @@ def test_runs_that_are_gone_leave_the_table(copy: Path) -> None:
     for path in copy.iterdir():
         if path.is_dir():
             shutil.rmtree(path)
-    told = page_of([copy])
+    told = build_page([copy])
     assert blocks_of(told, Table)
     assert "no log of the training" in notes_of(told)
 
@@ -107,9 +107,9 @@ def test_a_kernel_without_a_result_has_its_reason(copy: Path) -> None:
     first, second = read_comparison(copy).rows
     failed = dataclasses.replace(second.with_runs(()), reason="it ran out of <memory>")
     changed(copy, rows=(first, failed), best=first.name)
-    tables = {block.title: block for block in blocks_of(page_of([copy]), Table) if isinstance(block, Table)}
+    tables = {block.title: block for block in blocks_of(build_page([copy]), Table) if isinstance(block, Table)}
     assert tables["Without a result"].rows == ((second.name, "it ran out of <memory>"),)
-    assert "<memory>" not in page.rendered(page_of([copy]))
+    assert "<memory>" not in page.rendered(build_page([copy]))
 
 
 def test_a_baseline_that_does_better_is_told(copy: Path) -> None:

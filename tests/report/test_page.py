@@ -17,12 +17,12 @@ from fredholm import analysis, domains, kernels
 from fredholm.models import BlendedImages
 from fredholm.models.blended import Blended
 from fredholm.operators import IntegralOperator
-from fredholm.report import kernel_pages, page, page_of, write_page
+from fredholm.report import build_page, kernel_pages, page, write_page
 from fredholm.report.blocks import Facts, Figure, Gallery, Note, Page, Plot, Table
 from fredholm.report.curves import training_tab
 from fredholm.report.examination import examine
 from fredholm.report.model_card import model_card
-from fredholm.report.run_record import RunRecord, names_of, read_log
+from fredholm.report.run_record import RunRecord, distinct_names, read_log
 from fredholm.tasks import TASKS
 from fredholm.tasks.splits.splits import HeldOut
 from fredholm.training import Run, TrainingConfig, train
@@ -97,7 +97,7 @@ def test_one_file_holds_all(run: Path, tmp_path: Path) -> None:
 
 def test_the_headline_is_what_the_run_reached(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _, out, _ = call(capsys, "evaluate", run, "--json")
-    (figure,) = {block for block in blocks_of(page_of([run]), Figure) if isinstance(block, Figure)}
+    (figure,) = {block for block in blocks_of(build_page([run]), Figure) if isinstance(block, Figure)}
     assert figure.value == f"{100 * json.loads(out)['accuracy']:.2f} %"
     assert figure.name == "accuracy, test data"
     assert "from 360 examples" in figure.note
@@ -115,7 +115,7 @@ def test_the_commands_are_those_that_were_given(copy: Path, capsys: pytest.Captu
         shlex.join(["fredholm", *more, "3"]),
         shlex.join(["fredholm", *more, "4\\n"]),
     ]
-    (facts,) = (block for block in blocks_of(page_of([copy]), Facts) if isinstance(block, Facts))
+    (facts,) = (block for block in blocks_of(build_page([copy]), Facts) if isinstance(block, Facts))
     told = dict(facts.rows)
     assert told["command"] == (first.rstrip("\n"),)
     assert told["gone on with"] == (shlex.join(["fredholm", *more, "4\\n"]),)
@@ -128,8 +128,8 @@ def test_a_model_without_its_run(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert call(capsys, "push", run, tmp_path / "saved")[0] == 0
-    found = page_of([tmp_path / "saved"])
-    assert [tab.name for tab in found.tabs] == [tab.name for tab in page_of([run]).tabs]
+    found = build_page([tmp_path / "saved"])
+    assert [tab.name for tab in found.tabs] == [tab.name for tab in build_page([run]).tabs]
     assert notes_of(found).startswith("It is a model without its run, of which its README.md tells. There is no log")
     (facts,) = (block for block in blocks_of(found, Facts) if isinstance(block, Facts))
     told = dict(facts.rows)
@@ -141,15 +141,15 @@ def test_a_model_without_its_run(
 
     monkeypatch.setattr("fredholm.tasks.images.image_learning.open_images", absent)
     monkeypatch.chdir(tmp_path)
-    told = notes_of(page_of([tmp_path / "saved"]))
+    told = notes_of(build_page([tmp_path / "saved"]))
     assert "The model cannot be asked about examples: nothing is at 'digits', where they would lie" in told
     assert "pass others" not in told
     (tmp_path / "saved" / "model.safetensors").write_bytes(b"")
-    assert "Its model cannot be read: " in notes_of(page_of([tmp_path / "saved"]))
+    assert "Its model cannot be read: " in notes_of(build_page([tmp_path / "saved"]))
 
 
 def test_tables_are_of_the_answers(run: Path) -> None:
-    found = page_of([run])
+    found = build_page([run])
     tables = {block.title: block for block in blocks_of(found, Table) if isinstance(block, Table)}
     by_class = tables["Class by class"]
     assert sum(int(row[4]) for row in by_class.rows) == 360  # pyright: ignore
@@ -168,7 +168,7 @@ def test_tables_are_of_the_answers(run: Path) -> None:
 def test_the_worst_stand_first(run: Path) -> None:
     asked = Run(run, device="cpu")
     found = examine(asked, asked.model(), "test")
-    galleries = [block for block in blocks_of(page_of([run]), Gallery) if isinstance(block, Gallery)]
+    galleries = [block for block in blocks_of(build_page([run]), Gallery) if isinstance(block, Gallery)]
     worst, right = (block.cards for block in galleries[:2])
     assert f"loss {float(found.losses.max()):.4g}" in worst[0].lines
     assert worst[0].title == asked.task.shown_example("test", int(found.indices[found.losses.argmax()])).name
@@ -185,7 +185,7 @@ def test_every_task_has_its_page(tmp_path: Path) -> None:
         training = TrainingConfig(epochs=1 if steps else 0, tensorboard=False, device="cpu")
         folder = tmp_path / f"run {number}"
         train(Run.Config(task=config, training=training), folder)
-        found = page_of([folder])
+        found = build_page([folder])
         assert [tab.name for tab in found.tabs[:4]] == ["Overview", "Training", "Answers", "Examples"], config
         assert blocks_of(found, Figure)
         cards = [card for block in found.tabs[3].sections[0].blocks if block.kind == "gallery" for card in block.cards]  # pyright: ignore
@@ -251,7 +251,7 @@ def test_the_loss_of_a_network_with_another_model_beside_it_is_said_to_be_its_ow
 
 
 def test_kernels_are_shown_as_they_are(run: Path) -> None:
-    found = page_of([run])
+    found = build_page([run])
     (tab,) = (tab for tab in found.tabs if tab.name == "Kernels")
     (section,) = tab.sections
     titles = [getattr(block, "title", "") for block in section.blocks]
@@ -294,18 +294,18 @@ def test_a_map_shows_a_stencil_cell_by_cell_and_what_is_broad_in_bins() -> None:
 def test_a_model_without_operators_says_so(tmp_path: Path) -> None:
     config = Run.Config(task=ToyTask.Config(), training=TrainingConfig(epochs=1, **OFF))  # pyright: ignore
     train(config, tmp_path / "run", tasks=[ToyTask])
-    assert "no integral operators" in notes_of(page_of([tmp_path / "run"], tasks=[ToyTask]))
+    assert "no integral operators" in notes_of(build_page([tmp_path / "run"], tasks=[ToyTask]))
 
 
 def test_what_takes_too_long_is_left_out(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fredholm.report.kernel_pages.SECONDS", -1.0)
-    assert "there was no time left" in notes_of(page_of([run]))
+    assert "there was no time left" in notes_of(build_page([run]))
 
 
 def test_a_run_without_a_test_split_says_on_what_it_is_measured(tmp_path: Path) -> None:
     config = ToyTask.Config(held_out=("valid",))
     train(Run.Config(task=config, training=TrainingConfig(epochs=1, **OFF)), tmp_path / "run", tasks=[ToyTask])  # pyright: ignore
-    found = page_of([tmp_path / "run"], tasks=[ToyTask])
+    found = build_page([tmp_path / "run"], tasks=[ToyTask])
     assert "validation data" in notes_of(found)
     (figure,) = {block for block in blocks_of(found, Figure) if isinstance(block, Figure)}
     assert figure.name == "accuracy, validation data"
@@ -314,7 +314,7 @@ def test_a_run_without_a_test_split_says_on_what_it_is_measured(tmp_path: Path) 
 def test_a_run_of_which_nothing_is_held_out_says_so(tmp_path: Path) -> None:
     config = Run.Config(task=ToyTask.Config(held_out=()), training=TrainingConfig(epochs=1, **OFF))  # pyright: ignore
     train(config, tmp_path / "run", tasks=[ToyTask], needs_measure=False)
-    found = page_of([tmp_path / "run"], tasks=[ToyTask])
+    found = build_page([tmp_path / "run"], tasks=[ToyTask])
     assert "nothing is held out" in notes_of(found)
     (loss,) = (block for block in blocks_of(found, Plot) if isinstance(block, Plot) and block.title == "Loss")
     assert "validation" not in loss.note
@@ -325,7 +325,7 @@ def test_an_interrupted_run_is_not_asked_about_test_data(copy: Path, monkeypatch
     assert record.progress is not None
     record.progress.is_done = False
     monkeypatch.setattr("fredholm.report.run_record.read_progress", lambda *_: record.progress)
-    found = page_of([copy])
+    found = build_page([copy])
     assert "interrupted" in notes_of(found)
     figures = [block for block in blocks_of(found, Figure) if isinstance(block, Figure)]
     assert {figure.name for figure in figures} == {"accuracy, validation data"}
@@ -333,7 +333,7 @@ def test_an_interrupted_run_is_not_asked_about_test_data(copy: Path, monkeypatch
 
 def test_a_run_before_its_first_checkpoint_has_a_page(copy: Path) -> None:
     shutil.rmtree(copy / "checkpoints")
-    assert "no checkpoint yet" in notes_of(page_of([copy]))
+    assert "no checkpoint yet" in notes_of(build_page([copy]))
 
 
 def test_a_damaged_log_is_read_as_far_as_it_goes(copy: Path) -> None:
@@ -344,12 +344,12 @@ def test_a_damaged_log_is_read_as_far_as_it_goes(copy: Path) -> None:
     assert found[: len(lines)] == lines
     assert "loss" not in found[-1]
     assert told == ["3 lines of the log metrics.jsonl are damaged and left out."]
-    assert "damaged and left out" in notes_of(page_of([copy]))
+    assert "damaged and left out" in notes_of(build_page([copy]))
 
 
 def test_a_run_without_a_log_has_a_page(copy: Path) -> None:
     (copy / "metrics.jsonl").unlink()
-    found = page_of([copy])
+    found = build_page([copy])
     assert "no curves" in notes_of(found)
     assert blocks_of(found, Figure)
 
@@ -358,14 +358,14 @@ def test_a_damaged_checkpoint_leaves_the_curves(copy: Path) -> None:
     for file in copy.glob("checkpoints/*/*"):
         if file.is_file():
             file.write_bytes(b"broken")
-    found = page_of([copy])
+    found = build_page([copy])
     assert "checkpoints cannot be read" in notes_of(found)
     assert blocks_of(found, Plot)
 
 
 def test_a_folder_of_an_older_version_shows_its_log(copy: Path) -> None:
     (copy / "manifest.json").unlink()
-    found = page_of([copy])
+    found = build_page([copy])
     assert "older version" in notes_of(found)
     assert blocks_of(found, Plot)
     assert page.rendered(found)
@@ -391,7 +391,7 @@ def test_text_has_its_own_part_and_data_that_are_gone_leave_the_rest(tmp_path: P
     model = GPT2.Config(embed_dim=8, depth=1, num_heads=1)
     config = LanguageModelling.Config(data=str(text), context=16, model=model)
     train(Run.Config(task=config, training=TrainingConfig(epochs=1, **OFF)), tmp_path / "run")  # pyright: ignore
-    told = page_of([tmp_path / "run"])
+    told = build_page([tmp_path / "run"])
     plots = [block for block in blocks_of(told, Plot) if isinstance(block, Plot)]
     (plot,) = (block for block in plots if block.title == "Loss by position")
     rows = plot.spec["data"]["values"]
@@ -401,7 +401,7 @@ def test_text_has_its_own_part_and_data_that_are_gone_leave_the_rest(tmp_path: P
     galleries = [block for block in blocks_of(told, Gallery) if isinstance(block, Gallery)]
     assert "How it goes on" in [block.title for block in galleries]
     text.unlink()
-    found = page_of([tmp_path / "run"])
+    found = build_page([tmp_path / "run"])
     assert "cannot be asked about examples" in notes_of(found)
     assert blocks_of(found, Plot)
 
@@ -416,7 +416,7 @@ def test_one_class_is_told(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         return outputs, torch.full_like(targets, 3)
 
     monkeypatch.setattr(ImageLearning, "outputs_and_targets", of_one)
-    assert "of one class" in notes_of(page_of([copy]))
+    assert "of one class" in notes_of(build_page([copy]))
 
 
 def test_a_class_with_one_example_is_told(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -432,7 +432,7 @@ def test_a_class_with_one_example_is_told(copy: Path, monkeypatch: pytest.Monkey
         return outputs, torch.where((torch.arange(len(targets)) == 0) & is_first, 5, 3)
 
     monkeypatch.setattr(ImageLearning, "outputs_and_targets", with_lone)
-    assert "Of 5 there is a single example" in notes_of(page_of([copy]))
+    assert "Of 5 there is a single example" in notes_of(build_page([copy]))
 
 
 def test_the_command_writes_into_the_run_folder(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -504,15 +504,15 @@ def test_several_runs_stand_side_by_side(
     monkeypatch.chdir(tmp_path)
     assert call(capsys, "report", run, copy)[0] == 0
     assert (tmp_path / "report.html").exists()
-    found = page_of([run, copy])
+    found = build_page([run, copy])
     assert [tab.name for tab in found.tabs] == ["Overview", "Training", "first", "copy"]
     loss = next(block for block in blocks_of(found, Plot) if isinstance(block, Plot) and block.title == "Loss")
     assert {row["run"] for row in loss.spec["data"]["values"]} == {"first", "copy"}
 
 
 def test_names_tell_folders_apart() -> None:
-    assert names_of([Path("/a/x/seed-0"), Path("/a/y/seed-0")]) == ["x/seed-0", "y/seed-0"]
-    assert names_of([Path("/a/x"), Path("/a/y")]) == ["x", "y"]
+    assert distinct_names([Path("/a/x/seed-0"), Path("/a/y/seed-0")]) == ["x/seed-0", "y/seed-0"]
+    assert distinct_names([Path("/a/x"), Path("/a/y")]) == ["x", "y"]
 
 
 def test_without_the_extra_one_line_says_how_to_get_it(

@@ -21,6 +21,7 @@ import torch
 from fredholm._progress import set_lock
 from fredholm.tasks import TASKS
 from fredholm.tasks.task import Task
+from fredholm.training.batches import exit_reason
 from fredholm.training.interruption import STOPPING, InterruptedRunError, Interruption, without_signals
 
 from .job import Job, Outcome, carry_out
@@ -143,7 +144,9 @@ class _Worker:
         except (EOFError, OSError):
             self.process.join()
             self.is_lost = True
-            return number, Outcome(reason=f"its process was lost ({_end_of(self.process)}), as where memory runs out")
+            return number, Outcome(
+                reason=f"its process was lost ({exit_reason(self.process)}), as where memory runs out"
+            )
 
     def end(self) -> None:
         if self.job is None:  # it waits for a job, and ends by itself where there is none
@@ -153,11 +156,6 @@ class _Worker:
         self.connection.close()
         self.process.kill()
         self.process.join()
-
-
-def _end_of(process: BaseProcess) -> str:
-    code = process.exitcode or 0
-    return f"{signal.strsignal(-code)}" if code < 0 else f"exit code {code}"
 
 
 def _work(connection: Connection, log: Path) -> None:

@@ -23,7 +23,7 @@ from .series import listed_series, one_series
 @final
 @dataclass(kw_only=True, eq=False, repr=False)
 class SeriesForecaster(Estimator):
-    """Tells the next samples of time series, by the task `forecast` (`fredholm.tasks.Forecasting`).
+    """Predicts the next samples of time series, by the task `forecast` (`fredholm.tasks.Forecasting`).
 
     X is one series `(T,)`; an array `(n, T)` of n series with one channel and T samples, or `(n, C, T)`, of C channels;
     or a list of series `(T,)` or `(C, T)` of their own lengths. NaN is a missing value. Samples are one unit of time

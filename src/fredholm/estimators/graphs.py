@@ -78,7 +78,7 @@ class GraphEstimator(TargetEstimator[GraphSet]):
 
 @final
 class GraphClassifier(GraphEstimator, Classifier[GraphSet]):
-    """Tells which class a graph belongs to, by the task `graphs`.
+    """Predicts which class a graph belongs to, by the task `graphs`.
 
     X is a list of n graphs. A graph is `(edge_index, x)` or `(edge_index, x, edge_features)`: sources over targets,
     integers `(2, E)` from 0 to N - 1; features of nodes `(N, F)`, or the number N of nodes without any; and features of
@@ -95,7 +95,7 @@ class GraphClassifier(GraphEstimator, Classifier[GraphSet]):
 
 @final
 class GraphRegressor(GraphEstimator, Regressor[GraphSet]):
-    """Tells numbers of a graph, by the task `graphs`; X is as of `GraphClassifier`.
+    """Predicts numbers of a graph, by the task `graphs`; X is as of `GraphClassifier`.
 
     Args:
         preset, model, task, training, valid_fraction, random_state, run_dir, verbose, quantiles: see `Regressor`.

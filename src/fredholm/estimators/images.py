@@ -52,7 +52,7 @@ class ImageEstimator(TargetEstimator[np.ndarray]):
 
 @final
 class ImageClassifier(ImageEstimator, Classifier[np.ndarray]):
-    """Tells which class an image belongs to, or which labels it has, by the task `images`.
+    """Predicts which class an image belongs to, or which labels it has, by the task `images`.
 
     X is an array `(n, H, W)` of grey images, or `(n, H, W, C)` with C of 1 or 3; or a list of such images of one size.
     Its numbers are uint8, 0 to 255, or floats from 0 to 1, which are rounded to 256 levels. Other images in `predict`
@@ -65,7 +65,7 @@ class ImageClassifier(ImageEstimator, Classifier[np.ndarray]):
 
 @final
 class ImageRegressor(ImageEstimator, Regressor[np.ndarray]):
-    """Tells numbers of an image, by the task `images`; X is as of `ImageClassifier`.
+    """Predicts numbers of an image, by the task `images`; X is as of `ImageClassifier`.
 
     Args:
         preset, model, task, training, valid_fraction, random_state, run_dir, verbose, quantiles: see `Regressor`.

@@ -22,7 +22,7 @@ from .estimator import Estimator, as_array, real_numbers
 @final
 @dataclass(kw_only=True, eq=False, repr=False)
 class OperatorRegressor(RegressorMixin, Estimator):
-    """Tells a function by another one, by the task `operator` (`fredholm.tasks.OperatorLearning`).
+    """Predicts a function by another one, by the task `operator` (`fredholm.tasks.OperatorLearning`).
 
     X and y are n functions each, by samples on a grid of the unit box, `(n, H)`, `(n, H, W)` or `(n, D, H, W)`, whose
     points are the centres of its cells, the axes in the order of the coordinates; or at points of your own, `(n, N)`.

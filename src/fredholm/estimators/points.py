@@ -68,7 +68,7 @@ class PointEstimator(TargetEstimator[list[np.ndarray]]):
 
 @final
 class PointClassifier(PointEstimator, Classifier[list[np.ndarray]]):
-    """Tells which class a point cloud belongs to, by the task `points`.
+    """Predicts which class a point cloud belongs to, by the task `points`.
 
     X is an array `(n, N, 3 + F)` of n clouds of N points, whose coordinates come first and then F features; or a list
     of clouds `(N, 3 + F)` of their own sizes. `predict` takes clouds of other sizes too, with the same features.
@@ -82,7 +82,7 @@ class PointClassifier(PointEstimator, Classifier[list[np.ndarray]]):
 
 @final
 class PointRegressor(PointEstimator, Regressor[list[np.ndarray]]):
-    """Tells numbers of a point cloud, by the task `points`; X is as of `PointClassifier`.
+    """Predicts numbers of a point cloud, by the task `points`; X is as of `PointClassifier`.
 
     Args:
         preset, model, task, training, valid_fraction, random_state, run_dir, verbose, quantiles: see `Regressor`.

@@ -93,7 +93,7 @@ class SeriesEstimator(TargetEstimator[list[np.ndarray]]):
 
 @final
 class SeriesClassifier(SeriesEstimator, Classifier[list[np.ndarray]]):
-    """Tells which class a time series belongs to, or which labels it has, by the task `series`.
+    """Predicts which class a time series belongs to, or which labels it has, by the task `series`.
 
     X is an array `(n, T)` of n series with one channel and T samples, or `(n, C, T)`, of C channels; or a list of
     arrays `(T,)` or `(C, T)`, each of a length of its own. NaN is a missing value. Samples are one unit of time apart.
@@ -107,7 +107,7 @@ class SeriesClassifier(SeriesEstimator, Classifier[list[np.ndarray]]):
 
 @final
 class SeriesRegressor(SeriesEstimator, Regressor[list[np.ndarray]]):
-    """Tells numbers of a time series, by the task `series`; X is as of `SeriesClassifier`.
+    """Predicts numbers of a time series, by the task `series`; X is as of `SeriesClassifier`.
 
     Args:
         preset, model, task, training, valid_fraction, random_state, run_dir, verbose, quantiles: see `Regressor`.

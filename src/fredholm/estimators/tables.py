@@ -130,7 +130,7 @@ class TableEstimator(TargetEstimator[Rows]):
 
 @final
 class TableClassifier(TableEstimator, Classifier[Rows]):
-    """Tells which class a row of a table belongs to, or which labels it has, by the task `table`.
+    """Predicts which class a row of a table belongs to, or which labels it has, by the task `table`.
 
     X is a data frame of n rows, of pandas or polars, or an array `(n, F)` of numbers or objects. Its columns may be
     numbers, truth values, dates, categories and texts; None and NaN are missing values. What a column holds is learnt
@@ -144,7 +144,7 @@ class TableClassifier(TableEstimator, Classifier[Rows]):
 
 @final
 class TableRegressor(TableEstimator, Regressor[Rows]):
-    """Tells numbers of a row of a table, by the task `table`; X is as of `TableClassifier`.
+    """Predicts numbers of a row of a table, by the task `table`; X is as of `TableClassifier`.
 
     Args:
         preset, model, task, training, valid_fraction, random_state, run_dir, verbose, quantiles: see `Regressor`.

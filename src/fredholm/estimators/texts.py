@@ -65,7 +65,7 @@ class TextEstimator(TargetEstimator[list[str]]):
 
 @final
 class TextClassifier(TextEstimator, Classifier[list[str]]):
-    """Tells which class a short text belongs to, or which labels it has, by the task `sentences`.
+    """Predicts which class a short text belongs to, or which labels it has, by the task `sentences`.
 
     X is a list or a one-dimensional array of n texts, none of them empty. Of a text the model sees as many tokens as
     the longest one in training has, unless that is very long; `task={"context": 128}` sets another number. `fit` warns
@@ -78,7 +78,7 @@ class TextClassifier(TextEstimator, Classifier[list[str]]):
 
 @final
 class TextRegressor(TextEstimator, Regressor[list[str]]):
-    """Tells numbers of a short text, by the task `sentences`; X is as of `TextClassifier`.
+    """Predicts numbers of a short text, by the task `sentences`; X is as of `TextClassifier`.
 
     Args:
         preset, model, task, training, valid_fraction, random_state, run_dir, verbose, quantiles: see `Regressor`.

@@ -41,7 +41,7 @@ class Blended(SavedModel, ABC, Generic[Network, Fitted]):
         self.register_buffer("share", torch.ones(()))
 
     @final
-    def of_share(self, share: float) -> Callable[..., Tensor]:
+    def with_share(self, share: float) -> Callable[..., Tensor]:
         """The same function with another s."""
         return lambda *given: self._blended(share, *given)
 

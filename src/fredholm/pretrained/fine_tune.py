@@ -45,7 +45,7 @@ class _Opened(NamedTuple):
         """What bends the channels of the map before the classes of a BERT."""
         if self.converted is not None:
             return self.converted.pooling
-        bert = _bert_of(self.model)
+        bert = _find_bert(self.model)
         assert isinstance(bert, Bert)
         return bert.config.pooling
 
@@ -60,7 +60,7 @@ class _Opened(NamedTuple):
         return {kind: tensors[source].to(torch.float32) for kind, source in named.items()}
 
 
-def _bert_of(model: nn.Module) -> nn.Module:
+def _find_bert(model: nn.Module) -> nn.Module:
     """The BERT within a model of hidden tokens; any other model itself."""
     return model.bert if isinstance(model, BertMasked) else model
 
@@ -108,7 +108,7 @@ class _PretrainedSettings(ModelSettings):
         return _Opened(model, modules, folder, converted.tensors.files, converted)
 
     @final
-    def of_another_kind(self, model: nn.Module, data: str, kinds: str) -> ValueError:
+    def other_kind_error(self, model: nn.Module, data: str, kinds: str) -> ValueError:
         """An error that tells that these data are read by other kinds of model."""
         return ValueError(
             f"model.checkpoint is {self.checkpoint}, which holds a {type(model).__name__}; {data} are read by {kinds}: "
@@ -131,9 +131,9 @@ class PretrainedSentences(_PretrainedSettings, SentenceModelConfig):
     def open_pretrained(self) -> Pretrained[SentenceModelConfig]:
         """See `ModelSettings.open_pretrained`."""
         opened = self.open()
-        bert = _bert_of(opened.model)
+        bert = _find_bert(opened.model)
         if not isinstance(bert, Bert):
-            raise self.of_another_kind(bert, "sentences", "BERT, RoBERTa or DistilBERT")
+            raise self.other_kind_error(bert, "sentences", "BERT, RoBERTa or DistilBERT")
         stack = dataclasses.replace(bert.config, head="none", num_classes=0, pooling="tanh")
         marks_second = opened.converted is None or opened.converted.marks_second
         model = BertSentences.Config(
@@ -145,7 +145,7 @@ class PretrainedSentences(_PretrainedSettings, SentenceModelConfig):
         )
 
         def tensors(_: SentenceModelConfig) -> dict[str, Tensor]:
-            read = _bert_of(open_model(opened.folder, torch.float32)).state_dict()
+            read = _find_bert(open_model(opened.folder, torch.float32)).state_dict()
             found = {f"bert.{name}": tensor for name, tensor in read.items() if not name.startswith("head.")}
             pooler = opened.pooler(read) if model.pooling in MAPPED else {}
             return found | {f"pooler.{name}": tensor for name, tensor in pooler.items()}
@@ -186,7 +186,7 @@ class PretrainedImages(_PretrainedSettings, ImageModelConfig):
         elif isinstance(there, ConvNeXt):
             model, shape = dataclasses.replace(there.config, num_classes=ConvNeXt.Config().num_classes), None
         else:
-            raise self.of_another_kind(there, "images", "ViT, DeiT or ConvNeXt")
+            raise self.other_kind_error(there, "images", "ViT, DeiT or ConvNeXt")
 
         def tensors(settings: ImageModelConfig) -> dict[str, Tensor]:
             read = open_model(opened.folder, torch.float32).state_dict()
@@ -229,7 +229,7 @@ class PretrainedText(_PretrainedSettings, LanguageModel.Config):
         there = opened.model
         config = getattr(there, "config", None)
         if not isinstance(there, LanguageModel) or not isinstance(config, LanguageModel.Config):
-            raise self.of_another_kind(there, "the next tokens", "GPT-2, Llama, Mistral, Qwen2 or Mamba")
+            raise self.other_kind_error(there, "the next tokens", "GPT-2, Llama, Mistral, Qwen2 or Mamba")
         return Pretrained(
             model=config,
             folder=opened.folder,
@@ -253,14 +253,14 @@ class PretrainedMasked(_PretrainedSettings, MaskedModel.Config):
     def open_pretrained(self) -> Pretrained[MaskedModel.Config]:
         """See `ModelSettings.open_pretrained`."""
         opened = self.open()
-        bert = _bert_of(opened.model)
+        bert = _find_bert(opened.model)
         if not isinstance(bert, Bert):
-            raise self.of_another_kind(bert, "hidden tokens", "BERT, RoBERTa or DistilBERT")
+            raise self.other_kind_error(bert, "hidden tokens", "BERT, RoBERTa or DistilBERT")
         stack = dataclasses.replace(bert.config, head="tokens", num_classes=0, pooling="tanh")
         has_head = bert.config.head == "tokens"
 
         def tensors(_: MaskedModel.Config) -> dict[str, Tensor]:
-            found = _bert_of(open_model(opened.folder, torch.float32)).state_dict()
+            found = _find_bert(open_model(opened.folder, torch.float32)).state_dict()
             kept = (name for name in found if has_head or not name.startswith("head."))
             return {f"bert.{name}": found[name] for name in kept}
 

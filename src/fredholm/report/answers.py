@@ -21,6 +21,7 @@ MOST_CLASSES = 16
 """In the drawing of a confusion matrix: those with the most errors."""
 MOST_ROWS = 200
 """Of a table of classes or labels."""
+HISTOGRAM_BINS = 24
 MOST_DOTS = 1000
 """Of a scatter plot."""
 
@@ -244,13 +245,13 @@ def _scatter(rows: list[Row], name: str, error: float) -> Plot:
     return Plot(title=f"{name}: predicted and true", spec=chart(rows, layers), table=table, note=note, is_half=True)
 
 
-def _histogram(values: Tensor, bins: int = 24) -> list[Row]:
+def _histogram(values: Tensor) -> list[Row]:
     """Counts of finite values in intervals of equal width."""
     low, high = float(values.min()), float(values.max())
     if high <= low:
         low, high = low - 0.5, high + 0.5
-    counts = values.double().histc(bins, low, high).long().tolist()
-    width = (high - low) / bins
+    counts = values.double().histc(HISTOGRAM_BINS, low, high).long().tolist()
+    width = (high - low) / HISTOGRAM_BINS
     return [{"from": low + k * width, "to": low + (k + 1) * width, "count": n} for k, n in enumerate(counts)]
 
 

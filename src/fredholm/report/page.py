@@ -31,7 +31,7 @@ from .examination import Examination, examine
 from .examples import example_section
 from .kernel_pages import input_section, kernel_section
 from .overview import overview_tab
-from .run_record import RunRecord, names_of
+from .run_record import RunRecord, distinct_names
 from .texts import text_section
 
 PAGE = "report.html"
@@ -79,7 +79,7 @@ def write_page(
         raise ImportError(reason)
     path = folder / PAGE if to is None else to
     refuse_other_file(path)
-    page = page_of([folder, *further], tasks=tasks, device=device)
+    page = build_page([folder, *further], tasks=tasks, device=device)
     write_file(path, rendered(page).encode())
     return path
 
@@ -94,14 +94,14 @@ def refuse_other_file(path: Path) -> None:
                 raise ValueError(f"{path} exists and is no page of this program; name another file")
 
 
-def page_of(folders: Sequence[Path], *, tasks: Sequence[type[Task]] = TASKS, device: str = "auto") -> Page:
+def build_page(folders: Sequence[Path], *, tasks: Sequence[type[Task]] = TASKS, device: str = "auto") -> Page:
     """What a page of some runs, or of one comparison, shows; errors as of `write_page`."""
     compared = [folder for folder in folders if (folder / COMPARISON).is_file()]
     if compared and len(folders) > 1:
         raise ValueError(f"{compared[0]} is a comparison, which has a page of its own; leave the others out")
     if compared:
         return _of_comparison(compared[0], tasks, device)
-    names = names_of(folders)
+    names = distinct_names(folders)
     read = [RunRecord.read(folder, name, tasks, device) for folder, name in zip(folders, names, strict=True)]
     found = [_with_model(record) for record in read]
     records, models = [record for record, _ in found], [model for _, model in found]

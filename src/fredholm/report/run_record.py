@@ -142,7 +142,7 @@ class RunRecord:
         return found
 
 
-def names_of(paths: Sequence[Path]) -> list[str]:
+def distinct_names(paths: Sequence[Path]) -> list[str]:
     """What tells folders apart: their last names, or as many of them as that takes."""
     parts = [path.absolute().parts for path in paths]
     for count in range(1, max(map(len, parts), default=1) + 1):

@@ -211,7 +211,7 @@ def iterate(batches: EpochBatches, start: int, *, num_workers: int, pin_memory: 
                 worker.kill()
                 worker.join()  # so that torch hears of none that was killed, when the trace is gone
     if lost is not None:
-        raise LostWorkerError(f"a process that makes batches was lost ({_end_of(lost)})")
+        raise LostWorkerError(f"a process that makes batches was lost (process {lost.pid}: {exit_reason(lost)})")
 
 
 def _leave_stopping_to_the_run(worker: int) -> None:
@@ -232,9 +232,10 @@ def _made(share: Share | Exception) -> Share:
     return share
 
 
-def _end_of(worker: multiprocessing.process.BaseProcess) -> str:
-    code = worker.exitcode or 0
-    return f"process {worker.pid}: {signal.strsignal(-code) if code < 0 else f'exit code {code}'}"
+def exit_reason(process: multiprocessing.process.BaseProcess) -> str:
+    """By what a process has ended: the signal, or its exit code."""
+    code = process.exitcode or 0
+    return f"{signal.strsignal(-code)}" if code < 0 else f"exit code {code}"
 
 
 @contextlib.contextmanager

@@ -319,7 +319,7 @@ def test_a_blend_is_that_of_its_parts(at: Points | None) -> None:
     for share in (0.0, 0.25, 1.0):
         model.share.fill_(share)
         torch.testing.assert_close(model(inputs, at), share * learnt + (1 - share) * fitted)
-        torch.testing.assert_close(model.of_share(0.5)(inputs, at), (learnt + fitted) / 2)
+        torch.testing.assert_close(model.with_share(0.5)(inputs, at), (learnt + fitted) / 2)
 
 
 def test_a_blend_needs_a_network_that_answers_everywhere() -> None:

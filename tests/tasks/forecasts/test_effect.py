@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from fredholm.tasks.forecasts import effect as module
-from fredholm.tasks.forecasts.base import base_of
-from fredholm.tasks.forecasts.effect import LAGS, PENALTIES, Effect, Part, effect_of
+from fredholm.tasks.forecasts.base import learn_base
+from fredholm.tasks.forecasts.effect import LAGS, PENALTIES, Effect, Part, learn_effect
 from fredholm.tasks.forecasts.structure import LEAST_READ, Structure
 
 STRUCTURE = Structure(level=0.3, persistence=1.0, has_slope=False, season=None)
@@ -20,7 +20,7 @@ def found(y: torch.Tensor, x: torch.Tensor, season: int = 1) -> Effect | None:
     """Of predicted channels `(T, F)` and known ones `(T, K)`."""
     values, count = torch.cat([y, x], 1), y.shape[1]
     known = range(count, values.shape[1])
-    return effect_of([values], [y], [len(y)], range(count), known, season=season, reach=12)
+    return learn_effect([values], [y], [len(y)], range(count), known, season=season, reach=12)
 
 
 def test_an_effect_is_a_sum_over_channels_bends_and_lags() -> None:
@@ -126,8 +126,8 @@ def test_structures_are_chosen_by_what_an_effect_leaves() -> None:
     y = rest + 50 * x
     part = Part(unit="one", lags=0, is_bent=False, weights=(50.0,))
     effect = Effect(deviation=(1.0,), knots=((),), reach=5, parts=(part,))
-    one = base_of([torch.cat([y, x], 1)], [y], [120], [0], horizon=4, season=1, effect=effect, ahead=(1,))
-    two = base_of([rest], [rest], [120], [0], horizon=4, season=1)
+    one = learn_base([torch.cat([y, x], 1)], [y], [120], [0], horizon=4, season=1, effect=effect, ahead=(1,))
+    two = learn_base([rest], [rest], [120], [0], horizon=4, season=1)
     assert one is not None
     assert one == two
 
@@ -138,7 +138,7 @@ def test_what_is_after_the_end_chooses_nothing() -> None:
     values, other = torch.cat([y, x], 1), torch.cat([y, x], 1)
     other[70:] *= -100
     given = {"season": 1, "reach": 9}
-    one, two = (effect_of([each], [each[:, :1]], [70], [0], [1], **given) for each in (values, other))
+    one, two = (learn_effect([each], [each[:, :1]], [70], [0], [1], **given) for each in (values, other))
     assert one is not None
     assert one == two
 

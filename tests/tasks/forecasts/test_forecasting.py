@@ -15,7 +15,7 @@ from fredholm.encoders.series import SeriesBatch
 from fredholm.models import CKCNN, FilterBank
 from fredholm.storage.config_json import from_json, to_json
 from fredholm.tasks import Forecasting, Task
-from fredholm.tasks.forecasts import forecasting, open_long, season_of
+from fredholm.tasks.forecasts import find_season, forecasting, open_long
 from fredholm.training import Run, TrainingConfig, train
 from fredholm.training.scoring import score_split
 from tests.refusals import refused
@@ -226,10 +226,10 @@ def test_months_gaps_and_quantiles_in_a_prediction(tmp_path: Path) -> None:
 def test_seasons_are_found_by_autocorrelation() -> None:
     noise = torch.randn(2, 80, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     wave = torch.sin(torch.arange(80) * 2 * math.pi / 9).double()
-    assert season_of([(wave + 0.2 * noise[0] + torch.arange(80))[:, None]]) == 9
-    assert season_of([noise[:1].T]) == 1
-    assert season_of([torch.zeros(80, 1).double()]) == 1
-    assert season_of([torch.arange(5.0)[:, None].double()]) == 1
+    assert find_season([(wave + 0.2 * noise[0] + torch.arange(80))[:, None]]) == 9
+    assert find_season([noise[:1].T]) == 1
+    assert find_season([torch.zeros(80, 1).double()]) == 1
+    assert find_season([torch.arange(5.0)[:, None].double()]) == 1
 
 
 def test_networks_and_filters_forecast_too(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fredholm.tasks.forecasts import WindowSet
-from fredholm.tasks.forecasts.base import Base, base_of, read
+from fredholm.tasks.forecasts.base import Base, learn_base, read
 from fredholm.tasks.forecasts.effect import Effect, Part
 from fredholm.tasks.forecasts.structure import Structure
 
@@ -96,12 +96,12 @@ def test_structures_are_those_that_tell_windows_best() -> None:
     series = torch.stack([wave + 0.02 * t, 10 * noise[:, 1].cumsum(0), noise[:, 2]], 1) + noise * torch.tensor(
         [1, 0, 0]
     )
-    found = base_of([series], [series[:, [0, 1]]], [96], [0, 1], horizon=6, season=12)
+    found = learn_base([series], [series[:, [0, 1]]], [96], [0, 1], horizon=6, season=12)
     assert found is not None
     first, second = found.structures
     assert (first.season is not None, first.level <= 0.03, second.level >= 3) == (True, True, True)
     assert (found.most, found.least, found.share, found.season) == (96, 24, 1.0, 12)
-    alone = base_of([series], [series[:, [1]]], [96], [1], horizon=6, season=1)
+    alone = learn_base([series], [series[:, [1]]], [96], [1], horizon=6, season=1)
     assert alone is not None
     assert (alone.structures, alone.least) == ((second,), 8) if second.season is None else alone.least == 8
 
@@ -110,26 +110,26 @@ def test_what_is_after_the_end_and_in_other_units_chooses_nothing() -> None:
     series = drawn(80)
     later = torch.cat([series[:60], 100 * series[60:]])
     given: dict[str, Any] = {"horizon": 4, "season": 1}
-    assert base_of([later], [later], [60], [0], **given) == base_of([series], [series], [60], [0], **given)
+    assert learn_base([later], [later], [60], [0], **given) == learn_base([series], [series], [60], [0], **given)
     scaled = 1000 * series
-    assert base_of([scaled], [scaled], [60], [0], **given) == base_of([series], [series], [60], [0], **given)
+    assert learn_base([scaled], [scaled], [60], [0], **given) == learn_base([series], [series], [60], [0], **given)
     other = drawn(120, 2)[:60, 1:].diff(dim=0, prepend=torch.zeros(1, 1).double())
     pair, unlike = [series[:60], other], [series[:60], 1000 * other]
-    assert base_of(unlike, unlike, [60, 60], [0], **given) == base_of(pair, pair, [60, 60], [0], **given)
+    assert learn_base(unlike, unlike, [60, 60], [0], **given) == learn_base(pair, pair, [60, 60], [0], **given)
     calm = torch.zeros(60, 1, dtype=torch.float64) + 5
-    assert base_of([series, calm], [series, calm], [60, 60], [0], **given) is not None
+    assert learn_base([series, calm], [series, calm], [60, 60], [0], **given) is not None
 
 
 def test_short_series_have_none() -> None:
     series = drawn(30)
-    assert base_of([series], [series], [15], [0], horizon=2, season=1) is None
+    assert learn_base([series], [series], [15], [0], horizon=2, season=1) is None
     missing = torch.full_like(series, torch.nan)
-    assert base_of([series], [missing], [30], [0], horizon=2, season=1) is None
+    assert learn_base([series], [missing], [30], [0], horizon=2, season=1) is None
     wave = torch.sin(torch.arange(30) * math.pi / 6).double()[:, None]
-    longer = base_of([wave], [wave], [30], [0], horizon=2, season=12)  # half of 30 is less than two seasons
+    longer = learn_base([wave], [wave], [30], [0], horizon=2, season=12)  # half of 30 is less than two seasons
     assert longer is not None
     assert longer.structures[0].season is not None
-    seasonal = base_of([series], [series], [30], [0], horizon=2, season=16)  # two are more than 30 samples hold
+    seasonal = learn_base([series], [series], [30], [0], horizon=2, season=16)  # two are more than 30 samples hold
     assert seasonal is not None
     assert seasonal.structures[0].season is None
 
@@ -140,7 +140,7 @@ def test_a_base_is_of_what_an_effect_leaves() -> None:
         deviation=(0.5,), knots=((),), reach=5, parts=(Part(unit="one", lags=0, is_bent=False, weights=(4.0,)),)
     )
     y = rest + 8 * x
-    of_rest = base_of([torch.cat([rest, x], 1)], [rest], [80], [0], horizon=4, season=1)
-    found = base_of([torch.cat([y, x], 1)], [y], [80], [0], horizon=4, season=1, effect=effect, ahead=(1,))
+    of_rest = learn_base([torch.cat([rest, x], 1)], [rest], [80], [0], horizon=4, season=1)
+    found = learn_base([torch.cat([y, x], 1)], [y], [80], [0], horizon=4, season=1, effect=effect, ahead=(1,))
     assert found == of_rest
-    assert found != base_of([y], [y], [80], [0], horizon=4, season=1)
+    assert found != learn_base([y], [y], [80], [0], horizon=4, season=1)

@@ -159,7 +159,7 @@ def test_the_share_is_that_of_the_smallest_loss(tmp_path: Path, monkeypatch: pyt
         settled, found = float(model.share), dict[float, float]()
         for share in SHARES:
             batch = {**task.held_out_batch("valid", torch.arange(task.num_held_out("valid")))}
-            found[share] = float(task.target.losses(model.of_share(share)(batch["images"]), batch["targets"]).mean())
+            found[share] = float(task.target.losses(model.with_share(share)(batch["images"]), batch["targets"]).mean())
         assert settled == min(found, key=lambda share: found[share]) == best
 
 

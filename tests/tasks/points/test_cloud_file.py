@@ -4,7 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fredholm.tasks.points import csv_of, read_cloud
+from fredholm.tasks.points import csv_bytes, read_cloud
 from tests.refusals import refused
 from tests.tasks.points.build import FLAT_FACES, write_off, write_xyz
 
@@ -109,7 +109,7 @@ def test_labels_beside_a_cloud(tmp_path: Path) -> None:
 
 def test_written_points_are_read_again(tmp_path: Path) -> None:
     pos = [[0.1, -2.0, 1e-9], [5e6 + 0.25, 1.0, 0.0]]
-    (tmp_path / "a.csv").write_bytes(csv_of(pos, ["a, b", "c"]))
+    (tmp_path / "a.csv").write_bytes(csv_bytes(pos, ["a, b", "c"]))
     cloud = read_cloud(tmp_path / "a.csv")
     assert cloud.point_labels is not None
     assert (cloud.pos.tolist(), cloud.point_labels.tolist()) == (pos, ["a, b", "c"])

@@ -47,6 +47,8 @@ REACH = TAPS // 2
 """Taps to each side of the middle one."""
 GROUP = 8
 """Filters that compete."""
+MOST_DILATIONS = 32
+"""Of filters that give thresholds."""
 MOST_CHANNELS = 9
 """Channels that a filter reads together, at most."""
 
@@ -377,11 +379,11 @@ def two_valued_filters() -> Tensor:
     return filters
 
 
-def _scales(octaves: float, num_thresholds: int, most: int = 32) -> list[_Scale]:
+def _scales(octaves: float, num_thresholds: int) -> list[_Scale]:
     """Dilations from 1 to 2^octaves, even on a logarithmic scale, and their shares of the thresholds."""
     if not num_thresholds:
         return []
-    steps = torch.linspace(0, octaves, min(num_thresholds, most), dtype=torch.float64)
+    steps = torch.linspace(0, octaves, min(num_thresholds, MOST_DILATIONS), dtype=torch.float64)
     dilations, counts = torch.exp2(steps).long().unique(return_counts=True)
     shares = (counts * num_thresholds / len(steps)).round().long().clamp_min(1)
     return [_Scale(int(d), int(share)) for d, share in zip(dilations, shares, strict=True)]

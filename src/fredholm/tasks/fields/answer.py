@@ -118,7 +118,7 @@ def answered(
     if not fields:
         return []
     if outputs.save is not None:
-        outputs.write("--save", outputs.save, npz_of(fields, coordinates, channels))
+        outputs.write("--save", outputs.save, npz_bytes(fields, coordinates, channels))
     if outputs.picture is not None:
         assert answer.grid is not None
         drawn = draw(fields, answer.grid, coordinates, channels[0], kind=outputs.picture.suffix)
@@ -163,7 +163,7 @@ def shown_function(
     return ShownExample(name=part.names[0], views=joined_curves(views))
 
 
-def npz_of(found: Sequence[Evaluated], coordinates: Sequence[str], channels: Sequence[str]) -> bytes:
+def npz_bytes(found: Sequence[Evaluated], coordinates: Sequence[str], channels: Sequence[str]) -> bytes:
     """An .npz file of all fields as arrays one after the other, which `read_npz` reads again."""
     arrays: dict[str, Any] = {
         "pos": torch.cat([one.pos for one in found]).numpy(),

@@ -478,7 +478,7 @@ class OperatorLearning(DividedTask[FieldSet]):
         """The answers of each share of the network."""
         if self._facts.num_steps > 1:  # the answer of a step changes the next one
             for share in shares:
-                yield self.preparation.answers(model.of_share(share), batch)
+                yield self.preparation.answers(model.with_share(share), batch)
         else:
             learnt, fitted = (self.preparation.answers(part, batch) for part in (model.network, model.fitted))
             for share in shares:

@@ -1,8 +1,8 @@
 """Long series, their clocks and seasons, and windows of them: what forecasts are learnt from."""
 
 from .clock import Clock
-from .history import season_of
+from .history import find_season
 from .long_series import LongSeries, open_long
 from .windows import WindowSet
 
-__all__ = ["Clock", "LongSeries", "WindowSet", "open_long", "season_of"]
+__all__ = ["Clock", "LongSeries", "WindowSet", "find_season", "open_long"]

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from .effect import Effect, left
-from .structure import LEAST_READ, MOST_READ, MOST_TRIED, Structure, mean_changes, read_before, structures_of
+from .structure import LEAST_READ, MOST_READ, MOST_TRIED, Structure, candidate_structures, mean_changes, read_before
 from .windows import Ranges, WindowSet
 
 RUNGS = 16
@@ -60,7 +60,7 @@ def read(weights: Tensor, before: Tensor) -> Tensor:
     return last + torch.stack([moved[:, f] @ each.T for f, each in enumerate(weights.unbind(0))], 2)
 
 
-def base_of(
+def learn_base(
     values: Sequence[Tensor],
     truth: Sequence[Tensor],
     ends: Sequence[int],
@@ -103,7 +103,7 @@ def base_of(
     wanted, best = windows.wanted(), list[tuple[float, Structure]]()
     if effect is not None:
         wanted = wanted - effect.of_windows(windows, columns)
-    for structure in structures_of(half, season):
+    for structure in candidate_structures(half, season):
         weights = structure.weights(half, horizon, season).expand(len(columns), -1, -1)
         errors = ((read(weights, before) - wanted) / unit).square().mean((0, 1)).tolist()
         found = [(error, structure) for error in errors]

@@ -27,7 +27,7 @@ from typing import Literal, NamedTuple, final, get_args
 import torch
 from torch import Tensor
 
-from .structure import MOST_TRIED, mean_changes, read_before, structures_of
+from .structure import MOST_TRIED, candidate_structures, mean_changes, read_before
 from .windows import Ranges, WindowSet
 
 Unit = Literal["one", "size", "deviation"]
@@ -138,7 +138,7 @@ def _unit(seen: Tensor, unit: Unit) -> Tensor:
     return seen.std(1, correction=0) if unit == "deviation" else torch.ones_like(seen[:, 0])
 
 
-def effect_of(
+def learn_effect(
     values: Sequence[Tensor],
     truth: Sequence[Tensor],
     ends: Sequence[int],
@@ -173,7 +173,7 @@ def effect_of(
     effect = Effect(deviation=tuple(spread.tolist()), knots=tuple(knots), reach=min(reach, count), parts=())
     before, wanted = windows.seen()[..., list(columns)], windows.wanted()[:, 0]
     unit, x = mean_changes(windows, ends, columns)[:, 0], windows.around()
-    steps = torch.stack([each.weights(count, 1, season)[0] for each in structures_of(count, season)])
+    steps = torch.stack([each.weights(count, 1, season)[0] for each in candidate_structures(count, season)])
     parts = list[Part]()
     for f in range(len(columns)):
         rows = _Rows(before[..., f], wanted[:, f], unit[:, f], stretch, x, steps)

@@ -55,7 +55,7 @@ from .base import Base
 from .effect import Effect, Part
 from .errors import add_errors, forecast_metrics
 from .form import forecast_form
-from .gain import Shrunk, added, gain_of
+from .gain import Shrunk, added, best_gain
 from .history import History, Shape
 from .known_ahead import check_ahead, check_known
 from .long_series import observed_before
@@ -319,7 +319,7 @@ class Forecasting(SplitTask[WindowSet]):
         return replace(found, share=share)
 
     def _structured(self) -> Base | None:
-        """See `base_of`: by the training part, with all share."""
+        """See `learn_base`: by the training part, with all share."""
         return self._history.base(self._shape.horizon, self._shape.season, self._effect)
 
     @cached_property
@@ -498,7 +498,7 @@ class Forecasting(SplitTask[WindowSet]):
             outputs = torch.cat([model(SeriesBatch(part.to(device))) for part in asked["values"].split(CHUNK)])
             predicted.append(target.predictions(outputs.double()).cpu())
             wanted.append(added(target, asked["targets"].double()))
-        return gain_of(torch.cat(predicted), torch.cat(wanted)) if predicted else None
+        return best_gain(torch.cat(predicted), torch.cat(wanted)) if predicted else None
 
     def train_batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
         """`values` (B, N, C) and `targets` (B, H F), both scaled; nothing is drawn."""

@@ -34,7 +34,7 @@ class Shrunk(Regressand):
         target, gain = self._target, self._gain
         zero = -scores.new_tensor(target.mean) / scores.new_tensor(target.deviation)
         if gain is None:
-            gain = gain_of(added(target, scores), added(target, targets.double()))
+            gain = best_gain(added(target, scores), added(target, targets.double()))
         own = target.readout(torch.lerp(zero.expand_as(scores), scores, gain), targets)
         return Readout(own.column, gain * own.gain, own.gain * ((1 - gain) * zero)[own.column] + own.shift)
 
@@ -44,6 +44,6 @@ def added(target: NumberTarget, z: Tensor) -> Tensor:
     return z * z.new_tensor(target.deviation) + z.new_tensor(target.mean)
 
 
-def gain_of(predicted: Tensor, wanted: Tensor) -> float:
+def best_gain(predicted: Tensor, wanted: Tensor) -> float:
     """That of GAINS with which what is predicted to be added is nearest to what was added, both `(n, H F)`."""
     return min(GAINS, key=lambda gain: float((wanted - gain * predicted).square().mean()))

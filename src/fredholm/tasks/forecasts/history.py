@@ -8,9 +8,9 @@ from typing import Literal, NamedTuple, final
 import torch
 from torch import Tensor
 
-from .base import Base, base_of
+from .base import Base, learn_base
 from .clock import Clock
-from .effect import Effect, effect_of
+from .effect import Effect, learn_effect
 from .known_ahead import check_known
 from .long_series import LongSeries, observed_before
 from .windows import Ranges, WindowSet
@@ -185,7 +185,7 @@ class History:
         """By the clock, or by autocorrelation of the training part."""
         if self.clock.season is not None:
             return self.clock.season
-        return season_of([each[:end] for each, (end, _) in zip(self.values, self.ends, strict=True)])
+        return find_season([each[:end] for each, (end, _) in zip(self.values, self.ends, strict=True)])
 
     def windows(
         self, split: Literal["train", "valid", "test"], *, context: int, horizon: int, least: int, most: int
@@ -207,19 +207,19 @@ class History:
         )
 
     def effect(self, season: int, reach: int) -> Effect | None:
-        """See `effect_of`: by the training part."""
+        """See `learn_effect`: by the training part."""
         if not self.ahead:
             return None
         if (season, reach) not in self._effects:
             ends = [end for end, _ in self.ends]
-            found = effect_of(self.values, self.truth, ends, self.columns, self.ahead, season=season, reach=reach)
+            found = learn_effect(self.values, self.truth, ends, self.columns, self.ahead, season=season, reach=reach)
             self._effects[season, reach] = found
         return self._effects[season, reach]
 
     def base(self, horizon: int, season: int, effect: Effect | None) -> Base | None:
-        """See `base_of`: by the training part, of what an effect leaves."""
+        """See `learn_base`: by the training part, of what an effect leaves."""
         if (horizon, season) not in self._bases:
-            self._bases[horizon, season] = base_of(
+            self._bases[horizon, season] = learn_base(
                 self.values,
                 self.truth,
                 [end for end, _ in self.ends],
@@ -232,7 +232,7 @@ class History:
         return self._bases[horizon, season]
 
 
-def season_of(series: Sequence[Tensor]) -> int:
+def find_season(series: Sequence[Tensor]) -> int:
     """The season of some series `(T, C)` without gaps, in samples, where no calendar says it; 1 where there is none.
 
     With d_t the first differences of a series, standardised, so that a trend is forgotten, and r_k = Σ_t d_t d_{t+k} /

@@ -96,7 +96,7 @@ def read_before(shortest: int, horizon: int, season: int) -> int | None:
     return half if half >= LEAST_READ else None
 
 
-def structures_of(known: int, season: int) -> list[Structure]:
+def candidate_structures(known: int, season: int) -> list[Structure]:
     """Those that are tried where so many samples are read."""
     has_season = 1 < season <= min(MOST_SEASON, known // 2)
     return [

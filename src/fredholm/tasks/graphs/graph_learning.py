@@ -1,4 +1,4 @@
-"""Telling the class of a graph, or numbers of it."""
+"""Predicting the class of a graph, or numbers of it."""
 
 import dataclasses
 from dataclasses import dataclass, field

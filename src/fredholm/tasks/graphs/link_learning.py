@@ -1,4 +1,4 @@
-"""Telling which nodes of a graph are joined by edges that are not listed."""
+"""Predicting which nodes of a graph are joined by edges that are not listed."""
 
 import dataclasses
 import functools

@@ -1,4 +1,4 @@
-"""Telling the classes of the nodes of one graph, or numbers of them."""
+"""Predicting the classes of the nodes of one graph, or numbers of them."""
 
 import dataclasses
 import hashlib

@@ -1,4 +1,4 @@
-"""Telling the class of images with a text: the answer to a question, or whether a sentence is true of them."""
+"""Predicting the class of images with a text: the answer to a question, or whether a sentence is true of them."""
 
 import warnings
 from collections.abc import Sequence

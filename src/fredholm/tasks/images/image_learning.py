@@ -1,4 +1,4 @@
-"""Telling the class, the labels or numbers of an image."""
+"""Predicting the class, the labels or numbers of an image."""
 
 import dataclasses
 import math

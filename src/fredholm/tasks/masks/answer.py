@@ -41,7 +41,7 @@ def palette(num_classes: int) -> np.ndarray:
     return colours
 
 
-def png_of(mask: Tensor, num_classes: int) -> bytes:
+def png_bytes(mask: Tensor, num_classes: int) -> bytes:
     """A PNG with class numbers, uint8 `(H, W)`, as its palette indices, which `read_mask` reads again."""
     from PIL import Image
 

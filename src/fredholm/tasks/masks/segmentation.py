@@ -1,4 +1,4 @@
-"""Telling the class of each pixel of an image."""
+"""Predicting the class of each pixel of an image."""
 
 import dataclasses
 import math
@@ -45,7 +45,7 @@ from fredholm.tasks.task import Batch, EntryNames, Recommended, Task, Trained, h
 from fredholm.tasks.tensor_form import ABOUT_PIXELS, BATCH, Slot, TensorForm, pixel_axes, random_pixels, sizes_of
 from fredholm.tasks.views import ImageView, MaskView, ShownExample, View, device_of
 
-from .answer import Answered, draw, png_of
+from .answer import Answered, draw, png_bytes
 from .augmentation import MaskAugmentation, Masked
 from .npz_file import images_of_npz
 
@@ -467,7 +467,7 @@ class Segmentation(TargetTask[MaskedImages], DividedTask[MaskedImages]):
                 cells: dict[str, str | float] = {}
                 if outputs.save is not None:
                     path = outputs.save / f"{each.saved_as}.png"
-                    outputs.write("--save", path, png_of(mask, len(classes)))
+                    outputs.write("--save", path, png_bytes(mask, len(classes)))
                     cells["saved"] = str(path)
                 shares = (mask.flatten().long().bincount(minlength=len(classes)).double() / mask.numel()).tolist()
                 cells |= {f"share {name}": share for name, share in zip(classes, shares, strict=True)}

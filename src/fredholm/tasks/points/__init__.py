@@ -1,6 +1,6 @@
 """Clouds of points: files of meshes and of points, and what becomes of them before a model."""
 
-from .cloud_file import NUM_SAMPLES, csv_of, read_cloud
+from .cloud_file import NUM_SAMPLES, csv_bytes, read_cloud
 from .modelnet10_voxels import modelnet10_voxels
 from .npz_file import read_npz
 from .open import open_points, read_points
@@ -11,7 +11,7 @@ __all__ = [
     "NUM_SAMPLES",
     "Cloud",
     "PointSet",
-    "csv_of",
+    "csv_bytes",
     "modelnet10_voxels",
     "open_points",
     "read_cloud",

@@ -198,7 +198,7 @@ def _read_csv(path: Path, channels: tuple[str, ...] | None) -> Cloud:
     return _of_columns(path, pos, columns | ({LABEL: np.array(labels)} if LABEL in words else {}))
 
 
-def csv_of(pos: Sequence[Sequence[float]], labels: Sequence[str]) -> bytes:
+def csv_bytes(pos: Sequence[Sequence[float]], labels: Sequence[str]) -> bytes:
     """A table of coordinates and a class of each point, which `read_cloud` reads again."""
     content = io.StringIO(newline="")
     rows = csv.writer(content)

@@ -1,4 +1,4 @@
-"""Telling the class of a cloud of points or numbers of it, or the class of each of its points."""
+"""Predicting the class of a cloud of points or numbers of it, or the class of each of its points."""
 
 import dataclasses
 import math
@@ -29,7 +29,7 @@ from fredholm.tasks.files.data_files import user_path
 from fredholm.tasks.files.npz_arrays import ARRAY_SUFFIXES
 from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.outputs import Outputs
-from fredholm.tasks.points import NORMAL, NUM_SAMPLES, PointSet, csv_of, open_points, read_points
+from fredholm.tasks.points import NORMAL, NUM_SAMPLES, PointSet, csv_bytes, open_points, read_points
 from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.schedule import Effort, note_on_network, schedule_at_once, schedule_for, width_for
 from fredholm.tasks.splits.split_files import Split
@@ -377,7 +377,7 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
         has_normals = set(NORMAL) <= set(train.channels)
         is_normal = torch.tensor([has_normals and name in NORMAL for name in train.channels]).bool()
         return PointLearning.Facts(
-            target=known_of(train, predicted, config.data).learn(config.target_settings, config.data),
+            target=known_answers(train, predicted, config.data).learn(config.target_settings, config.data),
             channels=train.channels,
             mean=tuple(torch.where(is_normal, 0.0, mean).tolist()),
             deviation=tuple(torch.where(is_normal | is_constant, 1.0, deviation).tolist()),
@@ -387,7 +387,7 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
 
     def _check(self, splits: Splits[PointSet]) -> None:
         data = self.config.data
-        self.target.check(known_of(splits.train, "points" if self.classifies_points else "cloud", data), data)
+        self.target.check(known_answers(splits.train, "points" if self.classifies_points else "cloud", data), data)
         self._check_weights(splits.train, data)
         splits.check_facts(self._facts, data, apart_from=("classes", "target_names", "point_classes"))
 
@@ -623,7 +623,7 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
         if outputs.save is not None:
             path = outputs.save / f"{file.stem}{f'-{name}' if name else ''}.csv"
             labels = [classes[label] for label in predicted[: len(pos)].argmax(-1).tolist()]
-            outputs.write("--save", path, csv_of(pos, labels))
+            outputs.write("--save", path, csv_bytes(pos, labels))
             return [Prediction(file, {**head, "saved": str(path), "points": float(len(pos))})]
         return [
             Prediction(file, {**head, **dict(zip("xyz", where, strict=True))}, dict(zip(classes, each, strict=True)))
@@ -631,7 +631,7 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
         ]
 
 
-def known_of(clouds: PointSet, predicted: Predicted, data: str) -> Known:
+def known_answers(clouds: PointSet, predicted: Predicted, data: str) -> Known:
     """What is known of clouds, or of their points.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Telling the class, the labels or numbers of a sentence or a pair of sentences."""
+"""Predicting the class, the labels or numbers of a sentence or a pair of sentences."""
 
 import warnings
 from collections.abc import Iterator, Sequence

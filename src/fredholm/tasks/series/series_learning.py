@@ -1,4 +1,4 @@
-"""Telling the class of a time series, its labels, or numbers of it."""
+"""Predicting the class of a time series, its labels, or numbers of it."""
 
 import math
 import warnings

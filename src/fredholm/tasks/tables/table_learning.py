@@ -1,4 +1,4 @@
-"""Telling the class, the labels or numbers of the rows of a table."""
+"""Predicting the class, the labels or numbers of the rows of a table."""
 
 import json
 import warnings

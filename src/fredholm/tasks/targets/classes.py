@@ -91,10 +91,12 @@ class ClassAnswers(Answers):
     def learn(self, settings: TargetSettings, data: str) -> "ClassTarget":
         """See `Answers.learn`."""
         counts = self.values.bincount(minlength=len(self.names))
-        return ClassTarget(names=self.names, weights=weights_of(self.names, counts, settings, data))
+        return ClassTarget(names=self.names, weights=learn_class_weights(self.names, counts, settings, data))
 
 
-def weights_of(names: tuple[str, ...], counts: Tensor, settings: TargetSettings, data: str) -> tuple[float, ...]:
+def learn_class_weights(
+    names: tuple[str, ...], counts: Tensor, settings: TargetSettings, data: str
+) -> tuple[float, ...]:
     """w_k of the classes, of which there are `counts` int64 `(K,)` in training; () where all are 1.
 
     Raises:

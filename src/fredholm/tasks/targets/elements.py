@@ -14,7 +14,7 @@ from torch import Tensor
 from fredholm.tasks.objective import Objective
 from fredholm.tasks.optional_packages import importing_metrics
 
-from .classes import LogitsOfClasses, mean_recall, weights_of
+from .classes import LogitsOfClasses, learn_class_weights, mean_recall
 from .target import Known, TargetSettings
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class ElementCounts(Known):
 
     def learn(self, settings: TargetSettings, data: str) -> "ElementTarget":
         """See `Known.learn`."""
-        return ElementTarget(names=self.names, weights=weights_of(self.names, self.counts, settings, data))
+        return ElementTarget(names=self.names, weights=learn_class_weights(self.names, self.counts, settings, data))
 
 
 @final

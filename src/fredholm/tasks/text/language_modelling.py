@@ -1,4 +1,4 @@
-"""Telling the next token of a text."""
+"""Predicting the next token of a text."""
 
 import dataclasses
 import itertools

@@ -1,4 +1,4 @@
-"""Telling which tokens stand at places of a text that are hidden."""
+"""Predicting the hidden tokens of a text."""
 
 import math
 from collections.abc import Iterator, Sequence
