@@ -203,4 +203,4 @@ def test_mistakes_are_told(vit: Path, bert: Path, images: Path, capsys: pytest.C
     wrong = ("--task.mean", "0.5")
     check_refused(capsys, folder, "--task.mean 0.5 and --task.deviation must be a number each", *begun, *wrong)
     (vit / "preprocessor_config.json").unlink()
-    check_refused(capsys, folder, f"{vit} does not tell how pixels are standardised", *begun)
+    check_refused(capsys, folder, f"{vit} does not say how pixels are standardised", *begun)

@@ -1,4 +1,4 @@
-"""Bars that tell how far something is."""
+"""Bars that show how far something is."""
 
 from typing import final
 

@@ -250,7 +250,7 @@ def test_models_of_other_tasks_are_refused(case: Case) -> None:
         ([1.0, np.nan] * (NUM // 2), "contains NaN"),
         (np.arange(3 * NUM).reshape(NUM, 3), "y should be a 1d array"),
         (np.array([1, "a"] * (NUM // 2), dtype=object), "of several kinds"),
-        (["a", " a"] * (NUM // 2), "the classes [' a', 'a'] are not told apart by their texts"),
+        (["a", " a"] * (NUM // 2), "the classes [' a', 'a'] have equal texts"),
         (["a", ""] * (NUM // 2), "a class is '', an empty text; give it a name"),
     ],
 )

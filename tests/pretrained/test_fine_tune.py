@@ -298,7 +298,7 @@ def test_kernels_that_settings_do_not_tell_are_refused(tmp_path: Path) -> None:
     own = own_bert(tmp_path / "own")
     add_kernel(own, kernels.LowRankMLP(8, num_heads=2, pos_dim=1, rank=2))
     own.save_pretrained(tmp_path / "own", overwrite=True)
-    with refused(ValueError, "holds a model with other kernels than its settings tell"):
+    with refused(ValueError, "holds a model with other kernels than its settings say"):
         sentence_task(tmp_path / "own")
 
 
@@ -311,7 +311,7 @@ def test_models_of_images_of_this_library(tmp_path: Path) -> None:
         own: Any = noisy(config.build())
         folder = tmp_path / str(number)
         own.save_pretrained(folder)
-        with refused(ValueError, "does not tell how pixels are standardised", "pass mean and deviation"):
+        with refused(ValueError, "does not say how pixels are standardised", "pass mean and deviation"):
             image_task(folder, (8, 8))
         model = started(image_task(folder, (8, 8), mean=(0.5,) * 3, deviation=(0.25,) * 3))
         images = torch.randn(2, 3, 8, 8)
@@ -382,7 +382,7 @@ def test_checkpoints_of_another_kind_are_named(tmp_path: Path) -> None:
         sentence_task(tmp_path / "vit")
     with refused(FileNotFoundError, "no folder", "nowhere"):
         sentence_task(tmp_path / "nowhere")
-    with refused(ValueError, "does not tell how pixels are standardised"):
+    with refused(ValueError, "does not say how pixels are standardised"):
         image_task(tmp_path / "vit", (12, 12))
 
 

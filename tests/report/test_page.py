@@ -130,7 +130,7 @@ def test_a_model_without_its_run(
     assert call(capsys, "push", run, tmp_path / "saved")[0] == 0
     found = build_page([tmp_path / "saved"])
     assert [tab.name for tab in found.tabs] == [tab.name for tab in build_page([run]).tabs]
-    assert notes_of(found).startswith("It is a model without its run, of which its README.md tells. There is no log")
+    assert notes_of(found).startswith("It is a model without its run, which its README.md describes. There is no log")
     (facts,) = (block for block in blocks_of(found, Facts) if isinstance(block, Facts))
     told = dict(facts.rows)
     assert told["test data read"] == ("not known, without the log",)

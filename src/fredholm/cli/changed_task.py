@@ -59,7 +59,7 @@ def changed_task(run: Run, settings: Sequence[str], command: str, *, measures: b
 
 @contextlib.contextmanager
 def naming_absent_data(run: Run, settings: Sequence[str]) -> Iterator[None]:
-    """While entered, an error of the run's data says how their place is told where nothing is at the one of training.
+    """While entered, an error of the run's data says how to name their place where nothing is at the one of training.
 
     Args:
         run: whose data are read.
@@ -76,7 +76,7 @@ def naming_absent_data(run: Run, settings: Sequence[str]) -> Iterator[None]:
 
 
 def pair_names(text: str, run: Run) -> str:
-    """A message on the run's task in which settings are told as they are typed here, `--task NAME=VALUE`."""
+    """A message on the run's task in which settings are named as they are typed here, `--task NAME=VALUE`."""
     message = with_option_names(text, _Changed(task=run.config.task), is_pair=True)
     return message.replace("--task.", "--task ")  # which the parser was given
 

@@ -32,7 +32,7 @@ def with_option_names(
     effect with another that nobody typed, it is said where that one comes from.
 
     A message on a part of the settings that could not be made, as "Error parsing run.task.model: depth must be ...",
-    tells them by their options alone. Names within paths and quotation marks are left, and so are names of one word
+    names them by their options alone. Names within paths and quotation marks are left, and so are names of one word
     that are no setting of that part, which mean other things too.
 
     Args:
@@ -86,7 +86,7 @@ def with_option_names(
 
 @contextlib.contextmanager
 def naming_options(arguments: object) -> Iterator[None]:
-    """While entered, a ValueError on a command's arguments tells them by their options, those of one word too."""
+    """While entered, a ValueError on a command's arguments names them by their options, those of one word too."""
     try:
         yield
     except ValueError as error:

@@ -13,7 +13,7 @@ SWITCH = "FREDHOLM_REPORT"
 
 
 def leave_page(folder: Path, tasks: Sequence[type[Task]], device: str) -> None:
-    """Writes the page of a run into its folder, and tells in one line where it is, or why there is none.
+    """Writes the page of a run into its folder, and prints in one line where it is, or why there is none.
 
     Whatever goes wrong: the run is whole, and stays so.
     """

@@ -59,7 +59,7 @@ class PredictArguments:
     overwrite: Flag = False
     """Replace files that exist, which is refused otherwise."""
     part: Split | None = None
-    """The part to read of files that hold several. By default the test part, which is then told."""
+    """The part to read of files that hold several. By default the test part, with a warning that names it."""
     checkpoint: Which = "best"
     """The checkpoint that was best on the validation split, or the last one."""
     batch_size: int = 64
@@ -114,7 +114,7 @@ def _predict(argv: list[str]) -> None:
 def _predictions(
     run: Run, files: Sequence[Path], arguments: PredictArguments, outputs: Outputs, failures: "_Failures"
 ) -> Iterator[Prediction]:
-    """The predictions of all files, some files at a time; all where one file is to hold what is told of them."""
+    """The predictions of all files, some files at a time; all where one file is to hold the predictions of all."""
     if not files:
         return
     model, size = run.model(arguments.checkpoint), len(files) if outputs.named else arguments.batch_size
@@ -138,14 +138,14 @@ def _predictions(
 
 
 class _Failures:
-    """What a run could not predict, each told on stderr when it is found."""
+    """What a run could not predict, printed on stderr when it is found."""
 
     def __init__(self, run: Run) -> None:
         self.count, self.num_good, self._run = 0, 0, run
         self._reported: set[str] = set()
 
     def add(self, path: Path, error: Exception) -> None:
-        """Tells of a file, unless the same was told of another."""
+        """Prints why a file failed, unless the same was printed of another."""
         self.count += 1
         line = pair_names(error_line(error), self._run)
         if line not in self._reported:
@@ -188,7 +188,7 @@ class _Rows:
 
 
 def _report_left_out(listed: Listed, failures: _Failures) -> None:
-    """Tells of what is not to be predicted."""
+    """Prints what is not to be predicted."""
     for path, error in listed.failures:
         failures.add(path, error)
     if listed.skipped:

@@ -52,8 +52,8 @@ class TrainArguments:
     """How much to spend on a task: small, for a processor, or base, for a GPU; default: small. What is not set follows
     from it and from the data. Refused with a recipe, which says everything itself."""
     minutes: float | None = None
-    """Train for about this long, of all seeds together: uses fewer epochs and, if needed, a narrower model, as two
-    measured steps tell, and fits the schedule to them. Default: no limit. A run that is resumed keeps its length."""
+    """Train for about this long, of all seeds together: uses fewer epochs and, if needed, a narrower model, by
+    the time of two measured steps, and fits the schedule to them. Default: no limit. A run that is resumed keeps its length."""
     dry_run: Flag = False
     """Print what would be trained, and how long it would take by two measured steps, and do nothing else."""
     resume: Flag = False
@@ -308,7 +308,7 @@ def _run(
 
 
 def _saved(paths: list[Path], tasks: Sequence[type[Task]]) -> tuple[Run.Config, Task.Facts] | tuple[None, None]:
-    """The settings of the first run that there is in some folders, and what its data told; None and None: no run is."""
+    """The settings of the first run in some folders, and the facts of its data; None and None: there is none."""
     folder = next((folder for folder in map(RunFolder, paths) if not folder.is_new()), None)
     return (None, None) if folder is None else folder.read(Run.Config, tasks)
 

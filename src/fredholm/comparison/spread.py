@@ -17,7 +17,7 @@ PARTS = 2000
 
 
 def differ(one: Sequence[float], other: Sequence[float]) -> bool | None:
-    """Whether the means differ with a confidence of 95 %; None where that cannot be told: of single values."""
+    """Whether the means differ with a confidence of 95 %; None where that is not known: of single values."""
     if len(one) < 2 or len(other) < 2:
         return None
     shares = [statistics.variance(values) / len(values) for values in (one, other)]

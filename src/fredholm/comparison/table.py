@@ -23,7 +23,7 @@ def text_table(comparison: Comparison) -> list[str]:
 
 
 def markdown_table(comparison: Comparison) -> list[str]:
-    """The same in Markdown, with what is told of it below."""
+    """The same in Markdown, with notes below."""
     header = _header(comparison)
     lines = [header, ["---", *["---:"] * (len(header) - 1)], *_cells(comparison)]
     return [*(f"| {' | '.join(cells)} |" for cells in lines), "", *(f"- {note}" for note in _notes(comparison))]

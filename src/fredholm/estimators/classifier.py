@@ -86,7 +86,7 @@ def class_names(classes: np.ndarray) -> tuple[str, ...]:
         raise ValueError(f"a class is {given[names.index('')]!r}, an empty text; give it a name")
     if twice := [name for place, name in enumerate(names) if name in names[:place]]:
         alike = [each for each, name in zip(given, names, strict=True) if name == twice[0]]
-        raise ValueError(f"the classes {alike} are not told apart by their texts; give each another text")
+        raise ValueError(f"the classes {alike} have equal texts; give each another text")
     return names
 
 

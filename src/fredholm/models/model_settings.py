@@ -26,14 +26,14 @@ class Pixels(NamedTuple):
 @final
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Pretrained(Generic[Settings]):
-    """What a checkpoint tells of a model, and the tensors of it.
+    """What a checkpoint says of a model, and the tensors of it.
 
     Args:
         model: the settings of the model without its head.
         folder: where the checkpoint lies.
-        files: what of it tells these settings.
+        files: what of it holds these settings.
         weights: the files with its tensors.
-        pixels: of a model of images; None: nothing tells them.
+        pixels: of a model of images; None: nothing says them.
         image_size: height and width of the images that such a model was trained on; None: nothing says it.
         vocab_size: rows of a table of tokens, those included that no token has; None: there is no such table.
         most_tokens: the longest sequence of tokens that it reads; None: nothing bounds it.

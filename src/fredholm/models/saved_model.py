@@ -41,7 +41,7 @@ class SavedModel(nn.Module, Rebuildable):
 
         Raises:
             ValueError: the folder holds something; the model is not of the library, or was changed after it was built
-                in more than the kernels of its operators, so that its settings do not tell it.
+                in more than the kernels of its operators, so that its settings do not describe it.
             OSError: the disk is full or the folder cannot be written.
         """
         ModelFolder(Path(folder).expanduser()).write(
@@ -112,7 +112,7 @@ def unfilled_model(folder: Path) -> SavedModel:
     content = ModelFolder(folder).content
     if content.get("operators"):
         raise ValueError(
-            f"{folder} holds a model with other kernels than its settings tell; take the one that they were put into"
+            f"{folder} holds a model with other kernels than its settings say; take the one that they were put into"
         )
     with torch.device("meta"):
         return _built(content)
@@ -156,8 +156,8 @@ def _described(model: SavedModel) -> dict[str, Any]:
             built = _built(content)
     if (change := _first_change(model, built)) is not None:
         raise ValueError(
-            f"{name} was changed after it was built, so that its settings do not tell it: {change}; build it so, or "
-            "save its state_dict"
+            f"{name} was changed after it was built, so that its settings do not describe it: {change}; build it so, "
+            "or save its state_dict"
         )
     return content
 

@@ -228,7 +228,7 @@ def _tensors(outputs: Any) -> list[Tensor]:
     found = [part for part in tree_leaves(outputs) if isinstance(part, Tensor) and part.is_floating_point()]
     if not found:
         raise TypeError(
-            f"quantise: the model must answer with tensors, to tell the error; got {type(outputs).__name__}"
+            f"quantise: the model must answer with tensors, to measure the error; got {type(outputs).__name__}"
         )
     return found
 

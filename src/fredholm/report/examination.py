@@ -47,7 +47,7 @@ class Examination:
         losses: float64 `(n,)`, of each in the unit of training.
         value: the objective on them.
         interval: of it; None: it has none.
-        outputs, targets: of each, as the task's target reads them; None: it tells something else.
+        outputs, targets: of each, as the task's target reads them; None: it predicts something else.
         counts: int64 `(K, K)` of classes, of examples or of all their elements; rows are what is true.
         reliability: likewise.
     """

@@ -69,7 +69,7 @@ class RunRecord:
             missing.append(f"The settings and the model cannot be read, so that only the log is shown: {error}.")
         missing += faults
         if is_saved:
-            missing.append("It is a model without its run, of which its README.md tells.")
+            missing.append("It is a model without its run, which its README.md describes.")
         elif run is not None:
             folder = RunFolder(path)
             try:
@@ -128,7 +128,7 @@ class RunRecord:
         return str(error)
 
     def of_kind(self, kind: str) -> list[dict[str, Any]]:
-        """The lines of the log that tell of training, or of a split."""
+        """The lines of the log on training, or on a split."""
         return [line for line in self.lines if line.get("kind") == kind]
 
     @property

@@ -22,7 +22,7 @@ class Inputs:
     Args:
         files: one or more.
         part: the part to read of files that hold several, such as a training and a test set; None: see `choose_part`.
-        failed: is told of a file that cannot be read, which is then left out; None: the error is raised.
+        failed: is called with a file that cannot be read, which is then left out; None: the error is raised.
         outputs: the files to write.
         at: a file of the places to answer at, where the task `answers_at` places; None: the task says where.
     """

@@ -161,7 +161,7 @@ def fine_tuning_for(
         preset: how much to spend.
         has_valid: whether there is a validation split.
         width: channels of the model; None: it is no transformer.
-        share: of the rate; a model that goes on telling tokens bears all of it.
+        share: of the rate; a model that goes on predicting tokens bears all of it.
     """
     size = _batch_size(num_train / 20, most=32)
     steps_per_epoch = math.ceil(num_train / size)

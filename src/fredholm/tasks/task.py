@@ -132,7 +132,7 @@ class Task(ABC):
     """The metric by which runs are compared: one for all, or as the config says."""
 
     shown: tuple[Objective, ...] = ()
-    """Further metrics that are told at the end of a run."""
+    """Further metrics that are printed at the end of a run."""
 
     predicts: ClassVar[Kinds]
     """The files that `predict` reads."""
@@ -213,7 +213,7 @@ class Task(ABC):
 
             Args:
                 folder: of the run.
-                facts: of the run, which tell what its settings name by a place.
+                facts: of the run, which hold what its settings name by a place.
             """
             return self
 
@@ -277,7 +277,7 @@ class Task(ABC):
     @property
     @abstractmethod
     def facts(self) -> Task.Facts:
-        """What the training data told."""
+        """What was learnt from the training data."""
 
     @property
     @abstractmethod
@@ -328,7 +328,7 @@ class Task(ABC):
 
     @property
     def advice(self) -> tuple[str, ...]:
-        """What to try with these data, one sentence each; told once, before a run."""
+        """What to try with these data, one sentence each; printed once, before a run."""
         return ()
 
     @property
@@ -444,7 +444,7 @@ class Task(ABC):
         Args:
             split: validation or test, of which there is one.
             index: from 0, as `held_out_batch` counts.
-            model: of this task, in evaluation mode, where that which it tells of the example is a thing to see, such as
+            model: of this task, in evaluation mode, where what it predicts of the example is a thing to see, such as
                 a mask or a forecast; None: what is known alone.
         """
         return ShownExample(name=f"example {index}")
@@ -469,7 +469,7 @@ class Task(ABC):
             files: of the kinds of `predicts`.
             device: where to compute.
             part: the part to read of files that hold several; None: the test part, or else the last, with a warning.
-            failed: is told of a file that cannot be read or does not fit, which is then left out; None: that is raised.
+            failed: is called with each file that cannot be read or does not fit, and its error; None: that is raised.
             outputs: files to write, of the kinds of `writes`; they hold the predictions of all files.
             at: a table or .npz file of the places to answer at, of a task that `answers_at` places.
 

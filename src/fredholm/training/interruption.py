@@ -75,7 +75,7 @@ class Interruption:
             if self._is_asked_again:
                 signal.raise_signal(signal.SIGINT)
         elif number == signal.SIGINT and self._is_answering:
-            self._is_asked_again = True  # once the first is told, so that no run ends without that word
+            self._is_asked_again = True  # once the first is printed, so that no run ends without it
         elif number == signal.SIGINT:
             signal.raise_signal(number)  # it came before the first, which was answered within this one
 

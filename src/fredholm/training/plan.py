@@ -63,7 +63,7 @@ def first_steps(task: Task, config: TrainingConfig, seed: int, num_processes: in
         task: of the run.
         config: how it is trained.
         seed: of the run.
-        num_processes: that share each batch; what they tell each other is not measured.
+        num_processes: that share each batch; what they send each other is not measured.
 
     Raises:
         ValueError: what `train` refuses of data and epochs.

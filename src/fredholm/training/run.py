@@ -417,7 +417,7 @@ def _resumed_run(
     if type(saved.task) is not type(config.task):
         own, given = (_command(each.task, tasks) for each in (saved, config))
         raise ValueError(f"{folder.path} is a run of the task {own}, not {given}; choose another run folder")
-    # other data are told first: settings that follow from the data are then other too
+    # other data are named first: settings that follow from the data are then other too
     settings = dataclasses.replace(saved.task, data=config.task.data) if other else config.task
     before = None if accept_new_data and folder.text(FINGERPRINT) is None else _known_data(folder)
     with recording_reads() as read:
@@ -438,7 +438,7 @@ def _resumed_run(
         raise _of_another_config(folder, other)
     if difference:
         print_line(f"{folder.path}: goes on with other data: {difference}")
-        print_line("a split that these data do not bring is drawn anew: what was learnt from may now be measured on")
+        print_line("a split that these data do not bring is drawn again: what was learnt from may now be measured on")
     now = dataclasses.replace(now, start=(before.start if before else {}) | now.start)
     own_files = _own_files(now, _current_machine(folder, config, processes), words, folder.text(COMMANDS) or "")
     is_same = to_json(saved) == to_json(config) and all(folder.text(name) == own_files[name] for name in own_files)
@@ -506,7 +506,7 @@ def _start(config: Run.Config, task: Task, tasks: Sequence[type[Task]]) -> dict[
 
 
 def read_trained(path: Path, tasks: Sequence[type[Task]] = TASKS) -> Trained:
-    """What a run in a folder tells one that starts from its weights.
+    """The settings and the facts of a run in a folder, for one that starts from its weights.
 
     Raises:
         ValueError: the folder is no run.

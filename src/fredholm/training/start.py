@@ -141,7 +141,7 @@ def _part_from(source: Source, task: Task, model: nn.Module, open_run: Callable[
     start = start_from(weights, model)
     wanted = {name: tensor for name, tensor in model_tensors(model).items() if name.startswith(source.whole)}
     learned = dict(model.named_parameters())
-    # what is absent first, which tells a run of another kind, and parameters before buffers
+    # what is absent first, which shows a run of another kind, and parameters before buffers
     for name in sorted(wanted, key=lambda name: (name in weights, name not in learned)):
         if name not in start.fitting:
             own = name.removeprefix(source.whole)

@@ -150,7 +150,7 @@ def _memory(learner: Learner, batches: EpochBatches, step: int) -> int:
 
 @contextlib.contextmanager
 def _quietly() -> Iterator[None]:
-    """While entered nothing reaches stderr: the profiler tells there that it begins and ends, past Python."""
+    """While entered nothing reaches stderr: the profiler writes there that it begins and ends, past Python."""
     sys.stderr.flush()
     kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 2)

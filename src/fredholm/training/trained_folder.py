@@ -61,7 +61,7 @@ class TrainedFolder(ABC):
     @property
     @abstractmethod
     def progress(self) -> Progress | None:
-        """How far the run is; None: that is not told.
+        """How far the run is; None: that is not known.
 
         Raises:
             ValueError: there is no checkpoint.
@@ -172,7 +172,7 @@ class SavedRun(TrainedFolder):
             raise ValueError(f"{self.path} has the weights of one step; leave --checkpoint out")
         step = self._content.get("step")
         if type(step) is not int:
-            raise ValueError(f"{self.config_file} does not tell the step of its weights; fetch it again")
+            raise ValueError(f"{self.config_file} does not say the step of its weights; fetch it again")
         return step
 
     def fill(self, model: nn.Module, which: Which) -> None:

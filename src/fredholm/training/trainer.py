@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from torchmetrics import Metric
 
 OVERFITTING = 1.05
-"""A validation loss so many times the lowest one, while the training loss falls, is told."""
+"""A validation loss so many times the lowest one, while the training loss falls, is reported."""
 
 
 @final
@@ -54,7 +54,7 @@ class Progress:
     num_steps: int = 0
     """Of the schedule."""
     data: str = ""
-    """What tells the data from others (`Fingerprint.digest`); "": not known."""
+    """The digest of the data (`Fingerprint.digest`); "": not known."""
     epoch: int = 0
     batch: int = 0
     step: int = 0
@@ -90,7 +90,7 @@ class Trainer:
         start: tensors of the model by name, in place of its own first ones; not read where there is a checkpoint.
         reads_test: measure the chosen weights on the test split, where there is one; else it is never read.
         processes: that train together; the first alone writes.
-        data: what tells the data from others. Where those of the checkpoint were others, the epoch that was begun
+        data: the digest of the data. Where those of the checkpoint were others, the epoch that was begun
             begins anew, and so does the choice of the best step.
 
     Raises:

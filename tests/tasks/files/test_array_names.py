@@ -155,5 +155,5 @@ def test_what_could_not_be_told_apart_or_is_nowhere_is_refused(
 def test_a_file_that_was_cut_is_to_be_written_anew(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", x=PIXELS, y=LABELS)
     (tmp_path / "a.npz").write_bytes((tmp_path / "a.npz").read_bytes()[:-200])
-    with refused(ValueError, "a.npz: cannot be read as an .npz file", "write it anew with numpy.savez"):
+    with refused(ValueError, "a.npz: cannot be read as an .npz file", "write it again with numpy.savez"):
         open_images(tmp_path / "a.npz")

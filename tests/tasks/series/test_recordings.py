@@ -147,7 +147,7 @@ def test_what_is_refused(folder: Path, tmp_path: Path, monkeypatch: pytest.Monke
 def test_a_file_that_says_another_length_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told = SimpleNamespace(frames=41, samplerate=800, channels=1)
     monkeypatch.setattr(soundfile, "info", lambda _: told)
-    with refused(ValueError, "0.wav: says that it has 41 samples, and has 40; write it anew"):
+    with refused(ValueError, "0.wav: says that it has 41 samples, and has 40; write it again"):
         open_series(folder)
 
 

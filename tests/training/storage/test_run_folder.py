@@ -182,7 +182,7 @@ def test_a_manifest_writes_nothing_elsewhere(tmp_path: Path, name: str) -> None:
 def test_texts_in_a_manifest_are_those_that_it_lists(tmp_path: Path, pending: object) -> None:
     RunFolder(tmp_path).put(OLD)
     changed_manifest(tmp_path / "manifest.json", lambda content: content.update({"pending": pending}))
-    with refused(ValueError, "manifest.json tells of no run, or holds texts of files that it does not list"):
+    with refused(ValueError, "manifest.json describes no run, or holds texts of files that it does not list"):
         RunFolder(tmp_path).text("config.json")
 
 

@@ -295,7 +295,7 @@ class MLP(PairwiseMLP, MultiHead, DisplacementFilter, Lifting):
             return None
         if domain.features.shape[-1] != self.edge_dim:
             raise ValueError(
-                f"kernels.MLP: the kernel reads edge_dim={self.edge_dim} features of a pair; the domain tells "
+                f"kernels.MLP: the kernel reads edge_dim={self.edge_dim} features of a pair; the domain has "
                 f"{domain.features.shape[-1]}"
             )
         return _project(domain.features.to(self.input_bias.dtype), self.edge_weight)

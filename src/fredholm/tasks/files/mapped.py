@@ -163,7 +163,7 @@ def arrays_of_folder(
     large, others = arrays_of_files(found.every, rows=rows, shared=shared)
     split = found.split_of_rows(large[0].counts)
     if split is not None and "split" in others:
-        raise ValueError(f"{folder}: has an array 'split', but names of files tell splits; leave one out")
+        raise ValueError(f"{folder}: has an array 'split', but names of files say the splits; leave one out")
     return large, others, split
 
 

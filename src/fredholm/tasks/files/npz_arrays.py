@@ -34,7 +34,7 @@ _LENGTHS = 26
 """Bytes of a local header of an archive before the lengths of the name and of what else stands before the content."""
 _ENCRYPTED = 1
 _LAST_LETTER = 0x10FFFF
-_INSTEAD, _ANEW = "pass one without objects", "write it anew with numpy.savez"
+_INSTEAD, _ANEW = "pass one without objects", "write it again with numpy.savez"
 _UNPACKED = "save it with numpy.savez, not compressed"
 
 

@@ -446,7 +446,7 @@ class ImageLearning(TargetTask[ImageDataset]):
             return found
         if pretrained.pixels is None:
             raise ValueError(
-                f"{pretrained.folder} does not tell how pixels are standardised (no {PREPROCESSOR}, and no "
+                f"{pretrained.folder} does not say how pixels are standardised (no {PREPROCESSOR}, and no "
                 "pretrained_cfg in config.json); pass mean and deviation"
             )
         return _standardised(found, pretrained.pixels.mean, pretrained.pixels.deviation)

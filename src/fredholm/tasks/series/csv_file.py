@@ -83,7 +83,7 @@ def read_class_folders(root: Path) -> Splits[SeriesSet]:
             rows = _Rows.of(file, None if first is None else first[1].columns.channels, has_answers=False)
             if rows.columns.of_series:
                 word = next(iter(rows.columns.of_series))
-                raise ValueError(f"{file}: has a column {word!r}, and its folder tells the class; leave the column out")
+                raise ValueError(f"{file}: has a column {word!r}, and its folder is the class; leave the column out")
             first = first or (file, rows)
             if len(rows.header) != len(first[1].header):
                 raise ValueError(

@@ -198,5 +198,5 @@ def _decoded(path: Path, num_samples: int) -> np.ndarray:
 
         values, _ = soundfile.read(str(path), dtype="float32", always_2d=True)
     if len(values) != num_samples:
-        raise ValueError(f"{path}: says that it has {num_samples:,} samples, and has {len(values):,}; write it anew")
+        raise ValueError(f"{path}: says that it has {num_samples:,} samples, and has {len(values):,}; write it again")
     return values

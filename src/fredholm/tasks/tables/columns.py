@@ -25,7 +25,7 @@ PHRASES = 4
 """Words a cell, on average, from which it is a text unless it comes as often as `REPEATED_PHRASES` rows each."""
 REPEATED_PHRASES = 5
 MOSTLY = 0.2
-"""Share of cells that are no numbers or dates, up to which it is told that the others are."""
+"""Share of cells that are no numbers or dates, up to which a note says that the others are."""
 DATE_PARTS = ("seconds since 1970", "month", "weekday", "hour")
 _DECIMAL = re.compile(r"[-+]?\d+,\d+|[-+]?\d{1,3}(,\d{3})+(\.\d+)?")
 _SIGNS = "$€£¥% "

@@ -209,7 +209,7 @@ class RunFolder:
         except (AttributeError, ValueError):  # no object of texts
             is_listed = False
         if not (is_listed and isinstance(run, str)):
-            raise ValueError(f"{path} tells of no run, or holds texts of files that it does not list")
+            raise ValueError(f"{path} describes no run, or holds texts of files that it does not list")
         return _Manifest(run, files, pending)
 
 
