@@ -53,7 +53,8 @@ class TrainArguments:
     from it and from the data. Refused with a recipe, which says everything itself."""
     minutes: float | None = None
     """Train for about this long, of all seeds together: uses fewer epochs and, if needed, a narrower model, by
-    the time of two measured steps, and fits the schedule to them. Default: no limit. A run that is resumed keeps its length."""
+    the time of two measured steps, and fits the schedule to them. Default: no limit. A run that is resumed keeps its
+    length."""
     dry_run: Flag = False
     """Print what would be trained, and how long it would take by two measured steps, and do nothing else."""
     resume: Flag = False
