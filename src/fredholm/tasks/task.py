@@ -84,7 +84,7 @@ Model = TypeVar("Model")
 
 @final
 class PretrainedWeights(NamedTuple):
-    """What a model starts from that no run has trained."""
+    """The weights of a checkpoint, which no run of this library has trained, for a model to start from."""
 
     place: str
     """Where it lies, for messages."""
@@ -102,12 +102,12 @@ class PretrainedWeights(NamedTuple):
 
 
 class Recommended(NamedTuple):
-    """What suits some data."""
+    """Settings that are recommended for some data, and how to train with them."""
 
     config: Task.Config
     schedule: Schedule
     notes: tuple[str, ...] = ()
-    """What a person should know of what was chosen, a line each."""
+    """On what was chosen, for a person, a line each."""
 
 
 class Trained(NamedTuple):
@@ -242,7 +242,7 @@ class Task(ABC):
             share: float = 1.0,
             epochs: int | None = None,
         ) -> Recommended:
-            """These settings with what suits the data in place of defaults, and how to train on them.
+            """These settings with values that suit the data in place of defaults, and how to train with them.
 
             A setting that is not at its default was given, and stays.
 
