@@ -80,7 +80,7 @@ def test_files_of_arrays_are_one_set(tmp_path: Path, size: str, monkeypatch: pyt
     np.savez(folder / "train-1.npz", images=images[1:4], masks=masks[1:4] + 2, classes=["ground", "red", "blue"])
     with refused(ValueError, "train-1.npz, masks[0] has the class number 4; there are 3 classes"):
         open_masks(folder)
-    with refused(ValueError, "has an array 'split', but names of files tell splits"):
+    with refused(ValueError, "has an array 'split', but names of files say the splits"):
         for name in ("train", "test"):
             write_npz(tmp_path / f"{name}.npz", 2, split=[0, 1])
         (tmp_path / "a.npz").unlink()
