@@ -1,15 +1,17 @@
-"""Tables of numbers, categories and texts: what Debian's lists say of packages."""
+"""Tables of numbers, categories, texts and images: what Debian's lists say of packages, and pictures beside numbers."""
 
 import csv
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
+import torch
+from PIL import Image
 from scipy.sparse import csr_matrix, hstack
-from sklearn.datasets import make_friedman1
-from sklearn.decomposition import TruncatedSVD
+from sklearn.datasets import load_digits, make_friedman1
+from sklearn.decomposition import PCA, TruncatedSVD
 from sklearn.ensemble import (
     HistGradientBoostingClassifier,
     HistGradientBoostingRegressor,
@@ -21,6 +23,7 @@ from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler
+from sklearn.svm import SVC, SVR
 
 from benchmarks.first_runs.first_run import FirstRun
 from benchmarks.first_runs.sentences import SECTIONS, packages
@@ -28,7 +31,7 @@ from benchmarks.first_runs.sentences import SECTIONS, packages
 NUM_ROWS = 3_000
 NUM_SECTIONS, EACH_SECTION = 12, 150
 DIRECTIONS = 50
-"""Of texts, for boosted trees."""
+"""Of texts and of pixels, for trees."""
 
 
 def package_sizes(folder: Path, seed: int) -> Path:
@@ -63,6 +66,31 @@ def thresholds(folder: Path, seed: int) -> Path:
     x = draw.normal(size=(1_200, 12))
     told = ((x[:, 0] > 0.3) & (x[:, 1] < 0.5)) | (x[:, 2] > 1)
     return _of_numbers(folder / "thresholds.csv", x, "label", (told ^ (draw.random(len(x)) < 0.05)).astype(int))
+
+
+def scanned_prices(folder: Path, seed: int) -> Path:
+    """Scans of digits, one in ten missing, with a shop and a size: prices of which the shop multiplies the digit."""
+    draw, digits = np.random.default_rng(seed), cast(Any, load_digits())
+    rows: list[dict[str, Any]] = []
+    for number, i in enumerate(draw.permutation(len(digits.images))[:1_000].tolist()):
+        shop, size, scan = int(draw.integers(3)), float(draw.gamma(2.0, 2.0)), f"{number}.png"
+        Image.fromarray((digits.images[i] * 255 / 16).astype(np.uint8)).save(folder / scan)
+        price = int(digits.target[i]) * (1 + shop) + 2 * size + float(draw.normal(0, 0.5))
+        is_there = draw.random() > 0.1
+        rows.append({"scan": scan if is_there else "", "shop": "abc"[shop], "size": round(size, 3), "price": price})
+    return _written(folder / "prices.csv", [{**row, "target": round(row["price"], 3)} for row in rows], ("price",))
+
+
+def stripes_and_signs(folder: Path, seed: int) -> Path:
+    """Noisy pictures with a stripe, and two numbers: whether it stands upright, unless the first number is above 0."""
+    draw, rows = np.random.default_rng(seed), list[dict[str, Any]]()
+    for number in range(600):
+        pixels, is_upright, place = draw.normal(100, 30, (16, 16)), bool(draw.integers(2)), int(draw.integers(2, 14))
+        pixels[(slice(None), place) if is_upright else place] += 120
+        Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(folder / f"{number}.png")
+        x, other = draw.normal(size=2).round(4).tolist()
+        rows.append({"photo": f"{number}.png", "x": x, "other": other, "label": int(is_upright ^ (x > 0))})
+    return _written(folder / "stripes.csv", rows, ())
 
 
 def _of_numbers(path: Path, x: np.ndarray, name: str, y: np.ndarray) -> Path:
@@ -157,6 +185,39 @@ def _forest(task: Any, split: str) -> float:
     return _measured(make(500, random_state=0), learnt, asked, train, held_out)
 
 
+def _on_pixels(task: Any, split: str, model: Any) -> float:
+    """A model of numbers, categories one-hot, and pixels in 50 directions."""
+    train, held_out = task.splits.train, task.held_out(split)
+    everything = [torch.arange(len(part)) for part in (train, held_out)]
+    batches = task.train_batch(everything[0], torch.Generator()), task.held_out_batch(split, everything[1])
+    pixels = [batch["images"].flatten(1).float().numpy() for batch in batches]
+    turn, found = PCA(DIRECTIONS, random_state=0).fit(pixels[0]), list[np.ndarray]()
+    for batch, own in zip(batches, pixels, strict=True):
+        levels = [
+            (batch["categories"][:, [column]] == torch.arange(count)).float()
+            for column, count in enumerate(task.table_reading().num_categories)
+        ]
+        others = torch.cat([batch["numbers"], batch["has_image"].float(), *levels], 1)
+        found.append(np.hstack([others.numpy(), turn.transform(own)]))
+    return _measured(model, found[0], found[1], train, held_out)
+
+
+def _boosted_on_pixels(task: Any, split: str) -> float:
+    is_class = task.splits.train.answers.kind == "class"
+    make = HistGradientBoostingClassifier if is_class else HistGradientBoostingRegressor
+    return _on_pixels(task, split, make(random_state=0))
+
+
+def _forest_on_pixels(task: Any, split: str) -> float:
+    is_class = task.splits.train.answers.kind == "class"
+    return _on_pixels(task, split, (RandomForestClassifier if is_class else RandomForestRegressor)(500, random_state=0))
+
+
+def _kernel_on_pixels(task: Any, split: str) -> float:
+    machine = SVC(C=10.0) if task.splits.train.answers.kind == "class" else SVR(C=10.0)
+    return _on_pixels(task, split, make_pipeline(StandardScaler(), machine))
+
+
 def _measured(model: Any, learnt: Any, asked: Any, train: Any, held_out: Any) -> float:
     """Accuracy, or the mean absolute error."""
     wanted = [part.answers.values.numpy().reshape(len(part)) for part in (train, held_out)]
@@ -165,6 +226,11 @@ def _measured(model: Any, learnt: Any, asked: Any, train: Any, held_out: Any) ->
 
 
 PEERS = {"boosted trees, texts in 50 directions": _boosted, "linear, TF-IDF of pairs of words": _linear}
+PEERS_OF_IMAGES = {
+    "boosted trees, pixels in 50 directions": _boosted_on_pixels,
+    "random forest likewise": _forest_on_pixels,
+    "support vectors likewise": _kernel_on_pixels,
+}
 PEERS_OF_NUMBERS = {"boosted trees": _boosted, "random forest": _forest, "linear": _linear}
 
 FIRST_RUNS = (
@@ -195,5 +261,19 @@ FIRST_RUNS = (
         data="twelve numbers, three of which are above thresholds or not",
         make=thresholds,
         peers=PEERS_OF_NUMBERS,
+    ),
+    FirstRun(
+        name="scanned_prices",
+        task="table",
+        data="a scan of a digit, a shop and a size, and a price",
+        make=scanned_prices,
+        peers=PEERS_OF_IMAGES,
+    ),
+    FirstRun(
+        name="stripes_and_signs",
+        task="table",
+        data="a picture and two numbers, of which neither alone decides",
+        make=stripes_and_signs,
+        peers=PEERS_OF_IMAGES,
     ),
 )

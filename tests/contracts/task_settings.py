@@ -596,6 +596,11 @@ def _table(folder: Path) -> Subject:
     own.mkdir()
     for split in ("train", "valid", "test"):
         (own / f"{split}.csv").write_text("\n".join([header, *rows[len(split) :]]))
+    noise = np.random.default_rng(0).integers(0, 256, (30, 9, 8), dtype=np.uint8)
+    for i, pixels in enumerate(noise):
+        Image.fromarray(pixels).save(folder / f"{i}.png")
+    photos = [row.replace("the cat", f"{i}.png").replace("a dog", f"{i}.png") for i, row in enumerate(rows)]
+    (folder / "photos.csv").write_text("\n".join([header, *photos]))
 
     def fitted(built: TableLearning) -> Iterator[object]:
         yield from _task(built)
@@ -617,6 +622,7 @@ def _table(folder: Path) -> Subject:
             "split_by": ("time",),
             "tokens": (Tokens(kind="bytes"),),
             "model": (TableMachine.Config(num_centres=9),),
+            "image_size": ((8, 7),),
         },
         fitted,
         make=lambda **settings: TableLearning.Config(**settings).build(),
@@ -624,6 +630,7 @@ def _table(folder: Path) -> Subject:
             "numbers": {"label_columns": ("score",), "target": "number"},
             "no header": {"data": str(folder / "bare.csv"), "columns": tuple(header.split(","))},
             "texts": {"texts": ("word",), "tokens": Tokens(vocab_size=60)},
+            "images": {"data": str(folder / "photos.csv")},
             "splits of its own": {"data": str(own)},
         },
     )

@@ -388,7 +388,9 @@ def table_machine(built: models.TableMachine) -> Iterator[object]:
     numbers = noise(9, reading.num_numbers)
     numbers[::4] = torch.nan
     categories = torch.stack([torch.arange(9) % (count + 1) - 1 for count in reading.num_categories], 1)
-    batch = models.TableBatch(numbers, categories, tokens)
+    images = torch.randint(256, (9, reading.num_images, reading.channels, *(reading.image_size or (0, 0))))
+    exists = torch.arange(9 * reading.num_images).view(9, -1) % 4 > 0
+    batch = models.TableBatch.of(numbers, categories=categories, tokens=tokens, images=images.byte(), has_image=exists)
     torch.manual_seed(0)
     built.fit([(batch, torch.arange(9) % 3)], ClassTarget(names=("a", "b", "c")))
     yield built(batch)
@@ -1329,7 +1331,9 @@ OTHER_TOKEN_STACK: dict[str, tuple[Any, ...]] = {
 SPELLING = ("", " ", " ", " a", "b", " ab", " c", "ca", " bc")
 TOKEN_READING = models.TokenReading(vocab_size=9, context=8, pad=0, separator=2, spelling=SPELLING)
 TEXTS = models.NGramBank.Config(num_grams=50, num_letter_grams=50)
-TABLE_READING = models.TableReading(num_numbers=2, num_categories=(3,), num_texts=1, text=TOKEN_READING)
+PICTURES = {"num_images": 1, "channels": 1, "image_size": (9, 8)}
+TABLE_READING = models.TableReading(num_numbers=2, num_categories=(3,), num_texts=1, text=TOKEN_READING, **PICTURES)
+PATCHES = models.ImageBank.Config(num_filters=4)
 GRAPH_READING = models.GraphReading(features=3, pos_dim=2)
 SERIES = models.SeriesSampling(channels=2, spacing=0.01, extent=0.05)
 SOME_ITNET = models.ITNet.Config(embed_dim=4, depth=1, num_heads=2, kernel=models.AttentionConfig(), pool="mean")
@@ -1584,10 +1588,11 @@ MODELS = [
     ),
     Subject(
         models.TableMachine.Config,
-        {"texts": TEXTS},
+        {"texts": TEXTS, "images": PATCHES},
         {
             "num_centres": (20,),
             "texts": (dataclasses.replace(TEXTS, order=1), dataclasses.replace(TEXTS, num_grams=4)),
+            "images": (dataclasses.replace(PATCHES, num_filters=5),),
             "num_directions": (0, 2),
             "num_trees": (0,),
         },
@@ -1596,16 +1601,22 @@ MODELS = [
     ),
     Subject(
         models.TableReading,
-        {"num_numbers": 2, "num_categories": (3,), "num_texts": 1, "text": TOKEN_READING},
+        {"num_numbers": 2, "num_categories": (3,), "num_texts": 1, "text": TOKEN_READING, **PICTURES},
         {
             "num_numbers": (0, 3),
             "may_miss": ((1,), (0, 1)),
             "num_categories": ((2,), (3, 2)),
             "num_texts": (2,),
             "text": (dataclasses.replace(TOKEN_READING, separator=7),),
+            "num_images": (2,),
+            "images_may_miss": ((0,),),
+            "channels": (3,),
+            "image_size": ((9, 9),),
         },
         table_machine,
-        make=lambda **settings: models.TableMachine.Config(texts=TEXTS).build(models.TableReading(**settings), 3),
+        make=lambda **settings: models.TableMachine.Config(texts=TEXTS, images=PATCHES).build(
+            models.TableReading(**settings), 3
+        ),
     ),
     Subject(
         models.NeighbourhoodBank.Config,

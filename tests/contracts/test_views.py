@@ -28,7 +28,7 @@ VIEWS: dict[str, set[type]] = {
     "text": {TextView},
     "masked": {TextView},
     "sentences": {TextView},
-    "table": {TextView},
+    "table": {ImageView, TextView},
     "series": {SeriesView},
     "forecast": {SeriesView},
     "segmentation": {ImageView, MaskView},

@@ -13,7 +13,9 @@ import numpy as np
 from sklearn.utils.validation import validate_data
 from torch import Tensor
 
+from fredholm.tasks.files.cells import MISSING
 from fredholm.tasks.splits.split_marks import MARKS
+from fredholm.tasks.tables.columns import names_images
 from fredholm.tasks.tables.table_learning import TableLearning
 from fredholm.tasks.tables.table_set import Rows
 from fredholm.tasks.targets import Answers
@@ -101,8 +103,9 @@ class TableEstimator(TargetEstimator[Rows]):
             while own.lower() in taken or (own != name and own in examples.cells):
                 own = f"x_{own}"  # a file would take it for something else
             self._written[name] = own
+        columns = [_from_here(column) for column in examples.cells.values()]
         with (folder / "train.jsonl").open("w", encoding="utf-8") as file:
-            for row, answer in zip(zip(*examples.cells.values(), strict=True), _answer_cells(answers), strict=True):
+            for row, answer in zip(zip(*columns, strict=True), _answer_cells(answers), strict=True):
                 file.write(
                     json.dumps(dict(zip((*self._written.values(), *labels), (*row, *answer), strict=True))) + "\n"
                 )
@@ -133,9 +136,10 @@ class TableClassifier(TableEstimator, Classifier[Rows]):
     """Predicts which class a row of a table belongs to, or which labels it has, by the task `table`.
 
     X is a data frame of n rows, of pandas or polars, or an array `(n, F)` of numbers or objects. Its columns may be
-    numbers, truth values, dates, categories and texts; None and NaN are missing values. What a column holds is learnt
-    from its values, but that columns of the dtype category, and truth values, are categories. Others are named in
-    `task={"categories": ["zip"]}`, and `texts` and `ignore` likewise; the columns of an array are x0, x1 and so on.
+    numbers, truth values, dates, categories, texts, and names of image files, from the working folder on; None and NaN
+    are missing values. What a column holds is learnt from its values, but that columns of the dtype category, and truth
+    values, are categories. Others are named in `task={"categories": ["zip"]}`, and `texts` and `ignore` likewise; the
+    columns of an array are x0, x1 and so on.
 
     Args:
         preset, model, task, training, valid_fraction, random_state, run_dir, verbose: see `Classifier`.
@@ -161,6 +165,13 @@ class _Column:
         self.is_category = is_category or (bool(known) and all(isinstance(value, bool | np.bool_) for value in known))
 
 
+def _from_here(cells: Sequence[str]) -> Sequence[str]:
+    """Names of image files from the working folder on, as whole paths; other cells as they are."""
+    if not names_images([cell for cell in cells if cell.lower() not in MISSING]):
+        return cells
+    return [cell if cell.lower() in MISSING else str(Path(cell).absolute()) for cell in cells]
+
+
 def _is_frame(X: Any) -> bool:
     """Whether X has columns that are found by their names."""
     return hasattr(X, "columns") and hasattr(X, "shape") and hasattr(X, "__getitem__") and len(X.shape) == 2
@@ -180,7 +191,8 @@ def _cell(value: Any, place: str, *, is_category: bool = False) -> str:
         ValueError: a number is infinite, or a text half a surrogate pair.
         TypeError: it is none of what a table holds.
     """
-    if isinstance(value, str):
+    if isinstance(value, str | Path):
+        value = str(value)
         try:
             utf8(value)
         except ValueError as error:

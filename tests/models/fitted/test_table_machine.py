@@ -28,7 +28,7 @@ def rows(n: int, seed: int = 0) -> TableBatch:
     tokens = torch.randint(3, 13, (n, 2, 6), generator=drawn)
     tokens[:, :, 0], tokens[:, :, 4] = 1, 2
     tokens[:, :, 5] = 0
-    return TableBatch(numbers, categories, tokens)
+    return TableBatch.of(numbers, categories=categories, tokens=tokens)
 
 
 def answers(batch: TableBatch) -> Tensor:
@@ -95,7 +95,7 @@ def test_texts_become_what_a_bank_says_without_each_row() -> None:
     torch.testing.assert_close(found[:, :2], (agreement * expected).float(), rtol=1e-4, atol=1e-4)
     along = found[:, 2:] * math.sqrt(3)
     torch.testing.assert_close(along.std(0), torch.ones(3), rtol=1e-4, atol=1e-4)
-    learnt = text.fit([(batch.tokens[:, 0], targets)], CLASSES, None)
+    learnt = text.fit([(batch.tokens[:, 0], targets)], CLASSES)
     assert not torch.allclose(learnt[:, :2], found[:, :2].double(), atol=0.05)  # what is told of a row without it
 
 
@@ -159,10 +159,10 @@ def test_a_row_alone_is_told_what_it_is_told_in_a_batch() -> None:
 )
 def test_one_kind_of_column_is_enough(reading: TableReading) -> None:
     batch = rows(40)
-    some = TableBatch(
-        batch.numbers[:, : reading.num_numbers],
-        batch.categories[:, : len(reading.num_categories)],
-        batch.tokens[:, : reading.num_texts],
+    some = batch._replace(
+        numbers=batch.numbers[:, : reading.num_numbers],
+        categories=batch.categories[:, : len(reading.num_categories)],
+        tokens=batch.tokens[:, : reading.num_texts],
     )
     machine = fitted(some, answers(batch), TableMachine.Config(texts=BANK), reading)
     assert bool(machine(some).isfinite().all())
@@ -172,8 +172,7 @@ def test_one_kind_of_column_is_enough(reading: TableReading) -> None:
 def test_columns_that_lack_all_or_are_one_number() -> None:
     numbers = torch.stack([torch.full((20,), torch.nan), torch.zeros(20), torch.arange(20.0)], 1)
     reading = TableReading(num_numbers=3, may_miss=(0,))
-    empty = torch.zeros(20, 0, dtype=torch.int64)
-    batch = TableBatch(numbers, empty, empty[..., None])
+    batch = TableBatch.of(numbers)
     torch.manual_seed(0)
     machine = TableMachine.Config(num_centres=20).build(reading, 1)
     target = NumberTarget(names=("y",), mean=(0.0,), deviation=(1.0,))
@@ -188,8 +187,7 @@ def test_trees_tell_what_thresholds_decide_and_the_kernel_what_is_smooth(decide:
     first, second, third = numbers.T[:3]
     steps = ((first * 2).floor() + (second > 0.3).float()) * torch.where(third > 0, 1.0, -1.0)
     y = (steps if decide else torch.sin(2 * first) + second * third)[:, None]
-    empty = torch.zeros(1400, 0, dtype=torch.int64)
-    batch = TableBatch(numbers, empty, empty[..., None])
+    batch = TableBatch.of(numbers)
     learnt, asked = (TableBatch(*(part[some] for part in batch)) for some in (slice(0, 400), slice(400, None)))
     target = NumberTarget(names=("y",), mean=(0.0,), deviation=(1.0,))
     errors = []
@@ -208,8 +206,7 @@ def test_trees_tell_what_thresholds_decide_and_the_kernel_what_is_smooth(decide:
 def test_the_share_of_trees_and_the_readout_are_those_of_what_both_say_without_a_row() -> None:
     numbers = torch.randn(200, 4, generator=torch.Generator().manual_seed(0))
     y = ((numbers[:, 0] > 0.4) ^ (numbers[:, 1] + numbers[:, 2] > 0)).long()
-    empty = torch.zeros(200, 0, dtype=torch.int64)
-    batch = TableBatch(numbers, empty, empty[..., None])
+    batch = TableBatch.of(numbers)
     machine, other = (
         TableMachine.Config(num_centres=200, num_trees=40).build(TableReading(num_numbers=4), 2) for _ in "ab"
     )
@@ -236,8 +233,7 @@ def test_the_share_of_trees_and_the_readout_are_those_of_what_both_say_without_a
 def test_a_question_of_a_number_does_not_depend_on_its_batch() -> None:
     numbers = torch.randint(0, 7, (300, 3), generator=torch.Generator().manual_seed(0)).float() / 7
     numbers[::5, 1] = torch.nan
-    empty = torch.zeros(300, 0, dtype=torch.int64)
-    batch = TableBatch(numbers, empty, empty[..., None])
+    batch = TableBatch.of(numbers)
     machine = TableMachine.Config(num_centres=300).build(TableReading(num_numbers=3, may_miss=(1,)), 1)
     asked = machine._for_trees(numbers, machine._of_columns(batch))
     torch.testing.assert_close(asked[:, :3], numbers.nan_to_num(nan=0.0), rtol=0, atol=0)
@@ -265,7 +261,7 @@ def test_columns_count_as_the_most_of_their_coordinates() -> None:
     weight = torch.arange(22.0)
     machine.machine.relevance.copy_(torch.stack([weight, weight.flip(0)]) / 22)
     mean = (0.1 * weight + 0.4 * weight.flip(0)) / 0.5 / 22
-    numbers, categories, texts = machine.counts()
+    numbers, categories, texts, _ = machine.counts()
     wanted = [mean[[0, 3]].max(), mean[[1, 4, 6]].max(), mean[[2, 5]].max()]
     torch.testing.assert_close(numbers, torch.stack(wanted))
     torch.testing.assert_close(categories, torch.stack([mean[7:9].max(), mean[9:12].max()]))
@@ -273,7 +269,7 @@ def test_columns_count_as_the_most_of_their_coordinates() -> None:
     machine.share.fill_(0.25)
     machine.trees.gains.copy_(torch.linspace(1, 0, 19).square())  # of the numbers, the one that may miss, and so on
     asked = torch.cat([torch.zeros(3), torch.linspace(1, 0, 19)])
-    numbers, categories, texts = machine.counts()
+    numbers, categories, texts, _ = machine.counts()
     for found, places in (
         (numbers[0], [0, 3]),
         (numbers[1], [1, 4, 6]),
@@ -287,7 +283,7 @@ def test_columns_count_as_the_most_of_their_coordinates() -> None:
 def test_what_is_refused() -> None:
     batch = rows(5)
     machine = TableMachine.Config(texts=dataclasses.replace(BANK, num_grams=10)).build(READING, 2)
-    with refused(ValueError, "rows have 2 numbers, 2 categories and 2 texts; expected 3, 2 and 2"):
+    with refused(ValueError, "rows have 2 numbers, 2 categories, 2 texts and 0 images", "expected 3, 2, 2 and 0"):
         machine(batch._replace(numbers=batch.numbers[:, :2]))
     with refused(ValueError, "fewer than 2 rows"):
         machine.fit([(TableBatch(*(part[:1] for part in batch)), torch.zeros(1, dtype=torch.int64))], CLASSES)

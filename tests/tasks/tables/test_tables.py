@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from fredholm.models import NGramBank, TableMachine
+from fredholm.models import ImageBank, NGramBank, TableMachine
 from fredholm.models.fitted import boosted_trees
 from fredholm.tasks import TableLearning
 from fredholm.tasks.tables import Column, learn_columns, open_table, read_rows_of
@@ -132,6 +132,15 @@ def test_dates_that_are_the_same_in_either_order_say_nothing_of_others(cells: li
         column.numbers(["3/3/2026", "1/2/2026"], place)
     with refused(ValueError, "row 0 of 'day': '31/31/2026' is no date; expected one such as 2026-01-31"):
         column.numbers(["31/31/2026"], place)
+
+
+def test_names_of_images_are_told_by_their_endings() -> None:
+    names = ["a.png", "b.JPG", "c.tiff", ""]
+    assert kinds(photo=names, file=["a.png", "b.txt", "c.png", ""]) == {"photo": "image", "file": "text"}
+    column = one("photo", *names)
+    assert column.may_miss
+    assert one("photo", *names, texts=("photo",)).kind == "text"
+    assert not one("photo", *names[:3]).may_miss
 
 
 def test_texts_go_to_the_columns_that_they_stand_in(tmp_path: Path) -> None:
@@ -473,3 +482,106 @@ def test_settings_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     (tmp_path / "u.csv").write_text("a,b\n1,2\n")
     with refused(ValueError, "u.csv: no column has a usual name of what to predict", "the columns are a, b"):
         open_table(tmp_path / "u.csv")
+
+
+def photographed(folder: Path, n: int = 160, seed: int = 0) -> Path:
+    """Flats with a photo, some without, in which bright rooms are dear where the flat is large."""
+    pytest.importorskip("PIL")
+    from PIL import Image
+
+    drawn = np.random.default_rng(seed)
+    (folder / "photos").mkdir(parents=True)
+    rows = ["photo,area,noise,price"]
+    for i in range(n):
+        bright, area, name = drawn.random() < 0.5, drawn.normal(), f"photos/{i}.png"
+        pixels = drawn.normal(100, 20, (14, 12, 3)) + (np.linspace(0, 90, 12)[:, None] if bright else 0)
+        if i % 9:
+            Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(folder / name)
+        rows.append(f"{name if i % 9 else ''},{area:.4f},{drawn.normal():.4f},{3 * bright * (i % 9 > 0) + area:.4f}")
+    (folder / "flats.csv").write_text("\n".join(rows))
+    return folder / "flats.csv"
+
+
+IMAGES = ("--task.label-columns", "price", "--task.model.num-trees", "20", "--task.model.images.num-filters", "16")
+
+
+@pytest.fixture(scope="module")
+def with_photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("photos") / "data"
+    from fredholm import cli
+
+    arguments = ["train", "table", str(photographed(folder)), "--run-dir", str(folder / "run"), *IMAGES]
+    assert cli.main([*arguments, "--training.no-tensorboard"]) == 0
+    return folder / "run"
+
+
+def test_photos_are_read_beside_numbers(with_photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = Run(with_photos)
+    code, _, err = call(capsys, "evaluate", with_photos)
+    assert (code, err) == (0, "")  # no file is one that the run did not read
+    assert run.evaluate("test")["r2"] > 0.85
+    counts = run.task.input_importance(run.model())
+    assert counts.keys() == {"photo", "area", "noise"}
+    assert counts["noise"] < 0.5 * min(counts["photo"], counts["area"])
+    asked = photographed(tmp_path / "new", 20, seed=3)
+    told = run.predict([asked])
+    wanted = [float(line.rsplit(",", 1)[1]) for line in asked.read_text().splitlines()[1:]]
+    assert np.corrcoef(wanted, [float(each["price"]) for each in told])[0, 1] > 0.9
+    task = run.task
+    assert isinstance(task, TableLearning)
+    shown = [task.shown_example("test", i) for i in range(task.num_held_out("test"))]
+    assert {len(each.views) for each in shown} == {1, 2}
+    assert call(capsys, "report", with_photos, "--output", tmp_path / "page.html")[0] == 0
+    assert "photo" in (tmp_path / "page.html").read_text()
+    read = (with_photos / "data.json").read_text()
+    assert "photos/1.png" in read
+    assert call(capsys, "train", "table", asked, *IMAGES, "--dry-run")[1].startswith(
+        "to predict: price; numbers: area, noise; images: photo"
+    )
+
+
+def test_a_form_takes_pixels_and_whether_there_are_any(with_photos: Path) -> None:
+    run = Run(with_photos)
+    task, model = run.task, run.model()
+    assert isinstance(task, TableLearning)
+    part = task.held_out("test")
+    form, batch = task.tensor_form(model), task.held_out_batch("test", torch.arange(len(part)))
+    assert [slot.name for slot in form.inputs] == ["numbers", "images", "has_image"]
+    numbers = torch.tensor([[float(part.rows.cells[name][i]) for name in ("area", "noise")] for i in range(len(part))])
+    answers = form.module()(numbers.double(), batch["images"], batch["has_image"])
+    wanted = task.target.answers(task.outputs(model, part.rows, torch.device("cpu")))
+    torch.testing.assert_close(answers, wanted, rtol=1e-4, atol=1e-4)
+    assert not bool(batch["has_image"].all())
+    assert "photo" in form.files["columns.json"]
+
+
+def test_images_are_scaled_to_a_size(tmp_path: Path) -> None:
+    data = photographed(tmp_path / "data", 20)
+    config = TableLearning.Config(data=str(data), label_columns=("price",), image_size=(6, 8))
+    task = config.build()
+    batch = task.train_batch(torch.arange(4), torch.Generator())
+    assert batch["images"].shape == (4, 1, 3, 6, 8)
+    assert batch["images"].dtype == torch.uint8
+    assert batch["has_image"].shape == (4, 1)
+    assert (task.facts.channels, task.facts.image_size) == (3, (6, 8))
+    assert replace(config, image_size=None).build().facts.image_size == (14, 12)
+
+
+def test_images_that_are_not_there_are_refused_by_line(with_photos: Path, tmp_path: Path) -> None:
+    (tmp_path / "asked.csv").write_text("photo,area,noise\n,1,2\nnone.png,1,2\n")
+    with refused(ValueError, "asked.csv, line 3: column 'photo': there is no file", "leave the cell empty, or ignore"):
+        Run(with_photos).predict([tmp_path / "asked.csv"])
+    (tmp_path / "none.png").write_text("no image")
+    with refused(ValueError, "none.png: not a PNG, JPEG"):
+        Run(with_photos).predict([tmp_path / "asked.csv"])
+    rows = "\n".join(f"{i}.png,{i % 2}" for i in range(20))
+    (tmp_path / "t.csv").write_text(f"photo,label\n{rows}")
+    with refused(ValueError, "t.csv, line 2: column 'photo': there is no file"):
+        TableLearning.Config(data=str(tmp_path / "t.csv")).build()
+
+
+def test_settings_of_images_need_images(tmp_path: Path) -> None:
+    data = str(shop(tmp_path))
+    for given in ({"image_size": (4, 4)}, {"model": TableMachine.Config(images=ImageBank.Config(num_filters=4))}):
+        with refused(ValueError, "no column of images"):
+            TableLearning.Config(data=data, label_columns=("price",), **given).build()

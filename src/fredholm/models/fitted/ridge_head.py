@@ -47,6 +47,8 @@ SURE = 2.0
 """Standard errors of the difference by which errors are surely smaller."""
 FEWEST = 5
 """Examples, or groups, of fewer of which nothing is sure."""
+OVERSAMPLED = 8
+"""Directions that are computed beside those that are wanted, which are exacter for it."""
 
 _BLOCK = 4096
 """Features, or examples, that are standardised at a time."""
@@ -233,6 +235,25 @@ class RidgeHead(SavedModel):
         self.error.fill_(best.error)
         return readout(best.left_out)
 
+    @torch.no_grad()
+    def directions(self, features: Tensor, count: int) -> Tensor:
+        """Directions in which X varies most, with the shares of the last fit.
+
+        Args:
+            features: `(n, num_features)`, n at least `count`.
+            count: q.
+
+        Returns:
+            Float64 `(num_features, q)`, that by which features are multiplied to give X times its first q right
+            singular vectors, but for what is said of μ.
+        """
+        table = _Table(features, self.blocks)
+        [shares] = table.possible([tuple(self.shares.tolist())])
+        root = table.root(shares)
+        turned = torch.cat([_standard(features, table.mean, root, part) for part in _slices(len(root))], 1)
+        _, _, vectors = torch.svd_lowrank(turned, q=min(count + OVERSAMPLED, *turned.shape), niter=4)
+        return vectors[:, :count] * torch.where(root > 0, 1 / root, 0.0)[:, None]
+
     def _tried(self, shares: Sequence[tuple[float, ...]] | None) -> Sequence[tuple[float, ...]]:
         """The shares that are tried."""
         if shares is None:
@@ -410,14 +431,19 @@ class _Table:
         varying = sum(unit > 0 for unit in self._units) or 1
         return list(found) or [tuple(float(unit > 0) / varying for unit in self._units)]
 
+    def _weights(self, shares: tuple[float, ...]) -> list[float]:
+        weights = [s / unit if unit else 0.0 for s, unit in zip(shares, self._units, strict=True)]
+        return weights if len(weights) > 1 else [1.0]
+
+    def root(self, shares: tuple[float, ...]) -> Tensor:
+        """What each feature is divided by in X with these shares, `(p,)`; 0: it takes no part."""
+        # a heavier feature is one of larger values
+        factors = [1 / math.sqrt(w) if w else 0.0 for w in self._weights(shares)]
+        return torch.cat([f * self.scale[own] for f, own in zip(factors, self._slices, strict=True)])
+
     def spectrum(self, shares: tuple[float, ...], targets: Tensor) -> tuple[_Spectrum, Tensor]:
         """Of X with these shares, and what each feature is divided by in X, `(p,)`; 0: it takes no part."""
-        weights = [s / unit if unit else 0.0 for s, unit in zip(shares, self._units, strict=True)]
-        if len(weights) == 1:
-            weights = [1.0]
-        # a heavier feature is one of larger values
-        factors = [1 / math.sqrt(w) if w else 0.0 for w in weights]
-        root = torch.cat([f * self.scale[own] for f, own in zip(factors, self._slices, strict=True)])
+        weights, root = self._weights(shares), self.root(shares)
         if self._is_dual(root):
             grams = (w * self._gram(i) for i, w in enumerate(weights) if w)
             return _dual(functools.reduce(torch.add, grams), targets), root

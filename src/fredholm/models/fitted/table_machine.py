@@ -1,26 +1,23 @@
-"""Rows of a table, numbers, categories and texts together; a kernel machine and boosted trees on what they become.
+"""Rows of a table, numbers, categories, texts and images together; a kernel machine and boosted trees on what they
+become.
 
 Legend
     v          a number of a row, standardised by the training rows; NaN where it is missing
     q_1..q_K   quantiles of its column over the training rows, even from 1/2K on;  z_k = Φ⁻¹((k - 1/2) / K)
     F(v)       z_1 + Σ_k (z_{k+1} - z_k) clamp((v - q_k) / (q_{k+1} - q_k), 0, 1): the normal score of its rank. Where
                q_k and q_{k+1} are one number, the clamp is a step, 1/2 at it
-    T          texts of a row;   t_i  what a bank of n-grams says of text i, outputs (c,)
-    ρ_i        the largest correlation of t_i, left out, with a column of Y; 1e-6 where there is none above it
-    X V        the features of text i along the first `num_directions` right singular vectors of those of all rows
+    T, I       texts and images of a row
 
     coordinates of a number      clamp(v, -4, 4) / √2,  F(v) / √2,  0 both where it is missing, and 1[it is missing]
                                  where a training row lacks it
     of a category                1 at its place, 0 at the others; all 0 where it is missing or new
-    of a text                    ρ_i t_i within FAR, t_i standardised, and X V / √num_directions, standardised
+    of a text or an image        what a bank predicts of it, and its main directions: `bank_column.py`
     outputs                      (1 - a) f + a g: f a `KernelMachine` on all coordinates, g `BoostedTrees` on v, 0 where
                                  it is missing, in place of the first two; a is the one of SHARES with the smallest mean
                                  square of left-out errors
 
-f is ahead where answers change smoothly, g where thresholds decide. Where they learn, t_i is what the bank
-says without that row (`FittedModel.fit`), as it is of a row that was not learnt from: stacking (Wolpert, Stacked
-generalization, 1992; the mean of f and g too). By ρ an uninformative text does not come with the weight of one that
-does.
+f is ahead where answers change smoothly, g where thresholds decide. Their mean by left-out errors is stacking (Wolpert,
+Stacked generalization, 1992).
 """
 
 import dataclasses
@@ -31,8 +28,10 @@ import torch
 from torch import Tensor, nn
 
 from fredholm._settings import check_count
+from fredholm.models.fitted.bank_column import FAR, BankColumn, ImageCells, ImageColumn, TextColumn
 from fredholm.models.fitted.boosted_trees import BoostedTrees
 from fredholm.models.fitted.fitted_model import FittedModel
+from fredholm.models.fitted.image_bank import ImageBank
 from fredholm.models.fitted.kernel_machine import KernelMachine
 from fredholm.models.fitted.n_gram_bank import NGramBank
 from fredholm.models.fitted.ridge_head import Regressand
@@ -40,8 +39,6 @@ from fredholm.models.language.sentence_model import TokenReading
 
 NUM_QUANTILES = 100
 """K, of a column."""
-FAR = 4.0
-"""Deviations beyond which a number counts as being there."""
 SHARES = tuple(tenths / 10 for tenths in range(11))
 """Of trees, that are tried."""
 
@@ -53,11 +50,36 @@ class TableBatch(NamedTuple):
     `numbers (B, F)` are floats of mean 0 and deviation 1 over the training rows, about; NaN where one is missing.
     `categories (B, C)`, int64, counts from 0 within each column; -1 where one is missing.
     `tokens (B, T, N)`, int64, are the texts' rows, filled up at their ends.
+    `images (B, I, C, H, W)`, uint8, are anything where `has_image (B, I)`, bool, is False.
     """
 
     numbers: Tensor
     categories: Tensor
     tokens: Tensor
+    images: Tensor
+    has_image: Tensor
+
+    @staticmethod
+    def of(
+        numbers: Tensor,
+        *,
+        categories: Tensor | None = None,
+        tokens: Tensor | None = None,
+        images: Tensor | None = None,
+        has_image: Tensor | None = None,
+    ) -> "TableBatch":
+        """Rows of which some kinds of columns are absent; where images are there, all are unless it is said."""
+        count = numbers.shape[0]  # not len(), by which a graph would fix the batch
+        none = torch.zeros(count, 0, dtype=torch.int64, device=numbers.device)
+        images = none.to(torch.uint8)[:, :, None, None, None] if images is None else images
+        exists = torch.ones(images.shape[:2], dtype=torch.bool, device=numbers.device)
+        return TableBatch(
+            numbers,
+            none if categories is None else categories,
+            none[..., None] if tokens is None else tokens,
+            images,
+            exists if has_image is None else has_image,
+        )
 
 
 @final
@@ -71,9 +93,13 @@ class TableReading:
         num_categories: of each column of categories, how many there are.
         num_texts: T.
         text: the rows of tokens; None: there are no texts.
+        num_images: I.
+        images_may_miss: the columns of images, from 0 on, of which some training rows have none.
+        channels: of images, 1 (grey) or 3 (RGB); 0: there are no images.
+        image_size: height and width of images, in pixels; None: there are none.
 
     Raises:
-        ValueError: no column at all, sizes below 1, or texts without tokens.
+        ValueError: no column at all, sizes below 1, texts without tokens, or images without a size.
     """
 
     num_numbers: int
@@ -81,25 +107,46 @@ class TableReading:
     num_categories: tuple[int, ...] = ()
     num_texts: int = 0
     text: TokenReading | None = None
+    num_images: int = 0
+    images_may_miss: tuple[int, ...] = ()
+    channels: int = 0
+    image_size: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
         name = "models.TableReading"
         check_count(name, "num_numbers", self.num_numbers, least=0)
         check_count(name, "num_texts", self.num_texts, least=0)
+        check_count(name, "num_images", self.num_images, least=0)
         for column, count in enumerate(self.num_categories):
             check_count(name, f"num_categories[{column}]", count)
         if not all(0 <= column < self.num_numbers for column in self.may_miss):
             raise ValueError(f"{name}: may_miss is {self.may_miss}; expected columns from 0 to {self.num_numbers - 1}")
-        if not self.num_numbers and not self.num_categories and not self.num_texts:
-            raise ValueError(f"{name}: there are no numbers, categories or texts; a row needs columns")
+        if not all(0 <= column < self.num_images for column in self.images_may_miss):
+            came = f"images_may_miss is {self.images_may_miss}"
+            raise ValueError(f"{name}: {came}; expected columns from 0 to {self.num_images - 1}")
+        if not self.num_numbers and not self.num_categories and not self.num_texts and not self.num_images:
+            raise ValueError(f"{name}: there are no numbers, categories, texts or images; a row needs columns")
         if (self.text is None) != (self.num_texts == 0):
             came = "no reading of tokens" if self.text is None else "a reading of tokens"
             raise ValueError(f"{name}: num_texts is {self.num_texts}, with {came}; give both or none")
+        if (self.image_size is None, self.channels == 0) != (self.num_images == 0,) * 2:
+            came = f"image_size={self.image_size} and channels={self.channels}"
+            raise ValueError(f"{name}: num_images is {self.num_images}, with {came}; give all or none")
+
+
+@final
+class Counts(NamedTuple):
+    """How much columns count, from 0 on: of numbers (F,), categories (C,), texts (T,) and images (I,)."""
+
+    numbers: Tensor
+    categories: Tensor
+    texts: Tensor
+    images: Tensor
 
 
 @final
 class TableMachine(FittedModel[TableBatch]):
-    """Numbers by value and rank, categories, and what banks of n-grams say of texts, read by a kernel and by trees.
+    """Numbers by value and rank, categories, and what banks say of texts and images, read by a kernel and by trees.
 
     Args:
         reading: the rows.
@@ -120,8 +167,10 @@ class TableMachine(FittedModel[TableBatch]):
         """Training rows that are centres of the kernel, at most; all are learnt from."""
         texts: NGramBank.Config = dataclasses.field(default_factory=NGramBank.Config)
         """Of each column of texts, the bank of n-grams."""
+        images: ImageBank.Config = dataclasses.field(default_factory=ImageBank.Config)
+        """Of each column of images, the bank of patches."""
         num_directions: int = 32
-        """Of each column of texts; 0: what the bank of n-grams says alone."""
+        """Of each column of texts or images; 0: what its bank says alone."""
         num_trees: int = 300
         """Of each fold, at most; 0: there are none, and the kernel alone predicts, which changes smoothly."""
 
@@ -141,12 +190,26 @@ class TableMachine(FittedModel[TableBatch]):
         self.register_buffer("quantiles", torch.zeros(reading.num_numbers, NUM_QUANTILES))
         ranks = (torch.arange(NUM_QUANTILES, dtype=torch.float64) + 0.5) / NUM_QUANTILES
         self.register_buffer("scores", torch.special.ndtri(ranks).float())
+        directions = config.num_directions
         self.texts = nn.ModuleList(
-            _Text(reading.text, num_outputs, config) for _ in range(reading.num_texts) if reading.text is not None
+            TextColumn(reading.text, num_outputs, directions, config.texts)
+            for _ in range(reading.num_texts)
+            if reading.text is not None
         )
-        of_a_text = num_outputs + config.num_directions
+        self.images = nn.ModuleList(
+            ImageColumn(
+                reading.channels,
+                reading.image_size,
+                num_outputs,
+                directions,
+                config.images,
+                may_miss=column in reading.images_may_miss,
+            )
+            for column in range(reading.num_images)
+            if reading.image_size is not None
+        )
         self._num_of_columns = 2 * reading.num_numbers + len(reading.may_miss) + sum(reading.num_categories)
-        self.num_coordinates = self._num_of_columns + of_a_text * reading.num_texts
+        self.num_coordinates = self._num_of_columns + sum(self._num_of_banks)
         self.machine = KernelMachine(self.num_coordinates, num_outputs, config.num_centres)
         self.trees = (
             BoostedTrees(self.num_coordinates - reading.num_numbers, num_outputs, config.num_trees)
@@ -163,7 +226,8 @@ class TableMachine(FittedModel[TableBatch]):
         """
         self._check(inputs)
         texts = [text(inputs.tokens[:, column]) for column, text in enumerate(self.texts)]
-        coordinates = torch.cat([self._of_columns(inputs), *texts], 1)
+        images = [image(_images_of(inputs, column)) for column, image in enumerate(self.images)]
+        coordinates = torch.cat([self._of_columns(inputs), *texts, *images], 1)
         outputs = self.machine(coordinates)
         return outputs if self.trees is None else outputs + self.trees(self._for_trees(inputs.numbers, coordinates))
 
@@ -171,7 +235,7 @@ class TableMachine(FittedModel[TableBatch]):
     def fit(
         self, batches: Sequence[tuple[TableBatch, Tensor]], regressand: Regressand, *, groups: Tensor | None = None
     ) -> Tensor:
-        """Takes the quantiles from the rows, fits the banks of texts, and the machine; see `FittedModel.fit`."""
+        """Takes the quantiles from the rows, fits the banks, and the machine; see `FittedModel.fit`."""
         if sum(len(targets) for _, targets in batches) < 2:
             raise ValueError("models.TableMachine: there are fewer than 2 rows; expected some to fit to")
         for inputs, _ in batches:
@@ -180,9 +244,13 @@ class TableMachine(FittedModel[TableBatch]):
         self._take_quantiles(torch.cat([inputs.numbers for inputs, _ in batches]))
         coordinates = [torch.cat([self._of_columns(inputs) for inputs, _ in batches]).double()]
         for column, text in enumerate(self.texts):
-            assert isinstance(text, _Text)
+            assert isinstance(text, TextColumn)
             rows = [(inputs.tokens[:, column], targets) for inputs, targets in batches]
-            coordinates.append(text.fit(rows, regressand, groups))
+            coordinates.append(text.fit(rows, regressand, groups=groups))
+        for column, image in enumerate(self.images):
+            assert isinstance(image, ImageColumn)
+            cells = [(_images_of(inputs, column), targets) for inputs, targets in batches]
+            coordinates.append(image.fit(cells, regressand, groups=groups))
         x, wanted = torch.cat(coordinates, 1), regressand.columns(targets)
         kernel, trees, share = self.machine.solve(x, wanted, groups=groups), None, 0.0
         left_out = kernel.left_out
@@ -199,8 +267,8 @@ class TableMachine(FittedModel[TableBatch]):
             self.trees.read(trees, readout, share=share)
         return readout(left_out)
 
-    def counts(self) -> tuple[Tensor, Tensor, Tensor]:
-        """How much numbers (F,), columns of categories (C,) and of texts (T,) count: the most of their coordinates.
+    def counts(self) -> "Counts":
+        """How much each column counts: the most of its coordinates.
 
         Of a coordinate it is the mean of w_1 and w_2 by the shares of the kernels that read them, and of trees the root
         of what questions for it gained, over the most; both by their shares a.
@@ -214,30 +282,41 @@ class TableMachine(FittedModel[TableBatch]):
         if self.trees is None:
             return found
         asked = self._most(self.trees.gains.sqrt())
-        numbers, categories, texts = (torch.lerp(*each, self.share) for each in zip(found, asked, strict=True))
-        return numbers, categories, texts
+        return Counts(*(torch.lerp(*each, self.share) for each in zip(found, asked, strict=True)))
 
-    def _most(self, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    @property
+    def _num_of_banks(self) -> list[int]:
+        """Coordinates of each column of texts, then of images."""
+        columns = [*self.texts, *self.images]
+        return [column.num_coordinates for column in columns if isinstance(column, BankColumn)]
+
+    def _most(self, weight: Tensor) -> "Counts":
         """Of columns, the most of their coordinates, a number having one beside that which says that it is missing."""
         reading, f = self.reading, self.reading.num_numbers
-        may_miss, each_text = list(reading.may_miss), (self.num_coordinates - self._num_of_columns)
+        may_miss, of_columns = list(reading.may_miss), self._num_of_columns - f
         numbers = weight[:f].clone()
         numbers[may_miss] = torch.maximum(numbers[may_miss], weight[f : f + len(may_miss)])
-        levels = weight[f + len(may_miss) : self._num_of_columns - f].split(list(reading.num_categories))
-        texts = weight[self._num_of_columns - f :].split([each_text // max(1, reading.num_texts)] * reading.num_texts)
-        of_levels, of_texts = (
-            torch.stack([each.amax() for each in of]) if of else weight[:0] for of in (levels, texts)
-        )
-        return numbers, of_levels, of_texts
+        levels = weight[f + len(may_miss) : of_columns].split(list(reading.num_categories))
+        banks = weight[of_columns:].split(self._num_of_banks)
+        texts, images = banks[: reading.num_texts], banks[reading.num_texts :]
+        most = (torch.stack([each.amax() for each in of]) if of else weight[:0] for of in (levels, texts, images))
+        return Counts(numbers, *most)
 
     def _check(self, inputs: TableBatch) -> None:
         reading = self.reading
-        widths = (reading.num_numbers, len(reading.num_categories), reading.num_texts)
-        came = tuple(part.shape[1] for part in inputs)
-        if came != widths:
+        widths = (reading.num_numbers, len(reading.num_categories), reading.num_texts, reading.num_images)
+        came = tuple(part.shape[1] for part in inputs[:4])
+        if came != widths or inputs.has_image.shape[1] != reading.num_images:
             raise ValueError(
-                f"models.TableMachine: rows have {came[0]} numbers, {came[1]} categories and {came[2]} texts; expected "
-                f"{widths[0]}, {widths[1]} and {widths[2]}"
+                f"models.TableMachine: rows have {came[0]} numbers, {came[1]} categories, {came[2]} texts and "
+                f"{came[3]} images, {inputs.has_image.shape[1]} of them said to be there or not; expected {widths[0]}, "
+                f"{widths[1]}, {widths[2]} and {widths[3]}"
+            )
+        shape = (reading.channels, *(reading.image_size or ()))
+        if reading.num_images and (tuple(inputs.images.shape[2:]) != shape or inputs.images.dtype != torch.uint8):
+            raise ValueError(
+                f"models.TableMachine: images are {tuple(inputs.images.shape)} of {inputs.images.dtype}; expected (B, "
+                f"{reading.num_images}, {', '.join(map(str, shape))}) of uint8"
             )
 
     def _take_quantiles(self, numbers: Tensor) -> None:
@@ -278,64 +357,8 @@ class TableMachine(FittedModel[TableBatch]):
         return torch.cat(found, 1)
 
 
-@final
-class _Text(nn.Module):
-    """A column of texts as coordinates."""
-
-    directions: Tensor
-    mean: Tensor
-    scale: Tensor
-    middle: Tensor
-
-    def __init__(self, reading: TokenReading, num_outputs: int, config: TableMachine.Config) -> None:
-        super().__init__()
-        self.bank = config.texts.build(reading, num_outputs)
-        self.num_directions = config.num_directions
-        self.register_buffer("directions", torch.zeros(self.bank.num_features, config.num_directions))
-        self.register_buffer("mean", torch.zeros(num_outputs))
-        self.register_buffer("scale", torch.ones(num_outputs))
-        self.register_buffer("middle", torch.zeros(config.num_directions))
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        return torch.cat([self._read(self.bank(tokens)), self._along(tokens)], 1)
-
-    def _read(self, outputs: Tensor) -> Tensor:
-        """What a bank says, in units of what is fitted."""
-        return ((outputs - self.mean) / self.scale).clamp(-FAR, FAR)
-
-    def _along(self, tokens: Tensor) -> Tensor:
-        """X V less its mean, in units that the directions hold."""
-        row, gram, value = self.bank.features(tokens)
-        start = -self.middle.expand(len(tokens), -1)
-        return start.index_add(0, row, value.to(start)[:, None] * self.directions[gram])
-
-    def fit(self, rows: Sequence[tuple[Tensor, Tensor]], regressand: Regressand, groups: Tensor | None) -> Tensor:
-        """Coordinates of the training rows, what is said of each by a bank without it, float64."""
-        outputs = self.bank.fit(rows, regressand, groups=groups)
-        wanted = regressand.columns(torch.cat([targets for _, targets in rows]))
-        self.mean.copy_(outputs.mean(0))
-        self.scale.copy_(1 / _weight_of(outputs, wanted))
-        features = self.bank.sparse([tokens for tokens, _ in rows])
-        self.directions.zero_()
-        self.middle.zero_()
-        if count := min(self.num_directions, *features.shape):
-            _, _, vectors = torch.svd_lowrank(features, q=count, niter=4)
-            along = features @ vectors
-            deviation = along.std(0)
-            varies = deviation > 1e-6 * deviation.max().clamp_min(torch.finfo(along.dtype).tiny)
-            spread = torch.where(varies, 1 / torch.where(varies, deviation, 1.0), 0.0) / self.num_directions**0.5
-            self.directions[:, :count] = (vectors * spread).to(self.directions)
-            self.middle[:count] = (along.mean(0) * spread).to(self.middle)
-        return torch.cat([self._read(outputs), torch.cat([self._along(tokens) for tokens, _ in rows])], 1).double()
-
-
-def _weight_of(outputs: Tensor, wanted: Tensor) -> Tensor:
-    """By what outputs `(n, k)` are multiplied: how well each goes with what is fitted `(n, c)`, over its deviation."""
-    outputs, wanted = outputs - outputs.mean(0), wanted - wanted.mean(0)
-    deviation = outputs.std(0)
-    lengths = outputs.norm(dim=0)[:, None] * wanted.norm(dim=0)
-    agreement = (outputs.T @ wanted / lengths.clamp_min(1e-300)).amax(1).clamp_min(1e-6)
-    return agreement / torch.where(deviation > 1e-9 * outputs.abs().amax(0).clamp_min(1e-300), deviation, 1.0)
+def _images_of(inputs: TableBatch, column: int) -> ImageCells:
+    return ImageCells(inputs.images[:, column], inputs.has_image[:, column])
 
 
 @final
@@ -396,7 +419,4 @@ class NumbersMachine(nn.Module):
         return self.table.fit([(self._rows(numbers), targets)], regressand, groups=groups)
 
     def _rows(self, numbers: Tensor) -> TableBatch:
-        standardised = ((numbers - self.mean) * self.scale).float()
-        # not len(), by which a graph would fix the batch
-        none = standardised.new_zeros((standardised.shape[0], 0), dtype=torch.int64)
-        return TableBatch(standardised, none, none[..., None])
+        return TableBatch.of(((numbers - self.mean) * self.scale).float())

@@ -68,7 +68,8 @@ def labelled_folder(
         ImportError: pillow is not installed.
     """
     root = Path(folder)
-    files, answers, marks = labelled_files(root, "image", kind)
+    instead = f"read the images beside the other columns: fredholm train table {root / TABLE}"
+    files, answers, marks = labelled_files(root, "image", kind, instead=instead)
     channels, size, sizes = inspect(files, image_size, len(files))
     found = image_files(root, files, answers, channels=channels, image_size=size, marks=marks)
     try:

@@ -1,4 +1,4 @@
-"""Rows of a table, whose columns are numbers, dates, categories and texts, with what to predict of each."""
+"""Rows of a table, whose columns are numbers, dates, categories, texts and images, with what to predict of each."""
 
 from .columns import Column, ColumnKind, learn_columns
 from .open import open_table, read_rows_of

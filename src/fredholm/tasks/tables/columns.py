@@ -11,8 +11,9 @@ from typing import Literal, NamedTuple, final
 import numpy as np
 
 from fredholm.tasks.files.cells import MISSING, as_single, parse_date, parse_number, parse_value, written_date
+from fredholm.tasks.images.read import IMAGE_SUFFIXES
 
-ColumnKind = Literal["number", "date", "category", "text"]
+ColumnKind = Literal["number", "date", "category", "text", "image"]
 Place = Callable[[int, str], str]
 """Where row i of a column stands, for messages."""
 COUNTERS = ("", "id", "index", "unnamed: 0")
@@ -45,7 +46,7 @@ class Column:
         levels: of categories, those that are distinguished.
         parts: of numbers and dates, what is read: the number itself, "", or those of `DATE_PARTS` that vary.
         mean, deviation: of each part over the training rows that have it.
-        may_miss: whether some training rows lack it; of numbers and dates.
+        may_miss: whether some training rows lack it; of numbers, dates and images.
         day_first: of dates, whether they may be written 31/1/2026 (True) or 1/31/2026 (False); None: nothing says
             which, and dates that may be two are refused.
     """
@@ -100,8 +101,9 @@ def learn_columns(
     """What columns hold, by their cells in the training rows.
 
     A column is one of numbers or of dates if all cells that are not missing are; of dates in ISO 8601, or as 2026/1/31,
-    31.1.2026, or 31/1/2026 or 1/31/2026 where some date tells what comes first. It is one of categories if words come
-    back, in REPEATED rows each on average, or phrases, of PHRASES words on average, in REPEATED_PHRASES; else of texts.
+    31.1.2026, or 31/1/2026 or 1/31/2026 where some date tells what comes first; of images if all are names of image
+    files. It is one of categories if words come back, in REPEATED rows each on average, or phrases, of PHRASES words on
+    average, in REPEATED_PHRASES; else of texts.
     Columns that are empty, the same in all rows or count rows (`COUNTERS`) are left out.
 
     Args:
@@ -138,7 +140,7 @@ def _doubt(name: str, kind: ColumnKind, cells: Sequence[str], known: list[str], 
     """Why a person may think otherwise of what a column holds; empty: there is no reason."""
     if kind == "category" and (count := len(set(known))) > MOST_LEVELS:
         return f"has {count:,} categories; the {MOST_LEVELS} most frequent are distinguished"
-    if kind in ("number", "date"):
+    if kind in ("number", "date", "image"):
         return ""
     if all(_is_number(cell.strip(_SIGNS)) for cell in known):
         signed = next(cell for cell in known if not _is_number(cell))
@@ -156,6 +158,8 @@ def _doubt(name: str, kind: ColumnKind, cells: Sequence[str], known: list[str], 
 def _learnt(name: str, kind: ColumnKind, cells: Sequence[str], known: list[str], place: Place) -> Column:
     if kind == "text":
         return Column(name=name, kind=kind)
+    if kind == "image":
+        return Column(name=name, kind=kind, may_miss=len(known) < len(cells))
     if kind == "category":
         levels = [level for level, _ in sorted(Counter(known).items(), key=lambda each: (-each[1], each[0]))]
         return Column(name=name, kind=kind, levels=tuple(sorted(levels[:MOST_LEVELS])))
@@ -197,9 +201,16 @@ def _kind(name: str, cells: Sequence[str], known: list[str], place: Place) -> Co
         )
     if all(_is_year_first(cell) or _orders(cell) for cell in known) and _shared_orders(known):
         return "date"
+    if names_images(known):
+        return "image"
     repeats = len(known) / max(1, len(set(known)))
     words = sum(len(cell.split()) for cell in known) / max(1, len(known))
     return "category" if repeats >= (REPEATED_PHRASES if words >= PHRASES else REPEATED) else "text"
+
+
+def names_images(known: Sequence[str]) -> bool:
+    """Whether all of these cells, none of which is missing, are names of image files."""
+    return bool(known) and all(cell.lower().endswith(IMAGE_SUFFIXES) for cell in known)
 
 
 def _is_number(cell: str) -> bool:

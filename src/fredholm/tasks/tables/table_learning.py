@@ -15,11 +15,17 @@ from torch.nn.utils.rnn import pad_sequence
 
 from fredholm._settings import filled, refuse_idle
 from fredholm.models.fitted.boosted_trees import affordable_trees
+from fredholm.models.fitted.image_bank import ImageBank
 from fredholm.models.fitted.n_gram_bank import NGramBank
 from fredholm.models.fitted.table_machine import TableBatch, TableMachine, TableReading
 from fredholm.models.language.sentence_model import TokenReading
 from fredholm.models.stack import Stack
 from fredholm.tasks.files.cells import MISSING
+from fredholm.tasks.files.read_record import recorded
+from fredholm.tasks.images.encoded_images import inspect
+from fredholm.tasks.images.image_learning import SIDES
+from fredholm.tasks.images.patches import in_whole_patches
+from fredholm.tasks.images.read import read_images
 from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.schedule import Effort, Preset, schedule_at_once
@@ -29,9 +35,9 @@ from fredholm.tasks.splits.splitting import divided
 from fredholm.tasks.target_task import TargetTask
 from fredholm.tasks.targets import TARGETS, Answers, Kind, Target
 from fredholm.tasks.task import Batch, EntryNames, Recommended, Task, Trained, own_facts
-from fredholm.tasks.tensor_form import BATCH, Axis, Sizes, Slot, TensorForm
+from fredholm.tasks.tensor_form import BATCH, Axis, Sizes, Slot, TensorForm, pixel_axes, random_pixels
 from fredholm.tasks.text import MarkedTokenizer, Tokens
-from fredholm.tasks.views import ShownExample, TextPart, TextView
+from fredholm.tasks.views import ImageView, ShownExample, TextPart, TextView
 
 from .columns import Column, ColumnKind, LearntColumns, learn_columns
 from .open import open_table, read_rows_of
@@ -48,7 +54,7 @@ CENTRES: dict[Preset, int] = {"small": 4096, "base": 8192}
 
 @final
 class TableLearning(TargetTask[TableSet]):
-    """A model on rows of numbers, dates, categories and texts that predicts classes, labels or numbers.
+    """A model on rows of numbers, dates, categories, texts and images that predicts classes, labels or numbers.
 
     What a column holds is learnt from the training rows (`learn_columns`). The model is computed from them at once.
 
@@ -68,11 +74,13 @@ class TableLearning(TargetTask[TableSet]):
 
     @dataclass(frozen=True, kw_only=True)
     class Facts(Task.Facts):
-        """Of the training split; the tokenizer is empty where there are no texts."""
+        """Of the training split; the tokenizer is empty where there are no texts, `channels` 0 without images."""
 
         columns: tuple[Column, ...]
         tokenizer: str
         target: Target
+        channels: int
+        image_size: tuple[int, int] | None
 
         @property
         def files(self) -> dict[str, str]:
@@ -100,6 +108,7 @@ class TableLearning(TargetTask[TableSet]):
                 all are numbers and one is not whole, or more than 20 whole ones differ, else a class; of several
                 columns labels where all are 0 or 1, else numbers.
             tokens: what texts are made of.
+            image_size: height and width to scale images to; None: those that all have, or that suit most.
             model: a kernel machine and trees, which are computed from the training rows.
         """
 
@@ -111,9 +120,10 @@ class TableLearning(TargetTask[TableSet]):
         columns: tuple[str, ...] = ()
         target: Kind | None = None
         tokens: Tokens = field(default_factory=Tokens)
+        image_size: tuple[int, int] | None = None
         model: TableMachine.Config = field(default_factory=TableMachine.Config)
 
-        weight_settings: ClassVar[tuple[str, ...]] = ("categories", "texts", "ignore", "tokens", "model")
+        weight_settings: ClassVar[tuple[str, ...]] = ("categories", "texts", "ignore", "tokens", "image_size", "model")
 
         def __post_init__(self) -> None:
             if self.valid_fraction != 0:
@@ -133,6 +143,12 @@ class TableLearning(TargetTask[TableSet]):
             size = len(task.splits.train)
             sizes = {"num_centres": min(size, CENTRES[effort.preset])}
             sizes["num_trees"] = affordable_trees(config.model.num_trees, task.target.num_outputs)
+            if (size_of_images := task.facts.image_size) is not None:
+                scaled = in_whole_patches(size_of_images, 1, SIDES[effort.preset])
+                config = filled(
+                    config, [TableLearning.Config()], image_size=None if scaled == size_of_images else scaled
+                )
+                task = TableLearning(config)
             if texts := task.facts.of("text"):
                 rows = task.splits.train.rows
                 config = replace(config, tokens=self.tokens.recommended(_texts(rows, texts)))
@@ -206,15 +222,25 @@ class TableLearning(TargetTask[TableSet]):
         texts = tuple(column for column in learnt.columns if column.kind == "text")
         if not texts and config.tokens != Tokens():
             raise ValueError("tokens are given, and have no effect: no column is one of texts; leave them out")
+        pictures = [file for column in learnt.columns if column.kind == "image" for file in _files(train.rows, column)]
         if not texts:
             because, instead = "no column of texts", "leave a column of texts in"
             refuse_idle("", NGramBank.Config, because, instead, **vars(config.model.texts))
+        if not pictures:
+            because, instead = "no column of images", "leave a column of images in"
+            refuse_idle("", ImageBank.Config, because, instead, **vars(config.model.images))
+            refuse_idle("", TableLearning.Config, because, instead, image_size=config.image_size)
+        if not texts and not pictures:
+            because, instead = "no column of texts or images", "leave one in"
             refuse_idle("", TableMachine.Config, because, instead, num_directions=config.model.num_directions)
         self.notes = _notes_on(learnt, train.answers)
+        headers = inspect(pictures, config.image_size, len(pictures)) if pictures else None
         return TableLearning.Facts(
             columns=learnt.columns,
             tokenizer=config.tokens.learn(_texts(train.rows, texts)).state if texts else "",
             target=train.answers.learn(config.target_settings, config.data),
+            channels=0 if headers is None else headers.channels,
+            image_size=None if headers is None else config.image_size or headers.image_size,
         )
 
     def _check(self, splits: Splits[TableSet]) -> None:
@@ -226,10 +252,13 @@ class TableLearning(TargetTask[TableSet]):
                         raise ValueError(
                             f"{self.config.data}: has no column {column.name!r}, which the run was made with"
                         )
+                    if column.kind == "image":  # now, since pixels are read when nobody records it any more
+                        _files(part.rows, column)
 
     def table_reading(self) -> TableReading:
         """How rows reach the model."""
-        numbers, texts = self._facts.of("number", "date"), self._facts.of("text")
+        facts = self._facts
+        numbers, images = facts.of("number", "date"), facts.of("image")
         ends = np.cumsum([0, *(len(column.parts) for column in numbers)])
         text = None
         if self.tokenizer is not None:
@@ -244,9 +273,13 @@ class TableLearning(TargetTask[TableSet]):
         return TableReading(
             num_numbers=int(ends[-1]),
             may_miss=tuple(int(end) for end, column in zip(ends, numbers, strict=False) if column.may_miss),
-            num_categories=tuple(len(column.levels) for column in self._facts.of("category")),
-            num_texts=len(texts),
+            num_categories=tuple(len(column.levels) for column in facts.of("category")),
+            num_texts=len(facts.of("text")),
             text=text,
+            num_images=len(images),
+            images_may_miss=tuple(number for number, column in enumerate(images) if column.may_miss),
+            channels=facts.channels,
+            image_size=facts.image_size,
         )
 
     def recommended_texts(self) -> NGramBank.Config:
@@ -281,13 +314,14 @@ class TableLearning(TargetTask[TableSet]):
     def input_importance(self, model: nn.Module) -> dict[str, float]:
         """See `Task.input_importance`: the columns, by how much their coordinates count (`TableMachine.counts`)."""
         assert isinstance(model, TableMachine)
-        numbers, categories, texts = (each.tolist() for each in model.counts())
+        numbers, categories, texts, images = (each.tolist() for each in model.counts())
         named, start = dict[str, float](), 0
         for column in self._facts.of("number", "date"):
             named[column.name] = max(numbers[start : start + len(column.parts)])
             start += len(column.parts)
         named |= dict(zip((column.name for column in self._facts.of("category")), categories, strict=True))
         named |= dict(zip((column.name for column in self._facts.of("text")), texts, strict=True))
+        named |= dict(zip((column.name for column in self._facts.of("image")), images, strict=True))
         return named
 
     @cached_property
@@ -316,12 +350,29 @@ class TableLearning(TargetTask[TableSet]):
             found = [self.tokenizer.lay_out(text, None, LONGEST) for text in rows.cells[column.name]]
             tokens.append([each.tokens for each in found])
             num_cut += sum(each.is_cut for each in found)
+        images, has_image = self._pictures(rows)
         return _Encoded(
             torch.from_numpy(np.concatenate([np.empty((count, 0), np.float32), *numbers], axis=1)),
             torch.from_numpy(np.stack([*categories], axis=1) if categories else np.empty((count, 0), np.int64)),
             tokens,
+            images,
+            has_image,
             num_cut,
         )
+
+    def _pictures(self, rows: Rows) -> tuple[Tensor, Tensor]:
+        """Images `(n, I, C, H, W)`, uint8, of which 0 stand for those that `has_image` `(n, I)` says are missing."""
+        facts, columns = self._facts, self._facts.of("image")
+        size = facts.image_size or (0, 0)
+        images = torch.zeros(len(rows), len(columns), facts.channels, *size, dtype=torch.uint8)
+        exists = torch.zeros(len(rows), len(columns), dtype=torch.bool)
+        for k, column in enumerate(columns):
+            files = rows.files(column.name)
+            own = [i for i, file in enumerate(files) if file is not None]
+            exists[own, k] = True
+            if own:
+                images[own, k] = read_images(_files(rows, column), facts.channels, size)
+        return images, exists
 
     def _rows(self, encoded: "_Encoded", indices: Sequence[int]) -> TableBatch:
         """Some rows, their texts filled up."""
@@ -332,7 +383,8 @@ class TableLearning(TargetTask[TableSet]):
         else:
             padded = pad_sequence(texts, batch_first=True, padding_value=self.tokenizer.marks.pad).long()
             tokens = padded.view(len(encoded.tokens), len(indices), -1).transpose(0, 1)
-        return TableBatch(encoded.numbers[picked], encoded.categories[picked], tokens)
+        pictures = encoded.images[picked], encoded.has_image[picked]
+        return TableBatch(encoded.numbers[picked], encoded.categories[picked], tokens, *pictures)
 
     def _batches(self, encoded: "_Encoded") -> Iterator[TableBatch]:
         """All rows in their order, CHUNK at a time."""
@@ -340,7 +392,7 @@ class TableLearning(TargetTask[TableSet]):
             yield self._rows(encoded, range(start, min(start + CHUNK, len(encoded.numbers))))
 
     def train_batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
-        """`numbers` (B, F), `categories` (B, C), `tokens` (B, T, N) and `targets`; nothing is drawn."""
+        """What `TableBatch` has, and `targets`; nothing is drawn."""
         return self._batch(self._encoded_train, self.splits.train, indices)
 
     def held_out_batch(self, split: HeldOut, indices: Tensor) -> Batch:
@@ -356,10 +408,18 @@ class TableLearning(TargetTask[TableSet]):
         rows = self.held_out(split).rows
         lines = [f"{column.name}: {rows.cells[column.name][index]}" for column in self._facts.columns]
         path, line = rows.places[index]
-        return ShownExample(name=f"{path.name}, line {line}", views=(TextView(parts=(TextPart("\n".join(lines)),)),))
+        encoded = self._encoded_held_out[split]
+        images = [
+            ImageView(title=column.name, pixels=encoded.images[index, k])
+            for k, column in enumerate(self._facts.of("image"))
+            if bool(encoded.has_image[index, k])
+        ]
+        return ShownExample(
+            name=f"{path.name}, line {line}", views=(TextView(parts=(TextPart("\n".join(lines)),)), *images)
+        )
 
     def _outputs(self, model: nn.Module, batch: Batch) -> Tensor:
-        return model(TableBatch(batch["numbers"], batch["categories"], batch["tokens"])).float()
+        return model(TableBatch(*(batch[name] for name in TableBatch._fields))).float()
 
     @property
     def _train_answers(self) -> Answers:
@@ -368,68 +428,78 @@ class TableLearning(TargetTask[TableSet]):
     @torch.no_grad()
     def outputs(self, model: nn.Module, rows: Rows, device: torch.device) -> Tensor:
         """The model's, `(n, num_outputs)`; warns of categories that training did not have."""
+        return self._outputs_of(model, rows, self._encode(rows), device)
+
+    @torch.no_grad()
+    def _outputs_of(self, model: nn.Module, rows: Rows, encoded: "_Encoded", device: torch.device) -> Tensor:
         self._warn_of_new(rows)
         found = [
-            model(TableBatch(*(part.to(device) for part in batch))).float().cpu()
-            for batch in self._batches(self._encode(rows))
+            model(TableBatch(*(part.to(device) for part in batch))).float().cpu() for batch in self._batches(encoded)
         ]
         return torch.cat(found)
 
     def tensor_form(self, model: nn.Module) -> TensorForm:
-        """See `Task.tensor_form`: from numbers as the table has them, and the places of categories."""
+        """See `Task.tensor_form`: from numbers as the table has them, the places of categories, tokens and pixels."""
         facts, target, reading = self._facts, self.target, self.table_reading()
         numeric = facts.of("number", "date")
         mean = torch.tensor([each for column in numeric for each in column.mean], dtype=torch.float64)
         deviation = torch.tensor([each for column in numeric for each in column.deviation], dtype=torch.float64)
-        slots = {
-            "numbers": Slot(
-                "numbers",
-                (BATCH, Axis("number_columns", len(mean))),
-                f"as in a table, in the order of numbers in {COLUMNS}; NaN where one is missing",
-            ),
-            "categories": Slot(
-                "categories",
-                (BATCH, Axis("category_columns", len(reading.num_categories))),
-                f"places from 0 in the levels of the columns of categories in {COLUMNS}; -1 where one is missing",
-            ),
-        }
-        taken = [name for name, slot in slots.items() if slot.axes[1].size]
+        slots = self._slots(len(mean), reading)
 
         def call(model: nn.Module, *inputs: Tensor) -> Tensor:
-            given, first = dict(zip(taken, inputs, strict=False)), inputs[0]
-            numbers = first.new_zeros(first.shape[0], 0, dtype=torch.float32)
+            given = dict(zip(slots, inputs, strict=True))
+            numbers = inputs[0].new_zeros(inputs[0].shape[0], 0, dtype=torch.float32)
             if "numbers" in given:
                 # positions of dates are beyond 32 bits until their mean is taken out
-                numbers = ((given["numbers"] - mean.to(first.device)) / deviation.to(first.device)).float()
-            none = first.new_zeros(first.shape[0], 0, dtype=torch.int64)
-            tokens = inputs[-1] if reading.num_texts else none[..., None]
-            batch = {"numbers": numbers, "categories": given.get("categories", none), "tokens": tokens}
-            return target.answers(self._outputs(model, batch))
+                numbers = ((given.pop("numbers") - mean.to(numbers.device)) / deviation.to(numbers.device)).float()
+            return target.answers(self._outputs(model, TableBatch.of(numbers, **given)._asdict()))
 
         def draw(sizes: Sizes, generator: torch.Generator) -> tuple[Tensor, ...]:
-            batch = sizes["batch"]
+            batch, pixels = sizes["batch"], (reading.num_images, reading.channels, *(reading.image_size or ()))
             drawn = torch.randn(batch, len(mean), generator=generator, dtype=torch.float64) * deviation + mean
             places = [torch.randint(-1, count, (batch,), generator=generator) for count in reading.num_categories]
-            found = {"numbers": drawn, "categories": torch.stack(places, 1) if places else None}
-            given = [each for name in taken if (each := found[name]) is not None]
+            found = {"numbers": drawn}
+            if places:
+                found["categories"] = torch.stack(places, 1)
             if self.tokenizer is not None:
-                rows = self.tokenizer.draw(batch * reading.num_texts, 8, generator)
-                given.append(rows.view(batch, reading.num_texts, -1))
-            return tuple(given)
+                tokens = self.tokenizer.draw(batch * reading.num_texts, 8, generator)
+                found["tokens"] = tokens.view(batch, reading.num_texts, -1)
+            if reading.num_images:
+                found["images"] = random_pixels((batch, *pixels), generator)
+                found["has_image"] = torch.arange(batch * reading.num_images).view(batch, -1) % 3 > 0
+            return tuple(found[name] for name in slots)
 
-        inputs = tuple(slots[name] for name in taken)
-        if self.tokenizer is not None:
-            axes = (BATCH, Axis("texts", reading.num_texts), Axis("tokens", 8))
-            inputs += (Slot("tokens", axes, f"a row for each column of texts; {self.tokenizer.slot.about}"),)
         return TensorForm(
             model=model,
             call=call,
-            inputs=inputs,
+            inputs=tuple(slots.values()),
             output=target.slot(BATCH),
             draw=draw,
             names=target.axis_names,
             files={COLUMNS: self._columns_text(), **facts.files},
         )
+
+    def _slots(self, num_numbers: int, reading: TableReading) -> dict[str, Slot]:
+        """What a form takes, by the names of `TableBatch`."""
+        in_order, slots = f"in the order of {{}} in {COLUMNS}", list[Slot]()
+        if num_numbers:
+            about = f"as in a table, {in_order.format('numbers')}; NaN where one is missing"
+            slots.append(Slot("numbers", (BATCH, Axis("number_columns", num_numbers)), about))
+        if count := len(reading.num_categories):
+            about = f"places from 0 in the levels of the columns of categories in {COLUMNS}; -1 where one is missing"
+            slots.append(Slot("categories", (BATCH, Axis("category_columns", count)), about))
+        if self.tokenizer is not None:
+            axes = (BATCH, Axis("texts", reading.num_texts), Axis("tokens", 8))
+            slots.append(Slot("tokens", axes, f"a row for each column of texts; {self.tokenizer.slot.about}"))
+        if reading.image_size is not None:
+            columns, pixels = (
+                Axis("image_columns", reading.num_images),
+                pixel_axes(reading.channels, reading.image_size),
+            )
+            about = f"uint8, from 0 to 255, {in_order.format('images')}; anything where one is missing"
+            slots.append(Slot("images", (BATCH, columns, *pixels), about))
+            slots.append(Slot("has_image", (BATCH, columns), "whether each image is there"))
+        return {slot.name: slot for slot in slots}
 
     def _columns_text(self) -> str:
         """What stands where in the inputs of a form, as JSON."""
@@ -442,6 +512,7 @@ class TableLearning(TargetTask[TableSet]):
             ],
             "categories": [{"column": column.name, "levels": column.levels} for column in facts.of("category")],
             "texts": [{"column": column.name} for column in facts.of("text")],
+            "images": [{"column": column.name} for column in facts.of("image")],
         }
         return json.dumps(described, indent=2, ensure_ascii=False)
 
@@ -451,18 +522,17 @@ class TableLearning(TargetTask[TableSet]):
         Files are tables as in training; labels may be absent.
         """
         rows: list[Prediction] = []
-        for _, found in inputs.read(self._read):
-            answers = map(self.target.answer, self.outputs(model, found, device))
+        for _, (found, encoded) in inputs.read(self._read):
+            answers = map(self.target.answer, self._outputs_of(model, found, encoded, device))
             rows += [
                 Prediction(path, {"line": line, **cells}, probabilities)
                 for (path, line), (cells, probabilities) in zip(found.places, answers, strict=True)
             ]
         return rows
 
-    def _read(self, file: Path) -> Rows:
+    def _read(self, file: Path) -> tuple[Rows, "_Encoded"]:
         rows = read_rows_of(file, [column.name for column in self._facts.columns], self.config.columns)
-        self._encode(rows)  # which raises where a number is none
-        return rows
+        return rows, self._encode(rows)
 
     def _warn_of_new(self, rows: Rows) -> None:
         for column in self._facts.of("category"):
@@ -483,11 +553,13 @@ class TableLearning(TargetTask[TableSet]):
 @final
 @dataclass(frozen=True)
 class _Encoded:
-    """Rows as tensors: numbers float32 `(n, F)`, categories int64 `(n, C)`, and the tokens of each text by column."""
+    """Rows as tensors, all in their order: what `TableBatch` has, and of texts the tokens of each, by column."""
 
     numbers: Tensor
     categories: Tensor
     tokens: list[list[Tensor]]
+    images: Tensor
+    has_image: Tensor
     num_cut: int
 
 
@@ -495,9 +567,20 @@ def _texts(rows: Rows, columns: Sequence[Column]) -> list[str]:
     return [text for column in columns for text in rows.cells[column.name]]
 
 
+def _files(rows: Rows, column: Column) -> list[Path]:
+    """Those of a column of images, where there are any."""
+    return [recorded(file) for file in rows.files(column.name) if file is not None]
+
+
 def _notes_on(learnt: LearntColumns, answers: Answers) -> tuple[str, ...]:
     """What was made of the columns, in words."""
-    kinds: dict[ColumnKind, str] = {"number": "numbers", "date": "dates", "category": "categories", "text": "texts"}
+    kinds: dict[ColumnKind, str] = {
+        "number": "numbers",
+        "date": "dates",
+        "category": "categories",
+        "text": "texts",
+        "image": "images",
+    }
     read = [
         f"{word}: {', '.join(names)}"
         for kind, word in kinds.items()

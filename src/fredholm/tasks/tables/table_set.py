@@ -8,6 +8,7 @@ from typing import ClassVar, Self, final
 
 from torch import Tensor
 
+from fredholm.tasks.files.cells import MISSING
 from fredholm.tasks.splits.split_marks import NO_MARKS, SplitMarks
 from fredholm.tasks.splits.splits import Divisible
 from fredholm.tasks.splits.stratified_split import SplitKeys
@@ -34,6 +35,23 @@ class Rows:
         """Where the cell of row i in a column stands, for messages."""
         path, line = self.places[i]
         return f"{path}, line {line}: column {name!r}"
+
+    def files(self, name: str) -> list[Path | None]:
+        """The files that the cells of a column name, from the folder of their table on; None where one is missing.
+
+        Raises:
+            ValueError: there is no such file.
+        """
+        found = list[Path | None]()
+        for i, ((table, _), cell) in enumerate(zip(self.places, self.cells[name], strict=True)):
+            file = None if cell.lower() in MISSING else table.parent / cell
+            if file is not None and not file.is_file():
+                raise ValueError(
+                    f"{self.place(i, name)}: there is no file {file}; put it there, with its path from the folder of "
+                    "the table on, leave the cell empty, or ignore the column"
+                )
+            found.append(file)
+        return found
 
     def select(self, numbers: Sequence[int]) -> Self:
         """Some of them, in this order."""

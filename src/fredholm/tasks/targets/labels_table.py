@@ -27,7 +27,7 @@ class LabelledFiles(NamedTuple):
     marks: SplitMarks
 
 
-def labelled_files(root: Path, what: str, kind: Kind | None = None) -> LabelledFiles:
+def labelled_files(root: Path, what: str, kind: Kind | None = None, *, instead: str = "") -> LabelledFiles:
     """Read the table of a folder; columns in small or capital letters.
 
     `file` is the path of a file from the folder on, without `..`. `label` is its class, a number, or its labels with |
@@ -38,6 +38,7 @@ def labelled_files(root: Path, what: str, kind: Kind | None = None) -> LabelledF
         root: the folder.
         what: a file is, for messages, such as image.
         kind: what the answers are; None: as the cells say.
+        instead: what reads other columns beside such files, for messages.
 
     Raises:
         ValueError: a column or a cell is missing, a file is not there, lies elsewhere or is there twice, there are
@@ -47,7 +48,7 @@ def labelled_files(root: Path, what: str, kind: Kind | None = None) -> LabelledF
     table = read_table(root / TABLE)
     try:
         files = _files(root, table, what)
-        answers, marks = _known(table, kind)
+        answers, marks = _known(table, kind, instead)
     except ValueError as error:
         raise ValueError(f"{table.path}: {error}") from error
     return LabelledFiles(files, answers, marks)
@@ -60,14 +61,14 @@ def warn_of_unnamed(root: Path, named: list[Path], suffixes: tuple[str, ...], wh
         warnings.warn(f"{root}: left out {left_out} that {TABLE} does not name", stacklevel=4)
 
 
-def _known(table: Table, kind: Kind | None) -> tuple[Answers, SplitMarks]:
+def _known(table: Table, kind: Kind | None, instead: str) -> tuple[Answers, SplitMarks]:
     """What the table says of each file."""
     columns = columns_by_word(table.names, _USUAL)
     others = [word for word in columns if word not in _USUAL]
     if _LABEL in columns and others:
         raise ValueError(
             f"line 1: has the column {others[0]!r} beside 'label'; leave one of them out (file, split, group and time "
-            "may stay)"
+            f"may stay){instead and f', or {instead}'}"
         )
     if _LABEL not in columns and not others:
         raise ValueError("line 1: no column 'label', and no columns of numbers or labels")

@@ -1,0 +1,146 @@
+"""Columns of images in a table: what a bank says without each row, the main directions, and what is missing."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from fredholm.models import ImageBank, TableBatch, TableMachine, TableReading
+from fredholm.models.fitted import bank_column
+from fredholm.models.fitted.bank_column import ImageCells, ImageColumn
+from fredholm.tasks.targets import ClassTarget
+from tests.refusals import refused
+
+CLASSES = ClassTarget(names=("a", "b"))
+BANK = ImageBank.Config(num_filters=8)
+READING = TableReading(num_numbers=2, num_images=1, images_may_miss=(0,), channels=1, image_size=(11, 9))
+
+
+def stripes(n: int, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Images with a bright stripe, uint8, and whether it stands upright."""
+    draw = torch.Generator().manual_seed(seed)
+    images = (100 + 20 * torch.randn(n, 1, 11, 9, generator=draw)).clamp(0, 155)
+    upright = torch.rand(n, generator=draw) < 0.5
+    images[upright, :, :, 4] += 100
+    images[~upright, :, 5] += 100
+    return images.byte(), upright
+
+
+def built(num_directions: int = 3, *, may_miss: bool = True) -> ImageColumn:
+    torch.manual_seed(0)
+    return ImageColumn(1, (11, 9), 2, num_directions, BANK, may_miss=may_miss)
+
+
+def in_parts(cells: ImageCells, targets: Tensor, size: int = 7) -> list[tuple[ImageCells, Tensor]]:
+    parts = zip(cells.images.split(size), cells.exists.split(size), targets.split(size), strict=True)
+    return [(ImageCells(images, exists), own) for images, exists, own in parts]
+
+
+def test_an_image_becomes_what_a_bank_says_without_it_and_its_main_directions() -> None:
+    images, upright = stripes(40)
+    exists = torch.arange(40) % 5 > 0
+    column, targets = built(), upright.long()
+    found = column.fit(in_parts(ImageCells(images, exists), targets), CLASSES)
+    assert found.shape == (40, column.num_coordinates) == (40, 2 + 3 + 1)
+    assert torch.equal(found[:, 5] == 1, ~exists)
+    assert bool((found[~exists, :5] == 0).all())
+    plain = images[exists].float() / 255
+    plain = (plain - plain.mean()) / plain.std(correction=0)
+    torch.manual_seed(0)
+    bank = BANK.build((11, 9), 1, 2)
+    left_out = bank.fit(
+        [(part, own) for part, own in zip(plain.split(6), targets[exists].split(6), strict=True)], CLASSES
+    )
+    wanted = CLASSES.columns(targets[exists])
+    for k in range(2):
+        of, said = found[exists, k], left_out[:, k]
+        rho = max(torch.corrcoef(torch.stack([said, each]))[0, 1] for each in wanted.T)
+        torch.testing.assert_close(of, (rho * (said - said.mean()) / said.std()).clamp(-4, 4), rtol=1e-4, atol=1e-4)
+    along = found[exists, 2:5] * math.sqrt(3)
+    torch.testing.assert_close(along.mean(0), torch.zeros(3, dtype=torch.float64), rtol=0, atol=1e-5)
+    torch.testing.assert_close(torch.cov(along.T), torch.eye(3, dtype=torch.float64), rtol=0, atol=2e-2)
+    # in the order of how much they vary, those of X of the ridge regression
+    x = bank.features(plain).double()
+    ends = [0, *torch.tensor([block.size for block in bank.head.blocks]).cumsum(0).tolist()]
+    blocks = []
+    for block, share, start, end in zip(bank.head.blocks, bank.head.shares, ends, ends[1:], strict=False):
+        own = x[:, start:end] - x[:, start:end].mean(0)
+        deviation = own.std(0, correction=0)
+        if block.standardised:
+            own = torch.where(deviation > 1e-6, own / deviation.clamp_min(1e-6), 0.0)
+        blocks.append(own * (share / own.square().mean(0).sum()).sqrt())
+    left, _, _ = torch.linalg.svd(torch.cat(blocks, 1), full_matrices=False)
+    shared = (left[:, :3].T @ along / along.norm(dim=0)).norm(dim=0)
+    assert float(shared.min()) > 0.99
+
+
+def test_new_images_are_read_as_those_of_training_and_missing_ones_are_not_read() -> None:
+    images, upright = stripes(40)
+    exists = torch.arange(40) % 5 > 0
+    column = built()
+    found = column.fit(in_parts(ImageCells(images, exists), upright.long()), CLASSES)
+    with torch.no_grad():
+        again = column(ImageCells(images, exists))
+        other = column(ImageCells(torch.where(exists[:, None, None, None], images, 255), exists))
+    torch.testing.assert_close(again[:, 2:], found[:, 2:].float(), rtol=1e-4, atol=1e-4)
+    assert torch.equal(again, other)
+    assert float((again[exists, :2] - found[exists, :2]).abs().mean()) > 0.01  # which has seen the row
+
+
+def test_of_many_images_some_are_learnt_from_and_the_others_are_new(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bank_column, "MOST_IMAGES", 20)
+    images, upright = stripes(60)
+    column, exists = built(may_miss=False), torch.ones(60, dtype=torch.bool)
+    groups = torch.arange(60) // 2
+    found = column.fit(in_parts(ImageCells(images, exists), upright.long()), CLASSES, groups=groups)
+    with torch.no_grad():
+        same = (column(ImageCells(images, exists)) - found).abs().amax(1) < 1e-4
+    assert int(same.sum()) == 40
+    assert torch.equal(same[::2], same[1::2])  # whole groups
+
+
+@pytest.mark.parametrize(("num_there", "groups"), [(0, None), (1, None), (4, torch.arange(12) // 4)])
+def test_of_one_image_or_one_group_nothing_is_said(num_there: int, groups: Tensor | None) -> None:
+    images, upright = stripes(12)
+    cells = ImageCells(images, torch.arange(12) < num_there)
+    column = built()
+    found = column.fit(in_parts(cells, upright.long()), CLASSES, groups=groups)
+    assert bool((found[:, :5] == 0).all())
+    assert column(cells)[:, :5].abs().max() == 0
+    assert all(bool(each.isfinite().all()) for each in column.state_dict().values())  # else it is not saved
+
+
+def test_images_decide_together_with_numbers() -> None:
+    images, upright = stripes(260)
+    numbers = torch.randn(260, 2, generator=torch.Generator().manual_seed(1))
+    batch = TableBatch.of(numbers, images=images[:, None], has_image=torch.arange(260)[:, None] % 10 > 0)
+    targets = (upright ^ (numbers[:, 0] > 0)).long()
+    torch.manual_seed(0)
+    machine = TableMachine.Config(images=BANK, num_trees=40).build(READING, 2)
+    learnt, asked = (TableBatch(*(part[own] for part in batch)) for own in (slice(0, 200), slice(200, None)))
+    machine.fit([(learnt, targets[:200])], CLASSES)
+    with torch.no_grad():
+        right = machine(asked).argmax(1) == targets[200:]
+    there = asked.has_image[:, 0]
+    assert float(right[there].float().mean()) > 0.85
+    [count] = machine.counts().images.tolist()
+    assert 0.5 < count <= 1
+    with torch.no_grad():  # alone in their batch
+        one = [machine(TableBatch(*(part[i : i + 1] for part in asked))) for i in range(3)]
+        torch.testing.assert_close(torch.cat(one), machine(asked)[:3], rtol=1e-4, atol=1e-4)
+    assert machine(TableBatch(*(part[:0] for part in asked))).shape == (0, 2)
+
+
+def test_what_is_refused() -> None:
+    machine = TableMachine.Config(images=BANK).build(READING, 2)
+    numbers = torch.zeros(3, 2)
+    with refused(ValueError, "rows have 2 numbers, 0 categories, 0 texts and 0 images", "expected 2, 0, 0 and 1"):
+        machine(TableBatch.of(numbers))
+    for images in (torch.zeros(3, 1, 1, 11, 9), torch.zeros(3, 1, 3, 11, 9, dtype=torch.uint8)):
+        with refused(ValueError, "images are (3, 1, ", "expected (B, 1, 1, 11, 9) of uint8"):
+            machine(TableBatch.of(numbers, images=images))
+    with refused(ValueError, "num_images is 1, with image_size=None and channels=3; give all or none"):
+        TableReading(num_numbers=1, num_images=1, channels=3)
+    with refused(ValueError, "images_may_miss is (1,); expected columns from 0 to 0"):
+        TableReading(num_numbers=0, num_images=1, images_may_miss=(1,), channels=3, image_size=(4, 4))
