@@ -63,8 +63,8 @@ class BankColumn(nn.Module, abc.ABC, Generic[Cells]):
 
     def forward(self, cells: Cells) -> Tensor:
         """Coordinates `(B, num_coordinates)`."""
-        said, along = self._coordinates(cells)
-        return torch.cat([self._read(said), along], 1)
+        outputs, along = self._coordinates(cells)
+        return torch.cat([self._read(outputs), along], 1)
 
     @abc.abstractmethod
     def fit(
@@ -81,19 +81,19 @@ class BankColumn(nn.Module, abc.ABC, Generic[Cells]):
         """What the bank says `(B, num_outputs)`, and the coordinates along the directions `(B, num_directions)`."""
 
     @final
-    def _read(self, said: Tensor) -> Tensor:
+    def _read(self, outputs: Tensor) -> Tensor:
         """What a bank says, in units of what is fitted."""
-        return ((said - self.mean) / self.scale).clamp(-FAR, FAR)
+        return ((outputs - self.mean) / self.scale).clamp(-FAR, FAR)
 
     @final
-    def _weigh(self, said: Tensor, wanted: Tensor) -> None:
-        """Takes mean and scale of what is said `(n, num_outputs)`, by how well it goes with what is fitted `(n, c)`."""
-        self.mean.copy_(said.mean(0))
-        said, wanted = said - said.mean(0), wanted - wanted.mean(0)
-        deviation = said.std(0)
-        lengths = said.norm(dim=0)[:, None] * wanted.norm(dim=0)
-        agreement = (said.T @ wanted / lengths.clamp_min(1e-300)).amax(1).clamp_min(1e-6)
-        varies = deviation > 1e-9 * said.abs().amax(0).clamp_min(1e-300)
+    def _weigh(self, outputs: Tensor, wanted: Tensor) -> None:
+        """Takes mean and scale of outputs `(n, num_outputs)`, by how well it goes with what is fitted `(n, c)`."""
+        self.mean.copy_(outputs.mean(0))
+        outputs, wanted = outputs - outputs.mean(0), wanted - wanted.mean(0)
+        deviation = outputs.std(0)
+        lengths = outputs.norm(dim=0)[:, None] * wanted.norm(dim=0)
+        agreement = (outputs.T @ wanted / lengths.clamp_min(1e-300)).amax(1).clamp_min(1e-6)
+        varies = deviation > 1e-9 * outputs.abs().amax(0).clamp_min(1e-300)
         self.scale.copy_(torch.where(varies, deviation, 1.0) / agreement)
 
     @final
@@ -136,13 +136,13 @@ class TextColumn(BankColumn[Tensor]):
         self, rows: Sequence[tuple[Tensor, Tensor]], regressand: Regressand, *, groups: Tensor | None = None
     ) -> Tensor:
         """See `BankColumn.fit`."""
-        said = self.bank.fit(rows, regressand, groups=groups)
-        self._weigh(said, regressand.columns(torch.cat([targets for _, targets in rows])))
+        outputs = self.bank.fit(rows, regressand, groups=groups)
+        self._weigh(outputs, regressand.columns(torch.cat([targets for _, targets in rows])))
         features = self.bank.sparse([tokens for tokens, _ in rows])
         if count := min(self.num_directions, *features.shape):
             _, _, vectors = torch.svd_lowrank(features, q=count, niter=4)
             self._turn(features @ vectors, vectors)
-        return torch.cat([self._read(said), torch.cat([self._along(tokens) for tokens, _ in rows])], 1).double()
+        return torch.cat([self._read(outputs), torch.cat([self._along(tokens) for tokens, _ in rows])], 1).double()
 
 
 @final
@@ -211,31 +211,31 @@ class ImageColumn(BankColumn[ImageCells]):
         targets, exists = torch.cat([each for _, each in rows]), torch.cat([cells.exists for cells, _ in rows])
         learnt, ends = self._drawn(rows[0][0].images, exists, groups), [len(each) for _, each in rows]
         own_groups = None if groups is None else groups[learnt]
-        said = targets.new_zeros(len(targets), len(self.mean), dtype=torch.float64)
-        along = said.new_zeros(len(targets), self.num_directions)
+        outputs = targets.new_zeros(len(targets), len(self.mean), dtype=torch.float64)
+        along = outputs.new_zeros(len(targets), self.num_directions)
         if int(learnt.sum()) < 2 or (own_groups is not None and len(own_groups.unique()) < 2):
             # there is nothing to choose them by, and what is NaN is not saved
             self.bank.head.penalty.zero_()
             self.bank.head.shares.zero_()
-            return self._with_missing(torch.cat([said, along], 1), exists)
+            return self._with_missing(torch.cat([outputs, along], 1), exists)
         chosen = zip(rows, learnt.split(ends), strict=True)
         some = [(cells.images[own], each[own]) for (cells, each), own in chosen if bool(own.any())]
         self._standardise([images for images, _ in some])
         batches = [(self._pixels(images), each) for images, each in some]
-        said[learnt] = self.bank.fit(batches, regressand, groups=own_groups)
+        outputs[learnt] = self.bank.fit(batches, regressand, groups=own_groups)
         features = torch.cat([self.bank.features(images) for images, _ in batches])
         if count := min(self.num_directions, len(features)):
             vectors = self.bank.head.directions(features, count)
             self._turn(features.double() @ vectors, vectors)
         along[learnt] = self._turned(features).double()
-        others = zip(rows, (exists & ~learnt).split(ends), said.split(ends), along.split(ends), strict=True)
-        for (cells, _), own, own_said, own_along in others:
+        others = zip(rows, (exists & ~learnt).split(ends), outputs.split(ends), along.split(ends), strict=True)
+        for (cells, _), own, own_outputs, own_along in others:
             if bool(own.any()):
                 features = self.bank.features(self._pixels(cells.images[own]))
-                own_said[own] = self.bank.head(features.to(self.bank.head.weight.dtype)).double()
+                own_outputs[own] = self.bank.head(features.to(self.bank.head.weight.dtype)).double()
                 own_along[own] = self._turned(features).double()
-        self._weigh(said[exists], regressand.columns(targets[exists]))
-        return self._with_missing(torch.cat([self._read(said), along], 1).double(), exists)
+        self._weigh(outputs[exists], regressand.columns(targets[exists]))
+        return self._with_missing(torch.cat([self._read(outputs), along], 1).double(), exists)
 
     def _drawn(self, images: Tensor, exists: Tensor, groups: Tensor | None) -> Tensor:
         """The rows that the bank learns from, bool."""
