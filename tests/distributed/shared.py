@@ -12,6 +12,7 @@ from fredholm.blocks.mamba import MambaBlock
 from fredholm.blocks.residual import ResidualBlock
 from fredholm.distributed import Shard, counted_traffic, gather_points, reduce_gradients, shard_points
 from fredholm.domains import Domain, Grid, Points, Sequence, Union
+from fredholm.evaluation import AUTO, Dense
 from fredholm.kernels import Kernel
 from fredholm.quadrature import MonteCarlo
 
@@ -161,3 +162,19 @@ def answers(names: list[str], dtype: str, masked: bool, batch: int) -> dict[str,
         grads = {f"{name} {what}": p.grad for what, p in operator.named_parameters() if p.grad is not None}
         found |= {f"{name} y": y.detach().float(), f"{name} u": u.grad, **grads}
     return found
+
+
+def saturated(name: str, dtype: torch.dtype, causal: bool) -> dict[str, Tensor]:
+    """Gradients of attention whose scores lie so far apart that one key takes all; on one process by definition."""
+    torch.manual_seed(0)
+    kernel = {"attention": kernels.Attention, "Yat attention": kernels.YatAttention}[name](2, is_causal=causal)
+    u, weight = (1000 * torch.randn(2, 33, 2)).to(dtype).requires_grad_(), torch.randn(2, 33, 2).to(dtype)
+    shares = dist.get_world_size() > 1
+    operator = IntegralOperator(kernel, residual=False, evaluation=AUTO if shares else Dense()).to(dtype)
+    domain = Shard(Sequence(33), sizes=[20, 13]) if shares else Sequence(33)
+    here = slice(domain.start, domain.start + domain.num_points) if isinstance(domain, Shard) else slice(None)
+    (operator(u[:, here], domain) * weight[:, here]).sum().backward()
+    reduce_gradients(operator)
+    reduce_gradients([u])
+    leaves = {"u": u, **dict(operator.named_parameters())}
+    return {name: leaf.grad for name, leaf in leaves.items() if leaf.grad is not None}

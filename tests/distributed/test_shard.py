@@ -96,6 +96,17 @@ def test_sums_over_processes_have_second_derivatives() -> None:
         torch.testing.assert_close(found, u.grad)
 
 
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("name", ["attention", "Yat attention"])
+def test_where_one_key_takes_all_gradients_are_as_exact_as_those_of_dense(name: str, causal: bool) -> None:
+    (right,) = on_processes(1, shared.saturated, name, torch.float64, causal)
+    (dense,) = on_processes(1, shared.saturated, name, torch.float32, causal)
+    for found in on_processes(2, shared.saturated, name, torch.float32, causal):
+        for what, exact in right.items():
+            allowed = (dense[what] - exact).norm() + 1e-5 * exact.norm() + 1e-6
+            assert (found[what] - exact).norm() < 20 * allowed, what
+
+
 def check_answers(dtype: str, *, masked: bool, batch: int, tolerance: float) -> None:
     names = list(KERNELS)
     (alone,) = on_processes(1, shared.answers, names, dtype, masked, batch)

@@ -74,6 +74,14 @@ def all_sum(part: Tensor, group: dist.ProcessGroup) -> Tensor:
     return _AllSum.apply(part, group)
 
 
+def any_holds(here: bool, group: dist.ProcessGroup, device: torch.device) -> bool:
+    """Whether something holds on any of the processes; `device` is the one that the group sends tensors of."""
+    count = torch.tensor(int(here), device=device)
+    dist.all_reduce(count, group=group)
+    _count("sums", group, [count])
+    return bool(count)
+
+
 def gathered(part: Tensor, sizes: Sequence[int], group: dist.ProcessGroup) -> Tensor:
     """The parts of all processes one after the other along dim 1: `(B, n, ...)` to `(B, N, ...)`.
 

@@ -142,3 +142,8 @@ def test_a_step_without_a_time_comes_one_step_size_later():
     out, (_, clock) = kernel.step(u[:, 3], state)
     assert torch.allclose(out, Scan().integrate(Integral(kernel, u, Sequence(times=times)))[:, 3], atol=1e-14)
     assert torch.allclose(clock, times[3:])
+
+
+def test_a_masked_batch_of_nothing_has_a_matrix():
+    where = Sequence(3, mask=torch.ones(0, 3, dtype=torch.bool))
+    assert system("zoh").matrix(torch.zeros(0, 3, 1, dtype=torch.float64), where).shape == (0, 3, 3, 1, 1)

@@ -103,6 +103,20 @@ def test_probabilities_that_are_one_in_float32_keep_their_ranks(count: int) -> N
     assert scored(target, outputs, truth, 99)["auroc"] == pytest.approx(sum(areas) / count, abs=1e-5)
 
 
+@pytest.mark.parametrize("count", [2, 4])
+def test_examples_that_are_as_likely_are_ties(count: int) -> None:
+    """Logits that differ by a constant, or in the order of the other classes, are no reason to put one before another.
+
+    Those that are rounded to some bits often do.
+    """
+    target = ClassAnswers(names=tuple("abcd")[:count], values=torch.arange(count)).learn(TargetSettings(), "x")
+    logits = torch.tensor([0.0, 0.0, -60.0, -61.0])[:count]
+    outputs = torch.stack([logits + by for by in (50.0, -25.0, 25.0, 1.0)])  # each sum is exact
+    outputs = torch.cat([outputs, outputs[:, [0, 1, 3, 2][:count]]]) if count > 2 else outputs
+    truth = torch.tensor([0, 1, 1, 0]).repeat(len(outputs) // 4)
+    assert scored(target, outputs, truth, 10)["auroc"] == 0.5
+
+
 def test_outputs_of_16_bits_are_ranked_by_more() -> None:
     target = ClassAnswers(names=("a", "b"), values=torch.tensor([0, 1])).learn(TargetSettings(), "x")
     outputs = torch.tensor([[2.0**-7, 17.0], [0.0, 17.0]], dtype=torch.float16)  # whose differences are one in float16
@@ -466,6 +480,14 @@ def test_numbers_far_from_0_are_told_and_measured_as_they_came() -> None:
     assert target.answer(target.targets(values)[0]).cells["y"] == pytest.approx(1e9, abs=1e-5)
     close = NumberAnswers(names=("y",), values=1e9 + 1e-4 * values.new_tensor([[0.0], [1.0]]))
     assert close.learn(TargetSettings(), "x").deviation[0] > 0  # they differ, and are not refused
+
+
+def test_numbers_that_deviate_from_a_large_mean_by_little_have_a_share() -> None:
+    values = 1e9 + 1e-3 * torch.randn(64, 1, dtype=torch.float64)
+    target = NumberAnswers(names=("y",), values=values).learn(TargetSettings(), "x")
+    z = target.targets(values)
+    found = scored(target, z + 0.5, z)["r2"]
+    assert found == pytest.approx(0.75, abs=1e-3)
 
 
 def test_a_number_that_is_alike_is_left_out_of_the_mean() -> None:

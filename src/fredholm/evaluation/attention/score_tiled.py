@@ -233,19 +233,19 @@ def score_backward(
     score: list[float],
     normaliser: list[float],
     elements: int | None,
-    *,
-    has_all_keys: bool = True,
+    delta: Tensor | None = None,
 ) -> dict[str, Tensor]:
     """Gradients of the inputs by name, of those that are `wanted`.
 
-    Without `has_all_keys`, O, σ and Z are those of more keys than these, and δ is g·O.
+    `delta` `(B, H, Nq)` is δ where O, σ and Z are those of more keys than these: the sum of `score_delta` of all.
     """
     tiles, rho = PairTiles(TileInputs(*inputs[1:]), Score.decoded(score), elements), Normaliser.decoded(normaliser)
     value, grad = tiles.flat(inputs.value), tiles.flat(grads.out)
     with_known = grad, value
-    reference = total = None
+    reference = total = whole = None
     if isinstance(rho, Competitive):
         reference, total = (t.flatten(0, 1)[..., None] for t in (outputs.reference, outputs.total))
+        whole = None if delta is None else delta.flatten(0, 1)[..., None]
         grad = divided(grad, total)
         known = (grad * outputs.out.flatten(0, 1)).sum(-1, keepdim=True)
         # one more channel takes δ off within the product
@@ -253,14 +253,17 @@ def score_backward(
     sums, to_value = PairGradients(tiles, wanted), torch.zeros_like(value)
     into = sums.queries(tiles)
     for rows in tiles.all_rows():
-        sigma = delta = None
+        sigma = known = None
         by_row, by_key = with_known
         if isinstance(rho, Competitive) and reference is not None and total is not None:
             sigma, z = (tiles.at(t, rows.heads, rows.rows) for t in (reference, total))
-            sigma = None if not has_values(sigma) or bool((sigma == rho.neutral).all()) else sigma
-            if sigma is not None and has_all_keys:
+            sigma = sigma if has_references(sigma, rho) else None
+            if sigma is not None:
                 by_row, by_key = grad, value
-                delta = _summed_delta(tiles, value, tiles.at(grad, rows.heads, rows.rows), rows, rho, sigma, z)
+                if whole is None:
+                    known = _summed_delta(tiles, value, tiles.at(grad, rows.heads, rows.rows), rows, rho, sigma, z)
+                else:
+                    known = tiles.at(whole, rows.heads, rows.rows)
         for columns in tiles.columns_of(rows):
             there = rows.heads, columns
             s, kept = tiles.scores(rows, columns)
@@ -272,8 +275,8 @@ def score_backward(
             slope = rho.slope(s_kept, sigma, numerator)
             pulled = tiles.scratch(2, numerator.shape)
             torch.bmm(tiles.at(by_row, rows.heads, rows.rows), tiles.at(by_key, *there).mT, out=pulled)
-            if delta is not None:
-                pulled.sub_(delta)
+            if known is not None:
+                pulled.sub_(known)
             if sums.mass is not None or sums.pairs is not None:
                 by_mass = pulled * numerator
                 by_mass = by_mass if mass is None else by_mass.masked_fill_(mass <= 0, 0.0)
@@ -292,6 +295,32 @@ def score_backward(
             tiles.at(to_value, *there).baddbmm_(weighed.mT, tiles.at(grad, rows.heads, rows.rows))
             sums.add(tiles, rows, columns, kept, by_score, into)
     return {"value": to_value, "query": sums.of_queries(tiles, into), **sums.found(tiles)}
+
+
+def has_references(reference: Tensor, normaliser: Competitive) -> bool:
+    """Whether some σ is a score, so that one key may take all of a row."""
+    return has_values(reference) and not bool((reference == normaliser.neutral).all())
+
+
+def score_delta(
+    inputs: ScoreInputs,
+    outputs: ScoreOutputs,
+    grad: Tensor,
+    score: list[float],
+    normaliser: list[float],
+    elements: int | None,
+) -> Tensor:
+    """What these keys add to the δ of their rows, `(B, H, Nq)`; `outputs` are of all keys, and `grad` is ∂L/∂O."""
+    tiles, rho = PairTiles(TileInputs(*inputs[1:]), Score.decoded(score), elements), Normaliser.decoded(normaliser)
+    assert isinstance(rho, Competitive)
+    value = tiles.flat(inputs.value)
+    reference, total = (t.flatten(0, 1)[..., None] for t in (outputs.reference, outputs.total))
+    grad = divided(tiles.flat(grad), total)
+    delta = torch.zeros_like(total)
+    for rows in tiles.all_rows():
+        g, sigma, z = (tiles.at(t, rows.heads, rows.rows) for t in (grad, reference, total))
+        delta[rows.heads, rows.rows] = _summed_delta(tiles, value, g, rows, rho, sigma, z)
+    return delta.view_as(outputs.total)
 
 
 def _summed_delta(

@@ -18,9 +18,16 @@ import torch.distributed as dist
 from torch import Tensor
 
 from fredholm._precision import autocast_dtype, wide_dtype, without_autocast
-from fredholm.distributed.collectives import Block, around, around_and_back
+from fredholm.distributed.collectives import Block, any_holds, around, around_and_back
 from fredholm.domains import whole_grid
-from fredholm.evaluation.attention.score_tiled import ScoreInputs, ScoreOutputs, score_backward, score_forward
+from fredholm.evaluation.attention.score_tiled import (
+    ScoreInputs,
+    ScoreOutputs,
+    has_references,
+    score_backward,
+    score_delta,
+    score_forward,
+)
 from fredholm.evaluation.evaluation import Evaluation, Route
 from fredholm.evaluation.integral import Integral
 from fredholm.evaluation.pair_tiles import measured
@@ -139,7 +146,7 @@ class ScoreRing(Route[Scored]):
     """For `Scored` kernels whose scores compete, on points of several processes: keys and values go round in blocks.
 
     Rows keep the largest score and the sum so far, so that the result is that of all keys at once; the backward pass
-    goes round once more with the whole row's sums, and computes scores anew.
+    goes round once more with the whole row's sums, and computes scores anew; twice where one key may take all of a row.
 
     Args:
         tile_elements: as in `ScoreTiled`.
@@ -290,13 +297,21 @@ class _ScoreRing(torch.autograd.Function):
         asked = {name for name, want in zip(names, ctx.needs_input_grad[2:6], strict=True) if want}
         sums: dict[str, Tensor] = {}
         by_mass = torch.zeros_like(mass) if "mass" in asked else None
+        options = spec.score, spec.normaliser, spec.elements
+        rho, delta = Normaliser.decoded(spec.normaliser), None
+        assert isinstance(rho, Competitive)
+        if any_holds(has_references(reference, rho), spec.group, own.device):
+            # g·O would differ in its last digits from the g·v that it is taken off
+            for block in around(own, spec.sizes, spec.group):
+                inputs = spec.cut(block, mass, seen).inputs(query, softening, numbers, spec.heads)
+                part = score_delta(inputs, outputs, received.out, *options)
+                delta = part if delta is None else delta + part
 
         def gradient(block: Block) -> Tensor:
             cut = spec.cut(block, mass, seen)
             inputs = cut.inputs(query, softening, numbers, spec.heads)
             wanted = frozenset([*CARRIED[: len(spec.widths)], *asked])
-            options = spec.score, spec.normaliser, spec.elements
-            made = score_backward(inputs, outputs, received, wanted, *options, has_all_keys=False)
+            made = score_backward(inputs, outputs, received, wanted, *options, delta)
             for name in asked - {"mass"}:
                 if name in made:
                     sums[name] = made[name] if name not in sums else sums[name] + made[name]

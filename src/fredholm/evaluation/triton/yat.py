@@ -10,8 +10,10 @@ Legend (beside that of `attention/score_tiled.py`)
 
 The forward pass keeps the largest score so far, as fused softmax attention does. Backward, every tile is built twice:
 by the program of its queries and by that of its keys, so that each sum has one owner and one order: no atomic
-operations, and two runs are identical. Seven products of a pair's d against the forward pass's two. A, B and the order
-in which D is summed are the same in all passes: where D is small, scores that are computed anew must not differ.
+operations, and two runs are identical. Seven products of a pair's d against the forward pass's two, and two more in
+rows of softmax with large scores, where δ = g·O would differ in its last digits from the g·v that it is taken off. A, B
+and the order in which D is summed are the same in all passes: where D is small, scores that are computed anew must not
+differ.
 
 A program owns UNITS points of one side, the rows of its tiles, and meets those of the other, the columns, N at a time.
 Queries are rows in the forward pass and for their own gradients; keys are rows for theirs. Tiles in which every row
@@ -28,6 +30,7 @@ from fredholm.evaluation.attention.score_tiled import ScoreInputs
 from fredholm.evaluation.triton.machine import padded, precision
 from fredholm.evaluation.triton.tuning import PROGRAMS_EACH, UNITS, Room, Tile, launch, multiprocessors, tuned_tile
 from fredholm.evaluation.triton.yat_kernels import (
+    yat_delta_kernel,
     yat_forward_kernel,
     yat_grads_kernel,
     yat_key_kernel,
@@ -180,6 +183,9 @@ def yat_backward(
         "V": padded(grad.shape[-1]),
     }
     launch(yat_grads_kernel, (tile.blocks(num_queries), heads, 1), tile, arguments)
+    if settings.power == 0:  # other slopes are no larger than the density over the score
+        sums = {"grad": rounded, "reference": rows, "total": outputs.total, "delta": delta}
+        _meet(yat_delta_kernel, num_queries, t, {**_shared(t, outputs), **sums})
     by_query, by_key, by_value = (x.new_empty(x.shape) for x in (t.query, t.key, t.value))
     by_mass = rows.new_empty(*t.key.shape[:3] if t.mass is not None else (0,))
     arguments = {

@@ -1,7 +1,8 @@
 """The kernels of sums over Yat scores. Legend: `yat.py`.
 
 `yat_squares_kernel` makes A and B; `yat_forward_kernel` is the forward pass. Backward, `yat_grads_kernel` makes what
-belongs to a query alone, and then `yat_query_kernel` and `yat_key_kernel` build every tile once each.
+belongs to a query alone, of softmax `yat_delta_kernel` what that is too coarse for, and then `yat_query_kernel` and
+`yat_key_kernel` build every tile once each.
 """
 
 # pyright: reportGeneralTypeIssues=false
@@ -14,6 +15,8 @@ from fredholm.kernels.attention.scored import TINY
 LEAST = tl.constexpr(TINY)
 SMALLEST = tl.constexpr(1.2e-38)
 """Near the least normal float32: its logarithm and reciprocal are finite."""
+STEEP = tl.constexpr(32.0)
+"""The largest score of a row, over c, above which δ is no longer g·O: slopes multiply its last digits by as much."""
 SCANNED = tl.constexpr(2048)
 """Queries whose order is read at once."""
 
@@ -273,6 +276,56 @@ def yat_grads_kernel(
     tl.store(level + at, _level(sigma, z, MASS, POWER), mask=exist)
     tl.store(delta + at, tl.sum(g.to(tl.float32) * o, 1), mask=exist)
     _write(rounded + group * num_queries * VALUE, g, rows, exist, VALUE, VALUE, V)
+
+
+@triton.jit(do_not_specialize=["num_queries", "num_keys"])
+def yat_delta_kernel(
+    query, key, value, query_square, key_square, epsilon, mass, seen, grad, reference, total, delta, num_queries,
+    num_keys, heads, query_head, query_batch, key_head, key_batch, value_head, value_batch, mass_batch, seen_batch,
+    MASS: tl.constexpr, SEEN: tl.constexpr, PRECISION: tl.constexpr,
+    QUERY_STEP: tl.constexpr, KEY_STEP: tl.constexpr, VALUE_STEP: tl.constexpr, DIM: tl.constexpr,
+    VALUE: tl.constexpr, D: tl.constexpr, V: tl.constexpr, UNITS: tl.constexpr, N: tl.constexpr,
+):  # fmt: skip
+    """δ of UNITS queries as Σ a g·v, if one of their scores is steep: where one key takes all it is g·v to the bit."""
+    first, head, batch, group = _program(heads, SEEN, UNITS)
+    rows = first + tl.arange(0, UNITS)
+    exist = rows < num_queries
+    at = group * num_queries + rows
+    sigma = tl.load(reference + at, mask=exist, other=0.0)
+    if tl.max(sigma, 0) > STEEP:
+        q = _points(
+            query + head * query_head + batch * query_batch, first, num_queries, QUERY_STEP, DIM, D, UNITS, True
+        )  # fmt: skip
+        g = _points(grad + group * num_queries * VALUE, first, num_queries, VALUE, VALUE, V, UNITS, True)
+        row_square = tl.load(query_square + at, mask=exist, other=1.0)
+        z = tl.load(total + at, mask=exist, other=1.0)
+        z = tl.where(z == 0, 1.0, z)
+        key += head * key_head + batch * key_batch
+        value += head * value_head + batch * value_batch
+        key_square += group * num_keys
+        mass += tl.where(mass_batch > 1, batch, 0) * num_keys
+        softening = tl.load(epsilon).to(tl.float32) * _unit(0.0)
+        limit, _clear, stop = _limits(seen, rows, exist, num_queries, num_keys, batch, seen_batch, SEEN, N)
+        drop = tl.zeros([UNITS], tl.float32)
+        for start in range(0, stop, N):
+            columns = start + tl.arange(0, N)
+            k = _points(key, start, num_keys, KEY_STEP, DIM, D, N, True)
+            squares = row_square[:, None] + _numbers(key_square, columns, num_keys, 1.0, True)[None, :]
+            dot = tl.dot(q, tl.trans(k), input_precision=PRECISION)
+            v = _points(value, start, num_keys, VALUE_STEP, VALUE, V, N, True)
+            by_density = tl.dot(g, tl.trans(v), input_precision=PRECISION)
+            visible = (columns < num_keys)[None, :]
+            if MASS:
+                weight = _numbers(mass, columns, num_keys, 0.0, True)[None, :]
+                visible = weight > 0
+            if SEEN:
+                visible = visible & (columns[None, :] < limit[:, None])
+            score, _ratio = _score(dot, squares, softening, visible, True, 0.0)
+            share = exp2(smaller(score - sigma[:, None], 0.0))
+            if MASS:
+                share *= weight
+            drop += tl.sum(tl.div_rn(share, tl.broadcast_to(z[:, None], share.shape)) * by_density, 1)
+        tl.store(delta + at, drop, mask=exist)
 
 
 # two kernels, because sums that a program does not keep would cost registers

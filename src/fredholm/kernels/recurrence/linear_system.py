@@ -166,7 +166,8 @@ def _steps(
     length = domain.num_points
     if length == 0:
         return since.new_zeros(1, 1), since
-    (rows,) = torch.broadcast_shapes(since.shape, (domain.batch_size or 1,), (1,) if reset is None else reset.shape[:1])
+    each = 1 if domain.batch_size is None else domain.batch_size
+    (rows,) = torch.broadcast_shapes(since.shape, (each,), (1,) if reset is None else reset.shape[:1])
     index = torch.arange(length, device=since.device)
     exists = torch.ones_like(index, dtype=torch.bool) if domain.mask is None else domain.mask
     last = torch.where(exists, index, -1).expand(rows, length).cummax(-1).values

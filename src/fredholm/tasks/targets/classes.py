@@ -229,13 +229,19 @@ class ClassTarget(LogitsOfClasses):
 
 
 def _log_odds(outputs: Tensor) -> Tensor:
-    """log p / (1 - p) of each class `(B, K)`: in the order of probabilities p, also of those that are 1 in float32."""
-    outputs = outputs.double()
-    likeliest, total = outputs.argmax(-1, keepdim=True), outputs.logsumexp(-1, keepdim=True)
-    others = total + torch.log1p(-(outputs - total).exp())
-    # of the likeliest class 1 - p has no digits
-    beside = outputs.scatter(-1, likeliest, -torch.inf).logsumexp(-1, keepdim=True)
-    return (outputs - others.scatter(-1, likeliest, beside)).float()  # by which rounding parts none that are equal
+    """log p / (1 - p) of each class `(B, K)`: in the order of probabilities p, also of those that are 1 in float32.
+
+    They are equal to the last bit where logits are but for the order of the other classes, or a constant.
+    """
+    ordered, order = outputs.double().sort(-1, descending=True)
+    ordered = ordered - ordered[:, :1]
+    none = torch.full_like(ordered[:, :1], -torch.inf)
+    before = torch.cat([none, ordered.logcumsumexp(-1)[:, :-1]], dim=-1)
+    after = torch.cat([ordered.flip(-1).logcumsumexp(-1).flip(-1)[:, 1:], none], dim=-1)
+    odds = ordered - torch.logaddexp(before, after)
+    # of classes that are alike the sums of the others might differ by rounding
+    first = torch.searchsorted(-ordered, -ordered).clamp(max=odds.shape[1] - 1)
+    return torch.empty_like(odds).scatter(-1, order, odds.gather(-1, first)).float()
 
 
 def _has_curves(names: tuple[str, ...]) -> bool:

@@ -1,5 +1,6 @@
 """The fused sum over Yat scores equals the dense oracle, forward and in every gradient."""
 
+import copy
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ import torch
 from benchmarks.yat_attention import Given
 from fredholm import IntegralOperator
 from fredholm.domains import Domain, Points, Sequence
-from fredholm.evaluation import AUTO, Integral, TritonYat
+from fredholm.evaluation import AUTO, Dense, Integral, TritonYat
 from fredholm.evaluation.attention.score_tiled import ScoreInputs
 from fredholm.evaluation.triton import yat_tiled
 from fredholm.kernels import Normaliser, Rotary, Softermax, Softmax, YatAttention
@@ -150,6 +151,22 @@ def test_large_scores_stay_finite(where):
     problem = make(where)
     problem = changed(problem, u=1e4 * torch.randn(2, 9, 6).sign())
     assert all(bool(torch.isfinite(value).all()) for value in results(TritonYat(), problem).values())
+
+
+@pytest.mark.parametrize("where", ["self", "causal", "masked", "weighed"])
+def test_where_one_key_takes_all_gradients_are_as_exact_as_those_of_dense(where):
+    # slopes of scores are 10⁶ here, and g·v - δ is 0
+    there = Sequence(33, mask=torch.arange(33) % 3 > 0 if where == "masked" else None)
+    if where == "weighed":
+        there = Points(torch.zeros(33, 1), weights=torch.rand(33, generator=torch.Generator().manual_seed(3)) + 0.1)
+    kernel = YatAttention(2, is_causal=where == "causal")
+    for seed in range(3):
+        u = 300 * torch.randn(2, 33, 2, generator=torch.Generator().manual_seed(seed))
+        right = results(Dense(), Integral(copy.deepcopy(kernel).double(), u.double(), there))
+        dense, fused = (results(each, Integral(kernel, u.clone(), there)) for each in (Dense(), TritonYat()))
+        for name, exact in right.items():
+            allowed = (dense[name] - exact).norm() + 1e-5 * exact.norm() + 1e-6
+            assert (fused[name] - exact).norm() < 20 * allowed, name
 
 
 @pytest.mark.parametrize("normaliser", NORMALISERS.values(), ids=NORMALISERS.keys())
