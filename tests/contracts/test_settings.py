@@ -370,6 +370,8 @@ def kernel_machine(built: models.KernelMachine) -> Iterator[object]:
     d = built.centres.shape[1]
     yield built.fit(noise(9, d), torch.arange(9) % len(built.bias), ClassTarget(names=tuple("abcd"[: len(built.bias)])))
     yield built(noise(9, d))
+    built.solve(x := noise(60, d), x[:, :1].double().sin())
+    yield built.relevance
 
 
 def boosted_trees(built: models.BoostedTrees) -> Iterator[object]:
@@ -1577,7 +1579,7 @@ MODELS = [
     Subject(
         models.KernelMachine,
         {"num_coordinates": 4, "num_outputs": 3, "num_centres": 12},
-        {"num_coordinates": (3,), "num_outputs": (2,), "num_centres": (14,)},
+        {"num_coordinates": (3,), "num_outputs": (2,), "num_centres": (14,), "num_rounds": (0,)},
         kernel_machine,
     ),
     Subject(

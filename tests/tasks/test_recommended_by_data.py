@@ -83,7 +83,7 @@ def test_outputs_spread_where_neighbours_are_alike(tmp_path: Path) -> None:
     found: dict[bool, Any] = {}
     for alike in (True, False):
         given = NodeLearning.Config(data=nodes_of(tmp_path / str(alike), alike=alike))
-        found[alike], schedule, *_ = given.recommended("small")
+        found[alike], schedule, *_ = given.recommended("small", epochs=5)
         task = given.build()
         assert schedule.batch_size == task.num_train
         # by hand: shares of edges between nodes that are not for the test that join one class, and by chance
@@ -117,7 +117,7 @@ def test_nodes_know_their_structure_where_it_tells_their_class(tmp_path: Path, t
     data = tmp_path / "nodes.npz"
     np.savez(data, edges=np.concatenate([ends, ends[:, ::-1]]), features=x[:, None], labels=labels.astype(np.int64))
     config: Any
-    config, *_ = NodeLearning.Config(data=str(data)).recommended("small")
+    config, *_ = NodeLearning.Config(data=str(data)).recommended("small", epochs=5)
     assert config.build().structure_tells is tells
     assert (config.inputs.degrees, config.inputs.surroundings) == (tells, tells)
 
@@ -129,7 +129,7 @@ def test_outputs_spread_until_some_edges_join_other_classes(edges: int, spreads:
     joined = [(i, i + 1) for i in range(edges)] + [(i, i + 10) for i in range(10, 30)]
     rows = [f"{a},{b}\n{b},{a}\n" for a, b in joined]
     (tmp_path / "edges.csv").write_text("".join(["source,target\n", *rows]))
-    config: Any = NodeLearning.Config(data=str(tmp_path)).recommended("small")[0]
+    config: Any = NodeLearning.Config(data=str(tmp_path)).recommended("small", epochs=5)[0]
     assert config.model.diffusion == (0.9 if spreads else 0.0)
 
 

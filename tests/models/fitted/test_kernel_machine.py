@@ -340,3 +340,14 @@ def test_what_is_refused() -> None:
         machine.fit(problem(9, 3)[0], torch.arange(9) % 2, CLASSES)
     with refused(ValueError, "num_centres must be at least 1; got 0"):
         KernelMachine(3, 1, 0)
+
+
+def test_without_rounds_coordinates_count_as_they_are() -> None:
+    draw = torch.Generator().manual_seed(0)
+    x = torch.randn(60, 5, generator=draw)
+    wanted = x[:, :1].double().sin()
+    for num_rounds, is_learnt in ((0, False), (3, True)):
+        torch.manual_seed(0)
+        machine = KernelMachine(5, 1, 60, num_rounds=num_rounds)
+        machine.solve(x, wanted)
+        assert bool((machine.relevance != 1).any()) is is_learnt

@@ -340,3 +340,49 @@ def test_noise_is_not_read_of_known_nodes() -> None:
         built.fit([(known, wanted)], NUMBER)
         found.append(float(built.share))
     assert found == [0.0] * 4
+
+
+def rings_of_two_kinds(count: int, size: int) -> tuple[GraphBatch, Tensor]:
+    """Rings, each of one kind, which the mean of its features tells and those of a node and near by hardly do."""
+    kind, places = torch.arange(count).repeat_interleave(size) % 2, torch.arange(count * size)
+    after = places // size * size + (places + 1) % size
+    features = (kind - 0.5)[:, None] + 1.5 * noise(count * size, 3)
+    edges = torch.stack([torch.cat([places, after]), torch.cat([after, places])])
+    return GraphBatch(features[None], edges[None], torch.zeros(1, count * size, 1)), kind
+
+
+@pytest.mark.parametrize("settings", [{}, {"num_centres": 80}])
+def test_features_are_spread_where_that_surely_tells_more(settings: dict[str, Any]) -> None:
+    graph, kind = rings_of_two_kinds(150, 20)
+    nodes = torch.arange(0, 100 * 20, 20)  # one in each of the first rings, of the others none
+    others, target = torch.arange(100 * 20, 150 * 20), ClassTarget(names=("even", "odd"))
+    built = machine(3, 2, nodes, **settings)
+    left_out = built.fit([(KnownNodes(graph, nodes), kind[nodes])], target)
+    assert built.spread is not None
+    assert built.spread.dual.any()
+    assert float((left_out.argmax(1) == kind[nodes]).double().mean()) > 0.9
+    told = built(KnownNodes(graph, nodes))
+    assert float((told[others].argmax(1) == kind[others]).double().mean()) > 0.9
+    near = machine(3, 2, nodes, hops=0, **settings)
+    assert near.spread is None
+    near.fit([(KnownNodes(graph, nodes), kind[nodes])], target)
+    assert float((near(KnownNodes(graph, nodes))[others].argmax(1) == kind[others]).double().mean()) < 0.8
+    # features tell in another graph too, and a fit to what they tell nothing of leaves nothing behind
+    elsewhere, theirs = rings_of_two_kinds(20, 20)
+    answers = built(KnownNodes(elsewhere, torch.full_like(nodes, -1))).argmax(1)
+    assert float((answers == theirs).double().mean()) > 0.9
+    built.fit([(KnownNodes(graph, nodes), torch.arange(len(nodes)) // 2 % 2)], target)
+    assert not built.spread.dual.any()
+
+
+def test_spread_features_are_those_where_walks_end() -> None:
+    built, features = machine(), noise(SIZE, 2)
+    u, domain = built._signal(ring(features))  # pyright: ignore[reportPrivateUsage]
+    step = torch.zeros(SIZE, SIZE, dtype=torch.float64)
+    for i in range(SIZE):
+        step[i, (i + 1) % SIZE] = step[i, i - 1] = 0.5
+    expected, power = torch.zeros(SIZE, 2, dtype=torch.float64), features.double()
+    for k in range(node_machine.WALK):
+        expected += (1 - node_machine.SPREAD) * node_machine.SPREAD**k * power
+        power = step @ power
+    torch.testing.assert_close(built._far(u, domain).double(), expected, rtol=1e-5, atol=1e-6)  # pyright: ignore[reportPrivateUsage]

@@ -10,13 +10,16 @@ import torch
 from fredholm.models import ITNet, MLPConfig, NodeMachine, OnEdgesConfig
 from fredholm.storage.config_json import from_json, to_json
 from fredholm.tasks import NodeLearning
-from fredholm.tasks.graphs import open_graphs
+from fredholm.tasks.graphs import node_learning, open_graphs
 from fredholm.tasks.graphs.inputs import GraphInputs
 from fredholm.training import Run, TrainingConfig, train
 from tests.refusals import refused
 from tests.tasks.graphs.build import rings, two_groups
 
 NONE = torch.Generator()
+MACHINE = (
+    "a node machine, computed at once and better on numbers, on nodes without features, and on up to 500 labelled nodes"
+)
 SMALL = ITNet.Config(
     embed_dim=8,
     depth=2,
@@ -407,19 +410,31 @@ def test_what_suits_numbers(tmp_path: Path) -> None:
     assert config.model == NodeMachine.Config()
     assert (config.inputs.degrees, config.inputs.surroundings, schedule.epochs) == (True, True, 0)
     assert not config.build().learns_by_steps
-    told = (
-        "epochs=5 takes a network; without it there is a node machine, computed at once and better on numbers, and on"
-    )
     (note,) = NodeLearning.Config(data=data).recommended("small", epochs=5).notes
-    assert note == f"{told} nodes without features"
+    assert note == f"epochs=5 takes a network; without it there is {MACHINE}"
     asked, _, notes = NodeLearning.Config(data=data, model=dataclasses.replace(SMALL, depth=1)).recommended(
         "small", epochs=5
     )
     assert notes == ()
     assert isinstance(asked, NodeLearning.Config)
     assert isinstance(asked.model, ITNet.Config)
-    classes = str(two_groups(tmp_path / "b"))
-    assert NodeLearning.Config(data=classes).recommended("small").config.build().learns_by_steps
+
+
+def test_what_suits_classes_of_nodes_with_features(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = NodeLearning.Config(data=str(two_groups(tmp_path / "a")))
+    config, schedule, notes = given.recommended("small")
+    assert isinstance(config, NodeLearning.Config)
+    assert (config.model, schedule.epochs, notes) == (NodeMachine.Config(), 0, ())
+    dropped = dataclasses.replace(given, inputs=dataclasses.replace(given.inputs, feature_dropout=0.3))
+    for asked, told in ((dataclasses.replace(given, valid_fraction=0.2), "valid_fraction=0.2"), (dropped, None)):
+        network, _, notes = asked.recommended("small")
+        assert isinstance(network, NodeLearning.Config)
+        assert isinstance(network.model, ITNet.Config)
+        assert notes == (() if told is None else (f"{told} takes a network; without it there is {MACHINE}",))
+    monkeypatch.setattr(node_learning, "MOST_OF_MACHINE", given.build().num_train - 1)
+    assert given.recommended("small").config.build().learns_by_steps
+    numbers = NodeLearning.Config(data=str(two_groups(tmp_path / "b", targets=True)))
+    assert not numbers.recommended("small").config.build().learns_by_steps
 
 
 def test_what_is_refused_of_numbers(tmp_path: Path) -> None:

@@ -86,6 +86,7 @@ class KernelMachine(CoordinateModel):
         num_coordinates: d.
         num_outputs: such as classes.
         num_centres: m, at most; examples beyond it are learnt from, but are no centres.
+        num_rounds: times that w is learnt, at most; 0: w is 1, and coordinates count by how much they vary.
 
     Attributes:
         dual: float64 `(num_centres, num_outputs)`, A with what the regressand's readout does to it; 0 before a fit. A
@@ -108,9 +109,11 @@ class KernelMachine(CoordinateModel):
     square: Tensor
     penalty: Tensor
 
-    def __init__(self, num_coordinates: int, num_outputs: int, num_centres: int) -> None:
+    def __init__(self, num_coordinates: int, num_outputs: int, num_centres: int, *, num_rounds: int = ROUNDS) -> None:
         super().__init__(num_coordinates, num_outputs)
         check_count("models.KernelMachine", "num_centres", num_centres)
+        check_count("models.KernelMachine", "num_rounds", num_rounds, least=0)
+        self.num_rounds = num_rounds
         # all in float64, which weights that are read in 16 bits keep: a smooth kernel's large terms cancel
         self.dual = nn.Parameter(torch.zeros(num_centres, num_outputs, dtype=torch.float64))
         self.register_buffer("centres", torch.zeros(num_centres, num_coordinates, dtype=torch.float64))
@@ -134,7 +137,10 @@ class KernelMachine(CoordinateModel):
         some = torch.randperm(len(x))[:CHOSEN].sort().values.to(x.device)
         part = _Part(x[some], (wanted - offset)[some], members_of(groups, some))
         own = None if groups is None else groups[some]
-        chosen = _chosen(part) if len(some) > FEW else _chosen_of_few(part, own)
+        if self.num_rounds and len(some) <= FEW:
+            chosen = _chosen_of_few(part, own, self.num_rounds)
+        else:
+            chosen = _chosen(part, self.num_rounds)
         for p, each in enumerate(chosen.metrics):
             self.relevance[p].copy_(each.weight)
             self.lengths[p] = each.length
@@ -342,11 +348,11 @@ class _Part:
         found = (self.wanted - fit.left_out).square().mean(1).sqrt()
         return found if self.members is None else torch.stack([found[own].sum() for own in self.members])
 
-    def learnt(self, p: int, rounds: int = ROUNDS) -> _Metric:
+    def learnt(self, p: int, num_rounds: int = ROUNDS) -> _Metric:
         """w and ℓ of κ_p."""
         weight, best = torch.ones_like(self.x[0]), None
         lengths: Sequence[float] = LENGTHS
-        for _ in range(rounds + 1):
+        for _ in range(num_rounds + 1):
             found = [self._tried(p, each, lengths) for each in ([weight] if best is None else self._sharper(p, best))]
             before, (metric, fit) = best, min(found, key=lambda each: each[0].error)
             if before is not None and metric.error >= before[0].error:
@@ -414,7 +420,7 @@ class _Part:
         return found
 
 
-def _chosen_of_few(part: _Part, groups: Tensor | None) -> _Choice:
+def _chosen_of_few(part: _Part, groups: Tensor | None, num_rounds: int = ROUNDS) -> _Choice:
     """The choice with w = 1 or the learnt w, by predictions for parts of the examples of which w has learnt nothing.
 
     Its left-out errors are these, where w is learnt.
@@ -423,18 +429,18 @@ def _chosen_of_few(part: _Part, groups: Tensor | None) -> _Choice:
     for k in own.unique():
         offset = part.wanted[own != k].mean(0)
         rest = _Part(part.x[own != k], part.wanted[own != k] - offset, members_of(groups, own != k))
-        for each, rounds in zip(answers, (0, ROUNDS), strict=True):
+        for each, rounds in zip(answers, (0, num_rounds), strict=True):
             each[own == k] = offset + rest.answers(_chosen(rest, rounds), part.x[own == k])
     errors = (part.wanted - answers).square().mean((1, 2)).tolist()
     if errors[1] >= errors[0]:
-        return _chosen(part, rounds=0)
-    found = _chosen(part)
+        return _chosen(part, num_rounds=0)
+    found = _chosen(part, num_rounds)
     return found._replace(fit=found.fit._replace(error=errors[1], left_out=answers[1]))
 
 
-def _chosen(part: _Part, rounds: int = ROUNDS) -> _Choice:
+def _chosen(part: _Part, num_rounds: int = ROUNDS) -> _Choice:
     """The metrics of κ_1 and κ_2, learnt in so many rounds at most, κ_3, and the shares of all kernels."""
-    metrics = (part.learnt(1, rounds), part.learnt(2, rounds))
+    metrics = (part.learnt(1, num_rounds), part.learnt(2, num_rounds))
     smooth = part.smooth(metrics[1].weight)
     linear = (part.x @ part.x.T) / part.square
 

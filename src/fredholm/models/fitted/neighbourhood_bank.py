@@ -205,17 +205,22 @@ class NeighbourhoodBank(FittedModel[GraphBatch]):
 
 def neighbourhoods(u: Tensor, domain: Graph, hops: int) -> Tensor:
     """z of all nodes of a batch `(B, N, F)` of features, `(B N, M)`; see the legend."""
-    mass, degrees = domain.edge_counts.to(u.dtype).flatten(), domain.degrees.to(u.dtype).flatten()
-    share = mass / torch.where(degrees > 0, degrees, 1.0)[domain.target]
-
-    def averaged(of_edges: Tensor) -> Tensor:
-        """A of `(E, ...)` at the ends of edges, `(B N, ...)`."""
-        start = of_edges.new_zeros(degrees.shape[0], of_edges.shape[1])
-        return start.index_add(0, domain.target, share[:, None] * of_edges)
-
     found = [u.flatten(0, 1)]
     if domain.edge_features is not None:
-        found = [torch.cat([*found, averaged(domain.edge_features.to(u.dtype))], 1)]
+        found = [torch.cat([*found, _averaged(domain.edge_features.to(u.dtype), domain)], 1)]
     for _ in range(hops):
-        found.append(averaged(found[-1][domain.source]))
+        found.append(means_around(found[-1], domain))
     return torch.cat(found, 1)
+
+
+def means_around(values: Tensor, domain: Graph) -> Tensor:
+    """A f of values f at all nodes of a batch, `(B N, F)`."""
+    return _averaged(values[domain.source], domain)
+
+
+def _averaged(of_edges: Tensor, domain: Graph) -> Tensor:
+    """A of `(E, ...)` at the ends of edges, `(B N, ...)`."""
+    mass, degrees = domain.edge_counts.to(of_edges.dtype).flatten(), domain.degrees.to(of_edges.dtype).flatten()
+    share = mass / torch.where(degrees > 0, degrees, 1.0)[domain.target]
+    start = of_edges.new_zeros(degrees.shape[0], of_edges.shape[1])
+    return start.index_add(0, domain.target, share[:, None] * of_edges)

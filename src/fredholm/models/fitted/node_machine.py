@@ -7,6 +7,9 @@ Legend
     x_v         where the node lies by how it is joined, as `graph_positions.py` says, in K coordinates,
                 K = `num_positions` or a quarter of the known nodes; known nodes lie where they did in the fit
     z_v         [h, P h, ..., P^H h, x](v),  H = `hops`
+    r_v         (1 - ρ) Σ_k (ρ P)^k h at v,  ρ = SPREAD, of at most WALK terms: the mean of features where a walk ends
+                that goes on with the chance ρ at each step
+    κ_r         the kernel of a `KernelMachine` on r whose coordinates count by how much they vary
     Y (n, c)    what is fitted at the n known nodes, as a `Regressand` says      Ȳ (c,)  its column means
     κ_x         the kernel of a `KernelMachine` on z, over the mean of its diagonal where it is centred
     κ_g         that of `graph_kernel.py`, likewise; its γ, p and q are those of REACHES
@@ -14,16 +17,25 @@ Legend
 
     β = (K + λI)⁻¹ (Y - Ȳ),     g(v) = s Σ_j κ_g(v, w_j) β_j,     w_j the known nodes
     outputs     f(z_v) + g(v),  f a kernel machine and trees (`table_machine.py`) fitted to Y_j - g_j, where g_j is what
-                is said of node j by β without it
+                is said of node j by β without it;   or f(z_v) + e(v) + g(v), where κ_r is in the place of κ_x,
+                e(v) = (1 - s) Σ_j κ_r(v, w_j) β_j, and f is fitted to Y_j - e_j - g_j
 
 β is the prediction of a Gaussian process with two parts, one of features and one of the graph, of which the second is
 what is known of nodes near by: kriging with a trend that is learnt (Matheron, 1963; Rasmussen and Williams, 2006, 2.7;
 on graphs, correct and smooth of Huang et al., arXiv 2010.13993, whose two steps are here one system, so that features
 do not take what is the graph's). γ, p, q, s and λ are those with the smallest mean square of left-out errors, exact for
-what κ_x has learnt, on at most CHOSEN known nodes; s is 0, and g too, unless these errors are surely smaller than those
-of s = 0. x is read if what κ_x says with it of left-out nodes is surely better than all that is chosen without it. κ_x
-learns which numbers matter from Y, and then once more from Y_j - g_j, and is kept if the left-out errors have become
-smaller. Of more known nodes than `num_centres` g reads as many, drawn.
+what κ_x has learnt, on at most CHOSEN known nodes. κ_x may have learnt of the node that is left out; of few known nodes
+it is learnt without parts of them too (`kernel_machine.py`), and by how much its squared errors are larger then, is
+added to those of every s < 1. s is 0, and g too, unless these errors are surely smaller than those of s = 0. x is read
+if what κ_x says with it of left-out nodes is surely better than all that is chosen without it. κ_x learns which numbers
+matter from Y, and then once more from Y_j - g_j, and is kept if the left-out errors have become smaller. Of more known
+nodes than `num_centres` g reads as many, drawn.
+
+Features of one node, such as the words of a text, may tell little that those of many around it tell together: a
+network would learn a map of h and spread what it says (Gasteiger et al., arXiv 1810.05997); without learning h itself
+is spread. κ_r is in the place of κ_x if the left-out errors are then surely smaller than those of all above. It is of r
+alone, since beside the noise of h nothing would be gained, and learns no weights of coordinates, since few known nodes
+tell them wrongly.
 
 Where much of the graph is joined to known nodes by walks of odd lengths alone, as where every second node of a ring is
 known, these tell nothing of what even walks say there, and neither q = 2 nor the x of eigenvalues below 0 are read.
@@ -52,17 +64,18 @@ from fredholm._settings import check_count
 from fredholm.domains import Graph
 from fredholm.encoders.graph import Graph as GraphEncoder
 from fredholm.encoders.graph import GraphBatch
-from fredholm.models.fitted.fitted_model import FittedModel
+from fredholm.models.fitted.fitted_model import FittedModel, Solution
 from fredholm.models.fitted.graph_kernel import GraphSteps, Reach
 from fredholm.models.fitted.graph_positions import laid_on, positions_of
-from fredholm.models.fitted.kernel_machine import KernelFit, best_fit, best_fits, members_of
-from fredholm.models.fitted.neighbourhood_bank import neighbourhoods
+from fredholm.models.fitted.kernel_machine import KernelFit, KernelMachine, best_fit, best_fits, members_of
+from fredholm.models.fitted.neighbourhood_bank import means_around, neighbourhoods
 from fredholm.models.fitted.ridge_head import Readout, Regressand, fall_of_mean, is_surely_less
 from fredholm.models.fitted.table_machine import NumbersMachine
 from fredholm.models.graphs.graph_model import GraphReading
 from fredholm.models.node_model import NodeModelConfig
 
 MOST_FEATURES, NUM_DIRECTIONS = 64, 64
+SPREAD, WALK = 0.9, 30
 REACHES = (
     *(Reach(reach, smoothness) for reach in (-0.9, 0.5, 0.9, 0.97, 0.99) for smoothness in (1, 2, 4)),
     *(Reach(reach, smoothness, stride=2) for reach in (0.9, 0.97, 0.99) for smoothness in (1, 4)),
@@ -113,6 +126,8 @@ class NodeMachine(FittedModel[KnownNodes]):
         config: sizes.
 
     Attributes:
+        spread: the kernel on r, with (1 - s) β and what the readout does to it, 0 where r is not read; None where
+            `hops` is 0.
         dual: float64 `(num_known, num_outputs)`, s β with what the readout does to it; 0 before a fit. A
             parameter, so that gradient steps may go on from the fit; a graph that has grown is told of by the fit.
         aim: `(num_known, num_outputs)`, the right side of the system of a graph that has grown, likewise.
@@ -147,7 +162,7 @@ class NodeMachine(FittedModel[KnownNodes]):
         learns_by_steps: ClassVar[bool] = False
 
         hops: int = 2
-        """How many edges what is read around a node reaches; 0: the node itself."""
+        """How many edges what is read around a node reaches; 0: the node itself, and nothing is spread."""
         num_positions: int = 16
         """Coordinates of where a node lies by how it is joined, at most a quarter of the known nodes; 0: none."""
         num_centres: int = 4096
@@ -173,6 +188,7 @@ class NodeMachine(FittedModel[KnownNodes]):
         self.encoder = GraphEncoder(reading.features, None, reading.pos_dim, edge_dim=reading.edge_dim)
         width = reading.features + reading.edge_dim
         num_directions = NUM_DIRECTIONS if width > MOST_FEATURES else 0
+        num_centres = min(config.num_centres, max(num_known, 1))
         num_positions = min(config.num_positions, num_known // 4)
         self.register_buffer("directions", torch.zeros(width, num_directions))
         self.register_buffer("signed", torch.ones((), dtype=torch.bool))
@@ -180,8 +196,11 @@ class NodeMachine(FittedModel[KnownNodes]):
         self.machine = NumbersMachine(
             (config.hops + 1) * (num_directions or width) + num_positions,
             num_outputs,
-            num_centres=min(config.num_centres, max(num_known, 1)),
+            num_centres=num_centres,
             num_trees=config.num_trees,
+        )
+        self.spread = (
+            KernelMachine(num_directions or width, num_outputs, num_centres, num_rounds=0) if config.hops else None
         )
         self.dual = nn.Parameter(torch.zeros(num_known, num_outputs, dtype=torch.float64))
         self.register_buffer("reach", torch.tensor(Reach(0.0, 1), dtype=torch.float64))
@@ -206,6 +225,8 @@ class NodeMachine(FittedModel[KnownNodes]):
         with without_autocast(u):
             steps, is_there = _steps(domain, u.shape[1]), inputs.nodes >= 0
             told = self.machine(self._numbers(u, domain, self._positions(steps, inputs.nodes, is_there)))
+            if self.spread is not None and bool(self.spread.dual.any()):
+                told = told + self.spread(self._far(u, domain))
             there = is_there & (self.crowd != 0)
             if not bool(there.any()):
                 return told
@@ -309,8 +330,11 @@ class NodeMachine(FittedModel[KnownNodes]):
                     numbers, found = placed, self._found(near, placed, nodes)
                 else:
                     self.places.zero_()
+            far, of_far = self._far(u, domain), None
+            if self.spread is not None and (other := self._found_far(near, far, self.spread)) is not None:
+                of_far, found = other
             self.reach.copy_(torch.tensor(Reach(0.0, 1)))
-            for each in (self.share, self.noise, self.aim, self.crowd, self.answers):
+            for each in (self.share, self.noise, self.aim, self.crowd):
                 each.zero_()
             beside = torch.zeros_like(wanted)
             if found is not None:
@@ -319,12 +343,21 @@ class NodeMachine(FittedModel[KnownNodes]):
                 if len(drawn) < len(nodes):
                     beside = near.steps.sums(nodes[drawn], found.dual, found.reach.coefficients())[nodes]
                 beside[drawn] = found.left_out
+            if self.spread is not None and of_far is not None:
+                if len(drawn) < len(nodes):
+                    beside += self.spread.kernel(far[nodes].double(), self.spread.centres) @ of_far.weights
+                beside[drawn] = of_far.left_out
             rest = _Beside(regressand, wanted, beside)
             self.machine.fit(numbers[nodes], targets, rest, groups=groups)
             self.dual.zero_()
             if found is not None:
                 self.dual[drawn] = rest.read.gain * found.dual[:, rest.read.column]
                 self.noise.fill_(found.noise)
+            if self.spread is not None:
+                self.spread.dual.zero_()
+                self.spread.bias.zero_()
+                if of_far is not None:
+                    self.spread.dual[: len(drawn)] = rest.read.gain * of_far.weights[:, rest.read.column]
             values = torch.cat([self.dual[drawn], torch.ones_like(self.dual[drawn, :1])], 1)
             said = steps.sums(nodes[drawn], values, self._sight.coefficients())[nodes[drawn]]
             self.aim[drawn] = said[:, :-1] + self.noise * self.dual[drawn]
@@ -340,15 +373,30 @@ class NodeMachine(FittedModel[KnownNodes]):
 
     def _found(self, near: "_Near", numbers: Tensor, nodes: Tensor) -> "_Graph | None":
         """What the graph says beside what is read at nodes `(N, numbers)`; None: nothing for sure."""
-        near.rank(near.wanted - self._of_features(near, numbers, nodes))
+        features = self._of_features(near, numbers, nodes)
+        near.rank(near.wanted - features)
         kernel, x = self.machine.table.machine, self.machine.coordinates(numbers[near.nodes])
-        found = near.beside(kernel.kernel(x, x))
+        found = near.beside(kernel.kernel(x, x), features)
         said = near.alone if found is None else found.left_out
         if said is None:
             return None
         kernel.solve(x, near.wanted - said, groups=near.groups)
         other = near.beside(kernel.kernel(x, x))
         return found if other is None or (found is not None and found.error <= other.error) else other
+
+    def _found_far(self, near: "_Near", far: Tensor, machine: KernelMachine) -> "tuple[Solution, _Graph | None] | None":
+        """What r `(N, numbers)` says, and the graph beside it; None: surely no more than is said without r.
+
+        Of the solution are the weights of e, and what e and g say together of each node by the others, less Ȳ.
+        """
+        before, x, mean = near.errors, far[near.nodes].double(), near.wanted.mean(0)
+        alone = machine.solve(x, near.wanted, groups=near.groups)
+        near.rank(near.wanted - alone.left_out)
+        found = near.beside(machine.kernel(x, x), alone.left_out)
+        if not is_surely_less(near.errors, before, near.own_groups):
+            return None
+        weights, whole = (alone.weights, alone.left_out) if found is None else (found.of_features, found.whole)
+        return Solution(weights, mean, whole - mean), found
 
     def _signal(self, graph: GraphBatch) -> tuple[Tensor, Graph]:
         u, domain = self.encoder(graph)
@@ -363,6 +411,17 @@ class NodeMachine(FittedModel[KnownNodes]):
         if self.directions.shape[1]:
             found = (found.unflatten(1, (self.config.hops + 1, -1)) @ self.directions.to(found.dtype)).flatten(1)
         return torch.cat([found, positions.to(found.dtype)], 1)
+
+    def _far(self, u: Tensor, domain: Graph) -> Tensor:
+        """r `(N, numbers)`."""
+        step = neighbourhoods(u, domain, 0)
+        if self.directions.shape[1]:
+            step = step @ self.directions.to(step.dtype)
+        far, weight = (1 - SPREAD) * step, 1 - SPREAD
+        for _ in range(WALK - 1):
+            step, weight = means_around(step, domain), SPREAD * weight
+            far = far + weight * step
+        return far
 
     def _learn_directions(self, u: Tensor, domain: Graph) -> None:
         if self.directions.shape[1]:
@@ -392,7 +451,7 @@ def _steps(domain: Graph, count: int) -> GraphSteps:
 @final
 class _Graph(NamedTuple):
     """The part of the graph: γ and p, s, λ / s in units of κ_g, the mean square of the left-out errors, its dual, and g
-    of each node by the others `(n, c)`.
+    of each node by the others `(n, c)`; the dual of the features, and what both say, of each node by the others.
     """
 
     reach: Reach
@@ -401,6 +460,8 @@ class _Graph(NamedTuple):
     error: float
     dual: Tensor
     left_out: Tensor
+    of_features: Tensor
+    whole: Tensor
 
 
 @final
@@ -420,7 +481,9 @@ class _Near:
         self._kernels = dict[Reach, tuple[Tensor, float]]()
         """κ_g of the nodes by which is chosen, and what it was divided by."""
         self._best: tuple[Reach, list[KernelFit]] | None = None
-        self._without: KernelFit | None = None
+        self._without: Tensor | None = None
+        self._learnt = torch.zeros_like(self._chosen[:, 0])
+        """By how much squares of left-out errors are larger where the kernel of features has not learnt of the node."""
         self._between: list[tuple[Reach, Tensor, float]] | None = None
         self.errors = self._chosen.square().mean(1)
         """Left-out squares of what was said best, of the nodes by which is chosen."""
@@ -454,42 +517,51 @@ class _Near:
         if self._best is None or self._best[1][0].error >= float(self._chosen.square().mean()):
             return None
         reach, fits = self._best
-        return self._of_all(None, reach, 1.0, fits[0].penalty).left_out
+        return self._of_all(None, 1.0, reach, 1.0, fits[0].penalty).left_out
 
-    def beside(self, kernel: Tensor) -> _Graph | None:
-        """The part of the graph beside a kernel of features `(n, n)`; None: it surely tells nothing."""
+    def beside(self, kernel: Tensor, said: Tensor | None = None) -> _Graph | None:
+        """The part of the graph beside a kernel of features `(n, n)`; None: it surely tells nothing.
+
+        Args:
+            kernel: what it has learnt may know of a node that is left out.
+            said: what it says of each node `(n, c)` without having learnt of it; None: as much less as the last one.
+        """
         own, wanted = kernel[self._some][:, self._some], self._chosen
         unit = _unit(own)
         own = own / (unit or 1.0)
-        without = best_fit(own, wanted, self._members, PENALTIES)
-        self._without = without if self._without is None or without.error < self._without.error else self._without
+        alone = best_fit(own, wanted, self._members, PENALTIES)
+        if said is not None:
+            self._learnt = self.squares(said) - _squares(wanted, alone)
+        without = _squares(wanted, alone) + self._learnt
+        self._without = without if self._without is None else min(self._without, without, key=_mean)
         best, chosen = self._without, None
         for reach, (between, _) in self._kernels.items():
             for share in SHARES if unit else SHARES[-1:]:
                 fit = best_fit(torch.lerp(own, between, share), wanted, self._members, PENALTIES)
-                if fit.error < best.error:
-                    best, chosen = fit, (reach, share)
-        errors, others = ((wanted - fit.left_out).square().mean(1) for fit in (best, self._without))
-        is_sure = chosen is not None and is_surely_less(errors, others, self.own_groups)
-        said = errors if is_sure else others
-        self.errors = min(self.errors, said, key=lambda each: float(each.mean()))
+                errors = _squares(wanted, fit) + (self._learnt if share < 1 else 0)
+                if _mean(errors) < _mean(best):
+                    best, chosen = errors, (reach, share, fit.penalty)
+        is_sure = chosen is not None and is_surely_less(best, self._without, self.own_groups)
+        self.errors = min(self.errors, best if is_sure else self._without, key=_mean)
         if chosen is None or not is_sure:
             return None
-        return self._of_all(kernel / (unit or 1.0), *chosen, best.penalty)
+        return self._of_all(kernel, unit or 1.0, *chosen)
 
-    def _of_all(self, kernel: Tensor | None, reach: Reach, share: float, penalty: float) -> _Graph:
-        """The part of the graph by all known nodes, beside a kernel of features."""
+    def _of_all(self, kernel: Tensor | None, scale: float, reach: Reach, share: float, penalty: float) -> _Graph:
+        """The part of the graph by all known nodes, beside a kernel of features over its scale."""
         (between, unit), everything = self._kernels[reach], len(self._some) == len(self.nodes)
         of_graph = share * (between if everything else self.steps.between(self.nodes, [reach])[0] / unit)
         wanted, members = self.wanted - self.wanted.mean(0), members_of(self.groups)
         best = None
         for multiple in (1.0,) if everything else REFINED:
-            system = of_graph.clone() if kernel is None else (1 - share) * kernel + of_graph
+            system = of_graph.clone() if kernel is None else (1 - share) / scale * kernel + of_graph
             system.diagonal().add_(multiple * penalty)
             inverse = torch.cholesky_inverse(torch.linalg.cholesky(system))
             errors, left_out, dual = left_out_part(inverse, of_graph, wanted, members)
             noise = multiple * penalty * unit / share
-            found = _Graph(reach, share, noise, float(errors.square().mean()), share / unit * dual, left_out)
+            error, of_features = float(errors.square().mean()), (1 - share) / scale * dual
+            whole = self.wanted - errors
+            found = _Graph(reach, share, noise, error, share / unit * dual, left_out, of_features, whole)
             if best is None or found.error < best.error:
                 best = found
         assert best is not None
@@ -512,6 +584,15 @@ def left_out_part(
         errors[own] = torch.linalg.solve(inverse[own][:, own], without[own])
         told[own] -= product[own][:, own] @ errors[own]
     return errors, told, dual
+
+
+def _squares(wanted: Tensor, fit: KernelFit) -> Tensor:
+    """Of left-out errors, of each node."""
+    return (wanted - fit.left_out).square().mean(1)
+
+
+def _mean(errors: Tensor) -> float:
+    return float(errors.mean())
 
 
 def _apart(steps: GraphSteps, nodes: Tensor, reaches: Sequence[Reach]) -> list[tuple[Reach, Tensor, float]]:

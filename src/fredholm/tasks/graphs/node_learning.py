@@ -45,6 +45,8 @@ PRIOR = 8
 """Ends of edges that are taken to lie within one class besides those that are known, since most graphs are so."""
 
 
+MOST_OF_MACHINE = 500
+"""Labelled nodes with features up to which their classes are predicted by a machine where nothing else is said."""
 ASKED = 1000
 """Training nodes by which is asked whether structure tells something, at most."""
 _OF_NETWORKS = ("num_positions", "flip_signs", "adds_positions", "feature_dropout", "positions")
@@ -146,10 +148,14 @@ class NodeLearning(TargetTask[NodeSet], OneGraphTask[NodeSet]):
             if self.valid_fraction != 0:
                 because = f"model={kind}, whose settings are chosen by leaving training nodes out"
                 refuse_idle("", type(self), because, _NETWORK, valid_fraction=self.valid_fraction)
-            usual, because = _inputs(), f"model={kind}, which reads features alone"
-            given = {name: getattr(self.inputs, name) for name in _OF_NETWORKS}
-            asked = {name: value for name, value in given.items() if value != getattr(usual, name)}
-            refuse_idle("inputs", GraphInputs, because, _NETWORK, **asked)
+            because = f"model={kind}, which reads features alone"
+            refuse_idle("inputs", GraphInputs, because, _NETWORK, **self._inputs_of_networks)
+
+        @property
+        def _inputs_of_networks(self) -> dict[str, object]:
+            """Settings of inputs that were given, and that networks alone read."""
+            given, usual = ({name: getattr(each, name) for name in _OF_NETWORKS} for each in (self.inputs, _inputs()))
+            return {name: value for name, value in given.items() if value != usual[name]}
 
         @property
         def inputs_read(self) -> GraphInputs:
@@ -161,19 +167,22 @@ class NodeLearning(TargetTask[NodeSet], OneGraphTask[NodeSet]):
 
             Every step runs the whole graph, so that a batch is all labelled nodes. Where neighbours are not mostly
             alike, outputs do not spread along the edges. Where degrees and surroundings of a node tell what features do
-            not, or where there are none, they are features too. Numbers, and classes of nodes without features, are
-            told by a machine, unless something of a network was asked for.
+            not, or where there are none, they are features too. Numbers, classes of nodes without features, and those
+            of few labelled nodes are predicted by a machine, unless something of a network was asked for.
             """
             has_features = bool(open_graphs(self.data, is_directed=self.directed).feature_names)
             if not has_features and not (self.inputs.num_walks or self.inputs.degrees or self.inputs.surroundings):
                 return self._with_structure()._recommended(effort, start)
             default, task = NodeLearning.Config(), self.build()
-            is_open = self.model == default.model and start is None
-            may_have = is_open and (task.target.kind == "number" or not has_features)
-            if not self.model.learns_by_steps or (may_have and effort.epochs is None):
+            is_open = self.model == default.model and start is None and not self._inputs_of_networks
+            suits = task.target.kind == "number" or not has_features or task.num_train <= MOST_OF_MACHINE
+            instead = (
+                "a node machine, computed at once and better on numbers, on nodes without features, and on up to "
+                f"{MOST_OF_MACHINE} labelled nodes"
+            )
+            note = note_on_network(self, default, ("valid_fraction",), effort, instead) if is_open and suits else None
+            if not self.model.learns_by_steps or (is_open and suits and note is None):
                 return self._recommended_machine(task, effort)
-            instead = "a node machine, computed at once and better on numbers, and on nodes without features"
-            note = note_on_network(self, default, (), effort, instead) if may_have else None
             width = width_for(task.num_train, effort, least=64, up_to=1000)
             model = self.network.resized(width, DEPTH[effort.preset] // 2, default.network)
             num_classes = len(task.target.names) if task.target.kind == "class" else 1
