@@ -87,7 +87,7 @@ class BankColumn(nn.Module, abc.ABC, Generic[Cells]):
 
     @final
     def _weigh(self, outputs: Tensor, wanted: Tensor) -> None:
-        """Takes mean and scale of outputs `(n, num_outputs)`, by how well it goes with what is fitted `(n, c)`."""
+        """Takes mean and scale of outputs `(n, num_outputs)`, by how well they go with what is fitted `(n, c)`."""
         self.mean.copy_(outputs.mean(0))
         outputs, wanted = outputs - outputs.mean(0), wanted - wanted.mean(0)
         deviation = outputs.std(0)
