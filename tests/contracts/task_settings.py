@@ -462,13 +462,13 @@ def _text(folder: Path) -> Subject:
         | {"text_column": ("other",)}
         | {"valid_fraction": (0.3,), "vocab_size": (270,), "context": (6,), "stride": (4,)}
         | {"tokenizer": (str(brought / "other.json"),), "model": (dataclasses.replace(model, depth=2),)}
-        | {"ngrams": (2,)},
+        | {"ngrams": (2,), "recall": (5,)},
         task,
         make=lambda **settings: LanguageModelling.Config(**settings).build(),
         modes={
             "splits of its own": {"data": str(own), "valid_fraction": 0.1},
             "rows": {"data": str(folder / "rows.jsonl")},
-            "n-grams": {"ngrams": 3},
+            "n-grams": {"ngrams": 3, "recall": 9},
             "a checkpoint": {"model": PretrainedText(checkpoint=str(brought))},
         },
     )

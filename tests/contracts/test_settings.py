@@ -1478,7 +1478,7 @@ MODELS = [
     Subject(
         models.NGramModel.Config,
         {"sizes": models.NGramModel.distinct(A_TEXT, 7, 3)},
-        {"sizes": (models.NGramModel.distinct(A_TEXT, 7, 2),)},
+        {"sizes": (models.NGramModel.distinct(A_TEXT, 7, 2),), "recall": (3,)},
         n_grams,
         make=lambda **settings: models.NGramModel.Config(**settings).build(7, 6),
     ),

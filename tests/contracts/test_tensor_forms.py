@@ -213,7 +213,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "PointLearning": {"num_points": None},
     "OperatorLearning": {"regression": 6},
     "ImageLearning": {"bank": 6},
-    "LanguageModelling": {"ngrams": 3},
+    "LanguageModelling": {"ngrams": 3, "recall": 9},
 }
 """What differs from the settings of `task_settings.py`: all points are seen, so that none is drawn; and networks have a
 regression, a bank or n-grams beside them."""

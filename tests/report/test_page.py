@@ -244,7 +244,7 @@ def test_the_loss_of_a_network_with_another_model_beside_it_is_said_to_be_its_ow
     assert record.run is not None
     both = record.run.task.model()
     assert isinstance(both, BlendedImages)
-    told = "The loss is that of the network alone, without the model in closed form beside it."
+    told = "The loss of training is that of the network alone, without the model in closed form beside it."
     assert note_of_loss(record).endswith(told)
     monkeypatch.setattr(record.run.task, "model", lambda: both.network)
     assert told not in note_of_loss(record)

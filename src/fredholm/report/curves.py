@@ -108,7 +108,7 @@ def _losses(records: Sequence[RunRecord]) -> Plot | None:
     why = "were chosen on validation data" if has_valid else "are used"
     note = f"The dashed line marks the step whose weights {why}."
     if rows and any(map(_is_blended, records)):
-        note += " The loss is that of the network alone, without the model in closed form beside it."
+        note += " The loss of training is that of the network alone, without the model in closed form beside it."
     return _plot(records, rows, "Loss", "loss", note, log=True) if rows else None
 
 

@@ -29,7 +29,7 @@ def text_section(task: LanguageModelling, model: nn.Module, found: Examination, 
     """The loss by position in a window, and continuations of the beginnings of some windows."""
     indices = found.indices[:MOST_WINDOWS]
     batch = move(task.held_out_batch(found.split, indices), device)
-    logits = model(batch["inputs"]).float()
+    logits = task.logits(model, batch).float()
     costs = F.cross_entropy(logits.mT, batch["targets"], reduction="none", ignore_index=IGNORED).double().cpu()
     counted = (batch["targets"] != IGNORED).cpu()
     blocks: list[Block] = [_by_position(costs.sum(0), counted.sum(0))]

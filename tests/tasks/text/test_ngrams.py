@@ -53,7 +53,7 @@ def nats_of(task: LanguageModelling, model: nn.Module, split: Any, *windows: int
     total, count = 0.0, 0
     for i in windows:
         batch = task.held_out_batch(split, torch.tensor([i]))
-        logs, targets = model(batch["inputs"]).log_softmax(-1)[0], batch["targets"][0]
+        logs, targets = task.logits(model, batch).log_softmax(-1)[0], batch["targets"][0]
         for place, target in enumerate(targets.tolist()):
             if target != IGNORED:
                 total, count = total - float(logs[place, target]), count + 1
@@ -68,7 +68,7 @@ def test_a_run_counts_what_its_text_has_and_is_read_back(tmp_path: Path) -> None
     config = LanguageModelling.Config(data=str(written(tmp_path)), model=NETWORK, context=16)
     recommended = config.recommended("small").config
     assert isinstance(recommended, LanguageModelling.Config)
-    assert recommended.ngrams == 9
+    assert (recommended.ngrams, recommended.recall) == (9, 4096)
     training = TrainingConfig(epochs=2, batch_size=8, tensorboard=False)
     train(Run.Config(task=recommended, training=training), tmp_path / "run")
     run = Run(tmp_path / "run")
@@ -78,8 +78,7 @@ def test_a_run_counts_what_its_text_has_and_is_read_back(tmp_path: Path) -> None
     assert model.fitted.config.sizes == recommended.build().facts.ngrams
     found = run.evaluate("valid")
     assert math.log(found["perplexity"]) == pytest.approx(nats(recommended.build(), model.eval()), rel=1e-5)
-    assert found["loss"] == pytest.approx(nats(recommended.build(), model.network), rel=1e-5)
-    assert found["perplexity"] < math.exp(found["loss"])
+    assert found["loss"] == pytest.approx(math.log(found["perplexity"]), rel=1e-6)
     examined = examine(run, model.eval(), "valid", most=9, seconds=60.0)
     costs = [nats_of(recommended.build(), model, "valid", int(index)) for index in examined.indices]
     torch.testing.assert_close(examined.losses, torch.tensor(costs, dtype=torch.float64), rtol=1e-5, atol=0)
@@ -109,13 +108,13 @@ def test_the_share_is_that_of_the_smallest_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
-def test_the_loss_is_of_the_network_and_the_rest_of_both(tmp_path: Path, share: float) -> None:
+def test_all_metrics_are_of_both(tmp_path: Path, share: float) -> None:
     task = task_of(tmp_path)
     model = fitted(task)
     model.share.fill_(share)
     found = scores(task, model)
     assert found["perplexity"] == pytest.approx(math.exp(nats(task, model)), rel=1e-5)
-    assert found["loss"] == pytest.approx(nats(task, model.network), rel=1e-5)
+    assert found["loss"] == pytest.approx(nats(task, model), rel=1e-5)
     batch = task.held_out_batch("valid", torch.arange(2))
     count = int((batch["targets"] != IGNORED).sum())
     logs = model(batch["inputs"]).detach().log_softmax(-1)
@@ -129,9 +128,47 @@ def test_the_loss_is_of_the_network_and_the_rest_of_both(tmp_path: Path, share: 
     assert count == task.num_targets(batch)
 
 
+@pytest.mark.parametrize("stride", [16, 5])
+def test_windows_recall_all_that_was_read_before(tmp_path: Path, stride: int) -> None:
+    task = task_of(tmp_path, recall=600, stride=stride)
+    model = fitted(task)
+    model.share.fill_(0.0)
+    counts, stream = model.fitted, torch.from_numpy(task.held_out_streams["valid"].tokens.astype(int))
+    assert counts.recall is not None
+    first = task.held_out_batch("valid", torch.tensor([0]))
+    assert first["past"].shape == (1, 612)
+    assert bool((first["past"] == -1).all())
+    for index in (3, task.num_held_out("valid") - 1):
+        batch = task.held_out_batch("valid", torch.tensor([index]))
+        start = (index + 1) * stride - 16
+        before = stream[max(0, start - 612) : start]
+        assert torch.equal(batch["past"][0, 612 - len(before) :], before)
+        assert torch.equal(batch["inputs"][0], torch.cat([stream[start:-1], stream[:1].repeat(16)])[:16])
+    (alone := task_of(tmp_path, stride=stride)).initialise(without := alone.model().eval(), CPU)
+    assert isinstance(without, BlendedLanguageModel)
+    without.share.fill_(0.0)
+    assert "past" not in alone.held_out_batch("valid", torch.tensor([3]))
+    assert nats(task, model) == pytest.approx(nats(alone, without), rel=0.1)  # of lines that bring nothing new
+    assert nats(task, model) != pytest.approx(nats(alone, without), rel=1e-3)
+
+
+def test_files_are_predicted_as_splits_are_measured(tmp_path: Path) -> None:
+    (folder := tmp_path / "book").mkdir()
+    whole = written(tmp_path).read_text()
+    for name, text in (("train", whole[:2000]), ("valid", whole[2000:2500]), ("test", whole[2600:3000])):
+        (folder / f"{name}.txt").write_text(text)
+    task = LanguageModelling.Config(data=str(folder), context=16, model=NETWORK, ngrams=4, recall=200).build()
+    model = fitted(task)
+    model.share.fill_(0.25)
+    (found,) = task.predict(model, [folder / "test.txt"], CPU)
+    measured = score_split(task, "test", model, batch_size=4, device=CPU, dtype=torch.float32)
+    for name, value in measured.items():
+        assert found[name] == pytest.approx(value, rel=1e-5)
+
+
 def test_a_plan_counts_what_ngrams_take(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked, own = list[Tensor](), NGramModel.probabilities
-    monkeypatch.setattr(NGramModel, "probabilities", lambda self, tokens: asked.append(tokens) or own(self, tokens))
+    monkeypatch.setattr(NGramModel, "probabilities", lambda self, *given: asked.append(given[0]) or own(self, *given))
     # of several processes the first measures alone, and no metric may wait for the others
     monkeypatch.setattr("torchmetrics.Metric.sync", lambda *_, **__: pytest.fail("a metric waits for other processes"))
     monkeypatch.setattr("torchmetrics.metric.jit_distributed_available", lambda: True)
@@ -188,12 +225,16 @@ def test_as_many_tokens_as_their_ngrams_fit(tmp_path: Path, monkeypatch: pytest.
 
 def test_kernels_are_compared_without_ngrams(tmp_path: Path) -> None:
     config = task_of(tmp_path).config
+    compared = task_of(tmp_path, recall=9).config.with_stack(LanguageModelling.Config().stack)
+    assert (compared.ngrams, compared.recall) == (0, 0)
     assert config.with_stack(LanguageModelling.Config().stack).ngrams == 0
 
 
 def test_bad_settings_are_refused(tmp_path: Path) -> None:
     for settings, message in (
         ({"ngrams": -1}, "ngrams"),
+        ({"recall": -1}, "recall"),
+        ({"ngrams": 0, "recall": 9}, "recall=9 has no effect without n-grams, and ngrams is 0"),
         ({"ngrams": 18}, "ngrams is 18, of which a context of 16 tokens and the next one have 17 at most"),
         ({"valid_fraction": 0.0}, "ngrams is 4, whose share is chosen by a validation split, and there is none"),
     ):

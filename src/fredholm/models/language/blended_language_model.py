@@ -39,9 +39,20 @@ class BlendedLanguageModel(LanguageModel, Blended[LanguageModel, NGramModel]):
         self.token_rows = tuple(f"network.{name}" for name in network.token_rows)
         self.place_rows = tuple(f"network.{name}" for name in network.place_rows)
 
-    def forward(self, tokens: Tensor) -> Tensor:
-        """Logits `(B, T, V)`, in training those of the network, else logarithms; see `LanguageModel.forward`."""
-        logits = self._answer(tokens)
+    def forward(self, tokens: Tensor, past: Tensor | None = None) -> Tensor:
+        """Logits `(B, T, V)`, in training those of the network, else logarithms; see `LanguageModel.forward`.
+
+        Args:
+            tokens: int64 `(B, T)`, T up to `context`.
+            past: int64 `(B, P)`, earlier tokens that the n-grams recall; see `NGramModel.forward`.
+        """
+        if past is None or self.training:
+            logits = self._answer(tokens)
+        elif (share := float(self.share)) == 1.0:
+            logits = self.network(tokens)
+        else:
+            fitted = self.fitted(tokens, past)
+            logits = self.mixed(self.network(tokens), fitted, share) if share else fitted
         return logits if self.training else logits.float().log_softmax(-1)
 
     def initial_state(self, batch_size: int) -> LanguageState:

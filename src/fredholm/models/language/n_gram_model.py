@@ -7,15 +7,14 @@ from typing import NamedTuple, final
 import torch
 from torch import Tensor
 
-from fredholm._settings import check_count
+from fredholm._settings import check_count, check_whole
 from fredholm.domains.checks import values_can_be_read
+from fredholm.models.language.jelinek_mercer import bins, interpolation
 from fredholm.models.language.language_model import LanguageModel, LanguageState
+from fredholm.models.language.recall import NOTHING, Recall
 
 STRETCHES = 8
 """Of the text, each of which is predicted from the counts of the others."""
-_TIMES, _KINDS = 10, 6
-"""Bins of how often a context came, by powers of 2, and of how many tokens came after it."""
-_ITERATIONS = 50
 
 
 @final
@@ -31,6 +30,9 @@ class NGramModel(LanguageModel):
     λ depends on how often c came and on how many different tokens came after it. It is that by which each of eight
     stretches of the text is likeliest, predicted from the counts of the seven others: a text repeats itself within a
     stretch more than it will repeat what was learnt of it.
+
+    Where it recalls, what came earlier in the text that is being read is counted too. The weights of `Recall` are those
+    by which the stretches are likeliest, each read from its beginning, with the counts of the seven others.
 
     Args:
         vocab_size: number of tokens V.
@@ -57,8 +59,13 @@ class NGramModel(LanguageModel):
 
         sizes: tuple[int, ...]
         """Different n-grams of 1, 2, ... tokens; see `distinct`."""
+        recall: int = 0
+        """Tokens before a place, of the text that is being read, that are counted too; 0: none."""
 
         def __post_init__(self) -> None:
+            check_whole("models.NGramModel", "recall", self.recall)
+            if self.recall < 0:
+                raise ValueError(f"models.NGramModel: recall is {self.recall}; expected a number of tokens, or 0")
             if not self.sizes:
                 raise ValueError("models.NGramModel: sizes is empty; expected the number of 1-grams at least")
             for size in self.sizes:
@@ -79,6 +86,7 @@ class NGramModel(LanguageModel):
         # in float64, which weights that are read in 16 bits keep: they are shares of 1
         self.register_buffer("weights", torch.zeros(total, dtype=torch.float64))
         self.register_buffer("kept", torch.ones(contexts, dtype=torch.float64))
+        self.recall = Recall(vocab_size, config.recall) if config.recall else None
 
     @staticmethod
     def distinct(tokens: Tensor, vocab_size: int, order: int) -> tuple[int, ...]:
@@ -108,12 +116,12 @@ class NGramModel(LanguageModel):
         for level in _levels(tokens, self.vocab_size, len(sizes)):
             rest = level.without_own(stretch)
             is_known = rest.times > 0
-            bins = _bins(rest.times, rest.kinds)
+            of_place = bins(rest.times, rest.kinds)
             share = rest.together / rest.times.clamp(min=1)
-            of_bins = _interpolation(bins[is_known], p[level.is_there][is_known], share[is_known])
-            mixed = of_bins[bins] * p[level.is_there] + (1 - of_bins[bins]) * share
+            of_bins = interpolation(of_place[is_known], p[level.is_there][is_known], share[is_known])
+            mixed = of_bins[of_place] * p[level.is_there] + (1 - of_bins[of_place]) * share
             p[level.is_there] = torch.where(is_known, mixed, p[level.is_there])
-            own = torch.where(level.times > 0, of_bins[_bins(level.times, level.kinds)], 1.0)
+            own = torch.where(level.times > 0, of_bins[bins(level.times, level.kinds)], 1.0)
             before = level.keys // self.vocab_size
             keys.append(level.keys)
             weights.append((1 - own[before]) * level.together / level.times[before])
@@ -121,11 +129,48 @@ class NGramModel(LanguageModel):
         self.keys.copy_(torch.cat(keys))
         self.weights.copy_(torch.cat(weights))
         self.kept.copy_(torch.cat(kept))
+        if self.recall is not None:
+            self.recall.fit(tokens, p, stretch)
 
-    def forward(self, tokens: Tensor) -> Tensor:
-        """Logits `(B, T, V)`, float32; see `LanguageModel.forward`."""
+    @property
+    def length(self) -> int:
+        """Tokens before a sequence that change anything."""
+        return 0 if self.recall is None else self.recall.length
+
+    def forward(self, tokens: Tensor, past: Tensor | None = None) -> Tensor:
+        """Logits `(B, T, V)`, float32; see `LanguageModel.forward`.
+
+        Args:
+            tokens: int64 `(B, T)`, T up to `context`.
+            past: int64 `(B, P)`, tokens of the same text before these, `length` of them or fewer, which are recalled
+                and in which no n-gram begins; -1 in place of those before its first one.
+
+        Raises:
+            TypeError, ValueError: on tokens of another type or shape, or of a past where nothing recalls it.
+        """
         self.check_tokens(tokens)
-        return self.logits(self.probabilities(tokens))
+        self._check_past(tokens, past)
+        return self.logits(self.probabilities(tokens, past))
+
+    def _check_past(self, tokens: Tensor, past: Tensor | None) -> None:
+        if past is None:
+            return
+        if self.recall is None:
+            raise ValueError("models.NGramModel: past has no effect with recall=0; leave it out, or set recall")
+        if past.dtype != torch.int64 or past.ndim != 2 or len(past) != len(tokens):
+            raise ValueError(
+                f"models.NGramModel: past is {past.dtype} {tuple(past.shape)}; expected torch.int64 of {len(tokens)} "
+                "sequences, (batch, length)"
+            )
+        if (
+            values_can_be_read(past)
+            and past.numel()
+            and not NOTHING <= int(past.min()) <= int(past.max()) < self.vocab_size
+        ):
+            raise ValueError(
+                f"models.NGramModel: past runs from {int(past.min())} to {int(past.max())}; expected 0 to "
+                f"{self.vocab_size - 1}, or {NOTHING} before a text begins"
+            )
 
     def initial_state(self, batch_size: int) -> LanguageState:
         """How many tokens were read, and the last of them."""
@@ -135,17 +180,27 @@ class NGramModel(LanguageModel):
         """See `LanguageModel.read`; the signal are the probabilities of the next token."""
         ((num_read, past),) = state
         self.check_tokens(tokens, int(num_read[0]) if len(num_read) else 0)
-        seen = torch.cat([past.to(tokens.device), tokens], 1)
-        last = seen[:, max(0, seen.shape[1] - len(self.config.sizes) + 1) :]
-        signal = self.probabilities(seen)[:, past.shape[1] :]
+        seen, before = torch.cat([past.to(tokens.device), tokens], 1), len(self.config.sizes) - 1
+        first = max(0, past.shape[1] - before)
+        signal = self._of_text(seen[:, first:])[:, past.shape[1] - first :]
+        if self.recall is not None:
+            signal = self.recall(signal, seen)
+        last = seen[:, max(0, seen.shape[1] - max(before, self.length)) :]
         return signal, ((num_read + tokens.shape[1], last),)
 
     def logits(self, signal: Tensor) -> Tensor:
         """See `LanguageModel.logits`: of the probabilities."""
         return signal.log()
 
-    def probabilities(self, tokens: Tensor) -> Tensor:
-        """Of the token after each place, `(B, T, V)`, float32, from `tokens`, int64 `(B, T)`."""
+    def probabilities(self, tokens: Tensor, past: Tensor | None = None) -> Tensor:
+        """Of the token after each place, `(B, T, V)`, float32, from `tokens`, int64 `(B, T)`; see `forward`."""
+        p = self._of_text(tokens)
+        if self.recall is None:
+            return p
+        return self.recall(p, tokens if past is None else torch.cat([past, tokens], 1))
+
+    def _of_text(self, tokens: Tensor) -> Tensor:
+        """The same by the training text alone."""
         (keys, weights, kept), *longer = self._of_lengths()
         none = torch.zeros(self.vocab_size, dtype=torch.float64, device=tokens.device) + kept / self.vocab_size
         single = none.index_add(0, keys, weights.to(none.dtype))
@@ -173,7 +228,7 @@ class NGramModel(LanguageModel):
     def _longer(self, context: Tensor, tokens: Tensor, keys: Tensor, *, is_first: bool) -> Tensor:
         """The place of a context with the token at each place, among n-grams of their length; -1: it did not come."""
         start = context[:, :1] if is_first else torch.full_like(context[:, :1], -1)
-        earlier = torch.cat([start, context[:, :-1]], 1)[:, : tokens.shape[1]]
+        earlier = torch.cat([start, context], 1)[:, : tokens.shape[1]]
         return self._found(keys, earlier * self.vocab_size + tokens, earlier >= 0)
 
     @staticmethod
@@ -277,24 +332,6 @@ def _levels(tokens: Tensor, vocab_size: int, order: int) -> Iterator[_Level]:
         yield _Level(keys, context[is_there], gram, is_there, num_contexts)
         num_contexts = len(keys)
         context = torch.cat([context.new_zeros(count - len(gram) + 1), gram])[:count]
-
-
-def _bins(times: Tensor, kinds: Tensor) -> Tensor:
-    """By how often contexts came, and how many kinds followed."""
-    of_times = times.clamp(min=1).log2().floor().long().clamp(max=_TIMES - 1)
-    return of_times * _KINDS + kinds.long().clamp(1, _KINDS) - 1
-
-
-def _interpolation(bins: Tensor, shorter: Tensor, share: Tensor) -> Tensor:
-    """λ of each bin by which what came is likeliest, as if each had one more of either."""
-    size = _TIMES * _KINDS
-    weight = torch.full((size,), 0.5, dtype=torch.float64)
-    count = bins.bincount(minlength=size)
-    for _ in range(_ITERATIONS):
-        part = weight[bins] * shorter
-        of_shorter = part / (part + (1 - weight[bins]) * share)
-        weight = (of_shorter.new_zeros(size).index_add(0, bins, of_shorter) + 1) / (count + 2)
-    return weight
 
 
 def _check_text(tokens: Tensor, vocab_size: int) -> None:

@@ -79,13 +79,23 @@ class TokenStream:
             as `blocks`; targets that other windows count are `IGNORED`.
         """
         first = indices[:, None] * stride
-        place = (first + stride - context).clamp(min=0) + torch.arange(context)
+        place = self._first(indices, context, stride) + torch.arange(context)
         inside = place < self.num_targets
         return self._cut(
             place.clamp(max=self.num_targets - 1),
             inside=inside,
             counted=inside & (place >= first) & (place < first + stride),
         )
+
+    def before(self, indices: Tensor, context: int, stride: int, count: int) -> Tensor:
+        """The `count` tokens before each of `windows`, int64 `(B, count)`; -1 stands before the stream begins."""
+        place = self._first(indices, context, stride) - torch.arange(count, 0, -1)
+        return torch.where(place >= 0, self._at(place.clamp(min=0)), -1)
+
+    @staticmethod
+    def _first(indices: Tensor, context: int, stride: int) -> Tensor:
+        """Where windows begin, `(B, 1)`."""
+        return ((indices[:, None] + 1) * stride - context).clamp(min=0)
 
     def _cut(self, at: Tensor, *, inside: Tensor, counted: Tensor) -> tuple[Tensor, Tensor]:
         inputs = torch.where(inside, self._at(at), int(self._tokens[0]))

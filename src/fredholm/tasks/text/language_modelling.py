@@ -28,6 +28,7 @@ from fredholm.models.language.language_model import LanguageModel
 from fredholm.models.language.llama import Llama
 from fredholm.models.language.mamba import Mamba
 from fredholm.models.language.n_gram_model import NGramModel
+from fredholm.models.language.recall import LONGEST as LONGEST_RECALLED
 from fredholm.models.stack import Stack, stack_of
 from fredholm.pretrained import PretrainedText
 from fredholm.tasks.baselines import Baseline
@@ -72,6 +73,8 @@ FEWEST_COUNTED, MOST_COUNTED = 1_000, 1 << 21
 """Tokens of a text whose n-grams are counted where nothing else is said."""
 MOST_NGRAMS = 1 << 21
 """Different n-grams, likewise at most."""
+RECALLED = 4096
+"""Tokens before each place of a text that is read which are counted too, where nothing else is said."""
 
 
 def _small() -> LanguageModel.Config:
@@ -143,6 +146,8 @@ class LanguageModelling(TextTask):
                 predicted from, and take longer. None: the context.
             ngrams: tokens of the longest n-grams of the training split that are counted beside the network; their share
                 in what comes next is chosen on the validation split. 0: none; None: none, unless a run chooses.
+            recall: tokens before each place of the text that is being read, measured or continued, whose n-grams are
+                counted too. 0: none; None: none, unless a run chooses.
             model: the language model, with new weights or those of a checkpoint, whose tokens these are then; a recipe
                 chooses its kind.
         """
@@ -151,9 +156,10 @@ class LanguageModelling(TextTask):
         tokenizer: str | None = None
         stride: int | None = None
         ngrams: int | None = None
+        recall: int | None = None
         model: LanguageModel.Config = field(default_factory=_small)
 
-        weight_settings: ClassVar[tuple[str, ...]] = ("vocab_size", "tokenizer", "context", "ngrams", "model")
+        weight_settings: ClassVar[tuple[str, ...]] = ("vocab_size", "tokenizer", "context", "ngrams", "recall", "model")
 
         def __post_init__(self) -> None:
             super().__post_init__()
@@ -167,6 +173,8 @@ class LanguageModelling(TextTask):
                 refuse_idle("", type(self), because, "take another model", vocab_size=self.vocab_size)
                 if self.ngrams:
                     raise ValueError(f"ngrams is {self.ngrams} with {because}; leave it out, or take another model")
+            if self.recall:
+                check_count("text", "recall", self.recall)
             if self.ngrams:
                 check_count("text", "ngrams", self.ngrams)
                 if self.ngrams > self.context + 1:
@@ -194,9 +202,10 @@ class LanguageModelling(TextTask):
                 context = min(context, pretrained.most_tokens or context)
             config = self if start is not None else filled(self, [default], context=context)
             config = filled(config, [default], stride=max(1, config.context // 2))
-            task = config.build(facts)
+            task = dataclasses.replace(config, recall=None).build(facts)
             has_valid = task.num_held_out("valid") > 0
             config = filled(config, [default], ngrams=task.longest_counted)
+            config = filled(config, [default], recall=RECALLED if config.ngrams else 0)
             if self.model.is_pretrained:
                 if pretrained is not None:
                     task.check_checkpoint(pretrained)
@@ -229,7 +238,7 @@ class LanguageModelling(TextTask):
             """See `Task.Config.with_stack`; of an ITNet, without n-grams, which would be the same beside all."""
             assert isinstance(stack, ITNet.Config)
             whole = self.model if isinstance(self.model, ITNetLanguageModel.Config) else _network()
-            return dataclasses.replace(self, model=dataclasses.replace(whole, stack=stack), ngrams=0)
+            return dataclasses.replace(self, model=dataclasses.replace(whole, stack=stack), ngrams=0, recall=0)
 
         def build(self, facts: Task.Facts | None = None) -> "LanguageModelling":
             """The task; see `LanguageModelling`."""
@@ -245,6 +254,11 @@ class LanguageModelling(TextTask):
             self.tokenizer = Bytes()
         else:
             self.tokenizer = CheckpointTokens(state) if self._facts.has_marks else BytePairs(state)
+        if config.recall and not config.ngrams:
+            raise ValueError(
+                f"recall={config.recall} has no effect without n-grams, and ngrams is {config.ngrams}; leave it "
+                "out, or count n-grams"
+            )
         if facts is None and config.ngrams:
             check_has_valid("ngrams", config.ngrams, self.num_held_out("valid"), "text")
             self._facts = dataclasses.replace(self._facts, ngrams=self._distinct(config.ngrams))
@@ -332,7 +346,8 @@ class LanguageModelling(TextTask):
         network = self.chosen.build(size, context)
         if not ngrams:
             return network
-        return BlendedLanguageModel(network, NGramModel(size, context, NGramModel.Config(sizes=ngrams)))
+        counted = NGramModel.Config(sizes=ngrams, recall=self.config.recall or 0)
+        return BlendedLanguageModel(network, NGramModel(size, context, counted))
 
     def initialise(self, model: nn.Module, device: torch.device) -> None:
         """See `Task.initialise`: counts the n-grams of the training split."""
@@ -346,7 +361,7 @@ class LanguageModelling(TextTask):
 
         def errors(model: nn.Module, batch: Batch) -> Iterator[Tensor]:
             assert isinstance(model, BlendedLanguageModel)
-            learnt, fitted = (_of_targets(part, batch) for part in (model.network, model.fitted))
+            learnt, fitted = _of_targets(model.network, batch), _of_targets(model.fitted, batch, batch.get("past"))
             return (-mixed_logarithms(learnt, fitted, share) for share in SHARES)
 
         choose_share(model, measure, errors)
@@ -375,9 +390,16 @@ class LanguageModelling(TextTask):
         return {"inputs": inputs, "targets": targets}
 
     def held_out_batch(self, split: HeldOut, indices: Tensor) -> Batch:
-        """``inputs`` and ``targets`` (B, context), int64."""
-        inputs, targets = self.held_out_streams[split].windows(indices, self.config.context, self._stride)
-        return {"inputs": inputs, "targets": targets}
+        """``inputs`` and ``targets`` (B, context), int64, and where models recall it the ``past`` before these."""
+        return self._windows(self.held_out_streams[split], indices)
+
+    def _windows(self, stream: TokenStream, indices: Tensor) -> Batch:
+        context, stride = self.config.context, self._stride
+        inputs, targets = stream.windows(indices, context, stride)
+        batch = {"inputs": inputs, "targets": targets}
+        if self._facts.ngrams and self.config.recall:
+            batch["past"] = stream.before(indices, context, stride, self.config.recall + LONGEST_RECALLED)
+        return batch
 
     @torch.no_grad()
     def shown_example(self, split: HeldOut, index: int, model: nn.Module | None = None) -> ShownExample:
@@ -386,7 +408,7 @@ class LanguageModelling(TextTask):
         targets, costs = batch["targets"][0], None
         if model is not None:
             moved = {name: tensor.to(device_of(model)) for name, tensor in batch.items()}
-            logits = model(moved["inputs"])[0].float().cpu()
+            logits = self.logits(model, moved)[0].float().cpu()
             costs = F.cross_entropy(logits, targets, reduction="none", ignore_index=IGNORED).tolist()
         parts = list[TextPart]()
         for n, token in enumerate(batch["inputs"][0, 1:].tolist() + targets[-1:].tolist()):
@@ -396,19 +418,26 @@ class LanguageModelling(TextTask):
             parts.append(TextPart(self.tokenizer.token_bytes(token).decode(errors="replace"), cost))
         return ShownExample(name=f"window {index}", views=(TextView(parts=tuple(parts)),))
 
+    @staticmethod
+    def logits(model: nn.Module, batch: Batch) -> Tensor:
+        """`(B, context, V)` of a batch; models that recall what was before its windows are given that too."""
+        if "past" in batch and isinstance(model, BlendedLanguageModel):
+            return model(batch["inputs"], batch["past"])
+        return model(batch["inputs"])
+
     def num_targets(self, batch: Batch) -> int:
         """One per token that counts."""
         return int((batch["targets"] != IGNORED).sum())
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         """Cross-entropy in nats, summed over the tokens."""
-        return _nats(model(batch["inputs"]), batch["targets"])
+        return _nats(self.logits(model, batch), batch["targets"])
 
     def metrics(self) -> "dict[str, Metric]":
         """``perplexity``; ``loss`` in nats a token; ``bits_per_byte``, which other tokens leave comparable.
 
-        An end-of-text token counts as a token and as one byte. The loss is what training minimises, which beside
-        n-grams is that of the network alone.
+        An end-of-text token counts as a token and as one byte. Beside n-grams all three are of both together, though
+        training minimises the loss of the network alone.
 
         Raises:
             ImportError: torchmetrics is not installed.
@@ -422,14 +451,10 @@ class LanguageModelling(TextTask):
 
     def score(self, model: nn.Module, batch: Batch, metrics: "dict[str, Metric]") -> None:
         """Adds a batch of `held_out_batch` to the metrics."""
-        is_blended = isinstance(model, BlendedLanguageModel)
-        told = learnt = _of_targets(model.network if is_blended else model, batch)
-        if is_blended and float(model.share) != 1:
-            told = mixed_logarithms(learnt, _of_targets(model.fitted, batch), float(model.share))
-        nats, of_network = -float(told.sum()), -float(learnt.sum())
+        nats = float(self.loss(model, batch))
         num_tokens, num_bytes = self._counted(batch)
         metrics["perplexity"].update(nats / num_tokens, weight=num_tokens)
-        metrics["loss"].update(of_network / num_tokens, weight=num_tokens)
+        metrics["loss"].update(nats / num_tokens, weight=num_tokens)
         metrics["bits_per_byte"].update(nats / num_bytes / math.log(2), weight=num_bytes)
 
     def tensor_form(self, model: nn.Module) -> TensorForm:
@@ -455,10 +480,7 @@ class LanguageModelling(TextTask):
         for file, stream in inputs.read(self._read):
             sums = torch.zeros(3, dtype=torch.float64)
             for indices in torch.arange(stream.num_blocks(self._stride)).split(WINDOWS):
-                windows = zip(
-                    ("inputs", "targets"), stream.windows(indices, self.config.context, self._stride), strict=True
-                )
-                batch = {name: tokens.to(device) for name, tokens in windows}
+                batch = {name: tokens.to(device) for name, tokens in self._windows(stream, indices).items()}
                 sums += torch.tensor([float(self.loss(model, batch)), *self._counted(batch)], dtype=sums.dtype)
             nats, num_tokens, num_bytes = sums.tolist()
             loss = nats / num_tokens
@@ -516,10 +538,10 @@ def _nats(logits: Tensor, targets: Tensor) -> Tensor:
     return F.cross_entropy(logits.float().flatten(0, 1), targets.flatten(), reduction="sum", ignore_index=IGNORED)
 
 
-def _of_targets(model: nn.Module, batch: Batch) -> Tensor:
+def _of_targets(model: nn.Module, batch: Batch, past: Tensor | None = None) -> Tensor:
     """The logarithms of the probabilities of the tokens that count."""
     targets = batch["targets"].flatten()
-    logits = model(batch["inputs"]).float().flatten(0, 1)
+    logits = (model(batch["inputs"]) if past is None else model(batch["inputs"], past)).float().flatten(0, 1)
     return -F.cross_entropy(logits, targets, reduction="none", ignore_index=IGNORED)[targets != IGNORED]
 
 

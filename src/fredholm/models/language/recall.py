@@ -1,0 +1,184 @@
+"""What came earlier in the text that is being read, after places where the same tokens stood."""
+
+from itertools import pairwise
+from typing import NamedTuple, final
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from fredholm.domains.checks import values_can_be_read
+from fredholm.models.language.jelinek_mercer import NUM_BINS, bins, interpolation
+
+NOTHING = -1
+"""In place of a token before a text begins."""
+LONGEST = 12
+"""Tokens of the longest contexts."""
+_PLACES, _WINDOW = 1 << 16, 128
+"""Places of a text by which weights are chosen, at most, and how many of them follow one another."""
+
+
+@final
+class Recall(nn.Module):
+    """Counts of the text that is being read, beside given probabilities of the next token.
+
+        g_k(w | x) = λ_k(x) g_{k-1}(w | x) + (1 - λ_k(x)) n_k(w | x) / n_k(x),        k = 1, ..., 12
+
+    with g_0 the given ones, n_k(w | x) how often w came after the last k tokens at x, where these ended at one of the
+    `reach` tokens before x, and n_k(x) how often anything did; λ_k(x) is 1 where nothing did. So g_12 is a share of g_0
+    and a sum over the tokens before, Σ_y κ(x, m(x, y)) δ(w, t_{y+1}), by a kernel of how many tokens m(x, y), up to
+    those at x and y, agree.
+
+    λ depends on k, on how often the last k tokens came, and on how many different tokens came after them.
+
+    Args:
+        vocab_size: number of tokens V.
+        reach: tokens before a place in which is looked.
+
+    Attributes:
+        kept: float64 `(12, 60)`, λ of each length and bin; 1 before a fit.
+    """
+
+    kept: Tensor
+
+    def __init__(self, vocab_size: int, reach: int) -> None:
+        super().__init__()
+        self.vocab_size, self.reach = vocab_size, reach
+        self.register_buffer("kept", torch.ones(LONGEST, NUM_BINS, dtype=torch.float64))
+
+    @property
+    def length(self) -> int:
+        """Tokens before a place of which anything depends."""
+        return self.reach + LONGEST
+
+    @torch.no_grad()
+    def fit(self, tokens: Tensor, given: Tensor, stretch: Tensor) -> None:
+        """Chooses the weights by which stretches of a text, each read from its beginning, are likeliest.
+
+        Args:
+            tokens: int64 `(N,)`.
+            given: `(N - 1,)`, the given probability of each token but the first, by what lies outside its stretch.
+            stretch: int64 `(N - 1,)`, that of each place, ascending from 0.
+        """
+        ends = stretch.bincount().cumsum(0).tolist()
+        windows = [
+            (begin, start, min(start + _WINDOW, end))
+            for begin, end in pairwise((0, *ends))
+            for start in range(begin, end, _WINDOW)
+        ]
+        rows = list[tuple[Tensor, Tensor, Tensor, Tensor]]()
+        for begin, start, end in windows[:: max(1, -(-len(given) // _PLACES))]:
+            text = tokens[max(begin, start - self.length) : end]
+            seen = _Seen.of(text, end - start, self.vocab_size, self.reach)
+            came = seen.following == tokens[start + 1 : end + 1][seen.place]
+            rows.append((seen.times, seen.kinds, seen.longer_too(came), given[start:end]))
+        times, kinds, together, p = (torch.cat(each) for each in zip(*rows, strict=True))
+        for k in range(LONGEST):
+            is_known = times[:, k] > 0
+            of_place = bins(times[:, k], kinds[:, k])
+            share = together[:, k] / times[:, k].clamp(min=1)
+            weight = interpolation(of_place[is_known], p[is_known], share[is_known])
+            self.kept[k] = weight
+            p = torch.where(is_known, weight[of_place] * p + (1 - weight[of_place]) * share, p)
+
+    def forward(self, given: Tensor, text: Tensor) -> Tensor:
+        """The probabilities `(B, T, V)` with those counts.
+
+        Args:
+            given: `(B, T, V)`, after each of the last T tokens of a text.
+            text: int64 `(B, P + T)`; NOTHING stands before a text that is shorter.
+        """
+        if not values_can_be_read(text):
+            return self._in_a_graph(given, text)
+        return torch.stack([self._of_one(*row) for row in zip(given, text, strict=True)]) if len(given) else given
+
+    def _of_one(self, given: Tensor, text: Tensor) -> Tensor:
+        seen = _Seen.of(text[-len(given) - self.length :], len(given), self.vocab_size, self.reach)
+        left, weight = self._weights(seen.times, seen.kinds)
+        p = given * left[:, None]  # in float64, in which many small weights sum to 1
+        added = weight[seen.place, seen.agreed]
+        p = p.view(-1).index_add_(0, seen.place * self.vocab_size + seen.following, added).view_as(p)
+        return p.to(given.dtype)
+
+    def _weights(self, times: Tensor, kinds: Tensor) -> tuple[Tensor, Tensor]:
+        """What is left to the given ones `(...)`, and κ by how many tokens agree, from 0 on `(..., 13)`."""
+        of_length = torch.arange(LONGEST, device=times.device)
+        kept = torch.where(times > 0, self.kept.double()[of_length, bins(times, kinds)], 1.0)
+        left = kept.flip(-1).cumprod(-1).flip(-1)  # to lengths below each
+        after = F.pad(left[..., 1:], (0, 1), value=1.0)
+        return left[..., 0], F.pad((after * (1 - kept) / times.clamp(min=1)).cumsum(-1), (1, 0))
+
+    def _in_a_graph(self, given: Tensor, text: Tensor) -> Tensor:
+        """The same without shapes that depend on values."""
+        count, size = given.shape[1], text.shape[1]
+        padded = F.pad(text, (LONGEST, 1), value=NOTHING)
+        at = torch.arange(size, device=text.device)
+        ago = at[size - count :, None] - at
+        still = (ago >= 1) & (ago <= self.reach)
+        agreed = torch.zeros(text.shape[0], count, size, dtype=torch.int64, device=text.device)
+        for k in range(LONGEST):
+            there = padded[:, LONGEST - k : LONGEST - k + size]
+            still = still & (there[:, size - count :, None] == there[:, None]) & (there >= 0)[:, None]
+            agreed = agreed + still
+        tokens = torch.arange(self.vocab_size, device=text.device)
+        following = (padded[:, LONGEST + 1 :, None] == tokens).to(given.dtype)
+        longer = [agreed >= k for k in range(1, LONGEST + 1)]
+        times = torch.stack([each.sum(-1) for each in longer], -1).double()
+        kinds = torch.stack([((each.to(given.dtype) @ following) > 0).sum(-1) for each in longer], -1)
+        left, weight = self._weights(times, kinds)
+        return given * left.to(given.dtype)[..., None] + weight.gather(-1, agreed).to(given.dtype) @ following
+
+
+class _Seen(NamedTuple):
+    """What is before the places of a text where the same tokens stand.
+
+    Args:
+        place: `(n,)`, one of T places x, with each earlier place y that has the same token.
+        following: the token after y.
+        agreed: how many tokens before and at both agree, 1 to LONGEST.
+        times: float64 `(T, LONGEST)`, how often the last 1, 2, ... tokens came.
+        kinds: int64, how many different tokens came after them.
+    """
+
+    place: Tensor
+    following: Tensor
+    agreed: Tensor
+    times: Tensor
+    kinds: Tensor
+
+    @classmethod
+    def of(cls, text: Tensor, count: int, vocab_size: int, reach: int) -> "_Seen":
+        """Of the last `count` places of a text `(N,)`."""
+        size = len(text)
+        at = torch.arange(size, device=text.device)
+        ago = at[size - count :, None] - at
+        is_same = (text[size - count :, None] == text) & (text >= 0) & (ago >= 1) & (ago <= reach)
+        place, earlier = is_same.nonzero(as_tuple=True)
+        padded = F.pad(text, (LONGEST, 0), value=NOTHING)
+        agreed, left = torch.ones_like(place), torch.arange(len(place), device=text.device)
+        here, there = place + size - count + LONGEST, earlier + LONGEST
+        for k in range(1, LONGEST):
+            token = padded[there[left] - k]
+            left = left[(token >= 0) & (token == padded[here[left] - k])]
+            agreed[left] += 1
+        following = text[earlier + 1]
+        best = torch.zeros(count * vocab_size, dtype=torch.int64, device=text.device)
+        best = best.scatter_reduce(0, place * vocab_size + following, agreed, "amax").view(count, vocab_size)
+        known, _ = best.nonzero(as_tuple=True)
+        return cls(
+            place,
+            following,
+            agreed,
+            _at_least(place, agreed, count).double(),
+            _at_least(known, best[best > 0], count),
+        )
+
+    def longer_too(self, which: Tensor) -> Tensor:
+        """How often some of the n agree in 1, 2, ... tokens, float64 `(T, LONGEST)`."""
+        return _at_least(self.place[which], self.agreed[which], len(self.times)).double()
+
+
+def _at_least(row: Tensor, lengths: Tensor, count: int) -> Tensor:
+    """How many lengths of each row are 1 or more, 2 or more, ..., int64 `(count, LONGEST)`."""
+    exactly = (row * LONGEST + lengths - 1).bincount(minlength=count * LONGEST).view(count, LONGEST)
+    return exactly.flip(-1).cumsum(-1).flip(-1)
