@@ -23,6 +23,7 @@ from fredholm.models import (
     GraphStackConfig,
     ITNet,
     ITNetMaskedModel,
+    LinkMachine,
     MLPConfig,
     NeighbourhoodBank,
     NGramBank,
@@ -874,6 +875,13 @@ def _graphs(folder: Path) -> list[Subject]:
             | {"model": (dataclasses.replace(at_nodes, depth=2),), "pair_features": SWITCH},
             pairs,
             make=lambda **settings: LinkLearning.Config(**settings).build(),
+            modes={
+                "a machine": {
+                    "model": LinkMachine.Config(num_trees=2),
+                    "inputs": GraphInputs(),
+                    "code_dim": LinkLearning.Config().code_dim,
+                }
+            },
         ),
         _graph_inputs((folder / "own", folder / "nodes")),
     ]

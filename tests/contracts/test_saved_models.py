@@ -79,6 +79,7 @@ NO_GRAPH = {
     "MessagePassing.Config": "how its edges are grouped depends on which nodes they join",
     "GraphStackConfig": "how its edges are grouped depends on which nodes they join",
     "GraphMachine.Config": "how its edges are grouped depends on which nodes they join",
+    "LinkMachine.Config": "which edges are left out depends on which pairs are asked about",
     "NodeMachine.Config": "how its edges are grouped depends on which nodes they join",
     "NeighbourhoodBank.Config": "how its edges are grouped depends on which nodes they join",
     "FilterBank.Config": "samples at other times are read anew",

@@ -442,6 +442,17 @@ def node_machine(built: models.NodeMachine) -> Iterator[object]:
     yield built(known)
 
 
+def link_machine(built: models.LinkMachine) -> Iterator[object]:
+    torch.manual_seed(0)
+    places = torch.arange(30)
+    edges = torch.stack([places, (places + 1) % 30])
+    both = torch.cat([edges, edges.flip(0)], 1)
+    pairs = torch.cat([edges.T, torch.stack([places, (places + 7) % 30], 1)])
+    asked = models.AskedPairs(both, noise(30, built.num_features), pairs)
+    built.fit([(asked, torch.tensor([1, 0]).repeat_interleave(30))], ClassTarget(names=("a", "b", "c")))
+    yield built(asked)
+
+
 def cloud_machine(built: models.CloudMachine) -> Iterator[object]:
     torch.manual_seed(0)
     count = built.reading.num_features
@@ -1646,6 +1657,13 @@ MODELS = [
         make=lambda **settings: models.NodeMachine.Config(**settings).build(GRAPH_READING, 1, 16),
     ),
     Subject(
+        models.LinkMachine.Config,
+        {"num_trees": 3},
+        {"num_trees": (0,)},
+        link_machine,
+        make=lambda **settings: models.LinkMachine.Config(**settings).build(2, 3, is_directed=False),
+    ),
+    Subject(
         models.CloudMachine.Config,
         {},
         {"turns": ("axis", "all"), "num_centres": (4,), "num_trees": (0,)},
@@ -1859,6 +1877,7 @@ NO_SETTINGS = {
     "models.CloudMachine": "takes a reading, the number of outputs and its Config",
     "models.GraphMachine": "takes a reading, the number of outputs and its Config",
     "models.NeighbourhoodBank": "takes a reading, the number of outputs and its Config",
+    "models.LinkMachine": "takes the numbers of features and outputs, whether edges have directions, and its Config",
     "models.NodeMachine": "takes a reading, the number of outputs, that of known nodes and its Config",
     "models.NeuralOperator": "takes an encoder and its Config",
     "models.PointPooling": "takes an encoder and its Config",

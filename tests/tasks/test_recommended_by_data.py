@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fredholm.models import GraphMachine, GraphStackConfig, ITNet, MLPConfig, OnEdgesConfig
+from fredholm.models import GraphMachine, GraphStackConfig, ITNet, LinkMachine, MLPConfig, OnEdgesConfig
 from fredholm.models.kernel_configs import ConstantConfig
 from fredholm.tasks import FieldLearning, GraphLearning, LinkLearning, NodeLearning, OperatorLearning
 from fredholm.tasks.graphs.inputs import GraphInputs
@@ -133,9 +133,24 @@ def test_outputs_spread_until_some_edges_join_other_classes(edges: int, spreads:
     assert config.model.diffusion == (0.9 if spreads else 0.0)
 
 
-def test_links_take_means_and_large_batches(tmp_path: Path) -> None:
+def test_links_take_a_machine_unless_something_of_a_network_is_asked_for(tmp_path: Path) -> None:
     config: Any
-    config, schedule, *_ = LinkLearning.Config(data=str(two_groups(tmp_path / "a"))).recommended("small")
+    asked = LinkLearning.Config(data=str(two_groups(tmp_path / "a")))
+    config, schedule, notes = asked.recommended("small")
+    assert (config.model, schedule.epochs, notes) == (LinkMachine.Config(), 0, ())
+    config.build()
+    walks = dataclasses.replace(asked, inputs=GraphInputs(num_walks=4))
+    for settings, told in ((dataclasses.replace(asked, code_dim=4), "code_dim=4 takes"), (walks, "inputs takes")):
+        config, schedule, [note] = settings.recommended("small")
+        assert isinstance(config.model, ITNet.Config)
+        assert schedule.epochs > 0
+        assert note == f"{told} a network; without it there is a link machine, computed at once and better"
+
+
+def test_link_networks_take_means_and_large_batches(tmp_path: Path) -> None:
+    config: Any
+    given = LinkLearning.Config(data=str(two_groups(tmp_path / "a")))
+    config, schedule, *_ = given.recommended("small", epochs=3)
     assert isinstance(kernel_of(config), ConstantConfig)
     assert (config.inputs.adds_positions, config.model.depth, schedule.batch_size) == (True, 2, 8)
     assert config.inputs.positions == "laplacian"

@@ -14,6 +14,7 @@ from fredholm.models.fitted.fitted_model import CoordinateModel, FittedModel, So
 from fredholm.models.fitted.graph_machine import GraphMachine
 from fredholm.models.fitted.image_bank import ImageBank
 from fredholm.models.fitted.kernel_machine import KernelMachine
+from fredholm.models.fitted.link_machine import AskedPairs, LinkMachine
 from fredholm.models.fitted.n_gram_bank import NGramBank
 from fredholm.models.fitted.neighbourhood_bank import NeighbourhoodBank
 from fredholm.models.fitted.node_machine import KnownNodes, NodeMachine
@@ -76,6 +77,7 @@ __all__ = [
     "KERNELS",
     "AdditiveAttentionConfig",
     "Aether",
+    "AskedPairs",
     "AttentionConfig",
     "Bert",
     "BertMasked",
@@ -121,6 +123,7 @@ __all__ = [
     "LanguageModel",
     "LanguageState",
     "LinearAttentionConfig",
+    "LinkMachine",
     "Llama",
     "LowRankConfig",
     "MLPConfig",

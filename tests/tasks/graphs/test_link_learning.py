@@ -10,9 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fredholm.models import ITNet, MLPConfig, OnEdgesConfig, RidgeHead
+from fredholm.models import AskedPairs, ITNet, LinkMachine, MLPConfig, NodeMachine, OnEdgesConfig, RidgeHead
 from fredholm.storage.config_json import from_json, to_json
-from fredholm.tasks import LinkLearning
+from fredholm.tasks import LinkLearning, NodeLearning
 from fredholm.tasks.graphs import open_graphs
 from fredholm.tasks.graphs.inputs import GraphInputs
 from fredholm.tasks.graphs.link_learning import PairNetwork, num_told, told_of_pairs, walks_between
@@ -338,3 +338,76 @@ def test_models_without_a_network_rank_pairs_better_than_chance(tmp_path: Path) 
     built = task(tmp_path / "a", valid_fraction=0.3)
     regression = next(each for each in built.baselines if each.name == "logistic regression")
     assert max(regression.fitted(setting)("test") for setting in regression.settings) > 0.6
+
+
+def machine_task(folder: Path, **settings: Any) -> LinkLearning:
+    given = {"data": str(two_groups(folder)), "model": LinkMachine.Config(num_trees=3)}
+    return LinkLearning.Config(**given | settings).build()
+
+
+@pytest.mark.parametrize("directed", [False, True])
+def test_a_machine_is_fitted_to_training_edges_and_pairs_without_one(tmp_path: Path, directed: bool) -> None:
+    built = machine_task(tmp_path / "a", directed=directed)
+    edges = known(built)
+    assert (built.num_held_out("valid"), built.learns_by_steps) == (0, False)
+    pairs, are_edges = built._learnt_from()
+    train = {tuple(pair) for pair in built.splits.train.pairs.tolist()}
+    assert {tuple(pair) for pair in pairs[are_edges == 1].tolist()} == train
+    assert int((are_edges == 0).sum()) == len(train)
+    assert not {tuple(pair) for pair in pairs[are_edges == 0].tolist()} & train
+    model = built.model()
+    assert isinstance(model, LinkMachine)
+    seen = list[AskedPairs]()
+    model.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
+    torch.manual_seed(0)
+    built.initialise(model, CPU)
+    batch = built.held_out_batch("test", torch.arange(9))
+    loss = built.loss(model, batch)
+    [asked] = seen
+    both = train if directed else train | {(b, a) for a, b in train}
+    assert {tuple(pair) for pair in asked.edge_index.T.tolist()} == both < edges
+    # neither walks nor degrees, which know of hidden edges
+    assert asked.features.shape[1] == len(built.facts.preparation.features) > 0
+    logits = model(asked)
+    expected = F.cross_entropy(logits, torch.tensor([1, 0]).repeat(9), reduction="sum")
+    torch.testing.assert_close(loss, expected.float())
+
+
+def test_a_machine_learns_from_some_edges_of_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fredholm.tasks.graphs.link_learning.LEARNT", 20)
+    pairs, are_edges = machine_task(tmp_path / "a")._learnt_from()
+    assert (len(pairs), int(are_edges.sum())) == (40, 20)
+
+
+@pytest.mark.parametrize("features", [True, False])
+def test_a_run_of_a_machine(tmp_path: Path, features: bool) -> None:
+    folder = two_groups(tmp_path / "a")
+    if not features:
+        (folder / "nodes.csv").unlink()
+    task = LinkLearning.Config(data=str(folder), model=LinkMachine.Config(num_trees=3))
+    config = Run.Config(task=task, training=TrainingConfig(epochs=0, tensorboard=False))
+    result = train(config, tmp_path / "run")
+    run = Run(tmp_path / "run")
+    assert run.evaluate("test") == result.metrics
+    assert 0 <= result.metrics["auroc"] <= 1
+    (tmp_path / "asked.csv").write_text("source,target\nn0,n1\nn1,n0\nn3,n20\n")
+    (tmp_path / "one.csv").write_text("source,target\nn3,n20\n")
+    rows = run.predict([tmp_path / "asked.csv", tmp_path / "one.csv"])
+    chances = [float(row["probability"]) for row in rows]
+    assert chances[0] == pytest.approx(chances[1], rel=1e-5)
+    assert chances[2] == pytest.approx(chances[3], rel=1e-6)
+    assert all(0 < chance < 1 for chance in chances)
+
+
+def test_what_a_machine_does_not_read_is_refused(tmp_path: Path) -> None:
+    for settings, told in (
+        ({"valid_fraction": 0.2}, "valid_fraction=0.2 has no effect with model=LinkMachine"),
+        ({"code_dim": 8}, "code_dim=8 has no effect with model=LinkMachine"),
+        ({"num_negatives": 2}, "num_negatives=2 has no effect with model=LinkMachine"),
+        ({"inputs": GraphInputs(num_walks=2)}, "num_walks=2 has no effect with model=LinkMachine"),
+        ({"model": NodeMachine.Config()}, "model is NodeMachine; expected a network, or LinkMachine"),
+    ):
+        with refused(ValueError, told):
+            machine_task(tmp_path / "a", **settings)
+    with refused(ValueError, "model is LinkMachine; expected a network, or NodeMachine"):
+        NodeLearning.Config(model=LinkMachine.Config())

@@ -48,7 +48,7 @@ def positions_of(steps: GraphSteps, count: int, *, signed: bool = True) -> Tenso
     if size <= DENSE:
         values, vectors = torch.linalg.eigh(step(torch.eye(size, dtype=root.dtype, device=root.device)))
     else:
-        values, vectors = _krylov(step, root, count + EXTRA)
+        values, vectors = krylov(step, root, count + EXTRA, STEPS)
     values = values.abs() if signed else values.clamp_min(0)
     order = values.argsort(descending=True, stable=True)
     height = values[order]
@@ -72,12 +72,12 @@ def laid_on(found: Tensor, nodes: Tensor, places: Tensor) -> Tensor:
     return scale * found @ (left @ right) * used
 
 
-def _krylov(step: Callable[[Tensor], Tensor], like: Tensor, width: int) -> tuple[Tensor, Tensor]:
-    """Eigenvalues and vectors of a symmetric map in the space of powers of it."""
+def krylov(step: Callable[[Tensor], Tensor], like: Tensor, width: int, num_steps: int) -> tuple[Tensor, Tensor]:
+    """Eigenvalues and vectors of a symmetric map S of `(N, c)` in the space of Ω, S Ω, ..., S^num_steps Ω, Ω drawn."""
     draw = torch.Generator().manual_seed(0)
     basis = torch.linalg.qr(torch.randn(len(like), width, generator=draw, dtype=like.dtype).to(like.device))[0]
     last = basis
-    for _ in range(STEPS):
+    for _ in range(num_steps):
         last = step(last)
         for _ in range(2):  # once leaves what rounding makes large
             last = last - basis @ (basis.T @ last)

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from fredholm.models.fitted.fitted_model import FittedModel, Inputs
-from fredholm.models.fitted.ridge_head import Heard, Regressand, is_surely_less
+from fredholm.models.fitted.ridge_head import Heard, Readout, Regressand, is_surely_less
 from fredholm.models.fitted.table_machine import SHARES, NumbersMachine
 
 
@@ -89,11 +89,26 @@ class SecondReading(nn.Module):
         surely = [k for k in range(1, len(SHARES)) if is_surely_less(errors[k], errors[0], groups)]
         best = min(surely, key=lambda k: float(errors[k].mean()), default=0)
         readout = regressand.readout(tried[best], targets)
-        self.shift.copy_(readout.shift)
-        shares = (1 - SHARES[best], SHARES[best])
-        for row, (share, own) in enumerate(zip(shares, (of_bank.read, of_machine.read), strict=True)):
-            # what an output says where its gain is 0 is its shift alone
-            gain = torch.where(own.gain == 0, 0.0, share * readout.gain / torch.where(own.gain == 0, 1.0, own.gain))
-            self.gain[row] = gain
-            self.shift -= gain * own.shift
+        gain, shift = blended(readout, [(1 - SHARES[best], of_bank.read), (SHARES[best], of_machine.read)])
+        self.gain.copy_(gain)
+        self.shift.copy_(shift)
         return readout(tried[best])
+
+
+def blended(readout: Readout, parts: Sequence[tuple[float, Readout]]) -> tuple[Tensor, Tensor]:
+    """How outputs of several models make those of the sum of their scores.
+
+    Args:
+        readout: of the sum.
+        parts: of each model its share, and how its own outputs are read.
+
+    Returns:
+        `(models, num_outputs)`, by what the outputs of each are multiplied, and `(num_outputs,)`, what is added.
+    """
+    gains, shift = list[Tensor](), readout.shift
+    for share, own in parts:
+        # what an output says where its gain is 0 is its shift alone
+        gain = torch.where(own.gain == 0, 0.0, share * readout.gain / torch.where(own.gain == 0, 1.0, own.gain))
+        gains.append(gain)
+        shift = shift - gain * own.shift
+    return torch.stack(gains), shift

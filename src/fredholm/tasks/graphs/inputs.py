@@ -77,6 +77,11 @@ class GraphInputs:
             given = {"adds_positions": self.adds_positions}
             refuse_idle("", type(self), "positions='none'", "take 'laplacian' or 'given'", **given)
 
+    @classmethod
+    def of_features(cls, scale: Scale) -> Self:
+        """Nothing but the features of nodes."""
+        return cls(scale=scale, num_walks=0, degrees=False, positions="none")
+
     @property
     def placed(self) -> Positions:
         """Where nodes lie, where nothing suits the model better."""
@@ -94,18 +99,19 @@ class GraphInputs:
         names = ("positions", "num_positions", "flip_signs", "adds_positions")
         return any(getattr(self, name) != getattr(default, name) for name in names)
 
-    def learn(self, train: GraphSet, *, tells_kinds: bool = False) -> "Preparation":
+    def learn(self, train: GraphSet, *, tells_kinds: bool = False, may_have_none: bool = False) -> "Preparation":
         """How graphs are prepared, with the means and deviations of these.
 
         Args:
             train: the training graphs.
             tells_kinds: whether a model is told which nodes and edges are alike.
+            may_have_none: whether a model takes nodes without features.
 
         Raises:
-            ValueError: there is no feature, or there are no positions where the data's are wanted.
+            ValueError: there is no feature where there must be one, or no positions where the data's are wanted.
         """
         given, further = self._features(train)
-        if given.shape[1] + further.shape[1] == 0:
+        if given.shape[1] + further.shape[1] == 0 and not may_have_none:
             raise ValueError("nodes have no features; pass --task.inputs.num-walks or --task.inputs.degrees")
         mean, deviation = _moments(given)
         if self.scale != "standard":  # what structure tells is standardised in any case

@@ -13,19 +13,20 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fredholm._precision import without_autocast
-from fredholm._settings import check_count, check_seed, filled
+from fredholm._settings import check_count, check_seed, filled, refuse_idle
 from fredholm.domains import undirected
 from fredholm.encoders.graph import GraphBatch
+from fredholm.models.fitted.link_machine import AskedPairs, LinkMachine
 from fredholm.models.fitted.ridge_head import RidgeHead
 from fredholm.models.itnet import ITNet
 from fredholm.models.kernel_configs import ConstantConfig, OnEdgesConfig
-from fredholm.models.signal_model import SignalModel
+from fredholm.models.node_model import NodeModelConfig
 from fredholm.tasks.baselines import Baseline, BaselineData, BaselineExamples, baselines_on
 from fredholm.tasks.graphs import GraphSet
 from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.optional_packages import importing_metrics
 from fredholm.tasks.prediction import Prediction
-from fredholm.tasks.schedule import DEPTH, Effort, schedule_for, width_for
+from fredholm.tasks.schedule import DEPTH, Effort, note_on_network, schedule_for, width_for
 from fredholm.tasks.sentences.table import TABLE_SUFFIXES, read_table
 from fredholm.tasks.splits.split_files import Split
 from fredholm.tasks.splits.splits import Examples, HeldOut, Splits
@@ -36,6 +37,7 @@ from fredholm.tasks.task import Batch, Objective, Recommended, Task, Trained, ow
 from fredholm.tasks.tensor_form import TensorForm
 from fredholm.tasks.views import ShownExample, View, device_of, part_of_graph
 
+from .inputs import GraphInputs, Preparation
 from .network import NO_FORM, build_network, warn_of_notes
 from .one_graph import OneGraphTask, small_network
 
@@ -50,6 +52,17 @@ FITS = 8
 """Parts of the training edges, each of which is hidden while what is told of its pairs is computed."""
 CELLS = 2**22
 """Numbers of walks that are held at a time."""
+MEASURED = 65_536
+"""Edges that a machine is asked about at a time, since it reads the graph anew each time."""
+LEARNT = 10_000
+"""Training edges that a machine is fitted to, at most; it sees all of them."""
+_OF_INPUTS = (
+    *("num_walks", "degrees", "surroundings", "sizes", "positions", "num_positions", "flip_signs"),
+    *("adds_positions", "feature_dropout"),
+)
+_OF_NETWORKS = ("num_negatives", "code_dim", "pair_features")
+"""What networks alone read, of what is computed of a graph and of other settings."""
+_NETWORK = "take a network, such as the model itnet"
 ROUNDS = 100
 """How often pairs without an edge are drawn again before a graph counts as one that has none."""
 
@@ -71,14 +84,15 @@ class PairSet(Examples):
 
 @final
 class LinkLearning(OneGraphTask[PairSet]):
-    """A network on one graph that predicts which nodes an edge joins, from edges beside pairs without one.
+    """A model of one graph that predicts which nodes an edge joins, from edges beside pairs without one.
 
-    The edges are split; the network, and what is computed of the graph, see those of the training split alone, and a
-    training step does not see the edges of its own batch. What the network gives of both nodes makes the score of a
-    pair: the product of one half of their codes less the squared distance of the other (Hoff, Raftery and Handcock,
-    2002), a bias of each, the walks between them, which count as much as the network says at both, and a linear
-    function of what `told_of_pairs` says, which is fitted in closed form before the first step. Of directed edges the
-    source has other outputs than the target.
+    The edges are split, and the model sees those of the training split alone. A machine, which is computed at once,
+    reads numbers of each pair; see `models.LinkMachine`. What is computed of the graph for a network is of these edges
+    too, and a training step does not see the edges of its own batch. What the network gives of both nodes makes the
+    score of a pair: the product of one half of their codes less the squared distance of the other (Hoff, Raftery and
+    Handcock, 2002), a bias of each, the walks between them, which count as much as the network says at both, and a
+    linear function of what `told_of_pairs` says, which is fitted in closed form before the first step. Of directed
+    edges the source has other outputs than the target.
 
     Args:
         config: the settings.
@@ -91,6 +105,7 @@ class LinkLearning(OneGraphTask[PairSet]):
 
     command: ClassVar[str] = "links"
     predicts = Kinds(suffixes=TABLE_SUFFIXES)
+    parts: ClassVar[tuple[type, ...]] = (*OneGraphTask.parts, LinkMachine.Config)
     objective = Objective(metric="auroc", percent=True)
 
     @dataclass(frozen=True, kw_only=True)
@@ -102,43 +117,71 @@ class LinkLearning(OneGraphTask[PairSet]):
         """A graph, how its edges are split, what is computed of it, and the model.
 
         Args:
-            model: the network.
+            model: the network, or what is computed at once in its place.
             num_negatives: pairs without an edge that are drawn for each edge of a training batch; in evaluation one.
             code_dim: numbers that the network gives a node, as source and as target where edges are directed.
             pair_features: whether scores read what is told of a pair itself too: the walks between both nodes, their
                 degrees, and what their features say; see `told_of_pairs`.
         """
 
-        model: SignalModel.Config = field(default_factory=small_network)
+        model: NodeModelConfig = field(default_factory=small_network)
         num_negatives: int = 5
         code_dim: int = 32
         pair_features: bool = True
 
         weight_settings: ClassVar[tuple[str, ...]] = ("inputs", "model", "code_dim", "pair_features")
+        machine: ClassVar[type[NodeModelConfig]] = LinkMachine.Config
 
         def __post_init__(self) -> None:
             super().__post_init__()
             for name in ("num_negatives", "code_dim"):
                 check_count("links", name, getattr(self, name))
             check_seed(self.split_seed, "split_seed")
+            if not self.model.learns_by_steps:
+                self._refuse_what_only_networks_read()
+
+        def _refuse_what_only_networks_read(self) -> None:
+            because = "model=LinkMachine, whose settings are chosen by leaving training edges out"
+            if self.valid_fraction != 0:
+                refuse_idle("", type(self), because, _NETWORK, valid_fraction=self.valid_fraction)
+            because = "model=LinkMachine, which reads features and counts of its own"
+            refuse_idle("", type(self), because, _NETWORK, **{name: getattr(self, name) for name in _OF_NETWORKS})
+            asked = {name: getattr(self.inputs, name) for name in _OF_INPUTS}
+            refuse_idle("inputs", GraphInputs, because, _NETWORK, **asked)
+
+        @property
+        def inputs_read(self) -> GraphInputs:
+            """What is computed of the graph for this model: features alone of one that is computed at once."""
+            return self.inputs if self.model.learns_by_steps else GraphInputs.of_features(self.inputs.scale)
 
         def _recommended(self, effort: Effort, start: Trained | None) -> Recommended:
-            """See `Task.Config.recommended`: the kernel, the network's size, and batches of an eighth of the edges.
+            """See `Task.Config.recommended`: a machine, or the kernel and size of the network, and its batches.
 
+            Unless something of a network was asked for, a machine predicts. Of a network:
             Layers are means over neighbours, and positions enter as features; unless edges have features, or positions
             or heads were asked for: then a perceptron reads them. Every step runs the whole graph without the edges of
             its batch, so that batches are as large as leaves most edges to be seen.
             """
             default, task = LinkLearning.Config(), self.build()
+            of_networks = [name for name in ("model", *_OF_NETWORKS) if getattr(self, name) != getattr(default, name)]
+            computed = [name for name in _OF_INPUTS if getattr(self.inputs, name) != getattr(default.inputs, name)]
+            may_have = start is None and "model" not in of_networks
+            if not self.model.learns_by_steps or (
+                may_have and not of_networks and not computed and effort.epochs is None
+            ):
+                return self._recommended_machine(task, effort)
+            instead = "a link machine, computed at once and better"
+            names = (*_OF_NETWORKS, *(("inputs",) if computed else ()))
+            note = note_on_network(self, default, names, effort, instead) if may_have else None
             width = width_for(task.num_train, effort, least=64, up_to=1000)
-            model, inputs = self.model, self.inputs
+            model, inputs = self.network, self.inputs
             reads = inputs.positions_asked or len(task.facts.preparation.edge_features) > 0
             inputs = dataclasses.replace(inputs, positions=inputs.placed)
             if start is None and isinstance(model, ITNet.Config) and model.num_heads is None and not reads:
                 kernel = OnEdgesConfig(kernel=ConstantConfig(), long_range=None, edge_mass="mean")
-                model = filled(model, [default.model], kernel=kernel, dropout=0.5)
+                model = filled(model, [default.network], kernel=kernel, dropout=0.5)
                 inputs = dataclasses.replace(inputs, adds_positions=True)
-            model = model.resized(width, DEPTH[effort.preset] // 2, default.model)
+            model = model.resized(width, DEPTH[effort.preset] // 2, default.network)
             schedule = schedule_for(
                 task.num_train,
                 effort,
@@ -147,7 +190,14 @@ class LinkLearning(OneGraphTask[PairSet]):
                 learning_rate=1e-3,
                 length=0.2,
             )
-            return Recommended(dataclasses.replace(self, model=model, inputs=inputs), schedule)
+            notes = () if note is None else (note,)
+            return Recommended(dataclasses.replace(self, model=model, inputs=inputs), schedule, notes)
+
+        def _recommended_machine(self, task: "LinkLearning", effort: Effort) -> Recommended:
+            model = self.model if isinstance(self.model, LinkMachine.Config) else LinkMachine.Config()
+            schedule = schedule_for(task.num_train, effort, has_valid=False, batch_size=MEASURED)
+            config = dataclasses.replace(self, model=model)
+            return Recommended(config, dataclasses.replace(schedule, epochs=0))
 
         def build(self, facts: Task.Facts | None = None) -> "LinkLearning":
             """The task; see `LinkLearning`."""
@@ -163,6 +213,11 @@ class LinkLearning(OneGraphTask[PairSet]):
         """Of the graph with the edges of the training split."""
         return self._facts
 
+    @property
+    def learns_by_steps(self) -> bool:
+        """As the model says."""
+        return self.config.model.learns_by_steps
+
     @cached_property
     def _pairs(self) -> Tensor:
         """The ends of each edge, `(n, 2)`, once where edges have no direction."""
@@ -176,7 +231,8 @@ class LinkLearning(OneGraphTask[PairSet]):
         labels = [f"{names[a]} {names[b]}" for a, b in self._pairs.tolist()]
         if len(labels) < 3:
             raise ValueError(f"{config.data}: there are {len(labels)} edges; expected at least 3, one for each split")
-        return self._divided(SplitKeys(names=labels, strata=[0] * len(labels)), None)
+        keys = SplitKeys(names=labels, strata=[0] * len(labels))
+        return self._divided(keys, None, needs_valid=self.learns_by_steps)
 
     @cached_property
     def _seen(self) -> GraphSet:
@@ -210,21 +266,44 @@ class LinkLearning(OneGraphTask[PairSet]):
         raise ValueError(f"{self.config.data}: nearly all pairs of nodes are edges; expected a graph with others")
 
     def _learn_facts(self) -> Facts:
-        return LinkLearning.Facts(preparation=self.config.inputs.learn(self._seen))
+        return LinkLearning.Facts(preparation=self._preparation())
+
+    def _preparation(self) -> Preparation:
+        return self.config.inputs_read.learn(self._seen, may_have_none=not self.learns_by_steps)
 
     def model(self) -> nn.Module:
-        """The network, with a code, a bias and weights of walks at every node, twice of directed edges."""
+        """A machine, or the network: a code, a bias and weights of walks at every node, twice of directed edges."""
         preparation = self._facts.preparation
+        if isinstance(self.config.model, LinkMachine.Config):
+            sizes = preparation.num_inputs, len(JOINED.names)
+            return self.config.model.build(*sizes, is_directed=preparation.is_directed)
         outputs = self._outputs_of_end * (2 if preparation.is_directed else 1)
         network = build_network(self.config.network, preparation, outputs, self.config.inputs)
         return PairNetwork(network, num_told(preparation.num_inputs) if self.config.pair_features else 0)
 
     def initialise(self, model: nn.Module, device: torch.device) -> None:
-        """See `Task.initialise`: fits the linear function of what is told of pairs, to each edge while it is hidden."""
+        """See `Task.initialise`: fits a machine, or the linear function of what is told of pairs to hidden edges."""
+        if isinstance(model, LinkMachine):
+            pairs, are_edges = (each.to(device) for each in self._learnt_from())
+            model.fit([(self._asked(self._graph_on(device), pairs), are_edges)], JOINED)
+            return
         assert isinstance(model, PairNetwork)
         if model.direct is None:
             return
         model.direct.fit(*self._told_of_train(device), JOINED)
+
+    def _learnt_from(self) -> tuple[Tensor, Tensor]:
+        """Training edges, at most LEARNT, and as many pairs without one `(n, 2)`; and 1 of edges, else 0."""
+        edges = self.splits.train.pairs
+        generator = torch.Generator().manual_seed(self.config.split_seed)
+        edges = edges[torch.randperm(len(edges), generator=generator)[:LEARNT].sort().values]
+        others = self._without_edge(len(edges), self._codes(self.splits.train.pairs), generator)
+        return torch.cat([edges, others]), torch.tensor([1, 0]).repeat_interleave(len(edges))
+
+    @staticmethod
+    def _asked(whole: Batch, pairs: Tensor) -> AskedPairs:
+        """Pairs of nodes `(P, 2)` of a graph."""
+        return AskedPairs(whole["edge_index"][0], whole["features"][0], pairs)
 
     def _told_of_train(self, device: torch.device) -> tuple[Tensor, Tensor]:
         """What is told of training edges while they are hidden, and of pairs without one; and 1 of edges, else 0."""
@@ -298,11 +377,18 @@ class LinkLearning(OneGraphTask[PairSet]):
 
     def _logits(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
         """Logits of the batch's pairs, and 1 where they are edges."""
-        whole = self._without_hidden(batch)
-        logits = self._scores(model, self._at_nodes(model, whole, batch), whole, batch["pairs"])
+        whole, pairs = self._without_hidden(batch), batch["pairs"]
+        if isinstance(model, LinkMachine):
+            logits = self._machine_logits(model, whole, pairs.flatten(0, 1)).view(pairs.shape[:2])
+        else:
+            logits = self._scores(model, self._at_nodes(model, whole, batch), whole, pairs)
         targets = torch.zeros_like(logits)
         targets[:, 0] = 1.0
         return logits, targets
+
+    def _machine_logits(self, model: LinkMachine, whole: Batch, pairs: Tensor) -> Tensor:
+        """Logits of pairs `(P, 2)`."""
+        return model(self._asked(whole, pairs)).float().diff(dim=1)[:, 0]
 
     def _without_hidden(self, batch: Batch) -> Batch:
         """The graph as the network sees it for a batch."""
@@ -376,13 +462,24 @@ class LinkLearning(OneGraphTask[PairSet]):
             told = f"pairs are told by the graph of the run: {error}; say where it lies by data='PATH'"
             raise ValueError(told) from error
         asked = list(inputs.read(lambda file: _read_pairs(file, names)))
-        outputs, whole = self._at_nodes_on(model, self._graph, device), self._prepared(self._graph)
-        for file, pairs in asked:
-            chances = self._scores(model, outputs, whole, pairs).sigmoid().tolist()
+        for (file, pairs), logits in zip(
+            asked, self._logits_of(model, [pairs for _, pairs in asked], device), strict=True
+        ):
+            chances = logits.sigmoid().tolist()
             for (source, target), chance in zip(pairs.tolist(), chances, strict=True):
                 told = {"source": names[source], "target": names[target], "probability": chance}
                 rows.append(Prediction(file, told))
         return rows
+
+    def _logits_of(self, model: nn.Module, pairs: list[Tensor], device: torch.device) -> list[Tensor]:
+        """Logits of pairs of nodes of the whole graph, on the CPU."""
+        whole = self._prepared(self._graph)
+        if isinstance(model, LinkMachine):
+            moved = {name: tensor.to(device) for name, tensor in whole.items()}
+            logits = self._machine_logits(model, moved, torch.cat(pairs).to(device)).cpu()
+            return list(logits.split([len(each) for each in pairs]))
+        outputs = self._at_nodes_on(model, self._graph, device)
+        return [self._scores(model, outputs, whole, each) for each in pairs]
 
 
 @final

@@ -136,6 +136,8 @@ class NodeLearning(TargetTask[NodeSet], OneGraphTask[NodeSet]):
         inputs: GraphInputs = field(default_factory=_inputs)
         model: NodeModelConfig = field(default_factory=_small)
 
+        machine: ClassVar[type[NodeModelConfig]] = NodeMachine.Config
+
         def __post_init__(self) -> None:
             super().__post_init__()
             if self.train_per_class is not None and self.train_per_class < 1:

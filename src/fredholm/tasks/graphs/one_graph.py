@@ -65,8 +65,13 @@ class OneGraphTask(DividedTask[Part]):
 
         kernel_sigma: ClassVar[float] = 0.3
         weight_settings: ClassVar[tuple[str, ...]] = ("inputs", "model")
+        machine: ClassVar[type[NodeModelConfig]]
+        """Of what is computed at once, the settings that the task takes."""
 
         def __post_init__(self) -> None:
+            if not isinstance(self.model, SignalModel.Config | self.machine):
+                came, known = (kind.__qualname__.removesuffix(".Config") for kind in (type(self.model), self.machine))
+                raise ValueError(f"model is {came}; expected a network, or {known}")
             self.model.check_nodes()
 
         @property

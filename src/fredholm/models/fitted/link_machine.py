@@ -1,0 +1,209 @@
+"""What a linear function and trees say of pairs of nodes of one graph, of which a missing edge is one.
+
+Legend
+    v           numbers of a pair of nodes (`pair_summaries.py`), of a graph without the edge that the pair may be
+    f, g        a `RidgeHead` and `BoostedTrees` on v
+
+    outputs     (1 - a) f + a g, where both are read alike; a is the one of SHARES with the smallest mean square of
+                left-out errors
+
+Edges are dealt into PARTS by their ends alone. A pair that is an edge of the graph is asked about in the graph without
+the edges of its part; any other in the whole graph. In a fit the pairs that are no edges are dealt likewise, and so see
+as many edges as the others do.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import ClassVar, NamedTuple, final
+
+import torch
+from torch import Tensor
+
+from fredholm._precision import without_autocast
+from fredholm._settings import check_count
+from fredholm.domains.checks import values_can_be_read
+from fredholm.models.fitted.boosted_trees import BoostedTrees
+from fredholm.models.fitted.fitted_model import FittedModel
+from fredholm.models.fitted.pair_summaries import MOST_DIRECTIONS, MOST_OWN, num_of_pair, summarise_pairs
+from fredholm.models.fitted.ridge_head import Heard, Regressand, RidgeHead
+from fredholm.models.fitted.second_reading import blended
+from fredholm.models.fitted.table_machine import SHARES
+from fredholm.models.node_model import NodeModelConfig
+
+PARTS = 8
+
+
+@final
+class AskedPairs(NamedTuple):
+    """A graph, and pairs of its nodes.
+
+    `edge_index (2, E)`, int64, are sources over targets, each edge once, or in both directions where none has one.
+    `features (N, F)` are floats of the nodes; F may be 0. `pairs (P, 2)`, int64, are nodes, a source before a target.
+    """
+
+    edge_index: Tensor
+    features: Tensor
+    pairs: Tensor
+
+
+@final
+class LinkMachine(FittedModel[AskedPairs]):
+    """What a linear function and trees say of pairs of nodes, by how both are joined and by their features.
+
+    Args:
+        num_features: F.
+        num_outputs: such as classes.
+        is_directed: whether edges have directions.
+        config: sizes.
+
+    Attributes:
+        gain: `(2, num_outputs)`, by what the outputs of both parts are multiplied.
+        shift: `(num_outputs,)`.
+
+    Raises:
+        ValueError: on sizes out of range.
+    """
+
+    directions: Tensor
+    gain: Tensor
+    shift: Tensor
+
+    @final
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Config(NodeModelConfig):
+        """Sizes."""
+
+        learns_by_steps: ClassVar[bool] = False
+
+        num_trees: int = 100
+        """Of each fold, at most; 0: there are none."""
+
+        def __post_init__(self) -> None:
+            check_count("models.LinkMachine", "num_trees", self.num_trees, least=0)
+
+        def check_nodes(self) -> None:
+            """See `NodeModelConfig.check_nodes`: it answers for pairs of nodes in any case."""
+
+        def build(self, num_features: int, num_outputs: int, *, is_directed: bool) -> "LinkMachine":
+            """A new model, from the global torch seed."""
+            return LinkMachine(num_features, num_outputs, self, is_directed=is_directed)
+
+    def __init__(self, num_features: int, num_outputs: int, config: Config, *, is_directed: bool) -> None:
+        super().__init__()
+        check_count("models.LinkMachine", "num_features", num_features, least=0)
+        check_count("models.LinkMachine", "num_outputs", num_outputs)
+        self.config, self.num_features, self.is_directed = config, num_features, is_directed
+        num_directions = MOST_DIRECTIONS if num_features > MOST_OWN else 0
+        self.register_buffer("directions", torch.zeros(num_features, num_directions))
+        count = num_of_pair(num_features, is_directed=is_directed)
+        self.linear = RidgeHead(count, num_outputs)
+        self.trees = BoostedTrees(count, num_outputs, config.num_trees) if config.num_trees else None
+        self.register_buffer("gain", torch.tensor([[1.0], [0.0]]).repeat(1, num_outputs))
+        self.register_buffer("shift", torch.zeros(num_outputs))
+
+    def forward(self, inputs: AskedPairs) -> Tensor:
+        """Pairs to outputs `(P, num_outputs)`, all equal before a fit.
+
+        Raises:
+            ValueError: features of another number, or ends that are no nodes.
+        """
+        self._check(inputs)
+        edges, pairs = inputs.edge_index, inputs.pairs
+        if not self.is_directed:
+            edges, pairs = edges.sort(0).values, pairs.sort(1).values
+        size = len(inputs.features)
+        are_edges = torch.isin(pairs[:, 0] * size + pairs[:, 1], edges[0] * size + edges[1])
+        return self._told(self._numbers(inputs, torch.where(are_edges, self._parts(inputs.pairs), PARTS)))
+
+    def _told(self, numbers: Tensor) -> Tensor:
+        with without_autocast(numbers):
+            told = self.gain[0] * self.linear(numbers.to(self.linear.weight)) + self.shift
+            return told if self.trees is None else told + self.gain[1] * self.trees(numbers)
+
+    @torch.no_grad()
+    def fit(
+        self,
+        batches: Sequence[tuple[AskedPairs, Tensor]],
+        regressand: Regressand,
+        *,
+        groups: Tensor | None = None,
+    ) -> Tensor:
+        """Fits both parts to pairs of one graph, the only batch, edges and others; see `FittedModel.fit`."""
+        if len(batches) != 1 or len(batches[0][1]) < 2:
+            raise ValueError("models.LinkMachine: expected one graph with at least 2 pairs of nodes to fit to")
+        [(inputs, targets)] = batches
+        self._check(inputs)
+        if len(targets) != len(inputs.pairs):
+            raise ValueError(f"models.LinkMachine: there are {len(targets)} targets of {len(inputs.pairs)} pairs")
+        self._learn_directions(inputs.features)
+        numbers = self._numbers(inputs, self._parts(inputs.pairs))
+        of_linear, of_trees = Heard(regressand), Heard(regressand)
+        said = self.linear.fit(numbers, targets, of_linear, groups=groups)
+        self.gain.copy_(torch.tensor([[1.0], [0.0]]))
+        self.shift.zero_()
+        if self.trees is None:
+            return said
+        self.trees.fit(numbers, targets, of_trees, groups=groups)
+        wanted = regressand.columns(targets)
+        tried = [torch.lerp(of_linear.scores, of_trees.scores, share) for share in SHARES]
+        best = int(torch.stack([(wanted - each).square().mean() for each in tried]).argmin())
+        readout = regressand.readout(tried[best], targets)
+        gain, shift = blended(readout, [(1 - SHARES[best], of_linear.read), (SHARES[best], of_trees.read)])
+        self.gain.copy_(gain)
+        self.shift.copy_(shift)
+        return readout(tried[best])
+
+    def _check(self, inputs: AskedPairs) -> None:
+        edges, features, pairs = inputs
+        if features.ndim != 2 or features.shape[1] != self.num_features:
+            raise ValueError(
+                f"models.LinkMachine: features are {tuple(features.shape)}; expected (nodes, {self.num_features})"
+            )
+        if edges.ndim != 2 or len(edges) != 2 or pairs.ndim != 2 or pairs.shape[1] != 2:
+            raise ValueError(
+                f"models.LinkMachine: edges are {tuple(edges.shape)} and pairs {tuple(pairs.shape)}; expected (2, E) "
+                "and (P, 2)"
+            )
+        if not values_can_be_read(*inputs):
+            raise ValueError(
+                "models.LinkMachine: which edges are left out depends on which pairs are asked about, which "
+                "torch.compile, torch.export, vmap and tensors without values do not know; call it as it is"
+            )
+        for what, ends in (("edges", edges), ("pairs", pairs)):
+            if ends.numel() and not 0 <= int(ends.min()) <= int(ends.max()) < len(features):
+                raise ValueError(
+                    f"models.LinkMachine: {what} name nodes from {int(ends.min())} to {int(ends.max())}; expected 0 to "
+                    f"{len(features) - 1}"
+                )
+
+    def _parts(self, ends: Tensor) -> Tensor:
+        """The part of pairs `(n, 2)`, int64 `(n,)`, from 0 on; that of both orders where none is directed."""
+        low, high = (ends if self.is_directed else ends.sort(1).values).unbind(1)
+        mixed = low * 0x9E3779B1 + high * 0x85EBCA77
+        return (mixed ^ (mixed >> 15)) % PARTS
+
+    @torch.no_grad()
+    def _numbers(self, inputs: AskedPairs, without: Tensor) -> Tensor:
+        """v `(P, numbers)`, each in the graph without the edges of a part `(P,)`; PARTS: with all of them."""
+        edges, part = inputs.edge_index, self._parts(inputs.edge_index.T)
+        # in one order where none is directed, since rounding may put two orders on two sides of a question
+        pairs = inputs.pairs if self.is_directed else inputs.pairs.sort(1).values
+        found = edges.new_empty(len(pairs), self.linear.weight.shape[1], dtype=torch.float64)
+        with without_autocast(found):
+            for k in without.unique().tolist():
+                own = (without == k).nonzero()[:, 0]
+                found[own] = summarise_pairs(
+                    edges[:, part != k],
+                    inputs.features,
+                    self.directions,
+                    pairs[own],
+                    is_directed=self.is_directed,
+                )
+        return found
+
+    def _learn_directions(self, features: Tensor) -> None:
+        if self.directions.shape[1]:
+            centred = (features - features.mean(0)).double()
+            _, _, vectors = torch.svd_lowrank(centred, q=min(self.directions.shape[1], *centred.shape), niter=4)
+            self.directions.zero_()
+            self.directions[:, : vectors.shape[1]] = vectors

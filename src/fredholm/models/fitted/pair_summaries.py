@@ -1,0 +1,251 @@
+"""Numbers of pairs of nodes of one graph, by which edges that are missing are told from pairs that have none.
+
+Legend
+    A (N, N)    1 where an edge leads from one node to another, else 0;  U = max(A, Aᵀ), the same where none is directed
+    d           row sums of U, o and i those of A and of Aᵀ, at least 1 where they divide;  D the diagonal of d
+    m, V        mean and sum of d
+    W_k         U (D⁻¹ U)^{k-1}: walks of k steps between two nodes, over the product of the degrees that lie between
+    μ, x, y     of (diag o + τI)^-½ A (diag i + τI)^-½, τ the mean of o, singular values and vectors, or eigenvalues of
+                either sign where A = Aᵀ, in the order of their size, over (o + τ)^-½ and (i + τ)^-½
+    H, h_a      features of all nodes less their means, and of a;  P = D⁻¹ U means over neighbours
+    G, g_a      H, or of more than MOST_OWN features their parts along at most MOST_DIRECTIONS directions
+    M           the matrix with the smallest ‖A - G M Gᵀ‖² + ε‖·‖², G enlarged by a constant
+
+    walks       log(1 + ·) of [U²]_ab, [U³]_ab, Σ_c U_ac U_cb / log d_c (Adamic and Adar, 2003), m W_k, and
+                V W_k / (d_a d_b), which for W_2, ..., W_5 and W_8
+    nearness    [U²]_ab over the neighbours of either, and the steps of the shortest of these walks
+    degrees     log(1 + d_a) + log(1 + d_b), and the smaller; of directed graphs log(1 + ·) of o and i of both
+    low rank    for r of RANKS Σ_{k <= r} μ_k x_ak y_bk, that with μ_k³, its cosine, and that of x_a and x_b
+    directions  log(1 + m ·) of the ways a → c → b, a → c ← b, a ← c → b, a ← c ← b and a → c ← e → b over the degrees
+                between, and whether b leads to a
+    features    g_aᵀ M g_b, cosines of h_a and h_b, and of these with means over neighbours, which a directed graph has
+                of both kinds; products and differences of the first MOST_OWN numbers of g, sizes of differences where
+                no edge is directed
+
+W_2 is resource allocation (Zhou, Lü and Zhang, 2009); V W_k / (d_a d_b) is what DeepWalk factorises (Qiu et al., arXiv
+1710.02971); sums of low rank know groups, of eigenvalues below 0 such as are joined to each other. M is a bilinear
+model in closed form, which knows features that go together though they are not alike.
+
+A pair that is an edge must be asked about in a graph without it: else U², W_3 and all of low rank tell it.
+"""
+
+import warnings
+from collections.abc import Iterator
+from typing import final
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fredholm.models.fitted.graph_positions import krylov
+
+RANKS = (4, 8, 16, 64)
+STEPS = (2, 3, 4, 5, 8)
+"""k of the walks that are told."""
+MOST_OWN, MOST_DIRECTIONS = 16, 64
+CELLS = 2**22
+"""Numbers of walks that are held at a time."""
+DENSE, EXTRA, PRODUCTS = 512, 8, 6
+"""Nodes up to which vectors are exact, and beyond them columns and products with the matrix that span their space."""
+_RIDGE = 1e-3
+"""ε, over the mean square of G's columns."""
+_NOTHING = 1e-6
+"""Over the largest |μ|, below which one is rounding."""
+
+
+def num_of_pair(num_features: int, *, is_directed: bool) -> int:
+    """Numbers that `summarise_pairs` gives of nodes with so many features."""
+    of_graph = 3 + 2 * len(STEPS) + 2 + 2 + 4 * len(RANKS) + (10 if is_directed else 0)
+    of_features = (6 if is_directed else 4) + 2 * min(num_features, MOST_OWN) if num_features else 0
+    return of_graph + of_features
+
+
+@torch.no_grad()
+def summarise_pairs(edges: Tensor, features: Tensor, directions: Tensor, pairs: Tensor, *, is_directed: bool) -> Tensor:
+    """What the module says of pairs of nodes, float64 `(P, num_of_pair(F))`.
+
+    Args:
+        edges: sources over targets `(2, E)`, without loops, each once, or once in both directions where none has one.
+        features: of the nodes, `(N, F)`.
+        directions: of the features `(F, MOST_DIRECTIONS)` where there are more than MOST_OWN.
+        pairs: `(P, 2)`, a before b.
+        is_directed: whether edges have directions.
+    """
+    joined = _Joined(edges, len(features), is_directed=is_directed)
+    found = [*joined.walks(pairs), *joined.degrees(pairs), *joined.of_low_rank(pairs)]
+    if features.shape[1]:
+        own = features.double()
+        own = own - own.mean(0)
+        some = own @ directions.double() if features.shape[1] > MOST_OWN else own
+        found += joined.of_features(own, some, pairs)
+    return torch.stack(found, 1)
+
+
+@final
+class _Joined:
+    """A graph, by its matrices."""
+
+    def __init__(self, edges: Tensor, size: int, *, is_directed: bool) -> None:
+        self.size, self.is_directed = size, is_directed
+        both = edges
+        if is_directed:
+            both = torch.cat([edges, edges.flip(0)], 1)
+            codes = (both[0] * size + both[1]).unique()
+            both = torch.stack([codes // size, codes % size])
+        self.leaving, self.ending = _matrix(edges, size), _matrix(edges.flip(0), size)
+        """A and Aᵀ."""
+        self.joined = _matrix(both, size) if is_directed else self.leaving
+        """U."""
+        self.num_joined, self.num_leaving, self.num_ending = (
+            ends.bincount(minlength=size).double() for ends in (both[0], edges[0], edges[1])
+        )
+        """d, o and i."""
+
+    def walks(self, pairs: Tensor) -> Iterator[Tensor]:
+        """Walks, nearness and directions."""
+        counts, told = self._counted(pairs), range(len(STEPS))
+        degrees = self.num_joined
+        a, b = pairs.T
+        mean, total = degrees.mean().clamp_min(1.0), degrees.sum()
+        common, longer, rare, *rest = counts.unbind(1)
+        yield from (each.log1p() for each in (common, longer, rare))
+        chance = (degrees[a] * degrees[b]).clamp_min(1.0)
+        for each in rest[: len(STEPS)]:
+            yield (mean * each).log1p()
+            yield (total * each / chance).log1p()
+        yield common / (degrees[a] + degrees[b] - common).clamp_min(1.0)
+        steps = torch.full_like(common, STEPS[-1] + 1)
+        for k in reversed(told):
+            steps = torch.where(rest[k] > 0, float(STEPS[k]), steps)
+        yield steps
+        yield from ((mean * each).log1p() for each in rest[len(STEPS) :])
+
+    def _counted(self, pairs: Tensor) -> Tensor:
+        """[U²], [U³], the sum over rare neighbours, W_k and ways with directions, float64 `(P, ...)`."""
+        width = 3 + len(STEPS) + (6 if self.is_directed else 0)
+        found = torch.empty(len(pairs), width, dtype=torch.float64, device=pairs.device)
+        starts, own = pairs[:, 0].unique(return_inverse=True)
+        order = own.argsort(stable=True)
+        first = own.bincount(minlength=len(starts)).cumsum(0)
+        block = max(1, CELLS // self.size)
+        for start in range(0, len(starts), block):
+            end = min(start + block, len(starts))
+            rows = order[0 if start == 0 else int(first[start - 1]) : int(first[end - 1])]
+            column, ends = own[rows] - start, pairs[rows, 1]
+            for k, reached in enumerate(self._reached(starts[start:end])):
+                found[rows, k] = reached[ends, column]
+        return found
+
+    def _reached(self, starts: Tensor) -> Iterator[Tensor]:
+        """The same from some nodes a `(c,)` to all, `(N, c)` each."""
+        here = torch.zeros(self.size, len(starts), dtype=torch.float64, device=starts.device)
+        here[starts, torch.arange(len(starts), device=starts.device)] = 1.0
+        mean, out, into = (
+            1 / each.clamp_min(1.0)[:, None] for each in (self.num_joined, self.num_leaving, self.num_ending)
+        )
+        once = self.joined @ here
+        twice = self.joined @ once
+        yield twice
+        yield self.joined @ twice
+        yield self.joined @ (once / self.num_joined.clamp_min(2.0).log()[:, None])
+        reached = once
+        for k in range(2, STEPS[-1] + 1):
+            reached = self.joined @ (mean * reached)
+            if k in STEPS:
+                yield reached
+        if self.is_directed:
+            after, before = self.ending @ here, self.leaving @ here
+            yield self.ending @ (mean * after)
+            towards = self.leaving @ (into * after)
+            yield towards
+            yield self.ending @ (out * before)
+            yield self.leaving @ (mean * before)
+            yield self.ending @ (out * towards)
+            yield before
+
+    def degrees(self, pairs: Tensor) -> Iterator[Tensor]:
+        """Of both nodes."""
+        first, second = self.num_joined.log1p()[pairs].unbind(1)
+        yield first + second
+        yield torch.minimum(first, second)
+        if self.is_directed:
+            for number in (self.num_leaving, self.num_ending):
+                yield from number.log1p()[pairs].unbind(1)
+
+    def of_low_rank(self, pairs: Tensor) -> Iterator[Tensor]:
+        """Sums over singular vectors, or eigenvectors, and cosines."""
+        left, values, right = self._decomposed(RANKS[-1])
+        source, target = left[pairs[:, 0]], right[pairs[:, 1]]
+        terms, size = source * values * target, values.abs().sqrt()
+        source, target, other = size * source, size * target, size * left[pairs[:, 1]]
+        for rank in RANKS:
+            yield terms[:, :rank].sum(1)
+            yield (values.square() * terms)[:, :rank].sum(1)
+            signed = source[:, :rank] * values[:rank].sign()
+            yield F.cosine_similarity(signed, target[:, :rank], dim=1)
+            yield F.cosine_similarity(source[:, :rank], other[:, :rank], dim=1)
+
+    def _decomposed(self, count: int) -> tuple[Tensor, Tensor, Tensor]:
+        """x `(N, K)`, μ `(K,)` and y `(N, K)`, K = count or N."""
+        mean = self.num_leaving.mean().clamp_min(1.0)
+        out, into = ((each + mean).rsqrt()[:, None] for each in (self.num_leaving, self.num_ending))
+
+        def forth(columns: Tensor) -> Tensor:
+            return into * (self.ending @ (out * columns))
+
+        def back(columns: Tensor) -> Tensor:
+            return out * (self.leaving @ (into * columns))
+
+        def step(columns: Tensor) -> Tensor:
+            return forth(back(columns)) if self.is_directed else back(columns)
+
+        if self.size <= DENSE:
+            values, vectors = torch.linalg.eigh(step(torch.eye(self.size, dtype=out.dtype, device=out.device)))
+        else:
+            values, vectors = krylov(step, out[:, 0], min(count + EXTRA, self.size // PRODUCTS), PRODUCTS)
+        order = values.abs().argsort(descending=True, stable=True)[:count]
+        values, right = values[order], vectors[:, order]
+        if not self.is_directed:
+            values = torch.where(values.abs() > _NOTHING * values.abs().amax(), values, 0.0)
+            return right / out, values, right / out
+        values = values.clamp_min(0).sqrt()
+        kept = values > _NOTHING * values.amax()
+        left = torch.where(kept, back(right) / torch.where(kept, values, 1.0), 0.0)
+        return left / out, torch.where(kept, values, 0.0), right / into
+
+    def of_features(self, own: Tensor, some: Tensor, pairs: Tensor) -> Iterator[Tensor]:
+        """What H `(N, F)` and G `(N, ...)` say."""
+        a, b = pairs.T
+        wide = torch.cat([some, torch.ones_like(some[:, :1])], 1)
+        inner = wide.T @ wide
+        inner.diagonal().add_(_RIDGE * inner.diagonal().mean())
+        factor = torch.linalg.cholesky(inner)
+        bilinear = torch.cholesky_solve(wide.T @ (self.leaving @ wide), factor)
+        bilinear = torch.cholesky_solve(bilinear.T, factor).T
+        yield ((wide @ bilinear)[a] * wide[b]).sum(1)
+        near = self.joined @ own / self.num_joined.clamp_min(1.0)[:, None]
+        yield _cosine(own, own, pairs)
+        yield _cosine(near, near, pairs)
+        if self.is_directed:
+            after = self.leaving @ own / self.num_leaving.clamp_min(1.0)[:, None]
+            before = self.ending @ own / self.num_ending.clamp_min(1.0)[:, None]
+            for each in ((after, own), (own, before), (after, before)):
+                yield _cosine(*each, pairs)
+        else:
+            yield _cosine(near, own, pairs) + _cosine(own, near, pairs)
+        for column in some[:, :MOST_OWN].T:
+            yield column[a] * column[b]
+            difference = column[a] - column[b]
+            yield difference if self.is_directed else difference.abs()
+
+
+def _matrix(edges: Tensor, size: int) -> Tensor:
+    ones = torch.ones(edges.shape[1], dtype=torch.float64, device=edges.device)
+    whole = torch.sparse_coo_tensor(edges, ones, (size, size), check_invariants=False)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta state")
+        return whole.coalesce().to_sparse_csr()
+
+
+def _cosine(one: Tensor, other: Tensor, pairs: Tensor) -> Tensor:
+    return F.cosine_similarity(one[pairs[:, 0]], other[pairs[:, 1]], dim=1)

@@ -1,0 +1,116 @@
+import pytest
+import torch
+from torch import Tensor
+
+from fredholm.models import AskedPairs, LinkMachine
+from fredholm.tasks.targets import ClassTarget
+from tests.refusals import refused
+
+JOINED = ClassTarget(names=("apart", "joined"))
+
+
+def circle(size: int, *, is_directed: bool = False) -> Tensor:
+    """Each node and the four that follow on it; every seventh of these edges is missing."""
+    places = torch.arange(size)
+    ends = torch.cat([torch.stack([places, (places + k) % size]) for k in (1, 2, 3, 4)], 1)
+    ends = ends[:, torch.arange(ends.shape[1]) % 7 > 0]
+    return ends if is_directed else torch.cat([ends, ends.flip(0)], 1)
+
+
+def learnt(edges: Tensor, features: Tensor, *, is_directed: bool = False, num_trees: int = 5) -> LinkMachine:
+    torch.manual_seed(0)
+    machine = LinkMachine.Config(num_trees=num_trees).build(features.shape[1], 2, is_directed=is_directed)
+    own = edges.T if is_directed else edges.T[edges[0] < edges[1]]
+    others = torch.randint(len(features), (len(own), 2))
+    asked = AskedPairs(edges, features, torch.cat([own, others]))
+    machine.fit([(asked, torch.tensor([1, 0]).repeat_interleave(len(own)))], JOINED)
+    return machine
+
+
+def logits(machine: LinkMachine, edges: Tensor, features: Tensor, pairs: Tensor) -> Tensor:
+    return machine(AskedPairs(edges, features, pairs)).detach().diff(dim=1)[:, 0]
+
+
+@pytest.mark.parametrize("is_directed", [False, True])
+@pytest.mark.parametrize("num_features", [0, 2])
+def test_missing_edges_are_told_from_other_pairs(is_directed: bool, num_features: int) -> None:
+    edges, features = circle(80, is_directed=is_directed), torch.zeros(80, num_features)
+    machine = learnt(edges, features, is_directed=is_directed)
+    missing = torch.tensor([[k, k + 1] for k in range(0, 77, 7)])
+    far = torch.stack([missing[:, 0], (missing[:, 0] + 30) % 80], 1)
+    near, away = (logits(machine, edges, features, each) for each in (missing, far))
+    assert float((near[:, None] > away).float().mean()) > 0.95
+    if is_directed:
+        assert float((near - logits(machine, edges, features, missing.flip(1))).mean()) > 0.2
+
+
+def test_an_edge_is_asked_about_in_a_graph_without_it_and_others_in_the_whole() -> None:
+    edges, features = circle(40), torch.randn(40, 2)
+    machine = learnt(edges, features)
+    pair = edges.T[:1]
+    part = machine._parts(edges.T)
+    without = edges[:, part != machine._parts(pair)]
+    assert 0 < without.shape[1] < edges.shape[1]
+    torch.testing.assert_close(logits(machine, edges, features, pair), logits(machine, without, features, pair))
+    torch.testing.assert_close(logits(machine, edges, features, pair.flip(1)), logits(machine, edges, features, pair))
+    other = torch.tensor([[0, 20]])
+    assert not torch.allclose(logits(machine, edges, features, other), logits(machine, without, features, other))
+
+
+def test_in_a_fit_pairs_without_an_edge_see_as_many_edges_as_edges_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = list[tuple[int, Tensor]]()
+    from fredholm.models.fitted import link_machine
+
+    whole = link_machine.summarise_pairs
+
+    def watched(edges: Tensor, features: Tensor, directions: Tensor, pairs: Tensor, *, is_directed: bool) -> Tensor:
+        seen.append((edges.shape[1], pairs))
+        return whole(edges, features, directions, pairs, is_directed=is_directed)
+
+    monkeypatch.setattr(link_machine, "summarise_pairs", watched)
+    edges = circle(40)
+    machine = learnt(edges, torch.zeros(40, 0))
+    assert len(seen) == link_machine.PARTS
+    assert all(count < edges.shape[1] for count, _ in seen)
+    for count, pairs in seen:
+        parts = machine._parts(pairs).unique()
+        assert len(parts) == 1
+        assert count == int((machine._parts(edges.T) != parts).sum())
+
+
+def test_a_pair_is_told_by_itself() -> None:
+    edges, features = circle(40), torch.randn(40, 20)
+    machine = learnt(edges, features)
+    pairs = torch.tensor([[0, 20], [3, 4], [7, 9], [9, 7], [5, 5]])
+    together = logits(machine, edges, features, pairs)
+    alone = torch.cat([logits(machine, edges, features, pair[None]) for pair in pairs])
+    torch.testing.assert_close(together, alone)
+    torch.testing.assert_close(together[2], together[3])
+    assert bool(together.isfinite().all())
+
+
+def test_without_trees_a_linear_function_speaks() -> None:
+    edges, features = circle(40), torch.zeros(40, 0)
+    machine, pairs = learnt(edges, features, num_trees=0), torch.tensor([[0, 1], [0, 20]])
+    assert machine.trees is None
+    near, far = logits(machine, edges, features, pairs).tolist()
+    assert near > far
+
+
+def test_what_is_refused() -> None:
+    edges, features = circle(10), torch.zeros(10, 2)
+    machine, pairs = LinkMachine.Config(num_trees=1).build(2, 2, is_directed=False), torch.tensor([[0, 1], [0, 5]])
+    for given, told in (
+        (AskedPairs(edges, features[:, :1], pairs), r"features are \(10, 1\); expected \(nodes, 2\)"),
+        (AskedPairs(edges.T, features, pairs), r"edges are .* and pairs .*; expected \(2, E\) and \(P, 2\)"),
+        (AskedPairs(edges, features, pairs + 7), "pairs name nodes from 7 to 12; expected 0 to 9"),
+    ):
+        with pytest.raises(ValueError, match=told):
+            machine(given)
+    asked = AskedPairs(edges, features, pairs)
+    with refused(ValueError, "expected one graph with at least 2 pairs of nodes to fit to"):
+        machine.fit([], JOINED)
+    with refused(ValueError, "there are 3 targets of 2 pairs"):
+        machine.fit([(asked, torch.tensor([1, 0, 1]))], JOINED)
+    with refused(ValueError, "num_trees must be at least 0; got -1"):
+        LinkMachine.Config(num_trees=-1)
