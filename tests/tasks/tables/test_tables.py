@@ -582,6 +582,8 @@ def test_images_that_are_not_there_are_refused_by_line(with_photos: Path, tmp_pa
 
 def test_settings_of_images_need_images(tmp_path: Path) -> None:
     data = str(shop(tmp_path))
-    for given in ({"image_size": (4, 4)}, {"model": TableMachine.Config(images=ImageBank.Config(num_filters=4))}):
-        with refused(ValueError, "no column of images"):
-            TableLearning.Config(data=data, label_columns=("price",), **given).build()
+    config = TableLearning.Config(data=data, label_columns=("price",))
+    with refused(ValueError, "no column of images"):
+        replace(config, image_size=(4, 4)).build()
+    with refused(ValueError, "no column of images"):
+        replace(config, model=TableMachine.Config(images=ImageBank.Config(num_filters=4))).build()
