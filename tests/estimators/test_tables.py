@@ -17,7 +17,7 @@ from sklearn.model_selection import GridSearchCV
 
 import fredholm
 from fredholm.estimators.tables import _cell
-from fredholm.models import CKCNN, NGramBank, TableMachine
+from fredholm.models import CKCNN, ImageBank, NGramBank, TableMachine
 from fredholm.tasks.tables.columns import Column
 from fredholm.training import Run
 from tests.refusals import refused
@@ -270,3 +270,21 @@ def test_what_is_refused() -> None:
     array = new().fit(frame.to_numpy(), price)
     with refused(ValueError, "X has 4 features, but TableRegressor is expecting 5 features"):
         array.predict(frame.iloc[:, :4].to_numpy())
+
+
+def test_names_of_images_are_read_from_the_working_folder_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    image = pytest.importorskip("PIL.Image")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "photos").mkdir()
+    drawn, bright = np.random.default_rng(0), np.arange(60) % 3 == 0
+    for i, is_bright in enumerate(bright):
+        pixels = drawn.integers(0, 100, (9, 8), dtype=np.uint8) + 120 * np.uint8(is_bright)
+        image.fromarray(pixels).save(f"photos/{i}.png")
+    photos = [Path(f"photos/{i}.png") if i % 7 else None for i in range(60)]
+    frame = pd.DataFrame({"photo": photos, "noise": drawn.normal(size=60)})
+    small = TableMachine.Config(num_centres=60, num_trees=5, images=ImageBank.Config(num_filters=8))
+    classifier = fredholm.TableClassifier(model=small, random_state=0).fit(frame[:45], bright[:45])
+    found, is_there = classifier.predict(frame[45:]), np.arange(45, 60) % 7 > 0
+    assert bool((found == bright[45:])[is_there].all())
+    with refused(ValueError, "X, line 1: column 'photo': there is no file none.png"):
+        classifier.predict(pd.DataFrame({"photo": ["none.png"], "noise": [0.0]}))
