@@ -144,3 +144,13 @@ def test_what_is_refused() -> None:
         TableReading(num_numbers=1, num_images=1, channels=3)
     with refused(ValueError, "images_may_miss is (1,); expected columns from 0 to 0"):
         TableReading(num_numbers=0, num_images=1, images_may_miss=(1,), channels=3, image_size=(4, 4))
+
+
+def test_what_goes_against_the_answers_counts_for_nothing_and_what_is_far_is_cut() -> None:
+    column = built()
+    wanted = torch.arange(6, dtype=torch.float64)[:, None]
+    # the mean of the others, which a bank says where it knows nothing, goes against an answer that is left out
+    column._weigh(torch.cat([(wanted.sum() - wanted) / 5, wanted], 1), wanted)
+    torch.testing.assert_close(column.scale, torch.tensor([float(wanted.std()) / 5 * 1e6, float(wanted.std())]))
+    read = column._read(torch.tensor([[0.0, -1e3], [1e9, 1e3]]))
+    torch.testing.assert_close(read[:, 1], torch.tensor([-4.0, 4.0]))
