@@ -154,3 +154,34 @@ def test_what_goes_against_the_answers_counts_for_nothing_and_what_is_far_is_cut
     torch.testing.assert_close(column.scale, torch.tensor([float(wanted.std()) / 5 * 1e6, float(wanted.std())]))
     read = column._read(torch.tensor([[0.0, -1e3], [1e9, 1e3]]))
     torch.testing.assert_close(read[:, 1], torch.tensor([-4.0, 4.0]))
+
+
+def test_a_second_fit_forgets_the_first() -> None:
+    images, upright = stripes(40)
+    exists, twice, once = torch.ones(40, dtype=torch.bool), built(8), built(8)
+    twice.fit([(ImageCells(images, exists), upright.long())], CLASSES)
+    for column in (twice, once):
+        torch.manual_seed(1)
+        column.fit([(ImageCells(images[:5], exists[:5]), torch.arange(5) % 2)], CLASSES)
+    assert torch.equal(twice.directions, once.directions)
+    assert bool((once.directions[:, 5:] == 0).all())
+
+
+def test_groups_are_left_out_of_the_bank_together() -> None:
+    images, _ = stripes(20)
+    images, targets = images.repeat_interleave(2, 0), torch.arange(20).repeat_interleave(2) % 2
+    images[:, :, 0, 0] = 10  # which makes twins not quite the same
+    cells = ImageCells(images, torch.ones(40, dtype=torch.bool))
+    alone, together = (
+        built().fit([(cells, targets)], CLASSES, groups=groups)[:, 0] for groups in (None, torch.arange(40) // 2)
+    )
+    wanted = CLASSES.columns(targets)[:, 0]
+    agreement = [float(torch.corrcoef(torch.stack([each, wanted]))[0, 1]) for each in (alone, together)]
+    assert agreement[0] > 0.9 > 0.5 > agreement[1]  # a twin gives the answer away
+
+
+def test_images_of_one_colour_are_read() -> None:
+    column = built()
+    cells = ImageCells(torch.full((6, 1, 11, 9), 7, dtype=torch.uint8), torch.ones(6, dtype=torch.bool))
+    assert bool(column.fit([(cells, torch.arange(6) % 2)], CLASSES).isfinite().all())
+    assert bool(column(cells).isfinite().all())

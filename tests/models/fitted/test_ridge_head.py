@@ -509,3 +509,20 @@ def test_of_very_few_examples_nothing_is_sure(count: int, is_sure: bool) -> None
     assert ridge_head.is_surely_less(less, more) == is_sure
     twice = torch.arange(count).repeat(2)
     assert ridge_head.is_surely_less(less.repeat(2), more.repeat(2), twice) == is_sure
+
+
+def test_directions_are_those_in_which_what_is_fitted_to_varies_most() -> None:
+    drawn = torch.Generator().manual_seed(0)
+    hidden = torch.randn(60, 2, generator=drawn, dtype=torch.float64) * torch.tensor([3.0, 1.5])
+    features = hidden @ torch.randn(2, 7, generator=drawn, dtype=torch.float64)
+    features = (features + 0.05 * torch.randn(60, 7, generator=drawn, dtype=torch.float64)) * 10.0 ** torch.arange(
+        -3, 4
+    )
+    head = RidgeHead(7, 2)
+    head.fit(features, torch.arange(60) % 2, ClassTarget(names=("a", "b")))
+    along = features @ head.directions(features, 2)
+    standard = (features - features.mean(0)) / features.std(0, correction=0)
+    left, values, _ = torch.linalg.svd(standard, full_matrices=False)
+    wanted = left[:, :2] * values[:2]
+    found = along - along.mean(0)
+    torch.testing.assert_close(found * (found * wanted).sum(0).sign(), wanted, rtol=1e-6, atol=1e-6)
