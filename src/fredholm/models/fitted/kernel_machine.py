@@ -434,8 +434,10 @@ def _chosen_of_few(part: _Part, groups: Tensor | None, num_rounds: int = ROUNDS)
         offset = part.wanted[own != k].mean(0)
         rest = _Part(part.x[own != k], part.wanted[own != k] - offset, members_of(groups, own != k))
         plain = rest.plain()
-        for each, metrics in zip(answers, (plain, rest.learnt(plain, num_rounds)), strict=True):
-            each[own == k] = offset + rest.answers(_chosen(rest, metrics), part.x[own == k])
+        learnt = rest.learnt(plain, num_rounds)
+        answers[:, own == k] = offset + rest.answers(_chosen(rest, plain), part.x[own == k])
+        if any(each is not before for each, before in zip(learnt, plain, strict=True)):
+            answers[1, own == k] = offset + rest.answers(_chosen(rest, learnt), part.x[own == k])
     errors = (part.wanted - answers).square().mean((1, 2)).tolist()
     if errors[1] >= errors[0]:
         return _chosen(part, part.plain())

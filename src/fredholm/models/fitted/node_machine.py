@@ -323,11 +323,12 @@ class NodeMachine(FittedModel[KnownNodes]):
             near = _Near(steps, nodes[drawn], wanted[drawn], own, reads_even=bool(self.signed))
             positions = self._learn_places(steps, nodes)
             numbers = self._numbers(u, domain, torch.zeros_like(positions))
-            found = self._found(near, numbers, nodes)
+            found = self._found(near, numbers, self._of_features(near, numbers, nodes))
             if bool(self.places.any()):
                 placed = self._numbers(u, domain, positions)
-                if is_surely_less(near.squares(self._of_features(near, placed, nodes)), near.errors, near.own_groups):
-                    numbers, found = placed, self._found(near, placed, nodes)
+                features = self._of_features(near, placed, nodes)
+                if is_surely_less(near.squares(features), near.errors, near.own_groups):
+                    numbers, found = placed, self._found(near, placed, features)
                 else:
                     self.places.zero_()
             far, of_far = self._far(u, domain), None
@@ -371,9 +372,11 @@ class NodeMachine(FittedModel[KnownNodes]):
         x = self.machine.coordinates(numbers[near.nodes])
         return self.machine.table.machine.solve(x, near.wanted, groups=near.groups).left_out
 
-    def _found(self, near: "_Near", numbers: Tensor, nodes: Tensor) -> "_Graph | None":
-        """What the graph says beside what is read at nodes `(N, numbers)`; None: nothing for sure."""
-        features = self._of_features(near, numbers, nodes)
+    def _found(self, near: "_Near", numbers: Tensor, features: Tensor) -> "_Graph | None":
+        """What the graph says beside what is read at nodes `(N, numbers)`; None: nothing for sure.
+
+        `features` is what `_of_features` says of these numbers, just before.
+        """
         near.rank(near.wanted - features)
         kernel, x = self.machine.table.machine, self.machine.coordinates(numbers[near.nodes])
         found = near.beside(kernel.kernel(x, x), features)
