@@ -130,7 +130,7 @@ def test_groups_that_are_joined_to_each_other_are_told_where_nodes_lie() -> None
         built = machine(1, 5, known, num_positions=count)
         assert not built.reads_known
         built.fit([(KnownNodes(graph, known), own[known])], target)
-        assert built.places.any() == (count > 0)
+        assert built.read_places.any() == (count > 0)
         assert built.reads_known
         told = built(KnownNodes(graph, known)).argmax(1)
         right.append(float((told == own)[50:].double().mean()))
@@ -145,7 +145,7 @@ def test_where_nodes_lie_is_known_in_a_graph_that_has_grown(monkeypatch: pytest.
     known = torch.arange(60)
     built = machine(1, 5, known)
     built.fit([(KnownNodes(graph, known), own[known])], ClassTarget(names=tuple("abcde")))
-    assert built.places.any()
+    assert built.read_places.any()
     told = built(KnownNodes(whole, known)).argmax(1)
     assert float((told == own)[60:160].double().mean()) > 0.9
     assert float((told == own)[160:].double().mean()) > 0.9
