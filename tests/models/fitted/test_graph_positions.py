@@ -5,7 +5,7 @@ import torch
 
 from fredholm.models.fitted import graph_positions
 from fredholm.models.fitted.graph_kernel import GraphSteps
-from fredholm.models.fitted.graph_positions import laid_on, positions_of
+from fredholm.models.fitted.graph_positions import aligned, positions_of
 
 SIZE = 60
 
@@ -54,14 +54,16 @@ def test_equal_eigenvalues_count_whole_or_not_at_all() -> None:
     assert used == [1, 1, 3, 3, 5]
 
 
-def test_they_are_laid_on_what_was() -> None:
-    found, nodes = positions_of(steps(), 4), torch.arange(10, 40)
+def test_they_are_turned_to_where_nodes_were() -> None:
+    found, nodes, every = positions_of(steps(), 4), torch.arange(10, 40), torch.ones(4, dtype=torch.bool)
     places = found[nodes]
-    assert torch.equal(laid_on(-found, nodes, places), found)
+    assert torch.equal(aligned(-found, nodes, places, every), found)
     turn = torch.linalg.qr(torch.randn(4, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(1)))[0]
-    torch.testing.assert_close(laid_on(3 * found @ turn, nodes, places), found)
+    torch.testing.assert_close(aligned(3 * found @ turn, nodes, places, every), found)
     order = torch.randperm(SIZE, generator=torch.Generator().manual_seed(2))
-    torch.testing.assert_close(laid_on(positions_of(steps(order), 4), order[nodes], places)[order], found)
-    unread = places * torch.tensor([1.0, 0.0, 1.0, 1.0])
-    assert not laid_on(found, nodes, unread)[:, 1].any()
-    assert not laid_on(found @ turn, nodes, unread)[:, 1].any()
+    torch.testing.assert_close(aligned(positions_of(steps(order), 4), order[nodes], places, every)[order], found)
+    read = torch.tensor([True, False, True, True])  # the others say how all was turned as well
+    assert torch.equal(aligned(-found, nodes, places, read), found * read)
+    torch.testing.assert_close(aligned(3 * found @ turn, nodes, places, read), found * read)
+    elsewhere = found + (~read).double()  # what is not read may differ
+    assert torch.equal(aligned(elsewhere, nodes, places, read), found * read)

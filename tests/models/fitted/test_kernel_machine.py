@@ -167,14 +167,14 @@ def test_the_fit_solves_its_system_and_leaves_out_what_it_says(
 def test_how_steep_it_is_along_each_coordinate_is_what_autograd_says(p: int) -> None:
     x, y = problem(20)
     part = kernel_machine._Part(x, (y - y.mean())[:, None], None)
-    metric, fit = part._tried(p, torch.rand(5, dtype=torch.float64) + 0.1, (2.0,))
+    metric = part._tried(p, torch.rand(5, dtype=torch.float64) + 0.1, (2.0,))
     steep = torch.zeros(5, dtype=torch.float64)
     for i in range(len(x)):
         asked, others = x[i].clone().requires_grad_(), torch.arange(len(x)) != i
         apart = (metric.weight * (asked - x[others])).abs().pow(p).sum(1).pow(1 / p)
-        value = torch.exp(-apart / metric.length) @ fit.dual[others, 0]
+        value = torch.exp(-apart / metric.length) @ metric.fit.dual[others, 0]
         steep += torch.autograd.grad(value, asked)[0].square() / len(x)
-    torch.testing.assert_close(part._steepness(p, metric, fit), steep)
+    torch.testing.assert_close(part._steepness(p, metric), steep)
 
 
 def test_coordinates_that_matter_are_found() -> None:
@@ -245,11 +245,11 @@ def test_what_is_chosen_has_the_smallest_left_out_error() -> None:
     part = kernel_machine._Part(x, (y - y.mean())[:, None], None)
     for p in (1, 2):
         alike = torch.ones(5, dtype=torch.float64)
-        tried = [part._tried(p, alike, (length,))[0].error for length in kernel_machine.LENGTHS]
-        assert part._tried(p, alike, kernel_machine.LENGTHS)[0].error == min(tried)
-        assert part.learnt(p).error < min(tried)  # some coordinates tell nothing
-    chosen = kernel_machine._chosen(part)
-    assert chosen.fit.error <= min(metric.error for metric in chosen.metrics)
+        tried = [part._tried(p, alike, (length,)).fit.error for length in kernel_machine.LENGTHS]
+        assert part.plain()[p - 1].fit.error == min(tried)
+        assert part.learnt(part.plain())[p - 1].fit.error < min(tried)  # some coordinates tell nothing
+    chosen = kernel_machine._chosen(part, part.learnt(part.plain()))
+    assert chosen.fit.error <= min(metric.fit.error for metric in chosen.metrics)
 
 
 def test_steepness_is_summed_over_outputs() -> None:
@@ -258,10 +258,10 @@ def test_steepness_is_summed_over_outputs() -> None:
     both = both - both.mean(0)
     for p in (1, 2):
         whole = kernel_machine._Part(x, both, None)
-        metric, fit = whole._tried(p, torch.ones(5, dtype=torch.float64), (2.0,))
-        parts = [fit._replace(dual=fit.dual[:, k : k + 1]) for k in range(2)]
-        separate = [whole._steepness(p, metric, part) for part in parts]
-        torch.testing.assert_close(whole._steepness(p, metric, fit), separate[0] + separate[1])
+        metric = whole._tried(p, torch.ones(5, dtype=torch.float64), (2.0,))
+        parts = [metric.fit._replace(dual=metric.fit.dual[:, k : k + 1]) for k in range(2)]
+        separate = [whole._steepness(p, metric._replace(fit=part)) for part in parts]
+        torch.testing.assert_close(whole._steepness(p, metric), separate[0] + separate[1])
 
 
 def test_examples_that_coincide_and_coordinates_that_do_not_vary() -> None:
@@ -351,3 +351,18 @@ def test_without_rounds_coordinates_count_as_they_are() -> None:
         machine = KernelMachine(5, 1, 60, num_rounds=num_rounds)
         machine.solve(x, wanted)
         assert bool((machine.relevance != 1).any()) is is_learnt
+
+
+@pytest.mark.parametrize("groups", [None, torch.arange(12) // 3])
+def test_penalties_that_are_tried_together_are_those_tried_one_by_one(
+    groups: Tensor | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw = torch.Generator().manual_seed(0)
+    root, wanted = (torch.randn(12, count, generator=draw).double() for count in (4, 2))
+    kernel, centred, members = root @ root.T, wanted - wanted.mean(0), kernel_machine.members_of(groups)
+    together = kernel_machine.best_fit(kernel, centred, members, kernel_machine.PENALTIES)
+    monkeypatch.setattr(kernel_machine, "_OUTPUTS", 1)
+    apart = kernel_machine.best_fit(kernel, centred, members, kernel_machine.PENALTIES)
+    assert apart.penalty == together.penalty
+    torch.testing.assert_close(apart.left_out, together.left_out)
+    torch.testing.assert_close(apart.dual, torch.linalg.solve(kernel + apart.penalty * torch.eye(12), centred))

@@ -130,7 +130,7 @@ def test_groups_that_are_joined_to_each_other_are_told_where_nodes_lie() -> None
         built = machine(1, 5, known, num_positions=count)
         assert not built.reads_known
         built.fit([(KnownNodes(graph, known), own[known])], target)
-        assert built.places.any() == (count > 0)
+        assert built.read_places.any() == (count > 0)
         assert built.reads_known
         told = built(KnownNodes(graph, known)).argmax(1)
         right.append(float((told == own)[50:].double().mean()))
@@ -145,7 +145,7 @@ def test_where_nodes_lie_is_known_in_a_graph_that_has_grown(monkeypatch: pytest.
     known = torch.arange(60)
     built = machine(1, 5, known)
     built.fit([(KnownNodes(graph, known), own[known])], ClassTarget(names=tuple("abcde")))
-    assert built.places.any()
+    assert built.read_places.any()
     told = built(KnownNodes(whole, known)).argmax(1)
     assert float((told == own)[60:160].double().mean()) > 0.9
     assert float((told == own)[160:].double().mean()) > 0.9
@@ -386,3 +386,30 @@ def test_spread_features_are_those_where_walks_end() -> None:
         expected += (1 - node_machine.SPREAD) * node_machine.SPREAD**k * power
         power = step @ power
     torch.testing.assert_close(built._far(u, domain).double(), expected, rtol=1e-5, atol=1e-6)  # pyright: ignore[reportPrivateUsage]
+
+
+def test_spread_features_and_known_nodes_are_read_together() -> None:
+    """Numbers of rings: what features tell of each, and something of its own that two known nodes tell."""
+    graph, kind = rings_of_two_kinds(110, 20)
+    own = noise(110, 1).repeat_interleave(20, 0).double()
+    wanted = 7 + 2 * kind[:, None].double() + 0.6 * own
+    nodes, others = torch.arange(100).repeat_interleave(2) * 20 + torch.tensor([0, 10]).repeat(100), kind[2000:]
+    known = KnownNodes(graph, nodes)
+    built = machine(3, 1, nodes, hops=1, num_positions=0, num_trees=0, num_centres=150)
+    left_out = built.fit([(known, wanted[nodes])], NUMBER)
+    assert built.spread is not None
+    assert built.spread.dual.any()
+    assert 0 < float(built.share) < 1
+    assert float((left_out - wanted[nodes]).square().mean().sqrt()) < 0.6
+    told = built(known).detach().double()
+    assert float((told[:2000] - wanted[:2000]).square().mean().sqrt()) < 0.5
+    # of rings of which nothing is known, features tell all but what is their own
+    assert float((told[2000:, 0] - 7 - 2 * others).square().mean().sqrt()) < 0.6
+    # what is left of the right side of one system is λ β
+    u, domain = built._signal(graph)  # pyright: ignore[reportPrivateUsage]
+    of_features = built.spread(built._far(u, domain)).detach().double()[nodes]  # pyright: ignore[reportPrivateUsage]
+    steps = node_machine._steps(domain, u.shape[1])  # pyright: ignore[reportPrivateUsage]
+    of_graph = steps.sums(nodes, built.dual.detach(), built._sight.coefficients())[nodes]  # pyright: ignore[reportPrivateUsage]
+    drawn = built.dual.detach()[:, 0] != 0
+    rest = (wanted[nodes] - of_features - of_graph - built.noise * built.dual.detach())[drawn]
+    torch.testing.assert_close(rest, wanted[nodes][drawn].mean(0).expand_as(rest), atol=1e-4, rtol=0.0)

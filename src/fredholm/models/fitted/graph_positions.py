@@ -60,16 +60,25 @@ def positions_of(steps: GraphSteps, count: int, *, signed: bool = True) -> Tenso
     return torch.cat([found, found.new_zeros(size, count - kept)], 1)
 
 
-def laid_on(found: Tensor, nodes: Tensor, places: Tensor) -> Tensor:
-    """Positions `(N, K)`, turned so that those of some nodes `(m,)` are near `places (m, K)`; as they are if equal."""
+def aligned(found: Tensor, nodes: Tensor, places: Tensor, read: Tensor) -> Tensor:
+    """a x' R of a graph in which some nodes were elsewhere before; see the legend.
+
+    Args:
+        found: x' of all nodes, float64 `(N, K)`.
+        nodes: those that were there before, int64 `(m,)`.
+        places: x of these, `(m, K)`, in all coordinates, by which a and R are found.
+        read: bool `(K,)`; the others are 0 in what is given back.
+
+    Returns:
+        `(N, K)`; x' but for signs, where the nodes are where they were.
+    """
     own = found[nodes]
     signed = torch.where((own * places).sum(0) < 0, -1.0, 1.0)
-    used = places.abs().amax(0) > 0
-    if bool(((own * signed - places)[:, used].abs() <= _EQUAL * places.abs().amax().clamp_min(1.0)).all()):
-        return found * signed * used
+    if bool(((own * signed - places)[:, read].abs() <= _EQUAL * places.abs().amax().clamp_min(1.0)).all()):
+        return found * signed * read
     left, sizes, right = torch.linalg.svd(own.T @ places)
     scale = sizes.sum() / own.square().sum().clamp_min(torch.finfo(own.dtype).tiny)
-    return scale * found @ (left @ right) * used
+    return scale * found @ (left @ right) * read
 
 
 def krylov(step: Callable[[Tensor], Tensor], like: Tensor, width: int, num_steps: int) -> tuple[Tensor, Tensor]:

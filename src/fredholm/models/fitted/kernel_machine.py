@@ -76,6 +76,8 @@ _SINGULAR = 1e-13
 """Eigenvalues of κ(c, c), over the largest, that are rounding."""
 _ROWS = 2048
 """Examples whose kernel is computed at a time."""
+_OUTPUTS = 512
+"""Of one example, by several penalties, that are computed at a time."""
 
 
 @final
@@ -140,7 +142,7 @@ class KernelMachine(CoordinateModel):
         if self.num_rounds and len(some) <= FEW:
             chosen = _chosen_of_few(part, own, self.num_rounds)
         else:
-            chosen = _chosen(part, self.num_rounds)
+            chosen = _chosen(part, part.learnt(part.plain(), self.num_rounds))
         for p, each in enumerate(chosen.metrics):
             self.relevance[p].copy_(each.weight)
             self.lengths[p] = each.length
@@ -271,54 +273,56 @@ def best_fits(
 ) -> list[KernelFit]:
     """Likewise of each of several Y, of one decomposition of the kernel."""
     values, vectors = torch.linalg.eigh(kernel)
-    return [_best_of(values, vectors, wanted, members, penalties) for wanted in parts]
+    return [_best_of(values.clamp_min(0), vectors, wanted, members, penalties) for wanted in parts]
 
 
 def _best_of(
     values: Tensor, vectors: Tensor, wanted: Tensor, members: list[Tensor] | None, penalties: Tensor
 ) -> KernelFit:
     projected, of_one, best = vectors.T @ wanted, vectors.sum(0), None
-    moved = fall_of_mean(wanted, members)
-    for penalty in reversed(penalties.tolist()):
-        shrunk = 1 / (values.clamp_min(0) + penalty)
-        dual = vectors @ (shrunk[:, None] * projected)
-        without = dual + (vectors @ (shrunk * of_one))[:, None] * moved
+    moved, square = fall_of_mean(wanted, members), vectors.square()
+    for some in penalties.flip(0).to(values).split(max(1, _OUTPUTS // wanted.shape[1])):
+        shrunk = 1 / (values + some[:, None])
+        dual = (vectors @ (shrunk[..., None] * projected).transpose(0, 1).flatten(1)).unflatten(1, (len(some), -1))
+        without = dual + (vectors @ (shrunk * of_one).T)[..., None] * moved[:, None]
         if members is None:
-            errors = without / (vectors.square() @ shrunk)[:, None]
+            errors = without / (square @ shrunk.T)[..., None]
         else:
             errors = torch.empty_like(dual)
             for own in members:
-                inverse = (vectors[own] * shrunk) @ vectors[own].T
-                errors[own] = torch.linalg.solve(inverse, without[own])
-        error = float(errors.square().mean())
-        if best is None or error < _BETTER * best.error:
-            best = KernelFit(error, penalty, dual, wanted - errors)
+                inverse = (vectors[own] * shrunk[:, None]) @ vectors[own].T
+                errors[own] = torch.linalg.solve(inverse, without[own].transpose(0, 1)).transpose(0, 1)
+        for k, error in enumerate(errors.square().mean((0, 2)).tolist()):
+            if best is None or error < _BETTER * best.error:
+                best = KernelFit(error, float(some[k]), dual[:, k].clone(), wanted - errors[:, k])
     assert best is not None
     return best
 
 
 @final
 class _Metric(NamedTuple):
-    """What a κ_p has learnt: w, ℓ, the kernel between the examples, and the error of the fit by it alone."""
+    """What a κ_p has learnt: w, ℓ, distances and the kernel between the examples, and the fit by it alone."""
 
     weight: Tensor
     length: float
     multiple: float
     """ℓ in units of the median distance."""
+    distance: Tensor
     kernel: Tensor
-    error: float
+    fit: KernelFit
 
 
+_Metrics = tuple[_Metric, _Metric]
 _Shares = tuple[float, float, float, float]
 
 
 @final
 class _Smooth(NamedTuple):
-    """ℓ_3, κ_3 between the examples, and the error of the fit by it alone."""
+    """ℓ_3, κ_3 between the examples, and the fit by it alone."""
 
     length: float
     kernel: Tensor
-    error: float
+    fit: KernelFit
 
 
 @final
@@ -326,7 +330,7 @@ class _Choice(NamedTuple):
     """The shares, what κ_1 and κ_2 have learnt, κ_3, and the fit by all of them."""
 
     shares: _Shares
-    metrics: tuple[_Metric, _Metric]
+    metrics: _Metrics
     smooth: _Smooth
     fit: KernelFit
 
@@ -348,19 +352,23 @@ class _Part:
         found = (self.wanted - fit.left_out).square().mean(1).sqrt()
         return found if self.members is None else torch.stack([found[own].sum() for own in self.members])
 
-    def learnt(self, p: int, num_rounds: int = ROUNDS) -> _Metric:
-        """w and ℓ of κ_p."""
-        weight, best = torch.ones_like(self.x[0]), None
-        lengths: Sequence[float] = LENGTHS
-        for _ in range(num_rounds + 1):
-            found = [self._tried(p, each, lengths) for each in ([weight] if best is None else self._sharper(p, best))]
-            before, (metric, fit) = best, min(found, key=lambda each: each[0].error)
-            if before is not None and metric.error >= before[0].error:
-                break
-            best = (metric, fit)
-            lengths = (metric.multiple,)
-        assert best is not None
-        return best[0]
+    def plain(self) -> _Metrics:
+        """κ_1 and κ_2 with w = 1, and ℓ."""
+        one = torch.ones_like(self.x[0])
+        return self._tried(1, one, LENGTHS), self._tried(2, one, LENGTHS)
+
+    def learnt(self, plain: _Metrics, num_rounds: int = ROUNDS) -> _Metrics:
+        """w and ℓ of κ_1 and κ_2, from those of w = 1 on."""
+        found = list[_Metric]()
+        for p, best in enumerate(plain, start=1):
+            for _ in range(num_rounds):
+                tried = [self._tried(p, weight, (best.multiple,)) for weight in self._sharper(p, best)]
+                sharper = min(tried, key=_error)
+                if _error(sharper) >= _error(best):
+                    break
+                best = sharper
+            found.append(best)
+        return found[0], found[1]
 
     def answers(self, choice: _Choice, x: Tensor) -> Tensor:
         """What a fit to these examples tells of others, the mean taken off."""
@@ -372,52 +380,48 @@ class _Part:
                 kernel = kernel + choice.shares[3] * _matern(distance, choice.smooth.length)
         return kernel @ choice.fit.dual
 
-    def smooth(self, weight: Tensor) -> _Smooth:
-        """The best κ_3 with w_2."""
-        distance = _distance(self.x * weight, self.x * weight, 2)
-        unit = _median(distance)
-        kernels = ((multiple * unit, _matern(distance, multiple * unit)) for multiple in SMOOTH_LENGTHS)
-        found = (_Smooth(length, each, self.fit(each, SMOOTH_PENALTIES).error) for length, each in kernels)
-        return min(found, key=lambda each: each.error)
+    def smooth(self, metric: _Metric) -> _Smooth:
+        """The best κ_3 with the w of κ_2."""
+        unit, found = _median(metric.distance), list[_Smooth]()
+        for multiple in SMOOTH_LENGTHS:
+            kernel = _matern(metric.distance, multiple * unit)
+            found.append(_Smooth(multiple * unit, kernel, self.fit(kernel, SMOOTH_PENALTIES)))
+        return min(found, key=_error)
 
-    def _tried(self, p: int, weight: Tensor, lengths: Sequence[float]) -> tuple[_Metric, KernelFit]:
+    def _tried(self, p: int, weight: Tensor, lengths: Sequence[float]) -> _Metric:
         """The best of some lengths, in units of the median distance."""
-        distance, best = _distance(self.x * weight, self.x * weight, p), None
+        distance, found = _distances(self.x * weight, p), list[_Metric]()
         unit = _median(distance)
         for multiple in lengths:
             kernel = _laplace(distance, multiple * unit)
-            fit = self.fit(kernel)
-            if best is None or fit.error < best[1].error:
-                best = _Metric(weight, multiple * unit, multiple, kernel, fit.error), fit
-        assert best is not None
-        return best
+            found.append(_Metric(weight, multiple * unit, multiple, distance, kernel, self.fit(kernel)))
+        return min(found, key=_error)
 
-    def _sharper(self, p: int, of: tuple[_Metric, KernelFit]) -> list[Tensor]:
+    def _sharper(self, p: int, metric: _Metric) -> list[Tensor]:
         """The next w, by how steep f is along each coordinate."""
-        steep = self._steepness(p, *of)
+        steep = self._steepness(p, metric)
         if float(steep.max()) == 0:
-            return [of[0].weight]
+            return [metric.weight]
         return [((steep / steep.max()) ** exponent).clamp_min(_LEAST) for exponent in EXPONENTS]
 
-    def _steepness(self, p: int, metric: _Metric, fit: KernelFit) -> Tensor:
+    def _steepness(self, p: int, metric: _Metric) -> Tensor:
         """g, of f at the examples; where κ_p has a kink, at the example itself, it has no slope."""
-        x, weight = self.x, metric.weight
+        x, weight, dual = self.x, metric.weight, metric.fit.dual
         slope = -metric.kernel / metric.length
         if p == 1:
-            return torch.stack(
-                [
-                    ((slope * weight[k] * (x[:, k, None] - x[:, k]).sign()) @ fit.dual).square().mean(0).sum()
-                    for k in range(x.shape[1])
-                ]
-            )
-        distance = _distance(x * weight, x * weight, 2)
-        slope = torch.where(distance > 0, slope / distance, 0.0)
+            sides = ((column[:, None] - column).sign_() for column in x.T.contiguous())
+            return torch.stack([((slope * side) @ dual).square().mean(0).sum() for side in sides]) * weight.square()
+        slope = torch.where(metric.distance > 0, slope / metric.distance, 0.0)
         found = torch.zeros_like(weight)
-        for dual in fit.dual.T:
-            pull = slope * dual
+        for own in dual.T:
+            pull = slope * own
             gradient = (pull.sum(1)[:, None] * x - pull @ x) * weight.square()
             found += gradient.square().mean(0)
         return found
+
+
+def _error(of: _Metric | _Smooth | _Choice) -> float:
+    return of.fit.error
 
 
 def _chosen_of_few(part: _Part, groups: Tensor | None, num_rounds: int = ROUNDS) -> _Choice:
@@ -429,33 +433,42 @@ def _chosen_of_few(part: _Part, groups: Tensor | None, num_rounds: int = ROUNDS)
     for k in own.unique():
         offset = part.wanted[own != k].mean(0)
         rest = _Part(part.x[own != k], part.wanted[own != k] - offset, members_of(groups, own != k))
-        for each, rounds in zip(answers, (0, num_rounds), strict=True):
-            each[own == k] = offset + rest.answers(_chosen(rest, rounds), part.x[own == k])
+        plain = rest.plain()
+        learnt = rest.learnt(plain, num_rounds)
+        answers[:, own == k] = offset + rest.answers(_chosen(rest, plain), part.x[own == k])
+        if any(each is not before for each, before in zip(learnt, plain, strict=True)):
+            answers[1, own == k] = offset + rest.answers(_chosen(rest, learnt), part.x[own == k])
     errors = (part.wanted - answers).square().mean((1, 2)).tolist()
     if errors[1] >= errors[0]:
-        return _chosen(part, num_rounds=0)
-    found = _chosen(part, num_rounds)
+        return _chosen(part, part.plain())
+    found = _chosen(part, part.learnt(part.plain(), num_rounds))
     return found._replace(fit=found.fit._replace(error=errors[1], left_out=answers[1]))
 
 
-def _chosen(part: _Part, num_rounds: int = ROUNDS) -> _Choice:
-    """The metrics of κ_1 and κ_2, learnt in so many rounds at most, κ_3, and the shares of all kernels."""
-    metrics = (part.learnt(1, num_rounds), part.learnt(2, num_rounds))
-    smooth = part.smooth(metrics[1].weight)
-    linear = (part.x @ part.x.T) / part.square
+def _chosen(part: _Part, metrics: _Metrics) -> _Choice:
+    """κ_3, and the shares of all kernels."""
+    smooth, linear = part.smooth(metrics[1]), (part.x @ part.x.T) / part.square
+    # those that are one kernel alone are fitted already
+    fits = {
+        (0.0, 1.0, 0.0, 0.0): metrics[0].fit,
+        (0.0, 0.0, 1.0, 0.0): metrics[1].fit,
+        (0.0, 0.0, 0.0, 1.0): smooth.fit,
+    }
 
     def best_of(tried: Iterable[_Shares]) -> _Choice:
         found = list[_Choice]()
         for shares in tried:
-            kernel = shares[1] * metrics[0].kernel + shares[2] * metrics[1].kernel + shares[3] * smooth.kernel
-            fit = part.fit(shares[0] * linear + kernel, SMOOTH_PENALTIES if shares[3] else PENALTIES)
-            found.append(_Choice(shares, metrics, smooth, fit))
-        return min(found, key=lambda each: each.fit.error)
+            if shares not in fits:
+                kernel = shares[1] * metrics[0].kernel + shares[2] * metrics[1].kernel + shares[3] * smooth.kernel
+                penalties = SMOOTH_PENALTIES if shares[3] else PENALTIES
+                fits[shares] = part.fit(shares[0] * linear + kernel, penalties)
+            found.append(_Choice(shares, metrics, smooth, fits[shares]))
+        return min(found, key=_error)
 
     def beside_linear(of: _Choice) -> _Choice:
         _, first, second, third = of.shares
         parts = ((s, (1 - s) * first, (1 - s) * second, (1 - s) * third) for s in LINEAR)
-        return min(of, best_of(parts), key=lambda each: each.fit.error)
+        return min(of, best_of(parts), key=_error)
 
     kinked = best_of((0.0, first, 1 - first, 0.0) for first in (0.0, 0.5, 1.0))
     _, first, second, _ = kinked.shares
@@ -496,6 +509,13 @@ def _distance(x: Tensor, y: Tensor, p: int) -> Tensor:
     for own, other in zip(x.split(_COORDINATES, 1), y.split(_COORDINATES, 1), strict=True):
         total = total + (own[:, None] - other).abs().pow(p).sum(-1)
     return total if p == 1 else total.sqrt()
+
+
+def _distances(x: Tensor, p: int) -> Tensor:
+    """Between all of some points, `(n, n)`; each is computed once."""
+    found = x.new_zeros(len(x), len(x))
+    found.masked_scatter_(torch.ones_like(found, dtype=torch.bool).triu(1), torch.pdist(x, float(p)))
+    return found + found.T
 
 
 def _median(distance: Tensor) -> float:

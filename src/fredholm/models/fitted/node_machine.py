@@ -66,7 +66,7 @@ from fredholm.encoders.graph import Graph as GraphEncoder
 from fredholm.encoders.graph import GraphBatch
 from fredholm.models.fitted.fitted_model import FittedModel, Solution
 from fredholm.models.fitted.graph_kernel import GraphSteps, Reach
-from fredholm.models.fitted.graph_positions import laid_on, positions_of
+from fredholm.models.fitted.graph_positions import aligned, positions_of
 from fredholm.models.fitted.kernel_machine import KernelFit, KernelMachine, best_fit, best_fits, members_of
 from fredholm.models.fitted.neighbourhood_bank import means_around, neighbourhoods
 from fredholm.models.fitted.ridge_head import Readout, Regressand, fall_of_mean, is_surely_less
@@ -138,7 +138,8 @@ class NodeMachine(FittedModel[KnownNodes]):
         share: s, a float64 scalar.
         noise: λ / s, in units of κ_g; a float64 scalar.
         signed: whether x of eigenvalues below 0 are read, a bool scalar.
-        places: `(num_known, K)`, x of the known nodes in the graph of the fit; 0 in coordinates that are not read.
+        places: `(num_known, K)`, x of the known nodes in the graph of the fit.
+        read_places: bool `(K,)`, the coordinates x that are read.
 
     Raises:
         ValueError: on sizes below 1.
@@ -152,6 +153,7 @@ class NodeMachine(FittedModel[KnownNodes]):
     answers: Tensor
     directions: Tensor
     places: Tensor
+    read_places: Tensor
     signed: Tensor
 
     @final
@@ -193,6 +195,7 @@ class NodeMachine(FittedModel[KnownNodes]):
         self.register_buffer("directions", torch.zeros(width, num_directions))
         self.register_buffer("signed", torch.ones((), dtype=torch.bool))
         self.register_buffer("places", torch.zeros(num_known, num_positions, dtype=torch.float64))
+        self.register_buffer("read_places", torch.zeros(num_positions, dtype=torch.bool))
         self.machine = NumbersMachine(
             (config.hops + 1) * (num_directions or width) + num_positions,
             num_outputs,
@@ -249,25 +252,26 @@ class NodeMachine(FittedModel[KnownNodes]):
     @property
     def reads_known(self) -> bool:
         """Whether something is read that is known only where the known nodes are."""
-        return float(self.share) > 0 or bool(self.places.any())
+        return float(self.share) > 0 or bool(self.read_places.any())
 
     def _positions(self, steps: GraphSteps, nodes: Tensor, there: Tensor) -> Tensor:
         """x of all nodes `(N, K)`, by the known nodes `(num_known,)` that are there."""
         count = self.places.shape[1]
-        if int(there.sum()) < max(count, 1) or not bool(self.places.any()):
-            return self.places.mean(0).expand(len(steps.root), -1)
-        return laid_on(positions_of(steps, count, signed=bool(self.signed)), nodes[there], self.places[there].double())
+        if int(there.sum()) < max(count, 1) or not bool(self.read_places.any()):
+            return (self.places.mean(0) * self.read_places).expand(len(steps.root), -1)
+        found = positions_of(steps, count, signed=bool(self.signed))
+        return aligned(found, nodes[there], self.places[there].double(), self.read_places)
 
     def _learn_places(self, steps: GraphSteps, nodes: Tensor) -> Tensor:
-        """Keeps x of the known nodes, and gives that of all nodes `(N, K)`."""
+        """Keeps x of the known nodes, and gives that of all nodes `(N, K)`, 0 in coordinates that are not read."""
         count = self.places.shape[1]
         if not count:
             return self.places.new_zeros(len(steps.root), 0)
         found = positions_of(steps, count, signed=bool(self.signed))
         spread = found[nodes].std(0, correction=0)
-        found = torch.where(spread >= _NARROW * found.square().mean(0).sqrt(), found, 0.0)
         self.places.copy_(found[nodes])
-        return found
+        self.read_places.copy_((spread > 0) & (spread >= _NARROW * found.square().mean(0).sqrt()))
+        return found * self.read_places
 
     def _solved_again(self, steps: GraphSteps, nodes: Tensor, there: Tensor) -> Tensor:
         """g at all nodes `(N, num_outputs)` of a graph that has grown, of those known nodes that are there."""
@@ -323,13 +327,14 @@ class NodeMachine(FittedModel[KnownNodes]):
             near = _Near(steps, nodes[drawn], wanted[drawn], own, reads_even=bool(self.signed))
             positions = self._learn_places(steps, nodes)
             numbers = self._numbers(u, domain, torch.zeros_like(positions))
-            found = self._found(near, numbers, nodes)
-            if bool(self.places.any()):
+            found = self._found(near, numbers, self._of_features(near, numbers, nodes))
+            if bool(self.read_places.any()):
                 placed = self._numbers(u, domain, positions)
-                if is_surely_less(near.squares(self._of_features(near, placed, nodes)), near.errors, near.own_groups):
-                    numbers, found = placed, self._found(near, placed, nodes)
+                features = self._of_features(near, placed, nodes)
+                if is_surely_less(near.squares(features), near.errors, near.own_groups):
+                    numbers, found = placed, self._found(near, placed, features)
                 else:
-                    self.places.zero_()
+                    self.read_places.fill_(False)
             far, of_far = self._far(u, domain), None
             if self.spread is not None and (other := self._found_far(near, far, self.spread)) is not None:
                 of_far, found = other
@@ -371,9 +376,11 @@ class NodeMachine(FittedModel[KnownNodes]):
         x = self.machine.coordinates(numbers[near.nodes])
         return self.machine.table.machine.solve(x, near.wanted, groups=near.groups).left_out
 
-    def _found(self, near: "_Near", numbers: Tensor, nodes: Tensor) -> "_Graph | None":
-        """What the graph says beside what is read at nodes `(N, numbers)`; None: nothing for sure."""
-        features = self._of_features(near, numbers, nodes)
+    def _found(self, near: "_Near", numbers: Tensor, features: Tensor) -> "_Graph | None":
+        """What the graph says beside what is read at nodes `(N, numbers)`; None: nothing for sure.
+
+        `features` is what `_of_features` says of these numbers, just before.
+        """
         near.rank(near.wanted - features)
         kernel, x = self.machine.table.machine, self.machine.coordinates(numbers[near.nodes])
         found = near.beside(kernel.kernel(x, x), features)
