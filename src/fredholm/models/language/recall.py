@@ -104,9 +104,11 @@ class Recall(nn.Module):
         """What is left to the given ones `(...)`, and κ by how many tokens agree, from 0 on `(..., 13)`."""
         of_length = torch.arange(LONGEST, device=times.device)
         kept = torch.where(times > 0, self.kept.double()[of_length, bins(times, kinds)], 1.0)
-        left = kept.flip(-1).cumprod(-1).flip(-1)  # to lengths below each
-        after = F.pad(left[..., 1:], (0, 1), value=1.0)
-        return left[..., 0], F.pad((after * (1 - kept) / times.clamp(min=1)).cumsum(-1), (1, 0))
+        left = [torch.ones_like(times[..., 0])]  # to lengths below each
+        for k in reversed(range(LONGEST)):
+            left.append(left[-1] * kept[..., k])
+        after = torch.stack(left[LONGEST - 1 :: -1], -1)
+        return left[LONGEST], F.pad((after * (1 - kept) / times.clamp(min=1)).cumsum(-1), (1, 0))
 
     def _in_a_graph(self, given: Tensor, text: Tensor) -> Tensor:
         """The same without shapes that depend on values."""
