@@ -168,7 +168,9 @@ def test_files_are_predicted_as_splits_are_measured(tmp_path: Path) -> None:
 
 def test_a_plan_counts_what_ngrams_take(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked, own = list[Tensor](), NGramModel.probabilities
-    monkeypatch.setattr(NGramModel, "probabilities", lambda self, *given: asked.append(given[0]) or own(self, *given))
+    monkeypatch.setattr(
+        NGramModel, "probabilities", lambda self, *given, **more: asked.append(given[0]) or own(self, *given, **more)
+    )
     # of several processes the first measures alone, and no metric may wait for the others
     monkeypatch.setattr("torchmetrics.Metric.sync", lambda *_, **__: pytest.fail("a metric waits for other processes"))
     monkeypatch.setattr("torchmetrics.metric.jit_distributed_available", lambda: True)

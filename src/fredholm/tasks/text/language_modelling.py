@@ -32,7 +32,7 @@ from fredholm.models.language.recall import LONGEST as LONGEST_RECALLED
 from fredholm.models.stack import Stack, stack_of
 from fredholm.pretrained import PretrainedText
 from fredholm.tasks.baselines import Baseline
-from fredholm.tasks.blending import SHARES, check_has_valid, choose_share
+from fredholm.tasks.blending import SHARES, best_of, check_has_valid
 from fredholm.tasks.files.cache import CacheEntry
 from fredholm.tasks.files.data_files import user_path
 from fredholm.tasks.inputs import Inputs, Kinds
@@ -355,16 +355,23 @@ class LanguageModelling(TextTask):
             model.fitted.fit(self._train_tokens)
 
     def choose_by_validation(self, model: nn.Module, measure: Measure) -> None:
-        """See `Task.choose_by_validation`: the share of a network beside n-grams."""
+        """See `Task.choose_by_validation`: the share of a network beside n-grams, and whether these recall."""
         if not isinstance(model, BlendedLanguageModel):
             return
+        recall = model.fitted.recall
+        recalled = (None,) if recall is None else (1.0, 0.0)
 
         def errors(model: nn.Module, batch: Batch) -> Iterator[Tensor]:
             assert isinstance(model, BlendedLanguageModel)
-            learnt, fitted = _of_targets(model.network, batch), _of_targets(model.fitted, batch, batch.get("past"))
-            return (-mixed_logarithms(learnt, fitted, share) for share in SHARES)
+            learnt, past = _of_targets(model.network(batch["inputs"]), batch), batch.get("past")
+            for each in recalled:
+                fitted = _of_targets(model.fitted(batch["inputs"], past, recalled=each), batch)
+                yield from (-mixed_logarithms(learnt, fitted, share) for share in SHARES)
 
-        choose_share(model, measure, errors)
+        best, share = best_of(list(itertools.product(recalled, SHARES)), measure, errors)
+        model.share.fill_(share)
+        if recall is not None and best is not None:
+            recall.share.fill_(best)
 
     def entry_names(self, model: nn.Module) -> EntryNames:
         """See `Task.entry_names`: of vectors of tokens their bytes, and of places which place it is."""
@@ -538,11 +545,11 @@ def _nats(logits: Tensor, targets: Tensor) -> Tensor:
     return F.cross_entropy(logits.float().flatten(0, 1), targets.flatten(), reduction="sum", ignore_index=IGNORED)
 
 
-def _of_targets(model: nn.Module, batch: Batch, past: Tensor | None = None) -> Tensor:
+def _of_targets(logits: Tensor, batch: Batch) -> Tensor:
     """The logarithms of the probabilities of the tokens that count."""
     targets = batch["targets"].flatten()
-    logits = (model(batch["inputs"]) if past is None else model(batch["inputs"], past)).float().flatten(0, 1)
-    return -F.cross_entropy(logits, targets, reduction="none", ignore_index=IGNORED)[targets != IGNORED]
+    nats = F.cross_entropy(logits.float().flatten(0, 1), targets, reduction="none", ignore_index=IGNORED)
+    return -nats[targets != IGNORED]
 
 
 def _learnt(train: Documents, vocab_size: int) -> str:
