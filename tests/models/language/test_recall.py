@@ -62,6 +62,21 @@ def test_it_is_what_loops_say(
     torch.testing.assert_close(found.sum(-1), torch.ones(3, count))
 
 
+@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
+@pytest.mark.parametrize("is_graph", [False, True])
+def test_a_share_of_it_is_recalled(share: float, is_graph: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, text, before = recall(), texts(40), given(3, 20)
+    whole = model(before, text)
+    assert float((whole - before).abs().max()) > 0.1
+    if is_graph:
+        monkeypatch.setattr(recalling, "values_can_be_read", lambda *_: False)
+    wanted = share * whole + (1 - share) * before
+    torch.testing.assert_close(model(before, text, share), wanted)
+    model.share.fill_(share)
+    torch.testing.assert_close(model(before, text), wanted)
+    torch.testing.assert_close(model(before, text, 1.0), whole)
+
+
 def test_what_comes_later_batch_mates_and_how_a_text_is_cut_change_nothing() -> None:
     model, text, before = recall(20), texts(70), given(3, 70)
     whole = model(before, text)
@@ -188,6 +203,8 @@ def test_what_does_not_fit_is_refused() -> None:
     without = NGramModel(V, CONTEXT, NGramModel.Config(sizes=(4,)))
     with refused(ValueError, "past has no effect with recall=0"):
         without(tokens, tokens)
+    with refused(ValueError, "recalled has no effect with recall=0"):
+        without(tokens, recalled=0.0)
     for past, message in (
         (tokens[0], "(12,); expected torch.int64 of 1 sequences"),
         (tokens.float(), "past is torch.float32 (1, 12)"),

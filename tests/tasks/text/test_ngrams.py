@@ -87,12 +87,6 @@ def test_a_run_counts_what_its_text_has_and_is_read_back(tmp_path: Path) -> None
 def test_the_share_is_that_of_the_smallest_error(tmp_path: Path) -> None:
     task = task_of(tmp_path)
     model = fitted(task)
-
-    def measure(score: Any, metrics: Any) -> dict[str, float]:
-        for indices in torch.arange(task.num_held_out("valid")).split(3):
-            score(model, task.held_out_batch("valid", indices), metrics)
-        return {name: float(metric.compute()) for name, metric in metrics.items()}
-
     for scale in (1.0, 0.0):  # a network that knows nothing, and counts that do not
         if scale == 0.0:
             model.fitted.weights.zero_()
@@ -103,8 +97,45 @@ def test_the_share_is_that_of_the_smallest_error(tmp_path: Path) -> None:
         for share in SHARES:
             model.share.fill_(share)
             found[share] = nats(task, model)
-        task.choose_by_validation(model, measure)
+        chosen_on_validation(task, model)
         assert found[float(model.share)] == pytest.approx(min(found.values()), rel=1e-6)
+
+
+@pytest.mark.parametrize("is_new", [True, False])
+def test_what_is_read_is_recalled_where_that_helps(tmp_path: Path, is_new: bool) -> None:
+    (folder := tmp_path / "book").mkdir()
+    whole = written(tmp_path).read_text()
+    name = "quixotic zephyr "  # the training text repeats itself, what follows does so or not
+    ends = {"train": whole[:1500] + whole[:1500], "valid": 20 * name if is_new else whole[1700:2100], "test": "none"}
+    for split, text in ends.items():
+        (folder / f"{split}.txt").write_text(text)
+    task = LanguageModelling.Config(data=str(folder), context=16, model=NETWORK, ngrams=4, recall=200).build()
+    model = fitted(task)
+    recall = model.fitted.recall
+    assert recall is not None
+    if not is_new:  # as if learnt from a text that repeats itself more than this one
+        recall.kept.fill_(0.05)
+    found = {}
+    for recalled in (1.0, 0.0):
+        for share in SHARES:
+            recall.share.fill_(recalled)
+            model.share.fill_(share)
+            found[recalled, share] = nats(task, model)
+    for before in (1.0, 0.0):  # what was chosen last changes nothing
+        recall.share.fill_(before)
+        chosen_on_validation(task, model)
+        assert float(recall.share) == (1.0 if is_new else 0.0)
+        assert found[float(recall.share), float(model.share)] == pytest.approx(min(found.values()), rel=1e-5)
+    assert nats(task, model) == pytest.approx(min(found.values()), rel=1e-5)
+
+
+def chosen_on_validation(task: LanguageModelling, model: BlendedLanguageModel) -> None:
+    def measure(score: Any, metrics: Any) -> dict[str, float]:
+        for indices in torch.arange(task.num_held_out("valid")).split(3):
+            score(model, task.held_out_batch("valid", indices), metrics)
+        return {name: float(metric.compute()) for name, metric in metrics.items()}
+
+    task.choose_by_validation(model, measure)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
