@@ -121,10 +121,25 @@ def test_the_weights_are_the_likeliest(monkeypatch: pytest.MonkeyPatch) -> None:
         model.kept[k, place] = own
     model.kept.copy_(fitted)
     # where text is longer than is looked at, whole stretches of it are left out
-    monkeypatch.setattr(recalling, "_PLACES", 128)
-    kept = model.kept.clone()
+    for most in (299, 298):
+        monkeypatch.setattr(recalling, "_PLACES", most)
+        model.fit(tokens, came, torch.zeros(299, dtype=torch.int64))
+        assert torch.equal(model.kept, fitted) == (most == 299)
+
+
+def test_weights_do_not_depend_on_how_a_stretch_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    tokens, stretch = a_text(300), (torch.arange(299) >= 170).long()
+    came = given(299).gather(-1, tokens[1:, None])[:, 0].double()
+    found = list[Tensor]()
+    for size in (128, 37, 1000):
+        monkeypatch.setattr(recalling, "_WINDOW", size)
+        model = Recall(V, 20)
+        model.fit(tokens, came, stretch)
+        found.append(model.kept.clone())
+    for other in found[1:]:
+        torch.testing.assert_close(other, found[0], rtol=1e-12, atol=0)
     model.fit(tokens, came, torch.zeros(299, dtype=torch.int64))
-    assert not torch.equal(model.kept, kept)
+    assert not torch.equal(model.kept, found[0])  # nothing of another stretch is recalled
 
 
 def test_names_that_a_text_brings_are_learnt_as_it_is_read() -> None:

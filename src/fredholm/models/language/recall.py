@@ -54,7 +54,7 @@ class Recall(nn.Module):
     @property
     def length(self) -> int:
         """Tokens before a place of which anything depends."""
-        return self.reach + LONGEST
+        return self.reach + LONGEST - 1
 
     @torch.no_grad()
     def fit(self, tokens: Tensor, given: Tensor, stretch: Tensor) -> None:

@@ -405,7 +405,7 @@ class LanguageModelling(TextTask):
         inputs, targets = stream.windows(indices, context, stride)
         batch = {"inputs": inputs, "targets": targets}
         if self._facts.ngrams and self.config.recall:
-            batch["past"] = stream.before(indices, context, stride, self.config.recall + LONGEST_RECALLED)
+            batch["past"] = stream.before(indices, context, stride, self.config.recall + LONGEST_RECALLED - 1)
         return batch
 
     @torch.no_grad()
