@@ -167,13 +167,13 @@ def test_windows_recall_all_that_was_read_before(tmp_path: Path, stride: int) ->
     counts, stream = model.fitted, torch.from_numpy(task.held_out_streams["valid"].tokens.astype(int))
     assert counts.recall is not None
     first = task.held_out_batch("valid", torch.tensor([0]))
-    assert first["past"].shape == (1, 612)
+    assert first["past"].shape == (1, 611)
     assert bool((first["past"] == -1).all())
     for index in (3, task.num_held_out("valid") - 1):
         batch = task.held_out_batch("valid", torch.tensor([index]))
         start = (index + 1) * stride - 16
-        before = stream[max(0, start - 612) : start]
-        assert torch.equal(batch["past"][0, 612 - len(before) :], before)
+        before = stream[max(0, start - 611) : start]
+        assert torch.equal(batch["past"][0, 611 - len(before) :], before)
         assert torch.equal(batch["inputs"][0], torch.cat([stream[start:-1], stream[:1].repeat(16)])[:16])
     (alone := task_of(tmp_path, stride=stride)).initialise(without := alone.model().eval(), CPU)
     assert isinstance(without, BlendedLanguageModel)
@@ -181,6 +181,21 @@ def test_windows_recall_all_that_was_read_before(tmp_path: Path, stride: int) ->
     assert "past" not in alone.held_out_batch("valid", torch.tensor([3]))
     assert nats(task, model) == pytest.approx(nats(alone, without), rel=0.1)  # of lines that bring nothing new
     assert nats(task, model) != pytest.approx(nats(alone, without), rel=1e-3)
+
+
+def test_a_form_notes_that_it_recalls_its_own_tokens_alone(tmp_path: Path) -> None:
+    task = task_of(tmp_path, recall=9)
+    model = fitted(task)
+    recall = model.fitted.recall
+    assert recall is not None
+    model.share.fill_(0.5)
+    (note,) = task.tensor_form(model).notes
+    assert "recalled only among the tokens given" in note
+    for share, recalled in ((1.0, 1.0), (0.5, 0.0)):
+        model.share.fill_(share)
+        recall.share.fill_(recalled)
+        assert task.tensor_form(model).notes == ()
+    assert (without := task_of(tmp_path)).tensor_form(fitted(without)).notes == ()
 
 
 def test_files_are_predicted_as_splits_are_measured(tmp_path: Path) -> None:

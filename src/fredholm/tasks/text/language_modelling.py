@@ -475,7 +475,8 @@ class LanguageModelling(TextTask):
         start = self.tokenizer.start_of_text
         marks = f"{end} stands before each document" if start is None else f"documents stand between {start} and {end}"
         slot = Slot("tokens", (BATCH, Axis("tokens")), f"{tokens}; {marks}")
-        return self._logits_form(model, slot, size, draw, self._facts.tokenizer)
+        form = self._logits_form(model, slot, size, draw, self._facts.tokenizer)
+        return dataclasses.replace(form, notes=(_OWN_TOKENS,)) if _recalls(model) else form
 
     @property
     def _about_logits(self) -> str:
@@ -538,6 +539,19 @@ class LanguageModelling(TextTask):
     @property
     def _stride(self) -> int:
         return self.config.stride or self.config.context
+
+
+_OWN_TOKENS = (
+    "what came earlier is recalled only among the tokens given; fredholm predict recalls longer texts, and so predicts "
+    "their later tokens better"
+)
+
+
+def _recalls(model: nn.Module) -> bool:
+    """Whether what was read before a window changes what is predicted in it."""
+    if not isinstance(model, BlendedLanguageModel) or model.fitted.recall is None:
+        return False
+    return float(model.share) < 1.0 and float(model.fitted.recall.share) > 0.0
 
 
 def _nats(logits: Tensor, targets: Tensor) -> Tensor:
