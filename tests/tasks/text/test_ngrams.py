@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fredholm.models import GPT2, BlendedLanguageModel, NGramModel
+from fredholm.models import GPT2, BlendedLanguageModel, NGramModel, Sampling
 from fredholm.report.examination import examine
 from fredholm.tasks import LanguageModelling
 from fredholm.tasks.blending import SHARES
@@ -196,6 +196,28 @@ def test_a_form_notes_that_it_recalls_its_own_tokens_alone(tmp_path: Path) -> No
         recall.share.fill_(recalled)
         assert task.tensor_form(model).notes == ()
     assert (without := task_of(tmp_path)).tensor_form(fitted(without)).notes == ()
+
+
+def test_what_was_drawn_is_not_recalled(tmp_path: Path) -> None:
+    task = task_of(tmp_path, recall=99)
+    model = fitted(task)
+    model.share.fill_(0.2)
+    recall = model.fitted.recall
+    assert recall is not None
+    recall.kept.fill_(0.01)
+
+    def drawn(model: nn.Module) -> str:
+        given: Any = {"generator": torch.Generator(), "device": CPU, "max_tokens": 30}
+        return "".join(
+            each.text for each in task.generate(model, "cat cat cat", sampling=Sampling(temperature=0), **given)
+        )
+
+    tokens = torch.tensor([list(b"cat cat cat ")])
+    free, logits, before = drawn(model), model.without_recall()(tokens), model(tokens)
+    recall.share.fill_(0.0)
+    assert drawn(model) == free
+    torch.testing.assert_close(model(tokens), logits)
+    assert not torch.allclose(before, logits)
 
 
 def test_files_are_predicted_as_splits_are_measured(tmp_path: Path) -> None:

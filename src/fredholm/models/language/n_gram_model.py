@@ -132,6 +132,13 @@ class NGramModel(LanguageModel):
         if self.recall is not None:
             self.recall.fit(tokens, p, stretch)
 
+    def without_recall(self) -> "NGramModel":
+        """The same counts of the training text, alone."""
+        with torch.device("meta"):
+            found = NGramModel(self.vocab_size, self.context, dataclasses.replace(self.config, recall=0))
+        found.keys, found.weights, found.kept = self.keys, self.weights, self.kept
+        return found.train(self.training)
+
     @property
     def length(self) -> int:
         """Tokens before a sequence that change anything."""

@@ -516,8 +516,13 @@ class LanguageModelling(TextTask):
         cache: bool = True,
         stop: Sequence[str] = (),
     ) -> Iterator[Piece]:
-        """How the model goes on after a prompt; see `fredholm.tasks.text.continue_text`."""
+        """How the model goes on after a prompt; see `fredholm.tasks.text.continue_text`.
+
+        Nothing is recalled: what was drawn would be likelier each time it is drawn again.
+        """
         assert isinstance(model, LanguageModel)
+        if isinstance(model, BlendedLanguageModel):
+            model = model.without_recall()
         return continue_text(
             model,
             self.tokenizer,
