@@ -146,8 +146,8 @@ class LanguageModelling(TextTask):
                 predicted from, and take longer. None: the context.
             ngrams: tokens of the longest n-grams of the training split that are counted beside the network; their share
                 in what comes next is chosen on the validation split. 0: none; None: none, unless a run chooses.
-            recall: tokens before each place of the text that is being read, measured or continued, whose n-grams are
-                counted too. 0: none; None: none, unless a run chooses.
+            recall: tokens before each place of the text that is measured or predicted, whose n-grams are counted too
+                where that is better on the validation split. 0: none; None: none, unless a run chooses.
             model: the language model, with new weights or those of a checkpoint, whose tokens these are then; a recipe
                 chooses its kind.
         """
