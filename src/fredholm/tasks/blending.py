@@ -1,8 +1,8 @@
 """The share of a network in the answer where a model in closed form is beside it, chosen by the validation split."""
 
 import math
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from torch import Tensor, nn
 
@@ -13,6 +13,8 @@ from .task import Batch, Measure
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
+
+Choice = TypeVar("Choice")
 
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 """Shares of a network that are tried."""
@@ -43,12 +45,25 @@ def choose_share(
         measure: as of `Task.choose_by_validation`.
         errors: of a model like this one and a batch, those of its examples for each of SHARES, `(B,)`.
     """
+    model.share.fill_(best_of(SHARES, measure, errors))
+
+
+def best_of(
+    choices: Sequence[Choice], measure: Measure, errors: Callable[[nn.Module, Batch], Iterable[Tensor]]
+) -> Choice:
+    """The choice whose mean error is the smallest, of equal ones the first; see `choose_share`.
+
+    Args:
+        choices: one or more.
+        measure: as of `Task.choose_by_validation`.
+        errors: of a model and a batch, those of its examples for each of the choices, `(B,)`.
+    """
     with importing_metrics():
         from fredholm.tasks.mean_metrics import Mean
 
     def score(model: nn.Module, batch: Batch, metrics: "dict[str, Metric]") -> None:
-        for share, found in zip(SHARES, errors(model, batch), strict=True):
-            metrics[str(share)].update(found)
+        for metric, found in zip(metrics.values(), errors(model, batch), strict=True):
+            metric.update(found)
 
-    found = measure(score, {str(share): Mean() for share in SHARES})
-    model.share.fill_(min(SHARES, key=lambda share: (math.isnan(found[str(share)]), found[str(share)])))
+    found = measure(score, {str(n): Mean() for n in range(len(choices))})
+    return choices[min(range(len(choices)), key=lambda n: (math.isnan(found[str(n)]), found[str(n)]))]

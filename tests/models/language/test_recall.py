@@ -62,6 +62,21 @@ def test_it_is_what_loops_say(
     torch.testing.assert_close(found.sum(-1), torch.ones(3, count))
 
 
+@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
+@pytest.mark.parametrize("is_graph", [False, True])
+def test_a_share_of_it_is_recalled(share: float, is_graph: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, text, before = recall(), texts(40), given(3, 20)
+    whole = model(before, text)
+    assert float((whole - before).abs().max()) > 0.1
+    if is_graph:
+        monkeypatch.setattr(recalling, "values_can_be_read", lambda *_: False)
+    wanted = share * whole + (1 - share) * before
+    torch.testing.assert_close(model(before, text, share), wanted)
+    model.share.fill_(share)
+    torch.testing.assert_close(model(before, text), wanted)
+    torch.testing.assert_close(model(before, text, 1.0), whole)
+
+
 def test_what_comes_later_batch_mates_and_how_a_text_is_cut_change_nothing() -> None:
     model, text, before = recall(20), texts(70), given(3, 70)
     whole = model(before, text)
@@ -106,10 +121,25 @@ def test_the_weights_are_the_likeliest(monkeypatch: pytest.MonkeyPatch) -> None:
         model.kept[k, place] = own
     model.kept.copy_(fitted)
     # where text is longer than is looked at, whole stretches of it are left out
-    monkeypatch.setattr(recalling, "_PLACES", 128)
-    kept = model.kept.clone()
+    for most in (299, 298):
+        monkeypatch.setattr(recalling, "_PLACES", most)
+        model.fit(tokens, came, torch.zeros(299, dtype=torch.int64))
+        assert torch.equal(model.kept, fitted) == (most == 299)
+
+
+def test_weights_do_not_depend_on_how_a_stretch_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    tokens, stretch = a_text(300), (torch.arange(299) >= 170).long()
+    came = given(299).gather(-1, tokens[1:, None])[:, 0].double()
+    found = list[Tensor]()
+    for size in (128, 37, 1000):
+        monkeypatch.setattr(recalling, "_WINDOW", size)
+        model = Recall(V, 20)
+        model.fit(tokens, came, stretch)
+        found.append(model.kept.clone())
+    for other in found[1:]:
+        torch.testing.assert_close(other, found[0], rtol=1e-12, atol=0)
     model.fit(tokens, came, torch.zeros(299, dtype=torch.int64))
-    assert not torch.equal(model.kept, kept)
+    assert not torch.equal(model.kept, found[0])  # nothing of another stretch is recalled
 
 
 def test_names_that_a_text_brings_are_learnt_as_it_is_read() -> None:
@@ -188,6 +218,8 @@ def test_what_does_not_fit_is_refused() -> None:
     without = NGramModel(V, CONTEXT, NGramModel.Config(sizes=(4,)))
     with refused(ValueError, "past has no effect with recall=0"):
         without(tokens, tokens)
+    with refused(ValueError, "recalled has no effect with recall=0"):
+        without(tokens, recalled=0.0)
     for past, message in (
         (tokens[0], "(12,); expected torch.int64 of 1 sequences"),
         (tokens.float(), "past is torch.float32 (1, 12)"),

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fredholm.models import GPT2, BlendedLanguageModel, NGramModel
+from fredholm.models import GPT2, BlendedLanguageModel, NGramModel, Sampling
 from fredholm.report.examination import examine
 from fredholm.tasks import LanguageModelling
 from fredholm.tasks.blending import SHARES
@@ -87,12 +87,6 @@ def test_a_run_counts_what_its_text_has_and_is_read_back(tmp_path: Path) -> None
 def test_the_share_is_that_of_the_smallest_error(tmp_path: Path) -> None:
     task = task_of(tmp_path)
     model = fitted(task)
-
-    def measure(score: Any, metrics: Any) -> dict[str, float]:
-        for indices in torch.arange(task.num_held_out("valid")).split(3):
-            score(model, task.held_out_batch("valid", indices), metrics)
-        return {name: float(metric.compute()) for name, metric in metrics.items()}
-
     for scale in (1.0, 0.0):  # a network that knows nothing, and counts that do not
         if scale == 0.0:
             model.fitted.weights.zero_()
@@ -103,8 +97,45 @@ def test_the_share_is_that_of_the_smallest_error(tmp_path: Path) -> None:
         for share in SHARES:
             model.share.fill_(share)
             found[share] = nats(task, model)
-        task.choose_by_validation(model, measure)
+        chosen_on_validation(task, model)
         assert found[float(model.share)] == pytest.approx(min(found.values()), rel=1e-6)
+
+
+@pytest.mark.parametrize("is_new", [True, False])
+def test_what_is_read_is_recalled_where_that_helps(tmp_path: Path, is_new: bool) -> None:
+    (folder := tmp_path / "book").mkdir()
+    whole = written(tmp_path).read_text()
+    name = "quixotic zephyr "  # the training text repeats itself, what follows does so or not
+    ends = {"train": whole[:1500] + whole[:1500], "valid": 20 * name if is_new else whole[1700:2100], "test": "none"}
+    for split, text in ends.items():
+        (folder / f"{split}.txt").write_text(text)
+    task = LanguageModelling.Config(data=str(folder), context=16, model=NETWORK, ngrams=4, recall=200).build()
+    model = fitted(task)
+    recall = model.fitted.recall
+    assert recall is not None
+    if not is_new:  # as if learnt from a text that repeats itself more than this one
+        recall.kept.fill_(0.05)
+    found = {}
+    for recalled in (1.0, 0.0):
+        for share in SHARES:
+            recall.share.fill_(recalled)
+            model.share.fill_(share)
+            found[recalled, share] = nats(task, model)
+    for before in (1.0, 0.0):  # what was chosen last changes nothing
+        recall.share.fill_(before)
+        chosen_on_validation(task, model)
+        assert float(recall.share) == (1.0 if is_new else 0.0)
+        assert found[float(recall.share), float(model.share)] == pytest.approx(min(found.values()), rel=1e-5)
+    assert nats(task, model) == pytest.approx(min(found.values()), rel=1e-5)
+
+
+def chosen_on_validation(task: LanguageModelling, model: BlendedLanguageModel) -> None:
+    def measure(score: Any, metrics: Any) -> dict[str, float]:
+        for indices in torch.arange(task.num_held_out("valid")).split(3):
+            score(model, task.held_out_batch("valid", indices), metrics)
+        return {name: float(metric.compute()) for name, metric in metrics.items()}
+
+    task.choose_by_validation(model, measure)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
@@ -136,13 +167,13 @@ def test_windows_recall_all_that_was_read_before(tmp_path: Path, stride: int) ->
     counts, stream = model.fitted, torch.from_numpy(task.held_out_streams["valid"].tokens.astype(int))
     assert counts.recall is not None
     first = task.held_out_batch("valid", torch.tensor([0]))
-    assert first["past"].shape == (1, 612)
+    assert first["past"].shape == (1, 611)
     assert bool((first["past"] == -1).all())
     for index in (3, task.num_held_out("valid") - 1):
         batch = task.held_out_batch("valid", torch.tensor([index]))
         start = (index + 1) * stride - 16
-        before = stream[max(0, start - 612) : start]
-        assert torch.equal(batch["past"][0, 612 - len(before) :], before)
+        before = stream[max(0, start - 611) : start]
+        assert torch.equal(batch["past"][0, 611 - len(before) :], before)
         assert torch.equal(batch["inputs"][0], torch.cat([stream[start:-1], stream[:1].repeat(16)])[:16])
     (alone := task_of(tmp_path, stride=stride)).initialise(without := alone.model().eval(), CPU)
     assert isinstance(without, BlendedLanguageModel)
@@ -150,6 +181,43 @@ def test_windows_recall_all_that_was_read_before(tmp_path: Path, stride: int) ->
     assert "past" not in alone.held_out_batch("valid", torch.tensor([3]))
     assert nats(task, model) == pytest.approx(nats(alone, without), rel=0.1)  # of lines that bring nothing new
     assert nats(task, model) != pytest.approx(nats(alone, without), rel=1e-3)
+
+
+def test_a_form_notes_that_it_recalls_its_own_tokens_alone(tmp_path: Path) -> None:
+    task = task_of(tmp_path, recall=9)
+    model = fitted(task)
+    recall = model.fitted.recall
+    assert recall is not None
+    model.share.fill_(0.5)
+    (note,) = task.tensor_form(model).notes
+    assert "recalled only among the tokens given" in note
+    for share, recalled in ((1.0, 1.0), (0.5, 0.0)):
+        model.share.fill_(share)
+        recall.share.fill_(recalled)
+        assert task.tensor_form(model).notes == ()
+    assert (without := task_of(tmp_path)).tensor_form(fitted(without)).notes == ()
+
+
+def test_what_was_drawn_is_not_recalled(tmp_path: Path) -> None:
+    task = task_of(tmp_path, recall=99)
+    model = fitted(task)
+    model.share.fill_(0.2)
+    recall = model.fitted.recall
+    assert recall is not None
+    recall.kept.fill_(0.01)
+
+    def drawn(model: nn.Module) -> str:
+        given: Any = {"generator": torch.Generator(), "device": CPU, "max_tokens": 30}
+        return "".join(
+            each.text for each in task.generate(model, "cat cat cat", sampling=Sampling(temperature=0), **given)
+        )
+
+    tokens = torch.tensor([list(b"cat cat cat ")])
+    free, logits, before = drawn(model), model.without_recall()(tokens), model(tokens)
+    recall.share.fill_(0.0)
+    assert drawn(model) == free
+    torch.testing.assert_close(model(tokens), logits)
+    assert not torch.allclose(before, logits)
 
 
 def test_files_are_predicted_as_splits_are_measured(tmp_path: Path) -> None:
@@ -168,7 +236,9 @@ def test_files_are_predicted_as_splits_are_measured(tmp_path: Path) -> None:
 
 def test_a_plan_counts_what_ngrams_take(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked, own = list[Tensor](), NGramModel.probabilities
-    monkeypatch.setattr(NGramModel, "probabilities", lambda self, *given: asked.append(given[0]) or own(self, *given))
+    monkeypatch.setattr(
+        NGramModel, "probabilities", lambda self, *given, **more: asked.append(given[0]) or own(self, *given, **more)
+    )
     # of several processes the first measures alone, and no metric may wait for the others
     monkeypatch.setattr("torchmetrics.Metric.sync", lambda *_, **__: pytest.fail("a metric waits for other processes"))
     monkeypatch.setattr("torchmetrics.metric.jit_distributed_available", lambda: True)

@@ -55,6 +55,12 @@ class BlendedLanguageModel(LanguageModel, Blended[LanguageModel, NGramModel]):
             logits = self.mixed(self.network(tokens), fitted, share) if share else fitted
         return logits if self.training else logits.float().log_softmax(-1)
 
+    def without_recall(self) -> "BlendedLanguageModel":
+        """The same weights and counts; what was read is not counted."""
+        found = BlendedLanguageModel(self.network, self.fitted.without_recall())
+        found.share = self.share
+        return found.train(self.training)
+
     def initial_state(self, batch_size: int) -> LanguageState:
         """The network's, and last that of the n-grams."""
         return *self.network.initial_state(batch_size), *self.fitted.initial_state(batch_size)

@@ -132,25 +132,35 @@ class NGramModel(LanguageModel):
         if self.recall is not None:
             self.recall.fit(tokens, p, stretch)
 
+    def without_recall(self) -> "NGramModel":
+        """The same counts of the training text, alone."""
+        with torch.device("meta"):
+            found = NGramModel(self.vocab_size, self.context, dataclasses.replace(self.config, recall=0))
+        found.keys, found.weights, found.kept = self.keys, self.weights, self.kept
+        return found.train(self.training)
+
     @property
     def length(self) -> int:
         """Tokens before a sequence that change anything."""
         return 0 if self.recall is None else self.recall.length
 
-    def forward(self, tokens: Tensor, past: Tensor | None = None) -> Tensor:
+    def forward(self, tokens: Tensor, past: Tensor | None = None, *, recalled: float | None = None) -> Tensor:
         """Logits `(B, T, V)`, float32; see `LanguageModel.forward`.
 
         Args:
             tokens: int64 `(B, T)`, T up to `context`.
             past: int64 `(B, P)`, tokens of the same text before these, `length` of them or fewer, which are recalled
                 and in which no n-gram begins; -1 in place of those before its first one.
+            recalled: the share of what is recalled; None: that of `Recall`.
 
         Raises:
-            TypeError, ValueError: on tokens of another type or shape, or of a past where nothing recalls it.
+            TypeError, ValueError: on tokens of another type or shape, or of a past or a share where nothing recalls.
         """
         self.check_tokens(tokens)
+        if recalled is not None and self.recall is None:
+            raise ValueError("models.NGramModel: recalled has no effect with recall=0; leave it out, or set recall")
         self._check_past(tokens, past)
-        return self.logits(self.probabilities(tokens, past))
+        return self.logits(self.probabilities(tokens, past, recalled=recalled))
 
     def _check_past(self, tokens: Tensor, past: Tensor | None) -> None:
         if past is None:
@@ -192,12 +202,12 @@ class NGramModel(LanguageModel):
         """See `LanguageModel.logits`: of the probabilities."""
         return signal.log()
 
-    def probabilities(self, tokens: Tensor, past: Tensor | None = None) -> Tensor:
+    def probabilities(self, tokens: Tensor, past: Tensor | None = None, *, recalled: float | None = None) -> Tensor:
         """Of the token after each place, `(B, T, V)`, float32, from `tokens`, int64 `(B, T)`; see `forward`."""
         p = self._of_text(tokens)
         if self.recall is None:
             return p
-        return self.recall(p, tokens if past is None else torch.cat([past, tokens], 1))
+        return self.recall(p, tokens if past is None else torch.cat([past, tokens], 1), recalled)
 
     def _of_text(self, tokens: Tensor) -> Tensor:
         """The same by the training text alone."""

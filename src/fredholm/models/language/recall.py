@@ -31,25 +31,30 @@ class Recall(nn.Module):
 
     λ depends on k, on how often the last k tokens came, and on how many different tokens came after them.
 
+    A text that is read may repeat itself less than that from which λ was learnt: r g_12 + (1 - r) g_0 is the answer.
+
     Args:
         vocab_size: number of tokens V.
         reach: tokens before a place in which is looked.
 
     Attributes:
         kept: float64 `(12, 60)`, λ of each length and bin; 1 before a fit.
+        share: r, a float32 scalar, 0 to 1; 1 at first.
     """
 
     kept: Tensor
+    share: Tensor
 
     def __init__(self, vocab_size: int, reach: int) -> None:
         super().__init__()
         self.vocab_size, self.reach = vocab_size, reach
         self.register_buffer("kept", torch.ones(LONGEST, NUM_BINS, dtype=torch.float64))
+        self.register_buffer("share", torch.ones(()))
 
     @property
     def length(self) -> int:
         """Tokens before a place of which anything depends."""
-        return self.reach + LONGEST
+        return self.reach + LONGEST - 1
 
     @torch.no_grad()
     def fit(self, tokens: Tensor, given: Tensor, stretch: Tensor) -> None:
@@ -81,16 +86,21 @@ class Recall(nn.Module):
             self.kept[k] = weight
             p = torch.where(is_known, weight[of_place] * p + (1 - weight[of_place]) * share, p)
 
-    def forward(self, given: Tensor, text: Tensor) -> Tensor:
+    def forward(self, given: Tensor, text: Tensor, share: float | None = None) -> Tensor:
         """The probabilities `(B, T, V)` with those counts.
 
         Args:
             given: `(B, T, V)`, after each of the last T tokens of a text.
             text: int64 `(B, P + T)`; NOTHING stands before a text that is shorter.
+            share: r; None: the model's own.
         """
         if not values_can_be_read(text):
-            return self._in_a_graph(given, text)
-        return torch.stack([self._of_one(*row) for row in zip(given, text, strict=True)]) if len(given) else given
+            return given.lerp(self._in_a_graph(given, text), self.share if share is None else share)
+        share = float(self.share) if share is None else share
+        if share == 0.0 or not len(given):
+            return given
+        found = torch.stack([self._of_one(*row) for row in zip(given, text, strict=True)])
+        return found if share == 1.0 else given.lerp(found, share)
 
     def _of_one(self, given: Tensor, text: Tensor) -> Tensor:
         seen = _Seen.of(text[-len(given) - self.length :], len(given), self.vocab_size, self.reach)
@@ -104,9 +114,11 @@ class Recall(nn.Module):
         """What is left to the given ones `(...)`, and κ by how many tokens agree, from 0 on `(..., 13)`."""
         of_length = torch.arange(LONGEST, device=times.device)
         kept = torch.where(times > 0, self.kept.double()[of_length, bins(times, kinds)], 1.0)
-        left = kept.flip(-1).cumprod(-1).flip(-1)  # to lengths below each
-        after = F.pad(left[..., 1:], (0, 1), value=1.0)
-        return left[..., 0], F.pad((after * (1 - kept) / times.clamp(min=1)).cumsum(-1), (1, 0))
+        left = [torch.ones_like(times[..., 0])]  # to lengths below each
+        for k in reversed(range(LONGEST)):
+            left.append(left[-1] * kept[..., k])
+        after = torch.stack(left[LONGEST - 1 :: -1], -1)
+        return left[LONGEST], F.pad((after * (1 - kept) / times.clamp(min=1)).cumsum(-1), (1, 0))
 
     def _in_a_graph(self, given: Tensor, text: Tensor) -> Tensor:
         """The same without shapes that depend on values."""

@@ -32,7 +32,7 @@ from fredholm.models.language.recall import LONGEST as LONGEST_RECALLED
 from fredholm.models.stack import Stack, stack_of
 from fredholm.pretrained import PretrainedText
 from fredholm.tasks.baselines import Baseline
-from fredholm.tasks.blending import SHARES, check_has_valid, choose_share
+from fredholm.tasks.blending import SHARES, best_of, check_has_valid
 from fredholm.tasks.files.cache import CacheEntry
 from fredholm.tasks.files.data_files import user_path
 from fredholm.tasks.inputs import Inputs, Kinds
@@ -146,8 +146,8 @@ class LanguageModelling(TextTask):
                 predicted from, and take longer. None: the context.
             ngrams: tokens of the longest n-grams of the training split that are counted beside the network; their share
                 in what comes next is chosen on the validation split. 0: none; None: none, unless a run chooses.
-            recall: tokens before each place of the text that is being read, measured or continued, whose n-grams are
-                counted too. 0: none; None: none, unless a run chooses.
+            recall: tokens before each place of the text that is measured or predicted, whose n-grams are counted too
+                where that is better on the validation split. 0: none; None: none, unless a run chooses.
             model: the language model, with new weights or those of a checkpoint, whose tokens these are then; a recipe
                 chooses its kind.
         """
@@ -355,16 +355,23 @@ class LanguageModelling(TextTask):
             model.fitted.fit(self._train_tokens)
 
     def choose_by_validation(self, model: nn.Module, measure: Measure) -> None:
-        """See `Task.choose_by_validation`: the share of a network beside n-grams."""
+        """See `Task.choose_by_validation`: the share of a network beside n-grams, and whether these recall."""
         if not isinstance(model, BlendedLanguageModel):
             return
+        recall = model.fitted.recall
+        recalled = (None,) if recall is None else (1.0, 0.0)
 
         def errors(model: nn.Module, batch: Batch) -> Iterator[Tensor]:
             assert isinstance(model, BlendedLanguageModel)
-            learnt, fitted = _of_targets(model.network, batch), _of_targets(model.fitted, batch, batch.get("past"))
-            return (-mixed_logarithms(learnt, fitted, share) for share in SHARES)
+            learnt, past = _of_targets(model.network(batch["inputs"]), batch), batch.get("past")
+            for each in recalled:
+                fitted = _of_targets(model.fitted(batch["inputs"], past, recalled=each), batch)
+                yield from (-mixed_logarithms(learnt, fitted, share) for share in SHARES)
 
-        choose_share(model, measure, errors)
+        best, share = best_of(list(itertools.product(recalled, SHARES)), measure, errors)
+        model.share.fill_(share)
+        if recall is not None and best is not None:
+            recall.share.fill_(best)
 
     def entry_names(self, model: nn.Module) -> EntryNames:
         """See `Task.entry_names`: of vectors of tokens their bytes, and of places which place it is."""
@@ -398,7 +405,7 @@ class LanguageModelling(TextTask):
         inputs, targets = stream.windows(indices, context, stride)
         batch = {"inputs": inputs, "targets": targets}
         if self._facts.ngrams and self.config.recall:
-            batch["past"] = stream.before(indices, context, stride, self.config.recall + LONGEST_RECALLED)
+            batch["past"] = stream.before(indices, context, stride, self.config.recall + LONGEST_RECALLED - 1)
         return batch
 
     @torch.no_grad()
@@ -468,7 +475,8 @@ class LanguageModelling(TextTask):
         start = self.tokenizer.start_of_text
         marks = f"{end} stands before each document" if start is None else f"documents stand between {start} and {end}"
         slot = Slot("tokens", (BATCH, Axis("tokens")), f"{tokens}; {marks}")
-        return self._logits_form(model, slot, size, draw, self._facts.tokenizer)
+        form = self._logits_form(model, slot, size, draw, self._facts.tokenizer)
+        return dataclasses.replace(form, notes=(_OWN_TOKENS,)) if _recalls(model) else form
 
     @property
     def _about_logits(self) -> str:
@@ -508,8 +516,13 @@ class LanguageModelling(TextTask):
         cache: bool = True,
         stop: Sequence[str] = (),
     ) -> Iterator[Piece]:
-        """How the model goes on after a prompt; see `fredholm.tasks.text.continue_text`."""
+        """How the model goes on after a prompt; see `fredholm.tasks.text.continue_text`.
+
+        Nothing is recalled: what was drawn would be likelier each time it is drawn again.
+        """
         assert isinstance(model, LanguageModel)
+        if isinstance(model, BlendedLanguageModel):
+            model = model.without_recall()
         return continue_text(
             model,
             self.tokenizer,
@@ -533,16 +546,29 @@ class LanguageModelling(TextTask):
         return self.config.stride or self.config.context
 
 
+_OWN_TOKENS = (
+    "what came earlier is recalled only among the tokens given; fredholm predict recalls longer texts, and so predicts "
+    "their later tokens better"
+)
+
+
+def _recalls(model: nn.Module) -> bool:
+    """Whether what was read before a window changes what is predicted in it."""
+    if not isinstance(model, BlendedLanguageModel) or model.fitted.recall is None:
+        return False
+    return float(model.share) < 1.0 and float(model.fitted.recall.share) > 0.0
+
+
 def _nats(logits: Tensor, targets: Tensor) -> Tensor:
     """Cross-entropy, summed over the tokens that count."""
     return F.cross_entropy(logits.float().flatten(0, 1), targets.flatten(), reduction="sum", ignore_index=IGNORED)
 
 
-def _of_targets(model: nn.Module, batch: Batch, past: Tensor | None = None) -> Tensor:
+def _of_targets(logits: Tensor, batch: Batch) -> Tensor:
     """The logarithms of the probabilities of the tokens that count."""
     targets = batch["targets"].flatten()
-    logits = (model(batch["inputs"]) if past is None else model(batch["inputs"], past)).float().flatten(0, 1)
-    return -F.cross_entropy(logits, targets, reduction="none", ignore_index=IGNORED)[targets != IGNORED]
+    nats = F.cross_entropy(logits.float().flatten(0, 1), targets, reduction="none", ignore_index=IGNORED)
+    return -nats[targets != IGNORED]
 
 
 def _learnt(train: Documents, vocab_size: int) -> str:
