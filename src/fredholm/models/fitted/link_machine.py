@@ -188,7 +188,7 @@ class LinkMachine(FittedModel[AskedPairs]):
         edges, part = inputs.edge_index, self._parts(inputs.edge_index.T)
         # in one order where none is directed, since rounding may put two orders on two sides of a question
         pairs = inputs.pairs if self.is_directed else inputs.pairs.sort(1).values
-        found = edges.new_empty(len(pairs), self.linear.weight.shape[1], dtype=torch.float64)
+        found = torch.empty(len(pairs), self.linear.weight.shape[1], device=edges.device)
         with without_autocast(found):
             for k in without.unique().tolist():
                 own = (without == k).nonzero()[:, 0]

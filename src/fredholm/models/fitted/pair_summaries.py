@@ -43,8 +43,8 @@ RANKS = (4, 8, 16, 64)
 STEPS = (2, 3, 4, 5, 8)
 """k of the walks that are told."""
 MOST_OWN, MOST_DIRECTIONS = 16, 64
-CELLS = 2**22
-"""Numbers of walks that are held at a time."""
+CELLS, BLOCKS = 2**18, (16, 512)
+"""Numbers of walks that are followed at a time, few enough for a cache, and nodes that they begin at, between bounds."""
 DENSE, EXTRA, PRODUCTS = 512, 8, 6
 """Nodes up to which vectors are exact, and beyond them columns and products with the matrix that span their space."""
 _RIDGE = 1e-3
@@ -62,7 +62,7 @@ def num_of_pair(num_features: int, *, is_directed: bool) -> int:
 
 @torch.no_grad()
 def summarise_pairs(edges: Tensor, features: Tensor, directions: Tensor, pairs: Tensor, *, is_directed: bool) -> Tensor:
-    """What the module says of pairs of nodes, float64 `(P, num_of_pair(F))`.
+    """What the module says of pairs of nodes, float32 `(P, num_of_pair(F))`.
 
     Args:
         edges: sources over targets `(2, E)`, without loops, each once, or once in both directions where none has one.
@@ -78,7 +78,7 @@ def summarise_pairs(edges: Tensor, features: Tensor, directions: Tensor, pairs: 
         own = own - own.mean(0)
         some = own @ directions.double() if features.shape[1] > MOST_OWN else own
         found += joined.of_features(own, some, pairs)
-    return torch.stack(found, 1)
+    return torch.stack([each.float() for each in found], 1)
 
 
 @final
@@ -100,6 +100,8 @@ class _Joined:
             ends.bincount(minlength=size).double() for ends in (both[0], edges[0], edges[1])
         )
         """d, o and i."""
+        self.single = tuple(each.float() for each in (self.joined, self.leaving, self.ending))
+        """U, A and Aᵀ in float32, in which walks are followed."""
 
     def walks(self, pairs: Tensor) -> Iterator[Tensor]:
         """Walks, nearness and directions."""
@@ -121,46 +123,48 @@ class _Joined:
         yield from ((mean * each).log1p() for each in rest[len(STEPS) :])
 
     def _counted(self, pairs: Tensor) -> Tensor:
-        """[U²], [U³], the sum over rare neighbours, W_k and ways with directions, float64 `(P, ...)`."""
+        """[U²], [U³], the sum over rare neighbours, W_k and ways with directions, float32 `(P, ...)`."""
         width = 3 + len(STEPS) + (6 if self.is_directed else 0)
-        found = torch.empty(len(pairs), width, dtype=torch.float64, device=pairs.device)
+        found = torch.empty(len(pairs), width, device=pairs.device)
         starts, own = pairs[:, 0].unique(return_inverse=True)
         order = own.argsort(stable=True)
         first = own.bincount(minlength=len(starts)).cumsum(0)
-        block = max(1, CELLS // self.size)
+        block = min(max(BLOCKS[0], CELLS // self.size // BLOCKS[0] * BLOCKS[0]), BLOCKS[1])
         for start in range(0, len(starts), block):
             end = min(start + block, len(starts))
             rows = order[0 if start == 0 else int(first[start - 1]) : int(first[end - 1])]
             column, ends = own[rows] - start, pairs[rows, 1]
-            for k, reached in enumerate(self._reached(starts[start:end])):
+            for k, reached in enumerate(self._reached(starts[start:end], block)):
                 found[rows, k] = reached[ends, column]
         return found
 
-    def _reached(self, starts: Tensor) -> Iterator[Tensor]:
-        """The same from some nodes a `(c,)` to all, `(N, c)` each."""
-        here = torch.zeros(self.size, len(starts), dtype=torch.float64, device=starts.device)
+    def _reached(self, starts: Tensor, width: int) -> Iterator[Tensor]:
+        """The same from some nodes a, at most `width`, to all, `(N, width)` each."""
+        # always as many columns, since how many are multiplied at once may change how sums are rounded
+        here = torch.zeros(self.size, width, device=starts.device)
         here[starts, torch.arange(len(starts), device=starts.device)] = 1.0
         mean, out, into = (
-            1 / each.clamp_min(1.0)[:, None] for each in (self.num_joined, self.num_leaving, self.num_ending)
+            1 / each.float().clamp_min(1.0)[:, None] for each in (self.num_joined, self.num_leaving, self.num_ending)
         )
-        once = self.joined @ here
-        twice = self.joined @ once
+        joined, leaving, ending = self.single
+        once = joined @ here
+        twice = joined @ once
         yield twice
-        yield self.joined @ twice
-        yield self.joined @ (once / self.num_joined.clamp_min(2.0).log()[:, None])
+        yield joined @ twice
+        yield joined @ (once / self.num_joined.float().clamp_min(2.0).log()[:, None])
         reached = once
         for k in range(2, STEPS[-1] + 1):
-            reached = self.joined @ (mean * reached)
+            reached = joined @ (mean * reached)
             if k in STEPS:
                 yield reached
         if self.is_directed:
-            after, before = self.ending @ here, self.leaving @ here
-            yield self.ending @ (mean * after)
-            towards = self.leaving @ (into * after)
+            after, before = ending @ here, leaving @ here
+            yield ending @ (mean * after)
+            towards = leaving @ (into * after)
             yield towards
-            yield self.ending @ (out * before)
-            yield self.leaving @ (mean * before)
-            yield self.ending @ (out * towards)
+            yield ending @ (out * before)
+            yield leaving @ (mean * before)
+            yield ending @ (out * towards)
             yield before
 
     def degrees(self, pairs: Tensor) -> Iterator[Tensor]:
