@@ -3,6 +3,8 @@ import torch
 from torch import Tensor
 
 from fredholm.models import AskedPairs, LinkMachine
+from fredholm.models.fitted import link_machine
+from fredholm.models.fitted.pair_summaries import PairSummaries
 from fredholm.tasks.targets import ClassTarget
 from tests.refusals import refused
 
@@ -59,15 +61,14 @@ def test_an_edge_is_asked_about_in_a_graph_without_it_and_others_in_the_whole() 
 
 def test_in_a_fit_pairs_without_an_edge_see_as_many_edges_as_edges_do(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = list[tuple[int, Tensor]]()
-    from fredholm.models.fitted import link_machine
 
-    whole = link_machine.summarise_pairs
+    whole = PairSummaries.of
 
-    def watched(edges: Tensor, features: Tensor, directions: Tensor, pairs: Tensor, *, is_directed: bool) -> Tensor:
-        seen.append((edges.shape[1], pairs))
-        return whole(edges, features, directions, pairs, is_directed=is_directed)
+    def watched(self: PairSummaries, pairs: Tensor) -> Tensor:
+        seen.append((int(self.num_leaving.sum()), pairs))
+        return whole(self, pairs)
 
-    monkeypatch.setattr(link_machine, "summarise_pairs", watched)
+    monkeypatch.setattr(PairSummaries, "of", watched)
     edges = circle(40)
     machine = learnt(edges, torch.zeros(40, 0))
     assert len(seen) == link_machine.PARTS

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fredholm.models.fitted import pair_summaries
-from fredholm.models.fitted.pair_summaries import MOST_DIRECTIONS, RANKS, num_of_pair, summarise_pairs
+from fredholm.models.fitted.pair_summaries import MOST_DIRECTIONS, RANKS, PairSummaries, num_of_pair
 
 DIRECTED = pytest.mark.parametrize("is_directed", [False, True])
 
@@ -22,7 +22,7 @@ def some_graph(size: int, is_directed: bool, share: float = 0.2) -> Tensor:
 def found(edges: Tensor, features: Tensor, pairs: Tensor, is_directed: bool) -> Tensor:
     directions = torch.linalg.qr(torch.randn(features.shape[1], MOST_DIRECTIONS))[0] if features.shape[1] > 64 else None
     directions = features.new_zeros(features.shape[1], 0) if directions is None else directions
-    return summarise_pairs(edges, features, directions, pairs, is_directed=is_directed)
+    return PairSummaries(edges, features, directions, is_directed=is_directed).of(pairs)
 
 
 @DIRECTED

@@ -162,17 +162,18 @@ class LinkLearning(OneGraphTask[PairSet]):
             or heads were asked for: then a perceptron reads them. Every step runs the whole graph without the edges of
             its batch, so that batches are as large as leaves most edges to be seen.
             """
-            default, task = LinkLearning.Config(), self.build()
+            default = LinkLearning.Config()
             of_networks = [name for name in ("model", *_OF_NETWORKS) if getattr(self, name) != getattr(default, name)]
             computed = [name for name in _OF_INPUTS if getattr(self.inputs, name) != getattr(default.inputs, name)]
             may_have = start is None and "model" not in of_networks
             if not self.model.learns_by_steps or (
                 may_have and not of_networks and not computed and effort.epochs is None
             ):
-                return self._recommended_machine(task, effort)
+                return self._recommended_machine(effort)
             instead = "a link machine, computed at once and better"
             names = (*_OF_NETWORKS, *(("inputs",) if computed else ()))
             note = note_on_network(self, default, names, effort, instead) if may_have else None
+            task = self.build()
             width = width_for(task.num_train, effort, least=64, up_to=1000)
             model, inputs = self.network, self.inputs
             reads = inputs.positions_asked or len(task.facts.preparation.edge_features) > 0
@@ -193,11 +194,21 @@ class LinkLearning(OneGraphTask[PairSet]):
             notes = () if note is None else (note,)
             return Recommended(dataclasses.replace(self, model=model, inputs=inputs), schedule, notes)
 
-        def _recommended_machine(self, task: "LinkLearning", effort: Effort) -> Recommended:
+        def _recommended_machine(self, effort: Effort) -> Recommended:
             model = self.model if isinstance(self.model, LinkMachine.Config) else LinkMachine.Config()
-            schedule = schedule_for(task.num_train, effort, has_valid=False, batch_size=MEASURED)
             config = dataclasses.replace(self, model=model)
-            return Recommended(config, dataclasses.replace(schedule, epochs=0))
+            task = config.build()
+            schedule = schedule_for(task.num_train, effort, has_valid=False, batch_size=MEASURED)
+            schedule = dataclasses.replace(schedule, epochs=0)
+            of_edges, preparation = [], task.facts.preparation
+            if preparation.has_edge_weights:
+                of_edges.append("weights")
+            if preparation.edge_features:
+                of_edges.append("features")
+            if not of_edges:
+                return Recommended(config, schedule)
+            note = f"{' and '.join(of_edges)} of edges are not read by a link machine; --task.model itnet reads them"
+            return Recommended(config, schedule, (note,))
 
         def build(self, facts: Task.Facts | None = None) -> "LinkLearning":
             """The task; see `LinkLearning`."""
