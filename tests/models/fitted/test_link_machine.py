@@ -90,6 +90,39 @@ def test_a_pair_is_told_by_itself() -> None:
     assert bool(together.isfinite().all())
 
 
+def test_what_is_known_of_the_whole_graph_is_kept_until_another_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    edges, features, pairs = circle(40), torch.randn(40, 2), torch.tensor([[0, 20], [3, 19]])
+    machine = learnt(edges, features)
+    expected = logits(machine, edges, features, pairs)
+    made, whole = list[int](), PairSummaries.__init__
+
+    def watched(self: PairSummaries, edges: Tensor, *given: Tensor, is_directed: bool) -> None:
+        made.append(edges.shape[1])
+        whole(self, edges, *given, is_directed=is_directed)
+
+    monkeypatch.setattr(PairSummaries, "__init__", watched)
+    together = torch.cat([logits(machine, edges, features, pair[None]) for pair in pairs])
+    torch.testing.assert_close(together, expected)
+    assert made == []
+    fewer, others = edges[:, 20:], features.flip(0)
+    for given in ((fewer, features), (edges, others)):
+        logits(machine, *given, pairs)
+        assert made.pop() == given[0].shape[1]
+    machine = learnt(edges, features)
+    fresh, kept = logits(machine, fewer, others, pairs), logits(machine, edges, features, pairs)
+    assert not torch.allclose(fresh, kept)
+    torch.testing.assert_close(kept, expected)
+
+
+def test_directions_of_many_features_are_read_anew_after_another_fit() -> None:
+    edges, one = circle(40), torch.randn(40, 90)
+    machine, pairs = learnt(edges, one), torch.tensor([[0, 20], [3, 19]])
+    logits(machine, edges, one, pairs)
+    machine.directions.copy_(torch.linalg.qr(torch.randn(90, machine.directions.shape[1]))[0])
+    turned = machine._summaries(AskedPairs(edges, one, pairs), link_machine.PARTS)
+    assert turned.are_of(edges, one, machine.directions)
+
+
 def test_without_trees_a_linear_function_speaks() -> None:
     edges, features = circle(40), torch.zeros(40, 0)
     machine, pairs = learnt(edges, features, num_trees=0), torch.tensor([[0, 1], [0, 20]])

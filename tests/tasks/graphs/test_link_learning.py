@@ -399,6 +399,14 @@ def test_a_run_of_a_machine(tmp_path: Path, features: bool) -> None:
     assert all(0 < chance < 1 for chance in chances)
 
 
+def test_a_pair_of_a_node_with_itself_is_refused(tmp_path: Path) -> None:
+    task = LinkLearning.Config(data=str(two_groups(tmp_path / "a")), model=LinkMachine.Config(num_trees=0))
+    train(Run.Config(task=task, training=TrainingConfig(epochs=0, tensorboard=False)), tmp_path / "run")
+    (tmp_path / "asked.csv").write_text("source,target\nn0,n1\nn3,n3\n")
+    with refused(ValueError, "line 3: source and target are both 'n3'; loops are not predicted: leave the row out"):
+        Run(tmp_path / "run").predict([tmp_path / "asked.csv"])
+
+
 def test_what_a_machine_does_not_read_is_refused(tmp_path: Path) -> None:
     for settings, told in (
         ({"valid_fraction": 0.2}, "valid_fraction=0.2 has no effect with model=LinkMachine"),

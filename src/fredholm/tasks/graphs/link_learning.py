@@ -589,5 +589,8 @@ def _read_pairs(file: Path, names: tuple[str, ...]) -> Tensor:
         for end in ends:
             if end not in number:
                 raise ValueError(f"{file}, line {row.line}: there is no node {end!r} in the graph of the run")
+        if ends[0] == ends[1]:
+            told = f"source and target are both {ends[0]!r}; loops are not predicted: leave the row out"
+            raise ValueError(f"{file}, line {row.line}: {told}")
         pairs.append([number[end] for end in ends])
     return torch.tensor(pairs)
