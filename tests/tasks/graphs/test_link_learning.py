@@ -377,6 +377,8 @@ def test_a_machine_learns_from_some_edges_of_many(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr("fredholm.tasks.graphs.link_learning.LEARNT", 20)
     pairs, are_edges = machine_task(tmp_path / "a")._learnt_from()
     assert (len(pairs), int(are_edges.sum())) == (40, 20)
+    of_edges = task(tmp_path / "b", num_negatives=2)._told_of_train(CPU)[1]
+    assert (len(of_edges), int(of_edges.sum())) == (60, 20)
 
 
 @pytest.mark.parametrize("features", [True, False])

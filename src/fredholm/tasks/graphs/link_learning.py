@@ -55,7 +55,7 @@ CELLS = 2**22
 MEASURED = 65_536
 """Edges that a machine is asked about at a time, since it reads the graph anew each time."""
 LEARNT = 10_000
-"""Training edges that a machine is fitted to, at most; it sees all of them."""
+"""Training edges that a machine, or a function of what is told of pairs, is fitted to, at most; all are seen."""
 _OF_INPUTS = (
     *("num_walks", "degrees", "surroundings", "sizes", "positions", "num_positions", "flip_signs"),
     *("adds_positions", "feature_dropout"),
@@ -317,10 +317,10 @@ class LinkLearning(OneGraphTask[PairSet]):
         return AskedPairs(whole["edge_index"][0], whole["features"][0], pairs)
 
     def _told_of_train(self, device: torch.device) -> tuple[Tensor, Tensor]:
-        """What is told of training edges while they are hidden, and of pairs without one; and 1 of edges, else 0."""
+        """What is told of training edges while they are hidden, at most LEARNT, and of pairs without one; 1 of edges."""
         generator = torch.Generator().manual_seed(self.config.split_seed)
         told, are_edges = list[Tensor](), list[Tensor]()
-        for indices in torch.randperm(self.num_train, generator=generator).chunk(FITS):
+        for indices in torch.randperm(self.num_train, generator=generator)[:LEARNT].chunk(FITS):
             batch = {name: each.to(device) for name, each in self.train_batch(indices, generator).items()}
             whole = self._without_hidden(batch)
             told.append(self._told(whole, batch["pairs"].flatten(0, -2)))
