@@ -317,7 +317,7 @@ class LinkLearning(OneGraphTask[PairSet]):
         return AskedPairs(whole["edge_index"][0], whole["features"][0], pairs)
 
     def _told_of_train(self, device: torch.device) -> tuple[Tensor, Tensor]:
-        """What is told of training edges while they are hidden, at most LEARNT, and of pairs without one; 1 of edges."""
+        """What is told of training edges while they are hidden, at most LEARNT, and of other pairs; and 1 of edges."""
         generator = torch.Generator().manual_seed(self.config.split_seed)
         told, are_edges = list[Tensor](), list[Tensor]()
         for indices in torch.randperm(self.num_train, generator=generator)[:LEARNT].chunk(FITS):
