@@ -110,8 +110,6 @@ class LinkMachine(FittedModel[AskedPairs]):
         """
         self._check(inputs)
         edges, pairs = inputs.edge_index, inputs.pairs
-        if not self.is_directed:
-            edges, pairs = edges.sort(0).values, pairs.sort(1).values
         size = len(inputs.features)
         are_edges = torch.isin(pairs[:, 0] * size + pairs[:, 1], edges[0] * size + edges[1])
         return self._told(self._numbers(inputs, torch.where(are_edges, self._parts(inputs.pairs), PARTS)))
