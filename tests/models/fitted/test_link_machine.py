@@ -148,3 +148,15 @@ def test_what_is_refused() -> None:
         machine.fit([(asked, torch.tensor([1, 0, 1]))], JOINED)
     with refused(ValueError, "num_trees must be at least 0; got -1"):
         LinkMachine.Config(num_trees=-1)
+
+
+def test_both_parts_speak_by_gain_and_shift() -> None:
+    edges, features, pairs = circle(40), torch.zeros(40, 0), torch.tensor([[0, 20], [3, 19]])
+    machine = learnt(edges, features)
+    assert machine.trees is not None
+    machine.gain.copy_(torch.tensor([[2.0], [3.0]]))
+    machine.shift.copy_(torch.tensor([0.5, -1.0]))
+    asked = AskedPairs(edges, features, pairs)
+    numbers = machine._numbers(asked, torch.full((2,), link_machine.PARTS))
+    expected = 2 * machine.linear(numbers) + 3 * machine.trees(numbers) + machine.shift
+    torch.testing.assert_close(machine(asked), expected)
