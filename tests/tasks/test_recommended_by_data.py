@@ -147,6 +147,25 @@ def test_links_take_a_machine_unless_something_of_a_network_is_asked_for(tmp_pat
         assert note == f"{told} a network; without it there is a link machine, computed at once and better"
 
 
+@pytest.mark.parametrize(
+    ("columns", "told"),
+    [("", None), (",weight", "weights"), (",years", "features"), (",weight,years", "weights and features")],
+)
+def test_what_a_link_machine_does_not_read_of_edges_is_said(
+    columns: str, told: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [f"{i},{(i + k) % 9}" + ",1.5" * columns.count(",") for i in range(9) for k in (1, 8)]
+    (tmp_path / "edges.csv").write_text("\n".join([f"source,target{columns}", *rows]) + "\n")
+    (tmp_path / "nodes.csv").write_text("\n".join(["id", *map(str, range(9))]) + "\n")
+    # which takes long in large graphs, and which a network alone reads
+    monkeypatch.setattr("fredholm.tasks.graphs.inputs.walks_back", None)
+    config, _, notes = LinkLearning.Config(data=str(tmp_path)).recommended("small")
+    assert isinstance(config, LinkLearning.Config)
+    assert isinstance(config.model, LinkMachine.Config)
+    expected = f"{told} of edges are not read by a link machine; --task.model itnet reads them"
+    assert notes == (() if told is None else (expected,))
+
+
 def test_link_networks_take_means_and_large_batches(tmp_path: Path) -> None:
     config: Any
     given = LinkLearning.Config(data=str(two_groups(tmp_path / "a")))

@@ -3,6 +3,8 @@ import torch
 from torch import Tensor
 
 from fredholm.models import AskedPairs, LinkMachine
+from fredholm.models.fitted import link_machine
+from fredholm.models.fitted.pair_summaries import PairSummaries
 from fredholm.tasks.targets import ClassTarget
 from tests.refusals import refused
 
@@ -59,15 +61,14 @@ def test_an_edge_is_asked_about_in_a_graph_without_it_and_others_in_the_whole() 
 
 def test_in_a_fit_pairs_without_an_edge_see_as_many_edges_as_edges_do(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = list[tuple[int, Tensor]]()
-    from fredholm.models.fitted import link_machine
 
-    whole = link_machine.summarise_pairs
+    whole = PairSummaries.of
 
-    def watched(edges: Tensor, features: Tensor, directions: Tensor, pairs: Tensor, *, is_directed: bool) -> Tensor:
-        seen.append((edges.shape[1], pairs))
-        return whole(edges, features, directions, pairs, is_directed=is_directed)
+    def watched(self: PairSummaries, pairs: Tensor) -> Tensor:
+        seen.append((int(self.num_leaving.sum()), pairs))
+        return whole(self, pairs)
 
-    monkeypatch.setattr(link_machine, "summarise_pairs", watched)
+    monkeypatch.setattr(PairSummaries, "of", watched)
     edges = circle(40)
     machine = learnt(edges, torch.zeros(40, 0))
     assert len(seen) == link_machine.PARTS
@@ -87,6 +88,39 @@ def test_a_pair_is_told_by_itself() -> None:
     torch.testing.assert_close(together, alone)
     torch.testing.assert_close(together[2], together[3])
     assert bool(together.isfinite().all())
+
+
+def test_what_is_known_of_the_whole_graph_is_kept_until_another_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    edges, features, pairs = circle(40), torch.randn(40, 2), torch.tensor([[0, 20], [3, 19]])
+    machine = learnt(edges, features)
+    expected = logits(machine, edges, features, pairs)
+    made, whole = list[int](), PairSummaries.__init__
+
+    def watched(self: PairSummaries, edges: Tensor, *given: Tensor, is_directed: bool) -> None:
+        made.append(edges.shape[1])
+        whole(self, edges, *given, is_directed=is_directed)
+
+    monkeypatch.setattr(PairSummaries, "__init__", watched)
+    together = torch.cat([logits(machine, edges, features, pair[None]) for pair in pairs])
+    torch.testing.assert_close(together, expected)
+    assert made == []
+    fewer, others = edges[:, 20:], features.flip(0)
+    for given in ((fewer, features), (edges, others)):
+        logits(machine, *given, pairs)
+        assert made.pop() == given[0].shape[1]
+    machine = learnt(edges, features)
+    fresh, kept = logits(machine, fewer, others, pairs), logits(machine, edges, features, pairs)
+    assert not torch.allclose(fresh, kept)
+    torch.testing.assert_close(kept, expected)
+
+
+def test_directions_of_many_features_are_read_anew_after_another_fit() -> None:
+    edges, one = circle(40), torch.randn(40, 90)
+    machine, pairs = learnt(edges, one), torch.tensor([[0, 20], [3, 19]])
+    logits(machine, edges, one, pairs)
+    machine.directions.copy_(torch.linalg.qr(torch.randn(90, machine.directions.shape[1]))[0])
+    turned = machine._summaries(AskedPairs(edges, one, pairs), link_machine.PARTS)
+    assert turned.are_of(edges, one, machine.directions)
 
 
 def test_without_trees_a_linear_function_speaks() -> None:
@@ -114,3 +148,15 @@ def test_what_is_refused() -> None:
         machine.fit([(asked, torch.tensor([1, 0, 1]))], JOINED)
     with refused(ValueError, "num_trees must be at least 0; got -1"):
         LinkMachine.Config(num_trees=-1)
+
+
+def test_both_parts_speak_by_gain_and_shift() -> None:
+    edges, features, pairs = circle(40), torch.zeros(40, 0), torch.tensor([[0, 20], [3, 19]])
+    machine = learnt(edges, features)
+    assert machine.trees is not None
+    machine.gain.copy_(torch.tensor([[2.0], [3.0]]))
+    machine.shift.copy_(torch.tensor([0.5, -1.0]))
+    asked = AskedPairs(edges, features, pairs)
+    numbers = machine._numbers(asked, torch.full((2,), link_machine.PARTS))
+    expected = 2 * machine.linear(numbers) + 3 * machine.trees(numbers) + machine.shift
+    torch.testing.assert_close(machine(asked), expected)

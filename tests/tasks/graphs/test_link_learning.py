@@ -377,6 +377,8 @@ def test_a_machine_learns_from_some_edges_of_many(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr("fredholm.tasks.graphs.link_learning.LEARNT", 20)
     pairs, are_edges = machine_task(tmp_path / "a")._learnt_from()
     assert (len(pairs), int(are_edges.sum())) == (40, 20)
+    of_edges = task(tmp_path / "b", num_negatives=2)._told_of_train(CPU)[1]
+    assert (len(of_edges), int(of_edges.sum())) == (60, 20)
 
 
 @pytest.mark.parametrize("features", [True, False])
@@ -397,6 +399,14 @@ def test_a_run_of_a_machine(tmp_path: Path, features: bool) -> None:
     assert chances[0] == pytest.approx(chances[1], rel=1e-5)
     assert chances[2] == pytest.approx(chances[3], rel=1e-6)
     assert all(0 < chance < 1 for chance in chances)
+
+
+def test_a_pair_of_a_node_with_itself_is_refused(tmp_path: Path) -> None:
+    task = LinkLearning.Config(data=str(two_groups(tmp_path / "a")), model=LinkMachine.Config(num_trees=0))
+    train(Run.Config(task=task, training=TrainingConfig(epochs=0, tensorboard=False)), tmp_path / "run")
+    (tmp_path / "asked.csv").write_text("source,target\nn0,n1\nn3,n3\n")
+    with refused(ValueError, "line 3: source and target are both 'n3'; loops are not predicted: leave the row out"):
+        Run(tmp_path / "run").predict([tmp_path / "asked.csv"])
 
 
 def test_what_a_machine_does_not_read_is_refused(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from fredholm._settings import check_count
 from fredholm.domains.checks import values_can_be_read
 from fredholm.models.fitted.boosted_trees import BoostedTrees
 from fredholm.models.fitted.fitted_model import FittedModel
-from fredholm.models.fitted.pair_summaries import MOST_DIRECTIONS, MOST_OWN, num_of_pair, summarise_pairs
+from fredholm.models.fitted.pair_summaries import MOST_DIRECTIONS, MOST_OWN, PairSummaries, num_of_pair
 from fredholm.models.fitted.ridge_head import Heard, Regressand, RidgeHead
 from fredholm.models.fitted.second_reading import blended
 from fredholm.models.fitted.table_machine import SHARES
@@ -100,6 +100,7 @@ class LinkMachine(FittedModel[AskedPairs]):
         self.trees = BoostedTrees(count, num_outputs, config.num_trees) if config.num_trees else None
         self.register_buffer("gain", torch.tensor([[1.0], [0.0]]).repeat(1, num_outputs))
         self.register_buffer("shift", torch.zeros(num_outputs))
+        self._of_whole: PairSummaries | None = None
 
     def forward(self, inputs: AskedPairs) -> Tensor:
         """Pairs to outputs `(P, num_outputs)`, all equal before a fit.
@@ -109,8 +110,6 @@ class LinkMachine(FittedModel[AskedPairs]):
         """
         self._check(inputs)
         edges, pairs = inputs.edge_index, inputs.pairs
-        if not self.is_directed:
-            edges, pairs = edges.sort(0).values, pairs.sort(1).values
         size = len(inputs.features)
         are_edges = torch.isin(pairs[:, 0] * size + pairs[:, 1], edges[0] * size + edges[1])
         return self._told(self._numbers(inputs, torch.where(are_edges, self._parts(inputs.pairs), PARTS)))
@@ -185,21 +184,24 @@ class LinkMachine(FittedModel[AskedPairs]):
     @torch.no_grad()
     def _numbers(self, inputs: AskedPairs, without: Tensor) -> Tensor:
         """v `(P, numbers)`, each in the graph without the edges of a part `(P,)`; PARTS: with all of them."""
-        edges, part = inputs.edge_index, self._parts(inputs.edge_index.T)
         # in one order where none is directed, since rounding may put two orders on two sides of a question
         pairs = inputs.pairs if self.is_directed else inputs.pairs.sort(1).values
-        found = edges.new_empty(len(pairs), self.linear.weight.shape[1], dtype=torch.float64)
+        found = torch.empty(len(pairs), self.linear.weight.shape[1], device=pairs.device)
         with without_autocast(found):
             for k in without.unique().tolist():
                 own = (without == k).nonzero()[:, 0]
-                found[own] = summarise_pairs(
-                    edges[:, part != k],
-                    inputs.features,
-                    self.directions,
-                    pairs[own],
-                    is_directed=self.is_directed,
-                )
+                found[own] = self._summaries(inputs, k).of(pairs[own])
         return found
+
+    def _summaries(self, inputs: AskedPairs, without: int) -> PairSummaries:
+        """Of the graph without the edges of a part; those of the whole graph are kept until another one comes."""
+        edges, features, directions = inputs.edge_index, inputs.features, self.directions
+        if without < PARTS:
+            edges = edges[:, self._parts(edges.T) != without]
+            return PairSummaries(edges, features, directions, is_directed=self.is_directed)
+        if self._of_whole is None or not self._of_whole.are_of(edges, features, directions):
+            self._of_whole = PairSummaries(edges, features, directions, is_directed=self.is_directed)
+        return self._of_whole
 
     def _learn_directions(self, features: Tensor) -> None:
         if self.directions.shape[1]:

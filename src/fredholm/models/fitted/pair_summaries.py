@@ -31,6 +31,7 @@ A pair that is an edge must be asked about in a graph without it: else U², W_3 
 
 import warnings
 from collections.abc import Iterator
+from functools import cached_property
 from typing import final
 
 import torch
@@ -43,8 +44,8 @@ RANKS = (4, 8, 16, 64)
 STEPS = (2, 3, 4, 5, 8)
 """k of the walks that are told."""
 MOST_OWN, MOST_DIRECTIONS = 16, 64
-CELLS = 2**22
-"""Numbers of walks that are held at a time."""
+CELLS, BLOCKS = 2**18, (16, 512)
+"""Numbers of walks that are held at a time, few enough for a cache, and nodes that they begin at, between bounds."""
 DENSE, EXTRA, PRODUCTS = 512, 8, 6
 """Nodes up to which vectors are exact, and beyond them columns and products with the matrix that span their space."""
 _RIDGE = 1e-3
@@ -54,40 +55,26 @@ _NOTHING = 1e-6
 
 
 def num_of_pair(num_features: int, *, is_directed: bool) -> int:
-    """Numbers that `summarise_pairs` gives of nodes with so many features."""
+    """Numbers that `PairSummaries` give of nodes with so many features."""
     of_graph = 3 + 2 * len(STEPS) + 2 + 2 + 4 * len(RANKS) + (10 if is_directed else 0)
     of_features = (6 if is_directed else 4) + 2 * min(num_features, MOST_OWN) if num_features else 0
     return of_graph + of_features
 
 
-@torch.no_grad()
-def summarise_pairs(edges: Tensor, features: Tensor, directions: Tensor, pairs: Tensor, *, is_directed: bool) -> Tensor:
-    """What the module says of pairs of nodes, float64 `(P, num_of_pair(F))`.
+@final
+class PairSummaries:
+    """A graph with features, by its matrices, of which what is said of pairs of its nodes is computed.
 
     Args:
         edges: sources over targets `(2, E)`, without loops, each once, or once in both directions where none has one.
         features: of the nodes, `(N, F)`.
         directions: of the features `(F, MOST_DIRECTIONS)` where there are more than MOST_OWN.
-        pairs: `(P, 2)`, a before b.
         is_directed: whether edges have directions.
     """
-    joined = _Joined(edges, len(features), is_directed=is_directed)
-    found = [*joined.walks(pairs), *joined.degrees(pairs), *joined.of_low_rank(pairs)]
-    if features.shape[1]:
-        own = features.double()
-        own = own - own.mean(0)
-        some = own @ directions.double() if features.shape[1] > MOST_OWN else own
-        found += joined.of_features(own, some, pairs)
-    return torch.stack(found, 1)
 
-
-@final
-class _Joined:
-    """A graph, by its matrices."""
-
-    def __init__(self, edges: Tensor, size: int, *, is_directed: bool) -> None:
-        self.size, self.is_directed = size, is_directed
-        both = edges
+    def __init__(self, edges: Tensor, features: Tensor, directions: Tensor, *, is_directed: bool) -> None:
+        self.size, self.is_directed, self._read = len(features), is_directed, (edges, features, directions.clone())
+        size, both = self.size, edges
         if is_directed:
             both = torch.cat([edges, edges.flip(0)], 1)
             codes = (both[0] * size + both[1]).unique()
@@ -100,6 +87,21 @@ class _Joined:
             ends.bincount(minlength=size).double() for ends in (both[0], edges[0], edges[1])
         )
         """d, o and i."""
+        self.single = tuple(each.float() for each in (self.joined, self.leaving, self.ending))
+        """U, A and Aᵀ in float32, in which walks are followed."""
+
+    def are_of(self, edges: Tensor, features: Tensor, directions: Tensor) -> bool:
+        """Whether they are of this graph."""
+        read = zip(self._read, (edges, features, directions), strict=True)
+        return all(own.device == other.device and torch.equal(own, other) for own, other in read)
+
+    @torch.no_grad()
+    def of(self, pairs: Tensor) -> Tensor:
+        """What the module says of pairs of nodes `(P, 2)`, a before b, float32 `(P, num_of_pair(F))`."""
+        found = [*self.walks(pairs), *self.degrees(pairs), *self.of_low_rank(pairs)]
+        if self._read[1].shape[1]:
+            found += self.of_features(pairs)
+        return torch.stack([each.float() for each in found], 1)
 
     def walks(self, pairs: Tensor) -> Iterator[Tensor]:
         """Walks, nearness and directions."""
@@ -121,46 +123,48 @@ class _Joined:
         yield from ((mean * each).log1p() for each in rest[len(STEPS) :])
 
     def _counted(self, pairs: Tensor) -> Tensor:
-        """[U²], [U³], the sum over rare neighbours, W_k and ways with directions, float64 `(P, ...)`."""
+        """[U²], [U³], the sum over rare neighbours, W_k and ways with directions, float32 `(P, ...)`."""
         width = 3 + len(STEPS) + (6 if self.is_directed else 0)
-        found = torch.empty(len(pairs), width, dtype=torch.float64, device=pairs.device)
+        found = torch.empty(len(pairs), width, device=pairs.device)
         starts, own = pairs[:, 0].unique(return_inverse=True)
         order = own.argsort(stable=True)
         first = own.bincount(minlength=len(starts)).cumsum(0)
-        block = max(1, CELLS // self.size)
+        block = min(max(BLOCKS[0], CELLS // self.size // BLOCKS[0] * BLOCKS[0]), BLOCKS[1])
         for start in range(0, len(starts), block):
             end = min(start + block, len(starts))
             rows = order[0 if start == 0 else int(first[start - 1]) : int(first[end - 1])]
             column, ends = own[rows] - start, pairs[rows, 1]
-            for k, reached in enumerate(self._reached(starts[start:end])):
+            for k, reached in enumerate(self._reached(starts[start:end], block)):
                 found[rows, k] = reached[ends, column]
         return found
 
-    def _reached(self, starts: Tensor) -> Iterator[Tensor]:
-        """The same from some nodes a `(c,)` to all, `(N, c)` each."""
-        here = torch.zeros(self.size, len(starts), dtype=torch.float64, device=starts.device)
+    def _reached(self, starts: Tensor, width: int) -> Iterator[Tensor]:
+        """The same from some nodes a, at most `width`, to all, `(N, width)` each."""
+        # always as many columns, since how many are multiplied at once may change how sums are rounded
+        here = torch.zeros(self.size, width, device=starts.device)
         here[starts, torch.arange(len(starts), device=starts.device)] = 1.0
         mean, out, into = (
-            1 / each.clamp_min(1.0)[:, None] for each in (self.num_joined, self.num_leaving, self.num_ending)
+            1 / each.float().clamp_min(1.0)[:, None] for each in (self.num_joined, self.num_leaving, self.num_ending)
         )
-        once = self.joined @ here
-        twice = self.joined @ once
+        joined, leaving, ending = self.single
+        once = joined @ here
+        twice = joined @ once
         yield twice
-        yield self.joined @ twice
-        yield self.joined @ (once / self.num_joined.clamp_min(2.0).log()[:, None])
+        yield joined @ twice
+        yield joined @ (once / self.num_joined.float().clamp_min(2.0).log()[:, None])
         reached = once
         for k in range(2, STEPS[-1] + 1):
-            reached = self.joined @ (mean * reached)
+            reached = joined @ (mean * reached)
             if k in STEPS:
                 yield reached
         if self.is_directed:
-            after, before = self.ending @ here, self.leaving @ here
-            yield self.ending @ (mean * after)
-            towards = self.leaving @ (into * after)
+            after, before = ending @ here, leaving @ here
+            yield ending @ (mean * after)
+            towards = leaving @ (into * after)
             yield towards
-            yield self.ending @ (out * before)
-            yield self.leaving @ (mean * before)
-            yield self.ending @ (out * towards)
+            yield ending @ (out * before)
+            yield leaving @ (mean * before)
+            yield ending @ (out * towards)
             yield before
 
     def degrees(self, pairs: Tensor) -> Iterator[Tensor]:
@@ -174,7 +178,7 @@ class _Joined:
 
     def of_low_rank(self, pairs: Tensor) -> Iterator[Tensor]:
         """Sums over singular vectors, or eigenvectors, and cosines."""
-        left, values, right = self._decomposed(RANKS[-1])
+        left, values, right = self._decomposed
         source, target = left[pairs[:, 0]], right[pairs[:, 1]]
         terms, size = source * values * target, values.abs().sqrt()
         source, target, other = size * source, size * target, size * left[pairs[:, 1]]
@@ -185,8 +189,10 @@ class _Joined:
             yield F.cosine_similarity(signed, target[:, :rank], dim=1)
             yield F.cosine_similarity(source[:, :rank], other[:, :rank], dim=1)
 
-    def _decomposed(self, count: int) -> tuple[Tensor, Tensor, Tensor]:
-        """x `(N, K)`, μ `(K,)` and y `(N, K)`, K = count or N."""
+    @cached_property
+    def _decomposed(self) -> tuple[Tensor, Tensor, Tensor]:
+        """x `(N, K)`, μ `(K,)` and y `(N, K)`, K = RANKS[-1] or N."""
+        count = RANKS[-1]
         mean = self.num_leaving.mean().clamp_min(1.0)
         out, into = ((each + mean).rsqrt()[:, None] for each in (self.num_leaving, self.num_ending))
 
@@ -213,30 +219,41 @@ class _Joined:
         left = torch.where(kept, back(right) / torch.where(kept, values, 1.0), 0.0)
         return left / out, torch.where(kept, values, 0.0), right / into
 
-    def of_features(self, own: Tensor, some: Tensor, pairs: Tensor) -> Iterator[Tensor]:
-        """What H `(N, F)` and G `(N, ...)` say."""
+    def of_features(self, pairs: Tensor) -> Iterator[Tensor]:
+        """What H and G say."""
+        wide, fitted, compared = self._spread
         a, b = pairs.T
+        yield (fitted[a] * wide[b]).sum(1)
+        for each in compared:
+            yield _cosine(*each, pairs)
+        if not self.is_directed:
+            (own, _), (near, _) = compared
+            yield _cosine(near, own, pairs) + _cosine(own, near, pairs)
+        for column in wide[:, :-1][:, :MOST_OWN].T:
+            yield column[a] * column[b]
+            difference = column[a] - column[b]
+            yield difference if self.is_directed else difference.abs()
+
+    @cached_property
+    def _spread(self) -> tuple[Tensor, Tensor, list[tuple[Tensor, Tensor]]]:
+        """G enlarged by a constant, G M, and features or means of a node and of another, whose cosines are told."""
+        _, features, directions = self._read
+        own = features.double()
+        own = own - own.mean(0)
+        some = own @ directions.double() if features.shape[1] > MOST_OWN else own
         wide = torch.cat([some, torch.ones_like(some[:, :1])], 1)
         inner = wide.T @ wide
         inner.diagonal().add_(_RIDGE * inner.diagonal().mean())
         factor = torch.linalg.cholesky(inner)
         bilinear = torch.cholesky_solve(wide.T @ (self.leaving @ wide), factor)
         bilinear = torch.cholesky_solve(bilinear.T, factor).T
-        yield ((wide @ bilinear)[a] * wide[b]).sum(1)
         near = self.joined @ own / self.num_joined.clamp_min(1.0)[:, None]
-        yield _cosine(own, own, pairs)
-        yield _cosine(near, near, pairs)
+        compared = [(own, own), (near, near)]
         if self.is_directed:
             after = self.leaving @ own / self.num_leaving.clamp_min(1.0)[:, None]
             before = self.ending @ own / self.num_ending.clamp_min(1.0)[:, None]
-            for each in ((after, own), (own, before), (after, before)):
-                yield _cosine(*each, pairs)
-        else:
-            yield _cosine(near, own, pairs) + _cosine(own, near, pairs)
-        for column in some[:, :MOST_OWN].T:
-            yield column[a] * column[b]
-            difference = column[a] - column[b]
-            yield difference if self.is_directed else difference.abs()
+            compared += [(after, own), (own, before), (after, before)]
+        return wide, wide @ bilinear, compared
 
 
 def _matrix(edges: Tensor, size: int) -> Tensor:

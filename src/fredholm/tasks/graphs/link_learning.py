@@ -55,7 +55,7 @@ CELLS = 2**22
 MEASURED = 65_536
 """Edges that a machine is asked about at a time, since it reads the graph anew each time."""
 LEARNT = 10_000
-"""Training edges that a machine is fitted to, at most; it sees all of them."""
+"""Training edges that a machine, or a function of what is told of pairs, is fitted to, at most; all are seen."""
 _OF_INPUTS = (
     *("num_walks", "degrees", "surroundings", "sizes", "positions", "num_positions", "flip_signs"),
     *("adds_positions", "feature_dropout"),
@@ -162,17 +162,18 @@ class LinkLearning(OneGraphTask[PairSet]):
             or heads were asked for: then a perceptron reads them. Every step runs the whole graph without the edges of
             its batch, so that batches are as large as leaves most edges to be seen.
             """
-            default, task = LinkLearning.Config(), self.build()
+            default = LinkLearning.Config()
             of_networks = [name for name in ("model", *_OF_NETWORKS) if getattr(self, name) != getattr(default, name)]
             computed = [name for name in _OF_INPUTS if getattr(self.inputs, name) != getattr(default.inputs, name)]
             may_have = start is None and "model" not in of_networks
             if not self.model.learns_by_steps or (
                 may_have and not of_networks and not computed and effort.epochs is None
             ):
-                return self._recommended_machine(task, effort)
+                return self._recommended_machine(effort)
             instead = "a link machine, computed at once and better"
             names = (*_OF_NETWORKS, *(("inputs",) if computed else ()))
             note = note_on_network(self, default, names, effort, instead) if may_have else None
+            task = self.build()
             width = width_for(task.num_train, effort, least=64, up_to=1000)
             model, inputs = self.network, self.inputs
             reads = inputs.positions_asked or len(task.facts.preparation.edge_features) > 0
@@ -193,11 +194,21 @@ class LinkLearning(OneGraphTask[PairSet]):
             notes = () if note is None else (note,)
             return Recommended(dataclasses.replace(self, model=model, inputs=inputs), schedule, notes)
 
-        def _recommended_machine(self, task: "LinkLearning", effort: Effort) -> Recommended:
+        def _recommended_machine(self, effort: Effort) -> Recommended:
             model = self.model if isinstance(self.model, LinkMachine.Config) else LinkMachine.Config()
-            schedule = schedule_for(task.num_train, effort, has_valid=False, batch_size=MEASURED)
             config = dataclasses.replace(self, model=model)
-            return Recommended(config, dataclasses.replace(schedule, epochs=0))
+            task = config.build()
+            schedule = schedule_for(task.num_train, effort, has_valid=False, batch_size=MEASURED)
+            schedule = dataclasses.replace(schedule, epochs=0)
+            of_edges, preparation = [], task.facts.preparation
+            if preparation.has_edge_weights:
+                of_edges.append("weights")
+            if preparation.edge_features:
+                of_edges.append("features")
+            if not of_edges:
+                return Recommended(config, schedule)
+            note = f"{' and '.join(of_edges)} of edges are not read by a link machine; --task.model itnet reads them"
+            return Recommended(config, schedule, (note,))
 
         def build(self, facts: Task.Facts | None = None) -> "LinkLearning":
             """The task; see `LinkLearning`."""
@@ -306,10 +317,10 @@ class LinkLearning(OneGraphTask[PairSet]):
         return AskedPairs(whole["edge_index"][0], whole["features"][0], pairs)
 
     def _told_of_train(self, device: torch.device) -> tuple[Tensor, Tensor]:
-        """What is told of training edges while they are hidden, and of pairs without one; and 1 of edges, else 0."""
+        """What is told of training edges while they are hidden, at most LEARNT, and of other pairs; and 1 of edges."""
         generator = torch.Generator().manual_seed(self.config.split_seed)
         told, are_edges = list[Tensor](), list[Tensor]()
-        for indices in torch.randperm(self.num_train, generator=generator).chunk(FITS):
+        for indices in torch.randperm(self.num_train, generator=generator)[:LEARNT].chunk(FITS):
             batch = {name: each.to(device) for name, each in self.train_batch(indices, generator).items()}
             whole = self._without_hidden(batch)
             told.append(self._told(whole, batch["pairs"].flatten(0, -2)))
@@ -578,5 +589,8 @@ def _read_pairs(file: Path, names: tuple[str, ...]) -> Tensor:
         for end in ends:
             if end not in number:
                 raise ValueError(f"{file}, line {row.line}: there is no node {end!r} in the graph of the run")
+        if ends[0] == ends[1]:
+            told = f"source and target are both {ends[0]!r}; loops are not predicted: leave the row out"
+            raise ValueError(f"{file}, line {row.line}: {told}")
         pairs.append([number[end] for end in ends])
     return torch.tensor(pairs)
