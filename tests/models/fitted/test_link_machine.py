@@ -5,6 +5,7 @@ from torch import Tensor
 from fredholm.models import AskedPairs, LinkMachine
 from fredholm.models.fitted import link_machine
 from fredholm.models.fitted.pair_summaries import PairSummaries
+from fredholm.models.fitted.ridge_head import Heard
 from fredholm.tasks.targets import ClassTarget
 from tests.refusals import refused
 
@@ -160,3 +161,46 @@ def test_both_parts_speak_by_gain_and_shift() -> None:
     numbers = machine._numbers(asked, torch.full((2,), link_machine.PARTS))
     expected = 2 * machine.linear(numbers) + 3 * machine.trees(numbers) + machine.shift
     torch.testing.assert_close(machine(asked), expected)
+
+
+def test_the_share_with_the_smallest_left_out_errors_is_taken() -> None:
+    edges, features = circle(60), torch.zeros(60, 0)
+    own = edges.T[edges[0] < edges[1]]
+    torch.manual_seed(1)
+    asked = AskedPairs(edges, features, torch.cat([own, torch.randint(60, (len(own), 2))]))
+    targets = torch.tensor([1, 0]).repeat_interleave(len(own))
+    machine, alone = (LinkMachine.Config(num_trees=30).build(0, 2, is_directed=False) for _ in range(2))
+    numbers = alone._numbers(asked, alone._parts(asked.pairs))
+    linear, trees = Heard(JOINED), Heard(JOINED)
+    assert alone.trees is not None
+    torch.manual_seed(2)
+    alone.linear.fit(numbers, targets, linear)
+    alone.trees.fit(numbers, targets, trees)
+    torch.manual_seed(2)
+    left_out = machine.fit([(asked, targets)], JOINED)
+    tried = {a / 10: linear.scores + a / 10 * (trees.scores - linear.scores) for a in range(11)}
+    errors = {a: float((JOINED.columns(targets) - each).square().mean()) for a, each in tried.items()}
+    best = min(errors, key=errors.__getitem__)
+    assert 0 < best < 1
+    readout = JOINED.readout(tried[best], targets)
+    torch.testing.assert_close(left_out, readout(tried[best]))
+    # the scores of both parts, which their outputs give, in the same shares
+    scores = torch.zeros(len(targets), 2, dtype=torch.float64)
+    with torch.no_grad():
+        for share, heard, part in ((1 - best, linear, alone.linear), (best, trees, alone.trees)):
+            outputs = part(numbers.to(alone.linear.weight)).double()
+            scores += share * (outputs - heard.read.shift) / heard.read.gain
+        found = machine._outputs(numbers)
+    torch.testing.assert_close(found.double(), readout.gain * scores + readout.shift, rtol=1e-3, atol=1e-3)
+
+
+def test_many_features_are_read_along_those_in_which_they_vary_most() -> None:
+    features = torch.randn(40, 90, generator=torch.Generator().manual_seed(0)) * torch.linspace(3, 0.1, 90)
+    machine = learnt(circle(40), features + 5)
+    directions = machine.directions.double()
+    rank = min(directions.shape[1], 39)
+    torch.testing.assert_close(
+        directions[:, :rank].T @ directions[:, :rank], torch.eye(rank).double(), atol=1e-4, rtol=0
+    )
+    _, _, wanted = torch.linalg.svd((features - features.mean(0)).double(), full_matrices=False)
+    assert float((wanted[:10] @ directions).norm(dim=1).min()) > 0.999

@@ -112,12 +112,12 @@ class LinkMachine(FittedModel[AskedPairs]):
         edges, pairs = inputs.edge_index, inputs.pairs
         size = len(inputs.features)
         are_edges = torch.isin(pairs[:, 0] * size + pairs[:, 1], edges[0] * size + edges[1])
-        return self._told(self._numbers(inputs, torch.where(are_edges, self._parts(inputs.pairs), PARTS)))
+        return self._outputs(self._numbers(inputs, torch.where(are_edges, self._parts(inputs.pairs), PARTS)))
 
-    def _told(self, numbers: Tensor) -> Tensor:
+    def _outputs(self, numbers: Tensor) -> Tensor:
         with without_autocast(numbers):
-            told = self.gain[0] * self.linear(numbers.to(self.linear.weight)) + self.shift
-            return told if self.trees is None else told + self.gain[1] * self.trees(numbers)
+            outputs = self.gain[0] * self.linear(numbers.to(self.linear.weight)) + self.shift
+            return outputs if self.trees is None else outputs + self.gain[1] * self.trees(numbers)
 
     @torch.no_grad()
     def fit(
@@ -137,11 +137,11 @@ class LinkMachine(FittedModel[AskedPairs]):
         self._learn_directions(inputs.features)
         numbers = self._numbers(inputs, self._parts(inputs.pairs))
         of_linear, of_trees = Heard(regressand), Heard(regressand)
-        said = self.linear.fit(numbers, targets, of_linear, groups=groups)
+        of_linear_alone = self.linear.fit(numbers, targets, of_linear, groups=groups)
         self.gain.copy_(torch.tensor([[1.0], [0.0]]))
         self.shift.zero_()
         if self.trees is None:
-            return said
+            return of_linear_alone
         self.trees.fit(numbers, targets, of_trees, groups=groups)
         wanted = regressand.columns(targets)
         tried = [torch.lerp(of_linear.scores, of_trees.scores, share) for share in SHARES]
