@@ -15,6 +15,7 @@ as many edges as the others do.
 import dataclasses
 from collections.abc import Sequence
 from typing import ClassVar, NamedTuple, final
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -100,7 +101,6 @@ class LinkMachine(FittedModel[AskedPairs]):
         self.trees = BoostedTrees(count, num_outputs, config.num_trees) if config.num_trees else None
         self.register_buffer("gain", torch.tensor([[1.0], [0.0]]).repeat(1, num_outputs))
         self.register_buffer("shift", torch.zeros(num_outputs))
-        self._of_whole: PairSummaries | None = None
 
     def forward(self, inputs: AskedPairs) -> Tensor:
         """Pairs to outputs `(P, num_outputs)`, all equal before a fit.
@@ -199,9 +199,10 @@ class LinkMachine(FittedModel[AskedPairs]):
         if without < PARTS:
             edges = edges[:, self._parts(edges.T) != without]
             return PairSummaries(edges, features, directions, is_directed=self.is_directed)
-        if self._of_whole is None or not self._of_whole.are_of(edges, features, directions):
-            self._of_whole = PairSummaries(edges, features, directions, is_directed=self.is_directed)
-        return self._of_whole
+        kept = _LAST_ASKED.get(self)
+        if kept is None or not kept.are_of(edges, features, directions):
+            kept = _LAST_ASKED[self] = PairSummaries(edges, features, directions, is_directed=self.is_directed)
+        return kept
 
     def _learn_directions(self, features: Tensor) -> None:
         if self.directions.shape[1]:
@@ -209,3 +210,7 @@ class LinkMachine(FittedModel[AskedPairs]):
             _, _, vectors = torch.svd_lowrank(centred, q=min(self.directions.shape[1], *centred.shape), niter=4)
             self.directions.zero_()
             self.directions[:, : vectors.shape[1]] = vectors
+
+
+_LAST_ASKED = WeakKeyDictionary[LinkMachine, PairSummaries]()
+"""Of the whole graph that a machine was asked about last; beside machines, since copies and files need none of it."""
