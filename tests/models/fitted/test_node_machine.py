@@ -400,7 +400,8 @@ def test_spread_features_and_known_nodes_are_read_together() -> None:
     assert built.spread is not None
     assert built.spread.dual.any()
     assert 0 < float(built.share) < 1
-    assert float((left_out - wanted[nodes]).square().mean().sqrt()) < 0.6
+    # below, outputs would know of the node itself
+    assert 0.4 < float((left_out - wanted[nodes]).square().mean().sqrt()) < 0.6
     told = built(known).detach().double()
     assert float((told[:2000] - wanted[:2000]).square().mean().sqrt()) < 0.5
     # of rings of which nothing is known, features tell all but what is their own
