@@ -587,3 +587,23 @@ def test_settings_of_images_need_images(tmp_path: Path) -> None:
         replace(config, image_size=(4, 4)).build()
     with refused(ValueError, "no column of images"):
         replace(config, model=TableMachine.Config(images=ImageBank.Config(num_filters=4))).build()
+
+
+def test_images_of_several_sizes_are_said_to_be_cut_and_large_ones_scaled(tmp_path: Path) -> None:
+    image = pytest.importorskip("PIL.Image")
+    rows = ["photo,label"]
+    for i in range(20):
+        image.new("L", (90, 120) if i < 12 else (10, 12)).save(tmp_path / f"{i}.png")
+        rows.append(f"{i}.png,{i % 2}")
+    (tmp_path / "t.csv").write_text("\n".join(rows))
+    config = TableLearning.Config(data=str(tmp_path / "t.csv"))
+    found = config.recommended("small")
+    assert isinstance(found.config, TableLearning.Config)
+    assert found.config.image_size == (64, 48)
+    assert found.notes[-1] == "images of 12 x 10 to 120 x 90 pixels are scaled and cut to 64 x 48; " + (
+        "image_size chooses another size"
+    )
+    given = replace(config, image_size=(100, 70)).recommended("small")
+    assert isinstance(given.config, TableLearning.Config)
+    assert given.config.image_size == (100, 70)
+    assert len(given.notes) == 1

@@ -112,6 +112,14 @@ class Headers(NamedTuple):
     """The smallest and the largest where a common one was chosen; see `Splits.sizes`."""
 
 
+def notes_on_sizes(sizes: tuple[tuple[int, int], tuple[int, int]] | None, size: tuple[int, int]) -> tuple[str, ...]:
+    """That images of several sizes (`Headers.sizes`) are brought to one, where nobody asked for it."""
+    if sizes is None:
+        return ()
+    smallest, largest, one = (f"{height} x {width}" for height, width in (*sizes, size))
+    return (f"images of {smallest} to {largest} pixels are scaled and cut to {one}; image_size chooses another size",)
+
+
 def inspect(sources: Iterable[Path | EncodedImage], image_size: tuple[int, int] | None, num_train: int) -> Headers:
     """Reads all headers.
 

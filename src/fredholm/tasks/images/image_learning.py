@@ -77,6 +77,7 @@ from fredholm.tasks.tensor_form import ABOUT_PIXELS, BATCH, Slot, TensorForm, pi
 from fredholm.tasks.views import ImageView, ShownExample
 
 from .augmentation import Augmentation
+from .encoded_images import notes_on_sizes
 from .mirroring import mirroring_keeps_targets
 from .patches import STEM, divided_into_patches, in_whole_patches, patch_encoder
 from .read import IMAGE_SUFFIXES
@@ -290,7 +291,7 @@ class ImageLearning(TargetTask[ImageDataset]):
             size = task.facts.image_size
             scaled = in_whole_patches(size, 1, SIDES[effort.preset])
             config = filled(self, [ImageLearning.Config()], image_size=None if scaled == size else scaled)
-            notes = _notes(task, config.image_size or size)
+            notes = notes_on_sizes(task.splits.sizes, config.image_size or size)
             return Recommended(config, schedule_at_once(task.num_train, effort), notes)
 
         @property
@@ -307,7 +308,7 @@ class ImageLearning(TargetTask[ImageDataset]):
                 assert isinstance(start.facts, ImageLearning.Facts)
                 whole = in_whole_patches(size, self.patch_size, max(start.facts.image_size))
                 config = filled(self, [default], image_size=None if whole == size else whole, augmentation=augmentation)
-                return Recommended(config, schedule, _notes(task, whole))
+                return Recommended(config, schedule, notes_on_sizes(task.splits.sizes, whole))
             scaled, patch = divided_into_patches(size, SIDES[effort.preset], PATCHES[effort.preset])
             has_patches = self.patch_size != default.patch_size  # which another size might not fit
             config = filled(
@@ -324,7 +325,7 @@ class ImageLearning(TargetTask[ImageDataset]):
                 config = filled(config, [default], position_sigma=1.0)
             room = _room(task, effort, config.image_size or size, patch)
             config = dataclasses.replace(config, model=self.model.sized_for(room, default.model))
-            return Recommended(config, schedule, _notes(task, config.image_size or size))
+            return Recommended(config, schedule, notes_on_sizes(task.splits.sizes, config.image_size or size))
 
         def _recommended_pixels(self, task: "ImageLearning", effort: Effort, start: Trained | None) -> Recommended:
             """What suits a model that reads pixels: the size of images, which that of a trained one is made for."""
@@ -352,7 +353,7 @@ class ImageLearning(TargetTask[ImageDataset]):
                 schedule = schedule_for(
                     num_train, effort, has_valid=has_valid, least_steps=LEAST_STEPS, learning_rate=rate
                 )
-            return Recommended(config, schedule, _notes(task, room.image_size))
+            return Recommended(config, schedule, notes_on_sizes(task.splits.sizes, room.image_size))
 
         @property
         def stack(self) -> Stack:
@@ -703,14 +704,6 @@ def _check_moments(mean: tuple[float, ...], deviation: tuple[float, ...]) -> Non
             f"mean={mean} and deviation={deviation} must be a number each for grey, or 3 for colours, and deviations "
             "above 0"
         )
-
-
-def _notes(task: ImageLearning, size: tuple[int, int]) -> tuple[str, ...]:
-    """That images of several sizes are brought to one, where nobody asked for it."""
-    if task.splits.sizes is None:
-        return ()
-    smallest, largest, one = (f"{height} x {width}" for height, width in (*task.splits.sizes, size))
-    return (f"images of {smallest} to {largest} pixels are scaled and cut to {one}; image_size chooses another size",)
 
 
 def _names(file: Path, count: int) -> list[str]:

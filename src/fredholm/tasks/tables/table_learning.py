@@ -22,7 +22,7 @@ from fredholm.models.language.sentence_model import TokenReading
 from fredholm.models.stack import Stack
 from fredholm.tasks.files.cells import MISSING
 from fredholm.tasks.files.read_record import recorded
-from fredholm.tasks.images.encoded_images import inspect
+from fredholm.tasks.images.encoded_images import inspect, notes_on_sizes
 from fredholm.tasks.images.image_learning import SIDES
 from fredholm.tasks.images.patches import in_whole_patches
 from fredholm.tasks.images.read import read_images
@@ -143,19 +143,18 @@ class TableLearning(TargetTask[TableSet]):
             size = len(task.splits.train)
             sizes = {"num_centres": min(size, CENTRES[effort.preset])}
             sizes["num_trees"] = affordable_trees(config.model.num_trees, task.target.num_outputs)
-            if (size_of_images := task.facts.image_size) is not None:
-                scaled = in_whole_patches(size_of_images, 1, SIDES[effort.preset])
-                config = filled(
-                    config, [TableLearning.Config()], image_size=None if scaled == size_of_images else scaled
-                )
-                task = TableLearning(config)
+            notes = task.notes
+            if (own := task.facts.image_size) is not None and self.image_size is None:
+                scaled = in_whole_patches(own, 1, SIDES[effort.preset])
+                config = replace(config, image_size=None if scaled == own else scaled)
+                notes = (*notes, *notes_on_sizes(task.sizes, scaled))
             if texts := task.facts.of("text"):
                 rows = task.splits.train.rows
                 config = replace(config, tokens=self.tokens.recommended(_texts(rows, texts)))
                 task = TableLearning(config)
                 config = replace(config, model=replace(config.model, texts=task.recommended_texts()))
             model = filled(config.model, [TableMachine.Config()], **sizes)
-            return Recommended(replace(config, model=model), schedule_at_once(size, effort), task.notes)
+            return Recommended(replace(config, model=model), schedule_at_once(size, effort), notes)
 
         @property
         def stack(self) -> Stack:
@@ -173,6 +172,8 @@ class TableLearning(TargetTask[TableSet]):
         self.config = config
         self.notes: tuple[str, ...] = ()
         """What was made of the columns, where it was learnt anew."""
+        self.sizes: tuple[tuple[int, int], tuple[int, int]] | None = None
+        """The smallest and the largest of the training images, where they differ and nobody asked for one."""
         self._facts = facts or self._learn_facts()
         self._set_target(self._facts.target, config.target_settings)
         self.tokenizer = MarkedTokenizer(self._facts.tokenizer) if self._facts.tokenizer else None
@@ -235,6 +236,7 @@ class TableLearning(TargetTask[TableSet]):
             refuse_idle("", TableMachine.Config, because, instead, num_directions=config.model.num_directions)
         self.notes = _notes_on(learnt, train.answers)
         headers = inspect(pictures, config.image_size, len(pictures)) if pictures else None
+        self.sizes = None if headers is None else headers.sizes
         return TableLearning.Facts(
             columns=learnt.columns,
             tokenizer=config.tokens.learn(_texts(train.rows, texts)).state if texts else "",
