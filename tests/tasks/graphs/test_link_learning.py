@@ -328,9 +328,9 @@ def test_edges_that_the_data_call_directed_are_so_everywhere(tmp_path: Path) -> 
     torch.manual_seed(0)
     model = built.model()
     outputs = built._at_nodes(model, built._whole, {})
-    assert outputs.shape[1] == 2 * told._outputs_of_end
+    assert outputs.shape[1] == 2 * built._outputs_of_end
     assert torch.equal(
-        told._scores(model, outputs, told._whole, pairs), asked._scores(model, outputs, asked._whole, pairs)
+        built._scores(model, outputs, built._whole, pairs), asked._scores(model, outputs, asked._whole, pairs)
     )
 
 
