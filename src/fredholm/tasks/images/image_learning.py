@@ -683,7 +683,7 @@ def _most_dropout(task: ImageLearning, effort: Effort) -> float:
 def _standardised(
     facts: ImageLearning.Facts, mean: tuple[float, ...], deviation: tuple[float, ...]
 ) -> ImageLearning.Facts:
-    """The facts with this mean and deviation; raises ValueError where these are of grey images and the data in colour."""
+    """The facts with this mean and deviation; raises ValueError where these are for grey and the data in colour."""
     if len(mean) < facts.channels:
         raise ValueError(
             f"mean={mean} is for images of {len(mean)} channel, and these have {facts.channels}; convert them"
