@@ -155,7 +155,7 @@ class SentenceLearning(TargetTask[SentenceSet]):
                 refuse_idle("", Tokens, because, "take another model", **given)
 
         def in_folder(self, folder: Path, facts: Task.Facts) -> Self:
-            """See `Task.Config.in_folder`: the tokenizer of the folder, and the configuration of a checkpoint's model."""
+            """See `Task.Config.in_folder`: the tokenizer of the folder, and a checkpoint's model."""
             assert isinstance(facts, SentenceLearning.Facts)
             tokens = Tokens(file=str(folder / "tokenizer.json"))
             return replace(self, tokens=tokens, model=facts.model or self.model)
