@@ -42,7 +42,7 @@ from .open import is_graph_folder
 FEW = 100
 """Labelled nodes of a class, below which a network memorises them and is held back more."""
 PRIOR = 8
-"""Prior count of edges that join nodes of one class, added to those counted: most graphs are homophilous."""
+"""Prior count of edges within one class, each direction counted: most graphs are homophilous."""
 
 
 MOST_OF_MACHINE = 500
