@@ -118,7 +118,7 @@ def test_nodes_know_their_structure_where_it_tells_their_class(tmp_path: Path, t
     np.savez(data, edges=np.concatenate([ends, ends[:, ::-1]]), features=x[:, None], labels=labels.astype(np.int64))
     config: Any
     config, *_ = NodeLearning.Config(data=str(data)).recommended("small", epochs=5)
-    assert config.build().structure_tells is tells
+    assert config.build().structure_helps is tells
     assert (config.inputs.degrees, config.inputs.surroundings) == (tells, tells)
 
 
