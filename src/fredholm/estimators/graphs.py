@@ -1,4 +1,4 @@
-"""Graphs, predicted by class or by numbers."""
+"""Estimators that predict classes or numbers of graphs."""
 
 import dataclasses
 from collections.abc import Iterable
@@ -22,7 +22,7 @@ from .target_estimator import TargetEstimator
 
 
 class GraphEstimator(TargetEstimator[GraphSet]):
-    """The task `graphs` (`fredholm.tasks.GraphLearning`) on lists of graphs."""
+    """Base class of estimators for the task `graphs` (`fredholm.tasks.GraphLearning`) on lists of graphs."""
 
     _task: ClassVar = GraphLearning
     _decided: ClassVar = (*TargetEstimator._decided, "num_folds", "fold")
@@ -51,7 +51,7 @@ class GraphEstimator(TargetEstimator[GraphSet]):
         return graphs
 
     def _directed(self, is_new: bool) -> bool:
-        """As `task` says, or as it said in `fit`."""
+        """Whether edges are directed, by `task` in `fit` and by the fitted model later."""
         if is_new:
             return bool(self._task_settings().get("directed", False))
         task = self.trained_.task
@@ -78,7 +78,7 @@ class GraphEstimator(TargetEstimator[GraphSet]):
 
 @final
 class GraphClassifier(GraphEstimator, Classifier[GraphSet]):
-    """Predicts which class a graph belongs to, by the task `graphs`.
+    """Predicts the class of a graph, by the task `graphs`.
 
     X is a list of n graphs. A graph is `(edge_index, x)` or `(edge_index, x, edge_features)`: sources over targets,
     integers `(2, E)` from 0 to N - 1; features of nodes `(N, F)`, or the number N of nodes without any; and features of
@@ -103,7 +103,7 @@ class GraphRegressor(GraphEstimator, Regressor[GraphSet]):
 
 
 def _graph(graph: Any, number: int) -> GraphArrays:
-    """A graph in one of the forms of `GraphClassifier`."""
+    """Parses a graph in one of the forms of `GraphClassifier`."""
     expected = "(edge_index, x), (edge_index, x, edge_features) or Data of torch_geometric"
     if isinstance(graph, tuple | list) and len(graph) in (2, 3):
         edge_index, nodes, *of_edges = graph
