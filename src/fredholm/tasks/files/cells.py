@@ -185,7 +185,7 @@ def parse_moment(text: str) -> Moment:
 
 
 def are_dates_in_digits(times: Sequence[float]) -> bool:
-    """Whether numbers are dates written as 20260131 or 202601, of more than one month or year: their steps are uneven."""
+    """Whether numbers are dates written as 20260131 or 202601, of several months or years: steps are uneven."""
     whole = [int(time) for time in times if 100_000 < time < 100_000_000 and time == int(time)]
     if len(whole) < len(times) or not whole:
         return False
