@@ -183,7 +183,7 @@ class Documents(Iterable[str]):
         return {"place": place, "sizes": [Size(1, at), Size(1, characters - at)]}
 
     def _nearest_end(self, wanted: float) -> tuple[int, int]:
-        """Returns the number of documents, but not all, that end nearest to `wanted` characters, and their characters."""
+        """Returns the number of documents (not all) that end nearest to `wanted` characters, and their characters."""
         best, passed, documents = (0, 0), 0, 0
         for part in self._stretch():
             if part.is_first and documents:

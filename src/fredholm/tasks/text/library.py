@@ -70,7 +70,7 @@ def made_of(file: Path, make: Callable[[str], Made]) -> Made:
 
 
 def _check_numbers(state: str) -> None:
-    """Raises a ValueError for too large a token number, which would exhaust the library's memory and end the process."""
+    """Raises a ValueError for too large a token number, which would make the library run out of memory and crash."""
     try:
         parsed = json.loads(state)
     except (ValueError, RecursionError) as error:

@@ -229,7 +229,7 @@ class MaskedLanguageModelling(TextTask):
         return self._train_blocks.tokens[:MOST_TOKENS].tolist()
 
     def _hidden_places(self, split: HeldOut) -> Iterator[tuple[int, int, int]]:
-        """Yields the previous, the masked and the next token of each masked one; the next of a block's end is a mask."""
+        """Yields the previous, the masked and the next token of each masked one; at a block's end the next is a mask."""
         for indices in torch.arange(self.num_held_out(split)).split(BLOCKS):
             batch = self.held_out_batch(split, indices)
             for given, wanted in zip(batch["inputs"].tolist(), batch["targets"].tolist(), strict=True):
@@ -348,7 +348,7 @@ class MaskedLanguageModelling(TextTask):
         return "a logit of every token, at each place; their softmax is the model's prediction of a masked token"
 
     def _predictions(self, model: nn.Module, inputs: Inputs, device: torch.device) -> list[Prediction]:
-        """Returns ``file``, masked ``tokens``, ``loss`` in nats per token, ``perplexity``, ``accuracy`` of each file."""
+        """Returns ``file``, masked ``tokens``, ``loss`` in nats a token, ``perplexity``, ``accuracy`` of each file."""
         rows: list[Prediction] = []
         for file, blocks in inputs.read(self._read):
             sums = torch.zeros(3, dtype=torch.float64)
