@@ -229,7 +229,7 @@ class MaskedLanguageModelling(TextTask):
         return self._train_blocks.tokens[:MOST_TOKENS].tolist()
 
     def _hidden_places(self, split: HeldOut) -> Iterator[tuple[int, int, int]]:
-        """Yields the previous, the masked and the next token of each masked one; at a block's end the next is a mask."""
+        """Yields the previous, the masked and the next token of each masked one; after a block the next is a mask."""
         for indices in torch.arange(self.num_held_out(split)).split(BLOCKS):
             batch = self.held_out_batch(split, indices)
             for given, wanted in zip(batch["inputs"].tolist(), batch["targets"].tolist(), strict=True):
