@@ -120,7 +120,7 @@ class Protocol:
         recommended = given.recommended(request.preset, epochs=epochs)
         self.config, self.notes = with_given(recommended.config, given, self._given("task")), recommended.notes
         whole = recommended if epochs == request.epochs else given.recommended(request.preset)
-        batch_size = self._with_asked(whole.schedule.settings).batch_size
+        batch_size = self._with_requested(whole.schedule.settings).batch_size
         self._schedule: Schedule = whole.schedule.asked(batch_size=batch_size)
         self.task = self.config.build()
         if self.task.num_held_out("valid") == 0:
@@ -154,12 +154,12 @@ class Protocol:
         """Returns the training settings for a number of epochs, with the usual learning rate and without patience."""
         schedule = dataclasses.replace(self._schedule.asked(epochs=epochs), patience=None)
         steps_per_epoch = -(-self.task.num_train // schedule.batch_size)
-        return self._with_asked(schedule.settings | {"checkpoint_every": steps_per_epoch})
+        return self._with_requested(schedule.settings | {"checkpoint_every": steps_per_epoch})
 
-    def _with_asked(self, settings: dict[str, Any]) -> TrainingConfig:
+    def _with_requested(self, settings: dict[str, Any]) -> TrainingConfig:
         """Returns the requested training settings, with these in place of defaults."""
-        asked = self.request.run.training
-        return with_given(filled(asked, [TrainingConfig()], **settings), asked, self._given("training"))
+        requested = self.request.run.training
+        return with_given(filled(requested, [TrainingConfig()], **settings), requested, self._given("training"))
 
     def _given(self, owner: str) -> list[str]:
         """Names of the settings of an owner, `task` or `training`, that the user has set."""

@@ -188,7 +188,7 @@ def _work(connection: Connection, log: Path) -> None:
             answer = error
         except Exception as error:
             traceback.print_exc()
-            answer = RuntimeError(f"{type(error).__name__}: {error}; {log} says where")
+            answer = RuntimeError(f"{type(error).__name__}: {error}; see {log}")
         connection.send(answer)
 
 

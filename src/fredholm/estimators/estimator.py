@@ -130,11 +130,13 @@ class Estimator(BaseEstimator, ABC):
         """Returns the run's config: the user's settings, and sizes that suit the data, chosen in this place alone."""
         given = written | self._task_settings()
         training = _named("training", self.training, TrainingConfig)
-        asked = TrainingConfig(**training)
+        settings = TrainingConfig(**training)
         if self.preset not in get_args(Preset):
             raise ValueError(f"preset is {self.preset!r}; expected one of {', '.join(get_args(Preset))}")
         config = cast(Callable[..., Task.Config], self._task.Config)(**given)
-        epochs, batch_size = (getattr(asked, name) if name in training else None for name in ("epochs", "batch_size"))
+        epochs, batch_size = (
+            getattr(settings, name) if name in training else None for name in ("epochs", "batch_size")
+        )
         task, schedule, _ = config.recommended(self.preset, epochs=epochs or None)
         schedule = schedule.asked(epochs=epochs or None, batch_size=batch_size)
         return Run.Config(
@@ -155,8 +157,8 @@ class Estimator(BaseEstimator, ABC):
     def _checked_model(self) -> Any:
         expected = get_type_hints(self._task.Config)["model"]
         if not isinstance(self.model, expected):
-            came = type(self.model).__qualname__
-            raise TypeError(f"model is of type {came}; expected a configuration, {expected.__qualname__}")
+            got = type(self.model).__qualname__
+            raise TypeError(f"model is of type {got}; expected a configuration, {expected.__qualname__}")
         return self.model
 
 

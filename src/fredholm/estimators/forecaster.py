@@ -151,8 +151,8 @@ class SeriesForecaster(Estimator):
         """Returns the parsed X with the results of `Forecasting.forecasts`."""
         check_is_fitted(self)
         given = self._ends if X is None else _Given.of(X)
-        if (came := given.series[0].shape[1]) != self.num_channels_:
-            raise ValueError(f"X has {came} channels; {type(self).__name__} was fitted on {self.num_channels_}")
+        if (got := given.series[0].shape[1]) != self.num_channels_:
+            raise ValueError(f"X has {got} channels; {type(self).__name__} was fitted on {self.num_channels_}")
         series = _long(given.series, given.starts)
         for each in series:
             self._forecasting.check(each, "X")

@@ -39,12 +39,12 @@ class GraphEstimator(TargetEstimator[GraphSet]):
         graphs = graphs_of_arrays(
             [_graph(each, i) for i, each in enumerate(X)], "X", is_directed=self._directed(is_new)
         )
-        came = len(graphs.feature_names), len(graphs.edge_feature_names)
+        got = len(graphs.feature_names), len(graphs.edge_feature_names)
         if is_new:
-            self.num_features_, self.num_edge_features_ = came
+            self.num_features_, self.num_edge_features_ = got
             warn_of_notes("X", graphs)
         for what, have, known in zip(
-            ("a node", "an edge"), came, (self.num_features_, self.num_edge_features_), strict=True
+            ("a node", "an edge"), got, (self.num_features_, self.num_edge_features_), strict=True
         ):
             if have != known:
                 raise ValueError(f"X has {have} features {what}; {type(self).__name__} was fitted on {known}")
@@ -120,8 +120,8 @@ def _graph(graph: Any, number: int) -> GraphArrays:
     )
     edges = np.zeros((2, 0), np.int64) if ends is None else ends
     if edges.shape != (2, 0) and (edges.ndim != 2 or len(edges) != 2 or edges.dtype.kind not in "iu"):
-        came = f"edges {edges.dtype} {edges.shape}"
-        raise ValueError(f"graph {number} of X has {came}; expected integers (2, E), sources over targets")
+        got = f"edges {edges.dtype} {edges.shape}"
+        raise ValueError(f"graph {number} of X has {got}; expected integers (2, E), sources over targets")
     if x is None or (x.ndim == 0 and (x.dtype.kind not in "iu" or x < 1)):
         raise ValueError(f"graph {number} of X has {x} for its nodes; expected features (N, F), or N, at least 1")
     features, num_nodes = (None, int(x)) if x.ndim == 0 else (x, len(x))

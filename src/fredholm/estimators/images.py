@@ -31,8 +31,8 @@ class ImageEstimator(TargetEstimator[np.ndarray]):
         if is_new:
             self.image_shape_ = images.shape[1:]
         elif images.shape[1:] != self.image_shape_:
-            came, expected = (_described(shape) for shape in (images.shape[1:], self.image_shape_))
-            raise ValueError(f"X has images of {came}; {type(self).__name__} was fitted on {expected}")
+            got, expected = (_described(shape) for shape in (images.shape[1:], self.image_shape_))
+            raise ValueError(f"X has images of {got}; {type(self).__name__} was fitted on {expected}")
         return images
 
     @final

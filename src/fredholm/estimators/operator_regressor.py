@@ -110,19 +110,19 @@ class OperatorRegressor(RegressorMixin, Estimator):
         learnt, wanted, task = self._given, self._wanted, self.trained_.task
         assert isinstance(task, OperatorLearning)
         given = _Functions.of(X, "X", learnt.pos, len(learnt.shape) if learnt.pos is None else None)
-        if (came := given.num_channels) != learnt.num_channels:
-            raise ValueError(f"X has {came} channels; {type(self).__name__} was fitted on {learnt.num_channels}")
+        if (got := given.num_channels) != learnt.num_channels:
+            raise ValueError(f"X has {got} channels; {type(self).__name__} was fitted on {learnt.num_channels}")
         if at is not None:
             wanted = wanted._replace(pos=_points(at, "at"), shape=(len(np.asarray(as_array(at))),))
         elif wanted.pos is None and wanted.shape == learnt.shape:
             wanted = wanted._replace(shape=given.shape)
-        asked = wanted.places
-        if (came := asked.shape[1]) != (known := len(task.facts.coordinates)):
-            raise ValueError(f"at has points of {came} coordinates; {type(self).__name__} was fitted on {known}")
+        points = wanted.places
+        if (got := points.shape[1]) != (known := len(task.facts.coordinates)):
+            raise ValueError(f"at has points of {got} coordinates; {type(self).__name__} was fitted on {known}")
         functions = functions_of_arrays(given.arrays(""), "X")
         model, device = self.trained_.model, self.trained_.device
         predicted = [
-            task.evaluated(model, functions.select(torch.tensor([i])), asked, device).values
+            task.evaluated(model, functions.select(torch.tensor([i])), points, device).values
             for i in range(len(functions))
         ]
         channels = (predicted[0].shape[1],) if wanted.has_channels else ()

@@ -39,8 +39,8 @@ class PointEstimator(TargetEstimator[list[np.ndarray]]):
         num_features = clouds[0].shape[1] - 3 if is_new else self.num_features_
         for i, cloud in enumerate(clouds):
             if cloud.shape[1] - 3 != num_features:
-                came = cloud.shape[1] - 3
-                raise ValueError(f"cloud {i} of X has {came} features beside 3 coordinates; expected {num_features}")
+                got = cloud.shape[1] - 3
+                raise ValueError(f"cloud {i} of X has {got} features beside 3 coordinates; expected {num_features}")
         self.num_features_ = num_features
         return clouds
 

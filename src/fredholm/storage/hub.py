@@ -85,7 +85,7 @@ def push_folder(
     except Exception as error:  # the hub's client raises errors of several libraries
         reason = " ".join(str(error).split())
         raise OSError(
-            f"{repo}: the hub took nothing ({type(error).__name__}: {reason:.200}); check the network, and the token "
+            f"{repo}: nothing was uploaded ({type(error).__name__}: {reason:.200}); check the network, and the token "
             "(--token, HF_TOKEN or hf auth login)"
         ) from error
     raise ValueError(

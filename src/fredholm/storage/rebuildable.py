@@ -47,8 +47,8 @@ def _check_objects(cls: type[Rebuildable], args: tuple[Any, ...], kwargs: Mappin
             continue  # it fits, or its type is one that the class itself checks
         if value is None and type(None) in kinds:
             continue
-        came = f"the class {value.__qualname__}" if isinstance(value, type) else type(value).__name__
-        raise TypeError(f"{_public(cls)}: {name} must be of type {' or '.join(map(_public, ours))}; got {came}")
+        got = f"the class {value.__qualname__}" if isinstance(value, type) else type(value).__name__
+        raise TypeError(f"{_public(cls)}: {name} must be of type {' or '.join(map(_public, ours))}; got {got}")
 
 
 def _public(kind: type) -> str:

@@ -56,8 +56,8 @@ def refuse_misfits(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor], pa
         raise ValueError(f"{path} is of another model: of the {len(wanted)} tensors here it {' and '.join(parts)}")
     for name, tensor in found.items():
         if tensor.shape != wanted[name].shape or tensor.dtype != wanted[name].dtype:
-            came, expected = (f"{t.dtype} {tuple(t.shape)}" for t in (tensor, wanted[name]))
-            raise ValueError(f"{path} is of another model: {name} is {came:.80}, expected {expected}")
+            got, expected = (f"{t.dtype} {tuple(t.shape)}" for t in (tensor, wanted[name]))
+            raise ValueError(f"{path} is of another model: {name} is {got:.80}, expected {expected}")
 
 
 @torch.no_grad()

@@ -29,8 +29,8 @@ def note_on_network(config: object, default: object, names: Sequence[str], effor
         effort: its epochs require a network too.
         instead: the suitable closed-form model, and where it is better.
     """
-    asked = [name for name in names if getattr(config, name) != getattr(default, name)]
-    words = [name if is_dataclass(getattr(config, name)) else f"{name}={getattr(config, name)!r}" for name in asked]
+    changed = [name for name in names if getattr(config, name) != getattr(default, name)]
+    words = [name if is_dataclass(getattr(config, name)) else f"{name}={getattr(config, name)!r}" for name in changed]
     words += [] if effort.epochs is None else [f"epochs={effort.epochs}"]
     if not words:
         return None

@@ -188,8 +188,8 @@ class Task(ABC):
                 own, then = getattr(self, name), getattr(learnt, name)
                 if own != then and is_one_place(self.data, learnt.data):
                     raise ValueError(
-                        f"{name}={own!r} chooses other data to learn from than the run's {then!r}, so that what it "
-                        "learnt could be measured; leave it out, or give other data"
+                        f"{name}={own!r} chooses other training data than the run's {then!r}, so that these could be "
+                        "measured; leave it out, or give other data"
                     )
 
         @property

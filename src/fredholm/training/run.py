@@ -87,8 +87,8 @@ class Run:
                 ("training", TrainingConfig, "a TrainingConfig"),
             ):
                 if not isinstance(getattr(self, what), kind):
-                    came = type(getattr(self, what)).__qualname__
-                    raise TypeError(f"training.Run.Config: {what} must be {expected}; got {came}")
+                    got = type(getattr(self, what)).__qualname__
+                    raise TypeError(f"training.Run.Config: {what} must be {expected}; got {got}")
             if not isinstance(self.task.data, str | Path):
                 raise TypeError(
                     "training.Run.Config: data of a task must be a path or a built-in name; got "
@@ -440,7 +440,7 @@ def _resumed_run(
         raise _of_another_config(folder, other)
     if difference:
         print_line(f"{folder.path}: goes on with other data: {difference}")
-        print_line("a split that these data do not bring is drawn again: what was learnt from may now be measured on")
+        print_line("a split that these data lack is drawn again: it may now measure examples that were trained on")
     now = dataclasses.replace(now, start=(before.start if before else {}) | now.start)
     own_files = _own_files(now, _current_machine(folder, config, processes), words, folder.text(COMMANDS) or "")
     is_same = to_json(saved) == to_json(config) and all(folder.text(name) == own_files[name] for name in own_files)
@@ -477,8 +477,8 @@ def _known_data(folder: RunFolder | TrainedFolder) -> Fingerprint:
     file, text = folder.path / FINGERPRINT, folder.text(FINGERPRINT)
     if text is None:
         raise ValueError(
-            f"{file} is missing, which says what the run read; put it back, or pass --accept-new-data to go on with "
-            "the data as they are"
+            f"{file} is missing, the record of the data that the run read; put it back, or pass --accept-new-data to "
+            "go on with the data as they are"
         )
     try:
         return Fingerprint.of_text(text)

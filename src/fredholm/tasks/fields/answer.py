@@ -43,7 +43,7 @@ class Answer:
     def check(self, outputs: Outputs, at: Path | None) -> None:
         """Raises a ValueError where points are given twice, or a requested picture cannot be drawn of them."""
         if self.grid is not None and at is not None:
-            raise ValueError("answer.grid and --at both say where; pass one of them")
+            raise ValueError("answer.grid and --at both set the points; pass one of them")
         if outputs.picture is not None and (self.grid is None or len(self.grid) > 2):
             raise ValueError("--picture needs answer.grid with one or two coordinates, such as answer.grid=64,64")
 

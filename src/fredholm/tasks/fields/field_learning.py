@@ -437,10 +437,10 @@ class FieldLearning(SplitTask[FieldSet]):
             return self._target_scale.in_unit(self._refined(model, batch)(places).float())
 
         def draw(sizes: Sizes, generator: torch.Generator) -> tuple[Tensor, ...]:
-            batch, count, asked, axes = sizes["batch"], sizes["samples"], sizes["places"], len(facts.coordinates)
+            batch, count, num_places, axes = sizes["batch"], sizes["samples"], sizes["places"], len(facts.coordinates)
             pos = torch.randn(batch, count, axes, generator=generator, dtype=torch.float64)
             values = self._scale.in_unit(torch.randn(batch, count, len(facts.channels), generator=generator))
-            places = torch.randn(batch, asked, axes, generator=generator, dtype=torch.float64) / 2
+            places = torch.randn(batch, num_places, axes, generator=generator, dtype=torch.float64) / 2
             exists = first_of_each(batch, count)
             return torch.where(exists[..., None], pos, 0.0), values, exists, places
 
@@ -473,24 +473,24 @@ class FieldLearning(SplitTask[FieldSet]):
         """Returns the fields of a file, each at its evaluation points."""
         facts, predicted = self._facts, list[Evaluated]()
         fields = read_fields(file, coordinates=facts.coordinates, channels=facts.channels, part=inputs.part)
-        asked = places(self.config.answer, fields, inputs.at)
+        points = places(self.config.answer, fields, inputs.at)
         for indices in torch.arange(len(fields)).split(CHUNK):
             part = fields.select(indices)
             shown = to_device(self._shown(part.given), device)
             for name, values in zip(part.names, shown["values"], strict=True):
                 if not bool(values.isfinite().all()):
                     raise ValueError(f"{name}: a value is too far from those of training for float32")
-            predicted += map(refuse_no_number, self._evaluated(model, shown, part, [asked[i] for i in indices]))
+            predicted += map(refuse_no_number, self._evaluated(model, shown, part, [points[i] for i in indices]))
         return predicted
 
-    def _evaluated(self, model: nn.Module, batch: Batch, part: FieldSet, asked: Sequence[Tensor]) -> list[Evaluated]:
+    def _evaluated(self, model: nn.Module, batch: Batch, part: FieldSet, points: Sequence[Tensor]) -> list[Evaluated]:
         """Returns the fields of a batch, each at its own evaluation points."""
         placed = self._refined(model, batch)
-        longest = max(len(pos) for pos in asked)
-        pos = torch.stack([torch.cat([pos, pos[:1].expand(longest - len(pos), -1)]) for pos in asked])
+        longest = max(len(pos) for pos in points)
+        pos = torch.stack([torch.cat([pos, pos[:1].expand(longest - len(pos), -1)]) for pos in points])
         values, is_far = placed.sample(pos.to(batch["pos"].device))
         values = self._target_scale.in_unit(values.float().cpu())
         return [
             Evaluated(name, own, values[i, : len(own)], is_far[i, : len(own)].cpu())
-            for i, (name, own) in enumerate(zip(part.names, asked, strict=True))
+            for i, (name, own) in enumerate(zip(part.names, points, strict=True))
         ]

@@ -65,7 +65,7 @@ def open_fields(data: str | Path, *, coordinates: tuple[str, ...] = ()) -> Split
     if len(found) < 2:
         raise ValueError(
             f"{path}: holds one function; expected one to learn from and one to test on at least; in a table the "
-            "column 'field' tells them apart. Of one function alone `fredholm train table` learns, from a table whose "
+            "column 'field' distinguishes them. To learn a single function use `fredholm train table` on a table whose "
             "rows are samples: the coordinates, and --task.label-columns with the value"
         )
     return Splits(found, is_given=False)
@@ -228,16 +228,16 @@ def read_fields(
     if not path.name.lower().endswith(ARRAY_SUFFIXES):
         raise ValueError(f"{path}: is of no known kind; expected {', '.join((*FIELD_TABLES, *ARRAY_SUFFIXES))}")
     found = part_of(path, read_npz(path), part)
-    for what, came, expected, unnamed in (
+    for what, got, expected, unnamed in (
         ("coordinates", found.coordinates, coordinates or None, unnamed_coordinates),
         ("channels", found.channels, channels, unnamed_channels),
     ):
         if expected is None:
             continue
         # names contradict each other only where both sides have them, or where they are the same in another order
-        are_named = came != unnamed(len(came)) and (expected != unnamed(len(expected)) or {*came} == {*expected})
-        if len(came) != len(expected) or (are_named and came != expected):
-            raise ValueError(f"{path}: has the {what} {', '.join(came)}; expected {', '.join(expected)}, in this order")
+        are_named = got != unnamed(len(got)) and (expected != unnamed(len(expected)) or {*got} == {*expected})
+        if len(got) != len(expected) or (are_named and got != expected):
+            raise ValueError(f"{path}: has the {what} {', '.join(got)}; expected {', '.join(expected)}, in this order")
     return found
 
 

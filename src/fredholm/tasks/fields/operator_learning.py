@@ -653,9 +653,9 @@ class OperatorLearning(DividedTask[FieldSet]):
         self, model: nn.Module, file: Path, inputs: Inputs, device: torch.device
     ) -> list[tuple[FieldSet, Evaluated]]:
         """Returns the functions of a file with their predictions at the evaluation points."""
-        functions, asked = self._read(file, inputs)
+        functions, points = self._read(file, inputs)
         each = [functions.select(torch.tensor([index])) for index in range(len(functions))]
-        predicted = [self.evaluated(model, one, pos, device) for one, pos in zip(each, asked, strict=True)]
+        predicted = [self.evaluated(model, one, pos, device) for one, pos in zip(each, points, strict=True)]
         return list(zip(each, map(refuse_no_number, predicted), strict=True))
 
     def _read(self, file: Path, inputs: Inputs) -> tuple[FieldSet, list[Tensor]]:
@@ -673,18 +673,18 @@ class OperatorLearning(DividedTask[FieldSet]):
             raise ValueError(
                 f"{functions.names[0]} comes without {facts.target_channels[0]} to compare with; leave --comparison out"
             )
-        return functions, self._asked(functions, inputs.at)
+        return functions, self._evaluation_points(functions, inputs.at)
 
-    def _asked(self, functions: FieldSet, at: Path | None) -> list[Tensor]:
+    def _evaluation_points(self, functions: FieldSet, at: Path | None) -> list[Tensor]:
         """Returns the evaluation points of each function of a file."""
         answer, wanted = self.config.answer, functions.targets
         if answer.grid is None and at is None:
             return wanted.places
         return places(answer, functions, at)
 
-    def evaluated(self, model: nn.Module, one: FieldSet, asked: Tensor, device: torch.device) -> Evaluated:
+    def evaluated(self, model: nn.Module, one: FieldSet, points: Tensor, device: torch.device) -> Evaluated:
         """Returns the prediction for one function at points `(N, s)`, in the coordinates of the data."""
-        return Evaluated(one.names[0], asked, self.preparation.predicted(model, one.given, asked, device))
+        return Evaluated(one.names[0], points, self.preparation.predicted(model, one.given, points, device))
 
     def _compared(
         self, model: nn.Module, predicted: Sequence[tuple[FieldSet, Evaluated]], device: torch.device, kind: str

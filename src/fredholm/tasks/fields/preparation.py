@@ -73,15 +73,15 @@ class Preparation:
 
     def answers(self, model: Network, batch: Batch) -> Tensor:
         """Returns standardised predictions at target points, `(B, Nq, m')`, or `(B, Nq, T·m')` of T steps."""
-        domain, asked = (self.domain(batch[f"{name}pos"], batch[f"{name}mask"]) for name in ("", "wanted_"))
+        domain, points = (self.domain(batch[f"{name}pos"], batch[f"{name}mask"]) for name in ("", "wanted_"))
         steps = batch["wanted_values"].shape[-1] // len(self.target_scale.mean)
-        return self._answers(model, FunctionBatch(batch["values"], domain), asked, steps)
+        return self._answers(model, FunctionBatch(batch["values"], domain), points, steps)
 
     @torch.no_grad()
-    def predicted(self, model: nn.Module, given: Samples, asked: Tensor, device: torch.device) -> Tensor:
+    def predicted(self, model: nn.Module, given: Samples, points: Tensor, device: torch.device) -> Tensor:
         """Predicts one function at points `(N, s)`, all in the unit of the data; for trajectories all steps."""
         batch = to_device(self.shown(given), device)
-        at, width = self.box.placed(asked)[None].to(device), self.num_steps * len(self.target_scale.mean)
+        at, width = self.box.placed(points)[None].to(device), self.num_steps * len(self.target_scale.mean)
         batch |= {
             "wanted_pos": at,
             "wanted_mask": torch.ones(at.shape[:2], dtype=torch.bool, device=device),
@@ -106,26 +106,26 @@ class Preparation:
             state = FunctionBatch(interpolate(state, onto), onto)
         return self._predicted(model, state, Points(self.box.placed(places), periodic=self.is_periodic))
 
-    def _predicted(self, model: nn.Module, state: FunctionBatch, asked: Domain) -> Tensor:
-        return self.target_scale.in_unit(self._answers(model, state, asked, self.num_steps))
+    def _predicted(self, model: nn.Module, state: FunctionBatch, points: Domain) -> Tensor:
+        return self.target_scale.in_unit(self._answers(model, state, points, self.num_steps))
 
-    def _answers(self, model: Network, state: FunctionBatch, asked: Domain, steps: int) -> Tensor:
+    def _answers(self, model: Network, state: FunctionBatch, points: Domain, steps: int) -> Tensor:
         """Implements `answers`; `steps` is the number of requested steps of trajectories."""
         if self.num_steps == 1:
-            return _predicted_at(model, state, asked)
-        return torch.cat([*_rolled_out(model, state, asked, steps)], dim=-1)
+            return _predicted_at(model, state, points)
+        return torch.cat([*_rolled_out(model, state, points, steps)], dim=-1)
 
 
-def _predicted_at(model: Network, state: FunctionBatch, asked: Domain) -> Tensor:
+def _predicted_at(model: Network, state: FunctionBatch, points: Domain) -> Tensor:
     """Returns the network's prediction at the evaluation points."""
-    own = asked.has_points_of(state.domain)
-    return (model(state) if own else model(state, at=asked)).float()
+    own = points.has_points_of(state.domain)
+    return (model(state) if own else model(state, at=points)).float()
 
 
-def _rolled_out(model: Network, state: FunctionBatch, asked: Domain, steps: int) -> Iterator[Tensor]:
+def _rolled_out(model: Network, state: FunctionBatch, points: Domain, steps: int) -> Iterator[Tensor]:
     """Yields the states after each step at the evaluation points; steps start from the states at the samples."""
-    is_same = asked.has_points_of(state.domain)
+    is_same = points.has_points_of(state.domain)
     for _ in range(steps):
         following = state._replace(values=state.values + _predicted_at(model, state, state.domain))
-        yield following.values if is_same else interpolate(state, asked) + _predicted_at(model, state, asked)
+        yield following.values if is_same else interpolate(state, points) + _predicted_at(model, state, points)
         state = following

@@ -181,7 +181,7 @@ class Segmentation(TargetTask[MaskedImages], DividedTask[MaskedImages]):
             """See `Task.Config.recommended`; chooses size and patches of images, augmentation, and the model's size."""
             default, task = Segmentation.Config(), self.build()
             size, patch = divided_into_patches(task.facts.image_size, SIDES[effort.preset], PATCHES[effort.preset])
-            # which might not divide another size
+            # patches of a run might not divide another size
             has_patches = start is not None or self.patch_sizes != default.patch_sizes
             config = filled(
                 self,
@@ -269,8 +269,8 @@ class Segmentation(TargetTask[MaskedImages], DividedTask[MaskedImages]):
         scaled = () if self.config.image_size is None else ("image_size",)
         splits.check_facts(self._facts, self.config.data, apart_from=("classes", *scaled))
         if splits.train.classes != self.target.names:
-            came, expected = (", ".join(names) for names in (splits.train.classes, self.target.names))
-            raise ValueError(f"the classes of {self.config.data} are {came}; the run was made with {expected}")
+            got, expected = (", ".join(names) for names in (splits.train.classes, self.target.names))
+            raise ValueError(f"the classes of {self.config.data} are {got}; the run was made with {expected}")
 
     @property
     def train_shards(self) -> Tensor | None:
@@ -478,14 +478,14 @@ class Segmentation(TargetTask[MaskedImages], DividedTask[MaskedImages]):
             outputs.write("--picture", outputs.picture, draw(answers, classes, kind=outputs.picture.suffix))
         return rows
 
-    def _mask(self, model: nn.Module, asked: "_Asked", device: torch.device) -> Tensor:
+    def _mask(self, model: nn.Module, request: "_Request", device: torch.device) -> Tensor:
         """Returns the class of each pixel, uint8 `(H, W)`."""
-        given = self._standardise(_resized(asked.image[None] / 255, asked.scaled)).to(device)
-        size = (asked.image.shape[1], asked.image.shape[2])
+        given = self._standardise(_resized(request.image[None] / 255, request.scaled)).to(device)
+        size = (request.image.shape[1], request.image.shape[2])
         mask = torch.cat([logits[0].argmax(-1) for _, logits in self.logits(model, given, size)])
         return mask.to("cpu", torch.uint8)
 
-    def _read(self, file: Path, inputs: Inputs) -> "list[_Asked]":
+    def _read(self, file: Path, inputs: Inputs) -> "list[_Request]":
         """Reads the images of a file."""
         channels, truth = self._facts.channels, None
         if file.suffix.lower() in ARRAY_SUFFIXES:
@@ -500,7 +500,8 @@ class Segmentation(TargetTask[MaskedImages], DividedTask[MaskedImages]):
                 truth = _truth(file, size, len(self.target.names))
         scaled = self._scaled_size(file, (images.shape[2], images.shape[3]))
         return [
-            _Asked(name, stem, image, scaled, truth) for name, stem, image in zip(names, saved_as, images, strict=True)
+            _Request(name, stem, image, scaled, truth)
+            for name, stem, image in zip(names, saved_as, images, strict=True)
         ]
 
     def _scaled_size(self, file: Path, size: tuple[int, int]) -> tuple[int, int]:
@@ -521,7 +522,7 @@ class Segmentation(TargetTask[MaskedImages], DividedTask[MaskedImages]):
         return (images - self._mean.to(images.device)) / self._deviation.to(images.device)
 
 
-class _Asked(NamedTuple):
+class _Request(NamedTuple):
     """An image to be classified."""
 
     name: Path

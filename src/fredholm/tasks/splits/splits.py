@@ -109,6 +109,6 @@ class Splits(Generic[Part]):
         for name in self.train.shared:
             if name in apart_from:
                 continue
-            came, expected = getattr(self.train, name), getattr(facts, name)
-            if came != expected:
-                raise ValueError(f"the {name} of {data} are {came}; the run was made with {expected}")
+            got, expected = getattr(self.train, name), getattr(facts, name)
+            if got != expected:
+                raise ValueError(f"the {name} of {data} are {got}; the run was made with {expected}")

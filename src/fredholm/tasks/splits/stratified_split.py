@@ -63,7 +63,7 @@ class SplitKeys:
         """Splits off a share by `stratified_split`, `grouped_split` or `newest_split`; returns rest and share."""
         if by == "time":
             if self.times is None:
-                raise ValueError("the data say nothing of times; give each example one, or leave split_by at 'shares'")
+                raise ValueError("the data have no times; give each example one, or leave split_by at 'shares'")
             return newest_split(self.times, fraction, self.groups)
         if self.groups is not None:
             return grouped_split(self.groups, self.strata, fraction, seed)
@@ -135,7 +135,7 @@ def stratified_split(
         if sum(counts.values()) < wanted and counts[label] < len(members[label]) - 1:
             counts[label] += 1
     if sum(counts.values()) == 0:
-        if len(members) < 2:  # those that have no classes too
+        if len(members) < 2:  # also for examples without classes
             raise ValueError(f"{len(names)} example leaves none to hold out: give at least two")
         raise ValueError(
             f"{len(names)} examples in {len(members)} classes leave none to hold out: give one class at least two "

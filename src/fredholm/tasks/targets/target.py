@@ -194,7 +194,7 @@ class Target(Regressand):
         """Raises a ValueError unless known targets are of this kind and these names."""
         if not isinstance(known, self.follows) or known.names != self.names:
             raise ValueError(
-                f"what is known of {data} is {', '.join(known.names)}; the run was made with the {PLURALS[self.kind]} "
+                f"the targets of {data} are {', '.join(known.names)}; the run was made with the {PLURALS[self.kind]} "
                 f"{', '.join(self.names)}"
             )
 

@@ -180,7 +180,7 @@ def _end_of_text(folder: Path, settings: dict[str, Any], library: "tokenizers.To
     if type(end) is int and end >= 0 and (token := library.id_to_token(end)) is not None:
         return token
     raise ValueError(
-        f"{folder}: nothing says which token ends a text; give tokenizer_config.json an eos_token that is one of the "
+        f"{folder}: the end-of-text token is missing; give tokenizer_config.json an eos_token that is one of the "
         "tokens"
     )
 
@@ -202,8 +202,8 @@ def _bytes_of_tokens(library: "tokenizers.Tokenizer") -> list[bytes]:
         singles = letters.keys()
     else:
         raise ValueError(
-            "the tokens of tokenizer.json stand for no bytes; expected byte pairs over bytes, as GPT-2's, or bytes for "
-            "what is no other token, as Llama's"
+            "the tokens of tokenizer.json stand for no bytes; expected byte pairs over bytes, as GPT-2's, or bytes as "
+            "a fallback, as Llama's"
         )
     if absent := sorted(singles - vocabulary.keys()):
         raise ValueError(f"{len(absent)} bytes have no token in tokenizer.json, such as {absent[0]}; expected all 256")

@@ -262,16 +262,16 @@ def pieces(text: str) -> Iterator[str]:
         start = end
 
 
-def _of_rows(file: Path, asked: str | None) -> Iterator[DocumentPart]:
+def _of_rows(file: Path, requested: str | None) -> Iterator[DocumentPart]:
     """Yields the documents in a column of a file with rows."""
     if file.name.lower().endswith(JSONL_SUFFIXES):
-        column = asked
+        column = requested
         for line, found in json_lines(file):
             column = column or _text_column(file, tuple(found), None)
             yield from _of_row(found, column, f"{file}, line {line}")
         return
     table = ArrowTable(file)
-    column = _text_column(file, table.names, asked)
+    column = _text_column(file, table.names, requested)
     for number, found in enumerate(table.rows([column]), 1):
         yield from _of_row(found, column, f"{file}, row {number}")
 
@@ -289,11 +289,11 @@ def _of_row(found: dict[str, Any], column: str, place: str) -> Iterator[Document
         yield DocumentPart(text, True)
 
 
-def _text_column(file: Path, names: Sequence[str], asked: str | None) -> str:
+def _text_column(file: Path, names: Sequence[str], requested: str | None) -> str:
     usual = [name for name in TEXT_COLUMNS if name in names]
-    chosen = asked or (usual[0] if usual else names[0] if len(names) == 1 else "")
+    chosen = requested or (usual[0] if usual else names[0] if len(names) == 1 else "")
     if chosen not in names:
-        what = f"no column {asked!r}" if asked else f"no column with a usual name ({', '.join(TEXT_COLUMNS)})"
+        what = f"no column {requested!r}" if requested else f"no column with a usual name ({', '.join(TEXT_COLUMNS)})"
         raise ValueError(f"{file}: {what}; the columns are {', '.join(names) or 'none'}: name one (text_column=)")
     return chosen
 

@@ -547,7 +547,7 @@ class LanguageModelling(TextTask):
 
 
 _OWN_TOKENS = (
-    "what came earlier is recalled only among the tokens given; fredholm predict recalls longer texts, and so predicts "
+    "earlier tokens are recalled only within the given ones; fredholm predict recalls longer texts, and so predicts "
     "their later tokens better"
 )
 
