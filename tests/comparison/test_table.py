@@ -41,8 +41,8 @@ def test_the_conclusion_names_the_best_run_and_how_to_go_on() -> None:
 
 def test_the_way_to_go_on_says_how_data_are_read_and_leaves_the_model_to_its_start() -> None:
     words = "compare images pictures --task.model.depth 2 --task.target number --seeds 2 --task.columns a b --resume"
-    lines = list(conclusion(dataclasses.replace(found(), command_line=tuple(words.split())), Path("here")))[1]
-    assert "fredholm train images pictures --task.target number --task.columns a b --init here/run/seed-1 --run" in lines
+    line = list(conclusion(dataclasses.replace(found(), command_line=tuple(words.split())), Path("here")))[1]
+    assert "fredholm train images pictures --task.target number --task.columns a b --init here/run/seed-1 --run" in line
 
 
 def test_a_model_that_does_better_without_a_network_is_named() -> None:

@@ -180,8 +180,7 @@ def _end_of_text(folder: Path, settings: dict[str, Any], library: "tokenizers.To
     if type(end) is int and end >= 0 and (token := library.id_to_token(end)) is not None:
         return token
     raise ValueError(
-        f"{folder}: the end-of-text token is missing; give tokenizer_config.json an eos_token that is one of the "
-        "tokens"
+        f"{folder}: the end-of-text token is missing; give tokenizer_config.json an eos_token that is one of the tokens"
     )
 
 
