@@ -45,7 +45,7 @@ class GenerateArguments:
     top_p: float = 1.0
     """Sample from the likeliest tokens whose probabilities add up to this."""
     seed: int = 0
-    """Of the draws."""
+    """Seed of the draws."""
     num_samples: int = 1
     """Number of texts, printed one after the other with a line of --- between them."""
     cache: Flag = True

@@ -19,7 +19,7 @@ class VerifyArguments:
     """
 
     seed: int = 0
-    """Of all random instances."""
+    """Seed of all random instances."""
     json: Flag = False
     """Print a JSON list with one object per check."""
 

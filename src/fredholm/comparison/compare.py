@@ -182,7 +182,7 @@ def _check_data(folder: Path, data: Fingerprint, request: Request) -> None:
 
 
 def _text_of(request: Request) -> str:
-    """Returns the part of a request that affects the numbers, as JSON; the device does not."""
+    """Returns the part of a request that affects the numbers, as JSON, which leaves out the device."""
     training = dataclasses.replace(request.run.training, device="auto")
     fixed = dataclasses.replace(request, run=dataclasses.replace(request.run, training=training), default="")
     return json.dumps(to_json(fixed))

@@ -23,7 +23,7 @@ MOST_EXAMPLES = 10_000
 MOST_MEASURED = 20_000
 """Largest number of elements of a held-out split, such as pixels, that are measured, sampled with the seed 0."""
 MOST_SIDE = 32
-"""Of an image, in pixels."""
+"""Largest side of an image, in pixels."""
 MOST_FEATURES = 4_096
 """Largest number of features of an example that is no text."""
 LEAST_CHANCE = 1e-6

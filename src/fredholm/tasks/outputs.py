@@ -27,7 +27,7 @@ class Outputs:
     comparison: Path | None = None
     overwrite: bool = False
     written: list[Path] = field(default_factory=list)
-    """What was written so far."""
+    """Files written so far."""
 
     @property
     def named(self) -> dict[str, Path]:

@@ -85,8 +85,7 @@ class Schedule:
         """Returns the schedule with requested epochs and batch size, and the settings that depend on them.
 
         These are the averaging and, for epochs, evaluations and patience. A closed-form model keeps its settings. A
-        changed
-        batch size does not change the epochs: each example is seen as often.
+        changed batch size does not change the epochs: each example is seen as often.
 
         Args:
             epochs, batch_size: at least 1; None: the recommended ones.

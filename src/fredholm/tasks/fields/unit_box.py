@@ -89,8 +89,8 @@ def seem_to_repeat(functions: FieldSet, box: UnitBox) -> bool:
     """Whether functions seem to repeat beyond the unit box, which a grid must then tile.
 
     Across each border of the box they change by at most twice as much as between neighbours (root mean square), and at
-    the
-    border they differ from each other at least half as much as elsewhere: functions that are all 0 there do not repeat.
+    the border they differ from each other at least half as much as elsewhere: functions that are all 0 there do not
+    repeat.
     """
     some = functions.select(torch.arange(min(len(functions), TRIED)))
     for samples in (some.given, some.targets):

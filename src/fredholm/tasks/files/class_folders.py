@@ -15,7 +15,7 @@ class Found(NamedTuple):
     """Files of several classes, in splits."""
 
     classes: tuple[str, ...]
-    """By name."""
+    """Class names, sorted."""
     parts: dict[Split, tuple[list[Path], list[int]]]
     """Files of each split with the class number of each; without folders of splits all are in train."""
 

@@ -64,9 +64,8 @@ class MaskedLanguageModelling(TextTask):
 
     Documents end with [SEP], and blocks begin with [CLS]. Packed, the documents are one stream, and every epoch cuts it
     at another place; otherwise a block holds one document, or as much of it as fits, and batches are padded. In each
-    block a
-    share of the tokens is chosen, at least one: of these 80 % become [MASK], 10 % a random token, and 10 % are
-        unchanged. In evaluation the choice is fixed.
+    block a share of the tokens is chosen, at least one: of these 80 % become [MASK], 10 % a random token, and 10 % are
+    unchanged. In evaluation the choice is fixed.
 
     Args:
         config: settings of the task.

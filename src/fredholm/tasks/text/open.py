@@ -35,9 +35,8 @@ def open_text(
     """Opens text as training, validation and test documents.
 
     Files end in .txt or .txt.gz, or have a document per row and end in .jsonl, .jsonl.gz, .parquet or .arrow. Their
-    split
-    is a word of their names: train; valid, validation, val or dev; test. Words are separated by dots, hyphens and
-        underscores.
+    split is a word of their names: train; valid, validation, val or dev; test. Words are separated by dots, hyphens and
+    underscores.
 
     Args:
         data: a file, a folder, or a common prefix of the names of files with splits (``folder/ptb`` for

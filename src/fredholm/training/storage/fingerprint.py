@@ -33,7 +33,7 @@ class DataFile(NamedTuple):
     """A file that was read."""
 
     size: int
-    """In bytes."""
+    """Size in bytes."""
     modified: int
     """Modification time, in nanoseconds since 1970."""
     digest: str

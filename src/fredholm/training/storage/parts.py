@@ -21,9 +21,9 @@ class Part(NamedTuple):
     """A part of a tensor: a box of its entries."""
 
     shape: tuple[int, ...]
-    """Of the whole tensor."""
+    """Shape of the whole tensor."""
     offset: tuple[int, ...]
-    """The box's first entry."""
+    """Index of the box's first entry."""
     values: Tensor
 
 

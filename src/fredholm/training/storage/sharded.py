@@ -193,7 +193,7 @@ class _Writer(StorageWriter):
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: object) -> bool:
-        """Always False: paths are never chosen by their form."""
+        """Always False, so that this storage is never chosen by the form of a path."""
         return False
 
 
@@ -245,7 +245,7 @@ class _Reader(StorageReader):
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: object) -> bool:
-        """Always False: paths are never chosen by their form."""
+        """Always False, so that this storage is never chosen by the form of a path."""
         return False
 
 
