@@ -551,7 +551,7 @@ class SplitTask(Task, Generic[Part]):
             test_fraction: share of the test split where the data have none.
             valid_fraction: share of the validation split where the data have none, of all examples or, where the data
                 have a test split, of the others; 0: no validation split, and no choices.
-            split_seed: selects these splits.
+            split_seed: seed of these splits.
             split_by: shares: the same share of every class, at random; time: the newest examples are the test split,
                 the next newest the validation split, where the data have times.
         """
