@@ -57,7 +57,7 @@ def test_predict_answers_at_places_of_a_file(
     assert [line.split("\t")[2] for line in out.splitlines()] == ["x", "0.5000"]
     for more, told in (
         (("none.csv",), "none.csv: cannot be read"),
-        (("places.csv", "--task", "answer.grid=3"), "answer.grid and --at both say where; pass one of them"),
+        (("places.csv", "--task", "answer.grid=3"), "answer.grid and --at both set the points; pass one of them"),
         (("places.csv", "--output", "places.csv", "--overwrite"), "--output: places.csv is one of the files"),
     ):
         code, out, err = call(capsys, *command, *more)

@@ -72,7 +72,7 @@ def test_functions_that_do_not_fit_are_one_line(
 @pytest.mark.parametrize(
     ("data", "told"),
     [
-        ({"values": np.zeros((5, 4))}, "says nothing of what is wanted"),
+        ({"values": np.zeros((5, 4))}, "has no target functions"),
         ({"values": np.zeros((5, 4)), "wanted_values": np.zeros((4, 4))}, "wanted_values are of 4 functions"),
         (
             {"pos": np.zeros((4, 2)), "values": np.zeros((5, 4)), "wanted_values": np.zeros((5, 4))},

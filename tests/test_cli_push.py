@@ -54,7 +54,7 @@ def test_the_data_of_a_saved_run_are_named(run: Path, tmp_path: Path, capsys: py
 
     refused("there is no 'shapes', the data of this model; say where they lie: --task data=PATH")
     refused("no data called 'nowhere': pass", "--task", "data=nowhere")
-    refused("--task split-seed=3 chooses other data to learn from", "--task", data, "split-seed=3")
+    refused("--task split-seed=3 chooses other training data", "--task", data, "split-seed=3")
     refused(f"{saved} has the weights of one step; leave --checkpoint out", "--checkpoint", "last", "--task", data)
 
 

@@ -148,7 +148,7 @@ def test_a_prompt_may_be_empty_or_come_from_a_file(folder: Path, capsys: pytest.
             "rows.jsonl: no column with a usual name (text, content, document); the columns are a, b: name one "
             "(--task text-column)",
         ),
-        (["evaluate", "run", "--task", "text-column=a"], "--task text-column=a chooses other data to learn from"),
+        (["evaluate", "run", "--task", "text-column=a"], "--task text-column=a chooses other training data"),
         (["evaluate", "run", "--task", "model.depth=2"], "--task model.depth=2 makes another model"),
     ],
 )

@@ -38,7 +38,7 @@ def request(data: Path, *kernels: str, epochs: int | None = 2, minutes: float | 
     settings = {"patch_size": 4, "position_frequencies": 2, "stem_depth": 0, "augmentation": augmentation, **changes}
     task = ImageLearning.Config(data=str(data), model=stack, **settings)
     run = Run.Config(task=task, training=TrainingConfig(tensorboard=False, device="cpu", batch_size=16))
-    return Request(run=run, default="not asked for", kernels=kernels, seeds=(0, 1), epochs=epochs, minutes=minutes)
+    return Request(run=run, default="not requested", kernels=kernels, seeds=(0, 1), epochs=epochs, minutes=minutes)
 
 
 def keep_a_worker(log: Path, told: Connection) -> None:

@@ -71,7 +71,7 @@ def test_what_cannot_run_is_left_out_with_the_reason(whole: tuple[Comparison, Pa
     left_out = {each.name: each.reason for each in whole[0].left_out}
     assert left_out.keys() == {"mamba", "default"}
     assert "integrates over the past, which Grid(2, 2) does not order" in left_out["mamba"]
-    assert left_out["default"] == "not asked for"
+    assert left_out["default"] == "not requested"
 
 
 @pytest.mark.slow

@@ -31,26 +31,26 @@ def test_lower_is_better_where_the_metric_says_so() -> None:
 
 
 def test_the_conclusion_names_the_best_run_and_how_to_go_on() -> None:
-    told = list(conclusion(found(), Path("here")))
-    assert told == [
+    lines = list(conclusion(found(), Path("here")))
+    assert lines == [
         "best on validation data: infinite-factorised; its best run is here/run/seed-1",
-        "to train on from there, as long as suits the data: fredholm train images pictures --init here/run/seed-1 "
-        "--run-dir runs/infinite-factorised",
+        "to continue its training, for as long as suits the data: fredholm train images pictures --init "
+        "here/run/seed-1 --run-dir runs/infinite-factorised",
     ]
 
 
 def test_the_way_to_go_on_says_how_data_are_read_and_leaves_the_model_to_its_start() -> None:
     words = "compare images pictures --task.model.depth 2 --task.target number --seeds 2 --task.columns a b --resume"
-    told = list(conclusion(dataclasses.replace(found(), command_line=tuple(words.split())), Path("here")))[1]
-    assert "fredholm train images pictures --task.target number --task.columns a b --init here/run/seed-1 --run" in told
+    line = list(conclusion(dataclasses.replace(found(), command_line=tuple(words.split())), Path("here")))[1]
+    assert "fredholm train images pictures --task.target number --task.columns a b --init here/run/seed-1 --run" in line
 
 
-def test_a_model_that_does_better_without_a_network_is_told() -> None:
+def test_a_model_that_does_better_without_a_network_is_named() -> None:
     values = {"near": 0.9, "linear": 0.95, "commonest": (0.90 + 0.92) / 2}
     rows = [BaselineRow(name=name, valid=value, test=0.5) for name, value in values.items()]
-    told = list(conclusion(found(*rows), Path("here")))
-    assert told[2:] == [
+    lines = list(conclusion(found(*rows), Path("here")))
+    assert lines[2:] == [
         "linear does better on validation data, 95.00 % against 91.00 %: no network of these is needed here",
         "commonest does as well on validation data, 91.00 %: no network of these is needed here, or another metric "
-        "tells more",
+        "separates them",
     ]

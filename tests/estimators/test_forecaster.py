@@ -170,7 +170,7 @@ def test_series_that_do_not_fit_what_was_learnt_are_told(fitted: SeriesForecaste
         fitted.predict(SEEN[:, :4])
     with refused(ValueError, "X has 2 channels; SeriesForecaster was fitted on 1"):
         fitted.predict(np.stack([SEEN, SEEN], axis=1))
-    with refused(ValueError, "y came beside X; leave it out"):
+    with refused(ValueError, "y was passed beside X; leave it out"):
         SeriesForecaster().fit(SEEN, NEXT)  # pyright: ignore[reportArgumentType]
 
 

@@ -290,7 +290,7 @@ def test_a_model_of_this_library_needs_a_tokenizer_beside_it(tmp_path: Path) -> 
     with refused(ValueError, "has no tokenizer: expected tokenizer.json, or vocab.json and merges.txt"):
         text_task(tmp_path / "own")
     shutil.copy(tmp_path / "tokens" / "tokenizer.json", tmp_path / "own")
-    with refused(ValueError, "nothing says which token ends a text", "eos_token"):
+    with refused(ValueError, "the end-of-text token is missing", "eos_token"):
         text_task(tmp_path / "own")
     shutil.copy(tmp_path / "tokens" / "tokenizer_config.json", tmp_path / "own")
     model = started(text_task(tmp_path / "own"))

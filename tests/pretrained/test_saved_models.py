@@ -301,7 +301,7 @@ def test_the_hub_needs_its_client_a_name_and_a_network(monkeypatch: pytest.Monke
     hub = pytest.importorskip("huggingface_hub")
     closed = "http://127.0.0.1:9"  # nothing listens there
     monkeypatch.setattr(hub.HfApi, "__init__", _at(hub.HfApi.__init__, closed))
-    with refused(OSError, "owner/name", "the hub took nothing", "network", "--token"):
+    with refused(OSError, "owner/name", "nothing was uploaded", "network", "--token"):
         gpt2().push_to_hub("hf://owner/name", token="hf_none")
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with refused(ModuleNotFoundError, "pip install 'fredholm[hub]'"):

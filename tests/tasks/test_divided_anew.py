@@ -46,7 +46,7 @@ def test_every_setting_that_divides_the_data_is_refused(task: type[Task]) -> Non
             continue
         before = dataclasses.replace(learnt, **({"num_folds": 3} if name == "fold" else {}))
         anew = dataclasses.replace(before, **{name: OTHER[name]})
-        told = f"{name}={OTHER[name]!r} chooses other data to learn from than the run's {getattr(before, name)!r}"
+        told = f"{name}={OTHER[name]!r} chooses other training data than the run's {getattr(before, name)!r}"
         with refused(ValueError, told, "leave it out, or give other data"):
             anew.check_same_split(before)
         dataclasses.replace(anew, data="others").check_same_split(before)
@@ -59,8 +59,8 @@ def test_another_spelling_of_the_data_makes_no_others(tmp_path: Path, monkeypatc
     monkeypatch.chdir(tmp_path)
     learnt = SeriesLearning.Config(data="waves.csv")
     for spelling in ("./waves.csv", str(tmp_path / "waves.csv"), "link.csv"):
-        with refused(ValueError, "split_seed=1 chooses other data to learn from"):
+        with refused(ValueError, "split_seed=1 chooses other training data"):
             dataclasses.replace(learnt, data=spelling, split_seed=1).check_same_split(learnt)
     moved = dataclasses.replace(learnt, data="/where/it/was/waves.csv")
-    with refused(ValueError, "split_seed=1 chooses other data to learn from"):
+    with refused(ValueError, "split_seed=1 chooses other training data"):
         dataclasses.replace(learnt, split_seed=1).check_same_split(moved)

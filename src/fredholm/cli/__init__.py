@@ -10,7 +10,7 @@ __all__ = ["main"]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """See `dispatch.main`; before it torch is imported, which takes seconds, in which Ctrl-C has its answer too."""
+    """Calls `dispatch.main`. Ctrl-C gives a short message even while torch is imported, which takes seconds."""
     before = signal.getsignal(signal.SIGINT)
     is_answered = before is signal.default_int_handler and threading.current_thread() is threading.main_thread()
     if is_answered:
@@ -24,6 +24,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _end(number: int, frame: FrameType | None) -> None:
-    # an error that is raised within an import may be taken for one of the import
+    # an error raised during an import may be taken for an import error
     os.write(2, b"interrupted\n")
     os._exit(128 + number)

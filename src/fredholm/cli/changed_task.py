@@ -1,4 +1,4 @@
-"""The task of a run with settings of its own, for a command that does not train."""
+"""Changed task settings of a run, for commands that do not train."""
 
 import contextlib
 import functools
@@ -15,28 +15,28 @@ from fredholm.tasks.task import Task
 from fredholm.training.run import Run
 
 _SEVERAL = re.compile(r"((?:[A-Z]+ )+[A-Z]+); got ([^;]*)")
-"""What the parser says of several values, which are typed with commas here."""
+"""Message of the parser about a tuple, whose values are typed with commas here."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Changed:
-    """The task with its settings."""
+    """A task with its settings, as an argument of the parser."""
 
     task: Task.Config
 
 
 def changed_task(run: Run, settings: Sequence[str], command: str, *, measures: bool) -> Task:
-    """The run's task with other settings, each NAME=VALUE (a switch has no value), and the same facts.
+    """Returns the run's task with changed settings, each NAME=VALUE (a switch has no value), and the same facts.
 
     Args:
-        run: whose task it is.
-        settings: as they are typed.
-        command: for messages.
+        run: run of the task.
+        settings: settings as typed.
+        command: name of the command, for messages.
         measures: whether the command measures splits, which must then be those of the run.
 
     Raises:
-        ValueError: a setting that the task does not have or take, that chooses other data to learn from, or with which
-            the model is another one.
+        ValueError: a setting that the task does not have, that changes the training data, or with which the model is
+            another one.
     """
     words: list[str] = []
     for setting in settings:
@@ -59,11 +59,11 @@ def changed_task(run: Run, settings: Sequence[str], command: str, *, measures: b
 
 @contextlib.contextmanager
 def naming_absent_data(run: Run, settings: Sequence[str]) -> Iterator[None]:
-    """While entered, an error of the run's data says how to name their place where nothing is at the one of training.
+    """While entered, errors about missing data of the run explain how to give their new path.
 
     Args:
-        run: whose data are read.
-        settings: of its task, as they are typed.
+        run: run whose data are read.
+        settings: its task settings as typed.
     """
     try:
         yield
@@ -76,13 +76,13 @@ def naming_absent_data(run: Run, settings: Sequence[str]) -> Iterator[None]:
 
 
 def pair_names(text: str, run: Run) -> str:
-    """A message on the run's task in which settings are named as they are typed here, `--task NAME=VALUE`."""
+    """Returns a message with the task's settings spelt as typed here, `--task NAME=VALUE`."""
     message = with_option_names(text, _Changed(task=run.config.task), is_pair=True)
     return message.replace("--task.", "--task ")  # which the parser was given
 
 
 def _check_model(run: Run, config: Task.Config, task: Task, settings: Sequence[str]) -> None:
-    """Raises ValueError where the weights of a run do not fit the model of its task by other settings."""
+    """Raises a ValueError where the weights of a run do not fit the model of its changed task."""
     names = {name for name in config.weight_settings if getattr(config, name) != getattr(run.config.task, name)}
     if not names:
         return
@@ -93,7 +93,7 @@ def _check_model(run: Run, config: Task.Config, task: Task, settings: Sequence[s
 
 
 def _holds_several(config: Task.Config, name: str) -> bool:
-    """Whether the setting of that name, such as augmentation.scale, may be a tuple; commas in others are their own."""
+    """Whether the setting of that name, such as augmentation.scale, may be a tuple; else commas belong to its value."""
     *parts, last = name.replace("-", "_").split(".")
     owner = functools.reduce(lambda owner, part: getattr(owner, part, None), parts, config)
     kind = get_type_hints(type(owner)).get(last)

@@ -1,4 +1,4 @@
-"""What the command line knows of a command before it runs it."""
+"""A command of the command line, as the dispatcher lists and calls it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,14 +8,15 @@ from typing import final
 @final
 @dataclass(frozen=True, kw_only=True)
 class Command:
-    """A word after `fredholm`.
+    """A command, called by the word after `fredholm`.
 
     Args:
-        name: the word.
-        operands: what the overview shows behind the name.
-        summary: what the overview says of it.
-        run: runs it on the words after the name; raises what `error_reporting.exit_code` knows, or SystemExit.
-        is_shared: whether several processes run it together.
+        name: name of the command.
+        operands: its operands in the overview.
+        summary: its description in the overview.
+        run: carries it out on the words after the name; raises errors that `error_reporting.exit_code` handles, or
+            SystemExit.
+        is_shared: whether several processes carry it out together.
     """
 
     name: str

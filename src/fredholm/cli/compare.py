@@ -1,4 +1,4 @@
-"""`fredholm compare`: which kernel for these data."""
+"""`fredholm compare`: finds the best kernel for a data set."""
 
 import contextlib
 import dataclasses
@@ -34,30 +34,31 @@ Format = Literal["text", "markdown", "json"]
 
 @dataclass(frozen=True, kw_only=True)
 class CompareArguments:
-    """Train the same network with one kernel after the other, and say which is best on validation data."""
+    """Train the same network with one kernel after the other, and print which is best on validation data."""
 
     run: Annotated[Run.Config, tyro.conf.arg(name="")]
     kernels: tuple[str, ...] | None = None
-    """Names of kernels, which the bare command lists; none: all that can run on the data, but for those that take over
-    3 times as long as the median of all kernels, if minutes are given."""
+    """Names of kernels, which the bare command lists. Default: all that can run on the data;
+    with --minutes, without those whose epochs take over 3 times the median of all kernels.
+    """
     seeds: tuple[int, ...] = (0, 1, 2)
     """Train each kernel once for each of these seeds."""
     minutes: float = 20.0
-    """For all training together. How long a step takes is measured, and epochs follow from that."""
+    """Minutes of training in all. Epochs follow from the measured time of a step."""
     epochs: int | None = None
-    """Of each final run, in place of minutes; the same numbers then come out on a slower machine too."""
+    """Epochs of each final run, in place of minutes; results then do not depend on the machine's speed."""
     preset: Preset = "small"
-    """How large the network is: small, for two cores, or base, for a GPU."""
+    """Size of the network: small, for two cores, or base, for a GPU."""
     folder: Path | None = None
-    """Where the comparison and its runs are kept. Default: comparisons/TASK."""
+    """Folder of the comparison and its runs. Default: comparisons/TASK."""
     processes: int | None = None
-    """Runs side by side, with one thread each. Default: one a core, and one on a GPU."""
+    """Runs side by side, with one thread each. Default: one per core, and one in all on a GPU."""
     resume: Flag = False
-    """Go on with the comparison in the folder, if there is one."""
+    """Continue the comparison in the folder, if there is one."""
     format: Format = "text"
-    """How the table is printed; nothing else is with markdown and json."""
+    """Format of the table; markdown and json print nothing else."""
     report: Flag = True
-    """A page that shows it, report.html, is written into the folder at the end; with --no-report it is not."""
+    """Write report.html, a page about the comparison, into the folder at the end; --no-report writes none."""
 
 
 def _compare(argv: list[str]) -> None:
@@ -93,7 +94,7 @@ def _compare(argv: list[str]) -> None:
 
 
 def _list() -> None:
-    """What there is to compare, and on what."""
+    """Prints the kernels and the tasks that can be compared."""
     print("usage: fredholm compare TASK [DATA] ...\n\nkernels:")
     width = max(map(len, KERNELS_BY_NAME))
     for name, (title, _) in KERNELS_BY_NAME.items():
@@ -115,14 +116,14 @@ def _task_called(word: str) -> type[Task]:
 def _parsed(
     config: Run.Config, options: list[str], task: type[Task], command: str
 ) -> tuple[CompareArguments, tuple[str, ...]]:
-    """The arguments, with the kinds that options name, and the names of the other settings that they name."""
+    """Returns the arguments, with the kinds that options name, and the names of the other settings that were typed."""
     config, rest = with_kinds(config, list(options), list(task.parts))
     given = [f"{owner}.{name}" for owner in ("task", "training") for name in typed_settings(rest, owner)]
     return parse(CompareArguments, command, rest, CompareArguments(run=config)), tuple(given)
 
 
 def _own_model(own: Run.Config, options: list[str], task: type[Task], command: str) -> Run.Config | str:
-    """The run of the task's own model by the same options, or why there is none."""
+    """Returns the run of the task's own model by the same options, or the reason why there is none."""
     try:
         return _parsed(own, options, task, command)[0].run
     except ValueError as error:
@@ -130,7 +131,7 @@ def _own_model(own: Run.Config, options: list[str], task: type[Task], command: s
 
 
 def _refuse_idle_options(arguments: CompareArguments, typed: Sequence[str]) -> None:
-    """Raises ValueError for typed options that have no effect, here or beside others."""
+    """Raises a ValueError for typed options that have no effect, alone or with others."""
     if "--seed" in typed:
         raise ValueError(f"--seed {arguments.run.seed} has no effect on a comparison; pass --seeds")
     if arguments.epochs is not None and "--minutes" in typed:
@@ -138,7 +139,7 @@ def _refuse_idle_options(arguments: CompareArguments, typed: Sequence[str]) -> N
 
 
 def _request(arguments: CompareArguments, given: tuple[str, ...], default: Run.Config | str) -> Request:
-    """What is to be compared, with the settings of the given names as the arguments have them."""
+    """Returns the settings of the comparison, with the settings of the given names as typed."""
     run = arguments.run
     check_seeds(arguments.seeds)
     if arguments.kernels == ():
@@ -167,7 +168,7 @@ def _request(arguments: CompareArguments, given: tuple[str, ...], default: Run.C
 
 
 def _run(arguments: CompareArguments, request: Request, task: type[Task], words: tuple[str, ...]) -> None:
-    """Compares, and prints what was found."""
+    """Compares, and prints the result."""
     folder = arguments.folder or Path("comparisons") / task.command
     with contextlib.nullcontext() if arguments.format == "text" else muted():
         found = compare(request, folder, resume=arguments.resume, processes=arguments.processes, command_line=words)

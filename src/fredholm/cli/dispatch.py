@@ -1,4 +1,4 @@
-"""From the words after `fredholm` to the command that they name."""
+"""Dispatches the words after `fredholm` to a command."""
 
 import difflib
 import os
@@ -28,8 +28,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command.
 
     Returns:
-        0; 2 for a mistake in what the user gave, 1 for a run that failed (loss not finite, disk full, out of memory),
-        128 + N after signal N, such as 130 after Ctrl-C. Errors are one line on stderr.
+        0; 2 for invalid input, 1 for a run that failed (loss not finite, disk full, out of memory), 128 + N after
+        signal N, such as 130 after Ctrl-C. Errors are one line on stderr.
     """
     settle_streams()
     return exit_code(lambda: _dispatch(list(sys.argv[1:] if argv is None else argv)), ends_process=argv is None)

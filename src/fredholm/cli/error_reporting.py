@@ -1,4 +1,4 @@
-"""How a command ends: errors and warnings are one line on stderr, and an exit code says whose mistake it was."""
+"""Error reporting in one line on stderr, with exit codes that distinguish invalid input from failures."""
 
 import contextlib
 import errno
@@ -31,13 +31,13 @@ _WANTED = re.compile(r"(?:ried|nable) to allocate ([\d.]+) (\w+)")
 
 
 def exit_code(run: Callable[[], int], *, ends_process: bool = False) -> int:
-    """What `run` returns, or the code of its error, which is reported.
+    """Returns the result of `run`, or the exit code of its error, which is reported.
 
-    With FREDHOLM_TRACEBACK in the environment errors that have a code are raised.
+    With FREDHOLM_TRACEBACK in the environment, errors that have an exit code are raised instead.
 
     Args:
-        run: the command.
-        ends_process: whether the process ends with this code; then Ctrl-C only ends it sooner, without a word.
+        run: carries out the command.
+        ends_process: whether the process ends with this code; Ctrl-C then only ends it sooner, without a message.
     """
     with warnings.catch_warnings():
         warnings.showwarning = _shows_once()
@@ -78,7 +78,7 @@ def _code_of(run: Callable[[], int]) -> int:
 
 
 def _report(error: BaseException, code: int, *, is_ours: bool = False) -> int:
-    """Tells of an error, of which one of several processes does; one that is ours to mend is raised, with its trace."""
+    """Reports an error, on one of several processes; unexpected errors are raised with their traceback."""
     if not must_report(error):
         return code
     record(error)
@@ -93,7 +93,7 @@ def _report(error: BaseException, code: int, *, is_ours: bool = False) -> int:
 
 
 def error_line(error: BaseException) -> str:
-    """What is said of an error, in one line (`one_line`)."""
+    """Returns the message of an error in one line (`one_line`)."""
     if lacking_memory(error) is error:
         wanted = _WANTED.search(str(error))
         size = f", {float(wanted[1]):,.0f} {wanted[2]} more were asked for" if wanted else ""
@@ -107,7 +107,7 @@ def error_line(error: BaseException) -> str:
 
 @contextlib.contextmanager
 def _interruptible(ends_process: bool) -> Iterator[None]:
-    """While entered the first Ctrl-C is an error like others, and one after it ends the process without a word."""
+    """Makes the first Ctrl-C an error like others while entered, and a second one end the process without a message."""
     in_main = threading.current_thread() is threading.main_thread()  # Python takes signals there alone
     if not in_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield
@@ -137,16 +137,16 @@ def _interruptible(ends_process: bool) -> Iterator[None]:
 
 
 def _is_late_signal(error: Any) -> bool:
-    """Whether Python prints of a signal that came just before its handler was taken away, and goes on."""
+    """Whether Python reports a signal that arrived just before its handler was removed, and continues."""
     value = error.exc_value
     return type(value) is OSError and value.errno is None and error.object is None
 
 
 def settle_streams() -> None:
-    """Has standard streams take whatever is printed.
+    """Makes the standard streams accept any output.
 
-    A process that was started without one gets one that leads nowhere: else the next file that is opened takes its
-    number, and what is printed goes into that file. A letter that the encoding lacks is written as its code.
+    A process without standard streams gets null ones, since the next opened file would take their descriptor and
+    receive the output. Characters that the encoding lacks are written as escapes.
     """
     with contextlib.suppress(OSError):
         while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
@@ -160,7 +160,7 @@ def settle_streams() -> None:
 
 
 def _flushed(code: int) -> int:
-    """The code, once all that was printed has left; another one where it could not."""
+    """Flushes the output and returns the code, or another code where that fails."""
     try:
         sys.stdout.flush()
     except OSError as error:
@@ -172,13 +172,13 @@ def _flushed(code: int) -> int:
 
 
 def _say_once(line: str) -> None:
-    """A line on stderr that all of several processes would say."""
+    """Prints a line on stderr that all of several processes would print, once."""
     if current().is_first:
         _say(line)
 
 
 def _say(line: str) -> None:
-    """A line on stderr, if anybody can still read it."""
+    """Prints a line on stderr, unless its reader has gone."""
     try:
         print(line, file=sys.stderr, flush=True)
     except OSError:
@@ -192,7 +192,7 @@ def _discard(stream: TextIO) -> None:
 
 
 def _shows_once() -> Callable[..., None]:
-    """What shows a warning as a line, each line once: Python forgets what it has shown whenever filters change."""
+    """Returns a function that prints each warning once, as a line: Python forgets earlier ones when filters change."""
     shown = set[str]()
 
     def show(message: Warning | str, *where: object, **more: object) -> None:

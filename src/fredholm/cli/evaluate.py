@@ -1,4 +1,4 @@
-"""`fredholm evaluate`: a trained model on its test split."""
+"""`fredholm evaluate`: measures a trained model on its test split."""
 
 import warnings
 from dataclasses import dataclass
@@ -31,16 +31,17 @@ class EvaluateArguments:
     checkpoint: Which = "best"
     """The checkpoint that was best on the validation split, or the last one."""
     device: str = "auto"
-    """Where to compute: auto, cpu, cuda, ..."""
+    """Device: auto, cpu, cuda, ..."""
     recipe: str | None = None
-    """FILE.py:FUNCTION, where the run's task is not the library's but that file's."""
+    """FILE.py:FUNCTION, where the run's task is not one of the library but of that file."""
     task: tuple[str, ...] = ()
-    """Settings of the task to measure with, such as test-every=2 or image-size=64,64 (a switch has no value); the
-    others are the run's."""
+    """Settings of the task to measure with, such as test-every=2 or image-size=64,64 (a switch has no value).
+    Others are those of the run.
+    """
     json: Flag = False
     """Print one JSON object."""
     report: Flag = False
-    """Also write report.html into the run folder, a page that shows the run by its own settings."""
+    """Also write report.html, a page about the run with its own settings, into the run folder."""
 
 
 def _evaluate(argv: list[str]) -> None:

@@ -23,26 +23,27 @@ FormatName = Literal["onnx", "pt2"]
 class ExportArguments:
     """Write the model of a finished run as a file that runs without this library.
 
-    The file computes from what a data file holds, such as pixels or token numbers, what `fredholm predict` prints,
-    such as probabilities. FILE.json beside it says what it takes and gives, and how to run it. It is compared with the
-    model before anything is left on the disk.
+    The file maps the content of a data file, such as pixels or token numbers, to the output of `fredholm predict`, such
+    as probabilities. FILE.json beside it describes its inputs and outputs, and how to run it. The result is compared
+    with the model before any file is written.
     """
 
     run: RunPlace
     """The run folder, a folder that `fredholm push` saved, or hf://OWNER/NAME, a model on the Hugging Face hub."""
     format: FormatName
-    """onnx, for onnxruntime and other programs, or pt2, compiled code for PyTorch on this machine's kind of
-    processor."""
+    """onnx, for onnxruntime and other programs, or pt2, compiled code for PyTorch
+    on this machine's kind of processor.
+    """
     output: Path | None = None
-    """The file to write; by default the name of the run with the ending of the format."""
+    """The file to write. Default: the name of the run with the suffix of the format."""
     overwrite: Flag = False
-    """Replace files that exist, which is refused otherwise."""
+    """Replace existing files."""
     device: str | None = None
-    """Where a .pt2 package computes, cpu or cuda; by default cpu."""
+    """Device of a .pt2 package, cpu or cuda. Default: cpu."""
     checkpoint: Which = "best"
     """The checkpoint that was best on the validation split, or the last one."""
     recipe: str | None = None
-    """FILE.py:FUNCTION, where the run's task is not the library's but that file's."""
+    """FILE.py:FUNCTION, where the run's task is not one of the library but of that file."""
 
 
 def _export(argv: list[str]) -> None:
@@ -68,11 +69,11 @@ FORMATS: Mapping[FormatName, Callable[[str], Format]] = {
     "onnx": lambda device: OnnxFile(),
     "pt2": lambda device: Pt2Package(choose_device(device)),
 }
-"""Each by the device that it computes on."""
+"""Constructors of the export formats by name, given a device."""
 
 
 def _print_written(written: Exported, form: TensorForm) -> None:
-    """Says what was written, what it takes and gives, and how near it is."""
+    """Prints the written files, the model's inputs and outputs, and the largest difference."""
     size = sum(file.stat().st_size for file in written.files) / 1e6
     print_line(f"{written.files[0]}: {size:,.1f} MB; how to run it: {written.files[1]}")
     for word, slot in (*(("takes", slot) for slot in form.inputs), ("gives", form.output)):

@@ -1,4 +1,4 @@
-"""`fredholm generate`: a trained language model goes on with a text."""
+"""`fredholm generate`: continues a text with a trained language model."""
 
 import sys
 from collections.abc import Iterator
@@ -22,42 +22,42 @@ from fredholm.training.storage.checkpoint import Which
 
 @dataclass(frozen=True, kw_only=True)
 class GenerateArguments:
-    """Let a trained language model go on with a text. Prints the prompt and, token by token, what follows it.
+    """Continue a text with a trained language model. Prints the prompt and, token by token, its continuation.
 
-    It ends at an end-of-text token, before a text of --stop, or after --max-tokens. When the model's context is full
-    it starts again from the latest half of a context.
+    It ends at an end-of-text token, before a text of --stop, or after --max-tokens. When the model's context is full,
+    it restarts from the last half of the context.
     """
 
     run: RunPlace
     """The run folder, or hf://OWNER/NAME, a model on the Hugging Face hub."""
     prompt: str = ""
-    """The text to go on with; without one a document starts."""
+    """The text to continue. Default: the beginning of a document."""
     prompt_file: Path | None = None
     """A file with that text."""
     max_tokens: int = 256
     """Tokens to add at most."""
     stop: tuple[str, ...] = ()
-    """Texts before which it ends."""
+    """Texts before which generation ends."""
     temperature: float = 1.0
-    """Below 1 prefers likely tokens; 0 takes the likeliest."""
+    """Values below 1 prefer likely tokens; 0 takes the likeliest."""
     top_k: int | None = None
-    """Draw among so many of the likeliest tokens."""
+    """Sample from this many of the likeliest tokens."""
     top_p: float = 1.0
-    """Draw among the likeliest tokens that together have this probability."""
+    """Sample from the likeliest tokens whose probabilities add up to this."""
     seed: int = 0
-    """Of the draws."""
+    """Seed of the draws."""
     num_samples: int = 1
-    """Texts, one after the other, with a line of --- between them."""
+    """Number of texts, printed one after the other with a line of --- between them."""
     cache: Flag = True
-    """Keep what was computed of earlier tokens; --no-cache: compute it again for each, the same text but slower."""
+    """Cache the computation of earlier tokens; --no-cache repeats it for each token, for the same text but slower."""
     checkpoint: Which = "best"
     """The checkpoint that was best on the validation split, or the last one."""
     device: str = "auto"
-    """Where to compute: auto, cpu, cuda, ..."""
+    """Device: auto, cpu, cuda, ..."""
     recipe: str | None = None
-    """FILE.py:FUNCTION, where the run's task is not the library's but that file's."""
+    """FILE.py:FUNCTION, where the run's task is not one of the library but of that file."""
     json: Flag = False
-    """Print a JSON list, one object a text."""
+    """Print a JSON list with one object per text."""
 
 
 def _generate(argv: list[str]) -> None:
@@ -109,7 +109,7 @@ def _stream(start: str, pieces: Iterator[Piece]) -> None:
 
 
 def _print_part(text: str) -> None:
-    """Prints a part of a text, in which nothing orders a terminal about; what goes elsewhere stays as it is."""
+    """Prints a part of a text, with control characters escaped on a terminal only."""
     print(visible(text, keep="\n\t") if sys.stdout.isatty() else text, end="", flush=True)
 
 

@@ -1,4 +1,4 @@
-"""`fredholm info`: what is installed here."""
+"""`fredholm info`: describes the installation."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""JSON that every reader takes and every terminal shows."""
+"""JSON output that every reader accepts and every terminal shows safely."""
 
 import json
 import math
@@ -9,9 +9,9 @@ from fredholm.tasks.files.terminal_text import is_order
 
 
 def json_text(value: object, *, indent: int | None = None) -> str:
-    """A value as JSON: numbers that are not finite, which JSON lacks, are null.
+    """Returns a value as JSON; numbers that are not finite, which JSON lacks, become null.
 
-    Text stays readable, but for characters on which a terminal acts; these are escaped, and so mean the same.
+    Text stays readable, except that control characters, which terminals act on, are escaped. Both mean the same.
     """
     text = json.dumps(_finite(value), indent=indent, ensure_ascii=False, allow_nan=False)
     if text.isprintable():

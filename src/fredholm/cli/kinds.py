@@ -1,4 +1,4 @@
-"""Settings that have several kinds, and take the name of one."""
+"""Settings whose value is one of several kinds, chosen by name."""
 
 import dataclasses
 import functools
@@ -11,13 +11,13 @@ from fredholm.training.run import Run
 
 
 def with_kinds(config: Run.Config, options: list[str], known: list[type]) -> tuple[Run.Config, list[str]]:
-    """The config with the kinds that options name, such as ``--task.model gpt2``, and the other options.
+    """Returns the config with the kinds that options name, such as ``--task.model gpt2``, and the remaining options.
 
-    A setting whose type is abstract has several kinds. It takes the name of one, and starts at that kind's defaults,
-    which options such as ``--task.model.depth`` then change.
+    A setting of an abstract type takes the name of a kind. It starts at that kind's defaults, which options such as
+    ``--task.model.depth`` then change.
 
     Raises:
-        ValueError: there is no kind of that name.
+        ValueError: no kind has that name.
     """
     rest = [word for option in options for word in (option.split("=", 1) if option.startswith("--") else [option])]
     kinds = {name for name in rest if name.startswith("--task.")}
@@ -33,7 +33,7 @@ def with_kinds(config: Run.Config, options: list[str], known: list[type]) -> tup
 
 
 def list_kinds(config: Run.Config, known: list[type]) -> None:
-    """Prints the settings that take the name of a kind, with the names."""
+    """Prints the settings that take the name of a kind, with these names."""
     waiting: list[tuple[str, ...]] = [("task",)]
     print("\nkinds, whose options are listed above once they are chosen:")
     for path in waiting:
@@ -51,7 +51,7 @@ def list_kinds(config: Run.Config, known: list[type]) -> None:
 
 
 def _kinds_at(config: Any, path: list[str], known: list[type]) -> dict[str, type]:
-    """What may stand at a setting, by name: of an abstract type its kinds, of a model or kernel of one kind that one.
+    """Returns the possible kinds of a setting by name: all of an abstract type, or that of a fixed model or kernel.
 
     Empty for other settings.
     """
@@ -65,7 +65,7 @@ def _kinds_at(config: Any, path: list[str], known: list[type]) -> dict[str, type
 
 
 def _kind_called(word: str, kinds: dict[str, type], option: str) -> type:
-    """The kind of that name, or the only one whose name begins so; case and hyphens do not count."""
+    """Returns the kind of that name, or the only one whose name begins with it; case and hyphens are ignored."""
 
     def bare(name: str) -> str:
         return name.replace("-", "").replace("_", "").lower()
@@ -80,7 +80,7 @@ def _kind_called(word: str, kinds: dict[str, type], option: str) -> type:
 
 
 def _replaced(config: Any, path: list[str], value: Any) -> Any:
-    """The config with another value at a path of settings."""
+    """Returns the config with the value at a path of settings replaced."""
     first, *others = path
     inner = _replaced(getattr(config, first), others, value) if others else value
     # heads that the options do not name are those of another kernel

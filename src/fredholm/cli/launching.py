@@ -1,4 +1,4 @@
-"""Starting the processes of a run on this machine, by torchrun's own launcher."""
+"""Starting the processes of a run on this machine by torchrun's launcher."""
 
 import logging
 import os
@@ -13,7 +13,7 @@ from fredholm.training.device import choose_device
 
 
 def refuse_devices(devices: int, training: TrainingConfig) -> None:
-    """Raises a ValueError where a machine has no so many devices for a run, or they would have nothing to do."""
+    """Raises a ValueError where the machine has too few devices for a run, or the run cannot use several."""
     if devices < 1:
         raise ValueError(f"--devices is {devices}; expected at least 1")
     if devices == 1:
@@ -32,15 +32,15 @@ def refuse_devices(devices: int, training: TrainingConfig) -> None:
 
 
 def train_on(devices: int, argv: list[str]) -> None:
-    """Runs `fredholm train` on so many processes, and ends as the first of them that failed.
+    """Runs `fredholm train` on several processes, and ends with the code of the first that failed.
 
     Args:
-        devices: more than 1.
-        argv: the words after `train`; that of the devices is left out.
+        devices: number of processes, more than 1.
+        argv: words after `train`; the option of the devices is dropped.
 
     Raises:
-        SystemExit: one failed and has said so, or all were told to stop by a signal.
-        LostProcessError: one was killed.
+        SystemExit: a process failed and has reported it, or a signal stopped all.
+        LostProcessError: a process was killed.
     """
     from torch.distributed import run as torchrun
     from torch.distributed.elastic.multiprocessing import SignalException
@@ -69,7 +69,7 @@ def train_on(devices: int, argv: list[str]) -> None:
 
 
 def without_devices(argv: list[str]) -> list[str]:
-    """Words of a command without `--devices N`."""
+    """Returns the words of a command without `--devices N`."""
     words = [word for word in argv if not word.startswith("--devices=")]
     while "--devices" in words:
         at = words.index("--devices")

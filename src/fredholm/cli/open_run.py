@@ -1,4 +1,4 @@
-"""The trained run that a command works on."""
+"""Opening the trained run that a command works on."""
 
 from pathlib import Path
 from typing import Annotated
@@ -13,14 +13,14 @@ from fredholm.training.recipes import open_recipe
 from fredholm.training.run import Run
 
 RunPlace = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="RUN")]
-"""A text, since a path has no two slashes in a row, as there are in hf://."""
+"""Place of a run, a text: a path cannot keep the two slashes of hf://."""
 
 
 def find_run(place: str) -> Path:
-    """The folder of that path, or of `hf://owner/name` the files of the hub.
+    """Returns the folder of that path, or for `hf://owner/name` the folder of the hub's downloaded files.
 
     Raises:
-        ValueError: there is no such folder, or no such name on the hub.
+        ValueError: there is no such folder, or no repository of that name on the hub.
         ModuleNotFoundError, OSError: the hub cannot be reached.
     """
     if hub_name(place) is not None:
@@ -34,10 +34,10 @@ def find_run(place: str) -> Path:
 
 
 def open_run(place: str, recipe: str | None, device: str) -> Run:
-    """The run, or a saved model there or on the hub, whose task is the library's or of the file of `recipe`.
+    """Opens a run or a saved model, there or on the hub, whose task is the library's or in the file of `recipe`.
 
     Raises:
-        ValueError: the folder is no run, or its config cannot be used; the message names the folder.
+        ValueError: the folder is no run, or its config is unusable; the message names the folder.
     """
     tasks = open_recipe(recipe).tasks if recipe is not None else TASKS
     choose_device(device)

@@ -1,4 +1,4 @@
-"""Settings in messages, by the options that set them."""
+"""Names of options in messages, in place of names of settings."""
 
 import ast
 import contextlib
@@ -19,28 +19,29 @@ _CAUSE = re.compile(r"(?<=has no effect with )(?P<option>--[\w.-]+)")
 _PARSING = re.compile(r"Error parsing (\w+(?:\.\w+)*): ")
 _CLASS = re.compile(r"^(?:[a-z]\w*\.[A-Z]\w*|[a-z-]+): ")
 _SUBJECT = re.compile(r" is | are | must | has | divides? ")
-"""What follows a name of one word where it is a setting, and no word."""
+"""Pattern of the text after a one-word setting, which distinguishes it from an ordinary word."""
 _VERB = re.compile(r"\b(?:give|pass|leave|raise|lower) $")
 
 
 def with_option_names(
     text: str, config: object, given: Sequence[str] | None = None, *, usual: str = "the default", is_pair: bool = False
 ) -> str:
-    """A message in which settings such as image_size have the names of their options, --task.image-size.
+    """Returns a message in which settings such as image_size have the names of their options, --task.image-size.
 
-    Values behind a name stand as they are typed: `--task.model filter-bank` of model=FilterBank. Where a setting has no
-    effect with another that nobody typed, it is said where that one comes from.
+    Values behind a name are spelt as typed: `--task.model filter-bank` for model=FilterBank. Where a setting has no
+    effect with another that was not typed, the message names the origin of the other.
 
-    A message on a part of the settings that could not be made, as "Error parsing run.task.model: depth must be ...",
-    names them by their options alone. Names within paths and quotation marks are left, and so are names of one word
-    that are no setting of that part, which mean other things too.
+    A message about an invalid part of the settings, as "Error parsing run.task.model: depth must be ...", names them by
+    their options alone. Names within paths and quotation marks are left unchanged, and so are one-word names that are
+    no settings of that part, since they may be ordinary words.
 
     Args:
         text: the message.
-        config: whose fields the options set, those of inner configs by their paths; of equal names the outermost's.
-        given: the words of the command line; None: they are not known.
-        usual: where settings come from that nobody typed.
-        is_pair: settings of the task are typed as `--task image-size=64,64`.
+        config: config whose fields the options set, those of inner configs by their paths; of equal names the
+            outermost.
+        given: words of the command line; None: unknown.
+        usual: origin of settings that were not typed.
+        is_pair: whether settings of the task are typed as `--task image-size=64,64`.
     """
     part: list[str] = []
     parsing = _PARSING.match(text)
@@ -86,7 +87,7 @@ def with_option_names(
 
 @contextlib.contextmanager
 def naming_options(arguments: object) -> Iterator[None]:
-    """While entered, a ValueError on a command's arguments names them by their options, those of one word too."""
+    """While entered, a ValueError about a command's arguments names them by their options, one-word names too."""
     try:
         yield
     except ValueError as error:
@@ -95,12 +96,12 @@ def naming_options(arguments: object) -> Iterator[None]:
 
 
 def kind_name(name: str) -> str:
-    """A kind's name as a person types it: low-rank of LowRank."""
+    """Returns a kind's name as it is typed: low-rank for LowRank."""
     return re.sub(r"(?<=[a-z])(?=[A-Z][a-z]{2})", "-", name).lower()
 
 
 def _typed(option: str, value: str) -> str:
-    """An option with a value, of which Python's form is given, as a person types them."""
+    """Returns an option with its value, given as a Python literal, as typed."""
     if value in ("True", "False"):
         *path, last = option.split(".")
         return option if value == "True" else ".".join([*path, f"no-{last}"])
@@ -109,14 +110,14 @@ def _typed(option: str, value: str) -> str:
 
 
 def _pair(option: str, value: str | None) -> str:
-    """The same where settings are typed behind `--task`."""
+    """Returns the same for settings that are typed behind `--task`."""
     option = f"--task {option.removeprefix('--task.')}"
     words = None if value is None else _words(value)
     return option if value is None or value == "True" else f"{option}={value if words is None else ','.join(words)}"
 
 
 def _words(value: str) -> list[str] | None:
-    """What is typed for a value, of which Python's form is given; None where that is not known."""
+    """Returns the words that are typed for a value, given as a Python literal; None where unknown."""
     kind = _KIND.fullmatch(value)
     if kind and value not in ("None", "True", "False"):
         inner = [f"({', '.join(kind_name(each) for each in _KINDS.findall(kind['inner']))})"] if kind["inner"] else []
@@ -129,12 +130,12 @@ def _words(value: str) -> list[str] | None:
 
 
 def _bare(option: str) -> str:
-    """An option by which its other spellings are found."""
+    """Returns a normal form of an option, equal for all its spellings."""
     return option.replace("_", "-").replace(".no-", ".").replace("--no-", "--")
 
 
 def _levels(config: object) -> list[tuple[tuple[str, ...], dict[str, str]]]:
-    """The options of the settings of each part of a config, by name, with the part's path; the innermost first."""
+    """Returns the options of the settings in each part of a config by name, with the part's path; innermost first."""
     found: list[tuple[tuple[str, ...], dict[str, str]]] = []
     waiting: list[tuple[tuple[str, ...], Any]] = [((), config)]
     for path, owner in waiting:

@@ -1,4 +1,4 @@
-"""The page of a run that a command leaves behind, as far as one can be drawn."""
+"""Writing the report page of a run at the end of a command, if possible."""
 
 import os
 from collections.abc import Sequence
@@ -9,13 +9,13 @@ from fredholm.tasks.task import Task
 from fredholm.training.progress import print_line
 
 SWITCH = "FREDHOLM_REPORT"
-"""The variable of the environment that says `off` where commands are to leave no pages."""
+"""Environment variable; `off` keeps commands from writing pages."""
 
 
 def leave_page(folder: Path, tasks: Sequence[type[Task]], device: str) -> None:
-    """Writes the page of a run into its folder, and prints in one line where it is, or why there is none.
+    """Writes the page of a run into its folder, and prints its path or the reason why there is none.
 
-    Whatever goes wrong: the run is whole, and stays so.
+    Never fails: the run is complete already.
     """
     if os.environ.get(SWITCH) == "off":
         return

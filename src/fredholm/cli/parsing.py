@@ -1,4 +1,4 @@
-"""Arguments of a command from its words; a mistake in them is one line."""
+"""Parsing of a command's arguments; a mistake becomes a one-line error."""
 
 import contextlib
 import functools
@@ -22,7 +22,7 @@ Arguments = TypeVar("Arguments")
 Flag = tyro.conf.FlagCreatePairsOff[bool]
 _registry = ConstructorRegistry()
 _NARROWEST, _WIDEST = 40, 10_000
-"""Columns of help, and of what is read again, in which no word is broken."""
+"""Terminal width for help, and for output that is parsed again, in which no word may be broken."""
 _WORDED = {
     re.compile(theirs): ours
     for theirs, ours in {
@@ -36,14 +36,14 @@ _WORDED = {
         r"Missing from fredholm [^:]*: (--\S+ \S+|\S+) ((?:(?!\(required\)).)*?)\.? \(required\)": r"\1 is missing: \2",
     }.items()
 }
-"""What tyro says of a mistake, and what is said here."""
+"""Patterns of tyro's messages, and their replacements."""
 _MISSING = re.compile(r"(--\S+ \S+|\S+) (?:(?!\(required\)).)*\(required\) ?")
-"""Of what it says is missing, each with its description, the names."""
+"""Matches the name of a missing argument, with its description."""
 
 
 @_registry.primitive_rule
 def _optional(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
-    """A setting that may be None: help says what else it takes, such as PATH; the word None is taken all the same."""
+    """A setting that may be None: help shows only its other form, such as PATH, but the word None is accepted."""
     kinds = get_args(info.type)
     if NoneType not in kinds:
         return None
@@ -76,7 +76,7 @@ def _optional(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
 
 @_registry.primitive_rule
 def _path(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Path] | None:
-    """A path, which is not empty: the variable of a shell that is not set would be the folder where one is."""
+    """A path, which must not be empty, as from an unset shell variable: that would be the current folder."""
     if info.type is not Path:
         return None
 
@@ -95,7 +95,7 @@ def _path(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Path] | None:
 
 
 def parse(kind: type[Arguments], command: str, argv: list[str], default: Arguments | None = None) -> Arguments:
-    """The arguments; help is printed and exits, a mistake becomes a one-line ValueError."""
+    """Parses the arguments. Help is printed and exits; a mistake becomes a one-line ValueError."""
     given: dict[str, Any] = {} if default is None else {"default": default}
     caught = io.StringIO()
     try:
@@ -108,27 +108,27 @@ def parse(kind: type[Arguments], command: str, argv: list[str], default: Argumen
 
 
 def typed_settings(options: Sequence[str], owner: str) -> list[str]:
-    """Names of the settings of an owner, such as model.dropout of the task, that options name."""
+    """Returns the names of an owner's settings, such as model.dropout of the task, that options set."""
     start = f"--{owner}."
     named = (option.partition("=")[0].removeprefix(start) for option in options if option.startswith(start))
     return [re.sub(r"(^|\.)no_", r"\1", name.replace("-", "_")) for name in named]
 
 
 def refuse_unknown_homes(words: Sequence[str]) -> None:
-    """Raises a ValueError where a word, or what stands behind an option's =, names the home of a user there is not."""
+    """Raises a ValueError where a word, or the text behind an option's =, begins with the home of an unknown user."""
     for word in (part for option in words for part in option.split("=", 1)):
         if word.startswith("~") and os.path.expanduser(word) == word:  # noqa: PTH111 - which says so by returning it
             raise ValueError(f"{word}: there is no home folder of that user; write the path in full")
 
 
 def check_minutes(minutes: float) -> None:
-    """Raises ValueError for `--minutes` that cannot be meant."""
+    """Raises a ValueError for an invalid value of `--minutes`."""
     if not 0 < minutes < math.inf:
         raise ValueError(f"--minutes is {minutes}; expected a finite number above 0")
 
 
 def check_seeds(seeds: Sequence[int]) -> None:
-    """Raises ValueError unless there is one or more of `--seeds`, each one and none twice."""
+    """Raises a ValueError unless `--seeds` has at least one seed, each valid and none repeated."""
     if not seeds:
         raise ValueError("--seeds is empty; name one or more, or leave it out")
     for seed in seeds:
@@ -142,7 +142,7 @@ def check_seeds(seeds: Sequence[int]) -> None:
 
 @contextlib.contextmanager
 def _wide_enough(columns: int) -> Iterator[None]:
-    """While entered, the terminal is said to have so many columns; help in a few would never end."""
+    """Sets the terminal width while entered; help for a few columns would never end."""
     if shutil.get_terminal_size().columns >= columns:
         yield
         return
@@ -158,7 +158,7 @@ def _wide_enough(columns: int) -> Iterator[None]:
 
 
 def _one_line(box: str) -> str:
-    """The message of an error box and the options it suggests.
+    """Returns the message of an error box and the options that it suggests.
 
     A box is a title and sections between rules; on terminals without line-drawing characters the title is a section.
     """

@@ -1,4 +1,4 @@
-"""`fredholm predict`: a trained model applied to files."""
+"""`fredholm predict`: applies a trained model to files."""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -29,11 +29,11 @@ from fredholm.training.storage.checkpoint import Which
 class PredictArguments:
     """Apply a trained model to files. Prints a header and a row for each result.
 
-    A folder stands for the files in it, at any depth and in the order of their names, that the run's task reads; how
-    many others were skipped is printed. Arrays (.npz, .npy) and tables are laid out as for training, without labels.
+    A folder stands for all files in it, at any depth and in the order of their names, that the run's task reads; the
+    number of skipped files is printed. Arrays (.npz, .npy) and tables are laid out as for training, without labels.
 
-    A file that cannot be read gets one line, and the others are predicted. The exit code is then 1, or 2 where no
-    file could be predicted.
+    A file that cannot be read is reported in a line, and the others are predicted. The exit code is then 1, or 2 where
+    no file could be predicted.
     """
 
     run: RunPlace
@@ -41,36 +41,39 @@ class PredictArguments:
     files: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="FILES...")]
     """Files and folders."""
     probabilities: Flag = False
-    """Add the probability of every class to a row, not of the likeliest alone."""
+    """Add the probability of every class to a row, not only of the likeliest."""
     format: FormatName | None = None
-    """A table with tabs between its cells, CSV, or a JSON list of objects. By default what the name of --output ends
-    in (.csv, .json), else a table."""
+    """A table with tabs between its cells, CSV, or a JSON list of objects.
+    Default: by the suffix of --output (.csv, .json), else a table.
+    """
     output: Path | None = None
-    """A file for the rows, in place of printing them; written whole, or not at all."""
+    """A file for the rows, in place of printing them; written completely or not at all."""
     save: Path | None = None
-    """Where predictions go that are more than a row: a folder for the masks of images or the classes of points, an .npz
-    file for the values of functions."""
+    """Where to write predictions that are more than a row:
+    a folder for masks of images or classes of points, an .npz file for values of functions.
+    """
     picture: Path | None = None
-    """A picture to draw (.png, .pdf, .svg): of images with their masks, or of functions on answer.grid."""
+    """A picture to draw (.png, .pdf, .svg): images with their masks, or functions on answer.grid."""
     comparison: Path | None = None
-    """A picture of operators' answers beside the truth, which the files must have."""
+    """A picture of an operator's predictions beside the true functions, which the files must contain."""
     at: Path | None = None
-    """A table or .npz file of the places to answer at, of functions; by default at their samples, or answer.grid."""
+    """A table or .npz file of the points to predict functions at. Default: their samples, or answer.grid."""
     overwrite: Flag = False
-    """Replace files that exist, which is refused otherwise."""
+    """Replace existing files."""
     part: Split | None = None
-    """The part to read of files that hold several. By default the test part, with a warning that names it."""
+    """The part to read from files with several. Default: the test part, with a warning that names it."""
     checkpoint: Which = "best"
     """The checkpoint that was best on the validation split, or the last one."""
     batch_size: int = 64
     """Files at a time; with --save, --picture or --comparison all."""
     device: str = "auto"
-    """Where to compute: auto, cpu, cuda, ..."""
+    """Device: auto, cpu, cuda, ..."""
     recipe: str | None = None
-    """FILE.py:FUNCTION, where the run's task is not the library's but that file's."""
+    """FILE.py:FUNCTION, where the run's task is not one of the library but of that file."""
     task: tuple[str, ...] = ()
-    """Settings of the task to predict with, such as answer.grid=64,64 (a switch has no value); the others are the
-    run's."""
+    """Settings of the task to predict with, such as answer.grid=64,64 (a switch has no value).
+    Others are those of the run.
+    """
 
 
 def _predict(argv: list[str]) -> None:
@@ -114,7 +117,7 @@ def _predict(argv: list[str]) -> None:
 def _predictions(
     run: Run, files: Sequence[Path], arguments: PredictArguments, outputs: Outputs, failures: "_Failures"
 ) -> Iterator[Prediction]:
-    """The predictions of all files, some files at a time; all where one file is to hold the predictions of all."""
+    """Yields the predictions of all files, some files at a time; all at once where one file holds all predictions."""
     if not files:
         return
     model, size = run.model(arguments.checkpoint), len(files) if outputs.named else arguments.batch_size
@@ -138,14 +141,14 @@ def _predictions(
 
 
 class _Failures:
-    """What a run could not predict, printed on stderr when it is found."""
+    """Files that could not be predicted, reported on stderr as they occur."""
 
     def __init__(self, run: Run) -> None:
         self.count, self.num_good, self._run = 0, 0, run
         self._reported: set[str] = set()
 
     def add(self, path: Path, error: Exception) -> None:
-        """Prints why a file failed, unless the same was printed of another."""
+        """Prints why a file failed, unless the same message was printed for another."""
         self.count += 1
         line = pair_names(error_line(error), self._run)
         if line not in self._reported:
@@ -154,12 +157,12 @@ class _Failures:
 
 
 class _Rows:
-    """Rows on their way to the terminal or into a file.
+    """Rows to be printed or written to a file.
 
     Args:
-        form: their lines.
-        output: the file; None: they are printed.
-        outputs: writes it.
+        form: format of the rows.
+        output: file; None: the rows are printed.
+        outputs: writer of the file.
     """
 
     def __init__(self, form: RowFormat, output: Path | None, outputs: Outputs) -> None:
@@ -172,7 +175,7 @@ class _Rows:
         self._write(self._form.lines(row))
 
     def end(self) -> None:
-        """Writes what is left, and the file."""
+        """Writes the remaining lines, and the file."""
         self._write(self._form.last_lines())
         if self._output is not None:
             content = "".join(f"{line}\n" for line in self._kept).encode(errors="backslashreplace")
@@ -188,7 +191,7 @@ class _Rows:
 
 
 def _report_left_out(listed: Listed, failures: _Failures) -> None:
-    """Prints what is not to be predicted."""
+    """Prints the files that are left out."""
     for path, error in listed.failures:
         failures.add(path, error)
     if listed.skipped:
@@ -208,7 +211,7 @@ def _format(arguments: PredictArguments) -> FormatName:
 
 
 def _report_written(written: Sequence[Path], outputs: Outputs) -> None:
-    """Says which files were written beside the rows."""
+    """Prints the files that were written beside the rows."""
     in_folder = [path for path in written if path.parent == outputs.save]
     for path in written:
         if path not in in_folder:

@@ -1,4 +1,4 @@
-"""`fredholm push`: the model of a finished run, to a folder or to the Hugging Face hub."""
+"""`fredholm push`: shares the model of a finished run, in a folder or on the Hugging Face hub."""
 
 import tempfile
 from dataclasses import dataclass
@@ -21,10 +21,10 @@ from fredholm.training.storage.checkpoint import Which
 
 @dataclass(frozen=True, kw_only=True)
 class PushArguments:
-    """Give the model of a finished run away: settings, weights, class names or tokenizer, and a card.
+    """Share the model of a finished run: settings, weights, class names or tokenizer, and a model card.
 
-    What is written is read by `fredholm predict`, `evaluate` and `generate` in place of a run, and by
-    `fredholm.from_pretrained`. Optimiser, log and data stay; paths of this machine are cut to their last names.
+    `fredholm predict`, `evaluate` and `generate` read the result in place of a run, and so does
+    `fredholm.from_pretrained`. Optimiser, log and data are not included; paths are cut to their last components.
     """
 
     run: RunPlace
@@ -34,13 +34,13 @@ class PushArguments:
     private: Flag = False
     """Make a new repository private."""
     token: str | None = None
-    """Of the hub, with the right to write; by default HF_TOKEN, or what hf auth login kept. Others may see it here."""
+    """Write token of the hub. Default: HF_TOKEN, or that of hf auth login. Other users may see it in the command."""
     overwrite: Flag = False
-    """Replace files that exist, which is refused otherwise."""
+    """Replace existing files."""
     checkpoint: Which = "best"
     """The checkpoint that was best on the validation split, or the last one."""
     recipe: str | None = None
-    """FILE.py:FUNCTION, where the run's task is not the library's but that file's."""
+    """FILE.py:FUNCTION, where the run's task is not one of the library but of that file."""
 
 
 def _push(argv: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""`fredholm report`: a page that shows a run, several side by side, or a comparison."""
+"""`fredholm report`: writes a page about a run, several side by side, or a comparison."""
 
 import time
 import webbrowser
@@ -19,19 +19,20 @@ from fredholm.training.recipes import open_recipe
 
 @dataclass(frozen=True, kw_only=True)
 class ReportArguments:
-    """Show runs on a page: one file, which opens without a network."""
+    """Show runs on a page: a single file that opens without a network connection."""
 
     runs: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="RUN...")]
-    """The run folders, of which several are shown side by side; or the folder of a comparison."""
+    """The run folders, several of which are shown side by side; or the folder of a comparison."""
     output: Path | None = None
-    """The page; default: report.html in the run folder, of several runs in the current folder. A page that is there is
-    replaced."""
+    """The page. Default: report.html in the run folder, for several runs in the current folder.
+    An existing page is replaced.
+    """
     open: Flag = False
-    """Show it in the web browser."""
+    """Open it in the web browser."""
     recipe: str | None = None
-    """FILE.py:FUNCTION, where the runs' task is not the library's but that file's."""
+    """FILE.py:FUNCTION, where the runs' task is not one of the library but of that file."""
     device: str = "auto"
-    """Where to compute: auto, cpu, cuda, ..."""
+    """Device: auto, cpu, cuda, ..."""
 
 
 def _report(argv: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""Rows of results as lines of text."""
+"""Text formats for rows of results."""
 
 import csv
 import io
@@ -13,20 +13,20 @@ Row = Mapping[str, str | float]
 
 
 class RowFormat(ABC):
-    """Lines of rows that come one after the other and have the same columns."""
+    """Formats rows that arrive one after the other and have the same columns."""
 
     @abstractmethod
     def lines(self, row: Row) -> Iterator[str]:
-        """What is written once there is a further row."""
+        """Yields the lines for a further row."""
 
     def last_lines(self) -> Iterator[str]:
-        """What is written once there are no more."""
+        """Yields the lines after the last row."""
         yield from ()
 
 
 @final
 class TableFormat(RowFormat):
-    """A header, and cells with tabs between them; numbers to four decimals, tabs and ends of lines in text escaped."""
+    """A header, and cells separated by tabs; numbers to four decimals, tabs and ends of lines in text escaped."""
 
     _ESCAPED: ClassVar = str.maketrans({"\t": "\\t", "\n": "\\n", "\r": "\\r"})
 
@@ -45,7 +45,7 @@ class TableFormat(RowFormat):
 
 @final
 class CsvFormat(RowFormat):
-    """A header, and cells with commas between them; numbers whole."""
+    """A header, and cells separated by commas; numbers at full precision."""
 
     def __init__(self) -> None:
         self._has_header = False
@@ -64,7 +64,7 @@ class CsvFormat(RowFormat):
 
 @final
 class JsonFormat(RowFormat):
-    """A list of objects, one a row."""
+    """A list with one object per row."""
 
     def __init__(self) -> None:
         self._waiting: str | None = None

@@ -1,4 +1,4 @@
-"""`fredholm train`: a run for every seed, and the recipes there are."""
+"""`fredholm train`: trains a run for every seed, and lists tasks and recipes."""
 
 import contextlib
 import dataclasses
@@ -42,32 +42,35 @@ LONG = 3600.0
 class TrainArguments:
     """Train a model. The options below show the values of a recipe; each can be changed.
 
-    Of a task they show the defaults of Python; a run takes what suits the data in place of those that you leave out.
+    For a task they show the defaults of Python; a run replaces those that you leave out by values that suit the data.
     """
 
     run: Annotated[Run.Config, tyro.conf.arg(name="")]
     run_dir: Path | None = None
     """The run folder; with --seeds their common parent. Default: runs/RECIPE/seed-SEED."""
     preset: Preset | None = None
-    """How much to spend on a task: small, for a processor, or base, for a GPU; default: small. What is not set follows
-    from it and from the data. Refused with a recipe, which says everything itself."""
+    """Compute budget of a task: small, for a CPU, or base, for a GPU. Default: small.
+    Settings that are left out follow from it and from the data. Refused with a recipe, which has all settings.
+    """
     minutes: float | None = None
-    """Train for about this long, of all seeds together: uses fewer epochs and, if needed, a narrower model, by
-    the time of two measured steps, and fits the schedule to them. Default: no limit. A run that is resumed keeps its
-    length."""
+    """Train for about this many minutes, all seeds together.
+    Uses fewer epochs and, if needed, a narrower model, by the time of two measured steps, and fits the schedule.
+    Default: no limit. A resumed run keeps its length.
+    """
     dry_run: Flag = False
-    """Print what would be trained, and how long it would take by two measured steps, and do nothing else."""
+    """Print what would be trained, and the time estimated from two measured steps, without training."""
     resume: Flag = False
-    """Go on with the run in the folder, if there is one."""
+    """Continue the run in the folder, if there is one."""
     accept_new_data: Flag = False
-    """With --resume: go on with other data than before, and with the settings that the run has."""
+    """With --resume: continue on changed data, with the settings of the run."""
     seeds: tuple[int, ...] | None = None
     """Train once for each of these seeds, in place of --seed, and print mean and standard deviation."""
     report: Flag = True
-    """A page of the run, report.html, is written into its folder at the end; with --no-report it is not."""
+    """Write report.html, a page about the run, into its folder at the end; --no-report writes none."""
     devices: int = 1
-    """Train on so many GPUs of this machine, or processes where it has none, each of which computes a part of every
-    batch. Starts torchrun, by which several machines and restarts are to be had."""
+    """Train on this many GPUs, or processes without a GPU, each of which computes a part of every batch.
+    Starts torchrun, which you can use yourself for several machines and restarts.
+    """
 
 
 def _train(argv: list[str]) -> None:
@@ -81,7 +84,7 @@ def _train(argv: list[str]) -> None:
 
 @contextlib.contextmanager
 def _only_first_prints(processes: Processes) -> Iterator[None]:
-    """While entered nothing that another process than the first prints is seen."""
+    """Hides the output of all processes but the first while entered."""
     if processes.is_first:
         yield
         return
@@ -90,10 +93,10 @@ def _only_first_prints(processes: Processes) -> Iterator[None]:
 
 
 def _train_here(argv: list[str], processes: Processes) -> int:
-    """Trains, unless that is to be on several devices.
+    """Trains, unless several devices are requested.
 
     Returns:
-        how many; 1 where all is done.
+        number of processes to start; 1 where the training is done.
     """
     if not argv or argv[0].startswith("-"):
         _list_recipes()
@@ -124,25 +127,25 @@ def _train_here(argv: list[str], processes: Processes) -> int:
 
 @final
 class _Call(NamedTuple):
-    """A recipe or a task, and what was typed behind it."""
+    """A recipe or a task with the typed options."""
 
     recipe: Recipe
     config: Run.Config
-    """The recipe's, which the options change."""
+    """Config of the recipe, before the options."""
     options: list[str]
     argv: list[str]
     """All words after `train`."""
     is_task: bool
-    """Whether it is a task, whose settings follow from the data where they are left out."""
+    """Whether it is a task, whose unset settings follow from the data."""
     has_data: bool
 
     def parse(self, run: Run.Config) -> TrainArguments:
-        """The options, with those of a run in place of the ones that are left out."""
+        """Parses the options, with settings of a run for those that are left out."""
         return parse(TrainArguments, f"train {self.argv[0]}", self.options, TrainArguments(run=run))
 
 
 def _with_data(config: Run.Config, data: str) -> Run.Config:
-    """The run on other data."""
+    """Returns the run with other data."""
     return dataclasses.replace(config, task=dataclasses.replace(config.task, data=data))
 
 
@@ -177,14 +180,14 @@ def _train_as(call: _Call, processes: Processes) -> int:
 
 
 def _run_folders(arguments: TrainArguments, recipe: Recipe) -> dict[int, Path]:
-    """The folder of each seed's run."""
+    """Returns the run folder of each seed."""
     parent = arguments.run_dir or Path("runs") / recipe.name
     single = arguments.run_dir if not arguments.seeds else None
     return {seed: single or parent / f"seed-{seed}" for seed in arguments.seeds or (arguments.run.seed,)}
 
 
 def _resumed(arguments: TrainArguments, saved: Run.Config, *, is_task: bool, sharing: int) -> Run.Config:
-    """The settings of a run that goes on; prints which options it does not heed."""
+    """Returns the settings of a run that continues; prints the options that are ignored."""
     if arguments.accept_new_data:
         run = _with_data(saved, arguments.run.task.data)
     else:
@@ -200,15 +203,15 @@ def _resumed(arguments: TrainArguments, saved: Run.Config, *, is_task: bool, sha
 def _sized_by_data(
     arguments: TrainArguments, call: _Call, asked: dict[str, Any], processes: Processes, sharing: int, *, resume: bool
 ) -> tuple[Run.Config, StepCost | None]:
-    """A task's run with settings that suit its data and the minutes; and what its steps cost, where that was measured.
+    """Returns a task's run with settings that suit its data and the minutes, and the cost of its steps, where measured.
 
     Args:
-        arguments: as they were typed.
-        call: what they belong to.
-        asked: the training settings among them that sizes follow.
-        processes: of this run.
-        sharing: processes that share each batch.
-        resume: whether notes on the data were printed before.
+        arguments: parsed arguments.
+        call: recipe or task with its options.
+        asked: typed training settings that affect the sizes.
+        processes: processes of this run.
+        sharing: number of processes that share each batch.
+        resume: whether the run continues, so that notes on the data were printed before.
     """
     preset = arguments.preset or "small"
     sized = functools.cache(functools.partial(_recommended, arguments.run, preset, call.recipe.tasks, **asked))
@@ -234,7 +237,7 @@ def _print_plan(
     sharing: int,
     may_be_shorter: bool,
 ) -> None:
-    """Prints what will be trained and how long it takes; of a long run how to have a shorter one, where there is."""
+    """Prints the planned run and its duration; for a long run also how to shorten it, where possible."""
     run = arguments.run
     task = run.task.build(facts)
     seed = arguments.seeds[0] if arguments.seeds else run.seed
@@ -248,7 +251,7 @@ def _print_plan(
 def _refuse_idle_options(
     arguments: TrainArguments, recipe: Recipe, options: Sequence[str], asked_epochs: int | None, *, is_task: bool
 ) -> None:
-    """Raises ValueError for options that have no effect beside others, or cannot be meant."""
+    """Raises a ValueError for options that have no effect with others, or are invalid."""
     if not is_task and arguments.preset is not None:
         raise ValueError(f"--preset has no effect with the recipe {recipe.name}, which says everything itself")
     if not is_task and arguments.minutes is not None:
@@ -309,15 +312,15 @@ def _run(
 
 
 def _saved(paths: list[Path], tasks: Sequence[type[Task]]) -> tuple[Run.Config, Task.Facts] | tuple[None, None]:
-    """The settings of the first run in some folders, and the facts of its data; None and None: there is none."""
+    """Returns the settings of the first run in some folders and the facts of its data; None and None without a run."""
     folder = next((folder for folder in map(RunFolder, paths) if not folder.is_new()), None)
     return (None, None) if folder is None else folder.read(Run.Config, tasks)
 
 
 def _with_saved_settings(run: Run.Config, saved: Run.Config) -> Run.Config:
-    """The run with the settings of a saved one where none are given, but for the data.
+    """Returns the run with the settings of a saved one, except for the data, where none are given.
 
-    So it needs neither the minutes and the preset that chose them, nor a checkpoint that it began with.
+    So it needs neither the minutes and the preset that chose them, nor the checkpoint that it started from.
     """
     if type(saved.task) is not type(run.task):  # which is refused once the folder is read
         return run
@@ -331,18 +334,18 @@ def _with_saved_settings(run: Run.Config, saved: Run.Config) -> Run.Config:
 
 
 def _with_saved_end(run: Run.Config, saved: Run.Config) -> Run.Config:
-    """The run with the end of a saved one and what follows from it: it may have been moved since the run began."""
+    """Returns the run with the epochs of a saved one, which may have been changed, and settings that depend on them."""
     kept = {name: getattr(saved.training, name) for name in ("epochs", "patience", "ema_decay", "evaluate_every")}
     return dataclasses.replace(run, training=dataclasses.replace(run.training, **kept))
 
 
 @final
 class _Recommended(NamedTuple):
-    """A run with what suits its data and its start in place of defaults."""
+    """A run with settings that suit its data and start in place of defaults."""
 
     run: Run.Config
     schedule: Schedule
-    """How long suits the data, whatever was asked for."""
+    """Schedule that suits the data, whatever was requested."""
     notes: tuple[str, ...]
 
 
@@ -355,13 +358,13 @@ def _recommended(
     *,
     batch_size: int | None = None,
 ) -> _Recommended:
-    """The run with the settings that its task recommends.
+    """Returns the run with the settings that its task recommends.
 
     Args:
-        run: as it was asked for.
+        run: the run as requested.
         preset, share, epochs: see `Task.Config.recommended`.
-        tasks: that a run from whose weights it starts may be of.
-        batch_size: that was asked for; None: what suits.
+        tasks: tasks that the run of its initial weights may be of.
+        batch_size: requested batch size; None: the recommended one.
     """
     start = None if run.init is None else read_trained(Path(run.init), tasks)
     task, schedule, notes = run.task.recommended(preset, start, share=share, epochs=epochs or None)
@@ -371,7 +374,7 @@ def _recommended(
 
 
 def _check_minutes(minutes: float, asked_epochs: int | None) -> None:
-    """Raises ValueError for minutes that cannot be meant, or epochs beside them."""
+    """Raises a ValueError for invalid minutes, or epochs beside them."""
     check_minutes(minutes)
     if asked_epochs is not None:
         raise ValueError(f"--training.epochs {asked_epochs} and --minutes both say when to end; pass one of them")
@@ -385,16 +388,16 @@ def _within(
     sharing: int,
     processes: Processes,
 ) -> tuple[Run.Config, StepCost | None]:
-    """The run in no more epochs than take so many minutes; and, on the first process, what its steps cost.
+    """Returns the run with the most epochs that fit into the minutes and, on the first process, the cost of its steps.
 
     Args:
-        minutes: of the run.
-        given: as it was asked for.
-        sized: the run with what suits a share of the examples, of all by default, in so many epochs, where these are
-            known; see `_recommended`.
-        seed: of the run.
-        sharing: processes that share each batch.
-        processes: of this run.
+        minutes: duration of the run.
+        given: the run as requested.
+        sized: returns the run that suits a share of the examples, by default all, in a number of epochs, where these
+            are known; see `_recommended`.
+        seed: seed of the run.
+        sharing: number of processes that share each batch.
+        processes: processes of this run.
     """
     whole, schedule, _ = sized()
     if schedule.epochs == 0:
@@ -433,7 +436,7 @@ def _within(
 
 
 def _inheriting_init(config: Task.Config, options: list[str], tasks: Sequence[type[Task]]) -> Task.Config:
-    """A task's defaults; with --init among the options the settings of that run that decide about its model."""
+    """Returns a task's defaults; with --init among the options, with the model settings of that run."""
     words = [word for option in options for word in option.split("=", 1)]
     at = words.index("--init") + 1 if "--init" in words else len(words)
     if at == len(words):

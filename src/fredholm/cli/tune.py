@@ -1,4 +1,4 @@
-"""`fredholm tune`: which tiles of the fused kernels are fastest for a model on this GPU."""
+"""`fredholm tune`: finds the fastest tiles of the fused kernels for a model on this GPU."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,19 +22,19 @@ from fredholm.training.run import Run
 class TuneArguments:
     """Measure on this GPU which tiles of the fused kernels are fastest for the model of a run.
 
-    Every later run, prediction or script on this machine takes them. Digits may change in their last places.
+    Every later run, prediction or script on this machine uses them. Results may change by rounding.
     """
 
     run: RunPlace
     """The run folder, or hf://OWNER/NAME, a model on the Hugging Face hub; its data must be where it was trained."""
     budget_s: float = 120.0
-    """Seconds after which nothing more is tried."""
+    """Seconds after which no further tiles are tried."""
     device: str = "auto"
-    """Where to compute: auto, cuda, cuda:1, ..."""
+    """Device: auto, cuda, cuda:1, ..."""
     recipe: str | None = None
-    """FILE.py:FUNCTION, where the run's task is not the library's but that file's."""
+    """FILE.py:FUNCTION, where the run's task is not one of the library but of that file."""
     json: Flag = False
-    """Print a JSON list, one object a kind of launch."""
+    """Print a JSON list with one object per kind of launch."""
 
 
 def _tune(argv: list[str]) -> None:
@@ -60,7 +60,7 @@ def _tune(argv: list[str]) -> None:
 
 
 def _step_of(run: Run) -> Callable[[], list[Tensor]]:
-    """Loss and gradients of the run's first batch, the same each time."""
+    """Returns a function of the loss and gradients of the run's first batch, the same on each call."""
     task, numbers, device = run.task, run.config.training, run.device
     model = run.model().train().requires_grad_(True)
     batches = EpochBatches(task, numbers.batch_size, run.config.seed, 0)

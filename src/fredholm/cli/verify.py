@@ -1,4 +1,4 @@
-"""`fredholm verify`: classical layers are instances of the operator."""
+"""`fredholm verify`: checks that classical layers are instances of the operator."""
 
 from dataclasses import dataclass
 
@@ -19,9 +19,9 @@ class VerifyArguments:
     """
 
     seed: int = 0
-    """Of all random instances."""
+    """Seed of all random instances."""
     json: Flag = False
-    """Print a JSON list, one object a check."""
+    """Print a JSON list with one object per check."""
 
 
 def _verify(argv: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""Which kernel for which data: the same network with one kernel after the other, under one protocol."""
+"""Comparing kernels on a data set: one network with each kernel in turn, under one protocol."""
 
 from .compare import compare
 from .comparison import BaselineRow, Budget, Comparison, LeftOut, Row, SeedResult, read_comparison

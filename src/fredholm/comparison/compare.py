@@ -1,4 +1,4 @@
-"""The same network with one kernel after the other, under one budget, chosen on validation data."""
+"""The comparison of kernels in one network, under one budget, with choices on validation data."""
 
 import contextlib
 import dataclasses
@@ -40,11 +40,11 @@ from .search import Rung, best_rate, next_rung, ranked
 from .workers import carry_out_beside, carry_out_here, one_thread
 
 LOG = "runs.log"
-"""What the runs of processes side by side print."""
+"""Name of the file with the output of the worker processes."""
 NO_BASELINES = "baselines"
-"""The name of the row that says why there is no model without a network."""
+"""Name of the row with the reason why there is no baseline."""
 SEARCH = "search"
-"""The folder of a kernel's runs that search a learning rate; it goes once the rate is found."""
+"""Name of the folder of a kernel's learning-rate search, which is removed once the rate is found."""
 
 
 def compare(
@@ -58,22 +58,22 @@ def compare(
 ) -> Comparison:
     """Compares kernels in a folder.
 
-    Equal requests with equal epochs give equal numbers on one machine, but for times, however many processes there
-    are, and whether or not the comparison was interrupted.
+    Equal requests with equal epochs give equal numbers on one machine, except for times, whatever the number of
+    processes, and whether or not the comparison was interrupted.
 
     Args:
-        request: what is to be compared.
-        folder: a new or empty one; with `resume` also that of the same comparison, which goes on.
-        resume: go on if there is something to go on from.
-        processes: that train side by side, with one thread each; None: as many as there are cores, and one on a GPU.
-        command_line: the words after `fredholm`, to be kept.
-        tasks: the tasks that runs may be of; others than the library's train in this process alone.
+        request: settings of the comparison.
+        folder: a new or empty folder; with `resume` also that of the same comparison, which continues.
+        resume: continue if the folder holds a comparison.
+        processes: processes that train side by side, with one thread each; None: one per core, and one in all on a GPU.
+        command_line: words after `fredholm`, to be recorded.
+        tasks: tasks that runs may be of; tasks outside the library train in this process only.
 
     Raises:
-        ValueError: the folder holds something else, another comparison or one of other data; data without a validation
+        ValueError: the folder is not empty, or holds another comparison or one of other data; data without a validation
             split; a task without kernels, or fewer than two kernels that can run; minutes too few for one epoch each.
-        InterruptedRunError: on SIGINT, SIGTERM or SIGHUP, after all runs were saved.
-        OSError: a full disk; what was written before is intact.
+        InterruptedRunError: on SIGINT, SIGTERM or SIGHUP, after all runs are saved.
+        OSError: the disk is full; files written before are intact.
     """
     folder = Path(folder)
     if processes is not None:
@@ -110,7 +110,7 @@ def compare(
 
 
 def _check_folder(folder: Path, *, resume: bool) -> bool:
-    """Whether the folder is new; raises a ValueError where it holds something else."""
+    """Returns whether the folder is new; raises a ValueError where it holds something else."""
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"{folder} is a file; expected a folder")
     if not is_missing(folder / COMPARISON):
@@ -126,7 +126,7 @@ def _check_folder(folder: Path, *, resume: bool) -> bool:
 def _planned(
     protocol: Protocol, processes: int, command_line: Sequence[str], machine: dict[str, str]
 ) -> tuple[Protocol, Comparison]:
-    """A new comparison: which kernels, how wide, and how long; and what its epochs make of the protocol."""
+    """Plans a new comparison: kernels, widths and epochs; returns it with the protocol for these epochs."""
     request, task = protocol.request, protocol.task
     print_line(f"measuring a training step of each of {len(request.kernels)} kernels")
     measured, left_out = protocol.rows(request.kernels)
@@ -162,10 +162,10 @@ def _planned(
 
 
 def _kept(folder: Path, request: Request) -> Comparison:
-    """The comparison in a folder, which is to go on.
+    """Reads the comparison in a folder, to continue it.
 
     Raises:
-        ValueError: it is damaged, or another one.
+        ValueError: it is damaged, or differs from the request.
     """
     comparison = read_comparison(folder)
     difference = first_difference(json.loads(comparison.request), json.loads(_text_of(request)))
@@ -175,21 +175,21 @@ def _kept(folder: Path, request: Request) -> Comparison:
 
 
 def _check_data(folder: Path, data: Fingerprint, request: Request) -> None:
-    """Raises a ValueError where the data are others than those that the comparison in a folder read."""
+    """Raises a ValueError where the data differ from those that the comparison in a folder read."""
     before = Fingerprint.of_text((folder / FINGERPRINT).read_text())
     if difference := Difference.between(before, data):
         raise ValueError(f"{request.run.task.data} is not as the comparison in {folder} read it: {difference}")
 
 
 def _text_of(request: Request) -> str:
-    """What decides about the numbers of a comparison, as JSON; the place of data does not."""
+    """Returns the part of a request that affects the numbers, as JSON, which leaves out the device."""
     training = dataclasses.replace(request.run.training, device="auto")
-    asked = dataclasses.replace(request, run=dataclasses.replace(request.run, training=training), default="")
-    return json.dumps(to_json(asked))
+    fixed = dataclasses.replace(request, run=dataclasses.replace(request.run, training=training), default="")
+    return json.dumps(to_json(fixed))
 
 
 def _plan_lines(comparison: Comparison, protocol: Protocol) -> Iterator[str]:
-    """What is about to happen, for people."""
+    """A readable summary of the planned runs, one fact a line."""
     budget = comparison.budget
     yield from protocol.notes
     yield (
@@ -217,16 +217,16 @@ def _naming_resume(folder: Path) -> Iterator[None]:
 
 @final
 class _Run:
-    """A comparison that is under way: which jobs come next, and what became of them."""
+    """A comparison in progress: schedules its jobs and records their outcomes."""
 
     def __init__(self, folder: Path, protocol: Protocol, comparison: Comparison) -> None:
         self._folder, self._protocol, self.comparison = folder, protocol, comparison
         self._numbers = itertools.count()
         self._waiting: dict[int, tuple[str, Callable[[Outcome], None]]] = {}
-        """Of each job that is not done its row, and what takes the outcome."""
+        """Row and outcome handler of each unfinished job."""
 
     def learn_baselines(self) -> None:
-        """Adds the rows of models without a network, where they are not known yet."""
+        """Adds the rows of models without a network that are still missing."""
         if self.comparison.baselines:
             return
         rows = tuple(baseline_rows(self._protocol.task))
@@ -241,23 +241,23 @@ class _Run:
         self._keep(dataclasses.replace(self.comparison, baselines=rows))
 
     def first_jobs(self) -> list[tuple[int, Job]]:
-        """Those that need no other, of the slowest kernels first."""
+        """Returns the jobs that depend on no other, those of the slowest kernels first."""
         slowest = sorted(self.comparison.rows, key=lambda row: -(row.seconds_per_step or 0.0))
         return [job for row in slowest for job in self._next(row.name)]
 
     def done(self, number: int, outcome: Outcome) -> list[tuple[int, Job]]:
-        """Takes a job's outcome, and says which jobs come in addition."""
+        """Records a job's outcome, and returns the jobs that follow from it."""
         name, take = self._waiting.pop(number)
         take(outcome)
         return [] if any(other == name for other, _ in self._waiting.values()) else self._next(name)
 
     def finish(self) -> Comparison:
-        """The whole comparison, once all jobs are done."""
+        """Returns the complete comparison, once all jobs are done."""
         self._keep(dataclasses.replace(self.comparison, is_complete=True))
         return self.comparison
 
     def _next(self, name: str) -> list[tuple[int, Job]]:
-        """The jobs that follow on what is known of a row."""
+        """Returns the next jobs of a row."""
         row, budget = self.comparison.row(name), self.comparison.budget
         if row.reason:
             return []
@@ -270,7 +270,7 @@ class _Run:
             self._keep(self.comparison.with_row(dataclasses.replace(row, reason="no learning rate had a result")))
             return []
         self._keep(self.comparison.with_row(row))
-        shutil.rmtree(self._folder / name / SEARCH, ignore_errors=True)  # what it found stands in the row
+        shutil.rmtree(self._folder / name / SEARCH, ignore_errors=True)  # the rate that it found is in the row
         seeds, found = self.comparison.seeds, {run.seed for run in row.runs}
         missing = [seed for seed in (seeds if row.learns_by_steps else seeds[:1]) if seed not in found]
         jobs = list[tuple[int, Job]]()
@@ -340,9 +340,9 @@ class _Run:
 
 
 def baseline_rows(task: Task) -> Iterator[BaselineRow]:
-    """What models without a network reach, each with the setting that is best on the validation split.
+    """Yields the scores of models without a network, each with the setting that is best on the validation split.
 
-    The test split is read once for each, with the setting that was chosen before.
+    The test split is read once for each model, after its setting is chosen.
     """
     try:
         found = task.baselines

@@ -1,4 +1,4 @@
-"""What a comparison of kernels found, and the file in which it is kept."""
+"""The result of a comparison of kernels, and its file."""
 
 import dataclasses
 import statistics
@@ -17,7 +17,7 @@ from fredholm.tasks.splits.splits import HeldOut
 from .spread import differ
 
 COMPARISON = "comparison.json"
-"""The file of a comparison's folder; the runs lie in folders beside it."""
+"""Name of the file of a comparison; its runs lie in folders beside it."""
 SCHEMA = 1
 SPLITS: tuple[HeldOut, ...] = ("valid", "test")
 
@@ -28,12 +28,11 @@ class SeedResult:
     """A finished run of a kernel with one seed.
 
     Args:
-        seed: of the run.
-        folder: of the run, below that of the comparison.
-        valid: the objective of the chosen weights on the validation split; None where a model that is computed at once
-            had none.
-        test: likewise on the test split; None where there is none.
-        metrics: all of the test split, or without one of the validation split.
+        seed: seed of the run.
+        folder: folder of the run, relative to that of the comparison.
+        valid: objective of the chosen weights on the validation split; None where a model in closed form had none.
+        test: objective on the test split; None where there is none.
+        metrics: all metrics on the test split, or without one on the validation split.
     """
 
     seed: int
@@ -46,27 +45,27 @@ class SeedResult:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One kernel, as far as it is known.
+    """Results of one kernel so far.
 
     Args:
-        name: as `--kernels` takes it; `default` is the task's own model.
-        title: for people.
-        kernel: None of the task's own model.
-        embed_dim: channels of the network; None of another model.
-        expansion: hidden width of its feed-forward networks, in multiples of these; likewise.
-        parameters: of the model.
-        learns_by_steps: whether it is trained; else it is computed at once, which no seed changes.
-        learning_rate: that was chosen; None: not yet, or there is none.
-        tried: learning rates with the epochs and the best value on the validation split, which is None where a run
+        name: name for `--kernels`; `default` is the task's own model.
+        title: display name.
+        kernel: config of the kernel; None for the task's own model.
+        embed_dim: channels of the network; None for another model.
+        expansion: hidden width of its feed-forward networks relative to the channels; likewise.
+        parameters: number of parameters.
+        learns_by_steps: whether the model is trained; else it is computed in closed form, and seeds have no effect.
+        learning_rate: chosen learning rate; None: not chosen yet, or not applicable.
+        tried: learning rates with their epochs and best values on the validation split; the value is None where a run
             ended without one.
-        runs: one a seed.
-        valid_mean, valid_deviation, test_mean, test_deviation: over the seeds; deviations from two on (N - 1).
-        seconds_per_step: of training, measured alone.
-        examples_per_second: in these steps.
-        memory_bytes: that torch holds more at the peak of a step than before it.
-        differs_from_best: whether the 95 % interval of the difference to the best row (Welch) leaves 0 out; None:
-            not known, or this is the best.
-        reason: why there is no result, in one line; empty where there is one, or may still be.
+        runs: one result per seed.
+        valid_mean, valid_deviation, test_mean, test_deviation: over the seeds; deviations (N - 1) from two seeds on.
+        seconds_per_step: time of a training step, measured alone.
+        examples_per_second: throughput in these steps.
+        memory_bytes: rise of torch's memory during a step, at its peak.
+        differs_from_best: whether the 95 % interval of the difference to the best row (Welch) excludes 0; None:
+            unknown, or this is the best row.
+        reason: reason why there is no result, in one line; empty where there is or may still be one.
     """
 
     name: str
@@ -91,11 +90,11 @@ class Row:
 
     @property
     def is_default(self) -> bool:
-        """Whether it is the task's own model, of its own size, and not one of the kernels' networks."""
+        """Whether the row is the task's own model at its own size, rather than a network with one of the kernels."""
         return self.kernel is None
 
     def with_runs(self, runs: tuple[SeedResult, ...]) -> "Row":
-        """The same with these results, and what follows from them."""
+        """Returns the row with these runs and the statistics over them."""
         valid, test = ([value for run in runs if (value := getattr(run, split)) is not None] for split in SPLITS)
         return dataclasses.replace(
             self,
@@ -110,7 +109,7 @@ class Row:
 @final
 @dataclass(frozen=True, kw_only=True)
 class LeftOut:
-    """A kernel that is not compared, and why, in one line."""
+    """A kernel that is not compared, with the reason in one line."""
 
     name: str
     reason: str
@@ -122,11 +121,11 @@ class BaselineRow:
     """A model without a network, whose setting was chosen on the validation split.
 
     Args:
-        name: for people.
-        valid: the objective on the validation split; None where there is no result.
-        test: on the test split; likewise.
-        seconds: that it took.
-        reason: why there is no result; empty where there is one.
+        name: display name.
+        valid: objective on the validation split; None where there is no result.
+        test: objective on the test split; likewise.
+        seconds: time that it took.
+        reason: reason why there is no result; empty where there is one.
     """
 
     name: str
@@ -139,13 +138,13 @@ class BaselineRow:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """How long each kernel is trained.
+    """Training budget of each kernel.
 
     Args:
-        minutes: that were asked for; None where epochs were.
-        epochs: E, of each final run.
-        rungs: epochs of the runs that search a learning rate, stage by stage.
-        rates: the learning rates of the first stage.
+        minutes: requested minutes; None where epochs were requested.
+        epochs: E, epochs of each final run.
+        rungs: epochs of the runs of the learning-rate search, rung by rung.
+        rates: learning rates of the first rung.
     """
 
     minutes: float | None
@@ -160,23 +159,23 @@ class Comparison:
     """Kernels under one protocol.
 
     Args:
-        task: its word on the command line.
-        data: the set.
-        request: what was asked for, as JSON; a comparison goes on only where it is the same.
-        command_line: the words after `fredholm`.
-        created: when it began, in UTC (ISO 8601).
-        version: of the library.
-        machine: what digits and times depend on, in words.
-        objective: the metric that decides.
-        seeds: of the final runs.
-        budget: how long each kernel is trained.
-        num_train, num_valid, num_test: examples.
-        target_parameters: that every kernel's network was brought to.
-        rows: the kernels.
+        task: command of the task.
+        data: name or path of the data.
+        request: the request as JSON; a comparison continues only if it is unchanged.
+        command_line: words after `fredholm`.
+        created: start time in UTC (ISO 8601).
+        version: version of the library.
+        machine: hardware and software that rounding and times depend on.
+        objective: metric that decides.
+        seeds: seeds of the final runs.
+        budget: training budget of each kernel.
+        num_train, num_valid, num_test: numbers of examples.
+        target_parameters: number of parameters that every kernel's network approximates.
+        rows: results by kernel.
         left_out: kernels that are not compared.
         baselines: models without a network.
-        best: the row that is best on the validation split; None: not known yet.
-        is_complete: whether nothing is left to do.
+        best: name of the row that is best on the validation split; None: not known yet.
+        is_complete: whether all runs are done.
     """
 
     task: str
@@ -200,20 +199,20 @@ class Comparison:
     is_complete: bool = False
 
     def row(self, name: str) -> Row:
-        """The row of that name."""
+        """Returns the row of that name."""
         return next(row for row in self.rows if row.name == name)
 
     def num_runs(self, row: Row) -> int:
-        """How many runs a row has in the end."""
+        """Returns the number of runs of a complete row."""
         return len(self.seeds) if row.learns_by_steps else 1
 
     def with_row(self, row: Row) -> "Comparison":
-        """The same with this row in place of that of its name, and with what follows for all."""
+        """Returns the comparison with the row of this name replaced, and the verdicts updated."""
         rows = tuple(row if each.name == row.name else each for each in self.rows)
         return dataclasses.replace(self, rows=rows)._judged()
 
     def _judged(self) -> "Comparison":
-        """Which row is best, and which others differ from it: once all seeds of all kernels are known."""
+        """Returns the comparison with its best row and the rows that differ from it, once all runs are done."""
         done = [row for row in self.rows if len(row.runs) == self.num_runs(row) and row.valid_mean is not None]
         is_open = any(not row.reason and len(row.runs) < self.num_runs(row) for row in self.rows)
         if is_open or not done:
@@ -236,20 +235,20 @@ class Comparison:
 
 
 def write_comparison(folder: Path, comparison: Comparison) -> None:
-    """Writes a comparison's file, so that at every moment it is the old or the new one.
+    """Writes the file of a comparison atomically.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
     """
     write_file(folder / COMPARISON, seal({"schema": SCHEMA, "comparison": to_json(comparison)}))
 
 
 def read_comparison(folder: str | Path) -> Comparison:
-    """The comparison in a folder.
+    """Reads the comparison in a folder.
 
     Raises:
         ValueError: there is none, or its file is damaged or of another version.
-        OSError: it cannot be read.
+        OSError: the file cannot be read.
     """
     file = Path(folder) / COMPARISON
     content = unseal(file)

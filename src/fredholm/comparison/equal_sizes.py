@@ -1,8 +1,8 @@
 """Widths under which networks of different kernels have the same number of parameters.
 
-With P(d, h) the parameters of a network of d channels and h hidden units, and P* those that are wanted: d is the
-multiple of the heads at which P(d, e d) is nearest to P*, where e is the expansion of the preset; then h is the whole
-number at which P(d, h) is. P is counted on built models.
+With P(d, h) the parameters of a network of d channels and h hidden units, and P* the target: d is the multiple of the
+number of heads at which P(d, e d) is nearest to P*, where e is the expansion of the preset; then h is the integer at
+which P(d, h) is nearest. P is counted on built models.
 """
 
 import dataclasses
@@ -13,29 +13,29 @@ from fredholm.blocks.feed_forward import hidden_width
 from fredholm.models.stack import Stack
 
 TOLERANCE = 0.05
-"""Share by which a network's parameters may differ from those that are wanted."""
+"""Largest relative deviation of a network's parameters from the target."""
 LEAST, MOST = 0.25, 16.0
-"""Hidden units a channel that a network may be given."""
+"""Range of hidden units per channel."""
 
 
 class Sized(NamedTuple):
-    """A network of a size that was solved for."""
+    """A network of solved width."""
 
     stack: Stack
     parameters: int
 
 
 def sized(stack: Stack, heads: int, wanted: int, count: Callable[[Stack], int]) -> Sized:
-    """The network with as many parameters as are wanted, within 5 %.
+    """Returns the network whose parameters match the target within 5 %.
 
     Args:
-        stack: with the kernel, and the expansion of the preset.
-        heads: those of the preset, of which the channels are a multiple, whether the kernel has heads or not.
-        wanted: parameters P*.
-        count: those of a built model.
+        stack: network with the kernel, and the expansion of the preset.
+        heads: heads of the preset; the channels are a multiple of it, whether the kernel has heads or not.
+        wanted: target P*.
+        count: counts the parameters of a built model.
 
     Raises:
-        ValueError: no width brings it there.
+        ValueError: no width matches the target.
     """
 
     def at(embed_dim: int, hidden: int | None = None) -> Sized:

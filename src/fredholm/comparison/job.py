@@ -1,4 +1,4 @@
-"""One run of a comparison: trained once, and only read ever after."""
+"""One run of a comparison: trained once, then only read."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -22,9 +22,9 @@ class Job:
     """A run to train.
 
     Args:
-        run: all of it.
-        folder: where.
-        reads_test: whether it is measured on the test split at its end; a search never is.
+        run: config of the run.
+        folder: run folder.
+        reads_test: whether the final model is measured on the test split; never in a search.
     """
 
     run: Run.Config
@@ -35,13 +35,13 @@ class Job:
 @final
 @dataclass(frozen=True)
 class Outcome:
-    """What a run reached.
+    """Outcome of a run.
 
     Args:
-        valid: the objective of the chosen weights on the validation split; None where there is none.
-        loss: likewise the loss.
-        metrics: of the split that the end was measured on.
-        reason: why there is no result, in one line; empty where there is one.
+        valid: objective of the chosen weights on the validation split; None where there is none.
+        loss: loss on the validation split; likewise.
+        metrics: metrics on the split that the final model was measured on.
+        reason: reason why there is no result, in one line; empty where there is one.
     """
 
     valid: float | None = None
@@ -51,9 +51,9 @@ class Outcome:
 
 
 def carry_out(job: Job, tasks: Sequence[type[Task]] = TASKS) -> Outcome:
-    """Trains a run, or what is left of it; one that is done is only read. Nothing is printed.
+    """Trains a run, or the rest of it; a finished run is only read. Nothing is printed.
 
-    Divergence and a lack of memory are outcomes.
+    Divergence and a lack of memory are outcomes, not errors.
 
     Raises:
         ValueError, OSError, InterruptedRunError: see `train`.
@@ -76,7 +76,7 @@ def carry_out(job: Job, tasks: Sequence[type[Task]] = TASKS) -> Outcome:
 
 
 def _found(job: Job, folder: RunFolder, tasks: Sequence[type[Task]]) -> Outcome | None:
-    """The outcome of a run that is done; None of one that is not.
+    """Returns the outcome of a finished run; None for an unfinished one.
 
     Raises:
         ValueError: the folder holds another run, or a damaged one.

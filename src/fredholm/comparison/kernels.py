@@ -22,7 +22,7 @@ from fredholm.models.kernel_configs import (
 
 
 class Named(NamedTuple):
-    """A kernel as people call it."""
+    """A kernel with its display name."""
 
     title: str
     kernel: KernelConfig
@@ -44,14 +44,14 @@ KERNELS_BY_NAME: dict[str, Named] = {
 }
 """Every kernel of a comparison, in the order of its table; a new one is added here."""
 MEASURE = "attention"
-"""The kernel whose network says how many parameters all others are brought to."""
+"""The kernel whose network sets the target number of parameters."""
 
 
 def chosen(names: Sequence[str]) -> tuple[str, ...]:
-    """The kernels of these names in the order of `KERNELS_BY_NAME`; none: all.
+    """Returns the kernels of these names in the order of `KERNELS_BY_NAME`; without names all.
 
     Raises:
-        ValueError: a name is unknown, or stands there twice, or is the only one.
+        ValueError: a name is unknown or repeated, or is the only one.
     """
     for name in names:
         if name not in KERNELS_BY_NAME:
@@ -66,6 +66,6 @@ def chosen(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def kernel_of(name: str, sigma: float) -> KernelConfig:
-    """The kernel of that name, with frequencies of this deviation where it has some."""
+    """Returns the kernel of that name, with this deviation of its Fourier frequencies, where it has some."""
     kernel = KERNELS_BY_NAME[name].kernel
     return dataclasses.replace(kernel, sigma=sigma) if isinstance(kernel, PerceptronConfig) else kernel

@@ -1,4 +1,4 @@
-"""What is equal for all kernels of a comparison, and the runs that follow from it."""
+"""The protocol that all kernels of a comparison share, and the runs that follow from it."""
 
 import dataclasses
 import math
@@ -27,39 +27,39 @@ from .equal_sizes import sized
 from .kernels import KERNELS_BY_NAME, MEASURE, chosen, kernel_of
 
 DEFAULT = "default"
-"""The name of the row of the task's own model."""
+"""Name of the row of the task's own model."""
 TINY_RATE = 1e-12
-"""Of the steps that are measured, so that none diverges."""
+"""Learning rate of the measured steps, low enough that none diverges."""
 REPEATS = 5
-"""Steps of which the median is taken for the time of one."""
+"""Number of steps whose median is the time of one."""
 _OWNER = "comparison.Request"
 SLOW = 3.0
-"""How many times the median of all kernels' epochs one may take, where slow kernels are left out."""
+"""Ratio to the median epoch time of all kernels above which a kernel is left out as slow."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What is to be compared.
+    """Settings of a comparison.
 
     Args:
-        run: the task, whose model is `Task.Config.stack`, and settings of the training in place of those that suit the
-            data. The seed and `init` are not read.
-        given: names of settings of `run`, such as task.model.stack.dropout, that stay as they are, also where they are
-            as by default; others at their defaults give way to what suits the data.
-        default: the run of the task's own model, or why there is none.
+        run: task, whose network is `Task.Config.stack`, and training settings to replace those that suit the data. The
+            seed and `init` are ignored.
+        given: names of settings of `run`, such as task.model.stack.dropout, that were set by the user and stay, even at
+            their defaults; other settings at their defaults are replaced by those that suit the data.
+        default: run of the task's own model, or the reason why there is none.
         kernels: names, in the order of `KERNELS_BY_NAME`.
-        seeds: of the final runs, all different.
-        preset: how large the network is.
-        minutes: for all training; None: epochs are given.
-        epochs: of a final run; None: minutes are given.
-        leave_out_slow: leave out kernels whose epoch takes over 3 times as long as the median of all kernels', so that
-            one does not take the minutes of all others.
+        seeds: seeds of the final runs, all different.
+        preset: size of the network.
+        minutes: budget of all training; None: epochs are given.
+        epochs: epochs of a final run; None: minutes are given.
+        leave_out_slow: leave out kernels whose epoch takes over 3 times the median of all kernels, so that one does not
+            use up the minutes of all others.
     """
 
     run: Run.Config
     given: tuple[str, ...] = ()
-    default: Run.Config | str = "not asked for"
+    default: Run.Config | str = "not requested"
     kernels: tuple[str, ...]
     seeds: tuple[int, ...] = (0, 1, 2)
     preset: Preset = "small"
@@ -76,13 +76,13 @@ class Request:
             )
         if self.preset not in (known := get_args(Preset)):
             raise ValueError(f"preset is {self.preset!r}; expected one of {', '.join(known)}")
-        chosen(self.kernels)  # which refuses names that are unknown or there twice
+        chosen(self.kernels)  # raises for unknown and repeated names
         if not self.seeds or len(set(self.seeds)) < len(self.seeds):
             fault = f"names a seed twice: {' '.join(map(str, self.seeds))}" if self.seeds else "is empty"
             raise ValueError(f"seeds {fault}; give each once")
         for seed in self.seeds:
             check_seed(seed)
-        # a frozen dataclass refuses the plain form; the file of a comparison holds numbers of Python
+        # a frozen dataclass refuses plain assignment; the file of a comparison stores Python numbers
         object.__setattr__(self, "seeds", tuple(map(int, self.seeds)))
         if self.minutes is None and self.epochs is None:
             raise ValueError("neither minutes nor epochs are given, which say when to end; pass one of them")
@@ -95,7 +95,7 @@ class Request:
 
 
 class Measured(NamedTuple):
-    """A row, and the seconds of one of its epochs."""
+    """A row with the seconds of one of its epochs."""
 
     row: Row
     epoch_seconds: float
@@ -106,9 +106,9 @@ class Protocol:
     """Data, schedule and network that all kernels share.
 
     Args:
-        request: what is to be compared.
-        epochs: of a final run, which settings that suit the data depend on; None: as many as suit. Where minutes leave
-            so many, batches are those of as many as suit, whose steps were measured.
+        request: settings of the comparison.
+        epochs: epochs of a final run, which the settings depend on; None: the number that suits the data. The batch
+            size is that for the latter where minutes choose the epochs, since its steps were measured.
 
     Raises:
         ValueError: the data cannot be opened, have no validation split, or the task has no network with a kernel.
@@ -120,7 +120,7 @@ class Protocol:
         recommended = given.recommended(request.preset, epochs=epochs)
         self.config, self.notes = with_given(recommended.config, given, self._given("task")), recommended.notes
         whole = recommended if epochs == request.epochs else given.recommended(request.preset)
-        batch_size = self._with_asked(whole.schedule.settings).batch_size
+        batch_size = self._with_requested(whole.schedule.settings).batch_size
         self._schedule: Schedule = whole.schedule.asked(batch_size=batch_size)
         self.task = self.config.build()
         if self.task.num_held_out("valid") == 0:
@@ -137,55 +137,55 @@ class Protocol:
 
     @property
     def most_epochs(self) -> int:
-        """Those that suit the data."""
+        """Number of epochs that suits the data."""
         return self._schedule.epochs
 
     @cached_property
     def usual_rate(self) -> float:
-        """The learning rate that suits the task."""
+        """Learning rate that suits the task."""
         return self.training(1).learning_rate
 
     @cached_property
     def wanted_parameters(self) -> int:
-        """P*, those of the preset's network with attention."""
+        """P*, the number of parameters of the preset's network with attention."""
         return self._count(self.config.stack)
 
     def training(self, epochs: int) -> TrainingConfig:
-        """How a kernel is trained for so many epochs, with the usual learning rate; there is no patience."""
+        """Returns the training settings for a number of epochs, with the usual learning rate and without patience."""
         schedule = dataclasses.replace(self._schedule.asked(epochs=epochs), patience=None)
         steps_per_epoch = -(-self.task.num_train // schedule.batch_size)
-        return self._with_asked(schedule.settings | {"checkpoint_every": steps_per_epoch})
+        return self._with_requested(schedule.settings | {"checkpoint_every": steps_per_epoch})
 
-    def _with_asked(self, settings: dict[str, Any]) -> TrainingConfig:
-        """How training was asked for, with these settings where it was not."""
-        asked = self.request.run.training
-        return with_given(filled(asked, [TrainingConfig()], **settings), asked, self._given("training"))
+    def _with_requested(self, settings: dict[str, Any]) -> TrainingConfig:
+        """Returns the requested training settings, with these in place of defaults."""
+        requested = self.request.run.training
+        return with_given(filled(requested, [TrainingConfig()], **settings), requested, self._given("training"))
 
     def _given(self, owner: str) -> list[str]:
-        """Names of the settings of an owner, the task or the training, that were asked for."""
+        """Names of the settings of an owner, `task` or `training`, that the user has set."""
         names = (name.partition(".") for name in self.request.given)
         return [name for first, _, name in names if first == owner]
 
     @cached_property
     def default(self) -> Run.Config | str:
-        """The run of the task's own model, as it suits the data, or why there is none."""
+        """The run of the task's own model as it suits the data, or the reason why there is none."""
         given = self.request.default
         if isinstance(given, str):
             return given
         try:
             recommended = given.task.recommended(self.request.preset)
-            if recommended.schedule.epochs and self._epochs is not None:  # a model that is computed at once has none
+            if recommended.schedule.epochs and self._epochs is not None:  # a model in closed form has no epochs
                 recommended = given.task.recommended(self.request.preset, epochs=self._epochs)
         except (ValueError, TypeError) as error:
             return str(error)
         training = self.training(1)
-        if recommended.schedule.epochs == 0:  # a model that is computed at once
+        if recommended.schedule.epochs == 0:  # a model in closed form
             training = given.training.without_steps()
         task = with_given(recommended.config, given.task, self._given("task"))
         return dataclasses.replace(given, task=task, training=training)
 
     def run(self, row: Row, seed: int, epochs: int, rate: float | None) -> Run.Config:
-        """A run of a row, with the usual learning rate or another one."""
+        """Returns a run of a row, with the usual learning rate or another one."""
         if not row.learns_by_steps:
             assert isinstance(self.default, Run.Config)
             return dataclasses.replace(self.default, seed=seed)
@@ -196,7 +196,7 @@ class Protocol:
         return Run.Config(task=self.task_of(row), training=training, seed=seed)
 
     def task_of(self, row: Row) -> Task.Config:
-        """The settings of a row's task."""
+        """Returns the task settings of a row."""
         if row.kernel is None or row.embed_dim is None or row.expansion is None:
             assert isinstance(self.default, Run.Config)
             return self.default.task
@@ -204,12 +204,12 @@ class Protocol:
         return self.config.with_stack(dataclasses.replace(stack, embed_dim=row.embed_dim, expansion=row.expansion))
 
     def rows(self, names: Sequence[str]) -> tuple[list[Measured], list[LeftOut]]:
-        """The kernels that run on the data, each with what a step costs, and the others with the reason.
+        """Returns the kernels that run on the data, with the cost of a step, and the others with the reason.
 
-        Steps are measured one kernel after the other, with nothing beside them.
+        Steps are measured one kernel at a time, with nothing else running.
 
         Raises:
-            ValueError: fewer than two run.
+            ValueError: fewer than two kernels run.
         """
         found, left_out = list[Measured](), list[LeftOut]()
         for name in names:
@@ -233,7 +233,7 @@ class Protocol:
         return found, left_out
 
     def _kernel_row(self, name: str) -> Row:
-        """A kernel's network at the width at which it has as many parameters as all others."""
+        """Returns a kernel's network at the width that matches the target number of parameters."""
         kernel = kernel_of(name, self.config.kernel_sigma)
         found = sized(self._with_kernel(kernel), self.config.stack.heads, self.wanted_parameters, self._count)
         return Row(
@@ -246,7 +246,7 @@ class Protocol:
         )
 
     def _with_kernel(self, kernel: KernelConfig) -> Stack:
-        """The network with this kernel, which has as many heads as all others, or none."""
+        """Returns the network with this kernel, which has as many heads as the others, or none."""
         return replaced(self.config.stack, kernel=kernel, num_heads=self.config.stack.heads)
 
     def _default_row(self, config: Task.Config) -> Row:
@@ -262,7 +262,7 @@ class Protocol:
         )
 
     def _measured(self, row: Row) -> Measured:
-        """The row with what a training step costs; one that is computed at once has none."""
+        """Returns the row with the cost of a training step; models in closed form have none."""
         if not row.learns_by_steps:
             return Measured(row, 0.0)
         run = self.run(row, self.request.seeds[0], 1, TINY_RATE)
@@ -281,7 +281,7 @@ class Protocol:
 
 
 def _without_slow(measured: list[Measured]) -> tuple[list[Measured], list[LeftOut]]:
-    """Kernels without those that take too long, and these, with how long they take."""
+    """Splits off the kernels that are too slow, with their epoch time as the reason."""
     if not measured:
         return measured, []
     usual = statistics.median(each.epoch_seconds for each in measured)
@@ -299,7 +299,7 @@ REFUSALS = (ValueError, TypeError, NonFiniteError, MemoryError, RuntimeError)
 
 
 def _reason(error: Exception) -> str:
-    """Why a kernel cannot run, in a line; raises what is no refusal of it."""
+    """Returns the reason why a kernel cannot run, in a line; raises errors that are not about the kernel."""
     if lacking_memory(error) is not None:
         return "ran out of memory in one step"
     if isinstance(error, RuntimeError):

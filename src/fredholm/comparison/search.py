@@ -1,9 +1,9 @@
-"""Which learning rates are tried next: successive halving in step.
+"""Learning-rate search by synchronous successive halving.
 
 All rates are tried for some epochs, and the better half of them for twice as many (Jamieson and Talwalkar, 2016). A
 rung begins when the one before it has ended. Asynchronous searches, such as Optuna's pruning, compare a run with those
-that happen to be done, so that with several processes the answer depends on which of them is faster; here it depends on
-settings, data and seed alone. Every run of a rung is a whole one, whose rate falls to its end.
+that happen to be done, so with several processes the result depends on their speed; here it depends only on settings,
+data and seed. Every run of a rung is complete, with the full decay of its learning rate.
 """
 
 import math
@@ -25,7 +25,7 @@ class Rung(NamedTuple):
 
 
 def next_rung(row: Row, budget: Budget) -> Rung | None:
-    """The runs that follow on what a row has tried; None where the search is at its end, or no rate is left."""
+    """Returns the next rung of a row; None where the search has ended, or no rate is left."""
     rates = budget.rates
     for epochs in budget.rungs:
         found = [(rate, value) for rate, length, value in row.tried if length == epochs]
@@ -36,18 +36,18 @@ def next_rung(row: Row, budget: Budget) -> Rung | None:
 
 
 def best_rate(row: Row, budget: Budget) -> float | None:
-    """The best of the last rung; None where none had a result."""
+    """Returns the best rate of the last rung; None where none had a result."""
     last = [(rate, value) for rate, length, value in row.tried if length == budget.rungs[-1]]
     return last[0][0] if last and last[0][1] is not None else None
 
 
 def ranked(outcomes: Mapping[float, Outcome], objective: Objective, usual: float) -> list[float]:
-    """Rates from the best to the worst: by the objective, of equal ones by the loss, then by how usual they are.
+    """Ranks rates from best to worst by the objective, then by the loss, then by closeness to the usual rate.
 
     Args:
-        outcomes: by rate.
-        objective: of the validation split.
-        usual: the rate that suits the task.
+        outcomes: outcomes by rate.
+        objective: objective on the validation split.
+        usual: rate that suits the task.
     """
 
     def key(rate: float) -> tuple[float, ...]:

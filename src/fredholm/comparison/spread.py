@@ -1,6 +1,6 @@
-"""Whether two rows of runs differ by more than their seeds do.
+"""Test of whether two rows of runs differ by more than their seeds do.
 
-Welch's interval of the difference of two means leaves 0 out where, with means m, variances v (N - 1) and counts n,
+Welch's interval of the difference of two means excludes 0 where, with means m, variances v (N - 1) and counts n,
 
     P(|T| < t) > 0.95,    t = |m_1 - m_2| / √(v_1/n_1 + v_2/n_2)
 
@@ -13,11 +13,11 @@ from collections.abc import Sequence
 
 CONFIDENCE = 0.95
 PARTS = 2000
-"""Of an interval that is integrated over by Simpson's rule, an even number."""
+"""Number of Simpson's-rule intervals, which is even."""
 
 
 def differ(one: Sequence[float], other: Sequence[float]) -> bool | None:
-    """Whether the means differ with a confidence of 95 %; None where that is not known: of single values."""
+    """Whether the means differ with a confidence of 95 %; None where that is unknown, as for single values."""
     if len(one) < 2 or len(other) < 2:
         return None
     shares = [statistics.variance(values) / len(values) for values in (one, other)]

@@ -1,4 +1,4 @@
-"""The table of a comparison, for people."""
+"""Comparison tables as text and Markdown."""
 
 import shlex
 from collections.abc import Iterator, Sequence
@@ -12,7 +12,7 @@ UNKNOWN = "-"
 
 
 def text_table(comparison: Comparison) -> list[str]:
-    """Lines of at most 100 columns, but for reasons; the best row comes first."""
+    """Returns lines of at most 100 columns, except for reasons; the best row comes first."""
     cells = [_header(comparison), *_cells(comparison)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = ["", f"{_metric(comparison)} of {comparison.data}, fredholm {comparison.task}"]
@@ -23,18 +23,18 @@ def text_table(comparison: Comparison) -> list[str]:
 
 
 def markdown_table(comparison: Comparison) -> list[str]:
-    """The same in Markdown, with notes below."""
+    """Returns the same table in Markdown, with notes below."""
     header = _header(comparison)
     lines = [header, ["---", *["---:"] * (len(header) - 1)], *_cells(comparison)]
     return [*(f"| {' | '.join(cells)} |" for cells in lines), "", *(f"- {note}" for note in _notes(comparison))]
 
 
 def conclusion(comparison: Comparison, folder: Path) -> Iterator[str]:
-    """Which kernel is best, where its run is, and how to train it longer; and whether a network is needed at all.
+    """Yields the best kernel, the place of its run, the command to train it longer, and whether a network is needed.
 
     Args:
-        comparison: that is complete.
-        folder: where it is.
+        comparison: a complete comparison.
+        folder: its folder.
     """
     if comparison.best is None:
         yield "no kernel has a result; the reasons stand above"
@@ -47,7 +47,7 @@ def conclusion(comparison: Comparison, folder: Path) -> Iterator[str]:
     command = ["fredholm", "train", comparison.task, *([comparison.data] if comparison.data else [])]
     command += _options_of_data(comparison.command_line)
     command += ["--init", str(folder / run.folder), "--run-dir", f"runs/{best.name}"]
-    yield f"to train on from there, as long as suits the data: {shlex.join(command)}"
+    yield f"to continue its training, for as long as suits the data: {shlex.join(command)}"
     for baseline in comparison.baselines:
         if baseline.valid is not None and objective.is_better(baseline.valid, value):
             yield (
@@ -57,12 +57,12 @@ def conclusion(comparison: Comparison, folder: Path) -> Iterator[str]:
         elif baseline.valid == value:
             yield (
                 f"{baseline.name} does as well on validation data, {objective.format(value)}: no network of these is "
-                "needed here, or another metric tells more"
+                "needed here, or another metric separates them"
             )
 
 
 def _options_of_data(words: Sequence[str]) -> list[str]:
-    """The options of the task on a command line, but for those of the model, which a run takes from its start."""
+    """Returns the task's options on a command line, without those of the model, which come from the starting run."""
     found, is_ours = list[str](), False
     for word in words:
         if word.startswith("--"):
@@ -82,7 +82,7 @@ def _header(comparison: Comparison) -> list[str]:
 
 
 def _cells(comparison: Comparison) -> Iterator[list[str]]:
-    """A line of cells a row, the best first and those without a result last, and then the baselines."""
+    """Yields one line of cells per row, the best first and those without a result last, and then the baselines."""
     objective, with_test = comparison.objective, comparison.num_test > 0
     sign = 1 if objective.maximise else -1
 
@@ -111,7 +111,7 @@ def _baseline_cells(baseline: BaselineRow, objective: Objective, *, with_test: b
 
 
 def _notes(comparison: Comparison) -> list[str]:
-    """What the table means, and what is missing in it."""
+    """Notes on the meaning of the table and on missing results."""
     seeds, split = len(comparison.seeds), "test" if comparison.num_test else "validation"
     spread = ["one seed: whether differences are more than those between seeds is not known"]
     if seeds > 1:

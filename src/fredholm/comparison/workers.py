@@ -1,7 +1,7 @@
-"""Processes that train side by side, one thread each.
+"""Worker processes that train side by side, one thread each.
 
-They end with the process that started them, and leave every signal to it: asked to stop, it asks them, and each saves
-its run between two steps. One that is killed, as systems do where memory runs out, loses its run and nothing else.
+They end with the process that started them, and leave all signals to it: on a signal it asks them to stop, and each
+saves its run between two steps. A killed worker, as happens when memory runs out, loses only its own run.
 """
 
 import contextlib
@@ -27,16 +27,16 @@ from fredholm.training.interruption import STOPPING, InterruptedRunError, Interr
 from .job import Job, Outcome, carry_out
 
 POLL = 0.2
-"""Seconds between two looks at whether somebody asked to stop."""
+"""Seconds between two checks for a stop signal."""
 GRACE = 60.0
-"""Seconds in which a process without a job ends by itself."""
+"""Seconds that an idle process is given to end by itself."""
 Done = Callable[[int, Outcome], Sequence[tuple[int, Job]]]
-"""Is told the number of a job and its outcome, and says which jobs come in addition."""
+"""Receives the number of a job and its outcome, and returns further jobs."""
 
 
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
-    """While entered torch computes with one thread, so that digits do not depend on how many processes there are."""
+    """Restricts torch to one thread while entered, so that results do not depend on the number of processes."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -46,10 +46,10 @@ def one_thread() -> Iterator[None]:
 
 
 def carry_out_here(jobs: Sequence[tuple[int, Job]], done: Done, tasks: Sequence[type[Task]] = TASKS) -> None:
-    """Jobs one after the other in this process, and those that come in addition.
+    """Runs jobs one after the other in this process, and the jobs that follow from them.
 
     Raises:
-        InterruptedRunError: on a signal, once the run at hand is saved.
+        InterruptedRunError: on a signal, once the current run is saved.
     """
     waiting = list(jobs)
     while waiting:
@@ -58,17 +58,17 @@ def carry_out_here(jobs: Sequence[tuple[int, Job]], done: Done, tasks: Sequence[
 
 
 def carry_out_beside(jobs: Sequence[tuple[int, Job]], done: Done, processes: int, log: Path) -> None:
-    """Jobs in so many processes, and those that come in addition.
+    """Runs jobs in several processes, and the jobs that follow from them.
 
     Args:
-        jobs: with their numbers, the first ones first.
-        done: is called in this process.
-        processes: at most.
-        log: the file to which everything goes that they print.
+        jobs: numbered jobs in the order of their start.
+        done: called in this process with each outcome.
+        processes: largest number of processes.
+        log: file for the output of the processes.
 
     Raises:
-        InterruptedRunError: on a signal, once all runs at hand are saved.
-        ValueError, OSError: what a run refuses; the others are saved.
+        InterruptedRunError: on a signal, once all current runs are saved.
+        ValueError, OSError: raised by a run; the others are saved.
     """
     waiting, team = list(jobs), list[_Worker]()
     try:
@@ -102,13 +102,13 @@ def _give(waiting: list[tuple[int, Job]], team: "list[_Worker]", processes: int,
 
 
 def _ready(busy: "list[_Worker]") -> "list[_Worker]":
-    """Those that have answered or ended, in their order."""
+    """Returns the workers that have answered or ended, in their order."""
     found = wait([each for worker in busy for each in (worker.connection, worker.process.sentinel)], POLL)
     return [worker for worker in busy if worker.connection in found or worker.process.sentinel in found]
 
 
 def _stop(team: "list[_Worker]") -> None:
-    """Asks all to save their runs, and waits until they have."""
+    """Makes all workers save their runs, and waits until they have."""
     busy = [worker for worker in team if worker.job is not None]
     for worker in busy:
         worker.process.terminate()
@@ -118,7 +118,7 @@ def _stop(team: "list[_Worker]") -> None:
 
 @final
 class _Worker:
-    """A process and the job that it has."""
+    """A worker process with its current job."""
 
     def __init__(self, log: Path) -> None:
         context = multiprocessing.get_context("spawn")
@@ -132,11 +132,11 @@ class _Worker:
 
     def give(self, number: int, job: Job) -> None:
         self.job = number
-        with contextlib.suppress(OSError):  # one that is gone is noticed when its answer is awaited
+        with contextlib.suppress(OSError):  # a worker that has ended is noticed in `take`
             self.connection.send(job)
 
     def take(self) -> tuple[int, Any]:
-        """The number of its job, and the outcome or an error."""
+        """Returns the number of the worker's job, and its outcome or an error."""
         assert self.job is not None
         number, self.job = self.job, None
         try:
@@ -149,7 +149,7 @@ class _Worker:
             )
 
     def end(self) -> None:
-        if self.job is None:  # it waits for a job, and ends by itself where there is none
+        if self.job is None:  # it waits for a job, and ends by itself once it gets None
             with contextlib.suppress(OSError):
                 self.connection.send(None)
             self.process.join(GRACE)
@@ -159,7 +159,7 @@ class _Worker:
 
 
 def _work(connection: Connection, log: Path) -> None:
-    """What a process does: jobs, as they come."""
+    """Main function of a worker: carries out jobs as they arrive."""
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
     for stream in (1, 2):
         os.dup2(descriptor, stream)
@@ -168,7 +168,7 @@ def _work(connection: Connection, log: Path) -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
     torch.set_num_threads(1)
-    # by default it is a semaphore of the system, which a killed process leaves behind
+    # the default is a semaphore of the system, which a killed process leaves behind
     set_lock(threading.RLock())
     while True:
         try:
@@ -188,7 +188,7 @@ def _work(connection: Connection, log: Path) -> None:
             answer = error
         except Exception as error:
             traceback.print_exc()
-            answer = RuntimeError(f"{type(error).__name__}: {error}; {log} says where")
+            answer = RuntimeError(f"{type(error).__name__}: {error}; see {log}")
         connection.send(answer)
 
 

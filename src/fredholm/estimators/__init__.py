@@ -1,7 +1,7 @@
 """Estimators in scikit-learn's form: a task on arrays, with the rules and the run folder of the command line."""
 
 try:
-    import sklearn  # noqa: F401 - asked for here, so that one message names the extra
+    import sklearn  # noqa: F401 - imported here so that one message names the extra
 except ImportError as error:
     raise ImportError('estimators need scikit-learn; get it with: pip install "fredholm[data]"') from error
 

@@ -1,4 +1,4 @@
-"""What estimators of classes and labels share."""
+"""The base class of estimators that predict classes or labels."""
 
 from typing import Any, ClassVar, final
 
@@ -15,17 +15,17 @@ from .target_estimator import Read, TargetEstimator
 
 
 class Classifier(ClassifierMixin, TargetEstimator[Read]):
-    """A task that predicts classes or labels, on arrays.
+    """Base class of estimators that predict classes or labels.
 
-    `y` holds n classes, of one kind: integers, texts or truth values. Or it says in n rows of 0 and 1 which of several
-    labels each example has, one column a label, where the estimator takes labels.
+    `y` holds n classes of one kind: integers, texts or booleans. Or it has n rows of 0 and 1, one column per label,
+    which mark the labels of each example, where the estimator takes labels.
 
     Args:
         preset, model, task, training, valid_fraction, random_state, run_dir, verbose: see `Estimator`.
 
     Attributes:
-        classes_: the classes, sorted, in the order of the columns of `predict_proba`; of labels the numbers of the
-            columns of y.
+        classes_: the sorted classes, in the order of the columns of `predict_proba`; for labels the column numbers of
+            y.
         trained_, valid_metrics_: see `Estimator`.
     """
 
@@ -39,17 +39,17 @@ class Classifier(ClassifierMixin, TargetEstimator[Read]):
 
     @final
     def predict_proba(self, X: Any) -> np.ndarray:
-        """The probability of each class or label, float32 `(n, classes)`, of examples as in `fit`.
+        """Returns the probability of each class or label, float32 `(n, classes)`, for examples as in `fit`.
 
         Raises:
             NotFittedError: before `fit`.
-            ValueError: X does not fit what was learnt from.
+            ValueError: X does not match the data of `fit`.
         """
         return self._probabilities(X)[1]
 
     @final
     def predict(self, X: Any) -> np.ndarray:
-        """The likeliest class of each example, `(n,)`; or 1 of each label that is at least as likely as not, else 0.
+        """Returns the likeliest class of each example, `(n,)`; for labels 1 from a probability of 0.5 on, else 0.
 
         Labels are int64 `(n, labels)`. Errors as of `predict_proba`.
         """
@@ -59,7 +59,7 @@ class Classifier(ClassifierMixin, TargetEstimator[Read]):
         )
 
     def _probabilities(self, X: Any) -> tuple[Target, np.ndarray]:
-        """What was learnt to predict, and what `predict_proba` gives."""
+        """Returns the target of the trained model, and the result of `predict_proba`."""
         target, outputs = self._predicted(X)
         names = _label_names(len(self.classes_)) if target.kind == "labels" else class_names(self.classes_)
         return target, target.predictions(outputs)[:, [target.names.index(name) for name in names]].numpy()
@@ -75,10 +75,10 @@ class Classifier(ClassifierMixin, TargetEstimator[Read]):
 
 
 def class_names(classes: np.ndarray) -> tuple[str, ...]:
-    """What classes are called in a run.
+    """Returns the names of the classes in a run.
 
     Raises:
-        ValueError: two are called alike, or one is empty.
+        ValueError: two names are equal, or one is empty.
     """
     given = [str(each) for each in classes.tolist()]
     names = tuple(each.strip() for each in given)
@@ -95,7 +95,7 @@ def _label_names(count: int) -> tuple[str, ...]:
 
 
 def _labels(y: Any) -> np.ndarray:
-    """Which labels each example has, bool `(n, L)` with L above 1."""
+    """Returns the labels of each example, bool `(n, L)` with L above 1."""
     rules: dict[str, Any] = {"dtype": None}
     values = np.asarray(check_array(y, input_name="y", **rules))
     if not np.isin(values, (0, 1)).all():
@@ -106,7 +106,7 @@ def _labels(y: Any) -> np.ndarray:
 
 
 def _classes(y: Any) -> tuple[np.ndarray, np.ndarray]:
-    """The classes, sorted, and the number of each example's."""
+    """Returns the classes, sorted, and the class number of each example."""
     labels = column_or_1d(y, warn=True)
     if labels.dtype.kind == "f":
         assert_all_finite(labels, input_name="y")

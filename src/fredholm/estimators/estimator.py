@@ -1,4 +1,4 @@
-"""What all estimators share: scikit-learn's contract round a run."""
+"""The base class of all estimators: scikit-learn's interface to a run."""
 
 import contextlib
 import dataclasses
@@ -32,37 +32,36 @@ from fredholm.training.trainer import DivergedError
 from .trained_model import TrainedModel
 
 
-# whose __init__ has every argument by name, as scikit-learn reads them
+# its __init__ has every argument by name, as scikit-learn reads them
 @dataclasses.dataclass(kw_only=True, eq=False, repr=False)
 class Estimator(BaseEstimator, ABC):
-    """A task on arrays.
+    """Base class of estimators: a task on arrays.
 
-    What is not set follows from the data, by the rules of `fredholm train TASK DATA`.
+    Settings that are not given follow from the data, by the rules of `fredholm train TASK DATA`.
 
     Args:
-        preset: how much to spend: "small", for a processor, or "base", for a GPU.
-        model: a configuration of a model of the task, which is taken as it is; None: the task's own, at a size that
-            suits the data.
+        preset: compute budget: "small", for a CPU, or "base", for a GPU.
+        model: configuration of a model of the task, used unchanged; None: the task's own model, sized for the data.
         task: further settings of the task by name, as a mapping; see the task's `Config`.
         training: settings of `TrainingConfig` by name, as a mapping, in place of those that suit the data.
-        valid_fraction: share of the examples that nothing is learnt from, but on which the best step is chosen; 0:
-            there is none, and the last step counts. None: the task's own.
-        random_state: of the first weights, the order of the examples, augmentation and dropout; an integer is the seed
-            of a run by `fredholm train --seed`. It does not choose the validation part, which depends on X and y alone.
+        valid_fraction: share of the examples that is not trained on but chooses the best step; 0: no validation part,
+            and the last step is used. None: the task's own.
+        random_state: randomness of the initial weights, the order of the examples, augmentation and dropout; an integer
+            is the seed of a run by `fredholm train --seed`. The validation part depends on X and y alone.
         run_dir: a new or empty folder for the run, with its data; `fredholm predict` and `evaluate` read it.
             None: the run is not kept.
-        verbose: whether progress is shown.
+        verbose: whether to show progress.
 
     Attributes:
         trained_: the `TrainedModel`; `trained_.model` is the module.
-        valid_metrics_: the metrics on the validation part by name; empty where there is none.
+        valid_metrics_: metrics on the validation part by name; empty without one.
     """
 
     _task: ClassVar[type[SplitTask[Any]]]
     _decided: ClassVar[tuple[str, ...]] = ("data", "model", "test_fraction", "valid_fraction")
-    """Settings of the task that are not given in `task`: they follow from X and y, or are parameters."""
+    """Settings of the task that are not allowed in `task`: they follow from X and y, or are parameters."""
     _given_data: ClassVar[str] = "X and y"
-    """What the user calls the data."""
+    """Name of the data in messages."""
 
     preset: Preset = "small"
     model: Any = None
@@ -75,12 +74,12 @@ class Estimator(BaseEstimator, ABC):
 
     @final
     def __sklearn_is_fitted__(self) -> bool:
-        """Whether the last `fit` came to its end."""
+        """Whether the last `fit` finished."""
         return hasattr(self, "trained_")
 
     @final
     def _forget(self) -> None:
-        """Drops what was learnt, so that a `fit` that fails leaves nothing of two kinds."""
+        """Drops the fitted model, so that a failed `fit` does not leave a mixture of two."""
         vars(self).pop("trained_", None)
 
     @final
@@ -88,14 +87,14 @@ class Estimator(BaseEstimator, ABC):
         """Trains a new model.
 
         Args:
-            write: writes a training set without others to an empty folder, and gives the settings of the task, `data`
-                among them, that say where it is and what it predicts.
+            write: writes the training set to an empty folder, and returns the task settings, among them `data`, that
+                give its place and the target.
 
         Raises:
             ValueError: settings do not fit, or `run_dir` is not empty.
-            TypeError: a setting is of another kind.
+            TypeError: a setting has the wrong type.
             DivergedError: the loss is not finite.
-            KeyboardInterrupt: training was interrupted; with a `run_dir` its last step is kept there.
+            KeyboardInterrupt: training was interrupted; with a `run_dir` its last step is saved there.
         """
         seed = _seed(self.random_state)
         with self._folder() as folder, _keeping_global_randomness():
@@ -113,7 +112,7 @@ class Estimator(BaseEstimator, ABC):
 
     @contextlib.contextmanager
     def _folder(self) -> Iterator[Path]:
-        """The run folder, with an empty folder for the data."""
+        """Yields the run folder, with an empty folder for the data in it."""
         with contextlib.ExitStack() as stack:
             if self.run_dir is None:
                 folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fredholm-")))
@@ -128,14 +127,16 @@ class Estimator(BaseEstimator, ABC):
             yield folder
 
     def _run_config(self, written: dict[str, Any], seed: int) -> Run.Config:
-        """The run: what the user set and, for the rest, what suits the data. The one place that chooses sizes."""
+        """Returns the run's config: the user's settings, and sizes that suit the data, chosen in this place alone."""
         given = written | self._task_settings()
         training = _named("training", self.training, TrainingConfig)
-        asked = TrainingConfig(**training)
+        settings = TrainingConfig(**training)
         if self.preset not in get_args(Preset):
             raise ValueError(f"preset is {self.preset!r}; expected one of {', '.join(get_args(Preset))}")
         config = cast(Callable[..., Task.Config], self._task.Config)(**given)
-        epochs, batch_size = (getattr(asked, name) if name in training else None for name in ("epochs", "batch_size"))
+        epochs, batch_size = (
+            getattr(settings, name) if name in training else None for name in ("epochs", "batch_size")
+        )
         task, schedule, _ = config.recommended(self.preset, epochs=epochs or None)
         schedule = schedule.asked(epochs=epochs or None, batch_size=batch_size)
         return Run.Config(
@@ -145,7 +146,7 @@ class Estimator(BaseEstimator, ABC):
         )
 
     def _task_settings(self) -> dict[str, Any]:
-        """Settings of the task that the user gave."""
+        """Task settings given by the user."""
         given = _named("task", self.task, self._task.Config, apart_from=self._decided)
         if self.valid_fraction is not None:
             given["valid_fraction"] = self.valid_fraction
@@ -156,35 +157,35 @@ class Estimator(BaseEstimator, ABC):
     def _checked_model(self) -> Any:
         expected = get_type_hints(self._task.Config)["model"]
         if not isinstance(self.model, expected):
-            came = type(self.model).__qualname__
-            raise TypeError(f"model is of type {came}; expected a configuration, {expected.__qualname__}")
+            got = type(self.model).__qualname__
+            raise TypeError(f"model is of type {got}; expected a configuration, {expected.__qualname__}")
         return self.model
 
 
 def as_array(values: Any) -> Any:
-    """A table or tensor, such as a data frame, as an array; lists and what else there is stay as they are."""
+    """Converts a table or tensor, such as a data frame, to an array; lists and other values are returned unchanged."""
     if hasattr(values, "__array__"):
         return np.asarray(values)
     return np.asarray(values.to_numpy()) if hasattr(values, "to_numpy") else values
 
 
 def is_missing(value: Any) -> bool:
-    """Whether a value is None, or NaN and of the like, which do not equal themselves."""
+    """Whether a value is None, or NaN or similar, which is not equal to itself."""
     try:
         return value is None or bool(value != value)
-    except (TypeError, ValueError, ArithmeticError, RuntimeError):  # the missing value of pandas, or several values
+    except (TypeError, ValueError, ArithmeticError, RuntimeError):  # pandas' missing value, or several values
         return np.ndim(np.asarray(value)) == 0
 
 
 def real_numbers(values: Any, they_are: str) -> np.ndarray:
-    """An array of the numbers that came, or of float64 where it was of no numbers, such as of objects.
+    """Returns an array of real numbers in its dtype; other arrays, such as of objects, are converted to float64.
 
     Args:
-        values: what may be one.
-        they_are: how a message begins, such as "X is".
+        values: array-like.
+        they_are: beginning of a message, such as "X is".
 
     Raises:
-        ValueError: values are no array of real numbers.
+        ValueError: the values are no array of real numbers.
     """
     try:
         found = np.asarray(as_array(values))
@@ -203,7 +204,7 @@ def _seed(random_state: int | np.random.RandomState | None) -> int:
 
 @contextlib.contextmanager
 def _keeping_global_randomness() -> Iterator[None]:
-    """Leaves the global generators of Python, NumPy and torch as they were."""
+    """Restores the global generators of Python, NumPy and torch on exit."""
     state = global_random_state()
     try:
         yield
@@ -213,14 +214,14 @@ def _keeping_global_randomness() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _naming_data_as_given(data: str, folder: Path) -> Iterator[None]:
-    """While entered, errors and warnings name data as the user does, and nothing else of a folder that is then gone.
+    """Replaces paths of a temporary folder in errors and warnings by the user's name of the data, while entered.
 
-    Errors of the disk are as they are: they say where room is needed.
+    Disk errors are unchanged: they name the full disk.
     """
 
     def renamed(message: Warning | str) -> str:
         named = re.sub(rf"{re.escape(str(folder / DATA))}(/[\w.-]+)*", data, str(message))
-        # of what is wrong in a file the rest is said; where something was kept is of no use
+        # drop the parts of a message that name files in the temporary folder
         parts = [part.removeprefix(f"{folder}/").removeprefix(f"{folder}: ") for part in named.split("; ")]
         return "; ".join(part for part in parts if str(folder) not in part)
 
@@ -235,7 +236,7 @@ def _naming_data_as_given(data: str, folder: Path) -> Iterator[None]:
 
 
 def _named(what: str, given: Mapping[str, Any] | None, owner: type, apart_from: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Settings by name, all of which the dataclass has."""
+    """Returns settings by name after checking that the dataclass has them."""
     if given is not None and not isinstance(given, Mapping):
         raise TypeError(f"{what} is of type {type(given).__name__}; expected a mapping of settings by name, or None")
     known = [field.name for field in dataclasses.fields(owner) if field.name not in apart_from]

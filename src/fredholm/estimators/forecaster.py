@@ -1,4 +1,4 @@
-"""How time series go on."""
+"""An estimator for forecasting time series."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,18 +27,18 @@ class SeriesForecaster(Estimator):
 
     X is one series `(T,)`; an array `(n, T)` of n series with one channel and T samples, or `(n, C, T)`, of C channels;
     or a list of series `(T,)` or `(C, T)` of their own lengths. NaN is a missing value. Samples are one unit of time
-    apart. All of X is learnt from: unlike a run of the command line, the estimator leaves no test part out.
+    apart. The model is fitted on all of X: unlike a run of the command line, the estimator has no test part.
 
-    Where `task={"known": ("channel_1",)}` names channels that are known ahead, X holds their next samples too, at which
-    the others are NaN.
+    Where `task={"known": ("channel_1",)}` names channels that are known ahead, X also holds their future samples, at
+    which the other channels are NaN.
 
     Args:
-        preset, model, task, training, random_state, run_dir, verbose: see `Estimator`; `task={"context": 48}` says how
-            many samples the model sees.
-        valid_fraction: share of every series, its last samples, that a network is chosen by; see `Estimator`.
-        horizon: samples that are predicted; None: a season, or without one 10.
-        season: samples after which a series is like itself; 1: there is none; None: by autocorrelation.
-        quantiles: such as (0.1, 0.5, 0.9), which `predict_quantiles` gives; (): the mean alone is predicted.
+        preset, model, task, training, random_state, run_dir, verbose: see `Estimator`; `task={"context": 48}` sets the
+            number of samples that the model sees.
+        valid_fraction: share at the end of every series on which a network is chosen; see `Estimator`.
+        horizon: number of samples to predict; None: a season, or 10 without one.
+        season: period in samples; 1: no seasonality; None: estimated by autocorrelation.
+        quantiles: levels for `predict_quantiles`, such as (0.1, 0.5, 0.9); (): only the mean is predicted.
 
     Attributes:
         trained_, valid_metrics_: see `Estimator`; `trained_.task.facts` has the horizon, context and season.
@@ -63,17 +63,17 @@ class SeriesForecaster(Estimator):
 
         Args:
             X: series; see the class.
-            y: must be left out: what follows is learnt from X itself.
+            y: must be omitted, since the targets are later samples of X.
 
         Raises:
             ValueError: X is not as expected, or too short; settings do not fit, or `run_dir` is not empty.
-            TypeError: a setting is of another kind.
+            TypeError: a setting has the wrong type.
             DivergedError: the loss is not finite.
-            KeyboardInterrupt: training was interrupted; with a `run_dir` its last step is kept there.
+            KeyboardInterrupt: training was interrupted; with a `run_dir` its last step is saved there.
         """
         self._forget()
         if y is not None:
-            raise ValueError("y came beside X; leave it out: what follows is learnt from X itself")
+            raise ValueError("y was passed beside X; leave it out: the targets are later samples of X itself")
         given = _Given.of(X)
 
         def write(folder: Path) -> dict[str, Any]:
@@ -93,22 +93,22 @@ class SeriesForecaster(Estimator):
         return self
 
     def predict(self, X: Any = None) -> np.ndarray:
-        """The next samples of each series, float64 `(horizon,)`, `(n, horizon)` or `(n, predicted, horizon)`, like X.
+        """Predicts the next samples, float64 `(horizon,)`, `(n, horizon)` or `(n, predicted, horizon)`, like X.
 
-        Where quantiles are predicted, that nearest to one half, or the mean of two as near.
+        With quantiles, the prediction is the quantile nearest to one half, or the mean of two that are equally near.
 
         Args:
-            X: series that go on, as in `fit`, each at least as long as the context; None: those of `fit`.
+            X: series to continue, as in `fit`, each at least as long as the context; None: those of `fit`.
 
         Raises:
             NotFittedError: before `fit`.
-            ValueError: X does not fit what was learnt from.
+            ValueError: X does not match the data of `fit`.
         """
         given, _, number = self._forecasts(X)
         return given.laid(number)
 
     def predict_quantiles(self, X: Any = None) -> np.ndarray:
-        """The quantiles of the next samples of each series, like `predict` with an axis of Q quantiles behind.
+        """Predicts the quantiles of the next samples of each series, like `predict` with a last axis of Q quantiles.
 
         Raises:
             NotFittedError: before `fit`.
@@ -119,17 +119,17 @@ class SeriesForecaster(Estimator):
         return given.laid(levels)
 
     def score(self, X: Any, y: Any) -> float:
-        """Minus the mean absolute scaled error, so that greater is better; -1 is as good as one season earlier.
+        """Returns the negative mean absolute scaled error; -1 is as good as the seasonal naive forecast.
 
         The error is scaled by the mean change of a channel of X over a season (Hyndman and Koehler, 2006).
 
         Args:
             X: series, as in `predict`.
-            y: the samples that came next, of the shape that `predict` gives; NaN: missing, which is left out.
+            y: the true next samples, of the shape of the result of `predict`; NaN: missing, and left out.
 
         Raises:
             NotFittedError: before `fit`.
-            ValueError: X does not fit what was learnt from, or y has another shape.
+            ValueError: X does not match the data of `fit`, or y has another shape.
         """
         given, _, number = self._forecasts(X)
         predicted, true = given.laid(number), real_numbers(y, "y is")
@@ -148,11 +148,11 @@ class SeriesForecaster(Estimator):
         return task
 
     def _forecasts(self, X: Any) -> "tuple[_Given, Tensor, Tensor]":
-        """What came, and of it `Forecasting.forecasts`."""
+        """Returns the parsed X with the results of `Forecasting.forecasts`."""
         check_is_fitted(self)
         given = self._ends if X is None else _Given.of(X)
-        if (came := given.series[0].shape[1]) != self.num_channels_:
-            raise ValueError(f"X has {came} channels; {type(self).__name__} was fitted on {self.num_channels_}")
+        if (got := given.series[0].shape[1]) != self.num_channels_:
+            raise ValueError(f"X has {got} channels; {type(self).__name__} was fitted on {self.num_channels_}")
         series = _long(given.series, given.starts)
         for each in series:
             self._forecasting.check(each, "X")
@@ -169,7 +169,7 @@ class SeriesForecaster(Estimator):
 
 
 class _Given(NamedTuple):
-    """Series `(T, C)` of an X, in what form it was, and which of its samples are the first; (): those are whole."""
+    """Series `(T, C)` of an X, its original form, and the index of the first sample of each; () for whole series."""
 
     series: list[np.ndarray]
     is_one: bool
@@ -178,14 +178,14 @@ class _Given(NamedTuple):
 
     @classmethod
     def of(cls, X: Any) -> "_Given":
-        """The series of X, of as many channels each."""
+        """Parses the series of X, which must have equal numbers of channels."""
         X = as_array(X)
         if (listed := listed_series(X)) is not None:
             if not listed:
                 raise ValueError("X is empty; expected at least one series")
             given = cls([one_series(each, i) for i, each in enumerate(listed)], False, np.ndim(listed[0]) == 2)
         else:
-            # one series too, whose samples are no features
+            # one series too, whose samples are not features
             rules: dict[str, Any] = {"dtype": [np.float64, np.float32], "ensure_all_finite": "allow-nan"}
             values = np.asarray(check_array(X, ensure_2d=False, allow_nd=True, **rules))
             if values.ndim > 3 or 0 in values.shape:
@@ -200,7 +200,7 @@ class _Given(NamedTuple):
         return given
 
     def laid(self, values: Tensor) -> np.ndarray:
-        """Values `(n, H, F, ...)` in the form of X: F before H, or without it, and without n of a single series."""
+        """Arranges values `(n, H, F, ...)` like X: F before H, or without F, and without n for a single series."""
         found = values.movedim(2, 1) if self.has_channels else values[:, :, 0]
         return (found[0] if self.is_one else found).numpy()
 

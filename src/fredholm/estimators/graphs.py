@@ -1,4 +1,4 @@
-"""Graphs, predicted by class or by numbers."""
+"""Estimators that predict classes or numbers of graphs."""
 
 import dataclasses
 from collections.abc import Iterable
@@ -22,7 +22,7 @@ from .target_estimator import TargetEstimator
 
 
 class GraphEstimator(TargetEstimator[GraphSet]):
-    """The task `graphs` (`fredholm.tasks.GraphLearning`) on lists of graphs."""
+    """Base class of estimators for the task `graphs` (`fredholm.tasks.GraphLearning`) on lists of graphs."""
 
     _task: ClassVar = GraphLearning
     _decided: ClassVar = (*TargetEstimator._decided, "num_folds", "fold")
@@ -39,19 +39,19 @@ class GraphEstimator(TargetEstimator[GraphSet]):
         graphs = graphs_of_arrays(
             [_graph(each, i) for i, each in enumerate(X)], "X", is_directed=self._directed(is_new)
         )
-        came = len(graphs.feature_names), len(graphs.edge_feature_names)
+        got = len(graphs.feature_names), len(graphs.edge_feature_names)
         if is_new:
-            self.num_features_, self.num_edge_features_ = came
+            self.num_features_, self.num_edge_features_ = got
             warn_of_notes("X", graphs)
         for what, have, known in zip(
-            ("a node", "an edge"), came, (self.num_features_, self.num_edge_features_), strict=True
+            ("a node", "an edge"), got, (self.num_features_, self.num_edge_features_), strict=True
         ):
             if have != known:
                 raise ValueError(f"X has {have} features {what}; {type(self).__name__} was fitted on {known}")
         return graphs
 
     def _directed(self, is_new: bool) -> bool:
-        """As `task` says, or as it said in `fit`."""
+        """Whether edges are directed, by `task` in `fit` and by the fitted model later."""
         if is_new:
             return bool(self._task_settings().get("directed", False))
         task = self.trained_.task
@@ -78,7 +78,7 @@ class GraphEstimator(TargetEstimator[GraphSet]):
 
 @final
 class GraphClassifier(GraphEstimator, Classifier[GraphSet]):
-    """Predicts which class a graph belongs to, by the task `graphs`.
+    """Predicts the class of a graph, by the task `graphs`.
 
     X is a list of n graphs. A graph is `(edge_index, x)` or `(edge_index, x, edge_features)`: sources over targets,
     integers `(2, E)` from 0 to N - 1; features of nodes `(N, F)`, or the number N of nodes without any; and features of
@@ -103,7 +103,7 @@ class GraphRegressor(GraphEstimator, Regressor[GraphSet]):
 
 
 def _graph(graph: Any, number: int) -> GraphArrays:
-    """A graph in one of the forms of `GraphClassifier`."""
+    """Parses a graph in one of the forms of `GraphClassifier`."""
     expected = "(edge_index, x), (edge_index, x, edge_features) or Data of torch_geometric"
     if isinstance(graph, tuple | list) and len(graph) in (2, 3):
         edge_index, nodes, *of_edges = graph
@@ -120,8 +120,8 @@ def _graph(graph: Any, number: int) -> GraphArrays:
     )
     edges = np.zeros((2, 0), np.int64) if ends is None else ends
     if edges.shape != (2, 0) and (edges.ndim != 2 or len(edges) != 2 or edges.dtype.kind not in "iu"):
-        came = f"edges {edges.dtype} {edges.shape}"
-        raise ValueError(f"graph {number} of X has {came}; expected integers (2, E), sources over targets")
+        got = f"edges {edges.dtype} {edges.shape}"
+        raise ValueError(f"graph {number} of X has {got}; expected integers (2, E), sources over targets")
     if x is None or (x.ndim == 0 and (x.dtype.kind not in "iu" or x < 1)):
         raise ValueError(f"graph {number} of X has {x} for its nodes; expected features (N, F), or N, at least 1")
     features, num_nodes = (None, int(x)) if x.ndim == 0 else (x, len(x))

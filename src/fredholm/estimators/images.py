@@ -1,4 +1,4 @@
-"""Images, predicted by class, by labels or by numbers."""
+"""Estimators that predict classes, labels or numbers of images."""
 
 from pathlib import Path
 from typing import Any, ClassVar, final
@@ -17,11 +17,11 @@ from .regressor import Regressor
 from .target_estimator import TargetEstimator
 
 _NAMES: dict[Kind, str] = {"class": "classes", "labels": "labels", "number": "target_names"}
-"""The array that names what is predicted."""
+"""Name of the array that holds the class, label or number names."""
 
 
 class ImageEstimator(TargetEstimator[np.ndarray]):
-    """The task `images` (`fredholm.tasks.ImageLearning`) on arrays."""
+    """Base class of estimators for the task `images` (`fredholm.tasks.ImageLearning`) on arrays."""
 
     _task: ClassVar = ImageLearning
 
@@ -31,8 +31,8 @@ class ImageEstimator(TargetEstimator[np.ndarray]):
         if is_new:
             self.image_shape_ = images.shape[1:]
         elif images.shape[1:] != self.image_shape_:
-            came, expected = (_described(shape) for shape in (images.shape[1:], self.image_shape_))
-            raise ValueError(f"X has images of {came}; {type(self).__name__} was fitted on {expected}")
+            got, expected = (_described(shape) for shape in (images.shape[1:], self.image_shape_))
+            raise ValueError(f"X has images of {got}; {type(self).__name__} was fitted on {expected}")
         return images
 
     @final
@@ -52,11 +52,11 @@ class ImageEstimator(TargetEstimator[np.ndarray]):
 
 @final
 class ImageClassifier(ImageEstimator, Classifier[np.ndarray]):
-    """Predicts which class an image belongs to, or which labels it has, by the task `images`.
+    """Predicts the class or the labels of an image, by the task `images`.
 
     X is an array `(n, H, W)` of grey images, or `(n, H, W, C)` with C of 1 or 3; or a list of such images of one size.
-    Its numbers are uint8, 0 to 255, or floats from 0 to 1, which are rounded to 256 levels. Other images in `predict`
-    have the size of those in `fit`.
+    Values are uint8, 0 to 255, or floats from 0 to 1, which are rounded to 256 levels. Images in `predict` must have
+    the size of those in `fit`.
 
     Args:
         preset, model, task, training, valid_fraction, random_state, run_dir, verbose: see `Classifier`.
@@ -78,7 +78,7 @@ def _described(shape: tuple[int, ...]) -> str:
 
 
 def _pixels(X: Any) -> np.ndarray:
-    """uint8 `(n, H, W, C)`."""
+    """Returns the images as uint8 `(n, H, W, C)`."""
     expected = "expected (n, H, W), or (n, H, W, C) with C of 1 or 3"
     try:
         images = np.asarray(as_array(X))

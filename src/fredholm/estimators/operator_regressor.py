@@ -1,4 +1,4 @@
-"""Functions, predicted from other functions."""
+"""An estimator that predicts functions from other functions."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,19 +22,18 @@ from .estimator import Estimator, as_array, real_numbers
 @final
 @dataclass(kw_only=True, eq=False, repr=False)
 class OperatorRegressor(RegressorMixin, Estimator):
-    """Predicts a function by another one, by the task `operator` (`fredholm.tasks.OperatorLearning`).
+    """Predicts a function from another one, by the task `operator` (`fredholm.tasks.OperatorLearning`).
 
-    X and y are n functions each, by samples on a grid of the unit box, `(n, H)`, `(n, H, W)` or `(n, D, H, W)`, whose
-    points are the centres of its cells, the axes in the order of the coordinates; or at points of your own, `(n, N)`.
-    Behind these axes there may be one of channels. NaN says that a function has no sample there. `predict` takes grids
-    of other sizes too.
+    X and y are n functions each, sampled on a grid of the unit box, `(n, H)`, `(n, H, W)` or `(n, D, H, W)`, whose
+    points are the cell centres, with axes in the order of the coordinates; or at given points, `(n, N)`. A further last
+    axis may hold channels. NaN marks a missing sample. `predict` also takes grids of other sizes.
 
     Args:
         preset, model, task, training, valid_fraction, random_state, run_dir, verbose: see `Estimator`.
-        num_axes: of the grid, 1 to 3; one axis more is that of channels. None: all of X but the first, without
-            channels.
-        pos: the points of X, `(N, s)`, in place of a grid.
-        target_pos: the points of y, `(M, s)`. None: those of X or, without `pos`, a grid.
+        num_axes: number of axes of the grid, 1 to 3; a further axis is that of channels. None: all axes of X but the
+            first, without channels.
+        pos: points of X, `(N, s)`, in place of a grid.
+        target_pos: points of y, `(M, s)`. None: those of X or, without `pos`, a grid.
 
     Attributes:
         trained_, valid_metrics_: see `Estimator`.
@@ -58,13 +57,13 @@ class OperatorRegressor(RegressorMixin, Estimator):
 
         Args:
             X: n functions; see the class.
-            y: the function that belongs to each.
+            y: the output function of each.
 
         Raises:
             ValueError: X or y are not as expected, settings do not fit, or `run_dir` is not empty.
-            TypeError: a setting is of another kind.
+            TypeError: a setting has the wrong type.
             DivergedError: the loss is not finite.
-            KeyboardInterrupt: training was interrupted; with a `run_dir` its last step is kept there.
+            KeyboardInterrupt: training was interrupted; with a `run_dir` its last step is saved there.
         """
         self._forget()
         if y is None:
@@ -79,7 +78,7 @@ class OperatorRegressor(RegressorMixin, Estimator):
         wanted = _Functions.of(y, "y", target_pos, len(given.shape) if self.num_axes is None else self.num_axes)
         check_consistent_length(given.values, wanted.values)
         arrays = given.arrays("") | wanted.arrays("wanted_")
-        functions_of_arrays(arrays, "X and y")  # which refuses what does not fit
+        functions_of_arrays(arrays, "X and y")  # raises where they are invalid
 
         def write(folder: Path) -> dict[str, Any]:
             path = folder / "functions.npz"
@@ -93,54 +92,54 @@ class OperatorRegressor(RegressorMixin, Estimator):
         return self
 
     def predict(self, X: Any, at: Any = None) -> np.ndarray:
-        """The function that belongs to each, float64, of functions as in `fit`.
+        """Predicts the output function of each, float64, for input functions as in `fit`.
 
         Args:
             X: n functions, on a grid of any size, or at `pos`.
-            at: points `(M, s)` to predict at. None: where y was in `fit`; but on the grid of X, if X and y were on one
+            at: points `(M, s)` to predict at. None: the points of y in `fit`; but the grid of X, if X and y shared a
                 grid in `fit`.
 
         Returns:
-            `(n, *grid)`, `(n, M)`, or with an axis of channels behind it, if y had one.
+            `(n, *grid)` or `(n, M)`, with a last axis of channels if y had one.
 
         Raises:
             NotFittedError: before `fit`.
-            ValueError: X does not fit what was learnt from.
+            ValueError: X does not match the data of `fit`.
         """
         check_is_fitted(self)
         learnt, wanted, task = self._given, self._wanted, self.trained_.task
         assert isinstance(task, OperatorLearning)
         given = _Functions.of(X, "X", learnt.pos, len(learnt.shape) if learnt.pos is None else None)
-        if (came := given.num_channels) != learnt.num_channels:
-            raise ValueError(f"X has {came} channels; {type(self).__name__} was fitted on {learnt.num_channels}")
+        if (got := given.num_channels) != learnt.num_channels:
+            raise ValueError(f"X has {got} channels; {type(self).__name__} was fitted on {learnt.num_channels}")
         if at is not None:
             wanted = wanted._replace(pos=_points(at, "at"), shape=(len(np.asarray(as_array(at))),))
         elif wanted.pos is None and wanted.shape == learnt.shape:
             wanted = wanted._replace(shape=given.shape)
-        asked = wanted.places
-        if (came := asked.shape[1]) != (known := len(task.facts.coordinates)):
-            raise ValueError(f"at has points of {came} coordinates; {type(self).__name__} was fitted on {known}")
+        points = wanted.places
+        if (got := points.shape[1]) != (known := len(task.facts.coordinates)):
+            raise ValueError(f"at has points of {got} coordinates; {type(self).__name__} was fitted on {known}")
         functions = functions_of_arrays(given.arrays(""), "X")
         model, device = self.trained_.model, self.trained_.device
         predicted = [
-            task.evaluated(model, functions.select(torch.tensor([i])), asked, device).values
+            task.evaluated(model, functions.select(torch.tensor([i])), points, device).values
             for i in range(len(functions))
         ]
         channels = (predicted[0].shape[1],) if wanted.has_channels else ()
         return torch.stack(predicted).numpy().reshape(len(predicted), *wanted.shape, *channels)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """R² of all samples together: the share of the variance of y about its mean function that is predicted.
+        """Returns R² over all samples: the share of the variance of y about its mean function that is predicted.
 
         Args:
             X: functions, as in `predict`.
-            y: the functions that belong to them, of the shape that `predict` gives; NaN: there is no sample, which
-                is left out.
-            sample_weight: of each function, `(n,)`; None: all weigh the same.
+            y: the true output functions, of the shape of the result of `predict`; NaN: a missing sample, which is left
+                out.
+            sample_weight: weight of each function, `(n,)`; None: equal weights.
 
         Raises:
             NotFittedError: before `fit`.
-            ValueError: X does not fit what was learnt from, or y has another shape.
+            ValueError: X does not match the data of `fit`, or y has another shape.
         """
         predicted, true = self.predict(X), real_numbers(y, "y is").astype(np.float64, copy=False)
         if true.shape != predicted.shape:
@@ -153,26 +152,26 @@ class OperatorRegressor(RegressorMixin, Estimator):
         weights = exists * (1.0 if sample_weight is None else np.asarray(sample_weight)[:, None])
         total = weights.sum(0)
         mean = (weights * np.where(exists, expected, 0.0)).sum(0) / np.where(total > 0, total, 1.0)
-        # predicted and true at the mean function, a sample adds to neither the error nor the variance
+        # a missing sample, set to the mean function in both, adds to neither the error nor the variance
         flat, expected = (np.where(exists, each, mean) for each in (flat, expected))
         return float(r2_score(expected, flat, sample_weight=sample_weight, multioutput="variance_weighted"))
 
 
 class _Functions(NamedTuple):
-    """n functions at shared places."""
+    """n functions sampled at shared points."""
 
     values: np.ndarray
-    """`(n, *shape)`, or `(n, *shape, channels)`."""
+    """Values `(n, *shape)`, or `(n, *shape, channels)`."""
     shape: tuple[int, ...]
-    """Of the grid, or the number of points."""
+    """Shape of the grid, or the number of points."""
     pos: np.ndarray | None
-    """The points `(N, s)`; None: the grid."""
+    """Points `(N, s)`; None: a grid."""
     has_channels: bool
     num_channels: int
 
     @classmethod
     def of(cls, values: Any, name: str, pos: np.ndarray | None, num_axes: int | None) -> "_Functions":
-        """X or y, at points or on a grid of so many axes; None: of all but the first."""
+        """Parses X or y, at points or on a grid of ``num_axes`` axes; None: all axes but the first."""
         found = real_numbers(values, f"{name} is").astype(np.float64, copy=False)
         if pos is not None:
             num_axes, expected = 1, f"(n, {len(pos)}) or (n, {len(pos)}, channels), a value a point"
@@ -192,11 +191,11 @@ class _Functions(NamedTuple):
 
     @property
     def places(self) -> Tensor:
-        """Of the samples, float64 `(N, s)`."""
+        """Points of the samples, float64 `(N, s)`."""
         return Grid(*self.shape).pos.double() if self.pos is None else torch.from_numpy(self.pos)
 
     def arrays(self, prefix: str) -> dict[str, np.ndarray]:
-        """As in a file, with names that begin so."""
+        """Returns the arrays of a file, with names that begin with the prefix."""
         found = {f"{prefix}values": self.values}
         if self.pos is not None:
             found[f"{prefix}pos"] = self.pos
@@ -206,7 +205,7 @@ class _Functions(NamedTuple):
 
 
 def _points(pos: Any, name: str) -> np.ndarray:
-    """float64 `(N, s)`."""
+    """Returns the points as float64 `(N, s)`."""
     found = real_numbers(pos, f"{name} is").astype(np.float64, copy=False)
     if found.ndim != 2 or 0 in found.shape or not np.isfinite(found).all():
         raise ValueError(f"{name} has shape {found.shape}; expected finite coordinates (N, s), at least one point")

@@ -1,4 +1,4 @@
-"""Point clouds, predicted by class or by numbers."""
+"""Estimators that predict classes or numbers of point clouds."""
 
 from pathlib import Path
 from typing import Any, ClassVar, final
@@ -19,7 +19,7 @@ from .target_estimator import TargetEstimator
 
 
 class PointEstimator(TargetEstimator[list[np.ndarray]]):
-    """The task `points` (`fredholm.tasks.PointLearning`) on clouds of points."""
+    """Base class of estimators for the task `points` (`fredholm.tasks.PointLearning`)."""
 
     _task: ClassVar = PointLearning
 
@@ -39,8 +39,8 @@ class PointEstimator(TargetEstimator[list[np.ndarray]]):
         num_features = clouds[0].shape[1] - 3 if is_new else self.num_features_
         for i, cloud in enumerate(clouds):
             if cloud.shape[1] - 3 != num_features:
-                came = cloud.shape[1] - 3
-                raise ValueError(f"cloud {i} of X has {came} features beside 3 coordinates; expected {num_features}")
+                got = cloud.shape[1] - 3
+                raise ValueError(f"cloud {i} of X has {got} features beside 3 coordinates; expected {num_features}")
         self.num_features_ = num_features
         return clouds
 
@@ -55,7 +55,7 @@ class PointEstimator(TargetEstimator[list[np.ndarray]]):
 
     @final
     def _outputs(self, examples: list[np.ndarray]) -> Tensor:
-        """Logarithms of the probabilities, or outputs of numbers, over which copies of a cloud may have voted."""
+        """Returns log-probabilities, or outputs for numbers, averaged over the copies of a cloud where these vote."""
         task = self.trained_.task
         assert isinstance(task, PointLearning)
         clouds = [
@@ -68,10 +68,10 @@ class PointEstimator(TargetEstimator[list[np.ndarray]]):
 
 @final
 class PointClassifier(PointEstimator, Classifier[list[np.ndarray]]):
-    """Predicts which class a point cloud belongs to, by the task `points`.
+    """Predicts the class of a point cloud, by the task `points`.
 
-    X is an array `(n, N, 3 + F)` of n clouds of N points, whose coordinates come first and then F features; or a list
-    of clouds `(N, 3 + F)` of their own sizes. `predict` takes clouds of other sizes too, with the same features.
+    X is an array `(n, N, 3 + F)` of n clouds of N points, with coordinates first and then F features; or a list of
+    clouds `(N, 3 + F)` of different sizes. `predict` takes clouds of other sizes too, with the same features.
 
     Args:
         preset, model, task, training, valid_fraction, random_state, run_dir, verbose: see `Classifier`.
@@ -90,7 +90,7 @@ class PointRegressor(PointEstimator, Regressor[list[np.ndarray]]):
 
 
 def _cloud(cloud: Any, number: int) -> np.ndarray:
-    """float64 `(N, 3 + F)`."""
+    """Returns the cloud as float64 `(N, 3 + F)`."""
     values = real_numbers(cloud, f"cloud {number} of X is").astype(np.float64, copy=False)
     if values.ndim != 2 or values.shape[1] < 3 or len(values) == 0:
         raise ValueError(f"cloud {number} of X has shape {values.shape}; expected (N, 3 + F), with at least one point")

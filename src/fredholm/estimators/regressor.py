@@ -1,4 +1,4 @@
-"""What estimators of numbers share."""
+"""The base class of estimators that predict numbers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,14 +17,14 @@ from .target_estimator import Read, TargetEstimator
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Regressor(RegressorMixin, TargetEstimator[Read]):
-    """A task that predicts numbers, on arrays.
+    """Base class of estimators that predict numbers.
 
-    `y` are n numbers, or n rows of k, finite. `score` is R², of several numbers the mean.
+    `y` holds n finite numbers, or n rows of k. `score` is R², averaged over several numbers.
 
     Args:
         preset, model, task, training, valid_fraction, random_state, run_dir, verbose: see `Estimator`.
-        quantiles: such as (0.1, 0.5, 0.9), which `predict_quantiles` gives, by the quantile loss in place of the
-            squared error; (): the mean alone is predicted.
+        quantiles: levels for `predict_quantiles`, such as (0.1, 0.5, 0.9), trained by the quantile loss in place of the
+            squared error; (): only the mean is predicted.
 
     Attributes:
         trained_, valid_metrics_: see `Estimator`.
@@ -41,20 +41,20 @@ class Regressor(RegressorMixin, TargetEstimator[Read]):
 
     @final
     def predict(self, X: Any) -> np.ndarray:
-        """The numbers of each example, float64 in the form of y, of examples as in `fit`.
+        """Predicts the numbers of each example, float64 in the form of y, for examples as in `fit`.
 
-        Where quantiles are predicted, that nearest to one half, or the mean of two as near.
+        With quantiles, the prediction is the quantile nearest to one half, or the mean of two that are equally near.
 
         Raises:
             NotFittedError: before `fit`.
-            ValueError: X does not fit what was learnt from.
+            ValueError: X does not match the data of `fit`.
         """
         target, outputs = self._predicted(X)
         return target.predictions(outputs.double()).numpy().reshape(len(outputs), *self._shape)
 
     @final
     def predict_quantiles(self, X: Any) -> np.ndarray:
-        """The quantiles of the numbers of each example, float64 in the form of y with an axis of Q quantiles behind.
+        """Predicts quantiles of the numbers of each example, float64 in the form of y with a last axis of Q quantiles.
 
         Raises:
             NotFittedError: before `fit`.
@@ -87,11 +87,11 @@ class Regressor(RegressorMixin, TargetEstimator[Read]):
 
 
 def checked_quantiles(quantiles: Any) -> tuple[float, ...]:
-    """Levels as the task takes them.
+    """Returns the quantile levels in the task's form.
 
     Raises:
-        TypeError: no sequence of numbers.
-        ValueError: they do not increase, above 0 and below 1.
+        TypeError: they are no sequence of numbers.
+        ValueError: they are not increasing, above 0 and below 1.
     """
     try:
         levels = tuple(float(level) for level in quantiles)
@@ -103,7 +103,7 @@ def checked_quantiles(quantiles: Any) -> tuple[float, ...]:
 
 
 def refuse_none(estimator: object, target: NumberTarget) -> None:
-    """Raises ValueError where a model predicts no quantiles."""
+    """Raises a ValueError where a model predicts no quantiles."""
     if not target.quantiles:
         raise ValueError(
             f"{type(estimator).__name__} was fitted without quantiles; pass some, such as quantiles=(0.1, 0.5, 0.9), "

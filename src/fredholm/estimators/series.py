@@ -1,4 +1,4 @@
-"""Time series, predicted by class, by labels or by numbers."""
+"""Estimators that predict classes, labels or numbers of time series."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,11 +23,11 @@ _NAMES: dict[Kind, tuple[str, str]] = {
     "labels": ("train_labels", "classes"),
     "number": ("train_targets", "target_names"),
 }
-"""The arrays of what is predicted and of its names."""
+"""Names of the arrays of the targets and of their names."""
 
 
 class SeriesEstimator(TargetEstimator[list[np.ndarray]]):
-    """The task `series` (`fredholm.tasks.SeriesLearning`) on arrays."""
+    """Base class of estimators for the task `series` (`fredholm.tasks.SeriesLearning`) on arrays."""
 
     _task: ClassVar = SeriesLearning
 
@@ -51,8 +51,8 @@ class SeriesEstimator(TargetEstimator[list[np.ndarray]]):
         return series
 
     def _read(self, X: Any, *, is_new: bool) -> list[np.ndarray]:
-        """Series `(T, C)`."""
-        X = X if hasattr(X, "__array__") else as_array(X)  # the names of a data frame's columns are looked at below
+        """Parses X into series `(T, C)`."""
+        X = X if hasattr(X, "__array__") else as_array(X)  # the column names of a data frame are used below
         if is_new:
             for name in ("n_features_in_", "feature_names_in_"):
                 vars(self).pop(name, None)
@@ -66,7 +66,7 @@ class SeriesEstimator(TargetEstimator[list[np.ndarray]]):
             if 0 in values.shape:
                 raise ValueError(f"X has shape {values.shape}; expected at least one channel and one sample")
             return list(values.transpose(0, 2, 1))
-        # where series of another kind were fitted, there is no number of features to compare with
+        # a model fitted on other forms of series has no number of features to compare with
         if is_new or hasattr(self, "n_features_in_"):
             values = np.asarray(validate_data(self, X, reset=is_new, **rules))
         else:
@@ -93,12 +93,12 @@ class SeriesEstimator(TargetEstimator[list[np.ndarray]]):
 
 @final
 class SeriesClassifier(SeriesEstimator, Classifier[list[np.ndarray]]):
-    """Predicts which class a time series belongs to, or which labels it has, by the task `series`.
+    """Predicts the class or the labels of a time series, by the task `series`.
 
     X is an array `(n, T)` of n series with one channel and T samples, or `(n, C, T)`, of C channels; or a list of
-    arrays `(T,)` or `(C, T)`, each of a length of its own. NaN is a missing value. Samples are one unit of time apart.
-    `predict` takes series of other lengths too, but where both X are arrays `(n, T)`, or nested lists of as many
-    numbers, whose T is scikit-learn's number of features and must be the same.
+    arrays `(T,)` or `(C, T)` of different lengths. NaN is a missing value. Samples are one unit of time apart.
+    `predict` takes series of other lengths too, except where both X are arrays `(n, T)`, or nested lists of equal
+    lengths: there T is scikit-learn's number of features and must be the same.
 
     Args:
         preset, model, task, training, valid_fraction, random_state, run_dir, verbose: see `Classifier`.
@@ -115,7 +115,7 @@ class SeriesRegressor(SeriesEstimator, Regressor[list[np.ndarray]]):
 
 
 def listed_series(X: Any) -> Sequence[Any] | None:
-    """The series of a list, or of an array of objects; None: X is an array of numbers, or numbers in nested lists."""
+    """Returns the series of a list or an object array; None where X is an array, or nested lists, of numbers."""
     is_listed = isinstance(X, list | tuple) or (isinstance(X, np.ndarray) and X.dtype == object and X.ndim == 1)
     if not is_listed or (len(X) and np.ndim(X[0]) == 0):
         return None
@@ -131,7 +131,7 @@ def listed_series(X: Any) -> Sequence[Any] | None:
 
 
 def one_series(series: Any, number: int) -> np.ndarray:
-    """A series `(T,)` or `(C, T)` as `(T, C)`."""
+    """Converts a series `(T,)` or `(C, T)` to `(T, C)`."""
     values = real_numbers(series, f"series {number} of X is")
     values = values if values.dtype == np.float32 else values.astype(np.float64)
     if values.ndim not in (1, 2) or 0 in values.shape:

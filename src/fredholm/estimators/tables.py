@@ -1,4 +1,4 @@
-"""Rows of tables, predicted by class, by labels or by numbers."""
+"""Estimators that predict classes, labels or numbers of table rows."""
 
 import datetime
 import json
@@ -27,11 +27,11 @@ from .regressor import Regressor
 from .target_estimator import TargetEstimator
 
 _OF_COLUMNS = ("categories", "texts", "ignore")
-"""Settings of the task that name columns."""
+"""Settings of the task that hold column names."""
 
 
 class TableEstimator(TargetEstimator[Rows]):
-    """The task `table` (`fredholm.tasks.TableLearning`) on data frames and arrays."""
+    """Base class of estimators for the task `table` (`fredholm.tasks.TableLearning`) on data frames and arrays."""
 
     _task: ClassVar = TableLearning
     _decided: ClassVar = (*TargetEstimator._decided, "label_columns", "columns")
@@ -62,12 +62,12 @@ class TableEstimator(TargetEstimator[Rows]):
         return Rows(cells=cells, places=[(Path("X"), line) for line in range(1, len(columns[0].values) + 1)])
 
     def _columns(self, X: Any, *, is_new: bool) -> list["_Column"]:
-        """The columns of X; sets what scikit-learn compares."""
+        """Returns the columns of X; sets the attributes that scikit-learn compares."""
         if not _is_frame(X):
             X = np.array(X, dtype=object) if isinstance(X, list | tuple) else as_array(X)
             rules: dict[str, Any] = {"dtype": None, "ensure_all_finite": "allow-nan"}
             values = np.asarray(validate_data(self, X, reset=is_new, **rules))
-            # as they are: Python has no nanoseconds, which would become whole numbers
+            # list, not tolist: Python has no nanoseconds, which would become integers
             return [_Column(f"x{number}", list(column), False) for number, column in enumerate(values.T)]
         names = [str(name) for name in X.columns]
         if twice := [name for i, name in enumerate(names) if name in names[:i]]:
@@ -81,7 +81,7 @@ class TableEstimator(TargetEstimator[Rows]):
         ]
 
     def _as_learnt(self, columns: list["_Column"], *, has_names: bool) -> list["_Column"]:
-        """Columns by the names that they had in `fit`; where they have none here, or had none, by their order."""
+        """Matches columns by their names in `fit`, or by their order where either X has no names."""
         known = list(self._written)
         if new := [column.name for column in columns if column.name not in self._written]:
             if has_names and self._has_names:
@@ -101,7 +101,7 @@ class TableEstimator(TargetEstimator[Rows]):
         for name in examples.cells:
             own = name
             while own.lower() in taken or (own != name and own in examples.cells):
-                own = f"x_{own}"  # a file would take it for something else
+                own = f"x_{own}"  # a file gives the original name another meaning
             self._written[name] = own
         columns = [_from_here(column) for column in examples.cells.values()]
         with (folder / "train.jsonl").open("w", encoding="utf-8") as file:
@@ -133,13 +133,13 @@ class TableEstimator(TargetEstimator[Rows]):
 
 @final
 class TableClassifier(TableEstimator, Classifier[Rows]):
-    """Predicts which class a row of a table belongs to, or which labels it has, by the task `table`.
+    """Predicts the class or the labels of a table row, by the task `table`.
 
     X is a data frame of n rows, of pandas or polars, or an array `(n, F)` of numbers or objects. Its columns may be
-    numbers, truth values, dates, categories, texts, and names of image files, from the working folder on; None and NaN
-    are missing values. What a column holds is learnt from its values, but that columns of the dtype category, and truth
-    values, are categories. Others are named in `task={"categories": ["zip"]}`, and `texts` and `ignore` likewise; the
-    columns of an array are x0, x1 and so on.
+    numbers, booleans, dates, categories, texts, and names of image files, relative to the working folder; None and NaN
+    are missing values. The kind of a column is inferred from its values, except that booleans and columns of dtype
+    category are categories. Further categories are named in `task={"categories": ["zip"]}`, and `texts` and `ignore`
+    likewise; the columns of an array are x0, x1 and so on.
 
     Args:
         preset, model, task, training, valid_fraction, random_state, run_dir, verbose: see `Classifier`.
@@ -157,7 +157,7 @@ class TableRegressor(TableEstimator, Regressor[Rows]):
 
 @final
 class _Column:
-    """A column of X, and whether it is said to be one of categories: by its dtype, or as all its values are truths."""
+    """A column of X, with whether it is known to be categorical: by its dtype, or since all its values are booleans."""
 
     def __init__(self, name: str, values: list[Any], is_category: bool) -> None:
         self.name, self.values = name, values
@@ -166,30 +166,30 @@ class _Column:
 
 
 def _from_here(cells: Sequence[str]) -> Sequence[str]:
-    """Names of image files from the working folder on, as whole paths; other cells as they are."""
+    """Makes names of image files in the working folder absolute paths; other cells are unchanged."""
     if not names_images([cell for cell in cells if cell.lower() not in MISSING]):
         return cells
     return [cell if cell.lower() in MISSING else str(Path(cell).absolute()) for cell in cells]
 
 
 def _is_frame(X: Any) -> bool:
-    """Whether X has columns that are found by their names."""
+    """Whether X has named columns."""
     return hasattr(X, "columns") and hasattr(X, "shape") and hasattr(X, "__getitem__") and len(X.shape) == 2
 
 
 def _answer_cells(answers: Answers) -> Iterator[Sequence[Any]]:
-    """What is predicted of each example, a cell a column."""
+    """Yields the targets of each example, one cell per column."""
     if answers.kind == "class":
         return ([answers.names[code]] for code in answers.values.tolist())
     return iter((answers.values.long() if answers.kind == "labels" else answers.values).tolist())
 
 
 def _cell(value: Any, place: str, *, is_category: bool = False) -> str:
-    """A value as a file has it; empty: it is missing. Categories may be of any type, such as intervals.
+    """Formats a value as a cell of a file; empty where it is missing. Categories may be of any type, such as intervals.
 
     Raises:
-        ValueError: a number is infinite, or a text half a surrogate pair.
-        TypeError: it is none of what a table holds.
+        ValueError: a number is infinite, or a text has a lone surrogate.
+        TypeError: it is no value of a table.
     """
     if isinstance(value, str | Path):
         value = str(value)
@@ -203,14 +203,14 @@ def _cell(value: Any, place: str, *, is_category: bool = False) -> str:
     if isinstance(value, bool | np.bool_):
         return str(bool(value))
     if isinstance(value, np.timedelta64):
-        value = value.astype("timedelta64[us]").item()  # NumPy's own counts as a whole number, of any unit
+        value = value.astype("timedelta64[us]").item()  # NumPy's type counts as Integral, in any unit
     if isinstance(value, numbers.Integral):
         return str(int(value))
     if isinstance(value, numbers.Real | Decimal):
         number = float(value)
         if not math.isfinite(number):
             raise ValueError(f"{place}: it contains infinity; NaN and None are missing values")
-        # as it is where another table has whole numbers, since categories are compared as they are written
+        # like the integers of another table, since categories are compared as text
         return str(int(number)) if number.is_integer() and abs(number) < 2**53 else repr(number)
     if isinstance(value, datetime.date):
         return value.isoformat()

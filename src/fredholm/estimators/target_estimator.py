@@ -1,4 +1,4 @@
-"""What estimators share that predict something of each example."""
+"""The base class of estimators that predict a target of each example."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -22,11 +22,11 @@ Read = TypeVar("Read", bound=Sequence[Any] | np.ndarray | GraphSet | Rows)
 
 
 class TargetEstimator(Estimator, Generic[Read]):
-    """A task with a target, on arrays: X are examples, and y what is predicted of each."""
+    """Base class of estimators for tasks with a target: X holds examples, and y the target of each."""
 
     _decided: ClassVar[tuple[str, ...]] = (*Estimator._decided, "target", "quantiles")
     _answer_kind: ClassVar[str]
-    """What is predicted of an example, in words."""
+    """The target of an example, in words."""
 
     @final
     def fit(self, X: Any, y: Any) -> Self:
@@ -34,13 +34,13 @@ class TargetEstimator(Estimator, Generic[Read]):
 
         Args:
             X: n examples; see the class.
-            y: what is to be predicted of each.
+            y: the target of each.
 
         Raises:
             ValueError: X or y are not as expected, settings do not fit, or `run_dir` is not empty.
-            TypeError: X or a setting is of another kind.
+            TypeError: X or a setting has the wrong type.
             DivergedError: the loss is not finite.
-            KeyboardInterrupt: training was interrupted; with a `run_dir` its last step is kept there.
+            KeyboardInterrupt: training was interrupted; with a `run_dir` its last step is saved there.
         """
         self._forget()
         if y is None:
@@ -57,11 +57,11 @@ class TargetEstimator(Estimator, Generic[Read]):
 
     @final
     def _predicted(self, X: Any) -> tuple[Target, Tensor]:
-        """What was learnt to predict, and the model's outputs of examples `(n, num_outputs)`.
+        """Returns the target of the trained model, and the model's outputs `(n, num_outputs)`.
 
         Raises:
             NotFittedError: before `fit`.
-            ValueError: X does not fit what was learnt from.
+            ValueError: X does not match the data of `fit`.
         """
         check_is_fitted(self)
         outputs = self._outputs(self._checked(X, is_new=False))
@@ -71,11 +71,11 @@ class TargetEstimator(Estimator, Generic[Read]):
 
     @abstractmethod
     def _answers(self, y: Any) -> Answers:
-        """y, checked; sets what `predict` has to find again."""
+        """Checks y; sets the attributes that `predict` needs."""
 
     @abstractmethod
     def _checked(self, X: Any, *, is_new: bool) -> Read:
-        """X in one form; sets what `predict` has to find again where it is new, else compares with that."""
+        """Converts X to one form; sets the attributes to compare with where it is new, else compares with them."""
 
     @abstractmethod
     def _write(self, examples: Read, answers: Answers, folder: Path) -> dict[str, Any]:
@@ -83,4 +83,4 @@ class TargetEstimator(Estimator, Generic[Read]):
 
     @abstractmethod
     def _outputs(self, examples: Read) -> Tensor:
-        """The trained model's, `(n, num_outputs)`, on the CPU."""
+        """Returns the trained model's outputs, `(n, num_outputs)`, on the CPU."""

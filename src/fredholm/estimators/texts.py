@@ -1,4 +1,4 @@
-"""Texts, predicted by class, by labels or by numbers."""
+"""Estimators that predict classes, labels or numbers of texts."""
 
 import json
 from pathlib import Path
@@ -18,7 +18,7 @@ from .target_estimator import TargetEstimator
 
 
 class TextEstimator(TargetEstimator[list[str]]):
-    """The task `sentences` (`fredholm.tasks.SentenceLearning`) on lists of texts."""
+    """Base class of estimators for the task `sentences` (`fredholm.tasks.SentenceLearning`) on lists of texts."""
 
     _task: ClassVar = SentenceLearning
     _decided: ClassVar = (*TargetEstimator._decided, "text_column", "second_column", "label_columns", "columns")
@@ -65,11 +65,11 @@ class TextEstimator(TargetEstimator[list[str]]):
 
 @final
 class TextClassifier(TextEstimator, Classifier[list[str]]):
-    """Predicts which class a short text belongs to, or which labels it has, by the task `sentences`.
+    """Predicts the class or the labels of a short text, by the task `sentences`.
 
-    X is a list or a one-dimensional array of n texts, none of them empty. Of a text the model sees as many tokens as
-    the longest one in training has, unless that is very long; `task={"context": 128}` sets another number. `fit` warns
-    where texts are cut.
+    X is a list or a one-dimensional array of n non-empty texts. The model sees as many tokens of a text as the longest
+    one in training has, unless that is very long; `task={"context": 128}` sets another number. `fit` warns where texts
+    are cut.
 
     Args:
         preset, model, task, training, valid_fraction, random_state, run_dir, verbose: see `Classifier`.

@@ -1,4 +1,4 @@
-"""A trained model with all that it takes to use it, as a value that can be pickled."""
+"""A picklable trained model with everything needed to use it."""
 
 from typing import Any, final
 
@@ -14,21 +14,21 @@ from fredholm.training.device import choose_device
 
 @final
 class TrainedModel:
-    """A model, and the task whose training data it learnt from, which need not be there any more.
+    """A model with its task, independent of the training data.
 
-    Pickled are the settings as JSON and the weights as safetensors: reading them back runs no code of theirs.
+    Pickles contain the settings as JSON and the weights as safetensors, so loading these runs no code from the file.
 
     Args:
         config: the task's settings.
-        facts: what the task learnt from its training data.
-        weights: of the model, by name.
-        device: where to compute; see `TrainingConfig`.
+        facts: facts that the task learnt from its training data.
+        weights: weights of the model by name.
+        device: device to compute on; see `TrainingConfig`.
     """
 
     def __init__(self, config: Task.Config, facts: Task.Facts, weights: dict[str, Tensor], device: str) -> None:
         self.task = config.build(facts)
         self.device = choose_device(device)
-        with torch.random.fork_rng(devices=[]):  # the first weights are drawn, and then replaced
+        with torch.random.fork_rng(devices=[]):  # the initial weights are drawn, and then replaced
             model = self.task.model()
         fill(model.requires_grad_(False), weights)
         self.model = model.to(self.device).eval()

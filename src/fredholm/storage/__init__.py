@@ -1,3 +1,3 @@
-"""Values, tensors and files: what everything that is saved is written with."""
+"""Serialisation of values, tensors and files, shared by everything that is saved."""
 
 __all__: list[str] = []

@@ -1,4 +1,4 @@
-"""Files and folders that appear whole or not at all."""
+"""Files and folders that appear completely or not at all."""
 
 import contextlib
 import os
@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import IO, final
 
 PARTIAL_PREFIX = ".partial-"
-"""Names that no reader opens; a crash may leave one behind."""
+"""Prefix of names that no reader opens; a crash may leave such a file behind."""
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Writes ``path`` so that it holds its old or its new content at every moment, after a power cut too.
+    """Writes ``path`` atomically: it holds its old or its new content at every moment, even after a power cut.
 
     Raises:
-        OSError: the disk is full or the folder cannot be written; ``path`` is as before.
+        OSError: the disk is full or the folder cannot be written; ``path`` is unchanged.
     """
     partial = path.with_name(f"{PARTIAL_PREFIX}{path.name}")
     try:
@@ -30,12 +30,12 @@ def write_file(path: Path, content: bytes) -> None:
 
 @contextlib.contextmanager
 def new_file(path: Path) -> Iterator[IO[bytes]]:
-    """A file to write piece by piece, which is called ``path`` once the block has ended, and whole then.
+    """Opens a file to write piece by piece; it appears as ``path``, complete, when the block ends.
 
-    Several processes may write one at a time: the last that ends has written it.
+    Several processes may write one path at a time; the last one to end wins.
 
     Raises:
-        OSError: as for ``write_file``; nothing is left behind, nor where the block raises.
+        OSError: as for ``write_file``; no file is left behind, nor where the block raises.
     """
     partial = path.with_name(f"{PARTIAL_PREFIX}{os.getpid()}-{path.name}")
     try:
@@ -53,22 +53,22 @@ def new_file(path: Path) -> Iterator[IO[bytes]]:
 
 @final
 class Draft:
-    """A folder in the making: files are added to it, by several processes perhaps, and get their place all at once.
+    """A folder under construction: files are added, perhaps by several processes, and appear all at once.
 
     Args:
-        path: of the folder, which may be there.
+        path: path of the folder, which may exist.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.partial = path.with_name(f"{PARTIAL_PREFIX}{path.name}")
-        """Where the files are until then."""
+        """Folder of the files until then."""
 
     def begin(self) -> None:
-        """Makes it anew, in one process, before files are added.
+        """Makes the draft anew, in one process, before files are added.
 
         Raises:
-            OSError: the place cannot be written.
+            OSError: the parent folder cannot be written.
         """
         shutil.rmtree(self.partial, ignore_errors=True)
         self.partial.mkdir(parents=True)
@@ -82,17 +82,17 @@ class Draft:
         _write_through(self.partial / name, content)
 
     def finish(self, last: str, stale: Collection[str] = ()) -> None:
-        """Gives the folder its name, in one process, once all files are there.
+        """Moves the draft to its final name, in one process, once all files are there.
 
-        Where a folder of that name is, the files replace those in it: ``last``, which says what the others are, after
-        all others, and then files that no longer count go. Others stay.
+        Where the folder exists, the files replace those in it: ``last``, which describes the others, after all others,
+        and then stale files are removed. Other files stay.
 
         Args:
-            last: a file.
-            stale: names of files of the folder that was there.
+            last: name of the file to move last.
+            stale: names of files of the existing folder to remove.
 
         Raises:
-            OSError: that is not possible.
+            OSError: a file cannot be moved.
         """
         _sync_folder(self.partial)
         if not self.path.exists():
@@ -109,12 +109,12 @@ class Draft:
         self.drop()
 
     def drop(self) -> None:
-        """Removes it with all its files."""
+        """Removes the draft with all its files."""
         shutil.rmtree(self.partial, ignore_errors=True)
 
 
 def remove_folder(path: Path) -> None:
-    """Removes a folder such that no part of it is ever seen under its name."""
+    """Removes a folder so that no part of it is ever visible under its name."""
     partial = path.with_name(f"{PARTIAL_PREFIX}{path.name}")
     shutil.rmtree(partial, ignore_errors=True)
     path.rename(partial)
@@ -122,7 +122,7 @@ def remove_folder(path: Path) -> None:
 
 
 def clear_partial(folder: Path) -> None:
-    """Removes what a crash may have left half-written in a folder, which need not exist."""
+    """Removes incomplete files of a crash from a folder, which need not exist."""
     for path in folder.glob(f"{PARTIAL_PREFIX}*"):
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)
@@ -131,7 +131,7 @@ def clear_partial(folder: Path) -> None:
 
 
 def of_place(error: OSError, path: Path) -> OSError:
-    """The same error of the path that was asked for: nobody knows of a partial one."""
+    """Returns the same error for the requested path in place of the partial one."""
     return OSError(error.errno, error.strerror, str(path))
 
 

@@ -1,4 +1,4 @@
-"""Nested dataclasses and what builds a module as JSON and back, strictly and without importing what a file names."""
+"""Strict conversion of nested dataclasses and `Rebuildable` objects to JSON and back; files cannot trigger imports."""
 
 import dataclasses
 import inspect
@@ -14,14 +14,14 @@ from fredholm.storage.rebuildable import Rebuildable
 
 TYPE_KEY = "type"
 NOT_FINITE = ("inf", "-inf", "nan")
-"""How floats are written that JSON lacks."""
+"""Spellings of floats that JSON lacks."""
 
 
 def to_json(value: Any, *, with_words: bool = True) -> Any:
-    """A config as JSON values; every dataclass carries its qualified name, so that unions can be told apart.
+    """Converts a config to JSON values; every dataclass carries its qualified name, which distinguishes union members.
 
-    Of what is `Rebuildable`, such as an encoder, its class and arguments are written, and no weights. Numbers of NumPy
-    become numbers of Python.
+    A `Rebuildable`, such as an encoder, is written as its class and arguments, without weights. NumPy numbers become
+    Python numbers.
 
     Args:
         value: the config.
@@ -29,7 +29,8 @@ def to_json(value: Any, *, with_words: bool = True) -> Any:
             they stay floats.
 
     Raises:
-        TypeError: a value that is no plain value, tuple, list, dictionary by text, path, dataclass or Rebuildable.
+        TypeError: a value that is no plain value, tuple, list, dictionary with text keys, path, dataclass or
+            Rebuildable.
     """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
@@ -55,15 +56,15 @@ def to_json(value: Any, *, with_words: bool = True) -> Any:
 
 
 def from_json(data: Any, expected: Any, known: Sequence[type], where: str = "config") -> Any:
-    """The config that ``to_json`` wrote.
+    """Reads the config that ``to_json`` wrote.
 
-    A field that the file lacks takes its default, so that older runs stay readable; an unknown field is an error.
+    A field missing from the file takes its default, so that older runs stay readable; an unknown field is an error.
 
     Args:
         data: parsed JSON.
         expected: the annotated type.
-        known: the classes, dataclasses or `Rebuildable`, that may stand where ``expected`` is a base class of theirs.
-        where: names the value in messages.
+        known: classes, dataclasses or `Rebuildable`, that may appear where ``expected`` is one of their bases.
+        where: name of the value in messages.
 
     Raises:
         ValueError: the data does not fit; the message names the field.
@@ -154,7 +155,7 @@ def _from_object(data: Any, expected: type, known: Sequence[type], where: str) -
 
 
 def _shown(data: Any) -> str:
-    """A value as messages show it: in one line and not too long, whatever a file holds."""
+    """Formats a value for messages: one line of limited length, whatever a file holds."""
     try:
         text = repr(data)
     except RecursionError:

@@ -1,10 +1,10 @@
-"""Places on the Hugging Face hub, and folders that go there."""
+"""Repositories on the Hugging Face hub, and uploading folders to them."""
 
 import re
 from pathlib import Path
 
 HUB = "hf://"
-"""Before `owner/name` of a repository. All else is a path here, so that a mistyped one asks no network."""
+"""Prefix of `owner/name` of a repository. All else is a local path, so a typing error causes no network request."""
 _PART = r"[A-Za-z0-9][\w.-]*"
 _NAME = re.compile(f"{_PART}/{_PART}")
 _ALONE = re.compile(_PART)
@@ -17,14 +17,14 @@ OWNERS = {
     "roberta": "FacebookAI",
     "xlm-roberta": "FacebookAI",
 }
-"""Of models that go by a name alone, by the beginning of it: where the hub keeps them."""
+"""Hub owners of models known by a bare name, by the beginning of the name."""
 
 
 def hub_name(place: str) -> str | None:
-    """The `owner/name` of `hf://owner/name`; None of any text that begins otherwise, which is a path.
+    """Returns the `owner/name` of `hf://owner/name`; None for any other text, which is a path.
 
     Raises:
-        ValueError: what follows hf:// is no such name.
+        ValueError: the text after hf:// is no such name.
     """
     if not place.startswith(HUB):
         return None
@@ -35,7 +35,7 @@ def hub_name(place: str) -> str | None:
 
 
 def hub_hint(path: str) -> str:
-    """What else a path that leads nowhere may have meant: the end of a message, empty where it has no such form."""
+    """Returns a hint for the end of a message about a missing path: the hub repository that it may mean; else empty."""
     if _ALONE.fullmatch(path):
         owner = next((owner for name, owner in OWNERS.items() if re.match(rf"{name}(-|$)", path)), "owner")
         path = f"{owner}/{path}"
@@ -45,22 +45,22 @@ def hub_hint(path: str) -> str:
 def push_folder(
     folder: Path, repo: str, *, private: bool = False, token: str | None = None, overwrite: bool = False
 ) -> str:
-    """Uploads the files of a folder as one commit, to a repository that is made where there is none.
+    """Uploads the files of a folder as one commit, to a repository that is created if necessary.
 
     Args:
-        folder: with config.json, safetensors and README.md.
+        folder: folder with config.json, safetensors and README.md.
         repo: `owner/name`.
         private: whether a new repository is private.
-        token: of the hub, with the right to write; None: the one that `hf auth login` or HF_TOKEN gave.
-        overwrite: whether a repository may have files already; those of the same kind are then replaced.
+        token: write token of the hub; None: that of `hf auth login` or HF_TOKEN.
+        overwrite: whether the repository may have files; those of the same kind are then replaced.
 
     Returns:
         the address of the commit.
 
     Raises:
-        ValueError: the name is none, or the repository has files.
-        ModuleNotFoundError: huggingface_hub is not there.
-        OSError: there is no network, no token, or the hub refuses.
+        ValueError: the name is invalid, or the repository has files.
+        ModuleNotFoundError: huggingface_hub is not installed.
+        OSError: there is no network or no token, or the hub refuses.
     """
     repo = hub_name(repo) or repo
     if not _NAME.fullmatch(repo):
@@ -85,7 +85,7 @@ def push_folder(
     except Exception as error:  # the hub's client raises errors of several libraries
         reason = " ".join(str(error).split())
         raise OSError(
-            f"{repo}: the hub took nothing ({type(error).__name__}: {reason:.200}); check the network, and the token "
+            f"{repo}: nothing was uploaded ({type(error).__name__}: {reason:.200}); check the network, and the token "
             "(--token, HF_TOKEN or hf auth login)"
         ) from error
     raise ValueError(

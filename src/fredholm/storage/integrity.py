@@ -1,4 +1,4 @@
-"""JSON that carries its own SHA-256, and the listing of other files by theirs."""
+"""JSON that carries its own SHA-256, and listings of other files with theirs."""
 
 import hashlib
 import json
@@ -9,22 +9,22 @@ from pathlib import Path
 from typing import Any
 
 MAX_BYTES = 256 * 2**20
-"""No JSON file of a run folder may be larger; it is refused before it is read."""
+"""Size limit of JSON files in a run folder; larger ones are refused before they are read."""
 
 _DIGEST = "sha256"
 
 
 def seal(content: Mapping[str, Any]) -> bytes:
-    """A JSON object with the SHA-256 of its own text as the last entry; equal input, equal bytes."""
+    """Encodes a JSON object with the SHA-256 of its own text as the last entry; equal input gives equal bytes."""
     return _text({**content, _DIGEST: hashlib.sha256(_text(content)).hexdigest()})
 
 
 def unseal(path: Path) -> dict[str, Any]:
-    """What `seal` was given, from a file.
+    """Reads the content that `seal` encoded from a file.
 
     Raises:
-        ValueError: the file is missing, too large, or not byte for byte what was written.
-        OSError: it cannot be read.
+        ValueError: the file is missing, too large, or differs by any byte from what was written.
+        OSError: the file cannot be read.
     """
     data = read_bytes(path)
     content = parse_object(path, data)
@@ -33,7 +33,7 @@ def unseal(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path} has no {_DIGEST} of itself; it is damaged or of another program")
     try:
         is_whole = seal(content) == data
-    except (ValueError, RecursionError):  # half a surrogate, or nested as no text of ours is
+    except (ValueError, RecursionError):  # a lone surrogate, or deeper nesting than `seal` ever writes
         is_whole = False
     if not is_whole:
         raise ValueError(f"{path} is damaged: it is not what its own SHA-256 says")
@@ -41,10 +41,10 @@ def unseal(path: Path) -> dict[str, Any]:
 
 
 def parse_object(path: Path, data: bytes) -> dict[str, Any]:
-    """The JSON object in the content of a file.
+    """Parses the JSON object in the content of a file.
 
     Raises:
-        ValueError: it is no JSON, or no object.
+        ValueError: the content is not JSON, or not an object.
     """
     try:
         content = json.loads(data)
@@ -58,16 +58,16 @@ def parse_object(path: Path, data: bytes) -> dict[str, Any]:
 
 
 def listed(data: bytes) -> dict[str, Any]:
-    """The entry of a file in a listing: its size and SHA-256."""
+    """Returns the entry of a file in a listing: its size and SHA-256."""
     return {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
 
 
 def check_listed(path: Path, entry: Mapping[str, Any], listing: str = "manifest.json") -> None:
-    """Reads a file, of whatever size, and compares it with its entry in the listing of that name.
+    """Reads a file of any size, and compares it with its entry in the listing.
 
     Raises:
-        ValueError: it is missing, or another.
-        OSError: it cannot be read.
+        ValueError: the file is missing or differs.
+        OSError: the file cannot be read.
     """
     size = file_size(path)
     if size != entry["bytes"]:
@@ -78,7 +78,7 @@ def check_listed(path: Path, entry: Mapping[str, Any], listing: str = "manifest.
 
 
 def read_listed(path: Path, entry: Mapping[str, Any], listing: str = "manifest.json") -> bytes:
-    """A small file that is as its entry in a listing says; errors as of `check_listed`."""
+    """Reads a small file after comparing it with its entry in a listing; errors as of `check_listed`."""
     data = read_bytes(path)
     if listed(data) != entry:
         raise _changed(path, listing)
@@ -86,10 +86,10 @@ def read_listed(path: Path, entry: Mapping[str, Any], listing: str = "manifest.j
 
 
 def check_listing(path: Path, listing: Any) -> dict[str, dict[str, Any]]:
-    """A listing that was read from the file `path`, whose names are those of files beside it.
+    """Checks a listing that was read from the file `path`, whose names must be those of files beside it.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is not a valid listing.
     """
     if not isinstance(listing, dict):
         raise ValueError(f"{path} lists no files")
@@ -103,10 +103,10 @@ def check_listing(path: Path, listing: Any) -> dict[str, dict[str, Any]]:
 
 
 def read_bytes(path: Path, most: int = MAX_BYTES) -> bytes:
-    """The content of a regular file.
+    """Reads a regular file.
 
     Raises:
-        ValueError: it is missing, no file, or larger than `most`.
+        ValueError: it is missing, no regular file, or larger than `most`.
         OSError: it cannot be read.
     """
     size = file_size(path)
@@ -116,7 +116,7 @@ def read_bytes(path: Path, most: int = MAX_BYTES) -> bytes:
 
 
 def is_missing(path: Path) -> bool:
-    """Whether there is nothing of that name; an OSError where that cannot be told."""
+    """Whether no file or folder has that name; raises an OSError where that cannot be determined."""
     try:
         path.lstat()
     except (FileNotFoundError, NotADirectoryError):
@@ -125,17 +125,17 @@ def is_missing(path: Path) -> bool:
 
 
 def file_size(path: Path) -> int:
-    """The bytes of a regular file.
+    """Returns the size of a regular file in bytes.
 
     Raises:
-        ValueError: it is missing, or no file.
-        OSError: that cannot be told.
+        ValueError: it is missing, or no regular file.
+        OSError: the size cannot be determined.
     """
     try:
         found = path.stat()
     except (FileNotFoundError, NotADirectoryError) as error:
         raise ValueError(f"{path} is missing") from error
-    if not stat.S_ISREG(found.st_mode):  # a pipe would be waited for
+    if not stat.S_ISREG(found.st_mode):  # reading a pipe would block
         raise ValueError(f"{path} is no file")
     return found.st_size
 

@@ -1,8 +1,8 @@
-"""A folder that holds a model to be given away: its settings, its tensors, and a card that says what it is.
+"""A folder with a model to be shared: its settings, its tensors, and a model card.
 
-config.json carries the version of its format, what the model is, the sizes and SHA-256 of the files beside it, and the
-SHA-256 of its own text. Tensors lie in model.safetensors, or in shards and model.safetensors.index.json. README.md is
-the card, which anyone may change.
+config.json carries the version of its format, the description of the model, the sizes and SHA-256 of the files beside
+it, and the SHA-256 of its own text. Tensors lie in model.safetensors, or in shards and model.safetensors.index.json.
+README.md is the card, which anyone may change.
 """
 
 import json
@@ -32,10 +32,10 @@ FORMAT = 1
 LIBRARY = "fredholm"
 CONFIG, CARD = "config.json", "README.md"
 MODEL, RUN = KINDS = ("model", "run")
-"""What a folder may hold: a model by itself, or that of a run, with its task."""
+"""Kinds of content: a model by itself, or the model of a run with its task."""
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 SHARD_BYTES = 5 * 10**9
-"""The most tensor data of one file, unless a single tensor has more."""
+"""Largest amount of tensor data in one file, unless a single tensor has more."""
 
 
 @final
@@ -43,7 +43,7 @@ class ModelFolder:
     """A folder with a saved model.
 
     Args:
-        path: of it; it need not exist.
+        path: path of the folder; it need not exist.
     """
 
     def __init__(self, path: Path) -> None:
@@ -51,7 +51,7 @@ class ModelFolder:
 
     @staticmethod
     def is_one(path: Path) -> bool:
-        """Whether there is a folder that this library saved a model in, whole or not."""
+        """Whether this library saved a model in the folder, complete or not."""
         try:
             return parse_object(path / CONFIG, read_bytes(path / CONFIG)).get("library") == LIBRARY
         except (ValueError, OSError):
@@ -59,15 +59,15 @@ class ModelFolder:
 
     @property
     def config_file(self) -> Path:
-        """What says what the model is."""
+        """File with the description of the model."""
         return self.path / CONFIG
 
     @property
     def content(self) -> dict[str, Any]:
-        """What `write` was given.
+        """Reads the content that `write` was given.
 
         Raises:
-            ValueError: there is none, it is damaged, of a newer format, or of a kind that there is not.
+            ValueError: it is missing, damaged, of a newer format, or of an unknown kind.
             OSError: it cannot be read.
         """
         found = parse_object(self.config_file, read_bytes(self.config_file))
@@ -100,19 +100,19 @@ class ModelFolder:
         overwrite: bool = False,
         shard_bytes: int = SHARD_BYTES,
     ) -> None:
-        """Makes the folder, whole or not at all.
+        """Makes the folder, completely or not at all.
 
         Args:
-            content: what the model is, in types that JSON has; its entry kind is one of KINDS.
-            model: whose tensors are written.
-            card: the text of README.md.
-            texts: of further files, by name.
-            overwrite: whether files of these names may be replaced; others stay.
-            shard_bytes: the most tensor data of one file.
+            content: description of the model in JSON types; its entry `kind` is one of KINDS.
+            model: module whose tensors are written.
+            card: text of README.md.
+            texts: texts of further files, by name.
+            overwrite: whether existing files of these names may be replaced; others stay.
+            shard_bytes: largest amount of tensor data in one file.
 
         Raises:
-            ValueError: the path is a file, or a folder that holds something, or whatever `overwrite` says a config.json
-                of something else; or a parameter is not finite.
+            ValueError: the path is a file or a folder that is not empty; it has a config.json of something else,
+                whatever `overwrite` is; or a parameter is not finite.
             OSError: it cannot be written.
         """
         if shard_bytes < 1:
@@ -147,21 +147,21 @@ class ModelFolder:
             raise of_place(error, self.path) from error
 
     def text(self, name: str) -> str | None:
-        """A further file; None where there is none of that name. Errors as of `content`."""
+        """Reads a further file; None where there is none of that name. Errors as of `content`."""
         entry = self._files().get(name)
         return None if entry is None else read_listed(self.path / name, entry, CONFIG).decode()
 
     def fill(self, model: nn.Module, dtype: torch.dtype | None = None) -> None:
-        """Gives a model its tensors, each file of which is first compared with its SHA-256.
+        """Loads the tensors into a model, each file after comparing it with its SHA-256.
 
         Args:
-            model: as the content says.
-            dtype: of what is float32 in a new model; None: as it was saved.
+            model: a model as the content describes it.
+            dtype: dtype of tensors that are float32 in a new model; None: as saved.
 
         Raises:
             ValueError: a file is missing or damaged; a tensor is missing, of another shape, or left over; a parameter
                 is not finite.
-            OSError: one cannot be read.
+            OSError: a file cannot be read.
         """
         found: dict[str, Tensor] = {}
         for name, entry in self._files().items():
@@ -172,7 +172,7 @@ class ModelFolder:
                     raise ValueError(f"{error}; fetch it again") from error
                 found |= read_tensors(self.path / name)
         wanted = model_tensors(model)
-        # numbers of another precision fit, as a model may have been moved to one
+        # other floating-point dtypes fit, as the model may have been converted
         alike = {
             name: tensor.to("meta", wanted[name].dtype)
             if name in wanted and tensor.is_floating_point() and wanted[name].is_floating_point()
@@ -183,7 +183,7 @@ class ModelFolder:
         own = model.state_dict(keep_vars=True)
         for name, tensor in found.items():
             is_default = own[name].dtype == torch.float32 and dtype is not None
-            # a copy, since what was read may be the file itself, at an odd place in memory
+            # a copy, since the tensor may be a view of the mapped file at an unaligned address
             own[name].data = tensor.to(dtype if is_default else tensor.dtype, copy=True)
         refuse_non_finite(model, self.path)
 
@@ -191,7 +191,7 @@ class ModelFolder:
         return check_listing(self.config_file, self.content.get("files"))
 
     def _listed_names(self) -> set[str]:
-        """The names of the files of a model that is there."""
+        """Returns the names of the files of an existing model."""
         try:
             return set(self._files())
         except (ValueError, OSError):
@@ -206,7 +206,7 @@ def _put(
     texts: Mapping[str, str],
     shard_bytes: int,
 ) -> set[str]:
-    """Writes all files into a folder, config.json last, and tells the names of those that it lists."""
+    """Writes all files into a folder, config.json last, and returns the names that it lists."""
     tensors, files = model_tensors(model), dict[str, dict[str, Any]]()
     shards = list(_shards(tensors, shard_bytes))
     weight_map: dict[str, str] = {}
@@ -230,7 +230,7 @@ def _put(
 
 
 def _shards(tensors: Mapping[str, Tensor], most: int) -> Iterator[list[str]]:
-    """The names of the tensors of each file."""
+    """Yields the names of the tensors of each file."""
     names, size = list[str](), 0
     for name, tensor in tensors.items():
         if names and size + _bytes(tensor) > most:

@@ -1,4 +1,4 @@
-"""The tensors of a module, and files of them."""
+"""Tensors of a module, and reading and writing them as files."""
 
 import errno
 import json
@@ -15,11 +15,11 @@ from torch import Tensor, nn
 from fredholm.storage.integrity import file_size, parse_object
 
 NOTES = "fredholm"
-"""The header entry of our safetensors files."""
+"""Name of the header entry of this library's safetensors files."""
 
 
 def model_tensors(model: nn.Module) -> dict[str, Tensor]:
-    """Parameters and persistent buffers by name, each tensor once (a shared one under its first name)."""
+    """Returns parameters and persistent buffers by name, each tensor once (a shared one under its first name)."""
     tensors: dict[str, Tensor] = {}
     seen: set[int] = set()
     for name, tensor in model.state_dict(keep_vars=True).items():
@@ -56,20 +56,20 @@ def refuse_misfits(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor], pa
         raise ValueError(f"{path} is of another model: of the {len(wanted)} tensors here it {' and '.join(parts)}")
     for name, tensor in found.items():
         if tensor.shape != wanted[name].shape or tensor.dtype != wanted[name].dtype:
-            came, expected = (f"{t.dtype} {tuple(t.shape)}" for t in (tensor, wanted[name]))
-            raise ValueError(f"{path} is of another model: {name} is {came:.80}, expected {expected}")
+            got, expected = (f"{t.dtype} {tuple(t.shape)}" for t in (tensor, wanted[name]))
+            raise ValueError(f"{path} is of another model: {name} is {got:.80}, expected {expected}")
 
 
 @torch.no_grad()
 def refuse_non_finite(model: nn.Module, place: Path | str) -> None:
-    """Raises a ValueError where a parameter is NaN or infinite, so that answers would be NaN, or has no numbers.
+    """Raises a ValueError where a parameter is NaN, infinite or on the meta device, so that outputs would be NaN.
 
-    Buffers are not looked at: some stay NaN until there is something to tell, as the penalty of a fit.
+    Buffers are not checked: some are NaN until they are computed, such as the penalty of a fit.
     """
     for name, parameter in model.named_parameters():
         if parameter.is_meta:
             raise ValueError(f"{place}: {name} is on the meta device and has no numbers; load the weights first")
-        numbers = parameter if parameter.element_size() > 1 else parameter.float()  # not every format has isfinite
+        numbers = parameter if parameter.element_size() > 1 else parameter.float()  # isfinite lacks 8-bit formats
         if not bool(numbers.isfinite().all()):
             raise ValueError(
                 f"{place}: {name} holds NaN or infinite numbers; expected finite weights: take others, or train "
@@ -79,14 +79,14 @@ def refuse_non_finite(model: nn.Module, place: Path | str) -> None:
 
 @torch.no_grad()
 def fill(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
-    """Copies tensors into those of a model by name, in place: one that has several names is given under any of them."""
+    """Copies tensors into those of a model by name, in place; a shared tensor may be given under any of its names."""
     own = model.state_dict(keep_vars=True)
     for name, tensor in tensors.items():
         own[name].copy_(tensor)
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """The tensors of a safetensors file of this library, by name.
+    """Reads the tensors of a safetensors file of this library, by name.
 
     Raises:
         ValueError: it is damaged, or of another program.
@@ -96,11 +96,11 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def read_noted(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The tensors of a safetensors file, and the notes in its header; errors as of `read_tensors`.
+    """Reads the tensors of a safetensors file, and the notes in its header; errors as of `read_tensors`.
 
-    The file is mapped: of a tensor as much is read as is looked at.
+    The file is mapped, so only accessed parts of tensors are read.
     """
-    path.open("rb").close()  # safetensors calls whatever it cannot open missing
+    path.open("rb").close()  # safetensors reports any file that it cannot open as missing
     try:
         with safe_open(path, framework="pt") as file:
             notes = (file.metadata() or {}).get(NOTES)
@@ -121,7 +121,7 @@ def read_noted(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 @torch.no_grad()
 def copied_to_host(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Copies in the host's memory, which nothing that is done to the tensors reaches; those of a GPU are pinned."""
+    """Copies tensors into host memory, independent of the originals; copies from a GPU are pinned."""
     copies = {
         name: torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda).copy_(
             tensor, non_blocking=tensor.is_cuda
@@ -134,8 +134,8 @@ def copied_to_host(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def tensor_bytes(tensors: dict[str, Tensor], notes: dict[str, Any]) -> bytes:
-    """Tensors as a safetensors file of this library, with ``notes`` as JSON in its header; equal input, equal bytes."""
-    # One entry only: the format writes several in random order.
+    """Encodes tensors as a safetensors file, with ``notes`` as JSON in its header; equal input gives equal bytes."""
+    # One entry only, since the format writes several in random order.
     return save(
         {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, {NOTES: json.dumps(notes)}
     )

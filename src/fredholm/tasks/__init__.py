@@ -1,4 +1,4 @@
-"""Data, loss and metric of one kind of problem each."""
+"""Tasks: data, loss and metrics of each kind of problem."""
 
 from .fields.field_learning import FieldLearning
 from .fields.operator_learning import OperatorLearning

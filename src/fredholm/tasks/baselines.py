@@ -1,5 +1,5 @@
-"""Models without a network, which say whether one is needed: a linear one and nearest neighbours on plain features, and
-what occurs most often.
+"""Baselines without a network, to judge whether one is needed: a linear model and nearest neighbours on plain features,
+and the most frequent target.
 """
 
 import functools
@@ -19,22 +19,22 @@ from .splits.splits import HeldOut
 from .targets.target import Kind
 
 MOST_EXAMPLES = 10_000
-"""From which is learnt, drawn with the seed 0."""
+"""Largest number of training examples, sampled with the seed 0."""
 MOST_MEASURED = 20_000
-"""Elements of a held-out split, such as pixels, on which is measured, drawn with the seed 0."""
+"""Largest number of elements of a held-out split, such as pixels, that are measured, sampled with the seed 0."""
 MOST_SIDE = 32
-"""Of an image, in pixels."""
+"""Largest side of an image, in pixels."""
 MOST_FEATURES = 4_096
-"""Of an example that is no text."""
+"""Largest number of features of an example that is no text."""
 LEAST_CHANCE = 1e-6
-"""Of a class, where a model gives it none: its logarithm stays finite."""
+"""Smallest probability of a class, where a model gives 0, so that its logarithm stays finite."""
 
 
 class BaselineExamples(NamedTuple):
-    """What a model without a network sees of n examples."""
+    """Inputs and targets of n examples for a model without a network."""
 
     inputs: Any
-    """Numbers `(n, features)`, or n texts."""
+    """Features `(n, features)`, or n texts."""
     targets: Tensor
     """Classes int64 `(n,)`, or labels or numbers `(n, T)`."""
 
@@ -43,8 +43,8 @@ class Baseline(ABC):
     """A model without a network, with one setting that is chosen on the validation split.
 
     Attributes:
-        name: for people.
-        settings: of which one is chosen, of equal ones the first.
+        name: display name.
+        settings: candidates, of which the best is chosen, and the first of equally good ones.
     """
 
     name: str
@@ -52,10 +52,10 @@ class Baseline(ABC):
 
     @abstractmethod
     def fitted(self, setting: float) -> Callable[[HeldOut], float]:
-        """Learns from the training split; what is returned gives the task's objective on a split.
+        """Fits the model on the training split; returns a function from a split to the task's objective on it.
 
         Raises:
-            ValueError: it cannot learn from these data.
+            ValueError: the model cannot be fitted to these data.
             ImportError: scikit-learn is not installed.
         """
 
@@ -66,10 +66,10 @@ class BaselineData:
     """A task's examples for models without a network.
 
     Args:
-        kind: what is predicted.
-        num_outputs: numbers that a network gives an example.
-        of: the examples of a part.
-        value: the objective of outputs `(n, num_outputs)` on a split, as of a network.
+        kind: kind of the target.
+        num_outputs: number of a network's outputs per example.
+        of: returns the examples of a part.
+        value: returns the objective of outputs `(n, num_outputs)` on a split, as for a network.
     """
 
     kind: Kind
@@ -79,20 +79,20 @@ class BaselineData:
 
 
 def baselines_on(data: BaselineData) -> tuple[Baseline, ...]:
-    """A linear model, nearest neighbours, and a constant; each part of the data is made once."""
+    """Returns a linear model, nearest neighbours, and a constant; each part of the data is prepared once."""
     data = replace(data, of=functools.cache(data.of))
     return (Linear(data), Neighbours(data), Constant(data))
 
 
 class _OnFeatures(Baseline):
-    """A model of scikit-learn on scaled features, or on texts weighed by TF-IDF."""
+    """A model of scikit-learn on scaled features, or on TF-IDF features of texts."""
 
     def __init__(self, data: BaselineData) -> None:
         self._data = data
 
     @abstractmethod
     def _model(self, setting: float) -> Any:
-        """Of scikit-learn; labels are numbers of 0 and 1."""
+        """Returns the scikit-learn model; labels are numbers 0 and 1."""
 
     @final
     def fitted(self, setting: float) -> Callable[[HeldOut], float]:
@@ -113,7 +113,7 @@ class _OnFeatures(Baseline):
         first = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True) if is_text else StandardScaler()
         model = make_pipeline(first, self._model(setting))
         inputs = [plain.inputs[i] for i in rows] if is_text else plain.inputs[rows]
-        with warnings.catch_warnings():  # one that stops early is a model too, and the validation split judges it
+        with warnings.catch_warnings():  # a model that stops early is judged by the validation split like others
             warnings.simplefilter("ignore", ConvergenceWarning)
             model.fit(inputs, _for_sklearn(plain.targets, data.kind)[rows])
 
@@ -128,7 +128,7 @@ class Linear(_OnFeatures):
     """Logistic or ridge regression."""
 
     settings = (1e-3, 1e-2, 0.1, 1.0, 10.0, 100.0)
-    """1 / C, or α in units of the examples' number."""
+    """Values of 1 / C, or of α relative to the number of examples."""
 
     def __init__(self, data: BaselineData) -> None:
         super().__init__(data)
@@ -146,7 +146,7 @@ class Linear(_OnFeatures):
 
 @final
 class Neighbours(_OnFeatures):
-    """The mean of the k nearest examples."""
+    """The mean over the k nearest examples."""
 
     name = "nearest neighbours"
     settings = (1, 3, 7, 15)
@@ -161,7 +161,7 @@ class Neighbours(_OnFeatures):
 
 @final
 class Constant(Baseline):
-    """The shares of classes or labels, or the mean of numbers, of any example; what is no better has learnt nothing."""
+    """The frequencies of classes or labels, or the mean of numbers, for any example; useful models are better."""
 
     settings = (0.0,)
 
@@ -171,7 +171,7 @@ class Constant(Baseline):
         self.name = names[data.kind]
 
     def fitted(self, setting: float) -> Callable[[HeldOut], float]:
-        """See `Baseline.fitted`; the setting is read by nobody."""
+        """See `Baseline.fitted`; the setting has no effect."""
         data, targets = self._data, self._data.of("train").targets
         if data.kind == "class":
             shares = targets.long().bincount(minlength=data.num_outputs) / len(targets)
@@ -189,7 +189,7 @@ def _for_sklearn(targets: Tensor, kind: Kind) -> np.ndarray:
 
 
 def _outputs(model: Any, inputs: Any, data: BaselineData) -> Tensor:
-    """What a model says, as outputs of a network: logits of classes or labels, or numbers."""
+    """Returns a model's predictions as outputs of a network: logits of classes or labels, or numbers."""
     if data.kind == "class":
         found = torch.full((len(inputs), data.num_outputs), LEAST_CHANCE, dtype=torch.float64)
         chances = torch.from_numpy(np.asarray(model.predict_proba(inputs), dtype=np.float64))
@@ -204,11 +204,11 @@ def _outputs(model: Any, inputs: Any, data: BaselineData) -> Tensor:
 
 
 def drawn_elements(counts: Sequence[int], split: Split) -> list[np.ndarray]:
-    """Of each example the numbers of the elements that are looked at, sorted: all or, of many, as many as are drawn.
+    """Returns the sorted indices of the sampled elements of each example: all, or at most as many as allowed.
 
     Args:
-        counts: how many elements each example has.
-        split: the part of the data, which decides how many are drawn.
+        counts: number of elements of each example.
+        split: part of the data, which sets the limit.
     """
     most, total = MOST_EXAMPLES if split == "train" else MOST_MEASURED, sum(counts)
     drawn = np.arange(total)
@@ -220,6 +220,6 @@ def drawn_elements(counts: Sequence[int], split: Split) -> list[np.ndarray]:
 
 
 def baseline_pixels(images: Tensor, most: int = MOST_SIDE) -> np.ndarray:
-    """Pixels from 0 to 1 as rows, of images uint8 `(n, C, H, W)` with at most so many pixels a side: else means."""
+    """Returns rows of pixels, 0 to 1, of images uint8 `(n, C, H, W)`, averaged down to at most `most` a side."""
     size = (min(images.shape[2], most), min(images.shape[3], most))
     return F.adaptive_avg_pool2d(images.float() / 255, size).flatten(1).numpy()

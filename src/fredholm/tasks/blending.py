@@ -1,4 +1,4 @@
-"""The share of a network in the answer where a model in closed form is beside it, chosen by the validation split."""
+"""Choice of a network's share beside a closed-form model, on the validation split."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 Choice = TypeVar("Choice")
 
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
-"""Shares of a network that are tried."""
+"""Candidates for the share of a network."""
 
 
 def check_has_valid(setting: str, value: int, num_valid: int, examples: str) -> None:
-    """Raises ValueError where no validation split chooses the share of what a setting puts beside a network.
+    """Raises a ValueError where a setting puts a model beside a network, but no validation split can choose the share.
 
     Args:
         setting, value: the setting, such as bank=100.
-        num_valid: examples of the validation split.
-        examples: what may be held out, such as images.
+        num_valid: number of validation examples.
+        examples: noun for the examples, such as images.
     """
     if num_valid == 0:
         raise ValueError(
@@ -38,12 +38,12 @@ def check_has_valid(setting: str, value: int, num_valid: int, examples: str) -> 
 def choose_share(
     model: Blended[Any, Any], measure: Measure, errors: Callable[[nn.Module, Batch], Iterable[Tensor]]
 ) -> None:
-    """Sets the share of the network whose mean error is the smallest; see `Task.choose_by_validation`.
+    """Sets the network's share to that with the smallest mean error; see `Task.choose_by_validation`.
 
     Args:
-        model: in evaluation mode.
-        measure: as of `Task.choose_by_validation`.
-        errors: of a model like this one and a batch, those of its examples for each of SHARES, `(B,)`.
+        model: model in evaluation mode.
+        measure: as for `Task.choose_by_validation`.
+        errors: yields the errors of the examples of a batch, `(B,)`, for each of SHARES.
     """
     model.share.fill_(best_of(SHARES, measure, errors))
 
@@ -51,12 +51,12 @@ def choose_share(
 def best_of(
     choices: Sequence[Choice], measure: Measure, errors: Callable[[nn.Module, Batch], Iterable[Tensor]]
 ) -> Choice:
-    """The choice whose mean error is the smallest, of equal ones the first; see `choose_share`.
+    """Returns the choice with the smallest mean error, the first of equal ones; see `choose_share`.
 
     Args:
-        choices: one or more.
-        measure: as of `Task.choose_by_validation`.
-        errors: of a model and a batch, those of its examples for each of the choices, `(B,)`.
+        choices: at least one choice.
+        measure: as for `Task.choose_by_validation`.
+        errors: yields the errors of the examples of a batch, `(B,)`, for each of the choices.
     """
     with importing_metrics():
         from fredholm.tasks.mean_metrics import Mean

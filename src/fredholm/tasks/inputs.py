@@ -1,4 +1,4 @@
-"""What a prediction is asked for: files, found in folders, and read such that one that is broken does not stop all."""
+"""Inputs of a prediction: files, found in folders, and read such that a broken file does not stop the others."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -17,14 +17,14 @@ Failed = Callable[[Path, Exception], None]
 @final
 @dataclass(frozen=True)
 class Inputs:
-    """The files of a prediction.
+    """Inputs and outputs of a prediction.
 
     Args:
-        files: one or more.
-        part: the part to read of files that hold several, such as a training and a test set; None: see `choose_part`.
-        failed: is called with a file that cannot be read, which is then left out; None: the error is raised.
-        outputs: the files to write.
-        at: a file of the places to answer at, where the task `answers_at` places; None: the task says where.
+        files: at least one file.
+        part: part to read from files with several, such as a training and a test set; None: see `choose_part`.
+        failed: called with each file that cannot be read, which is then skipped; None: the error is raised.
+        outputs: files to write.
+        at: file with the points to predict at, for tasks that `answers_at` points; None: by the task's settings.
     """
 
     files: Sequence[Path]
@@ -34,12 +34,12 @@ class Inputs:
     at: Path | None = None
 
     def read(self, reader: Callable[[Path], Found]) -> Iterator[tuple[Path, Found]]:
-        """Each file and what the reader makes of it, one after the other.
+        """Yields each file with the result of the reader.
 
-        All that can be wrong with a file is to be found by the reader.
+        The reader must detect everything that can be wrong with a file.
 
         Raises:
-            ValueError, OSError, ImportError: a file cannot be read, and nobody is to be told.
+            ValueError, OSError, ImportError: a file cannot be read, and `failed` is None.
         """
         for file in self.files:
             try:
@@ -55,12 +55,12 @@ class Inputs:
 @final
 @dataclass
 class Listed:
-    """What some paths stand for.
+    """Files found at some paths.
 
     Args:
-        files: what is to be read.
+        files: files to read.
         skipped: files of other kinds in folders.
-        failures: paths that stand for nothing, each with the reason.
+        failures: paths without any file, each with the reason.
     """
 
     files: list[Path] = field(default_factory=list)
@@ -71,12 +71,12 @@ class Listed:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Kinds:
-    """What files a task predicts.
+    """Kinds of files that a task predicts.
 
     Args:
-        suffixes: how their names end, in lower case.
-        has_parts: whether some of them may hold a training set and others.
-        is_one: whether a folder is read as one; None: no folder is.
+        suffixes: suffixes of the files, in lower case.
+        has_parts: whether some of them may hold several parts, such as a training set.
+        is_one: whether a folder is read as a single input; None: never.
     """
 
     suffixes: tuple[str, ...]
@@ -84,9 +84,9 @@ class Kinds:
     is_one: Callable[[Path], bool] | None = None
 
     def listed(self, paths: Sequence[Path]) -> Listed:
-        """The files that the paths stand for: a file itself, whatever its name, and those of these kinds in a folder.
+        """Finds the files at some paths: a file itself, whatever its name, and files of these kinds in a folder.
 
-        A folder is searched at any depth, in the order of names; what is hidden in it is left out.
+        A folder is searched at any depth, in the order of names, except for hidden entries.
         """
         found = Listed()
         for path in paths:
@@ -115,7 +115,7 @@ class Kinds:
             is_folder = entry.is_dir()
             if is_folder and not (self.is_one is not None and self.is_one(entry)):
                 status = entry.stat()
-                if (status.st_dev, status.st_ino) in seen:  # a link to a folder that it lies in, or another name of one
+                if (status.st_dev, status.st_ino) in seen:  # a link to a parent folder, or to a folder seen before
                     continue
                 seen.add((status.st_dev, status.st_ino))
                 listed = sorted((each for each in entry.iterdir() if not each.name.startswith(".")), reverse=True)

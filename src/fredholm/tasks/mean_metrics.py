@@ -1,7 +1,7 @@
-"""Means over all examples, in float64; needs torchmetrics.
+"""Means over all examples in float64; needs torchmetrics.
 
-Those of torchmetrics are cast to float32 where they are moved to a device, which numbers in the unit of the data, and
-their squares before all, can be beyond.
+The metrics of torchmetrics become float32 when moved to a device, whose range numbers in the unit of the data, and
+especially their squares, can exceed.
 """
 
 from typing import final
@@ -12,7 +12,7 @@ from torchmetrics import Metric
 
 
 class Mean(Metric):
-    """The mean of what it is given; NaN where something is."""
+    """Mean of all values; NaN if one of them is NaN."""
 
     total: Tensor
     count: Tensor
@@ -24,20 +24,20 @@ class Mean(Metric):
 
     @final
     def update(self, values: Tensor | float, weight: float = 1.0) -> None:
-        """Adds one value, or some of any shape, each of which counts so much."""
+        """Adds a value, or a tensor of values, each with this weight."""
         found = torch.as_tensor(values, dtype=torch.float64, device=self.total.device)
         self.total += weight * found.sum()
         self.count += weight * found.numel()
 
     def compute(self) -> Tensor:
-        """A float64 scalar."""
+        """Returns a float64 scalar."""
         return self.total / self.count
 
 
 @final
 class RootMean(Mean):
-    """The root of the mean."""
+    """Square root of the mean."""
 
     def compute(self) -> Tensor:
-        """A float64 scalar."""
+        """Returns a float64 scalar."""
         return super().compute().sqrt()

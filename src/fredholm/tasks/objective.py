@@ -8,13 +8,13 @@ from typing import final
 @final
 @dataclass(frozen=True)
 class Objective:
-    """The metric by which runs of a task are compared.
+    """A metric by which runs of a task are compared.
 
     Args:
-        metric: its name among ``Task.metrics()``.
+        metric: name of the metric in ``Task.metrics()``.
         maximise: whether larger is better.
-        percent: whether the value is a fraction that people read in percent.
-        needs: what a split must have for the metric to be defined; where it has not, the value is NaN. "": nothing.
+        percent: whether the value is a fraction that is displayed in percent.
+        needs: condition on a split for the metric to be defined; else its value is NaN. "": none.
     """
 
     metric: str
@@ -29,7 +29,7 @@ class Objective:
         return value > than if self.maximise else value < than
 
     def format(self, value: float) -> str:
-        """The value for people: ``98.70 %``, ``0.1234`` or ``undefined (it needs two classes)``."""
+        """Formats the value for display: ``98.70 %``, ``0.1234`` or ``undefined (it needs two classes)``."""
         if math.isnan(value) and self.needs:
             return f"undefined (it needs {self.needs})"
         return f"{100 * value:.2f} %" if self.percent else f"{value:.4f}"

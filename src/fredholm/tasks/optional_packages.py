@@ -1,4 +1,4 @@
-"""Imports of packages that extras bring, which not every use of a task needs."""
+"""Imports of optional packages, with messages that name the extra."""
 
 import contextlib
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def _importing(need: str, extra: str) -> Iterator[None]:
-    """While entered, an import that fails says what needs it, and which extra brings it."""
+    """Turns a failed import into an error that names its use and the extra."""
     try:
         yield
     except ImportError as error:
@@ -14,10 +14,10 @@ def _importing(need: str, extra: str) -> Iterator[None]:
 
 
 def importing_metrics() -> contextlib.AbstractContextManager[None]:
-    """While entered, an import that fails is an ImportError that says how to install torchmetrics."""
+    """Turns a failed import into an ImportError that explains how to install torchmetrics."""
     return _importing("metrics need torchmetrics", "train")
 
 
 def importing_kornia() -> contextlib.AbstractContextManager[None]:
-    """While entered, an import that fails is an ImportError that says how to install kornia."""
+    """Turns a failed import into an ImportError that explains how to install kornia."""
     return _importing("augmentation uses kornia", "augment")

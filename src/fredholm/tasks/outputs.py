@@ -1,4 +1,4 @@
-"""Files that a prediction writes; only who asks for the prediction names them, never the settings of a run."""
+"""Output files of a prediction, which are named in the call, never by settings of a run."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -7,19 +7,19 @@ from pathlib import Path
 from typing import Self, final
 
 PICTURES = (".png", ".pdf", ".svg")
-"""What a picture's name may end in."""
+"""Suffixes of pictures."""
 
 
 @final
 @dataclass(kw_only=True)
 class Outputs:
-    """The files of a prediction beside its rows.
+    """Output files of a prediction beside its rows.
 
     Args:
-        save: predictions as a file or, of some tasks, as a file of each input in this folder; None: nowhere.
-        picture: what is predicted, drawn.
-        comparison: input, answer and truth, drawn side by side.
-        overwrite: whether files that exist may be replaced.
+        save: predictions as a file or, for some tasks, a folder with a file for each input; None: not saved.
+        picture: drawing of the predictions.
+        comparison: drawing of inputs, predictions and truth side by side.
+        overwrite: whether existing files may be replaced.
     """
 
     save: Path | None = None
@@ -27,25 +27,25 @@ class Outputs:
     comparison: Path | None = None
     overwrite: bool = False
     written: list[Path] = field(default_factory=list)
-    """What was written so far."""
+    """Files written so far."""
 
     @property
     def named(self) -> dict[str, Path]:
-        """Those that are asked for."""
+        """The requested files."""
         every = {"save": self.save, "picture": self.picture, "comparison": self.comparison}
         return {name: path for name, path in every.items() if path is not None}
 
     def settled(self, task: str, kinds: Mapping[str, Sequence[str]], inputs: Sequence[Path]) -> Self:
-        """The same with whole names, which are checked before anything is computed.
+        """Returns the outputs with complete names, after checking them before any computation.
 
         Args:
-            task: its word, for messages.
-            kinds: what it writes, by name, with the endings that the file may have, of which the first is the default;
-                none of a folder.
-            inputs: the files that are read.
+            task: command of the task, for messages.
+            kinds: outputs of the task by name, with their allowed suffixes, of which the first is the default; no
+                suffixes for a folder.
+            inputs: files that are read.
 
         Raises:
-            ValueError: the task writes no such thing, or a file cannot be there.
+            ValueError: the task has no such output, or a file cannot be written there.
         """
         paths: dict[str, Path] = {}
         for name, path in self.named.items():
@@ -63,7 +63,7 @@ class Outputs:
         return replace(self, **paths)
 
     def check(self, option: str, path: Path, inputs: Sequence[Path] = ()) -> None:
-        """Raises ValueError, in the name of an option, where a file cannot be written, or is one of the inputs."""
+        """Raises a ValueError about an option whose file cannot be written, or is one of the inputs."""
         refuse_absent_parent(option, path)
         self._check_existing(option, path, inputs)
 
@@ -77,10 +77,10 @@ class Outputs:
                 raise ValueError(f"{option}: {path} is one of the files to predict; name another file")
 
     def write(self, option: str, path: Path, content: bytes) -> None:
-        """Writes a file, whole or not at all.
+        """Writes a file, completely or not at all.
 
         Raises:
-            ValueError: it exists and may not be replaced, or is one that this prediction wrote.
+            ValueError: it exists and may not be replaced, or was written by this prediction.
             OSError: it cannot be written.
         """
         if path in self.written:
@@ -89,7 +89,7 @@ class Outputs:
         is_own = False
         try:
             if not self.overwrite:
-                path.open("xb").close()  # from here on the name is nobody else's
+                path.open("xb").close()  # reserves the name
                 is_own = True
             partial.unlink(missing_ok=True)
             with partial.open("xb") as file:
@@ -107,13 +107,13 @@ class Outputs:
         self.written.append(path)
 
     def check_folder(self, names: Sequence[tuple[Path, str]]) -> None:
-        """Makes the folder `save`, and refuses what it cannot hold before anything is computed.
+        """Makes the folder `save`, and checks its future files before any computation.
 
         Args:
-            names: inputs, each with the name of its file there.
+            names: inputs with the names of their output files.
 
         Raises:
-            ValueError: a file exists and may not be replaced, is an input, or would hold the predictions of two.
+            ValueError: a file exists and may not be replaced, is an input, or would hold the predictions of two inputs.
         """
         assert self.save is not None
         taken: dict[str, Path] = {}
@@ -131,7 +131,7 @@ class Outputs:
 
 
 def with_ending(option: str, path: Path, endings: Sequence[str]) -> Path:
-    """The path with the first of the endings where it has none; raises ValueError on another one."""
+    """Returns the path with the first suffix where it has none; raises a ValueError for an unknown one."""
     if not path.name:
         raise ValueError(f"{option} is {str(path)!r}; expected the name of a file")
     if not path.suffix:
@@ -142,6 +142,6 @@ def with_ending(option: str, path: Path, endings: Sequence[str]) -> Path:
 
 
 def refuse_absent_parent(option: str, path: Path) -> None:
-    """Raises ValueError where there is no folder that the path lies in."""
+    """Raises a ValueError where the parent folder of the path does not exist."""
     if not path.absolute().parent.is_dir():
         raise ValueError(f"{option}: there is no folder {str(path.parent)!r}; make it first")

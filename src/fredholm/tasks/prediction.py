@@ -1,4 +1,4 @@
-"""One result of a prediction."""
+"""The result of a prediction for one input."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -15,10 +15,10 @@ class Prediction(Mapping[str, str | float]):
     Where one of several classes is predicted, the last cells are the likeliest `class` and its `probability`.
 
     Args:
-        file: the file that it is about.
-        cells: the prediction, in display order: where in the file, and the answer unless it is a class.
-        probabilities: of every class by name, where one of several is predicted; they sum to 1.
-        source: what stands in `file`; default: the file's path.
+        file: file of the input.
+        cells: the prediction, in display order: the place within the file, and the result unless it is a class.
+        probabilities: probability of every class by name, where one of several is predicted; they sum to 1.
+        source: content of `file`; default: the file's path.
     """
 
     def __init__(
@@ -48,6 +48,6 @@ class Prediction(Mapping[str, str | float]):
         return repr(self._cells)
 
     def row(self, *, all_probabilities: bool = False) -> dict[str, str | float]:
-        """Its cells; with `all_probabilities` one for each class too, such as `probability of cat`."""
+        """Returns the cells; with `all_probabilities` also one per class, such as `probability of cat`."""
         more = {f"probability of {name}": value for name, value in self.probabilities.items()}
         return {**self._cells, **(more if all_probabilities else {})}

@@ -1,4 +1,4 @@
-"""A task that predicts for each example a class, labels or numbers, or a class of each of its elements."""
+"""Tasks that predict a class, labels or numbers of each example, or a class of each of its elements."""
 
 import dataclasses
 import functools
@@ -28,23 +28,23 @@ if TYPE_CHECKING:
 class TargetTask(SplitTask[Part]):
     """A task whose loss and metrics are those of its target.
 
-    A batch holds `targets` (B, ...), as `Target.targets` gives them, or (B, N) of elements.
+    A batch holds `targets` (B, ...), as returned by `Target.targets`, or (B, N) for elements.
     """
 
     target: Target
-    """What is predicted of each example."""
+    """Target that the model predicts for each example."""
 
     @dataclass(frozen=True, kw_only=True)
     class Config(SplitTask.Config):
-        """A set of examples, how it is split, and how answers are learnt.
+        """Settings of a set of examples, its splits, and the learning of its targets.
 
         Args:
-            objective: the metric by which runs are compared: accuracy, balanced_accuracy, macro_f1, matthews or auroc
-                of classes; mean_iou, accuracy, balanced_accuracy or macro_f1 of points or pixels; average_precision,
-                auroc, micro_f1, macro_f1 or exact_match of labels; mean_absolute_error, root_mean_squared_error, r2,
-                pearson or spearman of numbers; or the loss. None: the first of these, and with balanced classes of
+            objective: metric by which runs are compared: accuracy, balanced_accuracy, macro_f1, matthews or auroc for
+                classes; mean_iou, accuracy, balanced_accuracy or macro_f1 for points or pixels; average_precision,
+                auroc, micro_f1, macro_f1 or exact_match for labels; mean_absolute_error, root_mean_squared_error, r2,
+                pearson or spearman for numbers; or the loss. None: the first of these, and with balanced classes of
                 examples balanced_accuracy.
-            class_weights: balanced makes rare classes or labels count as much as frequent ones in the loss.
+            class_weights: balanced gives rare classes or labels the same weight in the loss as frequent ones.
         """
 
         objective: str | None = None
@@ -52,38 +52,38 @@ class TargetTask(SplitTask[Part]):
 
         @property
         def target_settings(self) -> TargetSettings:
-            """These of the settings."""
+            """The settings of the target."""
             return TargetSettings(objective=self.objective, class_weights=self.class_weights)
 
     @dataclass(frozen=True, kw_only=True)
     class NumbersConfig(Config):
-        """The same where numbers may be predicted, and not classes alone.
+        """The same settings for tasks that may also predict numbers.
 
         Args:
-            quantiles: of numbers, such as 0.1 0.5 0.9, which are predicted in place of the mean.
+            quantiles: levels, such as 0.1 0.5 0.9, to predict in place of the mean of numbers.
         """
 
         quantiles: tuple[float, ...] = ()
 
         @property
         def target_settings(self) -> TargetSettings:
-            """These of the settings."""
+            """The settings of the target."""
             return dataclasses.replace(super().target_settings, quantiles=self.quantiles)
 
     @final
     def _set_target(self, target: Target, settings: TargetSettings) -> None:
-        """Sets what is predicted; raises ValueError where settings ask for what this target does not have."""
+        """Sets the target; raises a ValueError for settings that do not apply to it."""
         self.target, self._target_settings = target, settings
         self.objective, self.shown = target.objective(settings), target.shown
 
     @property
     def measures(self) -> tuple[Objective, ...]:
-        """See `Task.measures`: all that the target can be compared by, the objective first."""
+        """See `Task.measures`: all metrics of the target, the objective first."""
         return tuple(dict.fromkeys((self.objective, *self.target.objectives.values())))
 
     @final
     def is_defined(self, split: HeldOut) -> bool:
-        """See `Task.is_defined`: that depends on what is known alone."""
+        """See `Task.is_defined`; depends only on the known targets."""
         answers = getattr(self._part_of(split), "answers", None)
         if not self.objective.needs or not isinstance(answers, Answers):
             return True
@@ -93,20 +93,20 @@ class TargetTask(SplitTask[Part]):
 
     @property
     def advice(self) -> tuple[str, ...]:
-        """Class weights, where some classes are rare and none were asked for."""
+        """Suggests class weights, where some classes are rare and no weights were given."""
         answers = self._train_answers
         return () if self._target_settings.class_weights == "balanced" or answers is None else answers.advice
 
     @property
     @abstractmethod
     def _train_answers(self) -> Answers | None:
-        """Of the training split; None where elements of its examples have classes."""
+        """Targets of the training split; None for tasks on elements."""
 
     @property
     def baselines(self) -> tuple[Baseline, ...]:
-        """See `Task.baselines`: on `_baseline_inputs`."""
+        """See `Task.baselines`; they use `_baseline_inputs`."""
         plain = functools.cache(self._baseline_examples)
-        plain("valid")  # which raises where there is nothing
+        plain("valid")  # raises where there are no plain features
 
         def value(outputs: Tensor, split: HeldOut) -> float:
             return self._baseline_value(outputs, plain(split).targets)
@@ -114,30 +114,30 @@ class TargetTask(SplitTask[Part]):
         return baselines_on(BaselineData(self.target.kind, self.target.num_outputs, plain, value))
 
     def _baseline_examples(self, split: Split) -> BaselineExamples:
-        """What models without a network see of the examples of a part, or of their elements, and what they predict.
+        """Returns the examples of a part, or their elements, with their targets, for models without a network.
 
         Raises:
-            ValueError: there is nothing.
+            ValueError: there are no plain features.
         """
         return BaselineExamples(self._baseline_inputs(split), self.target.targets(self._baseline_answers(split).values))
 
     def _baseline_inputs(self, split: Split) -> Any:
-        """Of each example of a part: numbers `(n, features)`, or n texts.
+        """Returns features `(n, features)` of the examples of a part, or n texts.
 
         Raises:
-            ValueError: there is nothing.
+            ValueError: there are no plain features.
         """
         raise ValueError("these examples have no plain features")
 
     def _baseline_answers(self, split: Split) -> Answers:
-        """What is known of the examples of a part."""
+        """Returns the known targets of a part."""
         answers = getattr(self._part_of(split), "answers", None)
         assert isinstance(answers, Answers)
         return answers
 
     @final
     def _baseline_value(self, outputs: Tensor, targets: Tensor) -> float:
-        """The objective of outputs `(n, num_outputs)` for these targets."""
+        """Returns the objective of outputs `(n, num_outputs)` for these targets."""
         metrics = self.metrics()
         metrics["loss"].update(self.target.losses(outputs, targets))
         self.target.score(outputs, targets, {name: each for name, each in metrics.items() if name != "loss"})
@@ -145,34 +145,34 @@ class TargetTask(SplitTask[Part]):
 
     @property
     def _smoothing(self) -> float:
-        """Share of each target that is spread over all classes in training, where batches are not soft already."""
+        """Label smoothing: share of each target that is spread over all classes, unless batches are soft already."""
         return 0.0
 
     @abstractmethod
     def _outputs(self, model: nn.Module, batch: Batch) -> Tensor:
-        """The model's, float32 `(B, num_outputs)` of examples, or `(B, N, num_outputs)` of their elements."""
+        """Returns the model's outputs, float32 `(B, num_outputs)`, or `(B, N, num_outputs)` for elements."""
 
     def _measured(self, model: nn.Module, batch: Batch) -> Iterator[tuple[Tensor, Tensor]]:
-        """Outputs `(n, num_outputs)` and targets `(n, ...)`, all known, of a batch of `held_out_batch`, in parts."""
+        """Yields outputs `(n, num_outputs)` and known targets `(n, ...)` of a batch of `held_out_batch`, in parts."""
         yield self._outputs(model, batch), batch["targets"]
 
     def _scored(self, model: nn.Module, batch: Batch) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """Likewise outputs, those of what is learnt in steps, by which the loss is, and targets."""
+        """Yields outputs, those of the part learnt in steps, which the loss uses, and targets."""
         for outputs, targets in self._measured(model, batch):
             yield outputs, outputs, targets
 
     @final
     def outputs_and_targets(self, model: nn.Module, split: HeldOut, indices: Tensor) -> tuple[Tensor, Tensor]:
-        """What a model says of held-out examples, and what is known of them, both on the CPU; gradients flow.
+        """Returns a model's outputs for held-out examples, and their targets, both on the CPU; gradients flow.
 
         Args:
-            model: of this task, in evaluation mode.
-            split: validation or test, of which there is one.
+            model: model of this task, in evaluation mode.
+            split: validation or test split, which must exist.
             indices: int64 `(n,)`.
 
         Returns:
-            Outputs `(n, num_outputs)` and targets `(n, ...)`, in the order of the indices; of elements a row for each
-            whose class is known, in the order of the examples.
+            Outputs `(n, num_outputs)` and targets `(n, ...)`, in the order of the indices; for elements a row per
+            element of known class, in the order of the examples.
         """
         batch = to_device(self.held_out_batch(split, indices), device_of(model))
         parts = [(outputs.cpu(), targets.cpu()) for outputs, targets in self._measured(model, batch)]
@@ -183,12 +183,12 @@ class TargetTask(SplitTask[Part]):
 
     @final
     def num_targets(self, batch: Batch) -> int:
-        """One an example or, of elements, one of each whose class is known."""
+        """Number of examples or, for elements, of elements whose class is known."""
         return self.target.count(batch["targets"])
 
     @final
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        """What the target is learnt by, summed over the examples or elements."""
+        """Returns the target's loss, summed over examples or elements."""
         outputs, targets = self._outputs(model, batch), batch["targets"]
         elements = outputs.ndim - 2
         outputs, targets = outputs.flatten(0, elements), targets.flatten(0, elements)
@@ -198,7 +198,7 @@ class TargetTask(SplitTask[Part]):
 
     @final
     def metrics(self) -> "dict[str, Metric]":
-        """Those of the target, and the mean `loss`, which beside a model in closed form is that of the network alone.
+        """Metrics of the target, and the mean `loss`; beside a closed-form model it is that of the network alone.
 
         Raises:
             ImportError: torchmetrics is not installed.

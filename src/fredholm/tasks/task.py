@@ -37,20 +37,20 @@ if TYPE_CHECKING:
     from torchmetrics import Metric
 
 Batch = dict[str, Tensor]
-"""Named tensors whose first dimension runs over the same examples; it is what travels to the device."""
+"""Named tensors with a common first dimension of examples; batches are moved to the device."""
 
 
 def to_device(batch: Mapping[str, Tensor], device: torch.device) -> Batch:
-    """A batch with its tensors on a device."""
+    """Returns a batch with its tensors on a device."""
     return {name: tensor.to(device) for name, tensor in batch.items()}
 
 
 Score = Callable[[nn.Module, Batch, "dict[str, Metric]"], None]
-"""Adds what a model makes of a batch to metrics; see `Task.score`."""
+"""Updates metrics with a model's predictions for a batch; see `Task.score`."""
 
 
 Measure = Callable[[Score, "dict[str, Metric]"], Mapping[str, float]]
-"""Measures a model on all of a split: how it is scored there, and the metrics, to their values."""
+"""Measures a model on a whole split, from a scoring function and metrics to their values."""
 
 
 EntryNames = dict[str, dict[int, tuple[str, ...]]]
@@ -60,14 +60,15 @@ EntryNames = dict[str, dict[int, tuple[str, ...]]]
 @final
 @dataclass(frozen=True)
 class Source:
-    """Another run, from whose averaged weights a part of a model starts.
+    """Another run whose averaged weights initialise a part of a model.
 
     Args:
-        setting: the task's setting that names it, for messages.
-        run: its folder.
-        names: beginnings of the names of its tensors, with what they begin with here; others are left there.
-        whole: all tensors here whose names begin so must be there, of one shape; of others those that fit are taken.
-        input_meaning: what of `Task.input_meaning` must mean the same there.
+        setting: name of the task's setting for it, for messages.
+        run: run folder.
+        names: prefixes of its tensors' names, with the prefixes here; other tensors are not used.
+        whole: all tensors here with this prefix must exist there with equal shapes; of others only matching ones are
+            used.
+        input_meaning: entries of `Task.input_meaning` that must be equal there.
         alike: settings of both tasks, such as model.embed_dim, that must be equal for tensors to fit; for messages.
     """
 
@@ -84,16 +85,16 @@ Model = TypeVar("Model")
 
 @final
 class PretrainedWeights(NamedTuple):
-    """The weights of a checkpoint, which no run of this library has trained, for a model to start from."""
+    """Weights of a pretrained checkpoint of another library, to initialise a model."""
 
     place: str
-    """Where it lies, for messages."""
+    """Path of the checkpoint, for messages."""
     tensors: dict[str, Tensor]
-    """By their names in the model; what it has beside them is new."""
+    """Tensors by their names in the model, whose other tensors are new."""
 
     @staticmethod
     def of(pretrained: Pretrained[Model] | None, model: Model) -> PretrainedWeights | None:
-        """Those of a checkpoint for a model of these settings; None where there are none. Its files are recorded."""
+        """Reads a checkpoint's weights for a model, and records its files; None without a checkpoint."""
         if pretrained is None or pretrained.tensors is None:
             return None
         for file in pretrained.weights:
@@ -102,23 +103,23 @@ class PretrainedWeights(NamedTuple):
 
 
 class Recommended(NamedTuple):
-    """Settings that are recommended for some data, and how to train with them."""
+    """Recommended settings for some data, with the training schedule."""
 
     config: Task.Config
     schedule: Schedule
     notes: tuple[str, ...] = ()
-    """On what was chosen, for a person, a line each."""
+    """Notes on the choices, a line each."""
 
 
 class Trained(NamedTuple):
-    """A trained run, as another one sees it that starts from its weights."""
+    """Settings and facts of a trained run, for a run that starts from its weights."""
 
     config: Task.Config
     facts: Task.Facts
 
 
 class Task(ABC):
-    """Data, loss and metric of one kind of problem.
+    """Data, loss and metrics of one kind of problem.
 
     The engine knows nothing else about a problem: whatever implements these methods can be trained, resumed,
     evaluated and used for prediction. A batch's randomness must come from the given generator alone, so that a
@@ -126,36 +127,36 @@ class Task(ABC):
     """
 
     command: ClassVar[str]
-    """The task's word on the command line."""
+    """Name of the task on the command line."""
 
     objective: Objective
-    """The metric by which runs are compared: one for all, or as the config says."""
+    """Metric by which runs are compared; fixed, or by the config."""
 
     shown: tuple[Objective, ...] = ()
     """Further metrics that are printed at the end of a run."""
 
     predicts: ClassVar[Kinds]
-    """The files that `predict` reads."""
+    """Kinds of files that `predict` reads."""
 
     answers_at: ClassVar[bool] = False
-    """Whether `predict` answers at places that a file names."""
+    """Whether `predict` takes a file of points to predict at."""
 
     writes: ClassVar[Mapping[str, tuple[str, ...]]] = MappingProxyType({})
-    """The files that `predict` can write, by their names in `Outputs`: the endings, or none where it is a folder."""
+    """Files that `predict` can write, by their names in `Outputs`: their suffixes, or none for a folder."""
 
     parts: ClassVar[tuple[type, ...]] = ()
-    """The dataclasses that a field of ``Config`` may hold where it names their base class."""
+    """Dataclasses that may appear in fields of ``Config`` annotated with their base class."""
 
     @dataclass(frozen=True, kw_only=True)
     class Facts:
-        """What the task learnt from its training data and the model needs later (sizes, class names, scales).
+        """Facts learnt from the training data that the model needs later (sizes, class names, scales).
 
-        Kept in the run folder, so that a prediction needs no training data. Fields are plain values or tuples.
+        Stored in the run folder, so that a prediction needs no training data. Fields are plain values or tuples.
         """
 
         @property
         def files(self) -> dict[str, str]:
-            """What of it other programs read, as further files of the run folder: their texts by name."""
+            """Facts that other programs read, as further files of the run folder: texts by name."""
             return {}
 
     @dataclass(frozen=True, kw_only=True)
@@ -169,64 +170,64 @@ class Task(ABC):
         data: str
 
         weight_settings: ClassVar[tuple[str, ...]] = ()
-        """The settings that decide which weights fit the model, or what its inputs mean."""
+        """Settings that determine which weights fit the model, or the meaning of its inputs."""
 
         split_settings: ClassVar[tuple[str, ...]] = ()
-        """The settings that decide what of the data is learnt from."""
+        """Settings that determine the training part of the data."""
 
         kernel_sigma: ClassVar[float] = 1.0
-        """What frequencies suit kernels that read positions: their deviation in cycles per unit length."""
+        """Standard deviation, in cycles per unit length, of the frequencies of kernels that read positions."""
 
         @final
         def check_same_split(self, learnt: Task.Config) -> None:
-            """Raises ValueError where other data would be learnt from than by a run: what it learnt would be measured.
+            """Raises a ValueError where the same data would be split differently than in a run.
 
-            Other data may be divided in any way.
+            Its training data could then be measured. Other data may be split in any way.
             """
             for name in self.split_settings:
                 own, then = getattr(self, name), getattr(learnt, name)
                 if own != then and is_one_place(self.data, learnt.data):
                     raise ValueError(
-                        f"{name}={own!r} chooses other data to learn from than the run's {then!r}, so that what it "
-                        "learnt could be measured; leave it out, or give other data"
+                        f"{name}={own!r} chooses other training data than the run's {then!r}, so that these could be "
+                        "measured; leave it out, or give other data"
                     )
 
         @property
         def stack(self) -> Stack:
-            """The network of this task whose kernel can be chosen: the model, or what the task has beside others.
+            """The network of this task whose kernel can be chosen: the model, or another network of the task.
 
             Raises:
-                ValueError: there is none.
+                ValueError: the task has no such network.
             """
             raise ValueError("this task's model has no kernel to choose")
 
         def with_stack(self, stack: Stack) -> Self:
-            """The same with this network as the model; on graphs kernels are taken along the edges."""
+            """Returns the config with this network as the model; on graphs kernels act along the edges."""
             raise ValueError("this task's model has no kernel to choose")
 
         @abstractmethod
         def build(self, facts: Task.Facts | None = None) -> Task:
-            """The task. ``facts`` come from an earlier run's folder; None reads them from the training data."""
+            """Builds the task. ``facts`` come from an earlier run's folder; None learns them from the training data."""
 
         def in_folder(self, folder: Path, facts: Task.Facts) -> Self:
-            """These settings of a run for others, which read files of its folder where they are to mean the same.
+            """Returns these settings of a run for other runs, with files of its folder where they must mean the same.
 
             Args:
-                folder: of the run.
-                facts: of the run, which hold what its settings name by a place.
+                folder: folder of the run.
+                facts: facts of the run, which hold the content of files that its settings name.
             """
             return self
 
         @property
         def initial_checkpoint(self) -> str | None:
-            """The checkpoint that the weights are from at first, as the settings name it; None: they name none."""
+            """Checkpoint of the initial weights, by the settings; None without one."""
             return None
 
         @final
         def inheriting(self, start: Trained) -> Self:
-            """These settings with those of a run in place of defaults that decide whether its weights fit.
+            """Returns these settings with a run's values in place of defaults where its weights depend on them.
 
-            Those of a run of another task are not taken over.
+            Settings of a run of another task are not used.
             """
             if type(start.config) is not type(self):
                 return self
@@ -242,19 +243,19 @@ class Task(ABC):
             share: float = 1.0,
             epochs: int | None = None,
         ) -> Recommended:
-            """These settings with values that suit the data in place of defaults, and how to train with them.
+            """Returns these settings with values that suit the data in place of defaults, and a training schedule.
 
-            A setting that is not at its default was given, and stays.
+            Settings that differ from their defaults are kept, since they were given.
 
             Args:
                 preset: small or base.
-                start: the run from whose weights this one starts: its settings stand where they decide whether weights
-                    fit, if it is of the same task, and the learning rate is FINE_TUNING times that of a new run. None:
-                    from new weights.
-                share, epochs: see `Effort`. The schedule is that of epochs that suit, whatever was asked for.
+                start: run whose weights this one starts from. If it is of the same task, its settings are used where
+                    they determine whether weights fit, and the learning rate is FINE_TUNING times that of a new run.
+                    None: new weights.
+                share, epochs: see `Effort`. The schedule has the recommended epochs, whatever is requested.
 
             Raises:
-                ValueError: what `build` refuses.
+                ValueError: as of `build`.
             """
             effort = Effort(preset, share, epochs)
             if start is None:
@@ -270,47 +271,47 @@ class Task(ABC):
             return found._replace(config=config, schedule=schedule)
 
         def _recommended(self, effort: Effort, start: Trained | None) -> Recommended:
-            """See `recommended`; with a start, which is of this task, these settings follow it already."""
+            """See `recommended`; with a start of this task, these settings already follow it."""
             task = self.build()
             return Recommended(self, schedule_for(task.num_train, effort, has_valid=task.num_held_out("valid") > 0))
 
     @property
     @abstractmethod
     def facts(self) -> Task.Facts:
-        """What was learnt from the training data."""
+        """Facts learnt from the training data."""
 
     @property
     @abstractmethod
     def num_train(self) -> int:
-        """Examples in the training split."""
+        """Number of training examples."""
 
     @abstractmethod
     def num_held_out(self, split: HeldOut) -> int:
-        """Examples in the validation or the test split; 0 where there is none."""
+        """Number of examples in the validation or the test split; 0 where there is none."""
 
     @property
     def input_meaning(self) -> dict[str, object]:
-        """What a model's inputs mean, by name: a run starts from another's weights only where both mean the same."""
+        """Meaning of a model's inputs, by name; weights of another run are used only where both are equal."""
         return {}
 
     def entry_names(self, model: nn.Module) -> EntryNames:
-        """What the entries of some tensors of a model stand for.
+        """Returns the names of the entries of some of a model's tensors.
 
-        Between runs, entries of equal meaning are taken over, in whatever order they are.
+        Between runs, entries of equal names are copied, in whatever order they are.
         """
         return {}
 
     def input_importance(self, model: nn.Module) -> dict[str, float]:
-        """How much what is read counts to a model of this task, by name, 0 to 1; {}: the model does not say."""
+        """Importance of the inputs to a model of this task, by name, 0 to 1; empty where the model has none."""
         return {}
 
     @property
     def sources(self) -> tuple[Source, ...]:
-        """Runs that parts of the model start from, where settings name some; read when a run is new."""
+        """Runs that initialise parts of the model, by the settings; read when a run is new."""
         return ()
 
     def pretrained_weights(self) -> PretrainedWeights | None:
-        """What of a checkpoint the model starts from, where settings name one; read when a run is new.
+        """Weights of a checkpoint that initialise the model, by the settings; read when a run is new.
 
         Raises:
             ValueError, OSError: it is missing, damaged or of another kind.
@@ -319,21 +320,21 @@ class Task(ABC):
 
     @property
     def measures(self) -> tuple[Objective, ...]:
-        """What runs can be compared by, as far as it is known: the objective, and what is shown beside it."""
+        """Metrics by which runs can be compared: the objective, and those shown beside it."""
         return tuple({each.metric: each for each in (self.objective, *self.shown)}.values())
 
     def is_defined(self, split: HeldOut) -> bool:
-        """Whether the objective is defined on a held-out split; an AUROC is not where all examples are of one class."""
+        """Whether the objective is defined on a held-out split; AUROC is not where all examples are of one class."""
         return True
 
     @property
     def advice(self) -> tuple[str, ...]:
-        """What to try with these data, one sentence each; printed once, before a run."""
+        """Advice for these data, one sentence each; printed once, before a run."""
         return ()
 
     @property
     def baselines(self) -> tuple[Baseline, ...]:
-        """Models without a network, which learn from the same training split.
+        """Models without a network that learn from the same training split.
 
         Raises:
             ValueError: there are none for these data.
@@ -347,34 +348,34 @@ class Task(ABC):
 
     @property
     def train_lengths(self) -> Tensor | None:
-        """How long each training example is (num_train,), where a batch is padded to its longest; None: all are alike.
+        """Lengths of the training examples (num_train,), where batches are padded; None where all are equal.
 
-        Batches are then made of examples of about one length.
+        Batches are then made of examples of similar lengths.
         """
         return None
 
     @property
     def train_shards(self) -> Tensor | None:
-        """Where training examples stay on the disk, how many lie together, int64 `(m,)`, each at least 1, in all n.
+        """Sizes of contiguously stored shards of training examples, int64 `(m,)`, each at least 1, with sum n.
 
-        They are read a few shards at a time; see `training.order`. None: they are read in any order alike.
+        A few shards are read at a time; see `training.batches`. None: examples can be read in any order at equal cost.
         """
         return None
 
     @abstractmethod
     def model(self) -> nn.Module:
-        """A new model, initialised from the global torch seed."""
+        """Returns a new model, initialised from the global torch seed."""
 
     def tensor_form(self, model: nn.Module) -> TensorForm:
-        """The model as a function of tensors alone, from what a file holds to what `predict` says.
+        """Returns the model as a function of tensors alone, from the content of a file to the result of `predict`.
 
-        It is made from the facts, and needs no data.
+        It depends on the facts, and needs no data.
 
         Args:
-            model: of this task, in evaluation mode.
+            model: model of this task, in evaluation mode.
 
         Raises:
-            ValueError: there is none; the message says why.
+            ValueError: the model has none; the message gives the reason.
         """
         raise ValueError(f"the task {self.command!r} does not say which tensors its model takes (Task.tensor_form)")
 
@@ -388,64 +389,64 @@ class Task(ABC):
 
     @abstractmethod
     def train_batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
-        """The training examples ``indices`` (B,), augmented with draws from ``generator`` alone."""
+        """Returns the training examples ``indices`` (B,), augmented with draws from ``generator`` alone."""
 
     def train_batch_rows(self, indices: Tensor, rows: slice, generator: torch.Generator) -> Batch:
-        """Some rows of `train_batch`, which one of several processes computes.
+        """Returns some rows of `train_batch`, for one of several processes.
 
-        Here the whole batch is made and cut. A task whose examples are costly to read makes the rows alone, with the
-        draws of the whole batch.
+        By default the whole batch is made and sliced. A task whose examples are costly to read makes only the rows,
+        with the draws of the whole batch.
 
         Args:
-            indices: of all examples of the batch, (B,).
-            rows: of these, one or more, with both ends.
+            indices: indices of all examples of the batch, (B,).
+            rows: a non-empty slice of them, with both ends.
             generator: as in `train_batch`.
         """
         return {name: tensor[rows] for name, tensor in self.train_batch(indices, generator).items()}
 
     def initialise(self, model: nn.Module, device: torch.device) -> None:  # noqa: B027 - most have none
-        """Sets in a new model what is computed from the training split rather than learnt in steps.
+        """Sets the parts of a new model that are computed from the training split rather than learnt in steps.
 
         Called once, on a new run, before the first step; the model is on ``device``.
         """
 
     def choose_by_validation(self, model: nn.Module, measure: Measure) -> None:  # noqa: B027 - most choose nothing
-        """Sets in a model, in evaluation mode, what is chosen by the validation split.
+        """Sets the parts of a model, in evaluation mode, that are chosen on the validation split.
 
-        Called before each evaluation on that split, where there is one, by all processes alike.
+        Called before each evaluation on that split, where there is one, by all processes.
         """
 
     @abstractmethod
     def held_out_batch(self, split: HeldOut, indices: Tensor) -> Batch:
-        """The examples ``indices`` (B,) of the validation or the test split, without augmentation."""
+        """Returns the examples ``indices`` (B,) of the validation or the test split, without augmentation."""
 
     @abstractmethod
     def num_targets(self, batch: Batch) -> int:
-        """How many terms the batch's loss sums (examples, tokens, ...); of a batch in parts the sum of theirs."""
+        """Number of terms in the batch's loss (examples, tokens, ...); additive over parts of a batch."""
 
     @abstractmethod
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        """The loss summed over the batch's targets: a float32 scalar with gradient.
+        """Returns the loss summed over the batch's targets: a float32 scalar with gradient.
 
-        A sum, because the engine may split a batch in parts and divides by the whole batch's number of targets.
+        A sum, since the engine may split a batch into parts and divides by the whole batch's number of targets.
         """
 
     @abstractmethod
     def metrics(self) -> dict[str, Metric]:
-        """New accumulators of a held-out split's metrics by name, ``loss`` and the objective's among them."""
+        """Returns new accumulators of a held-out split's metrics by name, among them ``loss`` and the objective's."""
 
     @abstractmethod
     def score(self, model: nn.Module, batch: Batch, metrics: dict[str, Metric]) -> None:
-        """Adds a batch of `held_out_batch` to ``metrics``."""
+        """Updates ``metrics`` with a batch of `held_out_batch`."""
 
     def shown_example(self, split: HeldOut, index: int, model: nn.Module | None = None) -> ShownExample:
-        """Example `index` of a held-out split as a person sees it.
+        """Returns example `index` of a held-out split as views for people.
 
         Args:
-            split: validation or test, of which there is one.
-            index: from 0, as `held_out_batch` counts.
-            model: of this task, in evaluation mode, where what it predicts of the example is a thing to see, such as
-                a mask or a forecast; None: what is known alone.
+            split: validation or test split, which must exist.
+            index: index from 0, as in `held_out_batch`.
+            model: model of this task, in evaluation mode, to show its prediction where it is visual, such as a mask or
+                a forecast; None: only known data are shown.
         """
         return ShownExample(name=f"example {index}")
 
@@ -462,20 +463,20 @@ class Task(ABC):
         outputs: Outputs | None = None,
         at: str | Path | None = None,
     ) -> list[Prediction]:
-        """The model's answers for each file, one or more, in the order of the files.
+        """Returns the model's predictions for each file, one or more per file, in the order of the files.
 
         Args:
-            model: of this task, on `device`, in evaluation mode.
-            files: of the kinds of `predicts`.
-            device: where to compute.
-            part: the part to read of files that hold several; None: the test part, or else the last, with a warning.
-            failed: is called with each file that cannot be read or does not fit, and its error; None: that is raised.
-            outputs: files to write, of the kinds of `writes`; they hold the predictions of all files.
-            at: a table or .npz file of the places to answer at, of a task that `answers_at` places.
+            model: model of this task, on `device`, in evaluation mode.
+            files: files of the kinds in `predicts`.
+            device: device to compute on.
+            part: part to read from files with several; None: the test part, or else the last, with a warning.
+            failed: called with each file that cannot be read or does not fit, and its error; None: the error is raised.
+            outputs: files to write, of the kinds in `writes`; they hold the predictions of all files.
+            at: a table or .npz file of points to predict at, for a task that `answers_at` points.
 
         Raises:
-            ValueError: a file that cannot be read or does not fit the model, a part where files have none, a file to
-                write that exists, or places where there are none.
+            ValueError: a file cannot be read or does not fit the model, a part is requested of files without parts, an
+                output file exists, or points are given for a task without them.
         """
         if part is not None and not self.predicts.has_parts:
             raise ValueError(f"files of the task {self.command!r} are not in parts; leave --part {part} out")
@@ -487,23 +488,23 @@ class Task(ABC):
 
     @abstractmethod
     def _predictions(self, model: nn.Module, inputs: Inputs, device: torch.device) -> list[Prediction]:
-        """See `predict`; files are read by `inputs.read` alone, and written by `inputs.outputs`."""
+        """Implements `predict`; files are only read by `inputs.read`, and written by `inputs.outputs`."""
 
 
 Settings = TypeVar("Settings")
 
 
 def inherited_settings(own: Settings, default: object, start: object, names: Iterable[str] | None = None) -> Settings:
-    """Settings of which those of some names are another run's where they are as by default.
+    """Returns settings in which those of some names are another run's where they have their defaults.
 
-    Of parts that are of one kind in both runs each setting is taken by itself. As its kind has it by itself it was not
-    set either.
+    Parts of the same kind in both runs are merged setting by setting. A value that is the default of its kind counts as
+    not set either.
 
     Args:
         own: the settings.
-        default: those that nobody set.
-        start: those of the other run, of the same kind as own.
-        names: of settings; None: all.
+        default: the settings by default.
+        start: settings of the other run, of the same type as own.
+        names: names of settings; None: all.
     """
     kind: Any = type(own)
     defaults, found = [kind(), *([default] if type(default) is kind else [])], dict[str, Any]()
@@ -518,13 +519,13 @@ def inherited_settings(own: Settings, default: object, start: object, names: Ite
 
 
 def head_entry_names(model: nn.Module, names: Sequence[str]) -> EntryNames:
-    """Of the rows of the last linear map of a model, its `head`."""
+    """Returns the entry names of the rows of a model's last linear map, its `head`."""
     heads = (name for name, module in model.named_modules() if name.split(".")[-1] == "head")
     return {f"{head}.{part}": {0: tuple(names)} for head in heads for part in ("weight", "bias")}
 
 
 def input_entry_names(model: nn.Module, channels: Sequence[str]) -> EntryNames:
-    """Of the columns of what reads raw channels of these names in the encoders of a model."""
+    """Returns the entry names of the columns that read raw channels of these names in a model's encoders."""
     encoders = ((name, part) for name, part in model.named_modules() if isinstance(part, Encoder))
     return {
         f"{name}.{tensor}": {1: names} for name, part in encoders for tensor, names in part.columns(channels).items()
@@ -532,27 +533,27 @@ def input_entry_names(model: nn.Module, channels: Sequence[str]) -> EntryNames:
 
 
 class EpochTask(Task):
-    """A task whose training examples are other ones in every epoch, such as text that is cut at other places."""
+    """A task whose training examples change every epoch, such as text that is cut at other places."""
 
     @abstractmethod
     def for_epoch(self, generator: torch.Generator) -> Self:
-        """The task with the training examples of one epoch, drawn from ``generator`` alone; `num_train` is the same."""
+        """Returns the task with one epoch's training examples, drawn from ``generator`` alone, of equal number."""
 
 
 class SplitTask(Task, Generic[Part]):
-    """A task on sets of examples: to learn from, to choose by, and to measure on once all is chosen."""
+    """A task on a set of examples in splits: for training, for choices, and for the final measurement."""
 
     @dataclass(frozen=True, kw_only=True)
     class Config(Task.Config):
-        """A set of examples and how it is split.
+        """Settings of a set of examples and its splits.
 
         Args:
-            test_fraction: share of the test split where the data bring none.
-            valid_fraction: share of the validation split where the data bring none, of all examples or, where they
-                bring a test split, of the others; 0: there is none, and nothing is chosen.
-            split_seed: picks these splits.
+            test_fraction: share of the test split where the data have none.
+            valid_fraction: share of the validation split where the data have none, of all examples or, where the data
+                have a test split, of the others; 0: no validation split, and no choices.
+            split_seed: seed of these splits.
             split_by: shares: the same share of every class, at random; time: the newest examples are the test split,
-                the next newest the validation split, where the data say when each is from.
+                the next newest the validation split, where the data have times.
         """
 
         test_fraction: float = DEFAULT_TEST_FRACTION
@@ -564,7 +565,7 @@ class SplitTask(Task, Generic[Part]):
 
         @final
         def _refuse_validation(self, model: object, left_out: str) -> None:
-            """Raises ValueError for a validation split beside a model that leaves examples out itself."""
+            """Raises a ValueError for a validation split if the model's settings are chosen by leaving examples out."""
             because = f"model={class_name(model)}, whose settings are chosen by leaving {left_out} out"
             refuse_idle(
                 "", type(self), because, "take a model that learns by steps", valid_fraction=self.valid_fraction
@@ -572,18 +573,18 @@ class SplitTask(Task, Generic[Part]):
 
     @property
     def num_train(self) -> int:
-        """Examples in the training split."""
+        """Number of training examples."""
         return len(self.splits.train)
 
     def num_held_out(self, split: HeldOut) -> int:
-        """Examples in the validation or the test split; 0 where there is none."""
+        """Number of examples in the validation or the test split; 0 where there is none."""
         check_held_out(split)
         part = self.splits.valid if split == "valid" else self.splits.test
         return 0 if part is None else len(part)
 
     @final
     def held_out(self, split: HeldOut) -> Part:
-        """The validation or the test split.
+        """Returns the validation or the test split.
 
         Raises:
             ValueError: the data have none.
@@ -592,22 +593,22 @@ class SplitTask(Task, Generic[Part]):
 
     @final
     def _part_of(self, split: Split) -> Part:
-        """The examples of a split, of which there is one."""
+        """Returns the examples of a split, which must exist."""
         return self.splits.train if split == "train" else self.held_out(split)
 
     @cached_property
     def splits(self) -> Splits[Part]:
-        """The data, opened at first use: prediction needs none.
+        """The data, opened at first use, since a prediction needs none.
 
         Raises:
-            ValueError: they cannot be opened, or changed since the facts were read.
+            ValueError: they cannot be opened, or have changed since the facts were learnt.
         """
         self._check(self._opened)
         return self._opened
 
     @cached_property
     def _opened(self) -> Splits[Part]:
-        """The data, be they those of the facts or not."""
+        """The opened data, not yet checked against the facts."""
         return self._open()
 
     @abstractmethod
@@ -615,19 +616,19 @@ class SplitTask(Task, Generic[Part]):
 
     @abstractmethod
     def _check(self, splits: Splits[Part]) -> None:
-        """Raises ValueError where the facts are of other data."""
+        """Raises a ValueError where the facts are of other data."""
 
 
 FactsOf = TypeVar("FactsOf", bound=Task.Facts)
 
 
 def own_facts(facts: Task.Facts | None, kind: type[FactsOf], of: str) -> FactsOf | None:
-    """Facts as those of a task; None where there are none yet.
+    """Checks that facts are those of a task; None where there are none yet.
 
     Args:
-        facts: from an earlier run.
-        kind: the task's.
-        of: what the task is on, for messages, such as "images".
+        facts: facts of an earlier run.
+        kind: the task's class of facts.
+        of: noun for the task's data, for messages, such as "images".
 
     Raises:
         ValueError: they are another task's.

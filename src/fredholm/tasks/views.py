@@ -1,6 +1,6 @@
-"""How an example is shown to a person: a few kinds of views, whatever the task.
+"""Views of an example for people: a few kinds, whatever the task.
 
-A task says what there is to see (`Task.shown_example`); who draws a page or a figure says how it looks.
+A task chooses the views (`Task.shown_example`); the renderer of a page or figure decides how they look.
 """
 
 import itertools
@@ -11,11 +11,11 @@ import torch
 from torch import Tensor, nn
 
 Role = Literal["seen", "truth", "answer", "low", "high"]
-"""What a line is: what the model reads, what is known, what it predicts, and the edges of the band that it predicts."""
+"""Role of a line: the model's input, known values, the prediction, and the edges of the predicted band."""
 MOST_LINES = 6
-"""Channels of a series that are shown."""
+"""Largest number of channels of a series that are shown."""
 MOST_NODES = 60
-"""Nodes of a graph that are shown round some of them."""
+"""Largest number of nodes of a graph that are shown around some of them."""
 
 
 @final
@@ -30,7 +30,7 @@ class ImageView:
 @final
 @dataclass(frozen=True, kw_only=True)
 class MaskView:
-    """A class a pixel: int64 `(H, W)`, each in `0 .. len(classes) - 1`, or below 0 where none is known."""
+    """A class per pixel: int64 `(H, W)`, each in `0 .. len(classes) - 1`, or below 0 where unknown."""
 
     title: str = ""
     labels: Tensor
@@ -38,13 +38,13 @@ class MaskView:
 
 
 class TextPart(NamedTuple):
-    """Some characters in a row."""
+    """A run of characters."""
 
     text: str
     weight: float | None = None
-    """What is told of them, such as the nats that they cost, of which more is shown darker; None: nothing."""
+    """Weight of the text, such as its cost in nats; larger ones are shown darker. None: no weight."""
     note: str = ""
-    """More of it, such as what a model put there."""
+    """Further information, such as a model's prediction at this place."""
 
 
 @final
@@ -57,7 +57,7 @@ class TextView:
 
 
 class Line(NamedTuple):
-    """One curve: finite places `(n,)` in ascending order and values `(n,)`, NaN where one is missing."""
+    """A curve: finite positions `(n,)` in ascending order and values `(n,)`, NaN where missing."""
 
     name: str
     role: Role
@@ -82,10 +82,10 @@ class GraphView:
     Args:
         edges: int64 `(2, E)`, in `0 .. num_nodes - 1`; both directions of an edge count as one.
         num_nodes: at least 1.
-        pos: `(num_nodes, 2 or 3)`, where the nodes have places; None: a layout is to be found.
-        kinds: int64 `(num_nodes,)`, the kind of each node, such as its element; below 0: none is known.
-        names: of the kinds.
-        marked: the nodes that it is about; (): all.
+        pos: `(num_nodes, 2 or 3)`, positions of the nodes; None: a layout is computed.
+        kinds: int64 `(num_nodes,)`, kind of each node, such as its element; below 0: unknown.
+        names: names of the kinds.
+        marked: highlighted nodes; (): all.
     """
 
     title: str = ""
@@ -100,7 +100,7 @@ class GraphView:
 @final
 @dataclass(frozen=True, kw_only=True)
 class PointsView:
-    """Points `(N, 2 or 3)`, with a value `(N,)` or a kind, int64 `(N,)`, each; kinds below 0 are not known."""
+    """Points `(N, 2 or 3)`, each with a value `(N,)` or a kind, int64 `(N,)`; kinds below 0 are unknown."""
 
     title: str = ""
     pos: Tensor
@@ -112,10 +112,10 @@ class PointsView:
 @final
 @dataclass(frozen=True, kw_only=True)
 class FieldView:
-    """Values on a grid, `(rows, columns)`; those of one unit share a scale.
+    """Values on a grid, `(rows, columns)`; views of one unit share a scale.
 
     Args:
-        unit: what the values are; views of one unit are coloured alike.
+        unit: unit of the values; views of one unit share colours.
     """
 
     title: str = ""
@@ -124,17 +124,17 @@ class FieldView:
 
 
 View = ImageView | MaskView | TextView | SeriesView | GraphView | PointsView | FieldView
-"""One thing to see; `title` says what it is, such as `truth`, and is empty where it stands alone."""
+"""A view; `title` describes it, such as `truth`, and is empty where it stands alone."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class ShownExample:
-    """An example as a person sees it.
+    """An example as views for people.
 
     Args:
-        name: where it came from.
-        views: what there is to see of it, in display order; (): nothing.
+        name: origin of the example.
+        views: views in display order; (): none.
     """
 
     name: str
@@ -142,18 +142,18 @@ class ShownExample:
 
 
 def device_of(model: nn.Module) -> torch.device:
-    """Where a model computes."""
+    """Returns the device of a model."""
     return next((tensor.device for tensor in itertools.chain(model.parameters(), model.buffers())), torch.device("cpu"))
 
 
 def function_view(pos: Tensor, values: Tensor, title: str, unit: str, role: Role) -> View:
-    """One channel of a function, as what its places allow: a curve, a grid of values, or coloured points.
+    """Returns a view of one channel of a function that suits its points: a curve, a grid, or coloured points.
 
     Args:
-        pos: its places `(N, s)`.
+        pos: points `(N, s)`.
         values: `(N,)`.
         title, unit: see the views.
-        role: of a curve.
+        role: role of a curve.
     """
     if pos.shape[1] == 1:
         order = pos[:, 0].argsort()
@@ -169,7 +169,7 @@ def function_view(pos: Tensor, values: Tensor, title: str, unit: str, role: Role
 
 
 def joined_curves(views: tuple[View, ...]) -> tuple[View, ...]:
-    """The same with all curves in one view."""
+    """Returns the views with all curves merged into one."""
     curves = [view for view in views if isinstance(view, SeriesView)]
     if len(curves) < 2:
         return views
@@ -178,13 +178,13 @@ def joined_curves(views: tuple[View, ...]) -> tuple[View, ...]:
 
 
 def around(edges: Tensor, num_nodes: int, centres: tuple[int, ...], most: int = MOST_NODES) -> Tensor:
-    """Some nodes and those nearest to them along edges, int64 `(at most most,)`, the former first.
+    """Returns some nodes and those nearest to them along edges, int64 `(at most most,)`, the former first.
 
     Args:
         edges: int64 `(2, E)`.
-        num_nodes: of the graph.
-        centres: the nodes that it is about.
-        most: how many are wanted; of the last ring the lowest numbers are taken.
+        num_nodes: number of nodes of the graph.
+        centres: nodes to start from.
+        most: largest number of nodes; of the last ring the lowest indices are taken.
     """
     found = list(dict.fromkeys(centres))
     is_taken = torch.zeros(num_nodes, dtype=torch.bool)
@@ -208,7 +208,7 @@ def part_of_graph(
     names: tuple[str, ...] = (),
     title: str = "",
 ) -> GraphView:
-    """The nodes round some of a graph, with the edges between them; see `GraphView`."""
+    """Returns a view of the nodes around some of a graph, with the edges between them; see `GraphView`."""
     nodes = around(edges, num_nodes, centres)
     place = torch.full((num_nodes,), -1)
     place[nodes] = torch.arange(len(nodes))

@@ -1,4 +1,4 @@
-"""The batches of the training data, functions of (seed, epoch, batch) alone: their order, and what is in each."""
+"""Training batches as functions of (seed, epoch, batch) alone: their order and their examples."""
 
 import contextlib
 import math
@@ -23,9 +23,9 @@ from .interruption import STOPPING, without_signals
 from .random_state import derived_generator
 
 POOL = 16
-"""Batches whose examples are sorted by length together: more leave less padding, and less chance to who meets whom."""
+"""Batches in a pool whose examples are sorted by length: larger pools need less padding, but mix examples less."""
 OPEN = 16
-"""Shards whose examples are mixed: more are more like chance alone, and more of the disk that is read at a time."""
+"""Shards whose examples are mixed together: more come closer to a full shuffle, but read more of the disk at a time."""
 
 
 @final
@@ -33,9 +33,9 @@ class Cut:
     """Examples in an order, cut into batches.
 
     Args:
-        order: their numbers, int64 `(n,)`.
-        batch_size: examples a batch; the last cut may be smaller.
-        places: in which order the batches come, int64 `(m,)`; None: in that of the examples.
+        order: indices of the examples, int64 `(n,)`.
+        batch_size: examples per batch; the last batch may be smaller.
+        places: order of the batches, int64 `(m,)`; None: that of the examples.
     """
 
     def __init__(self, order: Tensor, batch_size: int, places: Tensor | None = None) -> None:
@@ -58,12 +58,12 @@ class Cut:
 
 
 def epoch_batches(num_examples: int, batch_size: int, seed: int, epoch: int, shards: Tensor | None = None) -> Cut:
-    """An order of all examples, cut; the last batch may be smaller.
+    """Shuffles all examples and cuts them into batches; the last batch may be smaller.
 
     Args:
-        num_examples: there are.
-        batch_size: examples a batch.
-        seed: the run's.
+        num_examples: number of examples.
+        batch_size: examples per batch.
+        seed: seed of the run.
         epoch: counted from 0.
         shards: see `shuffled`.
     """
@@ -71,14 +71,14 @@ def epoch_batches(num_examples: int, batch_size: int, seed: int, epoch: int, sha
 
 
 def bucketed_batches(lengths: Tensor, batch_size: int, seed: int, epoch: int, shards: Tensor | None = None) -> Cut:
-    """Likewise, but batches are of about one length each.
+    """As `epoch_batches`, but the examples of a batch have similar lengths.
 
-    The order is cut into pools of `POOL` batches; each is sorted by length, examples of one length staying in their
-    order, and cut. The batches of all pools then come in an order of chance, so any one may be the smaller one; where
-    there are shards those of `OPEN` pools do, one after the other.
+    The shuffled order is cut into pools of `POOL` batches. Each pool is sorted by length (stable) and cut into batches.
+    The batches of all pools then come in random order, so any one may be the smaller one. With shards, only the batches
+    of `OPEN` successive pools are shuffled together.
 
     Args:
-        lengths: of each example.
+        lengths: length of each example.
         batch_size, seed, epoch, shards: see `epoch_batches`.
     """
     generator = derived_generator(seed, epoch)
@@ -90,21 +90,21 @@ def bucketed_batches(lengths: Tensor, batch_size: int, seed: int, epoch: int, sh
 
 
 def shuffled(num_examples: int, generator: torch.Generator, shards: Tensor | None = None) -> Tensor:
-    """All examples in an order of chance, int64 `(num_examples,)`.
+    """Returns all examples in random order, int64 `(num_examples,)`.
 
-    Without shards every order is as likely. With shards these come in an order of chance, `OPEN` at a time, whose
-    examples are mixed: what is read of the disk at a time is so many stretches of it.
+    Without shards every order is equally likely. With shards, groups of about `OPEN` shards come in random order and
+    the examples of a group are mixed, so only so many contiguous stretches of the disk are read at a time.
 
     Args:
         num_examples: n.
-        generator: all chance is from it.
-        shards: int64 `(m,)`, examples that lie one after the other each, at least 1; their sum is n. None: examples are
-            read in any order alike.
+        generator: the only source of randomness.
+        shards: int64 `(m,)`, sizes of the runs of examples that are stored contiguously, each at least 1, with sum n.
+            None: the examples can be read in any order at equal cost.
     """
     if shards is None:
         return torch.randperm(num_examples, generator=generator)
     starts, found = shards.cumsum(0) - shards, list[Tensor]()
-    groups = math.ceil(len(shards) / OPEN)  # of like size, so that none is left with little to mix
+    groups = math.ceil(len(shards) / OPEN)  # of similar sizes, so that no group is left with little to mix
     for group in torch.randperm(len(shards), generator=generator).tensor_split(groups):
         stretches = zip(starts[group].tolist(), shards[group].tolist(), strict=True)
         together = torch.cat([torch.arange(start, start + size) for start, size in stretches])
@@ -113,30 +113,30 @@ def shuffled(num_examples: int, generator: torch.Generator, shards: Tensor | Non
 
 
 class Share(NamedTuple):
-    """What a process computes of a batch."""
+    """The part of a batch that one process computes."""
 
     rows: Batch
-    """Its examples; where a batch has fewer than there are processes, one of another's that does not count."""
+    """Examples of this process; a placeholder that does not count where a batch has fewer examples than processes."""
     counts: bool
-    """Whether they count."""
+    """Whether the rows count."""
     num_examples: int
-    """Of the whole batch."""
+    """Number of examples in the whole batch."""
 
 
 @final
 class EpochBatches(Dataset[Share]):
-    """What a process computes of one epoch's batches, by number.
+    """The batches of one epoch by number, as the part that one process computes.
 
     Args:
-        task: gives the examples.
-        batch_size: examples a batch, of all processes together.
-        seed: the run's.
+        task: source of the examples.
+        batch_size: examples per batch, over all processes.
+        seed: seed of the run.
         epoch: counted from 0.
-        processes: that share each batch.
+        processes: processes that share each batch.
     """
 
     def __init__(self, task: Task, batch_size: int, seed: int, epoch: int, processes: Processes = ALONE) -> None:
-        # Four key numbers: neither the permutation's stream, which has two, nor a batch's, which has three.
+        # Four key numbers, since the permutation's stream has two and a batch's has three.
         is_cut_anew = isinstance(task, EpochTask)
         self._task = task.for_epoch(derived_generator(seed, epoch, 0, 0)) if is_cut_anew else task
         self._key, self._processes = (seed, epoch), processes
@@ -146,7 +146,7 @@ class EpochBatches(Dataset[Share]):
             if lengths is None
             else bucketed_batches(lengths, batch_size, seed, epoch, shards)
         )
-        """The examples of each batch."""
+        """Indices of the examples of each batch."""
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -159,7 +159,7 @@ class EpochBatches(Dataset[Share]):
         return Share(own, counts, len(indices))
 
     def whole(self, number: int) -> Batch:
-        """A batch with the examples of all processes."""
+        """Returns a batch with the examples of all processes."""
         return self._task.train_batch(self.indices[number], self._draws(number))
 
     def _draws(self, number: int) -> torch.Generator:
@@ -169,14 +169,14 @@ class EpochBatches(Dataset[Share]):
 
 @final
 class LostWorkerError(Exception):
-    """A process that makes batches has ended without being asked to."""
+    """A process that makes batches has ended unexpectedly."""
 
 
 def iterate(batches: EpochBatches, start: int, *, num_workers: int, pin_memory: bool) -> Generator[Share, None, None]:
-    """The batches from number ``start`` on, made ahead by ``num_workers`` processes (0: in this one).
+    """Yields the batches from number ``start`` on, made ahead by ``num_workers`` processes (0: in this one).
 
-    The batches do not depend on ``num_workers``, and nothing is drawn from the global generators. The processes leave
-    every signal that stops a run to the run, and are gone once this is closed.
+    The batches do not depend on ``num_workers``, and nothing is drawn from the global generators. Workers ignore the
+    signals that stop a run, and have ended once this generator is closed.
 
     Raises:
         LostWorkerError: between two batches, when one of the processes was killed.
@@ -206,18 +206,18 @@ def iterate(batches: EpochBatches, start: int, *, num_workers: int, pin_memory: 
             if lost is None:
                 raise
         finally:
-            del made  # which asks them to end, unless the trace of an error holds it
+            del made  # which ends the workers, unless the traceback of an error holds it
             for worker in workers:
                 worker.kill()
-                worker.join()  # so that torch hears of none that was killed, when the trace is gone
+                worker.join()  # so that torch finds no killed worker once the traceback is gone
     if lost is not None:
         raise LostWorkerError(f"a process that makes batches was lost (process {lost.pid}: {exit_reason(lost)})")
 
 
 def _leave_stopping_to_the_run(worker: int) -> None:
-    # Once more, for those that are not forked.
+    # Again here, for workers that are not forked.
     signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
-    # A run that is stopped while it takes a tensor over hangs up; Python's thread that serves it would print that.
+    # A run that stops while it receives a tensor hangs up; Python's serving thread would print that.
     sys.excepthook = _report_but_hanging_up
 
 
@@ -233,14 +233,14 @@ def _made(share: Share | Exception) -> Share:
 
 
 def exit_reason(process: multiprocessing.process.BaseProcess) -> str:
-    """By what a process has ended: the signal, or its exit code."""
+    """Describes how a process ended: its signal or its exit code."""
     code = process.exitcode or 0
     return f"{signal.strsignal(-code)}" if code < 0 else f"exit code {code}"
 
 
 @contextlib.contextmanager
 def _unheard(number: signal.Signals) -> Iterator[None]:
-    """While entered a signal is not handled; torch would raise an error of a lost worker in the midst of a step."""
+    """Gives a signal its default action while entered; torch would raise for a lost worker in the middle of a step."""
     before = signal.getsignal(number)
     if before is None or threading.current_thread() is not threading.main_thread():
         yield
@@ -254,7 +254,7 @@ def _unheard(number: signal.Signals) -> Iterator[None]:
 
 @final
 class _Caught(Dataset[Share | Exception]):
-    """Batches, or the errors that making them raised: torch would put their tracebacks into their messages."""
+    """Batches, or the errors that making them raised; torch would put their tracebacks into their messages."""
 
     def __init__(self, batches: EpochBatches) -> None:
         self._batches = batches

@@ -1,4 +1,4 @@
-"""The numbers of the training engine."""
+"""Settings of the training engine."""
 
 import math
 from dataclasses import dataclass, fields, replace
@@ -10,7 +10,7 @@ import torch
 from fredholm._settings import check_number, check_whole, refuse_idle
 
 Decay = Literal["cosine", "linear"]
-"""How the rate falls after its peak."""
+"""Shape of the learning-rate decay after the peak."""
 
 
 OF_STEPS = (
@@ -18,42 +18,42 @@ OF_STEPS = (
     *("weight_decay", "betas", "adam_epsilon", "gradient_clip", "ema_decay", "num_workers", "evaluate_every"),
     *("patience", "checkpoint_every", "log_every"),
 )
-"""The settings that are of optimiser steps alone."""
+"""Settings that affect only models trained in optimiser steps."""
 _OWNER = "training.TrainingConfig"
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class TrainingConfig:
-    """How a run is trained, whatever its task.
+    """Settings of a training run, independent of its task.
 
     Args:
-        epochs: passes over the training data, at most; 0 for models that are computed rather than learnt in steps.
-        batch_size: examples an optimiser step.
-        accumulation: parts in which a batch is computed, one after the other, to save memory, at most as many as it has
+        epochs: passes over the training data, at most; 0 for models that are computed in closed form.
+        batch_size: examples per optimiser step.
+        accumulation: parts of a batch that are computed one after the other to save memory, at most as many as it has
             examples; the result is that of the whole batch up to rounding.
-        learning_rate: the schedule's peak.
-        final_learning_rate: where the decay ends, at most the peak; below a peak of less than the default, that peak.
-        decay: how the rate falls from its peak, by a cosine or in a line.
+        learning_rate: peak of the schedule.
+        final_learning_rate: end of the decay, at most the peak. With the default, a lower peak is the end too.
+        decay: shape of the decay from the peak, cosine or linear.
         warmup_fraction: share of all steps in which the rate rises linearly.
-        weight_decay: of matrices; biases, norms and exempt parameters have none.
-        betas: AdamW's.
-        adam_epsilon: AdamW's.
+        weight_decay: weight decay of matrices; biases, norms and exempt parameters have none.
+        betas: AdamW's betas.
+        adam_epsilon: AdamW's epsilon.
         gradient_clip: largest global gradient norm.
-        ema_decay: largest decay of the weights' moving average, which is what gets evaluated.
-        precision: bfloat16 computes by autocast; weights and optimiser states stay float32.
+        ema_decay: largest decay of the moving average of the weights, which is the model that gets evaluated.
+        precision: bfloat16 computes under autocast; weights and optimiser states stay float32.
         device: auto (CUDA if there is one), cpu, cuda, cuda:1, ...
         num_workers: processes that prepare batches ahead; 0 prepares them in the training process.
-        evaluation_batch_size: examples a batch in evaluation.
+        evaluation_batch_size: examples per batch in evaluation.
         evaluate_every: epochs between evaluations on the validation split, each followed by a checkpoint.
-        patience: evaluations in a row that are no better than the best one after which a run ends; None: it runs
-            through. Refused where nothing is held out to choose by.
+        patience: number of successive evaluations without an improvement after which a run ends; None: never. Refused
+            without a validation split.
         checkpoint_every: steps between further checkpoints; 0 for none.
         log_every: steps between two lines of training metrics; the last step has one too.
-        tensorboard: also write TensorBoard's event files.
-        shard: of several processes each keeps a part of the weights, their average and the optimiser's state, and has
-            those of a block whole while it computes, in evaluation all of the averaged ones: less memory, more
-            communication. Refused on one process.
+        tensorboard: also write TensorBoard event files.
+        shard: each of several processes keeps a part of the weights, of their average and of the optimiser's state. It
+            gathers the weights of a block while it computes, and in evaluation all of the averaged ones: less memory,
+            more communication. Refused on one process.
     """
 
     epochs: int = 300
@@ -83,7 +83,7 @@ class TrainingConfig:
         for field in fields(self):
             value = getattr(self, field.name)
             if isinstance(value, np.number):
-                # a frozen dataclass refuses the plain form; a run folder holds numbers of Python
+                # a frozen dataclass refuses plain assignment; a run folder stores Python numbers
                 object.__setattr__(self, field.name, value := value.item())
             if type(field.default) is float:
                 check_number(_OWNER, field.name, value)
@@ -125,7 +125,7 @@ class TrainingConfig:
             raise ValueError(f"betas are {self.betas}; expected both from 0 to below 1")
 
     def rate_at(self, step: int, num_steps: int) -> float:
-        """The learning rate of a step, counted from 0, in a run of so many."""
+        """Returns the learning rate of a step, counted from 0, in a run of ``num_steps``."""
         return learning_rate(
             step,
             num_steps=num_steps,
@@ -136,14 +136,15 @@ class TrainingConfig:
         )
 
     def without_steps(self) -> Self:
-        """These for a model that is computed at once: no epochs, and what `OF_STEPS` names as by default."""
+        """Returns these settings for a closed-form model: no epochs, and the defaults of all in `OF_STEPS`."""
         default = TrainingConfig()
         return replace(self, epochs=0, **{name: getattr(default, name) for name in OF_STEPS})
 
     def check_steps(self, *, learns_by_steps: bool) -> None:
-        """Raises ValueError where a model takes steps and there are none, or takes none and settings speak of some.
+        """Raises a ValueError where the settings do not suit the model.
 
-        Likewise where the rate would rise to its end.
+        A model that learns by steps needs epochs, and a peak that is at least the final rate. A model in closed form
+        takes neither epochs nor settings of steps.
         """
         if learns_by_steps:
             if self.epochs == 0:
@@ -161,7 +162,7 @@ class TrainingConfig:
 
     @property
     def dtype(self) -> torch.dtype:
-        """The precision to compute in."""
+        """dtype of the computation."""
         return torch.bfloat16 if self.precision == "bfloat16" else torch.float32
 
 
@@ -175,8 +176,8 @@ def learning_rate(
     r(p) = (1 + cos(pi p)) / 2  or  1 - p
 
     Args:
-        step: t, counted from 0; beyond ``num_steps`` the rate stays at ``final``.
-        num_steps: T, steps of the whole run.
+        step: t, counted from 0; from ``num_steps`` on the rate stays at ``final``.
+        num_steps: T, number of steps of the whole run.
         warmup_steps: w < T.
         peak: the rate at the end of the warm-up.
         final: the rate that the decay approaches.

@@ -1,4 +1,4 @@
-"""Where a run computes."""
+"""The device of a run: its choice, its checks, and moving a batch to it."""
 
 import torch
 import torch.distributed as dist
@@ -8,11 +8,11 @@ from fredholm.tasks.task import Batch
 
 
 def choose_device(name: str = "auto", processes: Processes = ALONE) -> torch.device:
-    """The device called ``name``; ``auto`` takes the first CUDA device, or else the CPU.
+    """Returns the device called ``name``; ``auto`` takes the first CUDA device, or else the CPU.
 
     Args:
-        name: of the device.
-        processes: of which each computes on a CUDA device of its own, the one of its number on the machine.
+        name: name of the device.
+        processes: each process computes on a CUDA device of its own, by its number on the machine.
 
     Raises:
         ValueError: no such device on this machine, or none for this process.
@@ -30,7 +30,7 @@ def choose_device(name: str = "auto", processes: Processes = ALONE) -> torch.dev
 
 
 def _own(device: torch.device, processes: Processes) -> torch.device:
-    """The CUDA device of one of several processes."""
+    """Returns the CUDA device of one of several processes."""
     if device.index is not None:
         raise ValueError(f"device '{device}' is one, and each of {processes.size} processes takes its own; pass cuda")
     count, number = torch.cuda.device_count(), processes.local_rank
@@ -49,5 +49,5 @@ def _own(device: torch.device, processes: Processes) -> torch.device:
 
 
 def move(batch: Batch, device: torch.device) -> Batch:
-    """The batch on ``device``; from pinned memory the copy overlaps with computing."""
+    """Returns the batch on ``device``; the copy from pinned memory overlaps with computing."""
     return {name: tensor.to(device, non_blocking=True) for name, tensor in batch.items()}

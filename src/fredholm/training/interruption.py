@@ -1,4 +1,4 @@
-"""Stopping between two steps when the user or the system asks for it."""
+"""Stopping between two steps on a signal from the user or the system."""
 
 import contextlib
 import os
@@ -25,20 +25,20 @@ class InterruptedRunError(Exception):
 
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""From a person at the keyboard, from a system that wants the place, from a terminal that is gone."""
+"""Signals that stop a run: Ctrl-C, a request of the system, a closed terminal."""
 
 
 @final
 class Interruption:
-    """While entered, the first of the signals `STOPPING` only sets ``signal_number``, and says so.
+    """While entered, the first of the signals `STOPPING` only sets ``signal_number`` and prints that the run stops.
 
-    So a step is never cut in half. A SIGINT after it acts as usual; SIGTERM and SIGHUP do nothing more, since systems
-    send them twice, to a process and to its group. A signal that the process was started to ignore stays ignored.
-    Outside the main thread, where Python takes no signals, it does nothing.
+    So a step is never cut in half. A second SIGINT acts as usual. A second SIGTERM or SIGHUP does nothing more, since
+    systems send them twice, to a process and to its group. A signal that was ignored at the start stays ignored.
+    Outside the main thread, which alone receives signals in Python, it does nothing.
 
     Args:
-        is_alone: whether this is the run's only process. Of several, which torchrun tells what itself was told, none
-            says so, and a SIGINT after the first does nothing more.
+        is_alone: whether this is the run's only process. torchrun forwards its signals to all of several processes,
+            which then print nothing and ignore a second SIGINT.
     """
 
     def __init__(self, *, is_alone: bool = True) -> None:
@@ -66,7 +66,7 @@ class Interruption:
         elif self.signal_number is None:
             self.signal_number, self._is_answering = number, True
             again = " (Ctrl-C again stops at once, without saving)" if number == signal.SIGINT else ""
-            # not by print: the signal may have come in the midst of one
+            # not by print, which the signal may have interrupted
             with contextlib.suppress(OSError, ValueError, AttributeError):  # a closed stream, one of a notebook, none
                 below = "\n" if sys.stderr.isatty() else ""  # a progress bar
                 os.write(sys.stderr.fileno(), f"{below}stopping after this step ...{again}\n".encode())
@@ -75,9 +75,9 @@ class Interruption:
             if self._is_asked_again:
                 signal.raise_signal(signal.SIGINT)
         elif number == signal.SIGINT and self._is_answering:
-            self._is_asked_again = True  # once the first is printed, so that no run ends without it
+            self._is_asked_again = True  # after the message is printed, so that no run ends without it
         elif number == signal.SIGINT:
-            signal.raise_signal(number)  # it came before the first, which was answered within this one
+            signal.raise_signal(number)  # it arrived before the first signal, whose handler ran within this one
 
     def _restore(self, number: int) -> None:
         if number in self._previous:
@@ -86,7 +86,7 @@ class Interruption:
 
 @contextlib.contextmanager
 def without_signals() -> Iterator[None]:
-    """While entered, the signals `STOPPING` wait, in this thread; processes that it starts never see them."""
+    """Blocks the signals `STOPPING` in this thread while entered; processes that it starts never receive them."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
     try:
         yield

@@ -1,4 +1,4 @@
-"""One run of a study: trained once, measured once, and read again ever after."""
+"""One run of a study: trained once, measured once, then read from its folder."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -23,14 +23,14 @@ def kept_result(
     *,
     tasks: Sequence[type[Task]] = TASKS,
 ) -> dict[str, Any]:
-    """What `measure` makes of a trained run, kept in its folder as result.json.
+    """Returns the result of `measure` on a trained run, stored in the run's folder as result.json.
 
-    A run that was interrupted goes on, and one that is done and measured is only read.
+    An interrupted run continues. A run that is finished and measured is only read.
 
     Args:
-        config: the whole run.
+        config: config of the run.
         path: its folder; see `train`.
-        measure: from the trained run to what JSON can hold.
+        measure: maps the trained run to a JSON-serialisable result.
         tasks: the tasks that the run may be of.
 
     Raises:
@@ -50,7 +50,7 @@ def kept_result(
 
 
 def read_result(path: Path) -> dict[str, Any]:
-    """What `kept_result` keeps in a run folder.
+    """Reads the result that `kept_result` stored in a run folder.
 
     Raises:
         ValueError: there is none, or it is damaged or of another run.
@@ -66,11 +66,11 @@ def read_result(path: Path) -> dict[str, Any]:
 
 
 def best_on_both(run: Run, **settings: Any) -> dict[str, dict[str, float]]:
-    """The metrics of the checkpoint that was best on the validation split, of the splits `valid` and `test`.
+    """Returns the metrics of the checkpoint that was best on the validation split, on `valid` and on `test`.
 
     Args:
-        run: of a task with both.
-        settings: of the task, which measuring may take otherwise than training.
+        run: a run of a task with both splits.
+        settings: task settings that measuring may change.
     """
     if settings:
         run.task = dataclasses.replace(run.config.task, **settings).build(run.task.facts)

@@ -24,9 +24,9 @@ from .config import TrainingConfig
 from .device import choose_device, move
 
 METHODS: dict[type[nn.Module], Sequence[str]] = {FieldBlock: ("at",)}
-"""By which blocks are called beside `forward`."""
+"""Methods, beside `forward`, through which blocks are called."""
 SLOTS = ("step", "exp_avg", "exp_avg_sq")
-"""What AdamW keeps of a parameter: a number, and two tensors of its shape."""
+"""AdamW's state per parameter: a number, and two tensors of its shape."""
 NORMS = (
     nn.LayerNorm,
     nn.RMSNorm,
@@ -36,7 +36,7 @@ NORMS = (
 
 
 class StepReport(NamedTuple):
-    """What one optimiser step measured."""
+    """Measurements of one optimiser step."""
 
     loss: float
     gradient_norm: float
@@ -45,11 +45,11 @@ class StepReport(NamedTuple):
 
 @final
 class NonFiniteError(ArithmeticError):
-    """The loss or its gradient is infinite or no number; the weights are those before the step."""
+    """The loss or its gradient is not finite; the weights are those before the step."""
 
 
 def warmed_decay(num_updates: int, decay: float) -> float:
-    """The decay of update t, counted from 0: min(decay, (1 + t) / (10 + t)).
+    """Returns the decay of update t, counted from 0: min(decay, (1 + t) / (10 + t)).
 
     The warm-up lets the average leave the initial weights behind within a short run.
     """
@@ -57,7 +57,7 @@ def warmed_decay(num_updates: int, decay: float) -> float:
 
 
 def settled_buffers(model: nn.Module) -> dict[str, Tensor]:
-    """Those of the parts in closed form beside networks, by name: no step changes them, and they may be large."""
+    """Buffers by name of the closed-form parts beside networks. No step changes them, and they may be large."""
     parts = ((f"{path}.fitted".lstrip("."), part) for path, part in model.named_modules() if isinstance(part, Blended))
     return {name: buffer for path, part in parts for name, buffer in part.fitted.named_buffers(prefix=path)}
 
@@ -84,7 +84,7 @@ class ExponentialMovingAverage:
 
     @torch.no_grad()
     def update(self, model: nn.Module, num_updates: int) -> None:
-        """Takes in ``model`` after optimiser step number ``num_updates``, counted from 0."""
+        """Averages ``model`` in after optimiser step number ``num_updates``, counted from 0."""
         weight = 1 - warmed_decay(num_updates, self._decay)
         if parameters := list(self.model.parameters()):
             # all by one launch, as optimisers work
@@ -95,7 +95,7 @@ class ExponentialMovingAverage:
 
 
 def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """Optimiser groups: matrices decay; biases, norms and what a module exempts do not.
+    """Returns optimiser groups: matrices decay; biases, norms and exempt parameters do not.
 
     A module exempts its own parameters by listing their local names in a class attribute ``no_weight_decay``
     (the kernels' output bias, which holds the identity of the initial integral). Buffers and frozen parameters
@@ -117,7 +117,7 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, An
     for path, module in model.named_modules():
         own = dict(module.named_parameters(recurse=False))
         listed = getattr(module, "no_weight_decay", frozenset())
-        # a parameter that an option leaves out is an attribute that is None
+        # a parameter that an option disables is an attribute that is None
         if unknown := sorted(name for name in listed if name not in own and getattr(module, name, ...) is not None):
             where = path or type(module).__name__
             raise ValueError(f"{where}.no_weight_decay lists {', '.join(unknown)}, not among its parameters")
@@ -135,16 +135,16 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, An
 class Learner:
     """A task's model with its optimiser, schedule and moving average; ITNet H.4, H.5.
 
-    What operators want learned beside the task (`operators.collect_auxiliary_losses`), such as a Monte Carlo proposal,
-    is learned in the same step. Parameters of quadratures are clipped apart, so that it changes no step of the others.
+    Auxiliary losses of operators (`operators.collect_auxiliary_losses`), such as that of a Monte Carlo proposal, are
+    minimised in the same step. Parameters of quadratures are clipped apart, so that they change no step of the others.
 
     Args:
-        task: gives the model, initialised from the global torch seed, and the loss.
-        config: the numbers.
+        task: source of the model, initialised from the global torch seed, and of the loss.
+        config: training settings.
         num_steps: length of the schedule.
-        start: tensors of the model by name, in place of its own first ones.
-        is_new: whether nothing was learnt yet, so that what is computed from the training split is to be set.
-        processes: that train the model together; a step of all is that of one up to rounding.
+        start: initial tensors of the model by name, in place of its own.
+        is_new: whether nothing is learnt yet, so that quantities computed from the training split are to be set.
+        processes: processes that train the model together; their step equals that of one up to rounding.
     """
 
     def __init__(
@@ -182,7 +182,7 @@ class Learner:
         )
         self._task, self._config, self._num_steps, self._processes = task, config, num_steps, processes
         sampling = {p for m in self.model.modules() if isinstance(m, Quadrature) for p in m.parameters()}
-        # in the model's order: that of a set differs from run to run, and with it the rounding of a norm
+        # in the model's order: a set's order differs from run to run, and with it the rounding of a norm
         self._sampling = [p for p in self.model.parameters() if p in sampling]
         self._others = [p for p in self.model.parameters() if p not in sampling]
 
@@ -190,7 +190,7 @@ class Learner:
         """Takes optimiser step number ``step``, counted from 0, on the mean loss of a batch.
 
         Args:
-            share: this process's, on the CPU.
+            share: this process's part of the batch, on the CPU.
             step: counted from 0.
 
         Raises:
@@ -218,24 +218,24 @@ class Learner:
         return StepReport(loss, norm, rate)
 
     def optimizer_tensors(self) -> dict[str, Tensor]:
-        """The optimiser's state by name, as ``head.weight.exp_avg``; a parameter without a gradient so far has none."""
+        """Returns the optimiser's state by name, as ``head.weight.exp_avg``, of parameters that have had gradients."""
         states = ((name, self.optimizer.state.get(parameter)) for name, parameter in self._learned())
         return {f"{name}.{slot}": state[slot] for name, state in states if state for slot in SLOTS}
 
     def optimizer_form(self) -> dict[str, Tensor]:
-        """Tensors of the shapes and places of those of ``optimizer_tensors``, of all parameters."""
+        """Returns tensors with the shapes and devices of ``optimizer_tensors``, for all parameters."""
         likes = ((name, parameter.detach()) for name, parameter in self._learned())
         return {f"{name}.{slot}": like for name, like in likes for slot in SLOTS[1:]}
 
     def load_optimizer(self, tensors: Mapping[str, Tensor], where: str) -> None:
-        """Takes over the optimiser's state; its settings stay those of the config.
+        """Loads the optimiser's state; its settings stay those of the config.
 
         Args:
-            tensors: as of ``optimizer_tensors``.
-            where: whose they are, for messages.
+            tensors: as returned by ``optimizer_tensors``.
+            where: origin of the tensors, for messages.
 
         Raises:
-            ValueError: names, shapes or dtypes are not those of this model's; nothing is changed.
+            ValueError: names, shapes or dtypes are not those of this model; nothing is changed.
         """
         wanted: dict[str, Tensor] = {}
         for name, parameter in self._learned():
@@ -251,17 +251,17 @@ class Learner:
         self.optimizer.load_state_dict({**self.optimizer.state_dict(), "state": state})
 
     def _learned(self) -> Iterator[tuple[str, nn.Parameter]]:
-        """The parameters by name, as the optimiser counts them."""
+        """The parameters by name, in the optimiser's order."""
         for group in self.optimizer.param_groups:
             yield from zip(group["param_names"], group["params"], strict=True)
 
     def _backward(self, share: Share) -> float:
-        """Accumulates the gradient of the batch's mean loss, and of what is learned beside it, part by part.
+        """Accumulates the gradients of the batch's mean loss and of the auxiliary losses, part by part.
 
         Returns:
-            the task's mean loss.
+            the batch's mean loss without the auxiliary losses.
         """
-        # as many parts on every process, of which each must take part in all
+        # the same number of parts on every process, since each must take part in all
         largest = -(-share.num_examples // self._processes.size)
         num_parts = min(self._config.accumulation, largest)
         own_targets = self._task.num_targets(share.rows) * share.counts
@@ -274,13 +274,13 @@ class Learner:
             part = move(dict(zip(share.rows, rows, strict=True)), self.device)
             with without_meeting(self._called) if number < num_parts else contextlib.nullcontext():
                 whole, loss = self._called(self._losses, part, num_targets, share.num_examples)
-                # the mean over processes of as many times the sum is their sum
+                # the mean over processes of size times the sum is their sum
                 (whole * (self._processes.size if counts else 0)).backward()
             losses.append(loss.detach() * counts)
         return float(self._processes.sum_(torch.stack(losses).sum()))
 
     def _losses(self, model: nn.Module, part: Batch, num_targets: int, num_examples: int) -> tuple[Tensor, Tensor]:
-        """What a part adds to the mean loss of a batch with what is learned beside it, and without."""
+        """Returns a part's contribution to the mean loss of a batch, with the auxiliary losses and without."""
         dtype = self._config.dtype
         autocast = torch.autocast(self.device.type, dtype=dtype, enabled=dtype != torch.float32)
         with autocast, collect_auxiliary_losses() as beside:

@@ -1,4 +1,4 @@
-"""What a run will be: its sizes, and how long it takes by two measured steps."""
+"""The plan of a run: its sizes, and its duration estimated from two measured steps."""
 
 import bisect
 import math
@@ -14,21 +14,21 @@ from .step_cost import StepCost, step_cost
 from .trainer import DivergedError
 
 COPIES = 4
-"""Of each parameter in a checkpoint: the weight, its average, and two moments of the optimiser."""
+"""Copies of each parameter in a checkpoint: the weight, its average, and two moments of the optimiser."""
 MODELS = 2
-"""In a checkpoint, each with its buffers: that of the last step and the average."""
+"""Copies of each buffer in a checkpoint: that of the last step and that of the average."""
 CHECKPOINTS = 2
-"""That a run folder keeps: the last and the best."""
+"""Checkpoints in a run folder: the last and the best."""
 LEAST_EXAMPLES = 1000
-"""For which a run of few minutes is sized at least: fewer have no narrower models."""
+"""Smallest number of examples that a run of few minutes is sized for; models are no narrower below it."""
 
 
 @final
 class Plan(NamedTuple):
-    """Of a run that was not begun."""
+    """Sizes and estimated duration of a run that has not begun."""
 
     model: str
-    """Its class."""
+    """Class name of the model."""
     num_parameters: int
     num_train: int
     num_valid: int
@@ -37,14 +37,14 @@ class Plan(NamedTuple):
     epochs: int
     batch_size: int
     seconds: float
-    """Of all steps and evaluations, if no patience ends them."""
+    """Duration of all steps and evaluations, if no patience ends them early."""
     num_bytes: int
-    """Of the run folder."""
+    """Size of the run folder."""
     advice: tuple[str, ...]
     """See `Task.advice`."""
 
     def __str__(self) -> str:
-        """For people, in lines."""
+        """Returns a readable summary, one fact a line."""
         held_out = f"{self.num_valid:,} for validation and {self.num_test:,} for testing"
         each = f"{counted(-(-self.num_train // self.batch_size), 'step')} on batches of {self.batch_size}"
         steps = f"{counted(self.epochs, 'epoch')} of {each}; at most {duration(self.seconds)}"
@@ -57,16 +57,16 @@ class Plan(NamedTuple):
 
 
 def first_steps(task: Task, config: TrainingConfig, seed: int, num_processes: int = 1) -> StepCost:
-    """Measures the second of two optimiser steps, and the evaluation of one batch; nothing is kept.
+    """Measures the second of two optimiser steps and the evaluation of one batch; nothing is kept.
 
     Args:
-        task: of the run.
-        config: how it is trained.
-        seed: of the run.
-        num_processes: that share each batch; what they send each other is not measured.
+        task: task of the run.
+        config: its training settings.
+        seed: its seed.
+        num_processes: processes that share each batch; their communication is not measured.
 
     Raises:
-        ValueError: what `train` refuses of data and epochs.
+        ValueError: as raised by `train` for unusable data or epochs.
         DivergedError: the loss of the first steps is not finite.
     """
     try:
@@ -79,7 +79,7 @@ def first_steps(task: Task, config: TrainingConfig, seed: int, num_processes: in
 
 
 def plan(task: Task, config: TrainingConfig, cost: StepCost) -> Plan:
-    """What a run will be, of which `first_steps` have been measured."""
+    """Returns the plan of a run from the cost of its `first_steps`."""
     return Plan(
         model=cost.model,
         num_parameters=cost.num_parameters,
@@ -98,14 +98,14 @@ def plan(task: Task, config: TrainingConfig, cost: StepCost) -> Plan:
 def share_within(
     minutes: float, num_train: int, with_share: Callable[[float], tuple[TrainingConfig, StepCost]]
 ) -> float:
-    """The largest share of the examples for which a run takes no longer; see `Effort`.
+    """Returns the largest share of the examples with which a run takes at most ``minutes``; see `Effort`.
 
-    Shares are 1, 1/2, 1/4 and so on, down to LEAST_EXAMPLES; where all take longer it is the smallest of these.
+    Shares are 1, 1/2, 1/4 and so on, down to LEAST_EXAMPLES; the smallest of them where none is fast enough.
 
     Args:
-        minutes: as for `epochs_within`.
+        minutes: as in `epochs_within`.
         num_train: examples in the training split.
-        with_share: how a run that is sized for a share is trained, and what its steps cost.
+        with_share: returns the training settings and the step cost of a run that is sized for a share.
     """
     halvings = max(0, math.floor(math.log2(num_train / LEAST_EXAMPLES)))
     shares = [0.5**count for count in range(halvings + 1)]
@@ -118,14 +118,14 @@ def share_within(
 
 
 def epochs_within(minutes: float, most: int, with_epochs: Callable[[int], TrainingConfig], cost: StepCost) -> int:
-    """The most epochs that take no longer.
+    """Returns the largest number of epochs that take at most ``minutes``.
 
     Args:
-        minutes: of steps and evaluations, as they were measured; reading the data and the end on the test split come on
-            top.
-        most: epochs that suit the data, at least 1.
-        with_epochs: how a run of so many epochs is trained.
-        cost: of `first_steps`.
+        minutes: time for steps and evaluations as they were measured; reading the data and the final evaluation on the
+            test split are extra.
+        most: number of epochs that suits the data, at least 1.
+        with_epochs: returns the training settings for a number of epochs.
+        cost: result of `first_steps`.
 
     Raises:
         ValueError: not even one epoch fits.
@@ -141,13 +141,13 @@ def epochs_within(minutes: float, most: int, with_epochs: Callable[[int], Traini
 
 
 def _seconds(config: TrainingConfig, cost: StepCost) -> float:
-    """Of all steps and evaluations, if no patience ends them."""
+    """Duration of all steps and evaluations, if no patience ends them early."""
     num_evaluations = math.ceil(config.epochs / config.evaluate_every)
     return config.epochs * cost.steps_per_epoch * cost.seconds + num_evaluations * cost.evaluation_seconds
 
 
 def duration(seconds: float) -> str:
-    """A time for people, such as 40 s or 2.5 h."""
+    """Formats a duration, such as 40 s or 2.5 h."""
     if seconds < 100:
         return f"{max(1, round(seconds))} s"
     if seconds < 5400:

@@ -13,7 +13,7 @@ _is_muted: ContextVar[bool] = ContextVar("is_muted", default=False)
 
 @contextlib.contextmanager
 def muted() -> Iterator[None]:
-    """While entered, neither bars nor lines are shown."""
+    """Hides bars and lines while entered."""
     token = _is_muted.set(True)
     try:
         yield
@@ -22,7 +22,7 @@ def muted() -> Iterator[None]:
 
 
 def progress_bar(description: str, total: int | None, *, unit: str, initial: int = 0) -> "ProgressBar":
-    """A bar to ``update()``; it draws nothing when stderr is not a terminal, or while `muted`."""
+    """Returns a bar to ``update()``; it draws nothing when stderr is not a terminal, or while `muted`."""
     quiet = _is_muted.get() or sys.stderr is None or not sys.stderr.isatty()
     return ProgressBar(
         desc=description, total=total, initial=initial, unit=unit, disable=quiet, leave=False, dynamic_ncols=True
@@ -30,28 +30,28 @@ def progress_bar(description: str, total: int | None, *, unit: str, initial: int
 
 
 def counted(count: int, what: str) -> str:
-    """So many of something: 1 epoch, 1,440 steps."""
+    """Formats a count with its noun: 1 epoch, 1,440 steps."""
     return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def print_line(line: str) -> None:
-    """A line on stdout that leaves the bars below it whole; nothing while `muted`.
+    """Prints a line on stdout without breaking the bars below it; nothing while `muted`.
 
-    A run outlives whoever reads its lines: where stdout is closed, a pipe that nobody reads or a full disk, the line is
-    lost and nothing else. What a terminal would act on is escaped (`visible`).
+    A run outlives the reader of its lines: on a closed stdout, a broken pipe or a full disk only the line is lost.
+    Control characters are escaped (`visible`).
     """
     if _is_muted.get() or sys.stdout is None:
         return
-    with contextlib.suppress(OSError, ValueError):  # the latter of a closed file
+    with contextlib.suppress(OSError, ValueError):  # ValueError from a closed file
         ProgressBar.write(visible(line), file=sys.stdout)
         sys.stdout.flush()
 
 
 def print_row(line: str) -> None:
-    """A row of data on stdout: escaped on a terminal but for tabs, and unaltered for other programs.
+    """Prints a row of data on stdout: unaltered for other programs, escaped except for tabs on a terminal.
 
     Raises:
-        OSError: it cannot be written; rows are not lost in silence.
+        OSError: the row cannot be written; rows are not lost silently.
     """
     ProgressBar.write(visible(line, keep="\t") if sys.stdout.isatty() else line, file=sys.stdout)
     sys.stdout.flush()

@@ -22,26 +22,26 @@ def seed_everything(seed: int) -> None:
 
 
 def seeded_generator(seed: int) -> torch.Generator:
-    """A CPU generator; errors as `seed_everything`."""
+    """Returns a seeded CPU generator; errors as `seed_everything`."""
     check_seed(seed)
     return torch.Generator().manual_seed(seed)
 
 
 def derived_generator(*key: int) -> torch.Generator:
-    """A CPU generator whose stream depends on the whole key, as (seed, epoch, batch); no two keys share one."""
+    """Returns a CPU generator whose stream depends on the whole key, as (seed, epoch, batch); each key has its own."""
     # The length comes first because NumPy pads with zeros: without it (1, 2) and (1, 2, 0) would be the same.
     state = np.random.SeedSequence((len(key), *key)).generate_state(1, np.uint64)[0]
     return torch.Generator().manual_seed(int(state))
 
 
 def own_seed(seed: int, rank: int, step: int) -> int:
-    """The seed of a process from a step on, for what is drawn by each for itself, such as dropout."""
-    # Five key numbers, which no other stream of a run has.
+    """Returns the seed of a process from a step on, for draws that differ between processes, such as dropout."""
+    # Five key numbers: no other stream of a run has as many.
     return int(torch.randint(MAX_SEED, (), generator=derived_generator(seed, rank, step, 0, 0)))
 
 
 def random_state() -> dict[str, Any]:
-    """The state of all global generators, in types that JSON has."""
+    """Returns the state of all global generators in JSON types."""
     version, words, gauss = random.getstate()
     _, keys, position, has_gauss, cached = np.random.get_state(legacy=True)  # noqa: NPY002
     cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
@@ -59,23 +59,23 @@ def random_state() -> dict[str, Any]:
 
 
 def restore_random_state(state: Any) -> None:
-    """Undoes everything drawn since ``random_state()``.
+    """Restores the state of all global generators from ``random_state()``.
 
     CUDA states are restored when this machine has as many devices as the saving one; a run that moved to
-    other devices goes on from the seed's stream there.
+    other devices continues with the seed's stream there.
 
     Raises:
-        ValueError: it is no state of these generators, which are then as they were.
+        ValueError: it is no valid state of these generators, which are then unchanged.
     """
     try:
         of_python, of_numpy = state["python"], state["numpy"]
         python = (of_python["version"], tuple(_words(of_python["words"]).tolist()), _real(of_python["gauss"]))
         position, has_gauss = (int(of_numpy[name]) for name in ("position", "has_gauss"))
-        if not (0 <= position <= 624 and has_gauss in (0, 1)):  # NumPy believes it
+        if not (0 <= position <= 624 and has_gauss in (0, 1)):  # NumPy does not check
             raise ValueError(f"NumPy's generator is at {position} of 624")
         numpy = ("MT19937", _words(of_numpy["words"]), position, has_gauss, float(of_numpy["gauss"]))
         cpu, cuda = _bytes(state["torch"]), [_bytes(each) for each in state["cuda"]]
-        # generators of no one else say first whether they take them
+        # throw-away generators check the states before the global ones take them
         random.Random().setstate(python)
         np.random.RandomState().set_state(numpy)
         torch.Generator().set_state(cpu)

@@ -1,6 +1,6 @@
 """Finding recipes: functions outside the library that return a complete run config.
 
-A name stands for one that was shipped with the library; code of anybody else runs only where its file is named.
+A bare name stands for a recipe shipped with the library; other code runs only where its file is given.
 """
 
 import ast
@@ -25,23 +25,23 @@ from .run import Run
 
 PACKAGE = Path(__file__).resolve().parents[1]
 MODALITIES = ("images", "text", "series", "points", "graphs", "functions")
-"""Kinds of data in the order of a list of recipes."""
+"""Modalities in the order of a list of recipes."""
 
 
 @final
 @dataclass(frozen=True)
 class Listing:
-    """A recipe that was found but not run, as its docstring and the head of its file describe it.
+    """A recipe that was found but not run, described by its docstring and the head of its file.
 
-    An entry is a line ``Name:  text`` that further lines may continue, indented. Those of the function come before
-    those of its file; what neither has is empty.
+    An entry is a line ``Name:  text``, continued by indented lines. Entries of the function take precedence over those
+    of its file; entries in neither are empty.
 
     Args:
-        file: where it is.
+        file: path of its file.
         summary: the first line of the function's docstring.
-        modality: the entry ``Modality``, for the library's own recipes one of `MODALITIES`.
-        data: the entry ``Data``, what it trains on.
-        source: the entry ``Get``, where to get the data and how to name them; empty where nothing need be fetched.
+        modality: the entry ``Modality``, one of `MODALITIES` for the library's own recipes.
+        data: the entry ``Data``, the training data.
+        source: the entry ``Get``, where to download the data and how to name them; empty where no download is needed.
         time: the entry ``Time``.
     """
 
@@ -56,13 +56,13 @@ class Listing:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """A run by name.
+    """A named run.
 
     Args:
-        name: of the function, or the task's word.
-        config: what it returned.
-        tasks: the library's and those its file brings; they can be in the run.
-        listing: how its file describes it; None of a task's default run.
+        name: name of the function, or command of the task.
+        config: the config that it returned.
+        tasks: tasks that the run may use: the library's and those of its file.
+        listing: description in its file; None for a task's default run.
     """
 
     name: str
@@ -71,13 +71,13 @@ class Recipe:
     listing: Listing | None = None
 
     def refuse_absent_data(self, chosen: Run.Config) -> None:
-        """Say where to get the recipe's data, if a run would read them and they are not there.
+        """Raises an error that explains how to get the recipe's data, if a run would read them and they are absent.
 
         Args:
-            chosen: the config that is to run, in which other data may have been named.
+            chosen: config of the run, in which other data may be named.
 
         Raises:
-            ValueError: nothing has the name of the recipe's data, or a name that begins so.
+            ValueError: no file has the name of the recipe's data, or a name that begins with it.
         """
         path = user_path(self.config.task.data)
         is_own = chosen.task.data != self.config.task.data
@@ -87,7 +87,7 @@ class Recipe:
 
 
 def recipes_by_modality(folders: Sequence[Path] | None = None) -> dict[str, dict[str, Listing]]:
-    """The recipes of `list_recipes`, by name within their modality: `MODALITIES` first, then others and ``""``."""
+    """Returns the recipes of `list_recipes` by modality and name: `MODALITIES` first, then others and ``""``."""
     listed = sorted(list_recipes(folders).items())
     others = sorted({listing.modality for _, listing in listed} - {*MODALITIES, ""})
     groups = {
@@ -98,14 +98,14 @@ def recipes_by_modality(folders: Sequence[Path] | None = None) -> dict[str, dict
 
 
 def shipped_folders() -> list[Path]:
-    """Where the library's own recipes are: in its checkout, or in the installed package."""
+    """Folders of the library's own recipes, in its checkout or in the installed package."""
     checkout = PACKAGE.parents[1]
     is_checkout = PACKAGE.parent.name == "src" and (checkout / "pyproject.toml").is_file()
     return [*([checkout / "recipes"] if is_checkout else []), PACKAGE / "_recipes"]
 
 
 def list_recipes(folders: Sequence[Path] | None = None) -> dict[str, Listing]:
-    """Recipes by name in some folders, the first one found; None: those of the library, which no others shadow.
+    """Returns recipes by name, the first found in some folders; None: the library's, which no others shadow.
 
     Files are parsed, not run: a recipe is a public function without required arguments that is annotated to
     return ``Run.Config``.
@@ -119,10 +119,10 @@ def list_recipes(folders: Sequence[Path] | None = None) -> dict[str, Listing]:
 
 
 def open_recipe(reference: str) -> Recipe:
-    """The recipe ``NAME`` or ``path/to/file.py:function``, or a task's default run for the task's word.
+    """Returns the recipe ``NAME`` or ``path/to/file.py:function``, or a task's default run for the task's command.
 
     Raises:
-        ValueError: there is none of that name; the nearest are offered.
+        ValueError: no recipe has that name; the message suggests the nearest ones.
     """
     file, separator, name = reference.rpartition(":")
     if separator:
@@ -193,7 +193,7 @@ def _parsed(file: Path, source: bytes) -> dict[str, Listing]:
 
 
 def _entries(docstring: str) -> dict[str, str]:
-    """The entries ``Name:  text`` of a docstring, each in one line."""
+    """Returns the entries ``Name:  text`` of a docstring, each in one line."""
     found = re.findall(r"^([A-Z]\w*):[ \t]+(\S.*(?:\n[ \t]+\S.*)*)", docstring, re.MULTILINE)
     return {name: " ".join(text.split()) for name, text in found}
 

@@ -1,4 +1,4 @@
-"""A run: config in, trained model in a folder, and back."""
+"""A run: trains a config into a folder, and opens the trained model in it."""
 
 import contextlib
 import dataclasses
@@ -45,19 +45,19 @@ from .trained_folder import TrainedFolder
 from .trainer import Trainer, check_examples, check_processes, measured_split
 
 COMMANDS = "commands.txt"
-"""By which a run was begun and then gone on with, a line each, where commands did that."""
+"""File of the commands that began and continued a run, one a line, where commands did that."""
 FREE = ("epochs", "patience", "num_workers", "device", "tensorboard", "shard")
-"""The training settings that may be other when a run goes on."""
+"""Training settings that may change when a run continues."""
 
 
 @final
 class Run:
-    """A folder with a trained model: that of its run, or one that it was saved in (`save_pretrained`).
+    """A folder with a trained model: a run folder, or one written by `save_pretrained`.
 
     Args:
         path: the folder.
-        tasks: the tasks it may be of; a task of one's own goes here.
-        device: where to compute; see ``TrainingConfig``.
+        tasks: tasks that the run may be of; add custom tasks here.
+        device: device to compute on; see ``TrainingConfig``.
 
     Raises:
         ValueError: the folder is no run, has no checkpoint or a damaged one.
@@ -65,15 +65,15 @@ class Run:
 
     @dataclass(frozen=True, kw_only=True)
     class Config:
-        """Everything that determines a run.
+        """Complete settings of a run, which determine its result.
 
         Args:
-            task: data, model, loss.
-            training: optimisation and evaluation.
-            seed: of the weights, the data order, augmentation and dropout.
-            init: the folder of another run, from whose averaged weights this one starts: rows of equal meaning, such as
-                classes, channels or tokens of one name, and else what has the same name and shape. What does not fit is
-                named. None: from new weights.
+            task: settings of data, model and loss.
+            training: settings of optimisation and evaluation.
+            seed: seed of the weights, the data order, augmentation and dropout.
+            init: folder of another run whose averaged weights this one starts from: rows with the same name, such as
+                classes, channels or tokens, and else tensors of the same name and shape. Tensors that do not fit are
+                printed. None: new weights.
         """
 
         task: Task.Config
@@ -87,15 +87,15 @@ class Run:
                 ("training", TrainingConfig, "a TrainingConfig"),
             ):
                 if not isinstance(getattr(self, what), kind):
-                    came = type(getattr(self, what)).__qualname__
-                    raise TypeError(f"training.Run.Config: {what} must be {expected}; got {came}")
+                    got = type(getattr(self, what)).__qualname__
+                    raise TypeError(f"training.Run.Config: {what} must be {expected}; got {got}")
             if not isinstance(self.task.data, str | Path):
                 raise TypeError(
                     "training.Run.Config: data of a task must be a path or a built-in name; got "
                     f"{type(self.task.data).__name__}; estimators take arrays, such as fredholm.ImageClassifier"
                 )
             check_seed(self.seed)
-            # one of NumPy too; a frozen dataclass refuses the plain form, and a run folder holds numbers of Python
+            # NumPy integers too; a frozen dataclass refuses plain assignment, and a run folder stores Python numbers
             object.__setattr__(self, "seed", int(self.seed))
             if self.init is not None and not self.init.strip():
                 raise ValueError("init is empty; name the folder of a run, or leave it out")
@@ -113,23 +113,25 @@ class Run:
         self.device = choose_device(device)
 
     def step(self, which: Which = "best") -> int:
-        """The step of the checkpoint that was best on the validation split so far, or of the last one.
+        """Returns the step of the checkpoint that was best on the validation split so far, or of the last one.
 
         Without a validation split, or before its first evaluation, the best is the last.
         """
         return self._folder.step(which)
 
     def model(self, which: Which = "best") -> nn.Module:
-        """The averaged model of a checkpoint, on the run's device and in evaluation mode."""
+        """Returns the averaged model of a checkpoint, on the run's device and in evaluation mode."""
         model = self.task.model()
         self._folder.fill(model, which)
         return model.to(self.device).eval().requires_grad_(False)
 
     def evaluate(self, split: HeldOut = "test", which: Which = "best") -> dict[str, float]:
-        """The averaged model's metrics on the test split; or on the validation split, where the best one's flatter.
+        """Measures the averaged model on a held-out split.
+
+        Use the test split where there is one: the best checkpoint was chosen on the validation split, so its metrics
+        there are optimistic.
 
         Raises:
-            ValueError: the data have no such split.
         """
         check_held_out(split)
         if self.task.num_held_out(split) == 0:
@@ -140,13 +142,13 @@ class Run:
         return score_split(self.task, split, model, batch_size=size, device=self.device, dtype=dtype)
 
     def data_difference(self, read: ReadRecord) -> str:
-        """What of the data that the run learnt from is other in what was read; empty where nothing is.
+        """Describes how data that were read now differ from the run's training data; empty where they do not.
 
         Args:
-            read: all that its task read, with the run's own settings.
+            read: record of all that the run's task has read, with the run's own settings.
 
         Raises:
-            ValueError: what the folder says of them is damaged.
+            ValueError: the fingerprint in the folder is damaged.
         """
         if self._folder.text(FINGERPRINT) is None:
             return ""
@@ -164,7 +166,7 @@ class Run:
         outputs: Outputs | None = None,
         at: str | Path | None = None,
     ) -> list[Prediction]:
-        """The averaged model's answer for each file; see `Task.predict`.
+        """Returns the averaged model's prediction for each file; see `Task.predict`.
 
         Raises:
             ValueError: a file that cannot be read or does not fit, or a file to write that exists.
@@ -172,7 +174,7 @@ class Run:
         return self.task.predict(self.model(which), files, self.device, part=part, outputs=outputs, at=at)
 
     def check_finished(self) -> None:
-        """Raises a ValueError where the run has no checkpoint, or has not come to its end."""
+        """Raises a ValueError where the run has no checkpoint, or has not finished."""
         progress = self._folder.progress
         if progress is not None and not progress.is_done:
             raise ValueError(
@@ -183,17 +185,17 @@ class Run:
     def save_pretrained(self, folder: str | Path, card: str, which: Which = "best", *, overwrite: bool = False) -> None:
         """Saves the model with all that its task needs to predict: settings, class names, tokenizer, weights.
 
-        `Run` and `fredholm.from_pretrained` read it. Paths are cut to their last names: where files lay on this machine
-        is nobody's business.
+        `Run` and `fredholm.from_pretrained` read it. Paths are cut to their last components, since they are private.
 
         Args:
-            folder: a new or an empty one.
-            card: the text of README.md.
-            which: the weights.
-            overwrite: whether the files may replace others of their names.
+            folder: a new or an empty folder.
+            card: text of README.md.
+            which: checkpoint whose weights are saved.
+            overwrite: whether existing files of the same names may be replaced.
 
         Raises:
-            ValueError: the run has not finished, or the folder holds something, or whatever `overwrite` says a run.
+            ValueError: the run has not finished, the folder is not empty, or it is a run folder, whatever `overwrite`
+                is.
             OSError: the disk is full or the folder cannot be written.
         """
         self.check_finished()
@@ -209,7 +211,7 @@ class Run:
 
 
 def without_folders(value: Any) -> Any:
-    """JSON in which absolute paths, and those in the home folder, are cut to their last names."""
+    """Returns the JSON value with absolute paths, and those in the home folder, cut to their last components."""
     if isinstance(value, dict):
         return {name: without_folders(each) for name, each in value.items()}
     if isinstance(value, list):
@@ -219,12 +221,12 @@ def without_folders(value: Any) -> Any:
 
 
 class Result(NamedTuple):
-    """What a finished run reached."""
+    """Metrics of a finished run."""
 
     metrics: dict[str, float]
     objective: Objective
     split: HeldOut | None
-    """The split that it was measured on: the test split, where there is one."""
+    """Split of the metrics: the test split, where there is one."""
 
 
 def train(
@@ -240,32 +242,32 @@ def train(
     processes: Processes = ALONE,
     words: Sequence[str] = (),
 ) -> Result:
-    """Trains in the folder ``path``.
+    """Trains a run in the folder ``path``.
 
     Args:
-        config: the whole run.
-        path: a new or empty folder; with ``resume`` also one of the same run, which then goes on from its last
-            checkpoint, bit for bit as if it had not stopped. Other epochs than before, or another patience, move its
-            end: from the last checkpoint on the learning rate is that of a run of so many epochs. What decides about
-            no digit may be other: the place of the data, the device, workers, TensorBoard, and what lies where.
-        resume: go on if there is something to go on from.
-        accept_new_data: go on with other data than before; what the task learnt of the first ones (classes, scales,
-            tokens) stays.
-        tasks: the tasks that a run in the folder may be of; a task of one's own goes here.
-        on_start: is called once the data were read, before the first step.
-        needs_measure: refuse data of which nothing is held out, unless the model is computed at once.
-        reads_test: measure the end on the test split; else on the validation split, and the test split is not read.
-        processes: that train together (`distributed.joined`), each of which calls this with the same arguments. All
-            read the data, the folder and each other's words; the first one alone writes and prints.
-        words: of the command that asks for this, to be kept in the folder; none: no command does.
+        config: config of the run.
+        path: a new or empty folder; with ``resume`` also a folder of the same run, which then continues from its last
+            checkpoint, bit for bit as if it had not stopped. Changed epochs or patience move its end: from the last
+            checkpoint on the schedule is that of the new number of epochs. Settings that do not affect the numbers may
+            change: the path of the data, the device, workers, TensorBoard and sharding.
+        resume: continue if the folder holds a checkpoint.
+        accept_new_data: continue on changed data; facts learnt from the first data (classes, scales, tokens) stay.
+        tasks: tasks that a run in the folder may be of; add custom tasks here.
+        on_start: called once after the data are read, before the first step.
+        needs_measure: refuse data without a held-out split, unless the model is computed in closed form.
+        reads_test: measure the final model on the test split; else on the validation split, without reading the test
+            split.
+        processes: processes that train together (`distributed.joined`), each of which calls this with the same
+            arguments. All read the data and the folder and compare them; the first one alone writes and prints.
+        words: words of the command line, to be kept in the folder; empty without a command line.
 
     Returns:
         The metrics of the averaged model that was best on the validation split, on the test split; see `Trainer.fit`.
 
     Raises:
-        ValueError: the folder holds something else, a run of another config or on other data, another process trains in
-            it, epochs and patience leave it nothing to do, or processes were given other configs or data.
-        OtherProcessError: another process came to one of these.
+        ValueError: the folder is not empty, or holds a run of another config or on other data, or another process
+            trains in it; epochs and patience leave nothing to do; or processes have different configs or data.
+        OtherProcessError: another process raised one of these.
         DivergedError, InterruptedRunError, OSError: see ``Trainer.fit``.
     """
     folder = RunFolder(path)
@@ -281,7 +283,7 @@ def train(
                 else _resumed_run(config, folder, tasks, processes, words, accept_new_data=accept_new_data)
             )
         _refuse_other_data(opened, processes)
-        if is_new:  # what cannot be trained leaves no folder behind
+        if is_new:  # a run that cannot be trained leaves no folder behind
             processes.on_first(lambda: _make(folder, config, opened, entered))
         trainer = Trainer(
             opened.task,
@@ -303,25 +305,25 @@ def train(
 
 @final
 class _Opened(NamedTuple):
-    """A run whose data were read."""
+    """A run whose data have been read."""
 
     task: Task
     start: dict[str, Tensor]
-    """Tensors in place of the model's own."""
+    """Initial tensors in place of the model's own."""
     own_files: dict[str, str]
-    """Texts of what the folder says of data, machine and commands."""
+    """Texts by file name: data fingerprint, machine and commands."""
     is_changed: bool = False
-    """Whether the folder says other things of these, or of the config."""
+    """Whether these files, or the config, differ from those in the folder."""
     has_new_data: bool = False
 
 
 def _enter(
     folder: RunFolder, config: Run.Config, processes: Processes, entered: contextlib.ExitStack, *, resume: bool
 ) -> bool:
-    """Whether the run is new; the folder of one that goes on is then this one's alone.
+    """Returns whether the run is new; locks the folder of a run that continues.
 
     Raises:
-        ValueError: the folder holds something, another process trains in it, or processes were given other configs.
+        ValueError: the folder is not empty, another process trains in it, or processes have different configs.
     """
     if not resume:
         processes.on_first(lambda: refuse_occupied(folder.path))
@@ -333,7 +335,7 @@ def _enter(
 
 
 def _make(folder: RunFolder, config: Run.Config, opened: _Opened, entered: contextlib.ExitStack) -> None:
-    """Writes the folder of a new run, which is then this one's alone."""
+    """Writes and locks the folder of a new run."""
     entered.enter_context(only_writer(folder.path))
     if not folder.is_new():
         raise ValueError(f"{folder.path}: another process has trained here meanwhile; choose another folder")
@@ -343,7 +345,7 @@ def _make(folder: RunFolder, config: Run.Config, opened: _Opened, entered: conte
 def _bring_up_to_date(
     folder: RunFolder, config: Run.Config, opened: _Opened, trainer: Trainer, processes: Processes
 ) -> None:
-    """Has the folder say what is other than before; raises a ValueError where a run that has ended got other data."""
+    """Updates the folder's files; raises a ValueError where the data of a finished run have changed."""
     if opened.has_new_data and trainer.progress.is_done:
         raise ValueError(f"{folder.path} has ended, and would learn nothing from other data; pass more epochs to go on")
     if opened.is_changed:
@@ -351,7 +353,7 @@ def _bring_up_to_date(
 
 
 def _refuse_other_configs(config: Run.Config, processes: Processes) -> None:
-    """Raises a ValueError, the same on all, where processes are not of one version or were given other configs."""
+    """Raises a ValueError, the same on all, where processes have different versions or configs."""
     gathered = processes.gather((__version__, torch.__version__, to_json(config)))
     for rank, (*versions, other) in enumerate(gathered):
         for name, own, first in zip(("fredholm", "torch"), versions, gathered[0][:2], strict=False):
@@ -364,7 +366,7 @@ def _refuse_other_configs(config: Run.Config, processes: Processes) -> None:
 
 
 def _refuse_other_data(opened: _Opened, processes: Processes) -> None:
-    """Raises a ValueError, the same on all, where processes have read other data."""
+    """Raises a ValueError, the same on all, where processes have read different data."""
     gathered = processes.gather((opened.own_files[FINGERPRINT], to_json(opened.task.facts)))
     first = Fingerprint.of_text(gathered[0][0])
     for rank, (text, facts) in enumerate(gathered):
@@ -383,7 +385,7 @@ def _new_run(
     needs_measure: bool,
     reads_test: bool,
 ) -> _Opened:
-    """A new run."""
+    """Opens a new run: checks its settings and reads its data."""
     check_settings(config, tasks)
     seed_everything(config.seed)
     machine = describe_numerics(choose_device(config.training.device, processes), processes.size)
@@ -407,17 +409,17 @@ def _resumed_run(
     *,
     accept_new_data: bool,
 ) -> _Opened:
-    """A run that goes on.
+    """Opens a run that continues.
 
     Raises:
-        ValueError: it is of another config, or its data are others and not accepted.
+        ValueError: it has another config, or its data have changed and that is not accepted.
     """
     saved, facts = folder.read(Run.Config, tasks)
     other = first_difference(to_json(_with_free_settings(saved, config)), to_json(config))
     if type(saved.task) is not type(config.task):
         own, given = (_command(each.task, tasks) for each in (saved, config))
         raise ValueError(f"{folder.path} is a run of the task {own}, not {given}; choose another run folder")
-    # other data are named first: settings that follow from the data are then other too
+    # changed data are reported first, since settings that follow from them then change too
     settings = dataclasses.replace(saved.task, data=config.task.data) if other else config.task
     before = None if accept_new_data and folder.text(FINGERPRINT) is None else _known_data(folder)
     with recording_reads() as read:
@@ -438,7 +440,7 @@ def _resumed_run(
         raise _of_another_config(folder, other)
     if difference:
         print_line(f"{folder.path}: goes on with other data: {difference}")
-        print_line("a split that these data do not bring is drawn again: what was learnt from may now be measured on")
+        print_line("a split that these data lack is drawn again: it may now measure examples that were trained on")
     now = dataclasses.replace(now, start=(before.start if before else {}) | now.start)
     own_files = _own_files(now, _current_machine(folder, config, processes), words, folder.text(COMMANDS) or "")
     is_same = to_json(saved) == to_json(config) and all(folder.text(name) == own_files[name] for name in own_files)
@@ -446,19 +448,19 @@ def _resumed_run(
 
 
 def _command(config: Task.Config, tasks: Sequence[type[Task]]) -> str:
-    """The word of the task that settings are of."""
+    """Returns the command of the task that has these settings."""
     return next(task.command for task in tasks if isinstance(config, task.Config))
 
 
 def _read_all(task: Task, config: Run.Config) -> None:
-    """Has a task open all its data; errors as of `check_examples`."""
+    """Opens all data of a task; errors as `check_examples`."""
     check_examples(task, config.training)
     for split in ("valid", "test"):
         task.num_held_out(split)
 
 
 def _own_files(data: Fingerprint, machine: dict[str, str], words: Sequence[str], commands: str = "") -> dict[str, str]:
-    """Texts by name; `commands` are those before, of which the same again is not written twice."""
+    """Returns texts by file name; `commands` holds the earlier ones, and an equal last one is not written twice."""
     texts = {FINGERPRINT: data.text, MACHINE: json.dumps(machine, indent=2) + "\n"}
     command = visible(shlex.join(["fredholm", *words]))
     if words and commands.splitlines()[-1:] != [command]:
@@ -467,12 +469,16 @@ def _own_files(data: Fingerprint, machine: dict[str, str], words: Sequence[str],
 
 
 def _known_data(folder: RunFolder | TrainedFolder) -> Fingerprint:
-    """What a run read before; raises a ValueError where the folder does not say it."""
+    """Returns the fingerprint of the data that a run read before.
+
+    Raises:
+        ValueError: it is missing from the folder, or damaged.
+    """
     file, text = folder.path / FINGERPRINT, folder.text(FINGERPRINT)
     if text is None:
         raise ValueError(
-            f"{file} is missing, which says what the run read; put it back, or pass --accept-new-data to go on with "
-            "the data as they are"
+            f"{file} is missing, the record of the data that the run read; put it back, or pass --accept-new-data to "
+            "go on with the data as they are"
         )
     try:
         return Fingerprint.of_text(text)
@@ -481,7 +487,7 @@ def _known_data(folder: RunFolder | TrainedFolder) -> Fingerprint:
 
 
 def _current_machine(folder: RunFolder, config: Run.Config, processes: Processes) -> dict[str, str]:
-    """What the digits depend on here; prints what of it is other than before."""
+    """Describes the hardware and software that rounding depends on; prints differences from the folder's record."""
     device = choose_device(config.training.device, processes)
     now, text = describe_numerics(device, processes.size), folder.text(MACHINE)
     if difference := other_numerics(json.loads(text or "{}"), now):
@@ -501,12 +507,12 @@ def _of_another_config(folder: RunFolder, difference: str | None) -> ValueError:
 
 
 def _start(config: Run.Config, task: Task, tasks: Sequence[type[Task]]) -> dict[str, Tensor]:
-    """The tensors that a new run starts from in place of its own; see `starting_tensors`."""
+    """Returns the tensors that a new run starts from in place of its own; see `starting_tensors`."""
     return starting_tensors(task, config.seed, config.init, lambda run: Run(user_path(run), tasks=tasks, device="cpu"))
 
 
 def read_trained(path: Path, tasks: Sequence[type[Task]] = TASKS) -> Trained:
-    """The settings and the facts of a run in a folder, for one that starts from its weights.
+    """Reads the settings and facts of a run in a folder, for a run that starts from its weights.
 
     Raises:
         ValueError: the folder is no run.
@@ -525,7 +531,7 @@ def refuse_other(path: Path, config: Run.Config, tasks: Sequence[type[Task]] = T
 
 
 def _with_free_settings(saved: Run.Config, given: Run.Config) -> Run.Config:
-    """A run's config with what may be other when it goes on: its end, and what decides about no digit."""
+    """Returns a run's config with the settings that may change on continuing, as given now."""
     free = {name: getattr(given.training, name) for name in FREE}
     task = dataclasses.replace(saved.task, data=given.task.data)
     return dataclasses.replace(saved, task=task, training=dataclasses.replace(saved.training, **free))

@@ -32,20 +32,20 @@ def score_split(
     score: Score | None = None,
     metrics: "dict[str, Metric] | None" = None,
 ) -> dict[str, float]:
-    """Metrics over a whole split, which has examples.
+    """Computes metrics over a whole split, which must not be empty.
 
-    What was given nothing, such as that of pixels none of which has a known class, is NaN.
+    A metric without any input, such as one over pixels of which none has a known class, is NaN.
 
     Args:
-        task: whose they are.
-        split: of its data.
-        model: on ``device``, in evaluation mode; one that lies on all processes as `CalledModel`, which is whole on
-            each meanwhile.
-        batch_size: examples that are computed at once.
-        device: where to compute.
-        dtype: float32, or a lower precision to compute in by autocast.
-        processes: that compute a part each, and all get what one would up to rounding.
-        score, metrics: how a batch is scored, and by what; None: as the task does it, and all of its metrics.
+        task: task of the model.
+        split: its held-out split.
+        model: on ``device``, in evaluation mode; a `CalledModel` that is sharded over processes is gathered on each
+            meanwhile.
+        batch_size: examples per batch.
+        device: device to compute on.
+        dtype: float32, or a lower precision for autocast.
+        processes: processes that compute a part each; all get the metrics of one up to rounding.
+        score, metrics: scoring function and metrics; None: those of the task.
     """
     with importing_metrics():
         from torchmetrics import Metric
@@ -54,14 +54,14 @@ def score_split(
     metrics = {name: metric.to(device) for name, metric in found.items()}
     indices = torch.arange(task.num_held_out(split))
     called = model if isinstance(model, CalledModel) else CalledModel(model)
-    is_shared = 1 < processes.size <= len(indices)  # a metric of no example joins no others
+    is_shared = 1 < processes.size <= len(indices)  # a metric without examples cannot be reduced with others
     for part in (part for metric in metrics.values() for part in metric.modules()):
         if isinstance(part, Metric):
             # else it would wait for processes that measure nothing
             part.distributed_available_fn = lambda: is_shared
     own = indices[processes.rows(len(indices))] if is_shared else indices
     with (
-        held_whole(called),  # how often an example calls a block depends on it, and on how many a process has
+        held_whole(called),  # the number of calls of a block depends on the examples, and so on the process
         progress_bar(split, len(own), unit="example") as bar,
         torch.autocast(device.type, dtype=dtype, enabled=dtype != torch.float32),
     ):
@@ -75,6 +75,6 @@ def score_split(
 
 
 def _was_given(metric: "Metric") -> bool:
-    """Whether a metric, or one that it is made of, was given anything."""
+    """Whether a metric, or one of its parts, has been updated."""
     parts = [part for part in metric.modules() if hasattr(part, "update_called")]
     return any(part.update_called for part in parts)

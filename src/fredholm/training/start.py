@@ -1,4 +1,4 @@
-"""What a new run starts from in place of its own weights: those of other runs, by meaning, name and shape."""
+"""Initial weights of a new run from other runs or checkpoints, matched by meaning, name and shape."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -17,19 +17,19 @@ from .random_state import seed_everything
 
 
 class OtherRun(Protocol):
-    """A run that another starts from."""
+    """A run that another one starts from."""
 
     config: Any
-    """Its settings, those of its task among them."""
+    """Its settings, with `task` among them."""
     task: Task
 
     def model(self) -> nn.Module:
-        """Its trained model."""
+        """Returns its trained model."""
         ...
 
 
 class Matched(NamedTuple):
-    """What the entries along an axis stand for, by name."""
+    """Names of the entries along an axis: those in both models, and in one of them alone."""
 
     both: tuple[str, ...]
     new: tuple[str, ...]
@@ -37,42 +37,42 @@ class Matched(NamedTuple):
 
     @classmethod
     def of(cls, here: tuple[str, ...], there: tuple[str, ...]) -> Self:
-        """From the names in the model and in the weights."""
+        """Matches the names in the model with those in the weights."""
         known, wanted = set(there), set(here)
         both = tuple(name for name in here if name in known)
         return cls(both, tuple(n for n in here if n not in known), tuple(n for n in there if n not in wanted))
 
 
 class Start(NamedTuple):
-    """What of some weights a model starts from."""
+    """Weights of another model, matched with the tensors of a new one."""
 
     fitting: dict[str, Tensor]
-    """The model's tensors, whole; where entries have names, those without an equal there are as they are."""
+    """Initial tensors of the model; entries whose names are not among the weights keep their initial values."""
     matched: dict[tuple[str, int], Matched]
-    """What entries stand for along an axis of a tensor."""
+    """Matched entry names by tensor and axis."""
     misfits: dict[str, tuple[tuple[int, ...], tuple[int, ...]]]
-    """Shapes here and there of tensors that do not fit."""
+    """Shapes here and there of the tensors that do not fit."""
     new: list[str]
-    """Names of the model's tensors that are not among the weights."""
+    """Names of the model's tensors that are missing from the weights."""
     left: list[str]
     """Names of weights that the model does not have."""
 
 
 def starting_tensors(task: Task, seed: int, init: str | None, open_run: Callable[[str], OtherRun]) -> dict[str, Tensor]:
-    """The tensors that a new run starts from in place of its own; prints what does not fit.
+    """Returns the tensors that a new run starts from in place of its own; prints those that do not fit.
 
-    They are those of a checkpoint, or of ``init``; those of the task's sources come before them.
+    They come from a checkpoint, or from ``init``; those of the task's sources take precedence.
 
     Args:
-        task: that of the run.
-        seed: of the run.
-        init: the folder of another run; None: there is none.
+        task: task of the run.
+        seed: seed of the run.
+        init: folder of another run; None: no other run.
         open_run: opens the run in a folder.
 
     Raises:
-        ValueError: another run's inputs mean something else, or what is wanted of its weights does not fit.
+        ValueError: another run's inputs have another meaning, or requested weights do not fit.
     """
-    seed_everything(seed)  # entries that are new are those that the run would have drawn
+    seed_everything(seed)  # new entries are drawn as without another run
     model, place = _learning(task.model())
     elsewhere = task.pretrained_weights()
     found = {} if elsewhere is None else _of_checkpoint(elsewhere, model)
@@ -99,15 +99,15 @@ def starting_tensors(task: Task, seed: int, init: str | None, open_run: Callable
 
 
 def _learning(model: nn.Module) -> tuple[nn.Module, str]:
-    """What of a model learns in steps, and how the names of its tensors begin there: what is fitted is fitted anew."""
+    """Returns the part of a model that learns in steps, and the prefix of its tensors; other parts are fitted anew."""
     return (model.network, "network.") if isinstance(model, Blended) else (model, "")
 
 
 def _of_checkpoint(elsewhere: PretrainedWeights, model: nn.Module) -> dict[str, Tensor]:
-    """The tensors of a checkpoint; prints which of the model's are new.
+    """Returns the tensors of a checkpoint; prints the model's tensors that are new.
 
     Raises:
-        ValueError: one does not fit the model.
+        ValueError: a tensor does not fit the model.
     """
     start = start_from(elsewhere.tensors, model)
     for name, (here, there) in start.misfits.items():
@@ -118,7 +118,7 @@ def _of_checkpoint(elsewhere: PretrainedWeights, model: nn.Module) -> dict[str, 
 
 
 def _resampled(there: nn.Module, here: nn.Module) -> dict[str, Tensor]:
-    """Tensors of a model's encoders, brought to the sizes of those of another that have the same places in it."""
+    """Returns tensors of a model's encoders, resampled from the encoders at the same places in another model."""
     encoders = {name: part for name, part in here.named_modules() if isinstance(part, Encoder)}
     others = {name: part for name, part in there.named_modules() if type(encoders.get(name)) is type(part)}
     pairs = ((name, encoders[name], part) for name, part in others.items() if isinstance(part, Encoder))
@@ -130,7 +130,7 @@ def _resampled(there: nn.Module, here: nn.Module) -> dict[str, Tensor]:
 
 
 def _part_from(source: Source, task: Task, model: nn.Module, open_run: Callable[[str], OtherRun]) -> dict[str, Tensor]:
-    """The tensors of a part of the model that another run has; prints what does not fit."""
+    """Returns the tensors of a part of the model from another run; prints those that do not fit."""
     other = open_run(source.run)
     _check_input_meaning(task, other.task, source.input_meaning, source.run)
     weights: dict[str, Tensor] = {}
@@ -141,13 +141,13 @@ def _part_from(source: Source, task: Task, model: nn.Module, open_run: Callable[
     start = start_from(weights, model)
     wanted = {name: tensor for name, tensor in model_tensors(model).items() if name.startswith(source.whole)}
     learned = dict(model.named_parameters())
-    # what is absent first, which shows a run of another kind, and parameters before buffers
+    # missing tensors first, which show a run of another kind, and parameters before buffers
     for name in sorted(wanted, key=lambda name: (name in weights, name not in learned)):
         if name not in start.fitting:
             own = name.removeprefix(source.whole)
-            came = f"its {own} is {tuple(weights[name].shape)}" if name in weights else f"it has no {own}"
+            found = f"its {own} is {tuple(weights[name].shape)}" if name in weights else f"it has no {own}"
             raise ValueError(
-                f"{source.setting}: {source.run} does not fit this model: {came}, expected "
+                f"{source.setting}: {source.run} does not fit this model: {found}, expected "
                 f"{tuple(wanted[name].shape)}; {_to_pass(source.alike, other.config.task)}"
             )
     places = tuple(source.names.values())
@@ -156,7 +156,7 @@ def _part_from(source: Source, task: Task, model: nn.Module, open_run: Callable[
 
 
 def _to_pass(names: Sequence[str], there: Task.Config) -> str:
-    """The options by which settings become those of another run's task, as far as it has them."""
+    """Returns the options that copy settings of another run's task, where it has them."""
     options = list[str]()
     for name in names:
         value: Any = there
@@ -172,7 +172,7 @@ _ABSENT = object()
 
 
 def _check_input_meaning(task: Task, other: Task, names: Iterable[str], run: str) -> None:
-    """Raises ValueError where the inputs of another run mean something else, by some names of `Task.input_meaning`."""
+    """Raises a ValueError where inputs of another run, by their names in `Task.input_meaning`, have another meaning."""
     for name in names:
         own = task.input_meaning[name]
         if other.input_meaning.get(name, own) != own:
@@ -185,7 +185,7 @@ def _check_input_meaning(task: Task, other: Task, names: Iterable[str], run: str
 
 
 def _print_start(run: str, start: Start, resampled: Sequence[str] = ()) -> None:
-    """Says what of another run's weights is taken, and what does not fit."""
+    """Prints the weights taken from another run, and those that do not fit."""
     by_meaning: dict[Matched, list[str]] = {}
     for (name, _), found in start.matched.items():
         by_meaning.setdefault(found, []).append(name)
@@ -214,13 +214,13 @@ def _some(names: Sequence[str]) -> str:
 def start_from(
     weights: Mapping[str, Tensor], model: nn.Module, here: EntryNames | None = None, there: EntryNames | None = None
 ) -> Start:
-    """The weights whose name, shape and dtype are those of the model's.
+    """Matches weights with a model's tensors by name, shape and dtype.
 
     Args:
-        weights: of another model, by name.
+        weights: weights of another model by name.
         model: the model.
-        here, there: what entries of tensors stand for. Those of equal meaning are taken over; tensors whose entries
-            have a meaning in one of the models alone do not fit.
+        here, there: names of the entries of tensors. Entries of equal names are copied; a tensor whose entries have
+            names in only one of the models does not fit.
     """
     here, there, wanted = here or {}, there or {}, model_tensors(model)
     fitting: dict[str, Tensor] = {}
@@ -252,7 +252,7 @@ def start_from(
 def _with_entries(
     own: Tensor, other: Tensor, here: dict[int, tuple[str, ...]], there: dict[int, tuple[str, ...]]
 ) -> Tensor:
-    """A tensor whose entries are another's where they stand for the same."""
+    """Returns a tensor with the entries of another where their names are equal."""
     places: list[list[Tensor]] = [[], []]
     for axis, size in enumerate(own.shape):
         names = here.get(axis, tuple(map(str, range(size))))

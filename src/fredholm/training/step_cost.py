@@ -1,4 +1,4 @@
-"""What a training step costs, measured on a model that is thrown away."""
+"""The cost of a training step, measured on a model that is thrown away."""
 
 import contextlib
 import gc
@@ -33,21 +33,21 @@ ENOUGH = 3.0
 
 @final
 class StepCost(NamedTuple):
-    """Of one run."""
+    """Measured cost of a run's steps and evaluations."""
 
     model: str
-    """Its class."""
+    """Class name of the model."""
     num_parameters: int
     num_parameter_bytes: int
     num_buffer_bytes: int
-    """Of what else of the model a checkpoint holds."""
+    """Size of the buffers in a checkpoint."""
     steps_per_epoch: int
     seconds: float
-    """Of a step, with the batch for it."""
+    """Time of a step, including its batch."""
     evaluation_seconds: float
-    """Of the validation split."""
+    """Time of one evaluation on the validation split."""
     memory_bytes: int | None
-    """That torch holds more at the peak of a step than before it; None: it was not measured."""
+    """Rise of torch's memory during a step, at its peak; None: not measured."""
 
 
 def step_cost(
@@ -59,22 +59,22 @@ def step_cost(
     with_memory: bool = False,
     num_processes: int = 1,
 ) -> StepCost:
-    """Takes a step to warm up and some more, and evaluates one batch; nothing is kept.
+    """Measures steps after a warm-up step, and the evaluation of one batch; nothing is kept.
 
     Args:
-        task: of the run.
-        config: how it is trained.
-        seed: of the run.
-        repeats: steps of which the median is taken, or fewer where these take more than ENOUGH seconds together.
-        with_memory: take one step more, under torch's profiler.
-        num_processes: that share each batch, and each evaluation.
+        task: task of the run.
+        config: its training settings.
+        seed: its seed.
+        repeats: number of steps to take the median of; fewer where they exceed ENOUGH seconds together.
+        with_memory: take one step more under torch's profiler.
+        num_processes: processes that share each batch and each evaluation.
 
     Raises:
-        ValueError: what `train` refuses of data and epochs.
+        ValueError: as raised by `train` for unusable data or epochs.
     """
     check_examples(task, config)
     seed_everything(seed)
-    # the first one's share is the largest
+    # the first process has the largest part
     batches = EpochBatches(task, config.batch_size, seed, 0, Processes(size=num_processes))
     num_steps = config.epochs * len(batches)
     learner = Learner(task, config, max(num_steps, 1), is_new=False)
@@ -106,7 +106,7 @@ def step_cost(
 
 @torch.no_grad()
 def _evaluation(task: Task, learner: Learner, config: TrainingConfig) -> float:
-    """Seconds of one evaluation on the validation split, by those of one batch."""
+    """Returns the seconds of one evaluation on the validation split, extrapolated from one batch."""
     split: HeldOut = "valid"
     count = task.num_held_out(split)
     if count == 0:
@@ -126,7 +126,7 @@ def _evaluation(task: Task, learner: Learner, config: TrainingConfig) -> float:
 
 
 def _memory(learner: Learner, batches: EpochBatches, step: int) -> int:
-    """Bytes that a step holds at its peak beyond what is held before it, by all that torch allocates and frees."""
+    """Returns the rise in bytes of allocated memory during a step, at its peak, from torch's allocation events."""
     batch = batches[step % len(batches)]
     gc.collect()
     if learner.device.type == "cuda":
@@ -150,7 +150,7 @@ def _memory(learner: Learner, batches: EpochBatches, step: int) -> int:
 
 @contextlib.contextmanager
 def _quietly() -> Iterator[None]:
-    """While entered nothing reaches stderr: the profiler writes there that it begins and ends, past Python."""
+    """Redirects stderr to nowhere while entered: the profiler writes its start and end there, bypassing Python."""
     sys.stderr.flush()
     kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 2)

@@ -1,4 +1,4 @@
-"""A trained model with its task: what predicts files as `fredholm predict` does."""
+"""A trained model with its task, which predicts files as `fredholm predict` does."""
 
 import contextlib
 from collections.abc import Iterator, Sequence
@@ -29,7 +29,7 @@ class TaskModel(nn.Module):
 
     Args:
         network: the trained network.
-        task: it.
+        task: its task.
     """
 
     def __init__(self, network: nn.Module, task: Task) -> None:
@@ -37,7 +37,7 @@ class TaskModel(nn.Module):
         self.network, self.task = network, task
 
     def forward(self, *inputs: Any, **settings: Any) -> Tensor:
-        """What the network makes of a batch that is prepared already."""
+        """Applies the network to a preprocessed batch."""
         return self.network(*inputs, **settings)
 
     def predict(
@@ -48,7 +48,7 @@ class TaskModel(nn.Module):
         outputs: Outputs | None = None,
         at: str | Path | None = None,
     ) -> list[Prediction]:
-        """The network's answer for each file, in evaluation mode, where its weights are and in their dtype.
+        """Predicts each file in evaluation mode, on the device and in the dtype of the network's weights.
 
         See `Task.predict`.
 
@@ -66,9 +66,9 @@ class TaskModel(nn.Module):
 
 @contextlib.contextmanager
 def _in_its_dtype(network: nn.Module) -> Iterator[None]:
-    """While entered, a network takes the float32 that tasks read in the dtype of its own parameters.
+    """Casts the float32 inputs of a network to the dtype of its parameters while entered.
 
-    A model in closed form, alone or beside a network, takes it as it is, and computes in what it needs.
+    A closed-form model, alone or beside a network, gets them as they are and chooses its own precision.
     """
     learnt = network.network if isinstance(network, Blended) else network
     dtype = next((each.dtype for each in learnt.parameters() if each.is_floating_point()), torch.float32)
@@ -89,38 +89,38 @@ def _in_its_dtype(network: nn.Module) -> Iterator[None]:
 def from_pretrained(
     place: str | Path, *, revision: str | None = None, dtype: torch.dtype | None = torch.float32
 ) -> nn.Module:
-    """A trained model from a folder or the Hugging Face hub.
+    """Loads a trained model from a folder or the Hugging Face hub.
 
-    It reads what `fredholm push` wrote of a run, and the folder of a run itself: a `TaskModel`, which predicts files;
-    what `save_pretrained` of a model wrote; and checkpoints of `transformers` and `timm`, whose numbers stay the
-    peer's: GPT-2, Llama, Mistral, Qwen2, Mamba, BERT, RoBERTa, DistilBERT, ViT, DeiT, DINOv2 and ConvNeXt.
+    Supported are runs, in their own folder or as `fredholm push` wrote them (a `TaskModel`, which predicts files);
+    models written by their `save_pretrained`; and checkpoints of `transformers` and `timm`, which give the same numbers
+    here: GPT-2, Llama, Mistral, Qwen2, Mamba, BERT, RoBERTa, DistilBERT, ViT, DeiT, DINOv2 and ConvNeXt.
 
     Args:
-        place: a folder with config.json and safetensors, in shards or not; or `hf://owner/name`, a repository of the
-            hub, which needs huggingface_hub (`pip install 'fredholm[hub]'`). Pickles are never read, and no code of a
-            file is run.
-        revision: of a repository: a branch, tag or commit.
-        dtype: of the parameters; None: as they are kept.
+        place: a folder with config.json and safetensors, sharded or not; or `hf://owner/name`, a repository of the hub,
+            which needs huggingface_hub (`pip install 'fredholm[hub]'`). Pickles are never read, and no code in a
+            repository is run.
+        revision: branch, tag or commit of a repository.
+        dtype: dtype of the parameters; None: that of the checkpoint.
 
     Returns:
         the model, in evaluation mode, on the CPU.
 
     Raises:
-        ValueError, OSError: what is missing, damaged or not supported, by its name, and what to do.
+        ValueError, OSError: something is missing, damaged or not supported; the message names it and what to do.
     """
     if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
         raise ValueError(f"dtype must be a floating-point type, or None for that of the checkpoint; got {dtype!r}")
     folder = find_folder(place, revision)
     if not _is_run(folder):
         return open_model(folder, dtype)
-    with torch.random.fork_rng(devices=[]):  # the first weights are drawn, and then replaced
+    with torch.random.fork_rng(devices=[]):  # the initial weights are drawn, and then replaced
         run = Run(folder, device="cpu")
         network = run.model()
     if dtype is not None and dtype != torch.float32:
         network = network._apply(lambda tensor: tensor.to(dtype) if tensor.dtype == torch.float32 else tensor)
     network.requires_grad_(True)
     for part in network.modules():
-        if isinstance(part, Blended):  # what stands beside a network stays as it was fitted
+        if isinstance(part, Blended):  # closed-form parts beside a network stay as they were fitted
             part.fitted.requires_grad_(False)
     return TaskModel(network, run.task).eval()
 

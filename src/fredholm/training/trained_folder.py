@@ -1,4 +1,4 @@
-"""Where a trained model is read from: the folder of its run, or one that it was saved in to be given away."""
+"""Folders that a trained model is read from: that of its run, or one that it was saved in."""
 
 from __future__ import annotations
 
@@ -23,36 +23,36 @@ T = TypeVar("T")
 
 
 class TrainedFolder(ABC):
-    """A folder with a trained model, its task's settings and facts."""
+    """A folder with a trained model, and its task's settings and facts."""
 
     path: Path
 
     @staticmethod
     @final
     def at(path: Path) -> TrainedFolder:
-        """The folder of a run, or of a model that was saved."""
+        """Opens the folder of a run, or of a saved model."""
         return SavedRun(path) if ModelFolder.is_one(path) else OwnRun(path)
 
     @property
     @abstractmethod
     def config_file(self) -> Path:
-        """The file with the settings."""
+        """The file of the settings."""
 
     @abstractmethod
     def read(self, expected: type, tasks: Sequence[type[Task]]) -> tuple[Any, Task.Facts]:
-        """The config, an ``expected``, and the task's facts; see `RunFolder.read`."""
+        """Reads the config, of type ``expected``, and the task's facts; see `RunFolder.read`."""
 
     @abstractmethod
     def text(self, name: str) -> str | None:
-        """A further file; None if there is none of that name."""
+        """Reads another text file; None if it does not exist."""
 
     @abstractmethod
     def step(self, which: Which) -> int:
-        """The step of the weights."""
+        """Returns the step of the weights."""
 
     @abstractmethod
     def fill(self, model: nn.Module, which: Which) -> None:
-        """Gives a model the averaged weights.
+        """Loads the averaged weights into a model.
 
         Raises:
             ValueError: they are missing, damaged, of another model or not finite.
@@ -61,7 +61,7 @@ class TrainedFolder(ABC):
     @property
     @abstractmethod
     def progress(self) -> Progress | None:
-        """How far the run is; None: that is not known.
+        """Returns the progress of the run; None where it is unknown.
 
         Raises:
             ValueError: there is no checkpoint.
@@ -73,7 +73,7 @@ class OwnRun(TrainedFolder):
     """The folder of a run, with its checkpoints.
 
     Args:
-        path: of it.
+        path: the folder.
     """
 
     def __init__(self, path: Path) -> None:
@@ -93,7 +93,7 @@ class OwnRun(TrainedFolder):
         return self._folder.text(name)
 
     def step(self, which: Which) -> int:
-        """The step of the checkpoint that was best on the validation split so far, or of the last one."""
+        """Returns the step of the checkpoint that was best on the validation split so far, or of the last one."""
         return self._while_it_trains(lambda: self._step(which))
 
     def fill(self, model: nn.Module, which: Which) -> None:
@@ -127,7 +127,7 @@ class OwnRun(TrainedFolder):
         refuse_non_finite(model, self.path)
 
     def _while_it_trains(self, read: Callable[[], T]) -> T:
-        """What is read of the checkpoints; again, where a run that trains has meanwhile removed one for a newer one."""
+        """Reads from the checkpoints; retries where a run that trains has replaced one of them meanwhile."""
         while True:
             before = self._folder.checkpoints.steps()
             try:
@@ -139,10 +139,10 @@ class OwnRun(TrainedFolder):
 
 @final
 class SavedRun(TrainedFolder):
-    """A folder that the model of a run was saved in; it has the weights of one step.
+    """A folder that the model of a run was saved in, with the weights of one step.
 
     Args:
-        path: of it.
+        path: the folder.
     """
 
     def __init__(self, path: Path) -> None:
@@ -162,10 +162,10 @@ class SavedRun(TrainedFolder):
         return self._folder.text(name)
 
     def step(self, which: Which) -> int:
-        """The step of the weights that were saved.
+        """Returns the step of the saved weights.
 
         Raises:
-            ValueError: the last ones are asked for, as if there were others.
+            ValueError: the last checkpoint is requested.
         """
         check_which(which)
         if which == "last":
@@ -180,7 +180,7 @@ class SavedRun(TrainedFolder):
         self.step(which)
         for file in sorted(self.path.glob("*.safetensors")):
             recorded(file, is_start=True)
-        self._folder.fill(model, torch.float32)  # which inputs are, whatever the file was made to hold
+        self._folder.fill(model, torch.float32)  # as inputs are, whatever the dtype of the file
 
     @property
     def progress(self) -> None:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from torchmetrics import Metric
 
 OVERFITTING = 1.05
-"""A validation loss so many times the lowest one, while the training loss falls, is reported."""
+"""Ratio of the validation loss to its minimum from which overfitting is reported, while the training loss falls."""
 
 
 @final
@@ -46,15 +46,15 @@ class DivergedError(ArithmeticError):
 @final
 @dataclass(kw_only=True)
 class Progress:
-    """How far a run is, between two optimiser steps; a checkpoint holds it."""
+    """Progress of a run between two optimiser steps, as stored in a checkpoint."""
 
     epochs: int
-    """That it was asked for, and the patience; a run that is resumed may be asked for others."""
+    """Settings of the run, as is the patience; a run that is resumed may change them."""
     patience: int | None
     num_steps: int = 0
-    """Of the schedule."""
+    """Length of the schedule."""
     data: str = ""
-    """The digest of the data (`Fingerprint.digest`); "": not known."""
+    """Digest of the data (`Fingerprint.digest`); "" where unknown."""
     epoch: int = 0
     batch: int = 0
     step: int = 0
@@ -63,17 +63,17 @@ class Progress:
     epoch_loss_sum: float = 0.0
     best_step: int = -1
     best_value: float | None = None
-    """Of the objective on the validation split; None: not measured, or not defined there."""
+    """Objective of the best step on the validation split; None: not measured, or undefined."""
     best_loss: float | None = None
     lowest_loss: float | None = None
-    """Of the validation split, and the epoch and training loss it came with."""
+    """Lowest validation loss, with its epoch and the training loss then."""
     lowest_loss_epoch: int = -1
     train_loss_then: float | None = None
     worse: int = 0
-    """Evaluations in a row that were no better than the best one."""
+    """Successive evaluations that were no better than the best one."""
     is_done: bool = False
     metrics: dict[str, float] = field(default_factory=dict)
-    """Of the validation split; once the run is done, of the split that it was measured on."""
+    """Metrics on the validation split; once the run is done, on the split that it was measured on."""
 
 
 @final
@@ -83,19 +83,19 @@ class Trainer:
     Equal task, config, seed and machine give equal weights, interrupted or not.
 
     Args:
-        task: data, loss and metric.
-        config: the numbers.
-        seed: of the weights, the data order, augmentation and dropout.
-        folder: an existing run folder; if it has a checkpoint the run goes on from the last.
-        start: tensors of the model by name, in place of its own first ones; not read where there is a checkpoint.
+        task: data, loss and metrics.
+        config: training settings.
+        seed: seed of the weights, the data order, augmentation and dropout.
+        folder: an existing run folder; if it has a checkpoint, the run continues from the last.
+        start: initial tensors of the model by name, in place of its own; ignored where there is a checkpoint.
         reads_test: measure the chosen weights on the test split, where there is one; else it is never read.
-        processes: that train together; the first alone writes.
-        data: the digest of the data. Where those of the checkpoint were others, the epoch that was begun
-            begins anew, and so does the choice of the best step.
+        processes: processes that train together; the first alone writes.
+        data: digest of the data. Where the checkpoint has another one, its unfinished epoch and the choice of the best
+            step begin anew.
 
     Raises:
-        ValueError: an empty split; a checkpoint that is damaged or of another
-            run; or one that was asked for other epochs or another patience, by which nothing is left to do.
+        ValueError: an empty split; a checkpoint that is damaged or of another run; or changed epochs or patience that
+            leave nothing to do.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class Trainer:
             best = self.progress.best_step
             self._forget_other_data(data)
         done = self.progress.epoch * self._steps_per_epoch + self.progress.batch
-        # epochs of other data had other numbers of steps
+        # epochs of earlier data may have had other numbers of steps
         self.num_steps = self.progress.step + config.epochs * self._steps_per_epoch - done
         self.learner = Learner(task, config, self.num_steps, start, is_new=step is None, processes=processes)
         if not processes.is_first:
@@ -143,9 +143,8 @@ class Trainer:
         """Trains to the end, chooses the checkpoint that was best on the validation split, and measures it.
 
         Returns:
-            The averaged model's metrics on the test split, which is read here alone, or where there is none on the
-            validation split. Without a validation split it is the model after the last epoch. Without both there are
-            none.
+            The averaged model's metrics on the test split, which is read only here, or without one on the validation
+            split. Without a validation split the model is the one after the last epoch. Empty without both.
 
         Raises:
             DivergedError: the loss is not finite, and the batch is saved in the run folder; or the weights are not, and
@@ -189,7 +188,7 @@ class Trainer:
                 self._measure()
                 self._stop_if_asked(interruption)
         except LostWorkerError as error:
-            if self._processes.size == 1:  # else the others are in the midst of a step
+            if self._processes.size == 1:  # else the others are in the middle of a step
                 self._save()
                 raise LostWorkerError(f"{error}; {self._saved}; where memory is short, lower num_workers") from error
             raise LostWorkerError(f"{error}; {self._kept}; where memory is short, lower num_workers") from error
@@ -200,7 +199,7 @@ class Trainer:
 
     @contextlib.contextmanager
     def _quiet_on_lost_process(self, interruption: Interruption) -> Iterator[None]:
-        """While entered, a process that has lost another one, and is asked to stop for that, ends without a word."""
+        """Ends a process quietly when it has lost another one and was signalled to stop for that."""
         try:
             yield
         except RuntimeError as error:
@@ -209,7 +208,7 @@ class Trainer:
             raise OtherProcessError("another process has ended") from error
 
     def _forget_other_data(self, data: str) -> None:
-        """Forgets what was measured on other data: nothing that is measured from now on can be compared with that."""
+        """Forgets measurements on earlier data, which later ones cannot be compared with."""
         progress = self.progress
         if progress.data not in ("", data):
             progress.batch, progress.epoch_loss_sum = 0, 0.0
@@ -218,7 +217,7 @@ class Trainer:
         progress.data = data
 
     def _extend_run(self) -> None:
-        """Takes up a run that was asked for other epochs or another patience, be it done or not.
+        """Continues a run with changed epochs or patience, finished or not.
 
         Raises:
             ValueError: nothing is left to do.
@@ -241,7 +240,7 @@ class Trainer:
         progress.is_done, progress.metrics = False, {}
 
     def _report_new_end(self, before: Progress) -> None:
-        """Prints and logs what becomes of the rate, and that the test split is read once more."""
+        """Prints and logs the change of the learning rate; prints that the test split is read again."""
         config, step = self._config, before.step
         if before.epochs != config.epochs:
             last = config.rate_at(max(step - 1, 0), before.num_steps or before.epochs * self._steps_per_epoch)
@@ -257,12 +256,12 @@ class Trainer:
 
     @property
     def _is_out_of_patience(self) -> bool:
-        """Whether the run's patience is at its end."""
+        """Whether the patience is exhausted."""
         patience = self._config.patience
         return patience is not None and self.progress.worse >= patience
 
     def _write(self, kind: str, values: dict[str, int | float]) -> None:
-        """A line of the log, which the first process keeps."""
+        """Writes a line to the log, on the first process."""
         if self._log is not None:
             self._log.write(kind, self.progress.step, values)
 
@@ -326,11 +325,11 @@ class Trainer:
                 value = None
             elif objective.metric != "loss":
                 words.append(f"valid {objective.metric} {objective.format(value)}")
-            # on a small split many evaluations are equal: the loss tells them apart, as where there is nothing else
+            # on a small split many evaluations are equal: the loss then decides, as it does without a metric
             before = progress.best_loss
             is_equal_and_surer = value == progress.best_value and (before is None or loss < before)
             if value is None and math.isnan(loss):
-                pass  # nothing tells evaluations apart
+                pass  # evaluations cannot be compared
             elif is_equal_and_surer or (value is not None and objective.is_better(value, progress.best_value)):
                 progress.best_step, progress.best_value, progress.best_loss = progress.step, value, loss
                 progress.worse = 0
@@ -346,7 +345,7 @@ class Trainer:
             print_line("  ".join(words))
 
     def _report_undefined(self, value: float, loss: float) -> None:
-        """Says once by what the weights are chosen where the objective is not defined on the validation split."""
+        """Reports, once, the criterion that replaces an objective that is undefined on the validation split."""
         objective = self._task.objective
         if not self._has_reported_undefined:
             measured = f"valid {objective.metric.replace('_', ' ')} {objective.format(value)}"
@@ -364,7 +363,7 @@ class Trainer:
             )
 
     def _measure(self) -> None:
-        """Measures the chosen model once, on the test split, or where none is read on the validation split."""
+        """Measures the chosen model once, on the test split, or without one on the validation split."""
         progress, objective = self.progress, self._task.objective
         model, chosen = self.learner.average.model, progress.best_step
         own = None
@@ -377,7 +376,7 @@ class Trainer:
         elif self._has_valid and chosen != progress.step:
             progress.metrics = self._score("valid")
         if own is not None:
-            fill(model, own)  # a longer run goes on from these
+            fill(model, own)  # a longer run continues from these
         progress.is_done = True
         step = progress.step if chosen < 0 else chosen
         if (split := self._measured_split) is not None:
@@ -434,7 +433,7 @@ class Trainer:
 
     @property
     def _saved(self) -> str:
-        """What is said of the checkpoint that was just written."""
+        """Message about the checkpoint that was just written."""
         progress, path = self.progress, self._folder.path
         if progress.is_done:
             return f"the run in {path} is done"
@@ -442,7 +441,7 @@ class Trainer:
 
     @property
     def _kept(self) -> str:
-        """What is said of the checkpoint that there is."""
+        """Message about the last existing checkpoint."""
         step = self._checkpoints.last_step()
         return "there is no checkpoint yet" if step is None else f"the checkpoint of step {step} stays"
 
@@ -461,12 +460,12 @@ class Trainer:
             self._processes.on_first(save)
 
     def _wait(self) -> None:
-        """Returns once every checkpoint is whole, and all processes may read it."""
+        """Waits until every checkpoint is complete and readable by all processes."""
         with self._processes.first_ahead():
             self._checkpoints.wait()
 
     def _tensors(self) -> dict[str, dict[str, Tensor]]:
-        """What a checkpoint holds, by file."""
+        """Returns the tensors of a checkpoint by file."""
         learner = self.learner
         return {
             WEIGHTS: model_tensors(learner.model),
@@ -490,10 +489,10 @@ class Trainer:
             )
 
     def _restore(self, step: int, best: int) -> None:
-        """Goes on from a checkpoint, all of which is read and checked, and so is the best one; others go.
+        """Continues from a checkpoint after reading and checking it and the best one; removes others.
 
         Raises:
-            ValueError: it is damaged or of another run, or the best one is.
+            ValueError: one of the two is damaged or of another run.
         """
         checkpoints = self._checkpoints
         progress, state = self.progress, checkpoints.load_state(step)
@@ -516,7 +515,7 @@ class Trainer:
             checkpoints.keep((step, best))
 
     def _restore_random_state(self, states: Any, step: int) -> None:
-        """Takes up the generators of this process; one that was not there begins anew.
+        """Restores the generators of this process; those of an additional process start anew.
 
         Raises:
             ValueError: they are no states of generators.
@@ -541,7 +540,7 @@ class Trainer:
 
 
 def read_progress(checkpoints: Checkpoints, step: int) -> Progress:
-    """How far a run was at a checkpoint.
+    """Reads the progress of a run at a checkpoint.
 
     Raises:
         ValueError: it is damaged, or of another version.
@@ -553,12 +552,12 @@ def read_progress(checkpoints: Checkpoints, step: int) -> Progress:
     except ValueError as error:
         raise ValueError(f"{where} is of another version: {error}") from error
     if progress.step != step or not -1 <= progress.best_step <= step or progress.epoch < 0:
-        raise ValueError(f"{where} tells of step {progress.step}, the best of which is {progress.best_step}")
+        raise ValueError(f"{where} is of step {progress.step}, the best of which is {progress.best_step}")
     return progress
 
 
 def check_processes(config: TrainingConfig, processes: Processes) -> None:
-    """Raises a ValueError where a batch has fewer examples than processes share it, or a setting needs several."""
+    """Raises a ValueError where a batch has fewer examples than processes, or a setting needs several processes."""
     if config.batch_size < processes.size:
         raise ValueError(
             f"training.batch_size is {config.batch_size}, and {processes.size} processes share each batch; pass "
@@ -569,7 +568,7 @@ def check_processes(config: TrainingConfig, processes: Processes) -> None:
 
 
 def check_examples(task: Task, config: TrainingConfig) -> None:
-    """Raises a ValueError unless there is something to train on, and the settings have a use.
+    """Raises a ValueError unless there are training examples and every setting has an effect.
 
     Packages that are missing for it are an ImportError; see `Task.check_packages`.
     """
@@ -582,11 +581,11 @@ def check_examples(task: Task, config: TrainingConfig) -> None:
 
 
 def which_weights(task: Task, step: int) -> str:
-    """Which weights were measured, in words."""
+    """Describes the weights that were measured."""
     return f"averaged weights of step {step}" if task.learns_by_steps else "weights computed at once"
 
 
 def measured_split(task: Task, *, reads_test: bool = True) -> HeldOut | None:
-    """The split that a finished run is measured on; None where nothing is held out, or what is may not be read."""
+    """Returns the split that a finished run is measured on; None where nothing is held out or may be read."""
     splits: tuple[HeldOut, ...] = ("test", "valid") if reads_test else ("valid",)
     return next((split for split in splits if task.num_held_out(split)), None)

@@ -336,7 +336,7 @@ def test_tables_hold_both_functions_or_lie_side_by_side(tmp_path: Path) -> None:
     told = apart.predict(model, [folder], torch.device("cpu"))
     assert [row["x"] for row in told] == 12 * [0.3, 0.7]
     for arrays, told in (
-        ({"targets": ()}, "says nothing of what is wanted"),
+        ({"targets": ()}, "has no target functions"),
         ({"targets": ("bent",)}, "no column 'bent' with values; the columns are force, bend"),
         ({"targets": ("force", "bend")}, "all columns with values are targets"),
         ({"targets": ("bend",), "problem": "burgers"}, "problem"),
@@ -397,7 +397,7 @@ def test_data_that_do_not_fit_are_refused(tmp_path: Path) -> None:
         config(trajectories(tmp_path), unroll=4).build()
     with refused(ValueError, "a trajectory goes on from all of them"):
         config(trajectories(tmp_path), wanted=3).build()
-    with refused(ValueError, "says nothing of what is wanted"):
+    with refused(ValueError, "has no target functions"):
         config(write(tmp_path, wanted_values=None)).build()
     twice = np.array([[0.0, 0.0], [1.0, 0.5], [0.0, 0.0]])
     drawn = np.random.default_rng(0).normal(size=(40, 3))

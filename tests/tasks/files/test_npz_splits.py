@@ -178,7 +178,7 @@ def test_groups_stay_together_and_the_newest_are_the_test_split(kind: type[Split
     parts = [taken(task, split) for split in SIZES]
     assert [len(part) for part in parts] == ([9, 1, 3] if has_valid else [10, 0, 3])
     assert [times[i] for part in parts for i in sorted(part, key=lambda i: times[i])] == sorted(times)
-    with refused(ValueError, "the data say nothing of times"):
+    with refused(ValueError, "the data have no times"):
         config(data=str(tmp_path / "a.npz"), split_by="time").build()
     np.savez(tmp_path / "c.npz", **rows, groups=groups, split=np.arange(13) % 3 % 2 * 2)
     with refused(ValueError, "c.npz", "the group 'p' is in"):

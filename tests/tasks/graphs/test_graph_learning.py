@@ -247,7 +247,7 @@ def test_other_data_are_measured_where_the_model_reads_them(tmp_path: Path) -> N
     others = rings(tmp_path / "others")
     graphs = others / "graphs.csv"
     graphs.write_text(graphs.read_text().replace("ring", "wheel"))
-    with refused(ValueError, "what is known of ", "is line, wheel; the run was made with the classes line, ring"):
+    with refused(ValueError, "the targets of ", "are line, wheel; the run was made with the classes line, ring"):
         _ = dataclasses.replace(built.config, data=str(others)).build(built.facts).splits
     wider = dataclasses.replace(built.config, inputs=dataclasses.replace(built.config.inputs, num_walks=9))
     with refused(ValueError, "inputs; the model knows"):

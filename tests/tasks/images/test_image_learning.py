@@ -284,7 +284,7 @@ def test_answers_that_changed_since_training_are_refused(tmp_path: Path) -> None
     path = write_arrays(tmp_path / "set.npz", np.arange(40) % 3)
     made = ImageLearning.Config(data=str(path), patch_size=4, model=SMALL).build()
     write_arrays(path, np.arange(40) % 4)
-    with refused(ValueError, "what is known of", "is 0, 1, 2, 3; the run was made with the classes 0, 1, 2"):
+    with refused(ValueError, "the targets of", "are 0, 1, 2, 3; the run was made with the classes 0, 1, 2"):
         made.config.build(made.facts).num_train  # noqa: B018 - opens the data
 
 
@@ -331,7 +331,7 @@ def test_settings_of_a_split_reach_it_or_are_refused(tmp_path: Path) -> None:
     cases: list[tuple[object, dict[str, Any], str]] = [
         (tmp_path / "few", {}, "few: 2 examples in 2 classes leave none to hold out"),
         ("digits", {"test_fraction": 0.3}, "test_fraction=0.3 has no effect with digits, which has its own split"),
-        (folder, {"split_by": "time"}, "set: the data say nothing of times"),
+        (folder, {"split_by": "time"}, "set: the data have no times"),
     ]
     for data, settings, message in cases:
         with refused(ValueError, message):

@@ -246,7 +246,7 @@ def test_settings_of_another_run_are_refused(tmp_path: Path) -> None:
     facts = task.build().facts
     for change, told in (
         ({"context": 8}, "context is 8; the run was made with 16"),
-        ({"target": "number", "label_columns": ("score",)}, "what is known of"),
+        ({"target": "number", "label_columns": ("score",)}, "the targets of"),
     ):
         with refused(ValueError, told):
             assert dataclasses.replace(task, **change).build(facts).splits
@@ -264,7 +264,7 @@ def test_cut_sentences_are_told_once(tmp_path: Path) -> None:
     [
         ({"objective": "pearson"}, "objective is 'pearson'; expected one of accuracy"),
         ({"class_weights": "balanced", "quantiles": (0.5,)}, "quantiles=(0.5,) has no effect with classes"),
-        ({"split_by": "time"}, "the data say nothing of times"),
+        ({"split_by": "time"}, "the data have no times"),
         ({"model": BANK, "valid_fraction": 0.2}, "valid_fraction=0.2 has no effect with model=NGramBank"),
         ({"data": ""}, "no sentences are given"),
         ({"model": SentenceStackConfig(stack=ITNet.Config(pool="none"))}, "since a sentence has one answer"),

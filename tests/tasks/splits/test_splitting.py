@@ -112,7 +112,7 @@ def test_keys_that_do_not_fit_are_refused() -> None:
         SplitKeys(names=NAMES, strata=LABELS, groups=GROUPS[1:])
     with refused(ValueError, "the time of g3 is nan; expected a finite number"):
         SplitKeys(names=NAMES[:4], strata=LABELS[:4], times=torch.tensor([0, 1, 2, torch.nan]))
-    with refused(ValueError, "the data say nothing of times", "leave split_by at 'shares'"):
+    with refused(ValueError, "the data have no times", "leave split_by at 'shares'"):
         split_examples(KEYS, None, by="time")
 
 

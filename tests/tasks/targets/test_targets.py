@@ -412,9 +412,9 @@ def test_elements_that_cannot_be_learnt() -> None:
     target = ElementCounts(names=("sky", "car"), counts=torch.tensor([3, 1])).learn(TargetSettings(), "scenes")
     assert from_json(to_json(target), Target, TARGETS) == target
     assert isinstance(target, ElementTarget)
-    with refused(ValueError, "what is known of cells is a, b, c; the run was made with the classes sky, car"):
+    with refused(ValueError, "the targets of cells are a, b, c; the run was made with the classes sky, car"):
         target.check(CLASSES, "cells")
-    with refused(ValueError, "what is known of clouds is sky, car; the run was made with the classes sky, car"):
+    with refused(ValueError, "the targets of clouds are sky, car; the run was made with the classes sky, car"):
         target.check(ClassAnswers(names=("sky", "car"), values=torch.tensor([0, 1])), "clouds")
     with refused(ValueError, "class_weights is 'balanced'; the run was made with 'none'"):
         target.objective(BALANCED)

@@ -190,7 +190,7 @@ def test_a_form_notes_that_it_recalls_its_own_tokens_alone(tmp_path: Path) -> No
     assert recall is not None
     model.share.fill_(0.5)
     (note,) = task.tensor_form(model).notes
-    assert "recalled only among the tokens given" in note
+    assert "recalled only within the given ones" in note
     for share, recalled in ((1.0, 1.0), (0.5, 0.0)):
         model.share.fill_(share)
         recall.share.fill_(recalled)

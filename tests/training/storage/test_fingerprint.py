@@ -342,7 +342,7 @@ def test_the_command_line_refuses_accepts_and_warns(tmp_path: Path, capsys: pyte
     assert call(capsys, "evaluate", run, "--task", f"data={data}")[2] == ""
     code, out, _ = call(capsys, *train_it, *long, "--resume", "--accept-new-data")
     assert (code, "goes on with other data: 48 files removed" in out) == (0, True)
-    assert "a split that these data do not bring is drawn again: what was learnt from may now be measured on" in out
+    assert "a split that these data lack is drawn again: it may now measure examples that were trained on" in out
     assert call(capsys, "evaluate", run)[2] == ""
 
 

@@ -322,7 +322,7 @@ def test_an_optimiser_that_does_not_fit_is_one_clear_error(
 @pytest.mark.parametrize(
     ("place", "value", "message"),
     [
-        (("progress", "step"), 8, "tells of step 8"),
+        (("progress", "step"), 8, "is of step 8"),
         (("progress", "best_step"), 9, "the best of which is 9"),
         (("progress", "batch"), 8, "is at batch 8 of an epoch of 7"),
         (("progress", "batch"), "1", "progress.batch is '1'; expected int"),

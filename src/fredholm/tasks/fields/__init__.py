@@ -1,4 +1,4 @@
-"""Sampled functions: .csv and .npz files, images, and the small sets of neuraloperator."""
+"""Sampled functions: .csv and .npz files, images, and the small data sets of neuraloperator."""
 
 from .csv_file import read_csv
 from .field_set import FieldSet, Samples

@@ -1,4 +1,4 @@
-"""What is asked of predicted fields: places, and what their values are written, shown and drawn as."""
+"""Evaluation points of predicted fields, and writing, showing and drawing their values."""
 
 import importlib.util
 import io
@@ -27,10 +27,11 @@ if TYPE_CHECKING:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """Where predicted fields are evaluated.
+    """Settings of the points at which predicted fields are evaluated.
 
     Args:
-        grid: points along each coordinate, evenly over the box of a field's own samples; None: at the samples.
+        grid: number of points along each coordinate, evenly over the box of a field's own samples; None: at the
+            samples.
     """
 
     grid: tuple[int, ...] | None = None
@@ -40,9 +41,9 @@ class Answer:
             raise ValueError(f"answer.grid is {self.grid}; expected a number of points for each coordinate")
 
     def check(self, outputs: Outputs, at: Path | None) -> None:
-        """Raises ValueError where places are named twice, or a picture is wanted of some that none can be drawn of."""
+        """Raises a ValueError where points are given twice, or a requested picture cannot be drawn of them."""
         if self.grid is not None and at is not None:
-            raise ValueError("answer.grid and --at both say where; pass one of them")
+            raise ValueError("answer.grid and --at both set the points; pass one of them")
         if outputs.picture is not None and (self.grid is None or len(self.grid) > 2):
             raise ValueError("--picture needs answer.grid with one or two coordinates, such as answer.grid=64,64")
 
@@ -50,22 +51,22 @@ class Answer:
 @final
 @dataclass(frozen=True)
 class Evaluated:
-    """One field at the places where it was asked for."""
+    """A predicted field at its evaluation points."""
 
     name: str
     pos: Tensor
-    """`(N, s)`."""
+    """Points `(N, s)`."""
     values: Tensor
-    """`(N, m)`, in the data's unit."""
+    """Values `(N, m)`, in the unit of the data."""
     is_far: Tensor | None = None
-    """`(N,)` bool: far outside the samples; None: nobody told."""
+    """Whether a point is far outside the samples, `(N,)` bool; None: unknown."""
 
 
 def places(answer: Answer, fields: FieldSet, at: Path | None) -> list[Tensor]:
-    """Where each of the fields is asked for, `(N, s)` each: at the places of a file, or else as the answer says.
+    """Returns the evaluation points of each field, `(N, s)` each: those of a file, or else by the settings.
 
     Raises:
-        ValueError: a grid of other coordinates, samples without extent, or a file of places that cannot be read.
+        ValueError: a grid of other coordinates, samples without extent, or a file of points that cannot be read.
     """
     samples = fields.given
     if at is not None:
@@ -90,7 +91,7 @@ def _grid(shape: tuple[int, ...], pos: Tensor, fields: FieldSet, index: int) -> 
 
 
 def refuse_no_number(predicted: Evaluated) -> Evaluated:
-    """The answer for a function.
+    """Returns the prediction for a function after checking that it is finite.
 
     Raises:
         ValueError: some of its values are NaN or infinite.
@@ -109,10 +110,10 @@ def answered(
     coordinates: Sequence[str],
     channels: Sequence[str],
 ) -> list[Prediction]:
-    """Rows of the fields of files: one a place, or one a field where the values go to files, which are written.
+    """Returns rows for fields: one per point, or one per field where values go to files, which are written here.
 
-    Files hold the `pos`, `values` and `is_far` of all fields with their names, and pictures the first value of each on
-    the grid.
+    Files hold the `pos`, `values` and `is_far` of all fields with their names; pictures show the first channel of each
+    on the grid.
     """
     fields = [one for _, one in found]
     if not fields:
@@ -147,13 +148,13 @@ def answered(
 def shown_function(
     part: FieldSet, seen: View, channel: int, predict: Callable[[Tensor], Tensor] | None = None
 ) -> ShownExample:
-    """One function as a person sees it: what is seen of it, one channel of the truth, and what is predicted there.
+    """Returns views of one function: the input, a channel of the truth, and the prediction.
 
     Args:
-        part: the function, alone.
-        seen: what is shown of it.
-        channel: of the truth.
-        predict: from places `(N, s)` to what a model says there, `(N, m)`; None: there is none.
+        part: a set of this function alone.
+        seen: view of the input.
+        channel: channel of the truth.
+        predict: maps points `(N, s)` to a model's predictions `(N, m)`; None: no model.
     """
     exists, unit = part.targets.exists[0], part.target_channels[channel]
     pos, truth = part.targets.pos[0, exists], part.targets.values[0, exists, channel]
@@ -164,7 +165,7 @@ def shown_function(
 
 
 def npz_bytes(found: Sequence[Evaluated], coordinates: Sequence[str], channels: Sequence[str]) -> bytes:
-    """An .npz file of all fields as arrays one after the other, which `read_npz` reads again."""
+    """Returns an .npz file with concatenated arrays of all fields, which `read_npz` reads."""
     arrays: dict[str, Any] = {
         "pos": torch.cat([one.pos for one in found]).numpy(),
         "values": torch.cat([one.values for one in found]).numpy(),
@@ -188,16 +189,16 @@ def draw(
     *,
     kind: str = ".png",
 ) -> bytes:
-    """A picture with a panel a field: a line over one coordinate, an image over two.
+    """Draws a picture with a panel per field: a line over one coordinate, an image over two.
 
-    The first coordinate runs to the right and the second up; but where the first is `y`, as in rows of an image, it
+    The first coordinate runs to the right and the second up; a first coordinate named `y`, as for rows of an image,
     runs down.
 
     Args:
-        found: the fields.
-        shape: points along each coordinate.
-        coordinates, channel: names at the axes.
-        kind: of file; see `PICTURES`.
+        found: predicted fields.
+        shape: number of points along each coordinate.
+        coordinates, channel: labels of the axes.
+        kind: kind of file; see `PICTURES`.
 
     Raises:
         ImportError: matplotlib is not installed.
@@ -236,7 +237,7 @@ def draw(
 @final
 @dataclass(frozen=True)
 class Compared:
-    """One function beside what was predicted of it and the truth; positions are `(N, s)`, values `(N,)`."""
+    """A function with its prediction and the truth; positions are `(N, s)`, values `(N,)`."""
 
     name: str
     given_pos: Tensor
@@ -249,10 +250,10 @@ class Compared:
 def draw_comparison(
     rows: Sequence[Compared], coordinates: Sequence[str], given_channel: str, channel: str, *, kind: str = ".png"
 ) -> bytes:
-    """A picture with a row a function: input, answer, truth, and the absolute error; of a kind of `PICTURES`.
+    """Draws a picture with a row per function: input, prediction, truth, absolute error; kinds are `PICTURES`.
 
-    Samples along one coordinate are lines, on a plane colours; answer and truth share a scale. The first coordinate
-    runs up and the second to the right, but where the first is `y` it runs down, as in rows of an image.
+    Samples along one coordinate are lines, on a plane colours; prediction and truth share a scale. The first coordinate
+    runs up and the second to the right; a first coordinate named `y`, as for rows of an image, runs down.
 
     Raises:
         ValueError: samples of more than two coordinates.
@@ -291,7 +292,7 @@ def _panel(
     coordinates: Sequence[str],
     limits: tuple[float, float] | None,
 ) -> None:
-    """Values of one function: a line where one coordinate differs, else colours."""
+    """Draws values of one function: a line where one coordinate varies, else colours."""
     differing = [axis for axis in range(pos.shape[1]) if len(pos) and bool(pos[:, axis].amax() > pos[:, axis].amin())]
     if len(differing) < 2:
         axis = differing[0] if differing else 0
@@ -308,7 +309,7 @@ def _panel(
 
 
 def _rendered(figure: "Figure", kind: str, dpi: int) -> bytes:
-    """A figure as a file of that kind; it is closed."""
+    """Returns a figure as a file of that kind, and closes it."""
     content = io.BytesIO()
     figure.savefig(content, format=kind.removeprefix("."), dpi=dpi)
     _pyplot().close(figure)
@@ -316,7 +317,7 @@ def _rendered(figure: "Figure", kind: str, dpi: int) -> bytes:
 
 
 def _pyplot() -> ModuleType:
-    """matplotlib, to draw into files.
+    """Imports matplotlib, for drawing into files.
 
     Raises:
         ImportError: it is not installed.

@@ -1,4 +1,4 @@
-"""Batches of sampled functions: which samples are drawn, what stands for their values, and how they are moved."""
+"""Batches of sampled functions: drawing samples, standardising values, and moving functions by symmetries."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Literal, NamedTuple, final
@@ -11,34 +11,34 @@ from fredholm.tasks.task import Batch
 from .field_set import Samples
 
 Symmetry = Literal["mirror", "exchange"]
-"""A motion of the unit box: along any axis, or an exchange of axes."""
+"""Symmetries of the unit box: reflection along any axis, or exchange of axes."""
 
 
 @final
 class Scale:
-    """The mean and the deviation of each of m channels, by which networks see and predict values.
+    """Mean and deviation of each of m channels, for standardising values.
 
-    Values may be those of several steps, one after the other, each of m channels.
+    Values may be those of several steps, concatenated, each of m channels.
 
     Args:
-        mean, deviation: one number a channel.
+        mean, deviation: one number per channel.
     """
 
     def __init__(self, mean: Sequence[float], deviation: Sequence[float]) -> None:
         self.mean, self.deviation = (torch.tensor(each, dtype=torch.float64) for each in (mean, deviation))
 
     def standardised(self, values: Tensor) -> Tensor:
-        """Values `(..., T·m)` in the data's unit, with mean 0 and deviation 1, in float32."""
+        """Standardises values `(..., T·m)` to mean 0 and deviation 1, in float32."""
         mean, deviation = self._like(values)
         return ((values - mean) / deviation).float()
 
     def in_unit(self, values: Tensor) -> Tensor:
-        """Standardised values `(..., T·m)`, in the data's unit, in float64."""
+        """Converts standardised values `(..., T·m)` to the unit of the data, in float64."""
         mean, deviation = self._like(values)
         return values * deviation + mean
 
     def batch(self, samples: Samples) -> Batch:
-        """`pos`, standardised `values`, 0 where no sample is, and `mask`."""
+        """Returns `pos`, standardised `values`, 0 where a sample is missing, and `mask`."""
         exists = samples.exists
         values = torch.where(exists[..., None], self.standardised(samples.values), 0.0)
         return {"pos": samples.pos, "values": values, "mask": exists}
@@ -50,17 +50,17 @@ class Scale:
 
 @final
 class Moments(NamedTuple):
-    """Of each channel's values; a constant channel has deviation 1, so that it becomes 0."""
+    """Mean and deviation of each channel; a constant channel has deviation 1, so that it becomes 0."""
 
     mean: tuple[float, ...]
     deviation: tuple[float, ...]
 
 
 def moments(parts: Callable[[], Iterable[Samples]]) -> Moments:
-    """Over all samples that exist.
+    """Computes the moments over all existing samples.
 
     Args:
-        parts: the samples in parts, from the first one anew at each call.
+        parts: returns the samples in parts, from the first one on each call.
     """
     count, total = 0.0, torch.zeros((), dtype=torch.float64)
     for samples in parts():
@@ -76,7 +76,7 @@ def moments(parts: Callable[[], Iterable[Samples]]) -> Moments:
 
 
 def draw_samples(samples: Samples, count: int | None, generator: torch.Generator) -> Samples:
-    """So many existing samples of each function, or all where it has no more."""
+    """Draws ``count`` existing samples of each function, or all where it has no more."""
     if count is None or count >= samples.pos.shape[1]:
         return samples
     lots = torch.rand(samples.pos.shape[:2], generator=generator)
@@ -86,7 +86,7 @@ def draw_samples(samples: Samples, count: int | None, generator: torch.Generator
 
 
 def draw_each(samples: Samples, count: int | None, seeds: Sequence[int]) -> Samples:
-    """Likewise, of each function by a seed of its own: the same whatever functions are beside it."""
+    """Draws likewise, for each function by its own seed: the same whatever other functions are drawn."""
     if count is None or count >= samples.pos.shape[1]:
         return samples
     drawn = [
@@ -98,7 +98,7 @@ def draw_each(samples: Samples, count: int | None, seeds: Sequence[int]) -> Samp
 
 
 def draw_times(given: Samples, wanted: Samples, steps: int, generator: torch.Generator) -> tuple[Samples, Samples]:
-    """Of each trajectory a state, drawn at random, and so many next ones."""
+    """Draws, for each trajectory, a random state and the next ``steps`` states."""
     channels = given.num_channels
     states = torch.cat([given.values, wanted.values], dim=-1).unflatten(-1, (-1, channels))
     first = torch.randint(states.shape[2] - steps, (len(states),), generator=generator)
@@ -108,7 +108,7 @@ def draw_times(given: Samples, wanted: Samples, steps: int, generator: torch.Gen
 
 
 def moved(batch: Batch, symmetries: Sequence[Symmetry], generator: torch.Generator) -> Batch:
-    """A batch in the unit box, what is shown and what is wanted, after one of the motions, drawn at random."""
+    """Moves a batch in the unit box, inputs and targets, by one of the symmetries, drawn at random."""
     if not symmetries:
         return batch
     axes = batch["pos"].shape[-1]
@@ -121,14 +121,14 @@ def moved(batch: Batch, symmetries: Sequence[Symmetry], generator: torch.Generat
     for name in ("", "wanted_"):
         pos = torch.where(is_mirrored, 1 - batch[f"{name}pos"], batch[f"{name}pos"])[..., order]
         parts = {"pos": pos, **{part: batch[f"{name}{part}"] for part in ("values", "mask")}}
-        # points come in the order of a grid again, if they are one
+        # points of a grid are brought into the order of a grid again
         sorted_by = row_major(pos)
         found |= {f"{name}{part}": tensor.take_along_dim(_like(sorted_by, tensor), 1) for part, tensor in parts.items()}
     return found
 
 
 def row_major(pos: Tensor) -> Tensor:
-    """The order of points `(B, N, s)` by their first coordinate, then by the second and so on: `(B, N)`."""
+    """Returns the lexicographic order of points `(B, N, s)` by their coordinates: `(B, N)`."""
     order = torch.arange(pos.shape[1]).expand(pos.shape[:2])
     for axis in reversed(range(pos.shape[2])):
         order = order.take_along_dim(pos[..., axis].take_along_dim(order, 1).argsort(dim=1, stable=True), 1)

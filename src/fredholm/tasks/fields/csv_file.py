@@ -1,4 +1,4 @@
-"""Samples of functions in a CSV file: one row a sample."""
+"""Samples of functions in a CSV file, with a row per sample."""
 
 import csv
 import io
@@ -12,25 +12,24 @@ from fredholm.tasks.files.table_text import check_commas, csv_fault, csv_text, f
 from .field_set import FieldSet, pack
 
 FIELD = "field"
-"""The column that tells which function a row belongs to."""
+"""Name of the column with the function of each row."""
 AXES = ("x", "y", "z")
-"""Columns that are coordinates unless others are named."""
+"""Names of columns that are coordinates by default."""
 
 
 def read_csv(path: Path, *, coordinates: tuple[str, ...] = (), channels: tuple[str, ...] | None = None) -> FieldSet:
-    """Read a table with a header, and a column of numbers for each coordinate and value.
+    """Reads a table with a header, and a column of numbers for each coordinate and value.
 
-    `field` tells which function a row belongs to; without it all rows are of one.
+    The column `field` names the function of each row; without it all rows are of one.
 
     Args:
-        path: the file, UTF-8; gzipped if its name ends in .gz; or a .parquet file with these columns.
-        coordinates: columns that are coordinates, in this order; none: those of x, y and z that are there.
-        channels: columns that are values, in this order; None: all that are left, in theirs, at least one.
+        path: path of the file, UTF-8; gzipped if its name ends in .gz; or a .parquet file with these columns.
+        coordinates: columns that are coordinates, in order; empty: the existing ones of x, y and z.
+        channels: columns that are values, in order; None: all other columns, at least one.
 
     Raises:
-        ValueError: the file cannot be read, a column is missing or there twice, one of x, y and z is left over
-            beside others of them, a row has another number of cells, or what should be a number is none. The message
-            names file, line and column.
+        ValueError: the file cannot be read, a column is missing or repeated, one of x, y and z is unused beside others
+            of them, a row has another number of cells, or a cell is no number. The message names file, line and column.
     """
     rows = csv.reader(io.StringIO(csv_text(path), newline=""))
     found: dict[str, tuple[list[list[float]], list[list[float]]]] = {}

@@ -1,4 +1,4 @@
-"""Learning to reconstruct functions from their samples."""
+"""Reconstruction of functions from their samples."""
 
 import dataclasses
 import math
@@ -47,29 +47,29 @@ if TYPE_CHECKING:
 FrameName = Literal["identity", "isotropic", "diagonal", "affine", "rotational", "periodic"]
 FieldName = Literal["siren", "sinusoidal", "free_sinusoidal"]
 SMOOTHINGS = (0.0, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
-"""Of splines, from which the training functions choose."""
+"""Candidate smoothings of splines, of which the training functions choose."""
 TRIED = 32
-"""Functions by which they do."""
+"""Number of training functions that choose the smoothing."""
 MOST_SHOWN = 256
-"""Samples of a function that are shown where nothing else is said."""
+"""Largest default number of input samples of a function."""
 CHUNK = 16
-"""Functions of a file that are predicted at a time."""
+"""Functions of a file per batch of a prediction."""
 
 
 @final
 class FieldLearning(SplitTask[FieldSet]):
     """A field operator on sampled functions, trained by the mean squared error of its fields.
 
-    It is that of Neural Fields Meet Attention, appendices F to H. Values are standardised by the training split's mean
-    and deviation per channel; positions are left to the frame.
+    The method is that of Neural Fields Meet Attention, appendices F to H. Values are standardised by the training
+    split's mean and deviation per channel; positions are normalised by the frame.
 
     Args:
-        config: the settings.
-        facts: from an earlier run; None reads them from the training split.
+        config: settings of the task.
+        facts: facts of an earlier run; None learns them from the training split.
 
     Raises:
-        ValueError: the data cannot be opened, or are not those of `facts`; or fields are to be refined that are of
-            other functions than what is shown.
+        ValueError: the data cannot be opened, or do not match `facts`; or fields are to be refined whose targets are
+            other functions than the inputs.
     """
 
     command: ClassVar[str] = "field"
@@ -82,7 +82,7 @@ class FieldLearning(SplitTask[FieldSet]):
 
     @dataclass(frozen=True, kw_only=True)
     class Facts(Task.Facts):
-        """Of the training split; means and deviations are of existing samples, one a channel."""
+        """Facts of the training split; means and deviations are over existing samples, one per channel."""
 
         coordinates: tuple[str, ...]
         channels: tuple[str, ...]
@@ -92,39 +92,40 @@ class FieldLearning(SplitTask[FieldSet]):
         target_mean: tuple[float, ...]
         target_deviation: tuple[float, ...]
         wants_others: bool = False
-        """Whether what is wanted is of other functions, or places, than what is given."""
+        """Whether targets are other functions, or at other points, than the inputs."""
 
     @dataclass(frozen=True, kw_only=True)
     class Config(SplitTask.Config):
-        """Sampled functions, what is shown of them, and the operator.
+        """Settings of sampled functions, their input samples, and the operator.
 
         Args:
             data: a .csv or .npz file of samples, a folder of .npz files, or images, which are functions of the plane;
                 see `open_fields`.
-            coordinates: columns of a table that are coordinates; none: those of x, y and z that are there.
-            shown: samples of each function that the operator sees, drawn anew in every training batch; None: all.
-            shown_seed: picks those of test functions, the same each time; refused where all are shown.
-            wanted: samples of each function that a training step is measured on, drawn likewise; None: all.
-            frame: how samples give themselves coordinates: what the fields are equivariant to.
-            proper: of frames with axes: whether mirror images are no motions.
-            average: of frames with axes: whether a field is the mean over their signs, for symmetric samples.
-            weigh_frame: whether the frame weighs a sample by the size of its values, and so follows what the samples
-                show and not where they lie; on regular grids nothing else shows a rotation. Refused with the frame
-                identity, which depends on no sample.
-            field: what the operator predicts: the weights of a SIREN, or sums of sinusoids whose frequencies are given
-                or are predicted too.
-            width: units of each layer of the SIREN, or terms of the sum.
-            depth: linear layers of the SIREN, the output counted; refused with a sum.
+            coordinates: columns of a table that are coordinates; empty: the existing ones of x, y and z.
+            shown: number of input samples of each function, drawn anew in every training batch; None: all.
+            shown_seed: seed of the input samples of test functions, which are fixed; refused where all are shown.
+            wanted: number of samples of each function in the training loss, drawn likewise; None: all.
+            frame: frame of coordinates computed from the samples, which sets the equivariance of the fields.
+            proper: for frames with axes: whether reflections are excluded from the symmetries.
+            average: for frames with axes: whether a field is averaged over the signs of the axes, for symmetric
+                samples.
+            weigh_frame: whether the frame weighs a sample by the magnitude of its values, and so follows the content of
+                the samples rather than their positions; on regular grids nothing else reveals a rotation. Refused with
+                the frame identity, which depends on no sample.
+            field: parametrisation of the predicted field: the weights of a SIREN, or sums of sinusoids with fixed or
+                predicted frequencies.
+            width: units per layer of the SIREN, or terms of the sum.
+            depth: linear layers of the SIREN, including the output; refused with a sum.
             omega_0: frequency of the SIREN's sines, or deviation of the sum's frequencies, in radians per unit of the
                 frame.
-            refine_steps: steps of Adam that fit each field to what is shown of it before it is measured or answers; in
-                training there are none.
-            refine_rate: of these steps; refused without any.
-            spline: how smooth a spline is that each field gets through what it leaves of what is shown, 0 for one
-                through all samples (`fields.splined`); in training too, so that the operator learns what a spline does
-                not know. None: there is none. Refused where other functions are wanted than what is shown.
+            refine_steps: steps of Adam that fit each field to its input samples before it is measured or predicts; none
+                in training.
+            refine_rate: learning rate of these steps; refused without any.
+            spline: smoothing of a spline through the residuals of each field at its input samples, 0 for interpolation
+                (`fields.splined`); in training too, so that the operator learns what a spline cannot. None: no spline.
+                Refused where targets are other functions than the inputs.
             model: the operator.
-            answer: where `predict` answers.
+            answer: evaluation points of `predict`.
         """
 
         data: str = ""
@@ -183,11 +184,11 @@ class FieldLearning(SplitTask[FieldSet]):
                     refuse_idle("", type(self), because, instead, **given)
 
         def _recommended(self, effort: Effort, start: Trained | None) -> Recommended:
-            """See `Task.Config.recommended`: what is shown, the spline through it, and the sizes of the model.
+            """See `Task.Config.recommended`; chooses the input samples, a spline through them, and the model's sizes.
 
-            Half of the samples are shown, so that it is measured what an operator predicts of the others, and a spline
-            goes through them; unless other functions are wanted. Its smoothing is that of SMOOTHINGS which predicts
-            some training functions best without an operator. Frequencies are at most what the samples resolve.
+            Half of the samples are inputs, so that the loss measures predictions at the others, and a spline goes
+            through them, unless targets are other functions. Its smoothing is the one of SMOOTHINGS that predicts some
+            training functions best without an operator. Frequencies are at most those that the samples resolve.
             """
             default, task = FieldLearning.Config(), self.build()
             count = int(task.splits.train.given.counts.min())
@@ -219,18 +220,18 @@ class FieldLearning(SplitTask[FieldSet]):
 
         @property
         def stack(self) -> Stack:
-            """See `Task.Config.stack`: there is none."""
+            """See `Task.Config.stack`; the task has none."""
             raise ValueError(
                 "fields are predicted by attention in the frame of their samples: no kernel can be chosen; the task "
                 "operator has one"
             )
 
         def build(self, facts: Task.Facts | None = None) -> "FieldLearning":
-            """The task; see `FieldLearning`."""
+            """Builds the task; see `FieldLearning`."""
             return FieldLearning(self, own_facts(facts, FieldLearning.Facts, "field learning"))
 
         def build_frame(self) -> Frame:
-            """The frame of that name."""
+            """Returns the frame of the settings."""
             match self.frame:
                 case "identity":
                     return Identity()
@@ -246,7 +247,7 @@ class FieldLearning(SplitTask[FieldSet]):
                     return Rotational(proper=self.proper, average=self.average)
 
         def build_field(self, pos_dim: int, out_dim: int) -> Field:
-            """The field of that name, on the coordinates that the frame gives."""
+            """Returns the field of the settings, on the coordinates of the frame."""
             match self.field:
                 case "siren":
                     return SIREN(pos_dim, out_dim, width=self.width, depth=self.depth, omega_0=self.omega_0)
@@ -266,7 +267,7 @@ class FieldLearning(SplitTask[FieldSet]):
 
     @property
     def facts(self) -> Facts:
-        """Of the training split."""
+        """Facts of the training split."""
         return self._facts
 
     def _open(self) -> Splits[FieldSet]:
@@ -276,7 +277,7 @@ class FieldLearning(SplitTask[FieldSet]):
         return divided(open_fields(config.data, coordinates=config.coordinates), config)
 
     def _learn_facts(self) -> Facts:
-        """The facts of the training split; a constant channel has deviation 1, so that it becomes 0."""
+        """Learns the facts of the training split; a constant channel has deviation 1, so that it becomes 0."""
         train = self._opened.train
         given = moments(lambda: (part.given for part in train.parts()))
         targets = given if train.wanted is None else moments(lambda: (part.targets for part in train.parts()))
@@ -296,28 +297,28 @@ class FieldLearning(SplitTask[FieldSet]):
 
     @property
     def train_shards(self) -> Tensor | None:
-        """Of functions in mapped arrays."""
+        """Sizes of shards of functions in mapped arrays."""
         return self.splits.train.shards
 
     def model(self) -> nn.Module:
-        """The field operator."""
+        """Returns the field operator."""
         config, facts = self.config, self._facts
         frame, pos_dim = config.build_frame(), len(facts.coordinates)
         family = config.build_field(pos_dim * frame.coordinates_per_axis, len(facts.target_channels))
         model = FieldOperator(pos_dim, family, frame, config.model, in_dim=len(facts.channels))
         if config.spline is not None:
-            # a spline alone is a good start, which random fields are not
+            # a spline alone is a good start, which random fields would spoil
             model.start.data[family.amplitudes()] = 0.0
         return model
 
     def train_batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
-        """What is shown, `pos` (B, N, s), `values` (B, N, m) and `mask` (B, N), and what is wanted, `wanted_...`."""
+        """Returns inputs `pos` (B, N, s), `values` (B, N, m) and `mask` (B, N), and targets `wanted_...` likewise."""
         part = self.splits.train.select(indices)
         shown = draw_samples(part.given, self.config.shown, generator)
         return self._batch(shown, draw_samples(part.targets, self.config.wanted, generator))
 
     def held_out_batch(self, split: HeldOut, indices: Tensor) -> Batch:
-        """Likewise of a held-out split; what is shown of a function is drawn once and for all, and all is wanted."""
+        """Returns likewise a held-out batch; input samples of a function are fixed, and all samples are targets."""
         part = self.held_out(split).select(indices)
         seeds = [1_000_003 * self.config.shown_seed + index for index in indices.tolist()]
         return self._batch(draw_each(part.given, self.config.shown, seeds), part.targets)
@@ -334,7 +335,7 @@ class FieldLearning(SplitTask[FieldSet]):
 
     @torch.no_grad()
     def shown_example(self, split: HeldOut, index: int, model: nn.Module | None = None) -> ShownExample:
-        """See `Task.shown_example`: of the first channel what is shown, the truth, and the model's answer there."""
+        """See `Task.shown_example`; the first channel of the input, the truth, and the model's prediction there."""
         at = torch.tensor([index])
         part, batch = self.held_out(split).select(at), self.held_out_batch(split, at)
         pos, values = (each[0, batch["mask"][0]] for each in (batch["pos"], self._scale.in_unit(batch["values"])))
@@ -345,11 +346,11 @@ class FieldLearning(SplitTask[FieldSet]):
         return shown_function(part, seen, 0, lambda pos: self._evaluated(model, shown, part, [pos])[0].values)
 
     def num_targets(self, batch: Batch) -> int:
-        """One per function."""
+        """Number of functions."""
         return len(batch["values"])
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        """Squared error, its mean over the wanted samples and channels of each function, summed over functions."""
+        """Returns the squared error, averaged over target samples and channels, summed over functions."""
         found = self._through_samples(self._place(model, batch), batch)(batch["wanted_pos"]).float()
         return self._errors(found, batch).sum()
 
@@ -378,10 +379,10 @@ class FieldLearning(SplitTask[FieldSet]):
 
     @torch.no_grad()
     def _best_smoothing(self, shown: int) -> float:
-        """Of `SMOOTHINGS`, with which a spline alone predicts some training functions best from so many samples."""
+        """Returns the one of `SMOOTHINGS` with which a spline alone predicts some training functions best."""
         train, model = self.splits.train, self.model()
         assert isinstance(model, FieldOperator)
-        model.start[model.field.amplitudes()] = 0.0  # and so the field is 0
+        model.start[model.field.amplitudes()] = 0.0  # so that the field is 0
         for parameter in model.head.parameters():
             parameter.zero_()
         part = train.select(torch.arange(min(len(train), TRIED)))
@@ -395,10 +396,10 @@ class FieldLearning(SplitTask[FieldSet]):
         return min(SMOOTHINGS, key=error)
 
     def metrics(self) -> "dict[str, Metric]":
-        """`relative_error`, ‖f - u‖ / ‖u‖ at the wanted samples in the data's unit, its mean over functions; `loss`.
+        """Returns `relative_error`, ‖f - u‖ / ‖u‖ at target samples in data units, averaged over functions, and `loss`.
 
-        A function that is 0 at all its samples is measured against the training deviation. `loss` is the mean squared
-        error of standardised values.
+        A function that is 0 at all its samples is measured relative to the training deviation. `loss` is the mean
+        squared error of standardised values.
 
         Raises:
             ImportError: torchmetrics is not installed.
@@ -408,10 +409,10 @@ class FieldLearning(SplitTask[FieldSet]):
         return {"relative_error": Mean(), "loss": Mean()}
 
     def score(self, model: nn.Module, batch: Batch, metrics: "dict[str, Metric]") -> None:
-        """Adds a batch of `held_out_batch` to the metrics."""
+        """Updates the metrics with a batch of `held_out_batch`."""
         found = self._refined(model, batch)(batch["wanted_pos"]).float()
         metrics["loss"].update(self._errors(found, batch))
-        # in float64, as the squares of numbers that float32 holds may be beyond it
+        # in float64, as the squares of float32 numbers may exceed its range
         found, truth = found.double(), batch["wanted_values"].double()
         exists, deviation = batch["wanted_mask"][..., None], self._target_scale.deviation.to(found)
         wanted = torch.where(exists, self._target_scale.in_unit(truth), 0.0).flatten(1).norm(dim=1)
@@ -420,7 +421,7 @@ class FieldLearning(SplitTask[FieldSet]):
         metrics["relative_error"].update(error / torch.where(wanted > 0, wanted, zero))
 
     def tensor_form(self, model: nn.Module) -> TensorForm:
-        """See `Task.tensor_form`: from samples anywhere to any places."""
+        """See `Task.tensor_form`; from samples at any points to any evaluation points."""
         facts, config = self._facts, self.config
         if config.refine_steps:
             raise ValueError(
@@ -436,10 +437,10 @@ class FieldLearning(SplitTask[FieldSet]):
             return self._target_scale.in_unit(self._refined(model, batch)(places).float())
 
         def draw(sizes: Sizes, generator: torch.Generator) -> tuple[Tensor, ...]:
-            batch, count, asked, axes = sizes["batch"], sizes["samples"], sizes["places"], len(facts.coordinates)
+            batch, count, num_places, axes = sizes["batch"], sizes["samples"], sizes["places"], len(facts.coordinates)
             pos = torch.randn(batch, count, axes, generator=generator, dtype=torch.float64)
             values = self._scale.in_unit(torch.randn(batch, count, len(facts.channels), generator=generator))
-            places = torch.randn(batch, asked, axes, generator=generator, dtype=torch.float64) / 2
+            places = torch.randn(batch, num_places, axes, generator=generator, dtype=torch.float64) / 2
             exists = first_of_each(batch, count)
             return torch.where(exists[..., None], pos, 0.0), values, exists, places
 
@@ -454,12 +455,12 @@ class FieldLearning(SplitTask[FieldSet]):
         )
 
     def _predictions(self, model: nn.Module, inputs: Inputs, device: torch.device) -> list[Prediction]:
-        """`file`, `field`, coordinates, values and whether it is `far` from the samples, for each place asked for.
+        """Returns `file`, `field`, coordinates, values and whether the samples are `far`, per evaluation point.
 
-        Where values are saved or drawn, a row has a field's least and largest value.
+        Where values are saved or drawn, a row has the smallest and the largest value of a field.
 
         Raises:
-            ValueError: a file cannot be read or does not fit, or there is no grid to draw.
+            ValueError: a file cannot be read or does not fit, or a picture lacks a grid.
         """
         self.config.answer.check(inputs.outputs, inputs.at)
         found: list[tuple[Path, Evaluated]] = []
@@ -469,27 +470,27 @@ class FieldLearning(SplitTask[FieldSet]):
         return answered(answer, inputs.outputs, found, facts.coordinates, facts.target_channels)
 
     def _predicted(self, model: nn.Module, file: Path, inputs: Inputs, device: torch.device) -> list[Evaluated]:
-        """The fields of a file, each where it is asked for."""
+        """Returns the fields of a file, each at its evaluation points."""
         facts, predicted = self._facts, list[Evaluated]()
         fields = read_fields(file, coordinates=facts.coordinates, channels=facts.channels, part=inputs.part)
-        asked = places(self.config.answer, fields, inputs.at)
+        points = places(self.config.answer, fields, inputs.at)
         for indices in torch.arange(len(fields)).split(CHUNK):
             part = fields.select(indices)
             shown = to_device(self._shown(part.given), device)
             for name, values in zip(part.names, shown["values"], strict=True):
                 if not bool(values.isfinite().all()):
                     raise ValueError(f"{name}: a value is too far from those of training for float32")
-            predicted += map(refuse_no_number, self._evaluated(model, shown, part, [asked[i] for i in indices]))
+            predicted += map(refuse_no_number, self._evaluated(model, shown, part, [points[i] for i in indices]))
         return predicted
 
-    def _evaluated(self, model: nn.Module, batch: Batch, part: FieldSet, asked: Sequence[Tensor]) -> list[Evaluated]:
-        """The fields of a batch, each at its own places."""
+    def _evaluated(self, model: nn.Module, batch: Batch, part: FieldSet, points: Sequence[Tensor]) -> list[Evaluated]:
+        """Returns the fields of a batch, each at its own evaluation points."""
         placed = self._refined(model, batch)
-        longest = max(len(pos) for pos in asked)
-        pos = torch.stack([torch.cat([pos, pos[:1].expand(longest - len(pos), -1)]) for pos in asked])
+        longest = max(len(pos) for pos in points)
+        pos = torch.stack([torch.cat([pos, pos[:1].expand(longest - len(pos), -1)]) for pos in points])
         values, is_far = placed.sample(pos.to(batch["pos"].device))
         values = self._target_scale.in_unit(values.float().cpu())
         return [
             Evaluated(name, own, values[i, : len(own)], is_far[i, : len(own)].cpu())
-            for i, (name, own) in enumerate(zip(part.names, asked, strict=True))
+            for i, (name, own) in enumerate(zip(part.names, points, strict=True))
         ]

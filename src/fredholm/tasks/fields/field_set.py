@@ -1,4 +1,4 @@
-"""Samples of functions: the frozen value that every reader gives."""
+"""Samples of functions: the frozen value that every reader returns."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,19 +17,19 @@ from fredholm.tasks.splits.splits import Divisible
 from fredholm.tasks.splits.stratified_split import SplitKeys
 
 CHUNK = 1 << 20
-"""Values that are read together where all are looked at."""
+"""Number of values that are read together in passes over all values."""
 
 
 @final
 class Stored:
-    """Values of functions that stay where they are, and are read where they are asked for.
+    """Values of functions that stay in their files, and are read on demand.
 
     Args:
-        rows: numbers, a function each, of any shape.
+        rows: arrays with a function per row, of any shape.
         num_samples: N.
         num_channels: m.
-        values: from rows `(B, ...)` to numbers `(B, N, m)`.
-        indices: which rows these are, int64 `(n,)`; None: all.
+        values: maps rows `(B, ...)` to numbers `(B, N, m)`.
+        indices: indices of the rows, int64 `(n,)`; None: all.
     """
 
     def __init__(
@@ -45,27 +45,27 @@ class Stored:
         self.shape = (len(self._indices), num_samples, num_channels)
 
     def select(self, indices: Tensor) -> "Stored":
-        """Those of some functions, int64 `(B,)`, in this order."""
+        """Returns the values of some functions, int64 `(B,)`, in this order."""
         return Stored(self._rows, *self.shape[1:], self._values, self._indices[indices])
 
     def read(self) -> Tensor:
-        """All of them, float32 or float64 `(n, N, m)`."""
+        """Reads all values, float32 or float64 `(n, N, m)`."""
         return torch.from_numpy(as_kept(self._values(self._rows[self._indices.numpy()])))
 
     @property
     def shards(self) -> Tensor | None:
-        """How many functions lie together on the disk, see `Task.train_shards`."""
+        """Sizes of shards of functions that are contiguous on the disk, see `Task.train_shards`."""
         return shards_of_some(self._rows.shards, self._indices)
 
 
 @final
 class Samples:
-    """Values of n functions, each at points of its own.
+    """Values of n functions, each at its own points.
 
     Args:
-        pos: float64 `(n, N, s)`, finite; the same memory n times where all functions have the same points.
-        values: float32 or float64 `(n, N, m)`, finite; 0 where no sample is. Those that are stored are read when
-            they are asked for, and then kept.
+        pos: float64 `(n, N, s)`, finite; a stride-0 view where all functions have the same points.
+        values: float32 or float64 `(n, N, m)`, finite; 0 where a sample is missing. Stored values are read on first
+            use, and then kept.
         mask: bool `(n, N)`, True = this sample exists; None: all do.
     """
 
@@ -74,74 +74,74 @@ class Samples:
 
     @cached_property
     def values(self) -> Tensor:
-        """float32 or float64 `(n, N, m)`."""
+        """The values, float32 or float64 `(n, N, m)`."""
         return self._values.read() if isinstance(self._values, Stored) else self._values
 
     @property
     def stored(self) -> Stored | None:
-        """The values, where they are not in memory."""
+        """The stored values, where they are not in memory."""
         return self._values if isinstance(self._values, Stored) else None
 
     @property
     def num_channels(self) -> int:
-        """m."""
+        """Number of channels m."""
         return self._values.shape[-1]
 
     @property
     def exists(self) -> Tensor:
-        """Which samples are there, `(n, N)` bool."""
+        """Mask of existing samples, `(n, N)` bool."""
         return torch.ones(self.pos.shape[:2], dtype=torch.bool) if self.mask is None else self.mask
 
     @property
     def counts(self) -> Tensor:
-        """How many samples each function has, int64 `(n,)`."""
+        """Number of samples of each function, int64 `(n,)`."""
         return torch.full((len(self.pos),), self.pos.shape[1]) if self.mask is None else self.mask.sum(1)
 
     @property
     def share_places(self) -> bool:
-        """Whether all functions have samples at the same places."""
+        """Whether all functions have samples at the same points."""
         if self.mask is not None and not bool(self.mask.all()):
             return False
         return self.pos.stride(0) == 0 or bool((self.pos == self.pos[:1]).all())
 
     @property
     def places(self) -> list[Tensor]:
-        """Where each function has samples, `(K, s)` each."""
+        """Points of each function's existing samples, `(K, s)` each."""
         if self.mask is None:
             return list(self.pos)
         return [pos[exists] for pos, exists in zip(self.pos, self.mask, strict=True)]
 
     def select(self, indices: Tensor) -> "Samples":
-        """Those of some functions, int64 `(B,)`, in this order."""
+        """Returns the samples of some functions, int64 `(B,)`, in this order."""
         shared = self.pos.stride(0) == 0 and len(self.pos) > 0
         pos = self.pos[:1].expand(len(indices), -1, -1) if shared else self.pos[indices]
         values = self._values.select(indices) if isinstance(self._values, Stored) else self._values[indices]
         return Samples(pos, values, None if self.mask is None else self.mask[indices])
 
     def with_values(self, values: Tensor) -> "Samples":
-        """Others at the same points, `(n, N, m')`."""
+        """Returns other values at the same points, `(n, N, m')`."""
         return Samples(self.pos, values, self.mask)
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class FieldSet(Divisible):
-    """n functions, by samples that are given and samples of what is wanted.
+    """Pairs of n input functions and n target functions, given by samples.
 
     Args:
-        given: of each function.
-        wanted: of what is wanted of it, elsewhere or of another kind; None: what is given.
+        given: samples of the input functions.
+        wanted: samples of the target functions, at other points or of another kind; None: the inputs are the targets.
         coordinates: names of the s coordinates.
-        channels: names of the m given values.
-        wanted_channels: names of the wanted values; empty: those of the given ones.
-        names: where each function came from, for messages.
-        num_steps: of a trajectory T: what is wanted is what is given T steps on, at the same points, the m values of
-            the first step before those of the second.
-        marks: the groups and times of functions.
+        channels: names of the m input channels.
+        wanted_channels: names of the target channels; empty: those of the inputs.
+        names: origin of each function, for messages.
+        num_steps: T for trajectories: targets are the next T states, at the same points, with the m values of the first
+            step before those of the second.
+        marks: groups and times of the functions.
 
     Raises:
-        ValueError: shapes or types do not agree, a function has no sample, a position or value is NaN or infinite. The
-            message begins with the function's name.
+        ValueError: shapes or types differ, a function has no sample, or a position or value is not finite. The message
+            begins with the function's name.
     """
 
     shared: ClassVar[tuple[str, ...]] = ("coordinates", "channels", "target_channels")
@@ -164,11 +164,11 @@ class FieldSet(Divisible):
             raise ValueError(f"the wanted channels are {self.wanted_channels}, but no wanted samples are given")
         if self.num_steps > 1 and len(self.target_channels) != self.num_steps * len(self.channels):
             raise ValueError(
-                f"{self.num_steps} steps of {len(self.channels)} channels are wanted; {len(self.target_channels)} came"
+                f"expected {self.num_steps} steps of {len(self.channels)} channels; got {len(self.target_channels)}"
             )
 
     def _check(self, samples: Samples, channels: tuple[str, ...], what: str) -> None:
-        # of what is stored it was looked at when it was opened whether it is finite
+        # stored values were checked to be finite when they were opened
         pos, mask, values = samples.pos, samples.mask, None if samples.stored else samples.values
         shape, dtype = (
             (samples.stored.shape, torch.float32) if samples.stored else (samples.values.shape, samples.values.dtype)
@@ -188,7 +188,7 @@ class FieldSet(Divisible):
             raise ValueError(f"the mask of the {what} is {mask.dtype} {tuple(mask.shape)}; pass bool {expected}")
         for i in (samples.counts == 0).nonzero()[:1, 0].tolist():
             raise ValueError(f"{self.names[i]}: has no {what}; expected at least one")
-        # positions that all functions share are looked at once
+        # positions that all functions share are checked once
         places = pos[:1] if pos.stride(0) == 0 and mask is None else pos
         for name, tensor in (("position", places), ("value", values)):
             if tensor is None:
@@ -206,33 +206,33 @@ class FieldSet(Divisible):
 
     @property
     def targets(self) -> Samples:
-        """What is wanted of each function, be it what is given."""
+        """Samples of the target functions, which may be the inputs."""
         return self.given if self.wanted is None else self.wanted
 
     @property
     def target_channels(self) -> tuple[str, ...]:
-        """The names of the targets' values."""
+        """Names of the target channels."""
         return self.channels if self.wanted is None else self.wanted_channels
 
     @property
     def keys(self) -> SplitKeys:
-        """Names, groups and times."""
+        """Names, groups and times of the functions."""
         return self.marks.keys(self.names, [0] * len(self))
 
     @property
     def shards(self) -> Tensor | None:
-        """How many functions lie together on the disk, see `Task.train_shards`."""
+        """Sizes of shards of functions that are contiguous on the disk, see `Task.train_shards`."""
         return None if self.given.stored is None else self.given.stored.shards
 
     def parts(self) -> Iterator[Self]:
-        """The functions in parts whose values are read together."""
+        """Yields the functions in parts whose values are read together."""
         samples = (self.given, self.targets)
         size = max(1, sum(each.pos.shape[1] * each.num_channels for each in samples))
         for indices in torch.arange(len(self)).split(max(1, CHUNK // size)):
             yield self.select(indices)
 
     def states(self) -> Samples:
-        """Of trajectories the states at all times, as functions of their own."""
+        """States of trajectories at all times, as functions of their own."""
         times = self.num_steps + 1
         states = torch.cat([self.given.values, self.targets.values], dim=-1)
         states = states.unflatten(-1, (times, -1)).movedim(2, 0).flatten(0, 1)
@@ -240,7 +240,7 @@ class FieldSet(Divisible):
         return Samples(self.given.pos.repeat(times, 1, 1), states, mask)
 
     def select(self, indices: Tensor) -> Self:
-        """Some of the functions, int64 `(B,)`, in this order."""
+        """Returns some of the functions, int64 `(B,)`, in this order."""
         return type(self)(
             given=self.given.select(indices),
             wanted=None if self.wanted is None else self.wanted.select(indices),
@@ -254,10 +254,10 @@ class FieldSet(Divisible):
 
 
 def pack(pos: list[Tensor], values: list[Tensor], coordinates: int, channels: int) -> Samples:
-    """Samples of functions that have numbers of their own, padded to the longest.
+    """Pads samples of functions with different numbers of samples to the longest.
 
     Raises:
-        ValueError: padded they would become too large (`check_expansion`).
+        ValueError: the padded arrays would be too large (`check_expansion`).
     """
     longest = max((len(own) for own in pos), default=0)
     n, kept = len(pos), kept_type(*(own.numpy() for own in values))
@@ -279,7 +279,7 @@ def pack(pos: list[Tensor], values: list[Tensor], coordinates: int, channels: in
 
 
 def refuse_doubles(samples: Samples, names: Sequence[str], what: str) -> None:
-    """Raises ValueError where two samples of a function lie at one place, in the name of the first such function."""
+    """Raises a ValueError, with the name of a function, where two of its samples are at one point."""
     is_shared = samples.mask is None and samples.pos.stride(0) == 0
     count = 1 if is_shared else len(samples.pos)
     for i in range(min(count, len(samples.pos))):

@@ -1,4 +1,4 @@
-"""Darcy flow and Burgers' equation from the small sets of the neuraloperator library."""
+"""Darcy flow and Burgers' equation from the small data sets of the neuraloperator library."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,30 +15,30 @@ from .field_set import FieldSet, Samples
 
 Problem = Literal["darcy", "burgers", "burgers-steps"]
 RESOLUTIONS = (16, 32)
-"""Of the test set of Darcy flow; everything else is at 16."""
+"""Resolutions of the test set of Darcy flow; all other sets have resolution 16."""
 
 
 def is_neuralop(path: Path) -> bool:
-    """Whether the file is called as these sets are."""
+    """Whether a file has the name of these data sets."""
     return path.name == "neuralop_pde.npz"
 
 
 def neuralop(path: str | Path, problem: Problem = "darcy", resolution: int = 16) -> Splits[FieldSet]:
-    """Pairs of functions, of which the second is to be predicted from the first.
+    """Reads pairs of functions, of which the second is to be predicted from the first.
 
     `darcy` is -∇·(a ∇u) = 1 on the unit square: from a coefficient a (0 or 1) to its solution u, on the same grid;
     1,000 and 50 pairs. `burgers` is ∂u/∂t + u ∂u/∂x = 0.01 ∂²u/∂x² on a circle: from u at 16 points and t = 0,
-    given at all times, to u at 16 points and 17 times from 0 to 1; 800 and 400 pairs. `burgers-steps` are the same as
-    trajectories.
+    repeated at all times, to u at 16 points and 17 times from 0 to 1; 800 and 400 pairs. `burgers-steps` has the same
+    data as trajectories.
 
     Args:
-        path: the file, with `darcy_train_16_x`, `darcy_train_16_y`, `darcy_test_16_x` and so on.
-        problem: which of them.
-        resolution: of the test set.
+        path: path of the file, with `darcy_train_16_x`, `darcy_train_16_y`, `darcy_test_16_x` and so on.
+        problem: name of the problem.
+        resolution: resolution of the test set.
 
     Raises:
-        ValueError: a problem or resolution that is not there, or the file cannot be read or lacks an array of
-            real numbers.
+        ValueError: the problem or resolution does not exist, or the file cannot be read or lacks an array of real
+            numbers.
     """
     if problem not in get_args(Problem):
         raise ValueError(f"problem is {problem!r}; expected one of {', '.join(get_args(Problem))}")
@@ -57,7 +57,7 @@ def _darcy(arrays: Mapping[str, np.ndarray], split: str, resolution: int) -> Fie
     a = needed_array(arrays, f"darcy_{split}_{resolution}_x", "biuf", None, resolution, resolution)
     n = len(a)
     u = needed_array(arrays, f"darcy_{split}_{resolution}_y", "biuf", n, resolution, resolution)
-    # the samples are nodes of the lattice k / resolution, of which the coarse one has every second
+    # samples are the nodes k / resolution of a lattice; the coarse lattice has every second node
     pos = Grid(resolution, resolution, origin=(0.0, 0.0), spacing=(1 / resolution,) * 2).pos.expand(n, -1, -1)
     given, wanted = (Samples(pos, torch.from_numpy(v).float().reshape(n, resolution**2, 1), None) for v in (a, u))
     return FieldSet(
@@ -102,7 +102,7 @@ def _burgers_steps(arrays: Mapping[str, np.ndarray], split: str, resolution: int
 
 
 def _states(arrays: Mapping[str, np.ndarray], split: str, resolution: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """u at t = 0, `(n, N)`, and at all times, `(n, T + 1, N)`."""
+    """Returns u at t = 0, `(n, N)`, and at all times, `(n, T + 1, N)`."""
     start = needed_array(arrays, f"burgers_{split}_{resolution}_x", "biuf", None, resolution)
     whole = needed_array(arrays, f"burgers_{split}_{resolution}_y", "biuf", len(start), None, resolution)
     if whole.shape[1] < 2:

@@ -23,36 +23,36 @@ from fredholm.tasks.splits.splits import Splits
 from .field_set import CHUNK, FieldSet, Samples, Stored, pack
 
 ROWS = ("values", "wanted_values", "trajectories")
-"""Arrays with a row a function, which may be large."""
+"""Arrays with a row per function, which may be large."""
 SHARED = ("pos", "wanted_pos", "coordinates", "channels", "wanted_channels")
-"""Arrays that are the same in all files of a folder."""
+"""Arrays that are equal in all files of a folder."""
 KNOWN = (*ROWS, "offsets", "wanted_offsets", *SHARED, *ARRAYS)
 WHOLE = ("split", "is_test", "names", "is_far")
-"""Further arrays, where their names tell no split; the last two are of answers that were saved, and of no use here."""
+"""Further arrays of files without splits in their names; the last two are in saved predictions, and not used here."""
 _AXES = ("x", "y", "z")
 
 
 def read_npz(path: Path) -> FieldSet | Splits[FieldSet]:
-    """Read arrays, as one set of functions or, where they tell one, with their split.
+    """Reads arrays, as one set of functions or, where they have one, with their split.
 
-    `values` are `(n, N)` or `(n, N, m)`, at the points `pos` `(N, s)` of all functions or `(n, N, s)`; with `offsets`
-    `(n + 1,)` both are of all functions one after the other, `(samples, ...)`, and function i has those from
-    `offsets[i]` to `offsets[i + 1]`. Without `pos` the values are on the cell centres of the unit box, `(n, H, W)` or
-    `(n, D, H, W)`, or with channels `(n, H, W, m)` and `channels` named. NaN values of all channels: no sample there.
+    `values` are `(n, N)` or `(n, N, m)`, at shared points `pos` `(N, s)` or at `(n, N, s)`; with `offsets` `(n + 1,)`
+    both are concatenated over functions, `(samples, ...)`, and function i has samples `offsets[i]` to `offsets[i + 1]`.
+    Without `pos` the values are on the cell centres of the unit box, `(n, H, W)` or `(n, D, H, W)`, or with channels
+    `(n, H, W, m)` and an array `channels` of names. Where the values of all channels are NaN, a sample is missing.
 
-    `wanted_values`, `wanted_pos` and `wanted_offsets` likewise are what is wanted of each function, where that is
-    not what is given. `coordinates`, `channels` and `wanted_channels` are names.
+    `wanted_values`, `wanted_pos` and `wanted_offsets` likewise are the target functions, where these are not the
+    inputs. `coordinates`, `channels` and `wanted_channels` are names.
 
-    `trajectories` in place of `values` have one axis more, of T + 1 times, after the first: given is the state at the
-    first time, wanted are those at the T others. Their points exist at all times or never.
+    `trajectories` in place of `values` have a further axis of T + 1 times after the first: the input is the state at
+    the first time, the targets are those at the T others. A point exists at all times or never.
 
-    A split is `split` `(n,)` (see `split_of_rows`), or `is_test` `(n,)`; or `train_`, `valid_` (or `val_`) and `test_`
-    before the names of the arrays, of which those of training alone must be there. `groups` and `example_times` `(n,)`:
-    see `marks_of_arrays`. An .npy file is `values` alone.
+    A split is `split` `(n,)` (see `split_of_rows`), or `is_test` `(n,)`; or prefixes `train_`, `valid_` (or `val_`) and
+    `test_` of array names, of which only those of training are required. For `groups` and `example_times` `(n,)` see
+    `marks_of_arrays`. An .npy file is `values` alone.
 
     Raises:
-        ValueError: it is no such file, or arrays are missing, unknown or do not fit together. The message names file
-            and array.
+        ValueError: the file is invalid, or arrays are missing, unknown or inconsistent. The message names file and
+            array.
     """
     arrays = load_arrays(path, alone="values", map_from=LARGE)
     try:
@@ -66,14 +66,14 @@ def read_npz(path: Path) -> FieldSet | Splits[FieldSet]:
 
 
 def read_npz_shards(folder: Path) -> FieldSet | Splits[FieldSet]:
-    """Read a folder of .npz files with `values`, or `trajectories`, each, which are one set of functions.
+    """Reads a folder of .npz files, each with `values` or `trajectories`, as one set of functions.
 
     A split is a word of a name, as in train-00000.npz, train-00001.npz and test-00000.npz (`find_split_files`). Where
-    names tell none, `split` is read. Otherwise as `read_npz`; positions and names are the same in all files, on points
-    that all functions share.
+    names have none, `split` is read. Otherwise as `read_npz`; positions and names are equal in all files, and all
+    functions share their points.
 
     Raises:
-        ValueError: what `read_npz` refuses, or files do not fit together.
+        ValueError: as of `read_npz`, or files are inconsistent.
     """
     parts: dict[Split, FieldSet] = {}
     splits = arrays_of_each_split(folder, what="file of functions", rows=ROWS, shared=SHARED, may_lack=True)
@@ -94,15 +94,15 @@ def read_npz_shards(folder: Path) -> FieldSet | Splits[FieldSet]:
 def functions_of_arrays(
     arrays: Mapping[str, np.ndarray], where: str, rows: Mapping[str, Rows] | None = None
 ) -> FieldSet:
-    """Functions in the arrays of a file of `read_npz` without a split.
+    """Builds functions from the arrays of a file of `read_npz` without a split.
 
     Args:
-        arrays: by name.
-        where: what they are called, for messages.
-        rows: those of `ROWS` in place of arrays, with their own files; None: those that are mapped.
+        arrays: arrays by name.
+        where: origin of the arrays, for messages.
+        rows: arrays of `ROWS` in their own files; None: the mapped ones among `arrays`.
 
     Raises:
-        ValueError: arrays are missing or do not fit together.
+        ValueError: arrays are missing or inconsistent.
     """
     if rows is None:
         mapped = {name: arrays[name] for name in ROWS if name in arrays and is_mapped(arrays[name])}
@@ -177,7 +177,7 @@ def _states_in_memory(states: np.ndarray, arrays: Mapping[str, np.ndarray]) -> t
 
 
 def _stored_states(stored: Rows, arrays: Mapping[str, np.ndarray]) -> tuple[Samples, Samples] | None:
-    """The first states and all others, which stay where they are; None where they cannot."""
+    """Returns the first states and all others as stored values; None where they cannot stay in their files."""
     found = _on_shared_places((stored.shape[0], *stored.shape[2:]), arrays, "")
     if found is None:
         return None
@@ -199,7 +199,7 @@ def _stored_states(stored: Rows, arrays: Mapping[str, np.ndarray]) -> tuple[Samp
 
 
 def _stored_samples(stored: Rows, arrays: Mapping[str, np.ndarray], prefix: str) -> Samples | None:
-    """Values that stay where they are; None where they cannot: some are missing, or each function has its places."""
+    """Returns stored values; None where some are missing, or functions have different points."""
     found = _on_shared_places(stored.shape, arrays, prefix)
     if found is None:
         return None
@@ -215,7 +215,7 @@ def _stored_samples(stored: Rows, arrays: Mapping[str, np.ndarray], prefix: str)
 def _on_shared_places(
     shape: tuple[int, ...], arrays: Mapping[str, np.ndarray], prefix: str
 ) -> tuple[Tensor, int, int] | None:
-    """Places `(N, s)` that all functions of values of a shape share, N, and the number m of channels."""
+    """Returns the points `(N, s)` that all functions share, N, and the number m of channels."""
     if f"{prefix}offsets" in arrays or 0 in shape:
         return None
     if f"{prefix}pos" in arrays:
@@ -231,14 +231,14 @@ def _on_shared_places(
 
 
 def _is_finite(samples: Stored) -> bool:
-    """Whether all values are, in float32; read in parts."""
+    """Whether all values are finite in float32; they are read in parts."""
     size = max(1, math.prod(samples.shape[1:]))
     parts = torch.arange(samples.shape[0]).split(max(1, CHUNK // size))
     return all(bool(samples.select(part).read().isfinite().all()) for part in parts)
 
 
 def _marks(arrays: Mapping[str, np.ndarray], n: int) -> SplitMarks:
-    """Groups and times; the split divides the functions when all are read."""
+    """Reads groups and times; splits are read by the caller."""
     return replace(marks_of_arrays({name: array for name, array in arrays.items() if name != "split"}, n), given=None)
 
 
@@ -247,12 +247,12 @@ def _coordinates(arrays: Mapping[str, np.ndarray], dim: int) -> tuple[str, ...]:
 
 
 def unnamed_coordinates(dim: int) -> tuple[str, ...]:
-    """Names for coordinates of which a file tells none."""
+    """Returns default names of coordinates."""
     return _AXES[:dim] if dim <= len(_AXES) else tuple(f"x{i + 1}" for i in range(dim))
 
 
 def unnamed_channels(count: int) -> tuple[str, ...]:
-    """Likewise for channels."""
+    """Returns default names of channels."""
     return ("value",) if count == 1 else tuple(f"value {i + 1}" for i in range(count))
 
 
@@ -314,7 +314,7 @@ def _joined(pos: np.ndarray, values: np.ndarray, offsets: np.ndarray, prefix: st
 
 
 def _existing(pos: torch.Tensor, values: torch.Tensor, mask: torch.Tensor | None = None) -> Samples:
-    """Samples without those whose values are all NaN."""
+    """Drops samples whose values are all NaN."""
     missing = values.isnan().all(-1)
     if bool(missing.any()):
         mask = ~missing if mask is None else mask & ~missing

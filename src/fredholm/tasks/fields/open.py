@@ -1,4 +1,4 @@
-"""One entry for every source of sampled functions."""
+"""Opening of every source of sampled functions."""
 
 import contextlib
 import dataclasses
@@ -26,26 +26,26 @@ from .neuralop import Problem, is_neuralop, neuralop
 from .npz_file import KNOWN, ROWS, WHOLE, read_npz, read_npz_shards, unnamed_channels, unnamed_coordinates
 
 FIELD_TABLES = (".csv", ".csv.gz", PARQUET)
-"""How the names of tables of samples end."""
+"""Suffixes of tables of samples."""
 ALONG_ROWS = ("y", "x")
-"""Coordinates of images: down and to the right, from 0 to 1, as rows and columns run."""
+"""Coordinates of images: down and to the right, from 0 to 1, as rows and columns."""
 CHUNK = 4096
 """Images that are read at a time."""
 
 
 @reads_data
 def open_fields(data: str | Path, *, coordinates: tuple[str, ...] = ()) -> Splits[FieldSet]:
-    """Open sampled functions with their splits, or all as one set.
+    """Opens sampled functions with their splits, or all as one set.
 
     Args:
-        data: a .csv (`read_csv`, also gzipped) or .npz file (`read_npz`), a folder of the latter (`read_npz_shards`),
-            the .npz file of `neuralop`, or any source of `tasks.images.open_images`, whose images become functions
-            (`image_fields`).
-        coordinates: the columns of a table that are coordinates; none: those of x, y and z that are there. Refused of
-            what is no table.
+        data: a .csv file (`read_csv`, also gzipped), an .npz file (`read_npz`), a folder of .npz files
+            (`read_npz_shards`), the .npz file of `neuralop`, or any source of `tasks.images.open_images`, whose images
+            become functions (`image_fields`).
+        coordinates: columns of a table that are coordinates; empty: the existing ones of x, y and z. Refused for other
+            sources.
 
     Raises:
-        ValueError: nothing of that name, the source is broken, or settings that it does not read.
+        ValueError: the path does not exist, the source is invalid, or a setting has no effect.
     """
     path = data_path(data)
     if not path.name.lower().endswith(FIELD_TABLES):
@@ -65,7 +65,7 @@ def open_fields(data: str | Path, *, coordinates: tuple[str, ...] = ()) -> Split
     if len(found) < 2:
         raise ValueError(
             f"{path}: holds one function; expected one to learn from and one to test on at least; in a table the "
-            "column 'field' tells them apart. Of one function alone `fredholm train table` learns, from a table whose "
+            "column 'field' distinguishes them. To learn a single function use `fredholm train table` on a table whose "
             "rows are samples: the coordinates, and --task.label-columns with the value"
         )
     return Splits(found, is_given=False)
@@ -80,18 +80,18 @@ def open_functions(
     problem: Problem = "darcy",
     resolution: int = 16,
 ) -> Splits[FieldSet] | FieldSet:
-    """Open pairs of functions, of which one is given and the other wanted; with their split, where they have one.
+    """Opens pairs of input and target functions, with their split, where they have one.
 
     Args:
         data: an .npz file (`read_npz`) with `wanted_values` or `trajectories`, a folder of these, that of `neuralop`, a
-            .csv file whose columns `targets` are wanted, or a folder with `given.csv` and `wanted.csv`, whose functions
-            the column `field` matches and whose points may be others.
-        coordinates: the columns of a table that are coordinates; none: those of x, y and z that are there.
-        targets: the columns of a single table that are wanted.
-        problem, resolution: of the set of `neuralop`.
+            .csv file with target columns `targets`, or a folder with `given.csv` and `wanted.csv`, whose functions are
+            matched by the column `field` and may have different points.
+        coordinates: columns of a table that are coordinates; empty: the existing ones of x, y and z.
+        targets: target columns of a single table.
+        problem, resolution: settings of the data set of `neuralop`.
 
     Raises:
-        ValueError: nothing of that name, the source is broken, nothing is wanted, or settings that it does not read.
+        ValueError: the path does not exist, the source is invalid, there are no targets, or a setting has no effect.
     """
     path = data_path(data)
     is_table = path.name.lower().endswith(FIELD_TABLES)
@@ -119,7 +119,7 @@ def open_functions(
     for part in (found.train, found.valid, found.test) if isinstance(found, Splits) else (found,):
         if part is not None and part.wanted is None:
             raise ValueError(
-                f"{path}: says nothing of what is wanted; expected the array wanted_values or trajectories, or in a "
+                f"{path}: has no target functions; expected the array wanted_values or trajectories, or in a "
                 "table the columns of --task.targets"
             )
     return found
@@ -133,8 +133,9 @@ def read_functions(
     targets: tuple[str, ...],
     part: Split | None = None,
 ) -> FieldSet:
-    """Functions of a file, or of a folder with `given.csv` and `wanted.csv`, to predict others from; with what is
-    wanted, where it is there.
+    """Reads functions of a file, or of a folder with `given.csv` and `wanted.csv`, for a prediction.
+
+    Target functions are read too, where they exist.
 
     Raises:
         ValueError: see `read_fields`, and `open_functions` of folders.
@@ -144,14 +145,14 @@ def read_functions(
         return _matched(path, coordinates, channels, targets)
     if path.name.lower().endswith(FIELD_TABLES):
         refuse_part(path, part)
-        with contextlib.suppress(ValueError):  # a table without the answers is read below, and its mistakes told
+        with contextlib.suppress(ValueError):  # a table without targets is read below, which reports its mistakes
             whole = read_csv(path, coordinates=coordinates, channels=(*channels, *targets))
             return _with_targets(whole, targets, path)
     return read_fields(path, coordinates=coordinates, channels=channels, part=part)
 
 
 def _with_targets(table: FieldSet, targets: tuple[str, ...], path: Path) -> FieldSet:
-    """A table whose columns of these names are wanted; as it is, where there are none."""
+    """Returns a table with columns of these names as targets; unchanged where there are none."""
     if not targets:
         return table
     if missing := [name for name in targets if name not in table.channels]:
@@ -172,7 +173,7 @@ def _matched(
     channels: tuple[str, ...] | None = None,
     targets: tuple[str, ...] | None = None,
 ) -> FieldSet:
-    """The functions of given.csv, and those of wanted.csv with the same names."""
+    """Returns the functions of given.csv, with those of wanted.csv of the same names."""
     given, wanted = (
         read_csv(_table(folder, name), coordinates=coordinates, channels=columns)
         for name, columns in (("given", channels), ("wanted", targets))
@@ -211,16 +212,15 @@ def read_fields(
     channels: tuple[str, ...] | None = None,
     part: Split | None = None,
 ) -> FieldSet:
-    """Read one file of sampled functions; see `read_csv` and `read_npz`.
+    """Reads one file of sampled functions; see `read_csv` and `read_npz`.
 
     Args:
         path: the file.
-        coordinates, channels: the columns of a table, or what an array file must have, in this order where it tells
-            names.
-        part: of a file with a split; see `choose_part`.
+        coordinates, channels: columns of a table, or the required names of an array file, in order where it has names.
+        part: part of a file with a split; see `choose_part`.
 
     Raises:
-        ValueError: it is of no known kind, broken, has no such part, or other coordinates or channels.
+        ValueError: its kind is unknown, it is invalid, or has no such part, or other coordinates or channels.
     """
     if path.name.lower().endswith(FIELD_TABLES):
         refuse_part(path, part)
@@ -228,25 +228,25 @@ def read_fields(
     if not path.name.lower().endswith(ARRAY_SUFFIXES):
         raise ValueError(f"{path}: is of no known kind; expected {', '.join((*FIELD_TABLES, *ARRAY_SUFFIXES))}")
     found = part_of(path, read_npz(path), part)
-    for what, came, expected, unnamed in (
+    for what, got, expected, unnamed in (
         ("coordinates", found.coordinates, coordinates or None, unnamed_coordinates),
         ("channels", found.channels, channels, unnamed_channels),
     ):
         if expected is None:
             continue
-        # only names that both tell can contradict each other, and those of one order those of another
-        are_named = came != unnamed(len(came)) and (expected != unnamed(len(expected)) or {*came} == {*expected})
-        if len(came) != len(expected) or (are_named and came != expected):
-            raise ValueError(f"{path}: has the {what} {', '.join(came)}; expected {', '.join(expected)}, in this order")
+        # names contradict each other only where both sides have them, or where they are the same in another order
+        are_named = got != unnamed(len(got)) and (expected != unnamed(len(expected)) or {*got} == {*expected})
+        if len(got) != len(expected) or (are_named and got != expected):
+            raise ValueError(f"{path}: has the {what} {', '.join(got)}; expected {', '.join(expected)}, in this order")
     return found
 
 
 @reads_data
 def read_places(path: Path, coordinates: tuple[str, ...]) -> Tensor:
-    """Positions, `(N, s)` in float64: the coordinates of a table, or the array `pos` of an .npz file.
+    """Reads positions, `(N, s)` in float64: the coordinates of a table, or the array `pos` of an .npz file.
 
     Raises:
-        ValueError: it is of no known kind, broken, of other coordinates, or of several functions.
+        ValueError: its kind is unknown, it is invalid, of other coordinates, or of several functions.
     """
     if path.suffix.lower() != ".npz":
         found = read_fields(path, coordinates=coordinates, channels=())
@@ -289,7 +289,7 @@ def _holds_images(path: Path) -> bool:
 
 
 def image_fields(images: Splits[ImageDataset]) -> Splits[FieldSet]:
-    """Images as functions of the plane: brightness from 0 to 1 at the centres of the pixels; labels are left out."""
+    """Converts images to functions of the plane: brightness from 0 to 1 at the pixel centres; labels are dropped."""
     train, test, valid = (
         None if part is None else _sampled(part) for part in (images.train, images.test, images.valid)
     )

@@ -1,4 +1,4 @@
-"""Learning operators: maps from functions to functions."""
+"""Operator learning: prediction of functions from functions."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
@@ -73,31 +73,31 @@ if TYPE_CHECKING:
 WAVES: dict[Preset, tuple[int, int, int]] = {"small": (16, 6, 4), "base": (24, 8, 5)}
 """Highest frequencies of spectral kernels on a line, in the plane, and in space."""
 DRAWN = 8
-"""Functions in the picture of a comparison."""
+"""Largest number of functions in the picture of a comparison."""
 MOST_FUNCTIONS, MOST_VALUES = 1024, 1 << 23
-"""Training functions of a regression, and values that it keeps of them, at most, where nothing else is said."""
+"""Largest default number of training functions of a regression, and of values that it stores of them."""
 LEAST_FUNCTIONS = 8
-"""Training functions from which there is a regression."""
+"""Smallest number of training functions for a regression by default."""
 
 
 @final
 class OperatorLearning(DividedTask[FieldSet]):
-    """A network from sampled functions to functions, trained by the relative error of its answers (FNO, section 5).
+    """A network from sampled functions to functions, trained by the relative error of its predictions (FNO, section 5).
 
-    The network is a map between functions: it may be given them at other points, and asked at other points, than in
-    training. Values are standardised by the training split's mean and deviation per channel. Positions are moved and
-    scaled, all axes alike, so that those of the training split fill the unit box, unless they lie in it already.
+    The network maps functions to functions: inputs and evaluation points may differ from those of training. Values are
+    standardised by the training split's mean and deviation per channel. Positions are moved and scaled, all axes alike,
+    so that those of the training split fill the unit box, unless they are within it already.
 
-    Of trajectories the operator is one step in time; it is trained from every state to the next ones, and measured from
-    the first state to the last, each step from the answer before. Its network predicts the change.
+    For trajectories the operator is one step in time. It is trained from every state to the next ones, and measured
+    from the first state to the last, each step from the previous prediction. Its network predicts the change.
 
     Args:
-        config: the settings.
-        facts: from an earlier run; None reads them from the training split.
+        config: settings of the task.
+        facts: facts of an earlier run; None learns them from the training split.
 
     Raises:
-        ValueError: the data cannot be opened, say nothing of what is wanted, have a function with two samples at one
-            place, or are not those of `facts`; or settings that have no effect on them.
+        ValueError: the data cannot be opened, have no target functions, have a function with two samples at one point,
+            or do not match `facts`; or a setting has no effect on them.
     """
 
     command: ClassVar[str] = "operator"
@@ -113,7 +113,7 @@ class OperatorLearning(DividedTask[FieldSet]):
 
     @dataclass(frozen=True, kw_only=True)
     class Facts(Task.Facts):
-        """Of the training split; means and deviations are of existing samples, one a channel."""
+        """Facts of the training split; means and deviations are over existing samples, one per channel."""
 
         coordinates: tuple[str, ...]
         channels: tuple[str, ...]
@@ -124,54 +124,56 @@ class OperatorLearning(DividedTask[FieldSet]):
         target_mean: tuple[float, ...]
         target_deviation: tuple[float, ...]
         origin: tuple[float, ...]
-        """Where the unit box begins."""
+        """Origin of the unit box."""
         extent: float
-        """Length of its sides."""
+        """Side length of the unit box."""
         grid: UnitGrid | None = None
-        """That of all functions, or one for functions of which each has places of its own; None: they share places
-        that are no grid."""
+        """Grid of all functions, or one for functions that each have their own points.
+
+        None: they share points that form no grid.
+        """
         shares_places: bool
-        """Whether all have samples at the same places."""
+        """Whether all functions have samples at the same points."""
         given_at: int | None
-        """Of functions that are given at the same places, the number of these; None: each at places of its own."""
+        """Number of shared input points; None: each function has its own."""
         wanted_at: UnitGrid | int | None
-        """Where all are wanted: the grid, or the number of places that are none; None: each at places of its own."""
+        """Shared target points: their grid, or the number of points without a grid; None: each function has its own."""
 
     @dataclass(frozen=True, kw_only=True)
     class Config(SplitTask.Config):
-        """Pairs of functions, what is shown of them, and the model.
+        """Settings of pairs of functions, their input samples, and the model.
 
         Args:
             data: an .npz file or a folder of these, a .csv table, or a folder with given.csv and wanted.csv; see
                 `open_functions`.
-            coordinates: columns of tables that are coordinates; none: those of x, y and z that are there.
-            targets: columns of a single table that are wanted.
-            problem: which of the sets in neuralop_pde.npz.
-            resolution: of its test set; a trained model may be measured at another one.
-            is_periodic: functions repeat beyond the unit box, along all coordinates.
-            symmetries: under which motions of the unit box the operator stays the same, of scalar values: `mirror`
+            coordinates: columns of tables that are coordinates; empty: the existing ones of x, y and z.
+            targets: target columns of a single table.
+            problem: name of a data set in neuralop_pde.npz.
+            resolution: resolution of its test set; a trained model may be measured at another one.
+            is_periodic: whether functions repeat beyond the unit box, along all coordinates.
+            symmetries: motions of the unit box under which the operator is equivariant, for scalar values: `mirror`
                 along any axis, `exchange` of axes. Each training batch is moved by one of them at random.
-            shown: share of the samples of each function that the model is given, drawn anew in every training batch
-                and once in others.
-            fill_in: functions that are given on no grid are brought onto one by `encoders.interpolate`: that of the
-                training split, or, where each function has places of its own, one with twice as many points. Else the
-                integrals are over the samples as they come. Where all share places that are no grid, False is refused.
+            shown: share of the input samples of each function, drawn anew in every training batch and once in others.
+            fill_in: whether functions that are given on no grid are interpolated to one (`encoders.interpolate`): that
+                of the training split, or, where each function has its own points, one with twice as many points. Else
+                the integrals are over the samples as they are. Where all share points that form no grid, False is
+                refused.
             least_shown: in training the share is drawn between this and `shown`, for all functions of a batch at once;
                 None: it is `shown`.
-            wanted: samples of each answer that a training step is measured on, drawn likewise; None: all. With
-                loss='h1' and for trajectories it is refused.
+            wanted: number of target samples of each function in the training loss, drawn likewise; None: all. Refused
+                with loss='h1' and for trajectories.
             loss: relative error of values, or of values and first derivatives together, by differences on a grid.
-            unroll: of trajectories, steps that training carries on from a true state; refused where there is one.
-            position_frequencies: Fourier frequencies of the place that enters the signal; 0: none. None: 16, and 0 of
-                periodic functions, whose operators mostly are the same everywhere.
-            position_sigma: standard deviation of these frequencies, in cycles a side of the unit box; refused where
-                there are none, and of periodic functions, whose frequencies are whole numbers.
-            regression: training functions, at most, of a kernel regression beside the network; its share in the answer
-                is chosen by the validation split, without which it is refused, as where functions are wanted at places
-                of their own (`models.BlendedOperator`). None: there is none; 0 says so where a run would choose.
-            model: the network, of functions; it answers at every point.
-            answer: where `predict` answers: at the points of `grid`, else where the file wants answers,
-                or at its samples.
+            unroll: for trajectories, the steps that training rolls out from a true state; refused where there is one
+                step.
+            position_frequencies: Fourier frequencies of the position features of the signal; 0: none. None: 16, and 0
+                for periodic functions, whose operators mostly are translation-invariant.
+            position_sigma: standard deviation of these frequencies, in cycles per side of the unit box; refused where
+                there are none, and for periodic functions, whose frequencies are integers.
+            regression: largest number of training functions of a kernel regression beside the network; its share in the
+                prediction is chosen on the validation split, without which it is refused, as where functions have their
+                own target points (`models.BlendedOperator`). None: no regression, unless a run chooses one; 0: none.
+            model: network of functions, which predicts at every point.
+            answer: evaluation points of `predict`: those of `grid`, else the target points of the file, or its samples.
         """
 
         data: str = ""
@@ -230,12 +232,12 @@ class OperatorLearning(DividedTask[FieldSet]):
 
         @property
         def num_frequencies(self) -> int:
-            """Of the place."""
+            """Number of position frequencies."""
             default = 0 if self.is_periodic else 16
             return default if self.position_frequencies is None else self.position_frequencies
 
         def _recommended(self, effort: Effort, start: Trained | None) -> Recommended:
-            """See `Task.Config.recommended`: whether functions repeat, and the size of the network by the grid."""
+            """See `Task.Config.recommended`; chooses periodicity, and the size of the network by the grid."""
             default, task = OperatorLearning.Config(), self.build()
             config, axes = self, len(task.facts.coordinates)
             if self.position_sigma == default.position_sigma and task.repeats:
@@ -260,15 +262,15 @@ class OperatorLearning(DividedTask[FieldSet]):
 
         @property
         def stack(self) -> Stack:
-            """See `Task.Config.stack`: the model."""
+            """See `Task.Config.stack`; the model."""
             return stack_of(self.model)
 
         def with_stack(self, stack: Stack) -> Self:
-            """See `Task.Config.with_stack`; without a regression, which would be the same beside all of them."""
+            """See `Task.Config.with_stack`; without a regression, which would be equal beside all kernels."""
             return dataclasses.replace(self, model=stack, regression=0)
 
         def build(self, facts: Task.Facts | None = None) -> "OperatorLearning":
-            """The task; see `OperatorLearning`."""
+            """Builds the task; see `OperatorLearning`."""
             return OperatorLearning(self, own_facts(facts, OperatorLearning.Facts, "operator learning"))
 
     def __init__(self, config: Config, facts: Facts | None = None) -> None:
@@ -296,7 +298,7 @@ class OperatorLearning(DividedTask[FieldSet]):
 
     @property
     def facts(self) -> Facts:
-        """Of the training split."""
+        """Facts of the training split."""
         return self._facts
 
     @property
@@ -329,7 +331,7 @@ class OperatorLearning(DividedTask[FieldSet]):
 
     @property
     def _given(self) -> list[tuple[int, FieldSet]]:
-        """The parts of the data's own split, one after the other, each with its number in `SPLITS`."""
+        """Parts of the data's own split, one after the other, each with its number in `SPLITS`."""
         found = self._functions
         assert isinstance(found, Splits)
         parts = ((number, getattr(found, split)) for number, split in enumerate(SPLITS))
@@ -346,10 +348,10 @@ class OperatorLearning(DividedTask[FieldSet]):
         return part
 
     def _learn_facts(self) -> Facts:
-        """The facts of the training split; a constant channel has deviation 1, so that it becomes 0.
+        """Learns the facts of the training split; a constant channel has deviation 1, so that it becomes 0.
 
         Raises:
-            ValueError: periodic functions with samples outside of the unit box.
+            ValueError: periodic functions have samples outside the unit box.
         """
         train, is_periodic = self._opened.train, self.config.is_periodic
 
@@ -386,11 +388,11 @@ class OperatorLearning(DividedTask[FieldSet]):
 
     @property
     def train_shards(self) -> Tensor | None:
-        """Of functions in mapped arrays."""
+        """Sizes of shards of functions in mapped arrays."""
         return self.splits.train.shards
 
     def model(self) -> nn.Module:
-        """The network on an encoder of functions, with one output a wanted channel."""
+        """Returns the network on an encoder of functions, with one output per target channel."""
         config, facts = self.config, self._facts
         functions = Function.Config(
             num_channels=len(facts.channels),
@@ -422,7 +424,7 @@ class OperatorLearning(DividedTask[FieldSet]):
 
     @property
     def most_regressed(self) -> int:
-        """Training functions of which a regression is made where nothing else is said; 0: there is none."""
+        """Default number of training functions of a regression; 0: none."""
         facts, given = self._facts, self.preparation.grid or self._facts.given_at
         if given is None or facts.wanted_at is None or self.num_held_out("valid") == 0:
             return 0
@@ -435,7 +437,7 @@ class OperatorLearning(DividedTask[FieldSet]):
 
     @torch.no_grad()
     def initialise(self, model: nn.Module, device: torch.device) -> None:
-        """See `Task.initialise`: fits the regression to training functions, of trajectories to single steps."""
+        """See `Task.initialise`; fits the regression to training functions, for trajectories to single steps."""
         if not isinstance(model, BlendedOperator):
             return
         count, steps = model.fitted.config.num_functions, self._facts.num_steps
@@ -459,12 +461,12 @@ class OperatorLearning(DividedTask[FieldSet]):
             wanted.to(device),
             given_pos=self.preparation.box.placed(given.pos[0]) if isinstance(sizes.given, int) else None,
             wanted_pos=self.preparation.box.placed(part.targets.pos[0]) if isinstance(sizes.wanted, int) else None,
-            # of one trajectory, steps are left out by themselves
+            # of one trajectory, single steps are left out
             groups=groups.to(device) if 1 < len(groups.unique()) < len(groups) else None,
         )
 
     def choose_by_validation(self, model: nn.Module, measure: Measure) -> None:
-        """See `Task.choose_by_validation`: the share of a network beside a regression."""
+        """See `Task.choose_by_validation`; chooses the share of a network beside a regression."""
         if not isinstance(model, BlendedOperator):
             return
 
@@ -475,8 +477,8 @@ class OperatorLearning(DividedTask[FieldSet]):
         choose_share(model, measure, errors)
 
     def _blends(self, model: BlendedOperator, batch: Batch, shares: Sequence[float]) -> Iterator[Tensor]:
-        """The answers of each share of the network."""
-        if self._facts.num_steps > 1:  # the answer of a step changes the next one
+        """Yields the predictions for each share of the network."""
+        if self._facts.num_steps > 1:  # the prediction of a step changes the next one
             for share in shares:
                 yield self.preparation.answers(model.with_share(share), batch)
         else:
@@ -485,17 +487,16 @@ class OperatorLearning(DividedTask[FieldSet]):
                 yield blend(learnt, fitted, share)
 
     def entry_names(self, model: nn.Module) -> EntryNames:
-        """See `Task.entry_names`: of the head's rows and of the encoder's columns, the channels."""
+        """See `Task.entry_names`; channels name the head's rows and the encoder's columns."""
         facts = self._facts
-        # of trajectories the network predicts one step, and the targets are all of them
+        # for trajectories the network predicts one step, whereas the targets are all steps
         predicted = facts.channels if facts.num_steps > 1 else facts.target_channels
         return head_entry_names(model, predicted) | input_entry_names(model, facts.channels)
 
     def train_batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
-        """What is shown, `pos` (B, N, s), `values` (B, N, m) and `mask` (B, N), and what is wanted, `wanted_...`.
+        """Returns inputs `pos` (B, N, s), `values` (B, N, m) and `mask` (B, N), and targets `wanted_...` likewise.
 
-        Positions are those of the unit box; of trajectories `wanted_values` are those of `unroll` steps, one after the
-        other.
+        Positions are in the unit box; for trajectories `wanted_values` concatenate those of `unroll` steps.
         """
         config, part = self.config, self.splits.train.select(indices)
         given, wanted = part.given, part.targets
@@ -509,14 +510,14 @@ class OperatorLearning(DividedTask[FieldSet]):
         return moved(batch, config.symmetries, generator)
 
     def held_out_batch(self, split: HeldOut, indices: Tensor) -> Batch:
-        """Likewise of a held-out split; what is shown is drawn once and for all, and all steps are wanted."""
+        """Returns likewise a held-out batch; input samples are drawn once, and all steps are targets."""
         part = self.held_out(split).select(indices)
         count = _count(self.config.shown, part.given)
         return self.preparation.batch(draw_each(part.given, count, indices.tolist()), part.targets)
 
     @torch.no_grad()
     def shown_example(self, split: HeldOut, index: int, model: nn.Module | None = None) -> ShownExample:
-        """See `Task.shown_example`: the input, the truth and the answer, first channels, of trajectories the last."""
+        """See `Task.shown_example`; input, truth and prediction, first channels, for trajectories of the last state."""
         at, facts = torch.tensor([index]), self._facts
         part, batch = self.held_out(split).select(at), self.held_out_batch(split, at)
         there, last = batch["mask"][0], len(facts.target_channels) - len(facts.target_mean)
@@ -528,26 +529,26 @@ class OperatorLearning(DividedTask[FieldSet]):
         return shown_function(part, seen, last, lambda pos: self.evaluated(model, part, pos, device_of(model)).values)
 
     def num_targets(self, batch: Batch) -> int:
-        """One per function."""
+        """Number of functions."""
         return len(batch["values"])
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        """Relative errors summed over the functions; of trajectories the mean over steps."""
+        """Returns relative errors summed over functions, for trajectories averaged over steps."""
         answers = self.preparation.answers(model, batch)
         return self._errors(answers, batch, self.config.loss).sum()
 
     def _errors(self, answers: Tensor, batch: Batch, kind: Loss) -> Tensor:
-        """Of each function, `(B,)`; see `relative_errors`."""
+        """Returns the error of each function, `(B,)`; see `relative_errors`."""
         exists = batch["wanted_mask"]
         domain = self.preparation.domain(batch["wanted_pos"], exists) if kind == "h1" else None
         return relative_errors(answers, batch["wanted_values"], exists, self.preparation.target_scale, domain)
 
     def metrics(self) -> "dict[str, Metric]":
-        """`relative_l2`, the mean over functions of ‖f - u‖ / ‖u‖ at the wanted samples; `relative_h1`; and `loss`.
+        """Returns `relative_l2`, the mean over functions of ‖f - u‖ / ‖u‖ at target samples, `relative_h1`, `loss`.
 
-        Norms are of each channel in the data's unit, and relative errors a mean over channels, of trajectories also
-        over steps. With loss='h1' `relative_h1` is the same of values and first derivatives together. `loss` is
-        what training minimises, which beside a regression is the error of the network alone.
+        Norms are per channel in the unit of the data, and relative errors are averaged over channels, for trajectories
+        also over steps. With loss='h1' `relative_h1` is the error of values and first derivatives together. `loss` is
+        the training loss, which beside a regression is that of the network alone.
 
         Raises:
             ImportError: torchmetrics is not installed.
@@ -558,7 +559,7 @@ class OperatorLearning(DividedTask[FieldSet]):
         return {name: Mean() for name in names}
 
     def score(self, model: nn.Module, batch: Batch, metrics: "dict[str, Metric]") -> None:
-        """Adds a batch of `held_out_batch` to the metrics."""
+        """Updates the metrics with a batch of `held_out_batch`."""
         if isinstance(model, BlendedOperator):
             answers, learnt = self._blends(model, batch, (float(model.share), 1.0))
         else:
@@ -571,10 +572,10 @@ class OperatorLearning(DividedTask[FieldSet]):
 
     @property
     def baselines(self) -> tuple[Baseline, ...]:
-        """See `Task.baselines`: from the values that are given to those that are wanted.
+        """See `Task.baselines`; from input values to target values.
 
         Raises:
-            ValueError: functions do not share their places.
+            ValueError: functions do not share their points.
         """
         train = self.splits.train
         for samples in (train.given, train.targets):
@@ -594,7 +595,7 @@ class OperatorLearning(DividedTask[FieldSet]):
         return float(self._errors(outputs.view_as(batch["wanted_values"]), batch, "l2").mean())
 
     def tensor_form(self, model: nn.Module) -> TensorForm:
-        """See `Task.tensor_form`: on the grid that all functions share; else from samples anywhere to any places."""
+        """See `Task.tensor_form`; on the grid that all functions share, else from any points to any points."""
         facts, preparation = self._facts, self.preparation
         if (grid := facts.grid) is not None and facts.shares_places:
             return form_on_grid(
@@ -628,13 +629,13 @@ class OperatorLearning(DividedTask[FieldSet]):
         )
 
     def _predictions(self, model: nn.Module, inputs: Inputs, device: torch.device) -> list[Prediction]:
-        """`file`, `field`, coordinates and values of each place asked for, of trajectories those of all steps.
+        """Returns `file`, `field`, coordinates and values per evaluation point, for trajectories of all steps.
 
-        Where values are saved or drawn, a row has the least and the largest value of a function. A comparison has a
+        Where values are saved or drawn, a row has the smallest and the largest value of a function. A comparison has a
         row for each of the first functions, whose files must have the truth.
 
         Raises:
-            ValueError: a file cannot be read or does not fit, comes without the truth, or there is no grid to draw.
+            ValueError: a file cannot be read or does not fit, lacks the truth, or a picture lacks a grid.
         """
         outputs, answer, facts = inputs.outputs, self.config.answer, self._facts
         answer.check(outputs, inputs.at)
@@ -651,14 +652,14 @@ class OperatorLearning(DividedTask[FieldSet]):
     def _predicted(
         self, model: nn.Module, file: Path, inputs: Inputs, device: torch.device
     ) -> list[tuple[FieldSet, Evaluated]]:
-        """The functions of a file, each with its answer where it is asked for."""
-        functions, asked = self._read(file, inputs)
+        """Returns the functions of a file with their predictions at the evaluation points."""
+        functions, points = self._read(file, inputs)
         each = [functions.select(torch.tensor([index])) for index in range(len(functions))]
-        predicted = [self.evaluated(model, one, pos, device) for one, pos in zip(each, asked, strict=True)]
+        predicted = [self.evaluated(model, one, pos, device) for one, pos in zip(each, points, strict=True)]
         return list(zip(each, map(refuse_no_number, predicted), strict=True))
 
     def _read(self, file: Path, inputs: Inputs) -> tuple[FieldSet, list[Tensor]]:
-        """The functions of a file, and where each is asked for."""
+        """Reads the functions of a file, and their evaluation points."""
         facts = self._facts
         functions = read_functions(
             file,
@@ -672,23 +673,23 @@ class OperatorLearning(DividedTask[FieldSet]):
             raise ValueError(
                 f"{functions.names[0]} comes without {facts.target_channels[0]} to compare with; leave --comparison out"
             )
-        return functions, self._asked(functions, inputs.at)
+        return functions, self._evaluation_points(functions, inputs.at)
 
-    def _asked(self, functions: FieldSet, at: Path | None) -> list[Tensor]:
-        """Where each function of a file is asked for."""
+    def _evaluation_points(self, functions: FieldSet, at: Path | None) -> list[Tensor]:
+        """Returns the evaluation points of each function of a file."""
         answer, wanted = self.config.answer, functions.targets
         if answer.grid is None and at is None:
             return wanted.places
         return places(answer, functions, at)
 
-    def evaluated(self, model: nn.Module, one: FieldSet, asked: Tensor, device: torch.device) -> Evaluated:
-        """The answer for one function at places `(N, s)` in the unit of the data's positions."""
-        return Evaluated(one.names[0], asked, self.preparation.predicted(model, one.given, asked, device))
+    def evaluated(self, model: nn.Module, one: FieldSet, points: Tensor, device: torch.device) -> Evaluated:
+        """Returns the prediction for one function at points `(N, s)`, in the coordinates of the data."""
+        return Evaluated(one.names[0], points, self.preparation.predicted(model, one.given, points, device))
 
     def _compared(
         self, model: nn.Module, predicted: Sequence[tuple[FieldSet, Evaluated]], device: torch.device, kind: str
     ) -> bytes:
-        """A picture of functions beside the truth that comes with them; of trajectories the last state."""
+        """Draws a picture of predictions beside the truth in the file, for trajectories of the last state."""
         channels, rows = self._facts.target_channels, []
         for one, answer in predicted:
             assert one.wanted is not None
@@ -708,12 +709,12 @@ class OperatorLearning(DividedTask[FieldSet]):
 
 
 def _count(share: float, samples: Samples) -> int | None:
-    """So many samples of each function; None: all."""
+    """Returns the number of samples for a share; None: all."""
     return None if share == 1 else max(1, round(share * samples.pos.shape[1]))
 
 
 def _shared_places(samples: Samples, box: UnitBox, *, is_periodic: bool) -> UnitGrid | int | None:
-    """The grid where all functions have samples, or the number of places that are none; None: they share none."""
+    """Returns the grid of shared points, or their number where they form none; None where points are not shared."""
     if not samples.share_places:
         return None
     found = grid_of(samples, box, is_periodic=is_periodic)

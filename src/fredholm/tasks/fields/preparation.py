@@ -1,8 +1,8 @@
-"""From sampled functions to what a network of functions sees, and back from what it predicts.
+"""Preprocessing of sampled functions for a network, and postprocessing of its predictions.
 
-A network sees standardised values in the unit box. Of trajectories it is one step in time, of which it predicts the
-change of a state; their wanted values are those of all steps, `(n, N, T·m)`, the m values of the first before those of
-the second.
+A network sees standardised values in the unit box. For trajectories it is one step in time and predicts the change of a
+state; their targets are those of all steps, `(n, N, T·m)`, with the m values of the first step before those of the
+second.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,20 +21,20 @@ from .field_set import Samples
 from .unit_box import UnitBox
 
 Network = Callable[..., Tensor]
-"""What takes a batch of functions, and the points `at` that are asked, to answers, such as a network."""
+"""Maps a batch of functions, and the evaluation points `at`, to predictions, such as a network."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Preparation:
-    """What a network sees of functions, and what it predicts of others.
+    """Pre- and postprocessing of functions.
 
     Args:
-        box: where the unit box lies among the positions of the data.
-        scale: of what is given.
-        target_scale: of what is wanted.
-        num_steps: T of trajectories; 1: the answer comes at once.
-        grid: that which functions given on none are brought onto; None: they are taken as they come.
+        box: place of the unit box in the coordinates of the data.
+        scale: scale of the input values.
+        target_scale: scale of the target values.
+        num_steps: T for trajectories; 1: the network predicts the target directly.
+        grid: grid that functions without one are interpolated to; None: they are used as they are.
         is_periodic: whether functions repeat beyond the unit box.
     """
 
@@ -46,12 +46,12 @@ class Preparation:
     is_periodic: bool
 
     def batch(self, shown: Samples, wanted: Samples) -> Batch:
-        """What is shown, `pos` (B, N, s), `values` (B, N, m) and `mask` (B, N), and what is wanted, `wanted_...`."""
+        """Returns inputs `pos` (B, N, s), `values` (B, N, m) and `mask` (B, N), and targets `wanted_...` likewise."""
         targets = self.target_scale.batch(wanted) | {"pos": self.box.placed(wanted.pos)}
         return self.shown(shown) | {f"wanted_{name}": tensor for name, tensor in targets.items()}
 
     def shown(self, samples: Samples) -> Batch:
-        """What is shown, where there is a grid on one: its own, or that which it is brought onto."""
+        """Returns the inputs, interpolated to the grid where there is one and the samples form none."""
         shown = self.scale.batch(samples) | {"pos": self.box.placed(samples.pos)}
         if self.grid is None:
             return shown
@@ -67,21 +67,21 @@ class Preparation:
         }
 
     def domain(self, pos: Tensor, mask: Tensor) -> Domain:
-        """Where samples are, in the unit box."""
+        """Returns the domain of samples in the unit box."""
         hidden = None if bool(mask.all()) else mask
         return domain_of(pos, hidden, periodic=self.is_periodic)
 
     def answers(self, model: Network, batch: Batch) -> Tensor:
-        """Standardised answers where they are wanted, `(B, Nq, m')`, or `(B, Nq, T·m')` of as many steps as are."""
-        domain, asked = (self.domain(batch[f"{name}pos"], batch[f"{name}mask"]) for name in ("", "wanted_"))
+        """Returns standardised predictions at target points, `(B, Nq, m')`, or `(B, Nq, T·m')` of T steps."""
+        domain, points = (self.domain(batch[f"{name}pos"], batch[f"{name}mask"]) for name in ("", "wanted_"))
         steps = batch["wanted_values"].shape[-1] // len(self.target_scale.mean)
-        return self._answers(model, FunctionBatch(batch["values"], domain), asked, steps)
+        return self._answers(model, FunctionBatch(batch["values"], domain), points, steps)
 
     @torch.no_grad()
-    def predicted(self, model: nn.Module, given: Samples, asked: Tensor, device: torch.device) -> Tensor:
-        """The answer for one function at places `(N, s)`, all in the unit of the data; of trajectories all steps."""
+    def predicted(self, model: nn.Module, given: Samples, points: Tensor, device: torch.device) -> Tensor:
+        """Predicts one function at points `(N, s)`, all in the unit of the data; for trajectories all steps."""
         batch = to_device(self.shown(given), device)
-        at, width = self.box.placed(asked)[None].to(device), self.num_steps * len(self.target_scale.mean)
+        at, width = self.box.placed(points)[None].to(device), self.num_steps * len(self.target_scale.mean)
         batch |= {
             "wanted_pos": at,
             "wanted_mask": torch.ones(at.shape[:2], dtype=torch.bool, device=device),
@@ -90,7 +90,7 @@ class Preparation:
         return self.target_scale.in_unit(self.answers(model, batch)[0].cpu())
 
     def predicted_on_grid(self, model: nn.Module, values: Tensor, grid: UnitGrid) -> Tensor:
-        """From values `(B, *shape, m)` on a grid to the answers there, in the unit of the data, by tensors alone."""
+        """Predicts from values `(B, *shape, m)` on a grid at the same points, in data units, by tensors alone."""
         domain = grid.domain(is_periodic=self.is_periodic).to(values.device)
         state = FunctionBatch(self.scale.standardised(values.flatten(1, -2)), domain)
         return self._predicted(model, state, domain).unflatten(1, grid.shape)
@@ -98,7 +98,7 @@ class Preparation:
     def predicted_anywhere(
         self, model: nn.Module, pos: Tensor, values: Tensor, exists: Tensor, places: Tensor
     ) -> Tensor:
-        """From samples anywhere to the answers at any places, likewise; see `form_of_samples`."""
+        """Predicts from samples at any points at any other points, likewise; see `form_of_samples`."""
         shown = torch.where(exists[..., None], self.scale.standardised(values), 0.0)
         state = FunctionBatch(shown, Points(self.box.placed(pos), mask=exists, periodic=self.is_periodic))
         if self.grid is not None:
@@ -106,26 +106,26 @@ class Preparation:
             state = FunctionBatch(interpolate(state, onto), onto)
         return self._predicted(model, state, Points(self.box.placed(places), periodic=self.is_periodic))
 
-    def _predicted(self, model: nn.Module, state: FunctionBatch, asked: Domain) -> Tensor:
-        return self.target_scale.in_unit(self._answers(model, state, asked, self.num_steps))
+    def _predicted(self, model: nn.Module, state: FunctionBatch, points: Domain) -> Tensor:
+        return self.target_scale.in_unit(self._answers(model, state, points, self.num_steps))
 
-    def _answers(self, model: Network, state: FunctionBatch, asked: Domain, steps: int) -> Tensor:
-        """See `answers`; `steps` are those of trajectories that are wanted."""
+    def _answers(self, model: Network, state: FunctionBatch, points: Domain, steps: int) -> Tensor:
+        """Implements `answers`; `steps` is the number of requested steps of trajectories."""
         if self.num_steps == 1:
-            return _predicted_at(model, state, asked)
-        return torch.cat([*_rolled_out(model, state, asked, steps)], dim=-1)
+            return _predicted_at(model, state, points)
+        return torch.cat([*_rolled_out(model, state, points, steps)], dim=-1)
 
 
-def _predicted_at(model: Network, state: FunctionBatch, asked: Domain) -> Tensor:
-    """What the network says there."""
-    own = asked.has_points_of(state.domain)
-    return (model(state) if own else model(state, at=asked)).float()
+def _predicted_at(model: Network, state: FunctionBatch, points: Domain) -> Tensor:
+    """Returns the network's prediction at the evaluation points."""
+    own = points.has_points_of(state.domain)
+    return (model(state) if own else model(state, at=points)).float()
 
 
-def _rolled_out(model: Network, state: FunctionBatch, asked: Domain, steps: int) -> Iterator[Tensor]:
-    """The states after each step at the points asked; what goes on are the states at the samples."""
-    is_same = asked.has_points_of(state.domain)
+def _rolled_out(model: Network, state: FunctionBatch, points: Domain, steps: int) -> Iterator[Tensor]:
+    """Yields the states after each step at the evaluation points; steps start from the states at the samples."""
+    is_same = points.has_points_of(state.domain)
     for _ in range(steps):
         following = state._replace(values=state.values + _predicted_at(model, state, state.domain))
-        yield following.values if is_same else interpolate(state, asked) + _predicted_at(model, state, asked)
+        yield following.values if is_same else interpolate(state, points) + _predicted_at(model, state, points)
         state = following

@@ -1,4 +1,4 @@
-"""How far predicted functions are from true ones, relative to the size of these.
+"""Relative errors of predicted functions.
 
     ‖f - u‖ / ‖u‖,    ‖v‖² = Σ v²,  or with first derivatives (h1)  Σ v² + |∇v|²,  over the samples of a function
 
@@ -18,19 +18,19 @@ Loss = Literal["l2", "h1"]
 
 
 def relative_errors(answers: Tensor, wanted: Tensor, exists: Tensor, scale: Scale, domain: Domain | None) -> Tensor:
-    """Relative error of each function, `(B,)`: that of each channel in the data's unit, their mean.
+    """Returns the relative error of each function, `(B,)`, averaged over channels, each in the unit of the data.
 
-    A channel that is 0 at all samples of a function is measured against its deviation.
+    A channel that is 0 at all samples of a function is measured relative to its deviation.
 
     Args:
-        answers: standardised, `(B, N, m)`, or `(B, N, T·m)` of T steps.
-        wanted: likewise.
-        exists: `(B, N)`, True where a sample is.
-        scale: of the m channels.
-        domain: where the samples are, for the error of values and first derivatives together; None: values alone.
+        answers: standardised predictions, `(B, N, m)`, or `(B, N, T·m)` for T steps.
+        wanted: standardised targets, likewise.
+        exists: `(B, N)`, True where a sample exists.
+        scale: scale of the m channels.
+        domain: domain of the samples, for the error of values and first derivatives together; None: values alone.
 
     Raises:
-        ValueError: derivatives are wanted where the samples form no whole grid.
+        ValueError: derivatives are requested where the samples form no whole grid.
     """
     mean, deviation = scale.mean.to(answers), scale.deviation.to(answers)
     exists, steps = exists[..., None], answers.shape[-1] // len(mean)
@@ -45,17 +45,17 @@ def relative_errors(answers: Tensor, wanted: Tensor, exists: Tensor, scale: Scal
 
 
 def slope_squares(values: Tensor, domain: Domain) -> Tensor:
-    """Σ |∇v|² over the points of a grid by central differences, at a border that does not wrap round by one-sided ones.
+    """Returns Σ |∇v|² over the points of a grid by central differences, one-sided at borders that do not wrap around.
 
     Args:
         values: `(B, N, m)`.
-        domain: where they are.
+        domain: domain of the points.
 
     Returns:
         `(B, m)`.
 
     Raises:
-        ValueError: where the points form no whole grid.
+        ValueError: the points form no whole grid.
     """
     grid = whole_grid(domain)
     if grid is None or domain.mask is not None:

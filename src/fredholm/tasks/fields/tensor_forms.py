@@ -1,4 +1,4 @@
-"""What models of functions take and give as tensors alone, in the unit of the data."""
+"""Tensor forms of models of functions, with inputs and outputs in the unit of the data."""
 
 from collections.abc import Callable
 
@@ -22,15 +22,15 @@ def form_of_samples(
     predicted: tuple[str, ...],
     about: str,
 ) -> TensorForm:
-    """From samples anywhere to any places.
+    """Returns a form from samples at any points to any evaluation points.
 
     Args:
-        model: of the task, in evaluation mode.
-        call: from the model, `pos` (B, N, s), `values` (B, N, m), `exists` (B, N) and `places` (B, Nq, s) to the
-            answers (B, Nq, m').
-        draw: makes such inputs, N of the size `samples` and Nq of `places`.
+        model: model of the task, in evaluation mode.
+        call: maps the model, `pos` (B, N, s), `values` (B, N, m), `exists` (B, N) and `places` (B, Nq, s) to
+            predictions (B, Nq, m').
+        draw: draws such inputs, with N of size `samples` and Nq of size `places`.
         coordinates, channels, predicted: names of the s coordinates, and of the m and the m' values.
-        about: what the answers are.
+        about: description of the predictions.
     """
     samples, places, along = Axis("samples"), Axis("places"), Axis("coordinates", len(coordinates))
     where = ", ".join(coordinates)
@@ -44,8 +44,8 @@ def form_of_samples(
                 (BATCH, samples, Axis("channels", len(channels))),
                 f"{', '.join(channels)} of each sample, in the unit of the data",
             ),
-            Slot("exists", (BATCH, samples), "which samples a function has; the others come last"),
-            Slot("places", (BATCH, places, along), f"{where} of each place that is asked"),
+            Slot("exists", (BATCH, samples), "whether a sample exists; missing samples come last"),
+            Slot("places", (BATCH, places, along), f"{where} of each evaluation point"),
         ),
         output=Slot("answers", (BATCH, places, Axis("predicted", len(predicted))), about),
         draw=draw,
@@ -65,14 +65,14 @@ def form_on_grid(
     channels: tuple[str, ...],
     predicted: tuple[str, ...],
 ) -> TensorForm:
-    """From values on a grid to answers there.
+    """Returns a form from values on a grid to predictions at the same points.
 
     Args:
-        model: of the task, in evaluation mode.
-        call: from the model and `values` (B, *shape, m) to the answers (B, *shape, m').
-        grid: that of all functions, in the box.
-        box: where it lies among the positions of the data.
-        scale: of the values that are drawn as examples.
+        model: model of the task, in evaluation mode.
+        call: maps the model and `values` (B, *shape, m) to predictions (B, *shape, m').
+        grid: grid of all functions, in the unit box.
+        box: place of the unit box in the coordinates of the data.
+        scale: scale of the values drawn as examples.
         coordinates, channels, predicted: as for `form_of_samples`.
     """
     along = tuple(Axis(name, count) for name, count in zip(coordinates, grid.shape, strict=True))

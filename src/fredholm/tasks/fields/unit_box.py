@@ -1,4 +1,4 @@
-"""The unit box that functions are moved into, the grid that they have there, and whether they repeat beyond it."""
+"""The unit box that functions are moved into, their grid in it, and their periodicity."""
 
 from dataclasses import dataclass
 from typing import Self, final
@@ -11,27 +11,27 @@ from fredholm.domains import UnitGrid, domain_of, whole_grid
 from .field_set import FieldSet, Samples
 
 LEAST_SIDE = 8
-"""Points along an axis, from which it is told whether functions repeat."""
+"""Number of points along an axis of the periodicity check."""
 TRIED = 1024
-"""Functions, at most, by which that is told."""
+"""Largest number of functions of the periodicity check."""
 
 
 @final
 @dataclass(frozen=True)
 class UnitBox:
-    """Where the unit box lies among the positions of the data, which are moved and scaled, all axes alike."""
+    """Place of the unit box in the coordinates of the data, which are moved and scaled, all axes alike."""
 
     origin: tuple[float, ...]
-    """Where it begins."""
+    """Origin of the box."""
     extent: float
-    """Length of its sides."""
+    """Side length of the box."""
 
     @classmethod
     def of(cls, train: FieldSet, *, is_periodic: bool) -> Self:
-        """The box that training functions fill; where they lie in the unit box already, that.
+        """Returns the box that training functions fill, or the unit box where they are within it already.
 
         Raises:
-            ValueError: periodic functions with samples outside of the unit box.
+            ValueError: periodic functions have samples outside the unit box.
         """
         every = torch.cat([_different_places(samples) for samples in (train.given, train.targets)])
         low, high = every.amin(0), every.amax(0)
@@ -46,29 +46,29 @@ class UnitBox:
         return cls(tuple(origin.tolist()), extent)
 
     def placed(self, pos: Tensor) -> Tensor:
-        """Positions of the data in the unit box."""
+        """Converts positions of the data to the unit box."""
         return (pos - pos.new_tensor(self.origin)) / self.extent
 
     def in_data(self, pos: Tensor) -> Tensor:
-        """Positions in the unit box as those of the data."""
+        """Converts positions in the unit box to those of the data."""
         return pos * self.extent + pos.new_tensor(self.origin)
 
 
 def _different_places(samples: Samples) -> Tensor:
-    """Where functions have samples, `(K, s)`; those that all share once."""
+    """Returns the points of functions, `(K, s)`; shared ones once."""
     return samples.pos[0] if samples.share_places else torch.cat(samples.places)
 
 
 def grid_of(given: Samples, box: UnitBox, *, is_periodic: bool) -> UnitGrid | None:
-    """The grid of all functions; one with twice as many points as a function has, where each has places of its own.
+    """Returns the grid of all functions, or one with twice as many points as a function, where each has its own points.
 
     Args:
         given: the functions.
-        box: where they are moved into.
-        is_periodic: whether the grid has to tile it.
+        box: box that they are moved into.
+        is_periodic: whether the grid must tile the box.
 
     Returns:
-        None where all have the same places, which are no grid.
+        The grid, or None where all functions share points that form none.
     """
     if given.share_places:
         lattice = whole_grid(domain_of(box.placed(given.pos[0]), periodic=is_periodic))
@@ -89,7 +89,8 @@ def seem_to_repeat(functions: FieldSet, box: UnitBox) -> bool:
     """Whether functions seem to repeat beyond the unit box, which a grid must then tile.
 
     Across each border of the box they change by at most twice as much as between neighbours (root mean square), and at
-    the border they differ from each other at least half as much as elsewhere: those that are all 0 there do not repeat.
+    the border they differ from each other at least half as much as elsewhere: functions that are all 0 there do not
+    repeat.
     """
     some = functions.select(torch.arange(min(len(functions), TRIED)))
     for samples in (some.given, some.targets):

@@ -1,1 +1,1 @@
-"""What every reader of data shares: where files lie, what is read of them, how much, and what is said of bad ones."""
+"""Reading of data files, shared by all tasks: paths, formats, limits and errors."""

@@ -1,4 +1,4 @@
-"""What arrays of a file are called: hints where one has a name that others use, and names that mean the same."""
+"""Names of arrays in files: synonyms, and hints where an array has a name that only other programs use."""
 
 import difflib
 import re
@@ -27,25 +27,25 @@ ALIKE = (
     ("example_times", "times", "time", "dates"),
     ("split", "splits", "fold", "set"),
 )
-"""Names of one thing; what is looked for stands in the order in which a reader knows it."""
+"""Groups of synonyms; the names that readers know come first."""
 _OF_SPLIT = re.compile(rf"(?:({'|'.join(SPLIT_WORDS)})_(.+)|(.+)_({'|'.join(SPLIT_WORDS)}))", re.IGNORECASE)
 _MEMBERS = ("mask", "idx", "index", "indices", "ids")
 _LONGEST = 60
 
 
 def short(name: str) -> str:
-    """A name of an array as messages show it."""
+    """Shortens the name of an array for messages."""
     return repr(name if len(name) <= _LONGEST else f"{name[: _LONGEST - 3]}...")
 
 
 def names_here(unread: Iterable[str], known: Sequence[str], there: Container[str], form: str = "") -> dict[str, str]:
-    """What arrays of names that nothing reads would be called, as far as that can be told.
+    """Guesses the names that unread arrays should have.
 
     Args:
-        unread: their names.
-        known: the names that are read, the most likely first.
-        there: the names that the file has, which cannot be meant by another.
-        form: of the names of the arrays of a split, such as {name}_{word}; "": there are none.
+        unread: names of the arrays that nothing reads.
+        known: names that are read, the most likely first.
+        there: names that the file already has, which no other array can be meant to have.
+        form: form of the names of a split's arrays, such as {name}_{word}; "": splits have no arrays of their own.
     """
     found: dict[str, str] = {}
     for name in unread:
@@ -73,7 +73,7 @@ def _here(name: str, known: Sequence[str], there: Container[str]) -> str | None:
 
 
 def hint(unread: Sequence[str], known: Sequence[str], there: Container[str], form: str = "") -> str:
-    """What `names_here` says, as a part of a message: "here X is x, Y is y", or nothing."""
+    """Formats the result of `names_here` for a message: "here X is x, Y is y", or nothing."""
     found = names_here(unread, known, there, form)
     members = [name for name, here in found.items() if here == "split"]
     known_names = [f"{name} is {here}" for name, here in found.items() if here != "split"]
@@ -84,11 +84,11 @@ def hint(unread: Sequence[str], known: Sequence[str], there: Container[str], for
 
 
 def no_array(name: str, arrays: Mapping[str, object], known: Sequence[str], form: str = "") -> ValueError:
-    """The error where a file lacks an array, which may be there by another name.
+    """Returns the error about a missing array, with a hint where it may exist under another name.
 
     Args:
-        name: of the array, or of several with `or` between, each in quotation marks.
-        arrays: of the file, by name.
+        name: name of the array, or of several separated by `or`, each in quotation marks.
+        arrays: arrays of the file, by name.
         known: see `names_here`.
         form: likewise.
     """
@@ -99,7 +99,7 @@ def no_array(name: str, arrays: Mapping[str, object], known: Sequence[str], form
 
 
 def refuse_twice(arrays: Container[str], *alike: Sequence[str]) -> None:
-    """Raises ValueError where a file has two arrays of names that mean the same, of which one would not be read."""
+    """Raises a ValueError where a file has two arrays whose names are synonyms, since one of them would not be read."""
     for names in alike:
         there = [name for name in names if name in arrays]
         if len(there) > 1:

@@ -1,6 +1,6 @@
-"""Tables in columns: .arrow files, as Hugging Face's datasets saves them, and .parquet files; pyarrow reads both.
+"""Columnar tables: .arrow files, as saved by Hugging Face's datasets, and .parquet files, both read by pyarrow.
 
-Features that datasets notes in a file are heeded: a class that is saved as a number is told by its name.
+Metadata of datasets in a file are used: classes that are saved as numbers are read as their names.
 """
 
 import importlib.util
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
 ARROW, PARQUET = ".arrow", ".parquet"
 COLUMN_SUFFIXES = (ARROW, PARQUET)
 _ROWS = 128
-"""Rows that are read at a time; a row may be an image."""
+"""Number of rows that are read at a time; a row may be an image."""
 _BUFFER = 1 << 20
-"""Bytes of a column of .parquet that are read at a time: what was written together may be larger than memory."""
+"""Bytes of a .parquet column that are read at a time: a row group may be larger than memory."""
 _WITH_FOOTER = b"ARROW1"
-"""What a file begins with whose stretches may be read in any order; others are streams."""
+"""First bytes of the .arrow file format, which has random access; other .arrow files are streams."""
 
 
 @final
 class ArrowTable:
-    """One file, of which rows are read when they are asked for.
+    """A table in a file, whose rows are read on demand.
 
     Args:
-        path: of a .arrow or a .parquet file.
+        path: path of a .arrow or a .parquet file.
 
     Raises:
         ValueError: it cannot be read.
@@ -58,12 +58,12 @@ class ArrowTable:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the columns."""
+        """Names of the columns."""
         return tuple(self._schema.names)
 
     @property
     def num_rows(self) -> int:
-        """In the file, as its headers have it."""
+        """Number of rows, from the headers of the file."""
         import pyarrow.parquet
 
         with _arrow_errors(self.path):
@@ -73,27 +73,27 @@ class ArrowTable:
                 return pyarrow.parquet.read_metadata(file).num_rows
 
     def types(self) -> "dict[str, pyarrow.DataType]":
-        """Of the columns, by their names."""
+        """Types of the columns, by name."""
         return {field.name: field.type for field in self._schema}
 
     def rows(self, columns: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
-        """The rows as values by column, None where there is none; few of them are in memory at a time.
+        """Yields the rows as values by column, None where missing; only few of them are in memory at a time.
 
         Args:
-            columns: those that are read; (): all.
+            columns: columns to read; (): all.
 
         Raises:
-            ValueError: the file is broken, or the number of a class has no name.
+            ValueError: the file is damaged, or the number of a class has no name.
         """
         for batch in self._batches(columns):
             values = {name: self._named(name, batch.column(name).to_pylist()) for name in batch.schema.names}
             yield from (dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True))
 
     def mapped(self, columns: Sequence[str]) -> "pyarrow.Table":
-        """Columns as they lie on the disk: those of .arrow in the file, of large .parquet in the cache, unpacked.
+        """Returns memory-mapped columns: those of .arrow in the file itself, of large .parquet unpacked in the cache.
 
         Raises:
-            ValueError: the file is broken, would become too large, or the cache cannot be written.
+            ValueError: the file is damaged, would become too large, or the cache cannot be written.
         """
         import pyarrow
 
@@ -124,7 +124,7 @@ class ArrowTable:
                     yield batch.slice(start, _ROWS)
 
     def _streamed(self, columns: Sequence[str]) -> Iterator[np.ndarray]:
-        """The bytes of a .arrow stream of these columns, part by part."""
+        """Yields the bytes of a .arrow stream of these columns, part by part."""
         import pyarrow
 
         written, size = io.BytesIO(), 0
@@ -141,19 +141,19 @@ class ArrowTable:
         yield np.frombuffer(written.getvalue(), np.uint8)
 
     def _named(self, column: str, values: list[Any]) -> list[Any]:
-        """Names of classes in place of their numbers, -1 for none, in a column of them or of lists of them."""
+        """Replaces class numbers by class names, -1 by None, in a column of them or of lists of them."""
         classes = self._classes.get(column)
         return values if classes is None else [_name(value, classes, self.path, column) for value in values]
 
 
 def check_pyarrow(path: Path) -> None:
-    """Raises ImportError, which names the file, where pyarrow is not installed."""
+    """Raises an ImportError, which names the file, where pyarrow is not installed."""
     if importlib.util.find_spec("pyarrow") is None:
         raise ImportError(f'{path}: {path.suffix} is read by pyarrow, which is missing: pip install "fredholm[arrow]"')
 
 
 def _opened(path: Path) -> tuple[Any, Any]:
-    """A .arrow file, mapped, and what reads it."""
+    """Opens a .arrow file memory-mapped; returns the mapping and its reader."""
     import pyarrow
 
     with open_file(path) as file:
@@ -163,7 +163,7 @@ def _opened(path: Path) -> tuple[Any, Any]:
 
 
 def _stretches(path: Path) -> "Iterator[pyarrow.RecordBatch]":
-    """The rows of a .arrow file as they were written."""
+    """Yields the record batches of a .arrow file."""
     source, reader = _opened(path)
     if hasattr(reader, "num_record_batches"):
         return map(reader.get_batch, range(reader.num_record_batches))
@@ -171,13 +171,13 @@ def _stretches(path: Path) -> "Iterator[pyarrow.RecordBatch]":
 
 
 def _of_stream(source: Any, reader: Any) -> "Iterator[pyarrow.RecordBatch]":
-    """The stretches of a stream up to the mark of its end.
+    """Yields the record batches of a stream up to its end mark.
 
-    The format lets a writer leave that mark out, but then a file that was cut after a stretch would look whole; pyarrow
-    and datasets write it.
+    The format does not require the mark, but without it a file that was cut between batches would look complete;
+    pyarrow and datasets write it.
 
     Raises:
-        pyarrow.ArrowInvalid: there is no such mark, or something behind it.
+        pyarrow.ArrowInvalid: the mark is missing, or followed by more bytes.
     """
     import pyarrow
 
@@ -193,7 +193,7 @@ def _of_stream(source: Any, reader: Any) -> "Iterator[pyarrow.RecordBatch]":
 
 @contextmanager
 def _arrow_errors(path: Path) -> Iterator[None]:
-    """What pyarrow says of a broken file, in our words."""
+    """Turns pyarrow's errors about a damaged file into messages of this library."""
     import pyarrow
 
     try:
@@ -204,7 +204,7 @@ def _arrow_errors(path: Path) -> Iterator[None]:
 
 
 def _class_names(schema: "pyarrow.Schema") -> dict[str, tuple[str, ...]]:
-    """The names of classes by column, as datasets notes them."""
+    """Returns the class names by column, from the metadata of datasets."""
     try:
         features = json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"]
         return {name: names for name, feature in features.items() if (names := _of_feature(feature)) is not None}

@@ -1,7 +1,7 @@
-"""What is made of large data once and kept for later runs, in files that are mapped rather than read.
+"""A cache of results computed from large data, in files that are memory-mapped.
 
-The folder is `$FREDHOLM_CACHE`, else `fredholm` in `$XDG_CACHE_HOME` or `~/.cache`. All in it can be made again: it may
-be removed at any time, also while a run reads from it. Small things are never kept.
+The folder is `$FREDHOLM_CACHE`, else `fredholm` in `$XDG_CACHE_HOME` or `~/.cache`. Its content can be recomputed, so
+it may be removed at any time, even while a run reads from it. Small results are never cached.
 """
 
 import contextlib
@@ -22,19 +22,19 @@ from .data_files import user_path
 from .read_record import FileState
 
 FOLDER = "FREDHOLM_CACHE"
-"""The variable of the environment that names the folder."""
+"""Environment variable of the cache folder."""
 LARGE = 64 << 20
-"""Bytes from which on data are mapped, and what is made of them is kept."""
+"""Size in bytes from which data are mapped, and results cached."""
 _VERSION = 1
-"""Of what is kept, and of how it is made: another one makes all anew."""
+"""Version of the cached content; a new one invalidates all entries."""
 _CHUNK = 1 << 20
 
 
 def cache_folder() -> Path:
-    """Where things are kept; it need not be there yet.
+    """Returns the cache folder, which need not exist.
 
     Raises:
-        ValueError: the variable names no path, or there is no home folder.
+        ValueError: the variable is no valid path, or there is no home folder.
     """
     if named := os.environ.get(FOLDER):
         return user_path(named)
@@ -43,10 +43,10 @@ def cache_folder() -> Path:
 
 @final
 class CacheEntry:
-    """One thing that may be in the cache.
+    """An entry of the cache, present or not.
 
     Args:
-        key: what it is made of: plain values and tuples of them. Equal keys, equal things.
+        key: inputs of the result: plain values and tuples of them. Equal keys mean equal results.
     """
 
     def __init__(self, *key: object) -> None:
@@ -54,11 +54,11 @@ class CacheEntry:
         self._name = f"{digest}.json"
 
     def array(self, make: Callable[[], Iterable[np.ndarray]], dtype: type[np.integer[Any]]) -> np.ndarray:
-        """Integers in a row `(n,)`: the parts that `make` gives, joined; from `LARGE` bytes on mapped, and kept.
+        """Returns an integer array `(n,)`, the joined parts of `make`; from `LARGE` bytes on it is mapped and cached.
 
         Args:
-            make: gives arrays `(k,)`, the same ones each time.
-            dtype: that holds all of them.
+            make: yields arrays `(k,)`, the same ones on each call.
+            dtype: integer type that holds all values.
 
         Raises:
             ValueError: the cache cannot be written.
@@ -81,7 +81,7 @@ class CacheEntry:
         return found
 
     def value(self, make: Callable[[], dict[str, Any]], *, size: int) -> dict[str, Any]:
-        """A JSON object, which is kept where that which it is made of has `LARGE` bytes at least.
+        """Returns a JSON object, which is cached where its source has at least `LARGE` bytes.
 
         Raises:
             ValueError: the cache cannot be written.
@@ -107,7 +107,7 @@ class CacheEntry:
         return self._listing.with_suffix(".bin")
 
     def _mapped(self, dtype: type[np.integer[Any]]) -> np.ndarray | None:
-        """What is kept; None where there is nothing, or what is there is not what was written."""
+        """Returns the cached array; None where it is missing or damaged."""
         try:
             content, state = unseal(self._listing), FileState.of(self._file)
             if state.size == content["bytes"] and _digest(self._file, state) == content["blake2b"]:
@@ -131,7 +131,7 @@ class CacheEntry:
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
-        """While entered no other process makes this; without locks of the file system each makes its own."""
+        """Locks the entry against other processes while entered; without file locks each computes its own."""
         with _disk_errors():
             self._listing.parent.mkdir(parents=True, exist_ok=True)
             lock = self._listing.with_suffix(".lock").open("wb")
@@ -143,7 +143,7 @@ class CacheEntry:
 
 @functools.lru_cache(maxsize=64)
 def _digest(path: Path, state: FileState) -> str:
-    """Of a file that is in this state; it is read once by each process."""
+    """Returns the digest of a file in this state; each process reads it once."""
     digest = hashlib.blake2b(digest_size=16)
     with path.open("rb", buffering=0) as file:
         while part := file.read(_CHUNK):
@@ -153,7 +153,7 @@ def _digest(path: Path, state: FileState) -> str:
 
 @contextlib.contextmanager
 def _disk_errors() -> Iterator[None]:
-    """A disk that cannot be written is told with what to do."""
+    """Turns errors of writing the cache into messages with advice."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Numbers and times from their text, and which of them float32 holds."""
+"""Parsing of numbers and times, and the numbers that float32 can represent."""
 
 import datetime
 import math
@@ -10,23 +10,23 @@ import numpy as np
 import torch
 
 LARGEST = float(np.finfo(np.float32).max)
-"""The largest number of float32, in which models compute."""
+"""Largest number of float32, the type that models compute in."""
 FINITE = f"a finite number of at most {LARGEST:.2g} in size, as float32 holds"
-"""What is expected."""
+"""Description of a valid number, for messages."""
 ROUNDED = 1e-4
-"""Of the deviation of a column, by which rounding to float32 is not noticed."""
+"""Fraction of a column's deviation below which rounding to float32 is negligible."""
 MISSING = frozenset({"", "?", "nan", "na", "n/a", "null", "none"})
-"""What stands for a missing value, in lower case."""
+"""Spellings of a missing value, in lower case."""
 _WITH_COMMA = re.compile(r"[-+]?[\d.]*\d,\d[\d.,]*")
 _BLANKS_ALONE = re.compile(r"[^\s,]\s+[^\s,]")
-"""Between two cells."""
+"""Blanks without a comma between two cells."""
 
 
 def parse_number(text: str) -> float:
-    """A number, be it finite or not.
+    """Parses a number, finite or not.
 
     Raises:
-        ValueError: it is none, as 1_0, which Python takes for 10.
+        ValueError: it is no number, such as 1_0, which Python reads as 10.
     """
     try:
         return float(text.replace("_", "x"))
@@ -36,16 +36,17 @@ def parse_number(text: str) -> float:
 
 
 def _refuse_commas(word: str) -> None:
-    """Raises ValueError where a number has commas, before decimals or between thousands."""
+    """Raises a ValueError where a number has commas, as decimal or thousands separators."""
     if _WITH_COMMA.fullmatch(word):
         raise ValueError(f"{word!r} has a comma; write a point before decimals, and nothing between thousands")
 
 
 def cells_of_line(line: str) -> list[str]:
-    """What stands in a line, with commas or blanks between.
+    """Splits a line into cells, at commas or blanks.
 
     Raises:
-        ValueError: there are commas, and blanks alone elsewhere: in a line such as `0,5 0,7` commas would be points.
+        ValueError: cells are separated by commas and by blanks: in a line such as `0,5 0,7` commas would be decimal
+            points.
     """
     if "," in line and _BLANKS_ALONE.search(line):
         raise ValueError("has commas and blanks between numbers; write one of the two, and a point before decimals")
@@ -53,7 +54,7 @@ def cells_of_line(line: str) -> list[str]:
 
 
 def parse_value(text: str) -> float:
-    """A finite number that float32 holds, or NaN where the value is missing.
+    """Parses a finite float32 number, or returns NaN for a missing value.
 
     Raises:
         ValueError: it is neither.
@@ -69,16 +70,16 @@ def parse_value(text: str) -> float:
 
 
 def parse_present(text: str) -> float:
-    """A finite number that float32 holds, where none may be missing.
+    """Parses a finite float32 number, which must not be missing.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is no such number.
     """
     return _held(parse_number(text), text.strip(), "leave the row out")
 
 
 def _held(value: float, word: str, instead: str) -> float:
-    """The value, if it is finite and float32 holds it; else raises ValueError."""
+    """Returns the value if it is finite and within the range of float32; else raises a ValueError."""
     if not math.isfinite(value):
         _refuse_commas(word)
         raise ValueError(f"{word!r} is no finite number; write one, or {instead}")
@@ -88,10 +89,10 @@ def _held(value: float, word: str, instead: str) -> float:
 
 
 def kept_type(*parts: np.ndarray) -> type[np.float32 | np.float64]:
-    """In which numbers are kept until their mean is taken out: float64 where float32 would round a column noticeably.
+    """Returns the type to store numbers in before centring: float64 where float32 would round a column noticeably.
 
     Args:
-        parts: numbers `(..., C)`, NaN where one is missing, which are kept together.
+        parts: arrays `(..., C)` that are stored together, NaN where a value is missing.
     """
     if np.result_type(np.float32, *(part.dtype for part in parts)) == np.float32:
         return np.float32
@@ -108,33 +109,33 @@ def kept_type(*parts: np.ndarray) -> type[np.float32 | np.float64]:
 
 
 def _finite_rows(part: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of float64, 0 where float32 holds no such number, and where it does."""
+    """Returns float64 rows, with 0 for values that are not finite in float32, and a mask of the others."""
     rows = part.reshape(math.prod(part.shape[:-1]), part.shape[-1]).astype(np.float64)
     known = np.abs(rows) <= LARGEST
     return np.where(known, rows, 0.0), known
 
 
 def as_single(values: np.ndarray) -> np.ndarray:
-    """Numbers in float32; what that does not hold is infinite, and is to be refused."""
+    """Converts numbers to float32; those beyond its range become infinite: refuse them."""
     with np.errstate(over="ignore"):
         return values.astype(np.float32)
 
 
 def as_kept(values: np.ndarray, kept: type[np.float32 | np.float64] | None = None) -> np.ndarray:
-    """Numbers `(..., C)` in their `kept_type`; what float32 does not hold is infinite, and is to be refused."""
+    """Converts numbers `(..., C)` to their `kept_type`; those beyond float32's range become infinite: refuse them."""
     kept = kept or kept_type(values)
     single = as_single(values)
     return single if kept is np.float32 else np.where(np.isinf(single), single, values.astype(np.float64))
 
 
 def rounding_of(kept: torch.dtype) -> float:
-    """Of their mean, by which numbers of a type that are all alike may seem to deviate from it."""
+    """Returns the relative rounding error of a type: equal numbers may deviate from their mean by so much of it."""
     return 1e-6 if kept == torch.float32 else 1e-12
 
 
 @final
 class Moment(NamedTuple):
-    """A time as it was written: a number, or seconds since 1970 of a date, of which it may say the zone."""
+    """A parsed time: a number, or a date in seconds since 1970, with or without a time zone."""
 
     time: float
     is_date: bool
@@ -145,10 +146,10 @@ _SLASHES = re.compile(r"(\d{4})/(\d{1,2})/(\d{1,2})(?:[ T]+(\d{1,2}:.*))?")
 
 
 def parse_date(text: str) -> datetime.datetime:
-    """A date and time of ISO 8601, or with slashes as 2026/1/31.
+    """Parses a date and time in ISO 8601, or with slashes as 2026/1/31.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is no date.
     """
     if (found := _SLASHES.fullmatch(text)) is not None:
         year, month, day, time = found.groups(default="")
@@ -157,13 +158,13 @@ def parse_date(text: str) -> datetime.datetime:
 
 
 def written_date(year: str, month: str, day: str, time: str) -> str:
-    """Digits of a date in ISO 8601; no time is ""."""
+    """Formats the digits of a date in ISO 8601; the time "" is left out."""
     hour, colon, rest = time.partition(":")
     return f"{year}-{month:0>2}-{day:0>2}" + (f"T{hour:0>2}{colon}{rest}" if time else "")
 
 
 def parse_moment(text: str) -> Moment:
-    """A finite number, or a date (`parse_date`), which becomes seconds since 1970 (UTC where no zone is given).
+    """Parses a finite number, or a date (`parse_date`), which becomes seconds since 1970 (UTC without a time zone).
 
     Raises:
         ValueError: it is neither.
@@ -184,7 +185,7 @@ def parse_moment(text: str) -> Moment:
 
 
 def are_dates_in_digits(times: Sequence[float]) -> bool:
-    """Whether numbers are dates such as 20260131 or 202601, of more than one month or year: no even steps."""
+    """Whether numbers are dates written as 20260131 or 202601, of several months or years: steps are uneven."""
     whole = [int(time) for time in times if 100_000 < time < 100_000_000 and time == int(time)]
     if len(whole) < len(times) or not whole:
         return False
@@ -198,7 +199,7 @@ def are_dates_in_digits(times: Sequence[float]) -> bool:
 
 
 def parse_time(text: str) -> float:
-    """The time of `parse_moment`."""
+    """Returns the time of `parse_moment`."""
     return parse_moment(text).time
 
 

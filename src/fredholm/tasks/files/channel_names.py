@@ -1,4 +1,4 @@
-"""Which channels of an array are read: by name where the file tells names, else by place."""
+"""Selection of an array's channels: by name where the file has names, else by position."""
 
 from fredholm.tasks.targets.target import check_names_differ
 
@@ -6,20 +6,20 @@ from fredholm.tasks.targets.target import check_names_differ
 def chosen_channels(
     count: int, *, own: tuple[str, ...] | None, known: tuple[str, ...] | None, what: str = "channel"
 ) -> tuple[tuple[str, ...], list[int] | None]:
-    """The names of the channels that are read, and which of the array's they are.
+    """Returns the names and positions of the channels to read.
 
     Args:
-        count: how many the array has.
-        own: their names, if the file tells them.
-        known: those that are wanted, in this order; None: all.
-        what: one of them, in a word.
+        count: number of channels in the array.
+        own: channel names in the file, if any.
+        known: names of the required channels, in order; None: all.
+        what: noun for a channel, in messages.
 
     Returns:
-        The names, and the place of each in the array; None: all, as they lie there. Where the file tells no names, or
-        what is known was only counted, places are those of what is known.
+        The names, and the position of each in the array; None: all, in the order of the array. Without names in the
+        file, or where `known` are generated names, positions are those of `known`.
 
     Raises:
-        ValueError: there are not as many names as channels, two are equal, or one that is wanted is not there.
+        ValueError: the numbers of names and channels differ, two names are equal, or a required channel is missing.
     """
     if own is not None:
         _check_count(count, own, what)

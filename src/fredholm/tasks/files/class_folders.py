@@ -1,4 +1,4 @@
-"""Folders with one subfolder a class, or with folders of splits that hold such subfolders."""
+"""Folders with one subfolder per class, perhaps within folders of splits."""
 
 import warnings
 from pathlib import Path
@@ -12,31 +12,31 @@ from .data_files import files_below
 
 @final
 class Found(NamedTuple):
-    """Files of some classes, in splits."""
+    """Files of several classes, in splits."""
 
     classes: tuple[str, ...]
-    """By name."""
+    """Class names, sorted."""
     parts: dict[Split, tuple[list[Path], list[int]]]
-    """The files of each split, and which class each is of; without folders of splits all are in train."""
+    """Files of each split with the class number of each; without folders of splits all are in train."""
 
 
 def class_folders(root: Path, suffixes: tuple[str, ...], what: str, example: str) -> Found:
-    """The files of every class.
+    """Finds the files of every class.
 
-    Folders of splits are ``train``, ``valid`` and ``test``, or other words of `SPLIT_WORDS`, in small or capital
-    letters; one of the last two may be absent. A folder called ``train`` among others is a class. Classes are sorted by
-    name. Files are those of some kinds at any depth below a class folder; hidden files and folders are ignored, and how
-    many other files are skipped is told in a warning.
+    Folders of splits are ``train``, ``valid`` and ``test``, or other words of `SPLIT_WORDS`, in any case; one of the
+    last two may be absent. A folder called ``train`` among others is a class. Classes are sorted by name. Files of the
+    given kinds are found at any depth below a class folder; hidden files and folders are ignored, and a warning reports
+    the number of other files that are skipped.
 
     Args:
         root: the folder.
-        suffixes: of the files, in small letters; capitals are taken too.
-        what: the files are, for messages.
-        example: one of them, likewise.
+        suffixes: suffixes of the files in lower case; upper case is accepted too.
+        what: noun for the files, in messages.
+        example: an example path, for messages.
 
     Raises:
-        ValueError: no class folder, only one, or one without such files; a class that is not among those of training;
-            two folders of one split.
+        ValueError: there is no class folder, only one, or one without such files; a class is missing from training; or
+            a split has two folders.
     """
     roots = _split_roots(root)
     found = {split: _subfolders(where) for split, where in roots.items()}
@@ -53,12 +53,12 @@ def class_folders(root: Path, suffixes: tuple[str, ...], what: str, example: str
 
 
 def files_of_kinds(folder: Path, suffixes: tuple[str, ...]) -> list[Path]:
-    """The files of these kinds at any depth of a folder, but for hidden ones, by name."""
+    """Returns the files of these kinds at any depth of a folder, except for hidden ones, sorted by name."""
     return sorted(path for path in files_below(folder) if path.name.lower().endswith(suffixes))
 
 
 def _split_roots(root: Path) -> dict[Split, Path]:
-    """Where the class folders of each split lie."""
+    """Returns the parent of the class folders of each split."""
     if any(name.lower() not in SPLIT_WORDS for name in _subfolders(root)):
         return {"train": root}
     return split_folders(root) or {"train": root}

@@ -1,6 +1,6 @@
-"""Files and folders that a user hands over: how they are named, found, opened and unpacked.
+"""Files and folders given by the user: their paths, and finding, opening and unpacking them.
 
-Nothing here waits for a pipe, opens a device, follows a folder that holds itself, or recurses.
+No function here blocks on a pipe, opens a device, follows a folder that contains itself, or recurses.
 """
 
 import errno
@@ -27,10 +27,10 @@ _KINDS: tuple[tuple[Callable[[int], bool], str], ...] = (
 
 
 def user_path(data: str | Path) -> Path:
-    """The path that a user wrote, with the home folder for ~.
+    """Returns the path that a user wrote, with ~ expanded.
 
     Raises:
-        ValueError: it cannot be one.
+        ValueError: it is no valid path.
     """
     if "\0" in str(data):
         raise ValueError(f"{str(data)!r} is no path: it has a NUL character; write another")
@@ -41,14 +41,14 @@ def user_path(data: str | Path) -> Path:
 
 
 ARCHIVES = (".zip", ".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst", ".7z", ".rar")
-"""What names of files end in that hold files, which nothing here unpacks."""
+"""Suffixes of archives, which are not unpacked here."""
 
 
 def data_path(data: str | Path) -> Path:
-    """The path of data that a user wrote; see `user_path`.
+    """Returns the path of data that a user wrote; see `user_path`.
 
     Raises:
-        ValueError: it cannot be one, or is an archive.
+        ValueError: it is no valid path, or an archive.
     """
     path = user_path(data)
     refuse_archive(path)
@@ -56,13 +56,13 @@ def data_path(data: str | Path) -> Path:
 
 
 def refuse_archive(path: Path) -> None:
-    """Raises ValueError for a file whose name is that of an archive."""
+    """Raises a ValueError for a file with the suffix of an archive."""
     if path.name.lower().endswith(ARCHIVES) and is_there(path) and path.is_file():
         raise ValueError(f"{path} is an archive; unpack it, and pass the file or folder that was in it")
 
 
 def is_there(data: str | Path) -> bool:
-    """Whether something is at a path that a user wrote; at a built-in name there is nothing."""
+    """Whether the path that a user wrote exists; False for a built-in name."""
     try:
         return user_path(data).exists()
     except (OSError, ValueError):
@@ -70,7 +70,7 @@ def is_there(data: str | Path) -> bool:
 
 
 def is_one_place(first: str | Path, second: str | Path) -> bool:
-    """Whether two paths that a user wrote lead to one place; where nothing is at one of them, their names tell."""
+    """Whether two paths of a user lead to the same place; names are compared where one of them does not exist."""
     try:
         one, other = user_path(first), user_path(second)
         if not (one.exists() and other.exists()):
@@ -81,14 +81,14 @@ def is_one_place(first: str | Path, second: str | Path) -> bool:
 
 
 def open_file(path: str | Path) -> IO[bytes]:
-    """The file, opened to be read as bytes, and recorded (`fredholm.tasks.files.read_record`).
+    """Opens a file to be read as bytes, and records it (`fredholm.tasks.files.read_record`).
 
     Raises:
-        OSError: it is not there or may not be read, or is a folder, a pipe, a socket or a device, none of which is
-            waited for.
+        OSError: it does not exist or cannot be read, or is a folder, a pipe, a socket or a device; none of these
+            blocks.
     """
     _refuse_other_kinds(path, os.stat(recorded(Path(path))).st_mode)  # noqa: PTH116
-    # without waiting, should it have become a pipe since
+    # O_NONBLOCK, in case it has become a pipe since
     raw = io.FileIO(str(path), "rb", opener=lambda name, flags: os.open(name, flags | getattr(os, "O_NONBLOCK", 0)))
     file = _Whole(raw)
     try:
@@ -101,7 +101,7 @@ def open_file(path: str | Path) -> IO[bytes]:
 
 @final
 class _Whole(io.BufferedReader):
-    """A file of which no more is asked for than there is: Python takes the memory for all that is asked for."""
+    """A file that never reads more than there is: Python allocates memory for all that is requested."""
 
     def read(self, size: int | None = -1, /) -> bytes:
         if size is not None and 0 <= size <= _CHUNK:
@@ -119,15 +119,15 @@ def _refuse_other_kinds(path: str | Path, mode: int) -> None:
 
 
 def size_of_file(file: IO[bytes]) -> int:
-    """Its bytes, as they are there."""
+    """Returns the current size of a file in bytes."""
     return os.fstat(file.fileno()).st_size
 
 
 def chunks_of(path: Path) -> Iterator[bytes]:
-    """What a file of text holds, unpacked if its name ends in .gz, piece by piece.
+    """Yields the content of a text file in chunks, decompressed if its name ends in .gz.
 
     Raises:
-        ValueError: it cannot be opened or read, is no whole gzip, or unpacks to too much.
+        ValueError: it cannot be opened or read, is no complete gzip file, or decompresses to too much.
     """
     try:
         with open_file(path) as file:
@@ -149,17 +149,17 @@ def chunks_of(path: Path) -> Iterator[bytes]:
 
 
 def read_bytes(path: Path) -> bytes:
-    """What a file of text holds; see `chunks_of`."""
+    """Returns the content of a text file; see `chunks_of`."""
     return b"".join(chunks_of(path))
 
 
 def files_below(folder: Path) -> Iterator[Path]:
-    """All that is no folder at any depth of a folder, but for what is hidden, in no order; pipes and the like too.
+    """Yields every file at any depth of a folder, except for hidden ones, in no order; pipes and the like too.
 
-    Links to folders are not followed.
+    Symbolic links to folders are not followed.
 
     Raises:
-        OSError: a folder cannot be listed, or lies too deep to be named.
+        OSError: a folder cannot be listed, or its path is too long.
     """
     waiting = [folder]
     while waiting:

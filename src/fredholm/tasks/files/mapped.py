@@ -1,4 +1,4 @@
-"""Arrays that stay in their files, and are read where they are asked for."""
+"""Memory-mapped arrays, which are read on demand."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,11 +15,11 @@ from .cache import LARGE
 from .npz_arrays import array_names, load_arrays
 
 SHARD_BYTES = 64 << 20
-"""Of examples that lie together and are read at about one time."""
+"""Bytes of contiguous examples that are read at about the same time."""
 
 
 def is_mapped(array: np.ndarray) -> bool:
-    """Whether an array, or that of which it is a part, is mapped from a file."""
+    """Whether an array, or the base of a view, is mapped from a file."""
     found: object = array
     while isinstance(found, np.ndarray) and not isinstance(found, np.memmap):
         found = found.base
@@ -27,7 +27,7 @@ def is_mapped(array: np.ndarray) -> bool:
 
 
 def shards_of(count: int, row_bytes: float) -> Tensor:
-    """How many of so many rows lie together, int64 `(m,)`: stretches of about `SHARD_BYTES`, of like size."""
+    """Returns the sizes of shards, contiguous runs of rows of about `SHARD_BYTES` each, int64 `(m,)`, all similar."""
     shards = min(count, max(1, math.ceil(count * row_bytes / SHARD_BYTES)))
     ends = torch.arange(1, shards + 1) * count // shards
     return ends.diff(prepend=torch.zeros(1, dtype=torch.int64))
@@ -35,14 +35,14 @@ def shards_of(count: int, row_bytes: float) -> Tensor:
 
 @final
 class Rows:
-    """Rows of arrays one after the other, in memory or mapped from files.
+    """Concatenated rows of several arrays, in memory or mapped from files.
 
     Args:
-        arrays: of one type and one shape but for their numbers of rows.
-        files: the name of the file of each.
+        arrays: arrays of equal types and shapes, except for their numbers of rows.
+        files: name of each array's file.
 
     Raises:
-        ValueError: they differ.
+        ValueError: types or shapes differ.
     """
 
     def __init__(self, arrays: Sequence[np.ndarray], files: Sequence[str]) -> None:
@@ -63,7 +63,7 @@ class Rows:
         return self.shape[0]
 
     def __getitem__(self, indices: np.ndarray) -> np.ndarray:
-        """Rows of these numbers, int64 `(n,)`, which are the caller's own; they are read in the order of the files."""
+        """Returns copies of the rows at these indices, int64 `(n,)`; they are read in the order of the files."""
         found = np.empty((len(indices), *self.shape[1:]), self.dtype)
         order = np.argsort(indices, kind="stable")
         which = np.searchsorted(self._ends, indices[order], side="right")
@@ -74,22 +74,22 @@ class Rows:
 
     @property
     def counts(self) -> list[int]:
-        """How many rows each file has."""
+        """Number of rows in each file."""
         return [len(array) for array in self._arrays]
 
     def flattened(self, ndim: int) -> "Rows":
-        """The first axes as one, so that `ndim` are left: the parts of each row as rows of their own."""
+        """Merges the first axes so that `ndim` remain, which makes the parts of each row rows of their own."""
         kept = len(self.shape) + 1 - ndim
         return Rows([array.reshape(-1, *array.shape[kept:]) for array in self._arrays], self._files)
 
     def place(self, index: int) -> tuple[str, int]:
-        """The file of a row, and its number there."""
+        """Returns the file of a row, and its index there."""
         number = int(np.searchsorted(self._ends, index, side="right"))
         return self._files[number], index - int(self._ends[number]) + len(self._arrays[number])
 
     @property
     def shards(self) -> Tensor | None:
-        """How many rows lie together on the disk, see `Task.train_shards`; None where all are in memory."""
+        """Sizes of contiguous runs of rows on the disk, see `Task.train_shards`; None where all are in memory."""
         if not any(map(is_mapped, self._arrays)):
             return None
         row_bytes = self.dtype.itemsize * math.prod(self.shape[1:])
@@ -97,11 +97,11 @@ class Rows:
 
 
 def shards_of_some(shards: Tensor | None, numbers: Tensor) -> Tensor | None:
-    """How many of some rows lie together.
+    """Returns the sizes of shards for a subset of rows.
 
     Args:
-        shards: of all rows.
-        numbers: of those rows; None is told where they do not increase, so that neighbours lie apart.
+        shards: sizes of the shards of all rows.
+        numbers: indices of the subset; where they do not increase the result is None, since neighbours lie apart.
     """
     if shards is None or bool((numbers.diff() <= 0).any()):
         return None
@@ -112,18 +112,18 @@ def shards_of_some(shards: Tensor | None, numbers: Tensor) -> Tensor | None:
 def arrays_of_files(
     files: Sequence[Path], *, rows: Sequence[str], shared: Sequence[str]
 ) -> tuple[list[Rows], dict[str, np.ndarray]]:
-    """The arrays of some .npz files as if they stood in one, which are mapped where they are large together.
+    """Returns the concatenated arrays of several .npz files, mapped where they are large in total.
 
     Args:
-        files: at least one.
-        rows: the names of the large arrays.
-        shared: names of arrays that are the same in all files; others have a row an example.
+        files: at least one file.
+        rows: names of the large arrays.
+        shared: names of arrays that are equal in all files; others have one row per example.
 
     Returns:
-        the rows of each large array, and all others.
+        rows of each large array, and all other arrays.
 
     Raises:
-        ValueError: a file cannot be read, has no such array, or does not fit the first one.
+        ValueError: a file cannot be read, lacks an array, or does not match the first file.
     """
     map_from = 0 if sum(file.stat().st_size for file in files) >= LARGE else math.inf
     every = [load_arrays(file, map_from=map_from) for file in files]
@@ -145,19 +145,19 @@ def arrays_of_files(
 def arrays_of_folder(
     folder: Path, *, what: str, rows: Sequence[str], shared: Sequence[str]
 ) -> tuple[list[Rows], dict[str, np.ndarray], Tensor | None]:
-    """The arrays of all .npz files of a folder, as of `arrays_of_files`, and the split that names of files tell.
+    """Returns the arrays of all .npz files in a folder, as `arrays_of_files`, and the splits by the names of the files.
 
     Args:
-        folder: it.
-        what: what is looked for, in messages; see `find_split_files`.
+        folder: the folder.
+        what: noun for the files, in messages; see `find_split_files`.
         rows, shared: see `arrays_of_files`.
 
     Returns:
-        the rows of each large array, all others, and the split of each row by its number in `SPLITS`, int64; None where
-        names tell none.
+        rows of each large array, all other arrays, and the split of each row by its number in `SPLITS`, int64; None
+        where the names of the files have no splits.
 
     Raises:
-        ValueError: as of these, or files have an array `split` although names tell one.
+        ValueError: as of these, or files have an array `split` although their names have splits.
     """
     found = _npz_files(folder, what)
     large, others = arrays_of_files(found.every, rows=rows, shared=shared)
@@ -170,14 +170,14 @@ def arrays_of_folder(
 def arrays_of_each_split(
     folder: Path, *, what: str, rows: Sequence[str], shared: Sequence[str], may_lack: bool = False
 ) -> Iterator[tuple[Split | None, dict[str, Rows], dict[str, np.ndarray]]]:
-    """Those of the files of each split that names tell, one after the other; where they tell none, of all (None).
+    """Yields the arrays of each split by the names of the files; of all files (None) where names have no splits.
 
     Args:
         folder, what, rows, shared: see `arrays_of_folder`.
-        may_lack: of `rows` those are taken that the first file of a split has.
+        may_lack: take only those of `rows` that the first file of a split has.
 
     Yields:
-        the split, the rows of each large array by its name, and all others.
+        the split, the rows of each large array by name, and all other arrays.
 
     Raises:
         ValueError: as of `find_split_files` and `arrays_of_files`.
@@ -194,7 +194,7 @@ def _npz_files(folder: Path, what: str) -> SplitFiles:
 
 
 def _joined(name: str, files: Sequence[Path], every: Sequence[Mapping[str, np.ndarray]]) -> np.ndarray:
-    """An array of all files, one after the other."""
+    """Concatenates an array of all files."""
     first = every[0][name]
     for file, arrays in zip(files, every, strict=True):
         own = arrays[name]

@@ -1,6 +1,6 @@
-"""The arrays of .npz and .npy files that a user hands over.
+"""Reading of .npz and .npy files from users.
 
-Header, type, shape and size of each array are checked before memory is taken for it. Nothing is unpickled.
+Header, type, shape and size of each array are checked before its memory is allocated. Nothing is unpickled.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ _CHUNK = 1 << 20
 _KINDS = "biufcUSMm"
 _NUMBERS = "biuf"
 _LENGTHS = 26
-"""Bytes of a local header of an archive before the lengths of the name and of what else stands before the content."""
+"""Bytes of a local file header in a zip archive before the lengths of the name and of the extra field."""
 _ENCRYPTED = 1
 _LAST_LETTER = 0x10FFFF
 _INSTEAD, _ANEW = "pass one without objects", "write it again with numpy.savez"
@@ -39,16 +39,16 @@ _UNPACKED = "save it with numpy.savez, not compressed"
 
 
 def load_arrays(path: Path, *, alone: str | None = None, map_from: float = math.inf) -> dict[str, np.ndarray]:
-    """All arrays of an .npz file; objects are refused.
+    """Reads all arrays of an .npz file; object arrays are refused.
 
     Args:
-        path: the file.
-        alone: the name that the array of an .npy file gets; None: such a file is refused.
-        map_from: arrays of numbers of at least so many bytes that are not compressed are not read but mapped, so that
-            they cannot be written to. Their checksum is compared all the same.
+        path: path of the file.
+        alone: name for the array of an .npy file; None: such files are refused.
+        map_from: uncompressed arrays of numbers with at least so many bytes are mapped, read-only, instead of read.
+            Their checksums are compared all the same.
 
     Raises:
-        ValueError: it cannot be read as one.
+        ValueError: it cannot be read as an .npz file.
     """
     if alone is not None and path.suffix.lower() == ".npy":
         return {alone: _single(path, map_from)}
@@ -70,7 +70,7 @@ def load_arrays(path: Path, *, alone: str | None = None, map_from: float = math.
 
 
 def array_names(path: Path) -> tuple[str, ...]:
-    """The names of its arrays, which are not read; errors as for `load_arrays`."""
+    """Returns the names of the arrays without reading them; errors as for `load_arrays`."""
     with _opened(path) as (_, members, _):
         return tuple(members)
 
@@ -78,16 +78,16 @@ def array_names(path: Path) -> tuple[str, ...]:
 def needed_array(
     arrays: Mapping[str, np.ndarray], name: str, kinds: Literal["biuf", "iu", "U"], *shape: int | None
 ) -> np.ndarray:
-    """The array of that name.
+    """Returns the array of that name.
 
     Args:
-        arrays: of the file.
-        name: it.
-        kinds: of numbers, of integers, or of texts, by numpy's letters.
-        shape: the length of each axis; None: any.
+        arrays: arrays of the file.
+        name: name of the array.
+        kinds: numbers, integers or texts, by NumPy's letters.
+        shape: length of each axis; None: any.
 
     Raises:
-        ValueError: it is not there, or of another type or shape.
+        ValueError: it is missing, or of another type or shape.
     """
     if name not in arrays:
         raise no_array(name, arrays, (name,))
@@ -108,14 +108,14 @@ def refuse_unread(
     form: str = "{name}_{word}",
     besides: Sequence[str] = (),
 ) -> None:
-    """Raises ValueError where a file has an array of another name: whoever gives one believes that it is read.
+    """Raises a ValueError where a file has an array of another name, since its author expects it to be read.
 
     Args:
-        arrays: their names.
-        known: those that there may be, the most likely first.
-        of_splits: those that there may be of each split.
-        form: how these are called then, by a word of `SPLIT_WORDS`; "": there are no such.
-        besides: those that there may be in another file, for hints.
+        arrays: names of the arrays.
+        known: allowed names, the most likely first.
+        of_splits: names that are allowed once per split.
+        form: form of these names, with a word of `SPLIT_WORDS`; "": there are none.
+        besides: names allowed in other files, for hints.
     """
     arrays = tuple(arrays)
     named = {form.format(name=name, word=word) for name in of_splits for word in SPLIT_WORDS}
@@ -137,13 +137,13 @@ def refuse_unread(
 
 
 def split_words(has: Callable[[str], bool]) -> dict[Split, str]:
-    """By which word each split is named in a file, such as val.
+    """Returns the word that each split is named by in a file, such as val.
 
     Args:
-        has: whether there are arrays of a word of `SPLIT_WORDS`.
+        has: whether there are arrays with a word of `SPLIT_WORDS`.
 
     Raises:
-        ValueError: two words for one split.
+        ValueError: two words mean the same split.
     """
     found: dict[Split, str] = {}
     for word, split in SPLIT_WORDS.items():
@@ -157,17 +157,17 @@ def split_words(has: Callable[[str], bool]) -> dict[Split, str]:
 def arrays_of_splits(
     arrays: Mapping[str, np.ndarray], known: Sequence[str], *, whole: Sequence[str]
 ) -> dict[Split, dict[str, np.ndarray]]:
-    """The arrays of each split whose names begin with its word and a _, without that, and those that all share.
+    """Returns the arrays of each split, without the prefix word and _ of their names, and the shared ones.
 
-    Empty where no names begin with train_. Errors as for `split_words`.
+    Empty where no name begins with train_. Errors as for `split_words`.
 
     Args:
-        arrays: of the file.
-        known: the names that there may be, of each split or shared.
-        whole: further names, of a file without such splits.
+        arrays: arrays of the file.
+        known: allowed names, per split or shared.
+        whole: further names, allowed in a file without such splits.
 
     Raises:
-        ValueError: another name, or an array that all share, and each has of its own.
+        ValueError: a name is not allowed, or an array is both shared and per split.
     """
     if not any(name.startswith("train_") for name in arrays):
         refuse_unread(arrays, (*known, *whole), form="{word}_{name}")
@@ -186,17 +186,17 @@ def arrays_of_splits(
 
 
 def split_of_rows(arrays: Mapping[str, np.ndarray], count: int, *, is_test: Sequence[str] = ()) -> Tensor | None:
-    """The array `split`, one entry a row, as numbers in `SPLITS`, int64 `(count,)`, -1 of rows in none; None: no split.
+    """Returns the array `split` as indices into `SPLITS`, int64 `(count,)`, -1 for rows in none; None without a split.
 
-    The entries are words of `SPLIT_WORDS`, or "" of a row in none; or the numbers 0 train, 1 valid, 2 test.
+    The entries are words of `SPLIT_WORDS`, or "" for rows in no split; or the numbers 0 train, 1 valid, 2 test.
 
     Args:
-        arrays: of the file.
-        count: of the rows.
-        is_test: further names, of arrays that are True in the test split and False in training.
+        arrays: arrays of the file.
+        count: number of rows.
+        is_test: synonyms of `split` for boolean arrays, which are True in the test split and False in training.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is no valid split.
     """
     if (named := next((name for name in is_test if name in arrays), None)) is not None:
         if arrays[named].dtype.kind != "b" or arrays[named].shape != (count,):
@@ -236,16 +236,16 @@ def _single(path: Path, map_from: float) -> np.ndarray:
 
 @final
 class _OtherKindError(Exception):
-    """The file is whole, but not what it is called."""
+    """The file is intact, but of another kind than its suffix says."""
 
 
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[tuple[zipfile.ZipFile, dict[str, zipfile.ZipInfo], int]]:
-    """The archive, the member of each array, and the bytes of the file.
+    """Opens an .npz file; yields the archive, the member of each array, and the size of the file in bytes.
 
     Raises:
-        ValueError: it is none, a member is no array, is encrypted or packed as numpy does not, two have one name, or
-            together they unpack to too much; or what is read meanwhile is broken.
+        ValueError: it is no archive; a member is no array, is encrypted or compressed in another way than NumPy's; two
+            members have one name; together they decompress to too much; or the data read meanwhile are damaged.
     """
     try:
         with open_file(path) as file:
@@ -283,26 +283,26 @@ def _members(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
 
 @final
 class _Header(NamedTuple):
-    """What stands before the values of an array."""
+    """The header of an array."""
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
     order: Literal["C", "F"]
     size: int
-    """Bytes that it takes itself."""
+    """Bytes of the header itself."""
 
     @property
     def num_bytes(self) -> int:
-        """Of the values."""
+        """Bytes of the values."""
         return math.prod(self.shape) * self.dtype.itemsize
 
     @classmethod
     def of(cls, file: IO[bytes], size: int, given: int) -> Self:
-        """That of the array that a stream of `size` bytes holds, from a file of `given` bytes.
+        """Reads the header of the array in a stream of `size` bytes, from a file of `given` bytes.
 
         Raises:
-            ValueError: it is broken, its array is of objects, does not fill the stream to its end, or has more rows or
-                columns than such a file may.
+            ValueError: it is damaged, its array has objects, does not fill the stream exactly, or has more rows or
+                columns than the limit for such a file.
         """
         start = file.read(_MAGIC + 4)
         is_long = start[len(_NPY) : _MAGIC] == b"\2\0"
@@ -328,10 +328,10 @@ class _Header(NamedTuple):
 
 
 def _array(file: IO[bytes], header: _Header, instead: str = "") -> np.ndarray:
-    """The array behind a header, read.
+    """Reads the array after a header.
 
     Raises:
-        ValueError: it does not end with the stream, does not fit into memory, or has texts that are none.
+        ValueError: it does not end with the stream, does not fit into memory, or has invalid texts.
     """
     try:
         found = np.empty(math.prod(header.shape), header.dtype)
@@ -369,7 +369,7 @@ def _check_end(file: IO[bytes]) -> None:
 
 
 def _mapped(archive: zipfile.ZipFile, member: zipfile.ZipInfo, header: _Header) -> np.ndarray:
-    """An array of an archive that is not compressed, where it lies."""
+    """Maps an uncompressed array in an archive."""
     file = archive.fp
     assert file is not None
     file.seek(member.header_offset + _LENGTHS)

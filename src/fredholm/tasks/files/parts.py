@@ -1,4 +1,4 @@
-"""Which part is read of a file that holds several, such as a training and a test set."""
+"""Choice of the part to read from a file with several, such as a training and a test set."""
 
 import warnings
 from collections.abc import Mapping
@@ -11,15 +11,15 @@ from fredholm.tasks.splits.splits import Part, Splits
 
 
 def choose_part(path: Path, present: Mapping[Split, object], part: Split | None) -> Split:
-    """The part that was asked for; else the test part or, without one, the last that there is, with a warning.
+    """Returns the requested part; else the test part or, without one, the last existing one, with a warning.
 
     Args:
-        path: the file, for messages.
-        present: the parts that it holds, by name; none: it is not in parts.
-        part: the one to read; None: nobody said.
+        path: path of the file, for messages.
+        present: parts of the file by name; empty where it has no parts.
+        part: the requested part; None: no request.
 
     Raises:
-        ValueError: there is no such part.
+        ValueError: the file has no such part.
     """
     names: list[Split] = [name for name in SPLITS if name in present]
     if part is None:
@@ -37,17 +37,17 @@ def choose_part(path: Path, present: Mapping[Split, object], part: Split | None)
 
 
 def refuse_part(path: Path, part: Split | None) -> None:
-    """Raises ValueError where a part is asked for of a file that is not in parts."""
+    """Raises a ValueError where a part is requested of a file without parts."""
     if part is not None:
         raise ValueError(f"{path}: is not in parts; leave --part {part} out")
 
 
 def rows_of_part(path: Path, split: Tensor | None, part: Split | None) -> Tensor | None:
-    """Which rows are read: those of a part, `(m,)`; None where they are not in parts.
+    """Returns the indices of the rows to read, `(m,)`: those of a part; None where the file has no parts.
 
     Args:
-        path: the file, for messages.
-        split: int64 `(n,)`, each row's part as its number in `SPLITS`; None: they are not in parts.
+        path: path of the file, for messages.
+        split: int64 `(n,)`, the part of each row by its number in `SPLITS`; None: the file has no parts.
         part: see `choose_part`, also for errors and the warning.
     """
     if split is None:
@@ -58,7 +58,7 @@ def rows_of_part(path: Path, split: Tensor | None, part: Split | None) -> Tensor
 
 
 def part_of(path: Path, found: Part | Splits[Part], part: Split | None) -> Part:
-    """What was read of a file, or the part of it that was asked for; errors and warning as for `choose_part`."""
+    """Returns the data of a file, or the requested part of them; errors and warning as for `choose_part`."""
     if not isinstance(found, Splits):
         refuse_part(path, part)
         return found

@@ -1,4 +1,4 @@
-"""What is said of data that cannot be read: one short line, which names the file and shows no control character."""
+"""Errors of reading data: one short line that names the file and has no control characters."""
 
 import functools
 from collections.abc import Callable
@@ -12,11 +12,11 @@ Found = TypeVar("Found")
 
 
 def reads_data(read: Callable[Settings, Found]) -> Callable[Settings, Found]:
-    """A reader whose errors are one line that names the data.
+    """Wraps a reader so that its errors are one line that names the data.
 
     Args:
-        read: its first argument is the path of the data. Errors of the disk, too little memory and too deep nesting
-            become ValueError.
+        read: its first argument is the path of the data. Disk errors, a lack of memory and too deep nesting become
+            ValueError.
     """
 
     @functools.wraps(read)
@@ -38,7 +38,7 @@ def reads_data(read: Callable[Settings, Found]) -> Callable[Settings, Found]:
 
 
 def message_of(path: Path, error: ValueError) -> str:
-    """What is wrong with a file, after its path, which stands there once."""
+    """Returns an error's message with the path of the file in front, once."""
     message = str(error)
     if message.startswith(f"{path.name}, "):  # one of the examples, by its name
         return f"{path}{message.removeprefix(path.name)}"
@@ -46,7 +46,7 @@ def message_of(path: Path, error: ValueError) -> str:
 
 
 def _reason(error: Exception) -> str | None:
-    """What went wrong; None of an error that is none of the data's."""
+    """Returns the message of an error; None where the error is not about the data."""
     if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
         return "it does not fit into memory; read less of it at once, or give the process more"
     if isinstance(error, RecursionError):

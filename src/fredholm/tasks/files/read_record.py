@@ -1,7 +1,7 @@
-"""A record of what is read, kept where it is read: a run knows its data by that.
+"""A record of the files that a run reads, by which it identifies its data.
 
-Every reader of this package hands the path that it is about to open to `recorded`, and what comes with an installed
-package to `record_content`. While nobody asks (`recording_reads`), nothing is kept.
+Every reader of this package passes each path to `recorded` before opening it, and data within installed packages to
+`record_content`. Outside `recording_reads` nothing is recorded.
 """
 
 import hashlib
@@ -17,15 +17,15 @@ AnyPath = TypeVar("AnyPath", str, Path)
 
 @final
 class FileState(NamedTuple):
-    """By which a file is taken for unchanged."""
+    """Size and modification time of a file, which identify an unchanged one."""
 
     size: int
     modified: int
-    """Nanoseconds since 1970."""
+    """Modification time, in nanoseconds since 1970."""
 
     @classmethod
     def of(cls, path: Path) -> Self:
-        """That of a file as it is now; raises OSError where there is none."""
+        """Returns the current state of a file; raises an OSError where it does not exist."""
         found = path.stat()
         return cls(found.st_size, found.st_mtime_ns)
 
@@ -33,12 +33,12 @@ class FileState(NamedTuple):
 @final
 @dataclass(frozen=True)
 class ReadRecord:
-    """What was read.
+    """Files and other data that have been read.
 
     Args:
-        files: each with its state when it was first opened, by absolute paths.
-        start: likewise files that a new run alone reads, such as another run's weights.
-        contents: digests of what is in no file of its own, by name.
+        files: state of each file when it was first opened, by absolute path.
+        start: likewise for files that only a new run reads, such as another run's weights.
+        contents: digests by name of data that are not files of their own.
     """
 
     files: dict[Path, FileState] = field(default_factory=dict)
@@ -51,7 +51,7 @@ _ASKED: ContextVar[ReadRecord | None] = ContextVar("read_record", default=None)
 
 @contextmanager
 def recording_reads() -> Iterator[ReadRecord]:
-    """Records what this thread reads until the end of the block."""
+    """Records the reads of this thread until the end of the block."""
     found = ReadRecord()
     token = _ASKED.set(found)
     try:
@@ -61,11 +61,11 @@ def recording_reads() -> Iterator[ReadRecord]:
 
 
 def recorded(path: AnyPath, *, is_start: bool = False) -> AnyPath:
-    """The path, which is about to be read, now or later in the run.
+    """Records a path that is about to be read, now or later in the run, and returns it.
 
     Args:
-        path: of a file. One that is not there is not recorded: its reader says so.
-        is_start: whether a new run alone reads it, and a resumed one has what came of it.
+        path: path of a file. A missing file is not recorded: its reader reports it.
+        is_start: whether only a new run reads it, whereas a resumed one has the result of that.
     """
     found = _ASKED.get()
     if found is not None:
@@ -80,11 +80,11 @@ def recorded(path: AnyPath, *, is_start: bool = False) -> AnyPath:
 
 
 def record_content(name: str, *parts: bytes) -> None:
-    """Records data that are in no file of the run's own.
+    """Records data that are not in a file of the run.
 
     Args:
-        name: of the data.
-        parts: all that a run learns of them.
+        name: name of the data.
+        parts: all bytes that a run learns from.
     """
     found = _ASKED.get()
     if found is not None:

@@ -1,4 +1,4 @@
-"""Tables as text, be they text or not."""
+"""Tables as CSV text, also from binary files."""
 
 import csv
 import io
@@ -13,17 +13,17 @@ from .limits import COUNTED, check_counted
 
 
 def csv_text(path: Path) -> str:
-    """The text of a table in CSV: of a .parquet file its rows below a header, of others what they hold.
+    """Returns a table as CSV text: the rows of a .parquet file below a header, or the content of other files.
 
     Raises:
-        ValueError: the file cannot be read; see `read_text`; or a .parquet file has more cells than it may.
+        ValueError: the file cannot be read, see `read_text`; or a .parquet file exceeds the limit of cells.
         ImportError: it is a .parquet file, and pyarrow is not installed.
     """
     return _of_parquet(path) if path.suffix.lower() == PARQUET else read_text(path)
 
 
 def csv_fault(error: Exception) -> str:
-    """What is wrong with a row, in words that say what to do where Python's do not."""
+    """Describes a malformed row, with advice where Python's message has none."""
     reason = str(error)
     if reason == "unexpected end of data":
         return "a quotation mark opens a cell and none closes it; close it, or double the mark within a cell"
@@ -33,11 +33,11 @@ def csv_fault(error: Exception) -> str:
 
 
 def check_commas(names: Sequence[str], tabs: str = "tabs") -> None:
-    """Raises ValueError where the header of a .csv file is one cell, in which other marks stand between names.
+    """Raises a ValueError where the header of a .csv file is one cell that contains other separators.
 
     Args:
-        names: the cells.
-        tabs: what is said of tabs.
+        names: cells of the header.
+        tabs: description of tabs for the message.
     """
     for mark, separators in (("\t", tabs), (";", "semicolons")):
         if len(names) == 1 and mark in names[0]:
@@ -45,7 +45,7 @@ def check_commas(names: Sequence[str], tabs: str = "tabs") -> None:
 
 
 def first_twice(names: Sequence[str]) -> int | None:
-    """The place of the first of some names that stands before too; None: all differ."""
+    """Returns the position of the first repeated name; None where all differ."""
     seen: set[str] = set()
     for i, name in enumerate(names):
         if name in seen:
@@ -55,10 +55,10 @@ def first_twice(names: Sequence[str]) -> int | None:
 
 
 def columns_by_word(names: Sequence[str], usual: Collection[str]) -> dict[str, str]:
-    """The names of columns: usual ones by their words in small letters, all others by themselves.
+    """Maps column names to words: usual ones in lower case, all others unchanged.
 
     Raises:
-        ValueError: two are one.
+        ValueError: two columns have the same word.
     """
     found: dict[str, str] = {}
     for name in names:

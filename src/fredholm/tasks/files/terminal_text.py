@@ -1,14 +1,14 @@
-"""Words of files, of their names and of models on a terminal, where some characters are orders."""
+"""Safe output of texts from files and models on a terminal, which acts on some characters."""
 
 import re
 import unicodedata
 from collections.abc import Sequence
 
 LONGEST = 480
-"""Characters of a line about an error or a warning."""
+"""Largest number of characters in a line about an error or a warning."""
 
 _ORDERS = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
-"""Categories of control and format characters, halves of surrogate pairs, and separators of lines and paragraphs."""
+"""Unicode categories of control and format characters, surrogates, and line and paragraph separators."""
 _JOINERS = "\u200c\u200d"
 """Format characters that belong to the spelling of some languages."""
 
@@ -19,11 +19,11 @@ def is_order(letter: str) -> bool:
 
 
 def visible(text: str, *, keep: str = "") -> str:
-    r"""The text with an escape such as \x1b, \n or \u202e for every character that is an order.
+    r"""Escapes control and similar characters (`is_order`) in a text, such as \x1b, \n or \u202e.
 
     Args:
-        text: what to show.
-        keep: orders that stay, such as tabs.
+        text: text to show.
+        keep: characters to keep, such as tabs.
     """
     if text.isprintable():
         return text
@@ -34,19 +34,19 @@ def visible(text: str, *, keep: str = "") -> str:
 
 
 def one_line(message: str) -> str:
-    """The message in one line of at most `LONGEST` characters, none of which is an order (`visible`).
+    """Returns a message as one line of at most `LONGEST` characters, with control characters escaped (`visible`).
 
-    What is too long is cut in the middle: what came stands at the start, what to do at the end.
+    A longer message is cut in the middle: it begins with the fault and ends with the advice.
     """
     shown, end = visible(re.sub(r"\s+", _blank, message.strip())), LONGEST // 3
     return shown if len(shown) <= LONGEST else f"{shown[: LONGEST - end - 5]} ... {shown[-end:]}"
 
 
 def first_few(names: Sequence[str], most: int = 6) -> str:
-    """Names with commas between them, of many the first and dots."""
+    """Joins names with commas; of many only the first, followed by dots."""
     return f"{', '.join(names[:most])}{', ...' if len(names) > most else ''}"
 
 
 def _blank(space: re.Match[str]) -> str:
-    """A blank for what ends a line or stands apart; blanks of a name stay as they are."""
+    """Returns a blank for the end of a line or a wide space; blanks within a name are unchanged."""
     return " " if set(space[0]) != {" "} else space[0]

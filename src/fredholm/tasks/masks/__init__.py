@@ -1,4 +1,4 @@
-"""Images with the class of each pixel: folders of images and masks, and .npz files of arrays."""
+"""Images with a class per pixel: folders of images and masks, and .npz files of arrays."""
 
 from .mask_set import IGNORED, MaskedImages
 from .open import open_masks, truth_beside

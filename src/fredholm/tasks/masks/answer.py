@@ -1,4 +1,4 @@
-"""What predicted masks are written and drawn as: files of class numbers, and pictures."""
+"""Output of predicted masks: files of class numbers, and pictures."""
 
 import colorsys
 import importlib.util
@@ -19,7 +19,7 @@ _GOLDEN = 0.61803398875
 @final
 @dataclass(frozen=True)
 class Answered:
-    """An image, the class of each of its pixels, and what is known of them."""
+    """An image with its predicted mask, and the true mask where it is known."""
 
     file: Path
     image: Tensor
@@ -31,7 +31,7 @@ class Answered:
 
 
 def palette(num_classes: int) -> np.ndarray:
-    """A colour a class, uint8 `(256, 3)`; the first is black, what is not labelled white, and neighbours differ."""
+    """Returns a colour per class, uint8 `(256, 3)`; the first is black, unlabelled is white, and neighbours differ."""
     colours = np.zeros((256, 3), np.uint8)
     for number in range(1, min(num_classes, IGNORED)):
         hue, turn = (number - 1) * _GOLDEN % 1, (number - 1) % 3
@@ -42,7 +42,7 @@ def palette(num_classes: int) -> np.ndarray:
 
 
 def png_bytes(mask: Tensor, num_classes: int) -> bytes:
-    """A PNG with class numbers, uint8 `(H, W)`, as its palette indices, which `read_mask` reads again."""
+    """Encodes class numbers, uint8 `(H, W)`, as a palette PNG, which `read_mask` reads."""
     from PIL import Image
 
     picture, content = Image.fromarray(mask.numpy(), mode="L"), io.BytesIO()
@@ -52,9 +52,9 @@ def png_bytes(mask: Tensor, num_classes: int) -> bytes:
 
 
 def draw(answers: Sequence[Answered], classes: Sequence[str], *, kind: str = ".png") -> bytes:
-    """A picture with a row a file: the image, the classes that are predicted, and those known where some are.
+    """Draws a picture with a row per file: the image, the predicted classes, and the true ones where known.
 
-    Its file is of one of the kinds of `PICTURES`.
+    The kind of file is one of `PICTURES`.
 
     Raises:
         ImportError: matplotlib is not installed.

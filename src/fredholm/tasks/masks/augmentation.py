@@ -1,4 +1,4 @@
-"""Random changes to images that move their masks along."""
+"""Random augmentation of images together with their masks."""
 
 import math
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ COLOURS = ("brightness", "contrast", "saturation", "hue")
 
 @final
 class Masked(NamedTuple):
-    """Images of one batch, floating `(B, C, H, W)` in [0, 1], and their class numbers, uint8 `(B, H, W)`."""
+    """Images of a batch, floating `(B, C, H, W)` in [0, 1], with their masks, uint8 `(B, H, W)`."""
 
     images: Tensor
     masks: Tensor
@@ -27,33 +27,32 @@ class Masked(NamedTuple):
 
 @final
 class MaskAugmentation:
-    """Crops and mirrors each image with its mask, and changes its colours, by draws of its own.
+    """Crops and mirrors each image with its mask, and changes its colours, independently for each image.
 
-    A crop is brought back to the image's size, the image bilinearly; a pixel of the mask takes the number nearest to
-    it. Colours are changed by kornia, in the order of the settings; it is imported only if one of them is on.
+    A crop is resized to the image's size, images bilinearly and masks to the nearest pixel. Colours are changed by
+    kornia, in the order of the settings; it is imported only if one of them is on.
 
     Args:
-        config: the changes.
-        channels: of the images.
+        config: settings of the augmentation.
+        channels: number of channels of the images.
 
     Raises:
-        ValueError: saturation or hue of grey images.
+        ValueError: saturation or hue is set for grey images.
     """
 
     @dataclass(frozen=True, kw_only=True)
     class Config:
-        """How far images are changed; by default not at all.
+        """Settings of the augmentation; by default there is none.
 
         Args:
-            crop_scale: smallest and largest share of the image's area that a crop has (uniform), above 0, at most 1.
-            crop_ratio: smallest and largest factor by which a crop is wider, against its height, than the image
-                (uniform in the logarithm); a side that would be longer than the image's is cut to it. Refused without
-                crops.
+            crop_scale: smallest and largest relative area of a crop (uniform), above 0, at most 1.
+            crop_ratio: smallest and largest aspect ratio (width to height) of a crop relative to the image (uniform in
+                the logarithm); longer sides are cut to the image's. Refused without crops.
             horizontal_flip: probability of mirroring left and right.
             vertical_flip: probability of mirroring top and bottom.
-            brightness: largest number that is added to all pixels or taken from them.
-            contrast: largest share by which all pixels are multiplied up or down.
-            saturation: largest share by which colours gain or lose saturation.
+            brightness: largest number that is added to or subtracted from all pixels.
+            contrast: largest relative change of all pixels.
+            saturation: largest relative change of the saturation.
             hue: largest turn of the hue either way, as a share of the colour circle, at most 0.5.
         """
 
@@ -106,17 +105,17 @@ class MaskAugmentation:
         _colours(self._config)
 
     def __call__(self, given: Masked, generator: torch.Generator) -> Masked:
-        """The images and masks changed, by draws from ``generator`` alone; torch's own generators stay as they were."""
+        """Augments images and masks with draws from ``generator`` alone; torch's global generators are unchanged."""
         count = len(given.images)
         return self.some(given, torch.arange(count), count, generator)
 
     def some(self, given: Masked, places: Tensor, batch_size: int, generator: torch.Generator) -> Masked:
-        """Some images of a batch, and their masks, changed as in the whole batch.
+        """Augments some images of a batch, and their masks, as in the whole batch.
 
         Args:
-            given: those images and masks, `(n, ...)`.
-            places: theirs in the batch, int64 `(n,)`.
-            batch_size: of the whole.
+            given: these images and masks, `(n, ...)`.
+            places: their indices in the batch, int64 `(n,)`.
+            batch_size: size of the whole batch.
             generator: as above; draws for the whole batch.
         """
         images, masks = given
@@ -136,7 +135,7 @@ class MaskAugmentation:
 
 
 def _boxes(config: MaskAugmentation.Config, count: int, generator: torch.Generator) -> Tensor:
-    """Top, left, height and width of crops as shares of the image, `(count, 4)`, anywhere within it."""
+    """Draws top, left, height and width of crops relative to the image, `(count, 4)`, anywhere within it."""
     drawn = torch.rand(4, count, generator=generator)
     (least, most), (narrow, wide) = config.crop_scale, config.crop_ratio
     area = least + (most - least) * drawn[0]
@@ -146,13 +145,13 @@ def _boxes(config: MaskAugmentation.Config, count: int, generator: torch.Generat
 
 
 def _cropped(images: Tensor, masks: Tensor, boxes: Tensor) -> tuple[Tensor, Tensor]:
-    """Each image and mask within its box, at the size it had."""
+    """Returns each image and mask cropped to its box, at its original size."""
     height, width = masks.shape[1:]
     top, left, tall, wide = boxes.to(images.dtype)[..., None].unbind(1)
-    rows = top + tall * (torch.arange(height) + 0.5) / height  # where pixel centres of a crop come from, in [0, 1]
+    rows = top + tall * (torch.arange(height) + 0.5) / height  # sources of the pixel centres of a crop, in [0, 1]
     columns = left + wide * (torch.arange(width) + 0.5) / width
     grid = torch.stack([columns[:, None, :].expand(-1, height, -1), rows[:, :, None].expand(-1, -1, width)], dim=-1)
-    # what lies within half a pixel of the border has no neighbour beyond it
+    # points within half a pixel of the border have no neighbour beyond it
     changed = F.grid_sample(images, 2 * grid - 1, mode="bilinear", padding_mode="border", align_corners=False)
     row, column = ((at * size).long().clamp(max=size - 1) for at, size in ((rows, height), (columns, width)))
     entry = torch.arange(len(masks))[:, None, None]

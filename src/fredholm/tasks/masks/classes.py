@@ -1,4 +1,4 @@
-"""The names of class numbers."""
+"""Names of class numbers."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from .mask_set import IGNORED
 
 
 def named_classes(file: Path) -> tuple[str, ...] | None:
-    """The class names of a file, one a line; None where there is no file."""
+    """Reads the class names in a file, one a line; None where the file does not exist."""
     if not file.is_file():
         return None
     try:
@@ -21,11 +21,11 @@ def named_classes(file: Path) -> tuple[str, ...] | None:
 
 
 def checked_classes(names: list[str], source: str) -> tuple[str, ...]:
-    """Names of classes; raises a ValueError where there are none, one is empty or is there twice, or they are many."""
+    """Checks class names; raises a ValueError where there are none or too many, or one is empty or repeated."""
     if not names:
         raise ValueError(f"{source}: names no class; write one a line, in the order of their numbers")
     if len(names) > IGNORED:
-        raise ValueError(f"{source}: names {len(names)} classes; a mask can tell {IGNORED} from each other")
+        raise ValueError(f"{source}: names {len(names)} classes; a mask can have at most {IGNORED}")
     for number, name in enumerate(names):
         if not name or name in names[:number]:
             raise ValueError(f"{source}: the name of class {number} is {name!r}; give each class one of its own")

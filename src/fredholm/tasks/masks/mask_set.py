@@ -1,4 +1,4 @@
-"""Images and the class of each of their pixels, read by index."""
+"""Images with the class of each of their pixels, read by index."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -20,39 +20,39 @@ from fredholm.tasks.splits.splits import Examples
 from .read import read_mask
 
 IGNORED = 255
-"""The number of a pixel whose class is not known."""
+"""Class number of a pixel whose class is unknown."""
 
 
 class MaskSource(ABC):
-    """Where images and masks come from, all of them brought to one size."""
+    """A source of images and masks, all of one size."""
 
     channels: int
     """1 (grey) or 3 (RGB)."""
     image_size: tuple[int, int]
     """Height and width in pixels."""
     names: tuple[str, ...]
-    """Where each image came from."""
+    """Origin of each image."""
     shards: Tensor | None = None
-    """How many images lie together on the disk, see `Task.train_shards`; None: they are read in any order alike."""
+    """Sizes of contiguous shards of images on the disk, see `Task.train_shards`; None: any order is equally fast."""
 
     @abstractmethod
     def images(self, indices: Tensor) -> Tensor:
-        """uint8 `(n, channels, H, W)`."""
+        """Returns images, uint8 `(n, channels, H, W)`."""
 
     @abstractmethod
     def masks(self, indices: Tensor) -> Tensor:
-        """uint8 `(n, H, W)`."""
+        """Returns masks, uint8 `(n, H, W)`."""
 
 
 @final
 class MaskArrays(MaskSource):
-    """Images and masks in arrays, which may be mapped from files.
+    """Images and masks in arrays, which may be memory-mapped.
 
     Args:
         images: uint8 `(n, H, W)` or `(n, H, W, C)`, C of 1 or 3.
         masks: uint8 `(n, H, W)`.
-        names: one an image.
-        image_size: to deliver; None: theirs.
+        names: a name per image.
+        image_size: size to return; None: the size of the arrays.
     """
 
     def __init__(self, images: Rows, masks: Rows, names: Sequence[str], image_size: tuple[int, int] | None) -> None:
@@ -71,13 +71,13 @@ class MaskArrays(MaskSource):
 
 @final
 class MaskFiles(MaskSource):
-    """Images and masks on disk, decoded when asked for and kept decoded while they fit.
+    """Images and masks on disk, decoded on demand and cached.
 
     Args:
-        files: of images, and of masks of the same sizes.
-        channels: to which every image is brought.
-        image_size: likewise.
-        cache_bytes: memory for images, and as much for masks.
+        files: pairs of an image and a mask of the same size.
+        channels: number of channels that images are converted to.
+        image_size: size that images and masks are scaled to.
+        cache_bytes: memory for images, and the same for masks.
     """
 
     def __init__(
@@ -110,13 +110,13 @@ class MaskFiles(MaskSource):
 
 @final
 class MaskedImages(Examples):
-    """Images of one size whose pixels have classes.
+    """Images of one size with a class per pixel.
 
     Args:
-        source: of images and masks.
-        classes: the class names; number i of a mask means `classes[i]`, and `IGNORED` that a class is not known.
-        marks: what the data say of splits.
-        indices: which of the source's images these are; None: all.
+        source: source of images and masks.
+        classes: class names; number i of a mask means `classes[i]`, and `IGNORED` an unknown class.
+        marks: splits, groups and times in the data.
+        indices: indices of the images in the source; None: all.
     """
 
     shared: ClassVar[tuple[str, ...]] = ("classes", "channels", "image_size")
@@ -148,23 +148,23 @@ class MaskedImages(Examples):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Where each image came from."""
+        """Origin of each image."""
         return tuple(self._source.names[i] for i in self._indices.tolist())
 
     @property
     def shards(self) -> Tensor | None:
-        """How many of these lie together on the disk, see `Task.train_shards`."""
+        """Sizes of shards of images that are contiguous on the disk, see `Task.train_shards`."""
         return shards_of_some(self._source.shards, self._indices)
 
     def select(self, indices: Tensor) -> "MaskedImages":
-        """Those of these numbers, in their order."""
+        """Returns the images of these indices, in order."""
         marks = self.marks.select(indices)
         return MaskedImages(self._source, self.classes, marks=marks, indices=self._indices[indices])
 
     def images(self, indices: Tensor) -> Tensor:
-        """uint8 `(n, channels, H, W)`; raises a ValueError where a file cannot be read."""
+        """Returns images, uint8 `(n, channels, H, W)`; raises a ValueError where a file cannot be read."""
         return self._source.images(self._indices[indices])
 
     def masks(self, indices: Tensor) -> Tensor:
-        """uint8 `(n, H, W)`; likewise."""
+        """Returns masks, uint8 `(n, H, W)`; likewise."""
         return self._source.masks(self._indices[indices])

@@ -22,25 +22,25 @@ from .classes import checked_classes
 from .mask_set import IGNORED, MaskArrays, MaskedImages
 
 ROWS = ("images", "masks")
-"""Arrays with a row an image, which may be large."""
+"""Arrays with a row per image, which may be large."""
 _KNOWN = (*ROWS, "classes", "split", *ARRAYS)
 CHUNK = 1 << 20
-"""Pixels of masks that are looked at together."""
+"""Number of pixels of masks that are checked together."""
 
 
 def masks_of_npz(path: Path, image_size: tuple[int, int] | None = None) -> MaskedImages:
-    """Read `images` uint8 `(n, H, W)` or `(n, H, W, 3)` and `masks` uint8 `(n, H, W)`, 255 where a class is not known.
+    """Reads `images` uint8 `(n, H, W)` or `(n, H, W, 3)` and `masks` uint8 `(n, H, W)`, 255 where a class is unknown.
 
-    `classes` are the names of the class numbers, where the file has them; `split`, `groups` and
-    `example_times` `(n,)`: see `marks_of_arrays`.
+    `classes` are the names of the class numbers, where the file has them. For `split`, `groups` and `example_times`
+    `(n,)` see `marks_of_arrays`.
 
     Args:
-        path: the file.
-        image_size: height and width to deliver; None: the size the images have.
+        path: path of the file.
+        image_size: height and width to return; None: the size of the images.
 
     Raises:
-        ValueError: it is no such file, or arrays are missing, unknown or do not fit together. The message names file
-            and array.
+        ValueError: the file is invalid, or arrays are missing, unknown or inconsistent. The message names file and
+            array.
     """
     arrays = load_arrays(path, map_from=LARGE)
     try:
@@ -56,17 +56,17 @@ def masks_of_npz(path: Path, image_size: tuple[int, int] | None = None) -> Maske
 
 
 def masks_of_shards(folder: Path, image_size: tuple[int, int] | None = None) -> MaskedImages:
-    """Read a folder of .npz files with `images` and `masks` each, which are one data set.
+    """Reads a folder of .npz files, each with `images` and `masks`, as one data set.
 
     A split is a word of a name, as in train-00000.npz, train-00001.npz and test-00000.npz (`find_split_files`). Where
-    names tell none, `split` is read. Otherwise as `masks_of_npz`; `classes` are the same in all files.
+    names have none, `split` is read. Otherwise as `masks_of_npz`; `classes` are equal in all files.
 
     Args:
-        folder: their folder.
-        image_size: see there.
+        folder: the folder of the files.
+        image_size: see `masks_of_npz`.
 
     Raises:
-        ValueError: what `masks_of_npz` refuses, or files do not fit together.
+        ValueError: as of `masks_of_npz`, or files are inconsistent.
     """
     (images, masks), arrays, split = arrays_of_folder(folder, what="mask file", rows=ROWS, shared=("classes",))
     try:
@@ -80,15 +80,15 @@ def masks_of_shards(folder: Path, image_size: tuple[int, int] | None = None) -> 
 
 @reads_data
 def images_of_npz(path: Path, channels: int, *, part: Split | None = None) -> Tensor:
-    """Read `images` alone, or an .npy file, as uint8 `(n, channels, H, W)`.
+    """Reads `images` alone, or an .npy file, as uint8 `(n, channels, H, W)`.
 
     Args:
-        path: the file.
-        channels: 1 (grey) or 3 (RGB), to which images are brought.
-        part: of a file with `split`; see `choose_part`.
+        path: path of the file.
+        channels: 1 (grey) or 3 (RGB), to which images are converted.
+        part: part of a file with `split`; see `choose_part`.
 
     Raises:
-        ValueError: it is no such file, or has no such array or part. The message names file and array.
+        ValueError: the file is invalid, or has no such array or part. The message names file and array.
     """
     arrays = load_arrays(path, alone="images")
     if "images" not in arrays:
@@ -113,7 +113,7 @@ def _masked(
     split: Tensor | None,
     image_size: tuple[int, int] | None,
 ) -> MaskedImages:
-    """Images and masks in arrays, with what other arrays say of them, and a split that names of files told."""
+    """Builds the set from image and mask arrays, further arrays, and a split by the names of files."""
     check_pixels_array(images, "images")
     if not len(images):
         raise ValueError(f"images have the shape {images.shape}; expected at least one image")

@@ -1,4 +1,4 @@
-"""One entry for every source of images with masks: a folder of files, or an .npz file."""
+"""Opening of every source of images with masks: a folder of files, or an .npz file."""
 
 import os
 from collections.abc import Iterator
@@ -28,16 +28,16 @@ from .npz_file import masks_of_npz, masks_of_shards
 from .read import read_mask
 
 IMAGES, MASKS, CLASSES, TABLE = "images", "masks", "classes.txt", "images.csv"
-"""What the folders, the file of names and the table of images are called."""
+"""Names of the folders, the file of class names and the table of images."""
 _USUAL = ("file", *MARKS)
-"""The columns of the table."""
+"""Columns of the table."""
 
 _Pair = tuple[Path, Path]
 
 
 @final
 class _Inspected(NamedTuple):
-    """The size of an image, whether it is grey, and the class numbers in its mask, the largest last."""
+    """Size of an image, whether it is grey, and the class numbers in its mask, the largest last."""
 
     size: tuple[int, int]
     is_grey: bool
@@ -46,26 +46,25 @@ class _Inspected(NamedTuple):
 
 @reads_data
 def open_masks(data: str | Path, *, image_size: tuple[int, int] | None = None) -> MaskedImages:
-    """Open images with the class of each pixel, with their split where they have one.
+    """Opens images with a class per pixel, with their split where they have one.
 
-    A folder has `images`, image files, and `masks`, PNG files of the same names up to the ending (`read_mask`), or the
-    same in capital letters, as `Images`;
-    or `train`, `valid` (or `val`) and `test` with these two below each, of which the last two may be absent. Values of
-    masks are class numbers from 0; 255 is a pixel whose class is not known. `classes.txt` beside them has a class name
-    a line, in the order of the numbers; without it the names are the numbers, up to the largest in any mask.
-    `images.csv`, where it is there, says how images are divided: `file`, the path of each image in the folder, and
-    columns `split`, `group` or `time` (see `marks_of_cells`), in small or capital letters. Hidden files and those of
-    other kinds are left out. Every mask is read here; images only when they are asked for.
+    A folder has `images`, image files, and `masks`, PNG files of the same names up to the suffix (`read_mask`), or
+    these names capitalised, as `Images`; or `train`, `valid` (or `val`) and `test` with these two below each, of which
+    the last two may be absent. Values of masks are class numbers from 0; 255 is a pixel whose class is unknown.
+    `classes.txt` beside them has a class name a line, in the order of the numbers; without it the names are the
+    numbers, up to the largest in any mask. An optional `images.csv` divides the images: `file`, the path of each image
+    in the folder, and columns `split`, `group` or `time` (see `marks_of_cells`), in any case. Hidden files and those of
+    other kinds are skipped. Every mask is read here, images only on demand.
 
     Args:
         data: such a folder, an .npz file (`masks_of_npz`), or a folder of these (`masks_of_shards`).
-        image_size: height and width to deliver (images are scaled to cover it and trimmed, and masks with them);
-            None: the size all images share.
+        image_size: height and width to return (images are scaled to cover it and cropped, with their masks); None: the
+            size that all images share.
 
     Raises:
-        ValueError: nothing of that name, an image without a mask or a mask without an image, sizes that differ, a
-            number without a class, fewer than two classes, no pixel with a class, a file that cannot be read, or a
-            table that does not name each image once.
+        ValueError: the path does not exist, an image has no mask or a mask no image, sizes differ, a number has no
+            class, there are fewer than two classes, no pixel has a class, a file cannot be read, or a table does not
+            name each image once.
         ImportError: pillow is not installed.
     """
     if image_size is not None:
@@ -89,14 +88,14 @@ def open_masks(data: str | Path, *, image_size: tuple[int, int] | None = None) -
 
 
 def truth_beside(file: Path) -> Path | None:
-    """The mask of an image that lies in a folder of such; None where there is none."""
+    """Returns the mask of an image in a folder `images`; None where there is none."""
     masks = _below(file.parent.parent, MASKS) if file.parent.name.lower() == IMAGES else None
     mask = None if masks is None else masks / f"{file.stem}.png"
     return mask if mask is not None and mask.is_file() else None
 
 
 def _below(folder: Path, name: str) -> Path | None:
-    """The folder of that name in another, in small or capital letters; None: there is none, or more than one."""
+    """Returns the subfolder of that name, in any case; None where there is none, or more than one."""
     if (folder / name).is_dir():
         return folder / name
     found = [each for each in folder.iterdir() if each.name.lower() == name and each.is_dir()]
@@ -139,7 +138,7 @@ def _folder(root: Path, image_size: tuple[int, int] | None) -> MaskedImages:
 
 
 def _marks(root: Path, pairs: list[_Pair], split: Tensor | None) -> SplitMarks:
-    """What the table of images says, if there is one, and the split of their folders."""
+    """Reads the table of images, if there is one; adds the split by folders."""
     file = root / TABLE
     if not file.is_file():
         return SplitMarks(given=split)
@@ -173,7 +172,7 @@ def _marks(root: Path, pairs: list[_Pair], split: Tensor | None) -> SplitMarks:
 
 
 def _pairs(folder: Path) -> list[_Pair]:
-    """The images of a folder with their masks, by name."""
+    """Returns the images of a folder with their masks, by name."""
     found: list[Path] = []
     for name in (IMAGES, MASKS):
         below = _below(folder, name)
@@ -207,7 +206,7 @@ def _by_stem(folder: Path) -> dict[str, Path]:
 
 
 def _inspected(pairs: list[_Pair], num_classes: int | None) -> "Iterator[_Inspected]":
-    """What the headers of all images and the values of all masks say, several at a time, in their order."""
+    """Reads the headers of all images and the values of all masks, several at a time, in order."""
     pool = ThreadPoolExecutor(min(len(pairs), os.cpu_count() or 1))
     try:
         found = pool.map(partial(_inspect, num_classes=num_classes), pairs)

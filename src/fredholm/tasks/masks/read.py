@@ -1,4 +1,4 @@
-"""Masks in PNG files: an image whose values are class numbers."""
+"""Masks in PNG files, whose values are class numbers."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, final
@@ -18,7 +18,7 @@ _MODES = {"1", "L", "P"}
 
 @final
 class _Read(NamedTuple):
-    """What a file says: its format, pillow's mode, the mode of its bytes, and its values where they are numbers."""
+    """Content of a file: its format, Pillow's mode, the mode of its bytes, and its values where they are numbers."""
 
     format: str | None
     mode: str
@@ -28,9 +28,9 @@ class _Read(NamedTuple):
 
 @reads_data
 def read_mask(path: str | Path) -> Tensor:
-    """Read class numbers.
+    """Reads class numbers.
 
-    A mask is a PNG of 8-bit grey values, of palette indices of up to 8 bits, whose colours do not count, or of one bit.
+    A mask is a PNG of 8-bit grey values, of palette indices of up to 8 bits, whose colours are ignored, or of one bit.
 
     Returns:
         uint8 `(H, W)`.
@@ -51,8 +51,8 @@ def read_mask(path: str | Path) -> Tensor:
 
 
 def _read(image: "Picture") -> _Read:
-    tiles = getattr(image, "tile", ())  # of image files alone
+    tiles = getattr(image, "tile", ())  # only image files have it
     raw = str(tiles[0][3]) if tiles else image.mode
-    # pillow spreads grey values of 2 and 4 bits over 0 to 255
+    # Pillow scales grey values of 2 and 4 bits to 0 to 255
     fits = image.mode in _MODES and not (image.mode == "L" and raw != "L")
     return _Read(image.format, image.mode, raw, np.array(image).astype(np.uint8) if fits else None)

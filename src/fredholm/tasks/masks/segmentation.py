@@ -1,4 +1,4 @@
-"""Predicting the class of each pixel of an image."""
+"""Semantic segmentation: prediction of the class of each pixel of an image."""
 
 import dataclasses
 import math
@@ -50,17 +50,17 @@ from .augmentation import MaskAugmentation, Masked
 from .npz_file import images_of_npz
 
 CHUNK = 1 << 20
-"""Pixels of masks that are counted together."""
+"""Number of pixels of masks that are counted together."""
 QUERIES = 16384
-"""Places that are asked at a time, but for a row of them that is longer: what bounds memory."""
+"""Largest number of evaluation points at a time, except for a longer row of them, which bounds memory."""
 SIDES: dict[Preset, int] = {"small": 128, "base": 512}
 """Pixels of the longer side, to which larger images are scaled."""
 PATCHES: dict[Preset, int] = {"small": 8, "base": 32}
-"""Along that side."""
+"""Patches along that side."""
 BLOCKS: dict[Preset, int] = {"small": 2, "base": 6}
-"""Of the model behind them."""
+"""Blocks of the model on these patches."""
 LARGEST = 16
-"""Pixels of a scaled image to predict, in multiples of those of a training image."""
+"""Largest number of pixels of a scaled image to predict, relative to those of a training image."""
 
 
 def _small() -> ITNet.Config:
@@ -69,16 +69,16 @@ def _small() -> ITNet.Config:
 
 @final
 class Segmentation(TargetTask[MaskedImages], DividedTask[MaskedImages]):
-    """A model on image patches that predicts the class of each pixel, trained at pixels resampled in each step.
+    """A model on image patches that predicts the class of each pixel, trained at randomly drawn pixels.
 
     Images are augmented in [0, 1] and then standardised by the training split's mean and deviation per channel.
 
     Args:
-        config: the settings.
-        facts: from an earlier run; None reads them from the training split.
+        config: settings of the task.
+        facts: facts of an earlier run; None learns them from the training split.
 
     Raises:
-        ValueError: the data cannot be opened, or are not those of `facts`.
+        ValueError: the data cannot be opened, or do not match `facts`.
     """
 
     command: ClassVar[str] = "segmentation"
@@ -88,7 +88,7 @@ class Segmentation(TargetTask[MaskedImages], DividedTask[MaskedImages]):
 
     @dataclass(frozen=True, kw_only=True)
     class Facts(Task.Facts):
-        """Of the training split; `mean` and `deviation` are of pixels in [0, 1], one per channel."""
+        """Facts of the training split; `mean` and `deviation` are of pixels in [0, 1], one per channel."""
 
         target: Target
         channels: int
@@ -98,28 +98,28 @@ class Segmentation(TargetTask[MaskedImages], DividedTask[MaskedImages]):
 
     @dataclass(frozen=True, kw_only=True)
     class Config(TargetTask.Config):
-        """Images with masks, what is taken of them, and the model.
+        """Settings of images with masks, their preprocessing, and the model.
 
         Args:
             data: a folder with images and masks, an .npz file, or a folder of these; see `open_masks`.
             image_size: height and width to scale images to; None keeps theirs. A trained model may be measured at
-                another size, which its patches divide.
-            patch_sizes: sides of square patches, which divide the image; of several sizes, the smallest first, all
+                another size that its patches divide.
+            patch_sizes: sides of square patches, which divide the image; with several sizes, the smallest first, all
                 patches are points of one signal (`encoders.MultiScaleImage`).
             stem_depth: residual convolutions on each grid from the pixels to the patches (`encoders.ImagePyramid`), 0
-                or more, for patches of one size; None: patches are cut out, and mapped linearly.
+                or more, for patches of one size; None: patches are mapped linearly.
             balance_scales: give each size of patches the same mass, instead of each patch; refused with one size.
-            position_frequencies: Fourier frequencies of the positions that enter the signal (the kernels have theirs);
-                0 keeps positions out of it.
+            position_frequencies: Fourier frequencies of the position features of the signal (kernels have their own);
+                0: none.
             position_sigma: standard deviation of these frequencies, in cycles per image side; refused where there are
                 none.
-            num_pixels: labelled pixels of each training image at which the model is asked, drawn anew in every batch;
-                None: all.
-            stride: measuring and predicting ask once for every square of this many pixels a side, at its centre. 1: at
-                every pixel.
+            num_pixels: number of labelled pixels of each training image in the loss, drawn anew in every batch; None:
+                all.
+            stride: measuring and predicting evaluate the model once per square of this many pixels a side, at its
+                centre. 1: at every pixel.
             augmentation: random changes to training images and their masks.
             label_smoothing: share of each label that is spread over all classes.
-            model: the model on the patches; it answers at every point, whatever its `pool`.
+            model: model on the patches, which predicts at every point, whatever its `pool`.
         """
 
         data: str = ""
@@ -178,10 +178,10 @@ class Segmentation(TargetTask[MaskedImages], DividedTask[MaskedImages]):
                 raise ValueError(f"model.diffusion is {self.model.diffusion}, but images are no graphs; leave it out")
 
         def _recommended(self, effort: Effort, start: Trained | None) -> Recommended:
-            """See `Task.Config.recommended`: the size and patches of images, how to augment, and the model's size."""
+            """See `Task.Config.recommended`; chooses size and patches of images, augmentation, and the model's size."""
             default, task = Segmentation.Config(), self.build()
             size, patch = divided_into_patches(task.facts.image_size, SIDES[effort.preset], PATCHES[effort.preset])
-            # which another size might not fit
+            # patches of a run might not divide another size
             has_patches = start is not None or self.patch_sizes != default.patch_sizes
             config = filled(
                 self,
@@ -204,16 +204,16 @@ class Segmentation(TargetTask[MaskedImages], DividedTask[MaskedImages]):
 
         @property
         def stack(self) -> ITNet.Config:
-            """See `Task.Config.stack`: the model."""
+            """See `Task.Config.stack`; the model."""
             return self.model
 
         def with_stack(self, stack: Stack) -> Self:
-            """See `Task.Config.with_stack`; of an ITNet."""
+            """See `Task.Config.with_stack`; an ITNet."""
             assert isinstance(stack, ITNet.Config)
             return dataclasses.replace(self, model=stack)
 
         def build(self, facts: Task.Facts | None = None) -> "Segmentation":
-            """The task; see `Segmentation`."""
+            """Builds the task; see `Segmentation`."""
             return Segmentation(self, own_facts(facts, Segmentation.Facts, "segmentation"))
 
     def __init__(self, config: Config, facts: Facts | None = None) -> None:
@@ -228,7 +228,7 @@ class Segmentation(TargetTask[MaskedImages], DividedTask[MaskedImages]):
 
     @property
     def facts(self) -> Facts:
-        """Of the training split."""
+        """Facts of the training split."""
         return self._facts
 
     @cached_property
@@ -241,14 +241,14 @@ class Segmentation(TargetTask[MaskedImages], DividedTask[MaskedImages]):
     @cached_property
     def _split(self) -> Parts:
         images, root = self._images, str(user_path(self.config.data))
-        names = [name.removeprefix(root) for name in images.names]  # wherever the data lie
+        names = [name.removeprefix(root) for name in images.names]  # independent of the place of the data
         return self._divided(images.marks.keys(names, [0] * len(images)), images.marks.given)
 
     def _part(self, numbers: Tensor) -> MaskedImages:
         return self._images.select(numbers)
 
     def _learn_facts(self) -> Facts:
-        """The facts of the training split; a constant channel has deviation 1, so that it becomes 0."""
+        """Learns the facts of the training split; a constant channel has deviation 1, so that it becomes 0."""
         config, train = self.config, self._opened.train
         counts = torch.zeros(256, dtype=torch.int64)
         for indices in torch.arange(len(train)).split(max(1, CHUNK // math.prod(train.image_size))):
@@ -265,20 +265,20 @@ class Segmentation(TargetTask[MaskedImages], DividedTask[MaskedImages]):
         )
 
     def _check(self, splits: Splits[MaskedImages]) -> None:
-        # where a size is asked for, it may be another than in training
+        # a size in the settings may differ from that in training
         scaled = () if self.config.image_size is None else ("image_size",)
         splits.check_facts(self._facts, self.config.data, apart_from=("classes", *scaled))
         if splits.train.classes != self.target.names:
-            came, expected = (", ".join(names) for names in (splits.train.classes, self.target.names))
-            raise ValueError(f"the classes of {self.config.data} are {came}; the run was made with {expected}")
+            got, expected = (", ".join(names) for names in (splits.train.classes, self.target.names))
+            raise ValueError(f"the classes of {self.config.data} are {got}; the run was made with {expected}")
 
     @property
     def train_shards(self) -> Tensor | None:
-        """Of images in mapped arrays."""
+        """Sizes of shards of images in mapped arrays."""
         return self.splits.train.shards
 
     def model(self) -> ITNet:
-        """The model on an image encoder, with one logit per class at every point."""
+        """Returns the model on an image encoder, with one logit per class at every point."""
         config, facts = self.config, self._facts
         same = {
             "image_size": facts.image_size,
@@ -300,31 +300,31 @@ class Segmentation(TargetTask[MaskedImages], DividedTask[MaskedImages]):
         return model
 
     def entry_names(self, model: nn.Module) -> EntryNames:
-        """See `Task.entry_names`: of the head's rows, the classes."""
+        """See `Task.entry_names`; classes name the head's rows."""
         return head_entry_names(model, self.target.output_names)
 
     @torch.no_grad()
     def _refuse_unanswering(self, model: ITNet) -> None:
-        """Raises a ValueError where a kernel has no answers between patches, before anything is trained or written."""
+        """Raises a ValueError where a kernel cannot predict between patches, before anything is trained or written."""
         side = self.config.patch_sizes[-1]
-        with torch.random.fork_rng(devices=[]):  # what a quadrature may draw changes nothing of the run
+        with torch.random.fork_rng(devices=[]):  # random draws of a quadrature must not affect the run
             model.eval()(torch.zeros(1, self._facts.channels, side, side), at=Points(torch.tensor([[0.3, 0.6]])))
             model.train()
 
     def check_packages(self) -> None:
-        """See `Task.check_packages`: also what augmentation needs."""
+        """See `Task.check_packages`; also checks those of the augmentation."""
         super().check_packages()
         self._augment.check_packages()
 
     def train_batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
-        """`images` (B, C, H, W), standardised, the places `pos` (B, n, 2) of pixels, and their `targets` (B, n).
+        """Returns `images` (B, C, H, W), standardised, points `pos` (B, n, 2) of pixels, and their `targets` (B, n).
 
-        Targets are `UNKNOWN` where no class is known; those pixels are drawn only where an image has too few others.
+        Targets are `UNKNOWN` where no class is known; such pixels are drawn only where an image has too few others.
         """
         return self.train_batch_rows(indices, slice(0, len(indices)), generator)
 
     def train_batch_rows(self, indices: Tensor, rows: slice, generator: torch.Generator) -> Batch:
-        """See `Task.train_batch_rows`: no other images and masks are read."""
+        """See `Task.train_batch_rows`; other images and masks are not read."""
         train, batch_size = self.splits.train, len(indices)
         own = torch.arange(batch_size)[rows]
         given = Masked(train.images(indices[own]) / 255, train.masks(indices[own]))
@@ -342,7 +342,7 @@ class Segmentation(TargetTask[MaskedImages], DividedTask[MaskedImages]):
         return {"images": self._standardise(images), "pos": pos, "targets": targets}
 
     def held_out_batch(self, split: HeldOut, indices: Tensor) -> Batch:
-        """`images` (B, C, H, W), standardised, and `targets` (B, H, W), `UNKNOWN` where no class is known."""
+        """Returns `images` (B, C, H, W), standardised, and `targets` (B, H, W), `UNKNOWN` where no class is known."""
         part = self.held_out(split)
         images, masks = part.images(indices), part.masks(indices).long()
         return {
@@ -352,7 +352,7 @@ class Segmentation(TargetTask[MaskedImages], DividedTask[MaskedImages]):
 
     @torch.no_grad()
     def shown_example(self, split: HeldOut, index: int, model: nn.Module | None = None) -> ShownExample:
-        """See `Task.shown_example`: the image, the classes that are known and those that the model predicts."""
+        """See `Task.shown_example`; the image, the true classes and the predicted ones."""
         part, at, classes = self.held_out(split), torch.tensor([index]), self.target.names
         pixels, mask = part.images(at), part.masks(at)[0].long()
         views: tuple[View, ...] = (
@@ -373,7 +373,7 @@ class Segmentation(TargetTask[MaskedImages], DividedTask[MaskedImages]):
         return model(batch["images"], at=Points(batch["pos"])).float()
 
     def _measured(self, model: nn.Module, batch: Batch) -> Iterator[tuple[Tensor, Tensor]]:
-        """Image by image, some rows of pixels at a time."""
+        """Yields image by image, some rows of pixels at a time."""
         for image, targets in zip(batch["images"], batch["targets"], strict=True):
             for top, logits in self.logits(model, image[None], (targets.shape[0], targets.shape[1])):
                 known = targets[top : top + logits.shape[1]]
@@ -386,7 +386,7 @@ class Segmentation(TargetTask[MaskedImages], DividedTask[MaskedImages]):
         return None
 
     def _baseline_examples(self, split: Split) -> BaselineExamples:
-        """See `TargetTask._baseline_examples`: of pixels whose class is known, what `_baseline_pixels` says."""
+        """See `TargetTask._baseline_examples`; features `_baseline_pixels` of pixels whose class is known."""
         part, inputs, targets = self._part_of(split), list[np.ndarray](), list[Tensor]()
         known = [int((part.masks(indices) != IGNORED).sum()) for indices in torch.arange(len(part)).split(1)]
         for number, drawn in enumerate(drawn_elements(known, split)):
@@ -401,14 +401,14 @@ class Segmentation(TargetTask[MaskedImages], DividedTask[MaskedImages]):
         return BaselineExamples(np.concatenate(inputs), torch.cat(targets))
 
     def logits(self, model: nn.Module, images: Tensor, size: tuple[int, int]) -> Iterator[tuple[int, Tensor]]:
-        """What a model says of images: logits `(B, rows, W, K)` of some rows of pixels after the others.
+        """Yields a model's logits `(B, rows, W, K)` for images, some rows of pixels at a time.
 
-        With them comes the number of the first of these rows, from 0 at the top. The layers of the patches
-        are computed once.
+        With them comes the index of the first of these rows, from 0 at the top. The layers of the patches are computed
+        once.
 
         Args:
             images: standardised, `(B, C, H', W')`.
-            size: height and width H, W of the pixels that are asked, which divide the same box.
+            size: height and width H, W of the evaluated pixels, which divide the same box.
         """
         if not isinstance(model, ITNet):
             raise TypeError(f"segmentation asks an ITNet; got a {type(model).__name__}")
@@ -424,7 +424,7 @@ class Segmentation(TargetTask[MaskedImages], DividedTask[MaskedImages]):
             yield top, logits.repeat_interleave(stride, 2)[:, :, :width]
 
     def tensor_form(self, model: nn.Module) -> TensorForm:
-        """See `Task.tensor_form`: from pixels of the size of training to the probabilities of each of them."""
+        """See `Task.tensor_form`; from pixels of the training size to the probabilities of each of them."""
         facts, target, size = self._facts, self.target, self._facts.image_size
 
         def call(model: nn.Module, pixels: Tensor) -> Tensor:
@@ -442,21 +442,21 @@ class Segmentation(TargetTask[MaskedImages], DividedTask[MaskedImages]):
         )
 
     def _predictions(self, model: nn.Module, inputs: Inputs, device: torch.device) -> list[Prediction]:
-        """`file`, where its mask was `saved` if it was, and the `share` of its pixels that each class has.
+        """Returns `file`, the path of its `saved` mask, if any, and the `share` of its pixels that each class has.
 
-        Every pixel of a file is classified, whatever its size. An image of another size than the training images' is
-        scaled to cover that size, or `image_size`, as they were, but not trimmed; each side becomes a multiple of the
-        largest patch. An image of an array has its number behind the `file`.
+        Every pixel of a file is classified, whatever its size. An image of another size than the training images is
+        scaled to cover that size, or `image_size`, as they were, but not cropped; each side becomes a multiple of the
+        largest patch. An image in an array has its index after the `file`.
 
-        A mask is saved as NAME.png, of an image of an array as NAME-NUMBER.png. A picture has each image beside its
-        prediction and, where the image lies in a folder `images` with its mask in `masks` beside it, the mask.
+        A mask is saved as NAME.png, for an image in an array as NAME-NUMBER.png. A picture has each image beside its
+        prediction and, where the image is in a folder `images` with its mask in `masks` beside it, the mask.
 
         Raises:
-            ValueError: a file cannot be read or is too long for its width, a mask beside an image does not fit it, or
-                a file to write exists already.
+            ValueError: a file cannot be read or has too extreme an aspect ratio, a mask beside an image does not fit
+                it, or an output file exists.
         """
         outputs, classes = inputs.outputs, self.target.names
-        if outputs.save is not None:  # of single images it is known before anything is computed
+        if outputs.save is not None:  # names for single images are known before any computation
             singles = [file for file in inputs.files if file.suffix.lower() not in ARRAY_SUFFIXES]
             outputs.check_folder([(file, f"{file.stem}.png") for file in singles])
         rows: list[Prediction] = []
@@ -478,15 +478,15 @@ class Segmentation(TargetTask[MaskedImages], DividedTask[MaskedImages]):
             outputs.write("--picture", outputs.picture, draw(answers, classes, kind=outputs.picture.suffix))
         return rows
 
-    def _mask(self, model: nn.Module, asked: "_Asked", device: torch.device) -> Tensor:
-        """The class of each pixel, uint8 `(H, W)`."""
-        given = self._standardise(_resized(asked.image[None] / 255, asked.scaled)).to(device)
-        size = (asked.image.shape[1], asked.image.shape[2])
+    def _mask(self, model: nn.Module, request: "_Request", device: torch.device) -> Tensor:
+        """Returns the class of each pixel, uint8 `(H, W)`."""
+        given = self._standardise(_resized(request.image[None] / 255, request.scaled)).to(device)
+        size = (request.image.shape[1], request.image.shape[2])
         mask = torch.cat([logits[0].argmax(-1) for _, logits in self.logits(model, given, size)])
         return mask.to("cpu", torch.uint8)
 
-    def _read(self, file: Path, inputs: Inputs) -> "list[_Asked]":
-        """The images of a file."""
+    def _read(self, file: Path, inputs: Inputs) -> "list[_Request]":
+        """Reads the images of a file."""
         channels, truth = self._facts.channels, None
         if file.suffix.lower() in ARRAY_SUFFIXES:
             images = images_of_npz(file, channels, part=inputs.part)
@@ -500,11 +500,12 @@ class Segmentation(TargetTask[MaskedImages], DividedTask[MaskedImages]):
                 truth = _truth(file, size, len(self.target.names))
         scaled = self._scaled_size(file, (images.shape[2], images.shape[3]))
         return [
-            _Asked(name, stem, image, scaled, truth) for name, stem, image in zip(names, saved_as, images, strict=True)
+            _Request(name, stem, image, scaled, truth)
+            for name, stem, image in zip(names, saved_as, images, strict=True)
         ]
 
     def _scaled_size(self, file: Path, size: tuple[int, int]) -> tuple[int, int]:
-        """Height and width at which the model sees an image of this size."""
+        """Returns height and width at which the model sees an image of this size."""
         wanted = self.config.image_size or self._facts.image_size
         if size == wanted:
             return size
@@ -521,31 +522,32 @@ class Segmentation(TargetTask[MaskedImages], DividedTask[MaskedImages]):
         return (images - self._mean.to(images.device)) / self._deviation.to(images.device)
 
 
-class _Asked(NamedTuple):
-    """An image whose pixels are to be classified."""
+class _Request(NamedTuple):
+    """An image to be classified."""
 
     name: Path
-    """The file, or the place in its array."""
+    """The file, or the location in its array."""
     saved_as: str
-    """What its mask is called where it is saved, without ending."""
+    """Name of its saved mask, without suffix."""
     image: Tensor
     """uint8 `(C, H, W)`."""
     scaled: tuple[int, int]
     """Height and width at which the model sees it."""
     truth: Tensor | None
-    """uint8 `(H, W)`, where it is known and to be drawn."""
+    """True mask, uint8 `(H, W)`, where it is known and to be drawn."""
 
 
 def _centres(extent: int, stride: int, device: torch.device) -> Tensor:
-    """Where runs of `stride` of so many pixels have their centres, the last run as far as it goes, in [0, 1]."""
+    """Returns the centres of runs of `stride` pixels, in [0, 1]; the last run may be shorter."""
     first = torch.arange(0, extent, stride, device=device)
     return (first + (first + stride).clamp(max=extent)) / (2 * extent)
 
 
 def _baseline_pixels(image: Tensor, pixels: Tensor) -> np.ndarray:
-    """What models without a network see of some pixels of an image `(1, C, H, W)` from 0 to 1, `(n, 5 C + 5)`.
+    """Returns features `(n, 5 C + 5)` of pixels of an image `(1, C, H, W)` from 0 to 1, for models without a network.
 
-    Colours, their means and deviations over 3 x 3 and 9 x 9 pixels, and the place with its squares and product.
+    Features are colours, their means and deviations over 3 x 3 and 9 x 9 pixels, and the position, its squares and
+    product.
     """
     parts = [image]
     for side in (3, 9):
@@ -566,10 +568,10 @@ def _resized(images: Tensor, size: tuple[int, int]) -> Tensor:
 
 
 def _truth(file: Path, size: tuple[int, int], num_classes: int) -> Tensor | None:
-    """What is known of an image's pixels.
+    """Reads the true mask of an image; None where there is none.
 
     Raises:
-        ValueError: its mask cannot be read, or does not fit the image or the classes.
+        ValueError: the mask cannot be read, or does not fit the image or the classes.
     """
     path = truth_beside(file)
     if path is None:
@@ -584,7 +586,7 @@ def _truth(file: Path, size: tuple[int, int], num_classes: int) -> Tensor | None
 
 
 def _check_present(classes: tuple[str, ...], counts: Tensor, num_ignored: int, data: str) -> None:
-    """Warns of classes without a training pixel; raises ValueError where fewer than two have some."""
+    """Warns of classes without a training pixel; raises a ValueError where fewer than two have some."""
     present = [classes[k] for k in counts.nonzero()[:, 0].tolist()]
     if len(present) < 2:
         hint = f"; {IGNORED} is a pixel that is not labelled: in masks of 0 and {IGNORED} write 1 for {IGNORED}"

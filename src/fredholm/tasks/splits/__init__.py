@@ -1,1 +1,1 @@
-"""Which examples are learnt from, chosen by, and measured on."""
+"""Splits of examples into training, validation and test parts."""

@@ -1,4 +1,4 @@
-"""Which file belongs to which split, as its name says."""
+"""Splits of files by their names."""
 
 import difflib
 import json
@@ -18,7 +18,7 @@ from fredholm.tasks.files.data_files import read_bytes
 Split = Literal["train", "valid", "test"]
 SPLITS: tuple[Split, ...] = ("train", "valid", "test")
 SAVED, SAVED_SPLITS = "state.json", "dataset_dict.json"
-"""What lies in a folder in which Hugging Face's datasets saved a data set, and one with splits."""
+"""Files in a folder of Hugging Face's datasets: of a data set without splits, and of one with splits."""
 SPLIT_WORDS: dict[str, Split] = {
     "train": "train",
     "training": "train",
@@ -29,15 +29,15 @@ SPLIT_WORDS: dict[str, Split] = {
     "test": "test",
     "testing": "test",
 }
-"""What a split may be called, in lower case."""
+"""Words for splits in names, in lower case."""
 
 
 @final
 @dataclass(frozen=True)
 class SplitFiles:
-    """Files by name, either those of each split or, where names tell none, all.
+    """Files by split, or all files where their names have no splits.
 
-    `by_split` is empty where names tell none; else it has a training split and, unless it may be alone, another.
+    `by_split` is empty where names have no splits; else it has a training split and, unless that may be alone, another.
     """
 
     by_split: dict[Split, tuple[Path, ...]]
@@ -45,19 +45,19 @@ class SplitFiles:
 
     @property
     def parts(self) -> dict[Split, tuple[Path, ...]]:
-        """Those of each split; all as training ones where names tell none."""
+        """Files of each split; all files as training ones where names have no splits."""
         return self.by_split or {"train": self.unsplit}
 
     @property
     def every(self) -> list[Path]:
-        """All of them, split by split."""
+        """All files, split by split."""
         return [file for files in self.parts.values() for file in files]
 
     def split_of_rows(self, counts: Sequence[int]) -> Tensor | None:
-        """The split of each row by its number in `SPLITS`, int64; None where names tell none.
+        """Returns the split of each row by its number in `SPLITS`, int64; None where names have no splits.
 
         Args:
-            counts: rows of each file, in the order of `every`.
+            counts: numbers of rows of the files, in the order of `every`.
         """
         if not self.by_split:
             return None
@@ -68,24 +68,22 @@ class SplitFiles:
 def find_split_files(
     path: Path, suffixes: tuple[str, ...], *, what: str, example: str, may_be_alone: bool = False
 ) -> SplitFiles:
-    """The files that a path stands for.
+    """Finds the files at a path, by split.
 
-    A split is a word of a name: train or training; valid, validation, val or dev; test or testing. The words are what
-    stands between dots, hyphens and underscores. Warns of files that are left out, since theirs has none where others'
-    have. Of a data set that Hugging Face's datasets saved it is the name that the set gives to a split; where there is
-    one alone, it tells none.
+    A split is a word of a name: train or training; valid, validation, val or dev; test or testing. Words are separated
+    by dots, hyphens and underscores. A warning lists the files without such a word where others have one. In a data set
+    saved by Hugging Face's datasets the splits are those of the set; with a single one the files count as having none.
 
     Args:
-        path: a file, which is taken whole; a folder; or a path to which the names of files with splits are longer
-            (``folder/ptb`` for ``folder/ptb.train.txt.gz``); or the folder of a saved data set, where files may be
-            .arrow.
-        suffixes: how names may end.
-        what: what is looked for, in messages.
-        example: a suffix for the names in messages.
-        may_be_alone: whether a training split suffices.
+        path: a file, which is taken whole; a folder; a common prefix of the names of files with splits (``folder/ptb``
+            for ``folder/ptb.train.txt.gz``); or the folder of a saved data set, where files may be .arrow.
+        suffixes: allowed suffixes.
+        what: noun for the files, in messages.
+        example: a suffix for file names in messages.
+        may_be_alone: whether a training split alone is enough.
 
     Raises:
-        ValueError: there is nothing of that name, there are splits of several data, none to train on, or no other.
+        ValueError: the path does not exist, there are splits of several data sets, none to train on, or no other one.
     """
     if ARROW in suffixes and is_saved(path):
         return _saved(path)
@@ -111,10 +109,10 @@ def find_split_files(
 
 
 def split_folders(root: Path) -> dict[Split, Path]:
-    """The subfolders that are named like splits, in small or capital letters, where there is a training one; else none.
+    """Returns the subfolders named as splits, in any case, if one of them is for training; else none.
 
     Raises:
-        ValueError: two are one split, or all are validation and test splits, with nothing to learn from.
+        ValueError: two folders are one split, or all are validation and test splits, with none for training.
     """
     found: dict[Split, Path] = {}
     folders = sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
@@ -135,12 +133,12 @@ def split_folders(root: Path) -> dict[Split, Path]:
 
 
 def is_saved(path: Path) -> bool:
-    """Whether it is a folder in which Hugging Face's datasets saved a data set (`save_to_disk`)."""
+    """Whether a folder was saved by Hugging Face's datasets (`save_to_disk`)."""
     return (path / SAVED).is_file() or (path / SAVED_SPLITS).is_file()
 
 
 def _saved(folder: Path) -> SplitFiles:
-    """The files of a saved data set."""
+    """Returns the files of a saved data set."""
     if not (folder / SAVED_SPLITS).is_file():
         return SplitFiles({}, _shards(folder))
     names = _listed(folder / SAVED_SPLITS, "splits")
@@ -162,7 +160,7 @@ def _saved(folder: Path) -> SplitFiles:
 
 
 def _shards(folder: Path) -> tuple[Path, ...]:
-    """The files of one split, in order."""
+    """Returns the files of one split, in order."""
     listed = _listed(folder / SAVED, "_data_files")
     names = [str(each.get("filename")) if isinstance(each, dict) else "" for each in listed]
     if odd := [name for name in names if Path(name).name != name or Path(name).suffix != ARROW]:
@@ -183,7 +181,7 @@ def _listed(path: Path, name: str) -> list[Any]:
 
 
 def _files(path: Path, suffixes: tuple[str, ...], what: str) -> list[Path]:
-    """The files that a path stands for, by name."""
+    """Returns the files at a path, sorted by name."""
     if path.is_file():
         return [path]
     folder, start = (path, "") if path.is_dir() else (path.parent, path.name)
@@ -218,7 +216,7 @@ def _split_of(file: Path, suffixes: tuple[str, ...]) -> Split | None:
 
 
 def _series(file: Path, suffixes: tuple[str, ...]) -> str:
-    """The part of the name before the word of its split: `ptb` of `ptb.train.txt`."""
+    """Returns the part of the name before the word of its split: `ptb` for `ptb.train.txt`."""
     words = re.split(r"([._-])", _name(file, suffixes))
     at = next((i for i, word in enumerate(words) if word.lower() in SPLIT_WORDS), len(words))
     return "".join(words[:at]).rstrip("._-")

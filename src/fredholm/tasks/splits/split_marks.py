@@ -1,4 +1,4 @@
-"""What data say of their splits: the split, the group and the time of each example."""
+"""Split, group and time of each example, as given in the data."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,20 +16,20 @@ from .splits import Splits, Whole
 from .stratified_split import SplitKeys
 
 MARKS = ("split", "group", "time")
-"""The columns of a table, in small or capital letters."""
+"""Column names of a table, in any case."""
 ARRAYS = ("groups", "example_times")
-"""The arrays of an .npz file beside `split`."""
+"""Names of arrays in an .npz file, beside `split`."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class SplitMarks:
-    """Of n examples, None where nothing is said.
+    """Split, group and time of n examples; None where the data have none.
 
     Args:
         given: int64 `(n,)`, 0 train, 1 valid, 2 test, -1 none.
-        groups: one name an example.
-        times: float64 `(n,)`.
+        groups: group name of each example.
+        times: time of each example, float64 `(n,)`.
     """
 
     given: Tensor | None = None
@@ -37,20 +37,20 @@ class SplitMarks:
     times: Tensor | None = None
 
     def check(self, n: int) -> None:
-        """Raises ValueError unless they are of n examples."""
+        """Raises a ValueError unless they are for n examples."""
         for what, marks in (("splits", self.given), ("groups", self.groups), ("times", self.times)):
             if marks is not None and len(marks) != n:
                 raise ValueError(f"there are {len(marks)} {what} of {n} examples; expected one each")
 
     @staticmethod
     def joined(parts: "Mapping[Split, tuple[int, SplitMarks]]") -> "SplitMarks":
-        """Those of the examples of all splits, one split after the other.
+        """Concatenates the marks of all splits.
 
         Args:
-            parts: how many examples each has, and what is said of them; their own splits are not read.
+            parts: number of examples of each split and their marks, whose own `given` is ignored.
 
         Raises:
-            ValueError: some splits alone have groups, or times.
+            ValueError: some splits have groups or times, and others do not.
         """
         found: dict[str, list[SplitMarks]] = {}
         for what in ("groups", "times"):
@@ -67,26 +67,26 @@ class SplitMarks:
         )
 
     def keys(self, names: Sequence[str], strata: Sequence[int]) -> SplitKeys:
-        """What the examples are split by."""
+        """Returns the keys that the examples are split by."""
         return SplitKeys(names=names, strata=strata, groups=self.groups, times=self.times)
 
     def group_numbers(self, device: torch.device | None = None) -> Tensor | None:
-        """The group of each example as a number from 0 on, int64 `(n,)`; None where there are not two of them."""
+        """Returns the group number of each example, from 0 on, int64 `(n,)`; None with fewer than two groups."""
         numbers: dict[str, int] = {}
         found = [numbers.setdefault(name, len(numbers)) for name in self.groups or ()]
         return torch.tensor(found, device=device) if len(numbers) > 1 else None
 
     def divided(self, whole: Whole) -> Splits[Whole]:
-        """Examples by their own split, or all as one set where nothing is said of it.
+        """Divides examples by their given split; without one they stay a single set.
 
         Raises:
-            ValueError: the split has none to train on.
+            ValueError: the given split has no training examples.
         """
         found = Splits.of_rows(whole, self.given)
         return found if isinstance(found, Splits) else Splits(found, is_given=False)
 
     def select(self, indices: Tensor) -> "SplitMarks":
-        """Those of some examples."""
+        """Returns the marks of some examples."""
         groups = self.groups
         return SplitMarks(
             given=None if self.given is None else self.given[indices],
@@ -96,18 +96,18 @@ class SplitMarks:
 
 
 NO_MARKS = SplitMarks()
-"""Of data that say nothing."""
+"""Marks of data without splits, groups and times."""
 
 
 def marks_of_cells(columns: Mapping[str, Sequence[str]], place: Callable[[int, str], str]) -> SplitMarks:
-    """The marks in the columns of a table, those of `MARKS` that there are.
+    """Parses the marks in the columns of a table, those of `MARKS` that exist.
 
     Args:
-        columns: the cells of each, by the words of `MARKS`.
-        place: where row i of a column stands, for messages.
+        columns: cells of each column, by the words of `MARKS`.
+        place: location of row i of a column, for messages.
 
     Raises:
-        ValueError: a split is no word for one, a group is empty, or a time is no number or date, or of the other kind.
+        ValueError: a split is unknown, a group is empty, or a time is no number or date, or they are mixed.
     """
     given, groups, times = (columns.get(name) for name in MARKS)
     found: dict[str, list[int | float]] = {"given": [], "times": []}
@@ -137,17 +137,17 @@ def marks_of_cells(columns: Mapping[str, Sequence[str]], place: Callable[[int, s
 
 
 def marks_of_arrays(arrays: Mapping[str, np.ndarray], n: int, *, end: str = "") -> SplitMarks:
-    """The marks in arrays, `split` and those of `ARRAYS` that there are.
+    """Reads the marks in arrays, `split` and those of `ARRAYS` that exist.
 
     `split` is read by `split_of_rows`; `groups` are integers or texts, `example_times` numbers or dates (`datetime64`).
 
     Args:
-        arrays: of a file.
-        n: how many examples there are.
-        end: of their names, such as _train, of arrays of one split.
+        arrays: arrays of a file.
+        n: number of examples.
+        end: suffix of the names, such as _train, for the arrays of one split.
 
     Raises:
-        ValueError: an array is of another type or shape, or has a value out of range.
+        ValueError: an array has another type or shape, or a value out of range.
     """
     groups, times = (arrays.get(f"{name}{end}") for name in ARRAYS)
     for name, array, kinds, expected in zip(

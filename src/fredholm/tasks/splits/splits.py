@@ -1,4 +1,4 @@
-"""A set of examples in splits: what a task learns from, what it chooses by, and what is left for the end."""
+"""Data sets in splits: for training, for choices, and for the final measurement."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
@@ -9,42 +9,42 @@ from torch import Tensor
 from .stratified_split import SplitKeys
 
 HeldOut = Literal["valid", "test"]
-"""A split that nothing is learnt from: choices are made on `valid`, and `test` is read once, when all is chosen."""
+"""A split without training: choices are made on `valid`, and `test` is read once, after all choices."""
 
 
 def check_held_out(split: str) -> None:
-    """Raises ValueError unless it is a name of `HeldOut`."""
+    """Raises a ValueError unless the name is one of `HeldOut`."""
     if split not in (known := get_args(HeldOut)):
         raise ValueError(f"split is {split!r}; expected one of {', '.join(known)}")
 
 
 class Examples(ABC):
-    """Examples of one problem, told apart by their index."""
+    """Examples of one problem, identified by their index."""
 
     shared: ClassVar[tuple[str, ...]]
-    """The attributes that are the same in every split, since one model serves them all."""
+    """Attributes that must be equal in every split, since one model serves them all."""
 
     @abstractmethod
     def __len__(self) -> int:
         """The number of examples."""
 
     def check_split(self, name: str) -> None:
-        """Raises ValueError unless they can be the split of that name."""
+        """Raises a ValueError unless the examples can be the split of that name."""
         if len(self) == 0:
             raise ValueError(f"the {name} set is empty; expected at least one example")
 
 
 class Divisible(Examples):
-    """Examples of which some can be taken."""
+    """Examples of which subsets can be taken."""
 
     @property
     @abstractmethod
     def keys(self) -> SplitKeys:
-        """What they are split by."""
+        """Keys that the examples are split by."""
 
     @abstractmethod
     def select(self, indices: Tensor) -> Self:
-        """The examples at `indices`, int64 `(n,)`, in that order."""
+        """Returns the examples at `indices`, int64 `(n,)`, in that order."""
 
 
 Part = TypeVar("Part", bound=Examples)
@@ -54,26 +54,26 @@ Whole = TypeVar("Whole", bound=Divisible)
 @final
 @dataclass(frozen=True)
 class Splits(Generic[Part]):
-    """Sets that one model can serve; `valid` and `test` are None where there is none.
+    """Data sets that one model can serve; `valid` and `test` are None where there is none.
 
     Raises:
-        ValueError: one is empty, or they differ in what they should share.
+        ValueError: a set is empty, or their shared attributes differ.
     """
 
     train: Part
     test: Part | None = None
     valid: Part | None = None
     is_given: bool = field(default=True, kw_only=True)
-    """Whether the data have splits; else all examples are in `train`, as yet."""
+    """Whether the data have splits; else all examples are in `train` for now."""
     sizes: tuple[tuple[int, int], tuple[int, int]] | None = field(default=None, kw_only=True)
-    """The smallest and the largest of images of several sizes for which a common one was chosen."""
+    """Smallest and largest size of images of several sizes for which a common one was chosen."""
 
     @staticmethod
     def of_rows(whole: Whole, split: Tensor | None) -> "Whole | Splits[Whole]":
-        """Examples in the splits that numbers name, 0 train, 1 valid, 2 test, others in none; None: as they are.
+        """Divides examples by split numbers, 0 train, 1 valid, 2 test, others none; None: returns them undivided.
 
         Raises:
-            ValueError: there is nothing to train on.
+            ValueError: there are no training examples.
         """
         if split is None:
             return whole
@@ -97,7 +97,7 @@ class Splits(Generic[Part]):
                     raise ValueError(f"{what} differ: {own} in training, {other} in {split}; make them equal")
 
     def held_out(self, split: HeldOut) -> Part:
-        """The validation or the test set; raises ValueError where there is none."""
+        """Returns the validation or the test set; raises a ValueError where there is none."""
         check_held_out(split)
         part = self.valid if split == "valid" else self.test
         if part is None:
@@ -105,10 +105,10 @@ class Splits(Generic[Part]):
         return part
 
     def check_facts(self, facts: object, data: str, *, apart_from: tuple[str, ...] = ()) -> None:
-        """Raises ValueError where what the splits share is not what the facts of a run on `data` say."""
+        """Raises a ValueError where attributes that splits share differ from the facts of a run on `data`."""
         for name in self.train.shared:
             if name in apart_from:
                 continue
-            came, expected = getattr(self.train, name), getattr(facts, name)
-            if came != expected:
-                raise ValueError(f"the {name} of {data} are {came}; the run was made with {expected}")
+            got, expected = getattr(self.train, name), getattr(facts, name)
+            if got != expected:
+                raise ValueError(f"the {name} of {data} are {got}; the run was made with {expected}")

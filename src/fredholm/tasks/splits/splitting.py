@@ -1,4 +1,4 @@
-"""Which examples a model learns from, which choices are made on, and which are left for the end."""
+"""Splitting examples into parts for training, for choices, and for the final measurement."""
 
 from abc import abstractmethod
 from dataclasses import dataclass, replace
@@ -23,7 +23,7 @@ from .stratified_split import (
 @final
 @dataclass(frozen=True, kw_only=True)
 class Parts:
-    """Numbers of examples, increasing, int64; the validation and the test part may be empty."""
+    """Indices of examples, increasing, int64; the validation and the test part may be empty."""
 
     train: Tensor
     valid: Tensor
@@ -41,28 +41,28 @@ def split_examples(
     seed: int = 0,
     by: SplitBy = "shares",
 ) -> Parts:
-    """A training, a validation and a test part.
+    """Splits examples into a training, a validation and a test part.
 
-    The data's own split counts where there is one; a validation part that it lacks is split off from the training
-    part. Else one of `num_folds` parts of like size and shares of labels is the test part, or `test_fraction`; and
-    `valid_fraction` of all, from what is left, the validation part. No group is in two parts. A split by shares depends
-    on names, strata, groups and the seed; one by time takes the newest as the test part, and the next newest as the
+    The given split is used where there is one; a missing validation part is split off from its training part. Else the
+    test part is one of `num_folds` parts of similar sizes and class shares, or `test_fraction` of all; and the
+    validation part is `valid_fraction` of all, from the rest. Groups stay together. A split by shares depends on names,
+    strata, groups and the seed; one by time takes the newest examples as the test part, and the next newest as the
     validation part.
 
     Args:
-        keys: what the examples are split by.
-        given: 0 train, 1 valid, 2 test, -1 none, one an example; None: the data have no split.
+        keys: keys that the examples are split by.
+        given: split of each example, 0 train, 1 valid, 2 test, -1 none; None: the data have no split.
         test_fraction: above 0 and below 1.
-        valid_fraction: at least 0 and below 1, of all or, where the data have a split without a validation part, of the
-            training part; 0: there is none.
-        num_folds: at least 2; None: no folds.
-        fold: from 0 on.
-        seed: picks one of many such splits by shares.
-        by: shares, or time.
+        valid_fraction: at least 0 and below 1, relative to all examples or, where a given split lacks a validation
+            part, to its training part; 0: no validation part.
+        num_folds: number of folds, at least 2; None: no folds.
+        fold: index of the test fold, from 0 on.
+        seed: selects one of many such splits by shares.
+        by: split by shares or by time.
 
     Raises:
-        ValueError: a part is empty that must not be, shares are out of range, the data's own split parts a group, or
-            there are no times.
+        ValueError: a part that must not be empty is, fractions are out of range, the given split divides a group, or
+            times are missing.
     """
     for name, share in (("test_fraction", test_fraction), ("valid_fraction", valid_fraction)):
         check_number("split", name, share)
@@ -93,10 +93,10 @@ def split_examples(
 
 
 class DividedTask(SplitTask[Part]):
-    """A task whose data are one set of examples, which numbers divide: a split of their own, or one by shares.
+    """A task whose data are one set of examples, divided by a given split or by shares.
 
     Args:
-        config: the settings.
+        config: settings of the task.
     """
 
     def __init__(self, config: SplitTask.Config) -> None:
@@ -105,11 +105,11 @@ class DividedTask(SplitTask[Part]):
     @cached_property
     @abstractmethod
     def _split(self) -> Parts:
-        """The numbers of the examples of each split."""
+        """Returns the indices of the examples of each split."""
 
     @abstractmethod
     def _part(self, numbers: Tensor) -> Part:
-        """The examples of these numbers, at least one, all of one split."""
+        """Returns the examples at these indices, at least one, all of one split."""
 
     def _open(self) -> Splits[Part]:
         parts = self._split
@@ -128,9 +128,9 @@ class DividedTask(SplitTask[Part]):
         without_split: tuple[str, ...] = (),
         needs_valid: bool = True,
     ) -> Parts:
-        """`split_examples` by the settings, which are refused where a split of the data's own leaves them idle.
+        """Applies `split_examples` with the task's settings; refuses settings that a given split leaves without effect.
 
-        `without_split` are further settings that count for data without a split alone. Without `needs_valid` no
+        `without_split` names further settings that only affect data without a split. Without `needs_valid` no
         validation part is split off.
         """
         config = self._splitting
@@ -140,16 +140,16 @@ class DividedTask(SplitTask[Part]):
 
 
 def divided(splits: Splits[Whole], config: SplitTask.Config, *, needs_valid: bool = True) -> Splits[Whole]:
-    """The splits of data by settings.
+    """Splits data by a task's settings.
 
     Args:
-        splits: the data's own, of which a validation set may be missing; or, where `is_given` is False, all examples as
+        splits: given splits, where the validation set may be missing; or, where `is_given` is False, all examples as
             the training set.
-        config: the settings.
-        needs_valid: whether a validation set is split off where the data bring none.
+        config: settings of the task.
+        needs_valid: whether to split off a validation set where the data have none.
 
     Raises:
-        ValueError: what `split_examples` refuses, or a setting that has no effect.
+        ValueError: as of `split_examples`, or a setting has no effect.
     """
     _check_groups(splits, config.data)
     if splits.valid is not None:
@@ -172,7 +172,7 @@ def divided(splits: Splits[Whole], config: SplitTask.Config, *, needs_valid: boo
 
 
 def _check_groups(splits: Splits[Whole], data: str) -> None:
-    """Raises ValueError where a group is in two splits."""
+    """Raises a ValueError where a group is in two splits."""
     seen: dict[str, str] = {}
     for name, part in (("training", splits.train), ("validation", splits.valid), ("test", splits.test)):
         groups = None if part is None else part.keys.groups
@@ -195,7 +195,7 @@ def _by_settings(
     fold: int = 0,
     without_split: tuple[str, ...] = (),
 ) -> Parts:
-    """See `DividedTask._divided`."""
+    """Implements `DividedTask._divided`."""
     if given is not None:
         idle = (*without_split, "test_fraction")
         if bool((given == 1).any()):

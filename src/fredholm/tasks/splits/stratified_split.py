@@ -1,4 +1,4 @@
-"""Splits that depend on names alone: no random generator, no library version."""
+"""Reproducible splits that depend only on names, independent of random generators and library versions."""
 
 import hashlib
 import math
@@ -14,23 +14,23 @@ DEFAULT_VALID_FRACTION = 0.1
 
 
 SplitBy = Literal["shares", "time"]
-"""Whether a split takes like shares of what examples are, or the newest of them."""
+"""Whether a split takes equal shares of every stratum, or the newest examples."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class SplitKeys:
-    """What n examples are split by.
+    """Keys that n examples are split by.
 
     Args:
-        names: one distinct name an example.
-        strata: one number an example: a split takes like shares of all that have the same.
-        groups: one name an example, such as the patient that it is of; all of a group are in one split. None: each
-            example is one of its own.
-        times: float64 `(n,)`, when each example is from, in any unit; None: nobody knows.
+        names: a distinct name for each example.
+        strata: a number for each example; a split takes equal shares of all numbers.
+        groups: a group name for each example, such as its patient; examples of a group stay together. None: each
+            example is its own group.
+        times: float64 `(n,)`, the time of each example, in any unit; None: unknown.
 
     Raises:
-        ValueError: there are not as many of each, or a time is no finite number.
+        ValueError: their lengths differ, or a time is not finite.
     """
 
     names: Sequence[str]
@@ -51,7 +51,7 @@ class SplitKeys:
         return len(self.names)
 
     def select(self, indices: Sequence[int]) -> "SplitKeys":
-        """Those of some examples."""
+        """Returns the keys of some examples."""
         return SplitKeys(
             names=_Some(self.names, indices),
             strata=[self.strata[i] for i in indices],
@@ -60,23 +60,23 @@ class SplitKeys:
         )
 
     def split_off(self, fraction: float, seed: int, by: SplitBy = "shares") -> tuple[list[int], list[int]]:
-        """All but a share of the examples, and this share: `stratified_split`, `grouped_split` or `newest_split`."""
+        """Splits off a share by `stratified_split`, `grouped_split` or `newest_split`; returns rest and share."""
         if by == "time":
             if self.times is None:
-                raise ValueError("the data say nothing of times; give each example one, or leave split_by at 'shares'")
+                raise ValueError("the data have no times; give each example one, or leave split_by at 'shares'")
             return newest_split(self.times, fraction, self.groups)
         if self.groups is not None:
             return grouped_split(self.groups, self.strata, fraction, seed)
         return stratified_split(self.names, self.strata, fraction, seed)
 
     def folds(self, num_folds: int, seed: int) -> list[list[int]]:
-        """`stratified_folds`, or `grouped_folds`."""
+        """Returns `stratified_folds`, or `grouped_folds` where there are groups."""
         if self.groups is not None:
             return grouped_folds(self.groups, self.strata, num_folds, seed)
         return stratified_folds(self.names, self.strata, num_folds, seed)
 
     def check_parts(self, split: Tensor) -> None:
-        """Raises ValueError where a group is in two splits, `(n,)` numbers of which those below 0 are none."""
+        """Raises a ValueError where a group is in two splits of `(n,)` numbers; negative numbers mean none."""
         first: dict[str, int] = {}
         for i, part in enumerate(split.tolist()) if self.groups is not None else ():
             group = self.groups[i]  # pyright: ignore[reportOptionalSubscript]
@@ -89,7 +89,7 @@ class SplitKeys:
 
 @final
 class _Some(Sequence[str]):
-    """Some of many names, which may be made when they are asked for."""
+    """A subset of names, which may be generated on access."""
 
     def __init__(self, names: Sequence[str], indices: Sequence[int]) -> None:
         self._names, self._indices = names, indices
@@ -106,17 +106,16 @@ def stratified_split(
 ) -> tuple[list[int], list[int]]:
     """Split indices so that every class gives the same share to the test set, as nearly as whole examples allow.
 
-    ``ceil(test_fraction * n)`` examples are wanted for the test set. They are shared out over the classes by largest
-    remainder (ties to the smaller label), and every class keeps at least one example to train on, so that a set of many
-    one-example classes may yield fewer. Within a class the examples are ordered by the BLAKE2 hash of ``seed`` and name
-    and the first ones go to the test set: the same names give the same split on every machine, whatever the order they
-    were listed in.
+    A test set of ``ceil(test_fraction * n)`` examples is divided among the classes by largest remainder (ties to the
+    smaller label). Every class keeps at least one example to train on, so a set of many one-example classes may yield
+    fewer. Within a class the examples are ordered by the BLAKE2 hash of ``seed`` and name, and the first
+    ones go to the test set: the same names give the same split on every machine, in whatever order they are listed.
 
     Args:
-        names: one distinct name an example.
-        labels: one label an example.
+        names: a distinct name for each example.
+        labels: a label for each example.
         test_fraction: share of the test set, above 0 and below 1.
-        seed: picks one of many such splits.
+        seed: selects one of many such splits.
 
     Returns:
         The train and the test indices, each in increasing order.
@@ -136,7 +135,7 @@ def stratified_split(
         if sum(counts.values()) < wanted and counts[label] < len(members[label]) - 1:
             counts[label] += 1
     if sum(counts.values()) == 0:
-        if len(members) < 2:  # those that have no classes too
+        if len(members) < 2:  # also for examples without classes
             raise ValueError(f"{len(names)} example leaves none to hold out: give at least two")
         raise ValueError(
             f"{len(names)} examples in {len(members)} classes leave none to hold out: give one class at least two "
@@ -151,13 +150,13 @@ def stratified_split(
 
 
 def stratified_folds(names: Sequence[str], labels: Sequence[int], num_folds: int, seed: int) -> list[list[int]]:
-    """Split indices into folds of like size, over which every class is spread as evenly as whole examples allow.
+    """Split indices into folds of similar size, over which every class is spread as evenly as whole examples allow.
 
     Within a class examples are in the order of `stratified_split`; they are dealt to the folds in turn, class after
     class.
 
     Args:
-        names, labels, seed: as there.
+        names, labels, seed: as of `stratified_split`.
         num_folds: at least 2, and at most as many as there are examples.
 
     Returns:
@@ -175,20 +174,20 @@ def stratified_folds(names: Sequence[str], labels: Sequence[int], num_folds: int
 def newest_split(times: Tensor, fraction: float, groups: Sequence[str] | None = None) -> tuple[list[int], list[int]]:
     """Split off the newest examples, so that all of them are newer than all others.
 
-    Examples of one time stay together, and so do those of a group, which counts as old as its newest example (some of
-    its others may then be older than what is left). Of the cuts that this allows the one is taken whose share is
-    nearest to `fraction`; of two, that of the smaller share.
+    Examples of equal times stay together, and so do those of a group, which counts as old as its newest example (some
+    of its others may then be older than the rest). Among the possible cuts, the one whose share is nearest to
+    `fraction` is taken; of two, the one with the smaller share.
 
     Args:
         times: finite `(n,)`.
-        fraction: the share, above 0 and below 1.
-        groups: one name an example; None: there are none.
+        fraction: share to split off, above 0 and below 1.
+        groups: a group name for each example; None: no groups.
 
     Returns:
-        The indices of the older and of the newest, each in increasing order.
+        Indices of the older and of the newest examples, each in increasing order.
 
     Raises:
-        ValueError: the fraction is out of range, or all are of one time.
+        ValueError: the fraction is out of range, or all times are equal.
     """
     _check_fraction(fraction)
     when: list[float] = times.tolist()
@@ -210,25 +209,26 @@ def grouped_split(
 ) -> tuple[list[int], list[int]]:
     """Split off whole groups with about a share of every class.
 
-    Legend: n_k examples of class k, s_k of them split off, n and s their sums, f the share. What is made small is
+    Legend: n_k examples of class k, s_k of them split off, n and s their sums, f the share. The objective to minimise
+    is
 
         (s - f n)² / n + Σ_k (s_k - f n_k)² / n_k
 
-    Groups are taken in the order of the BLAKE2 hash of `seed` and name. Each goes to the other side where that makes
-    the sum smaller and leaves an example of each class to train on; this is done over and over until none does. Where
-    nothing was split off by then, since all groups are large, the one that adds least is.
+    Groups are visited in the order of the BLAKE2 hash of `seed` and name. Each moves to the other side where that
+    reduces the objective and leaves an example of each class to train on; this repeats until no group moves. Where
+    nothing is split off by then, since all groups are large, the group that adds least is.
 
     Args:
-        groups: one name an example.
-        labels: one label an example.
+        groups: a group name for each example.
+        labels: a label for each example.
         fraction: f, above 0 and below 1.
-        seed: picks one of many such splits.
+        seed: selects one of many such splits.
 
     Returns:
-        The indices of what is left and of what is split off, each in increasing order.
+        Indices of the rest and of the part that is split off, each in increasing order.
 
     Raises:
-        ValueError: the fraction is out of range, or every group is all that there is of a class.
+        ValueError: the fraction is out of range, or every group has all examples of a class.
     """
     _check_fraction(fraction)
     sizes, members = Counter(labels), _members(groups, labels, seed)
@@ -236,7 +236,7 @@ def grouped_split(
     chosen: dict[str, bool] = dict.fromkeys(members, False)
 
     def added(group: str, sign: int) -> float:
-        """How much larger the sum becomes where a group goes away (1) or comes back (-1)."""
+        """Returns the change of the objective where a group is split off (1) or taken back (-1)."""
         own = members[group]
         parts = [(own.total(), away.total(), len(groups))]
         parts += [(count, away[label], sizes[label]) for label, count in own.items()]
@@ -280,7 +280,7 @@ def grouped_folds(groups: Sequence[str], labels: Sequence[int], num_folds: int, 
     with fewest examples.
 
     Args:
-        groups, labels, seed: as there.
+        groups, labels, seed: as of `grouped_split`.
         num_folds: at least 2, and at most as many as there are groups.
 
     Returns:
@@ -305,7 +305,7 @@ def grouped_folds(groups: Sequence[str], labels: Sequence[int], num_folds: int, 
 
 
 def _members(groups: Sequence[str], labels: Sequence[int], seed: int) -> dict[str, Counter[int]]:
-    """How many of each class every group has, in the order of hashes."""
+    """Returns the class counts of every group, in the order of hashes."""
     found: dict[str, Counter[int]] = {
         group: Counter() for group in sorted(set(groups), key=lambda group: _digest(seed, group))
     }
@@ -315,9 +315,9 @@ def _members(groups: Sequence[str], labels: Sequence[int], seed: int) -> dict[st
 
 
 def some_of_each(names: Sequence[str], labels: Sequence[int], count: int, seed: int) -> list[int]:
-    """The indices of `count` examples of every class, or all of a smaller one, in increasing order.
+    """Returns the indices of `count` examples of every class, or all of a smaller one, in increasing order.
 
-    They are the first ones in the order of `stratified_split`, so that more of them are those and others.
+    They are the first ones in the order of `stratified_split`, so that a larger `count` extends a smaller one.
     """
     members: dict[int, list[int]] = {}
     for index in sorted(range(len(names)), key=lambda index: _digest(seed, names[index])):

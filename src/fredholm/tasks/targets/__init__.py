@@ -1,4 +1,4 @@
-"""What is predicted of each example: a class, labels or numbers."""
+"""Prediction targets of an example: a class, labels or numbers."""
 
 from .classes import ClassAnswers, ClassTarget
 from .elements import UNKNOWN, ElementCounts, ElementTarget

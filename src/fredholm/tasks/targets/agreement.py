@@ -1,4 +1,4 @@
-"""Metrics of how well predicted numbers agree with the true ones, in no unit; needs torchmetrics.
+"""Unit-free metrics of the agreement of predicted with true numbers; needs torchmetrics.
 
 Legend
     y_i, ŷ_i    the true and the predicted number of example i;  ȳ the mean of the true ones
@@ -7,8 +7,8 @@ Legend
     pearson   the correlation of y and ŷ
     spearman  the correlation of their ranks, where equal numbers share the mean of theirs
 
-Where all true numbers are alike none of them is defined, and all are NaN. Numbers that are all predicted alike
-correlate by 0.
+Where all true numbers are equal, none of these is defined, and all are NaN. Predictions that are all equal have
+correlation 0.
 """
 
 import functools
@@ -20,12 +20,12 @@ from torch import Tensor
 from torchmetrics import Metric
 
 _ROUNDING = 1e-13
-"""Of their mean by which numbers that are alike may seem to deviate from it: some hundred last digits of float64."""
+"""Relative deviation up to which numbers count as equal: some hundred units in the last place of float64."""
 
 
 @final
 class R2(Metric):
-    """The share of the variance of `num_targets` numbers that is explained."""
+    """Explained share of the variance of `num_targets` numbers."""
 
     missed: Tensor
     count: Tensor
@@ -39,19 +39,19 @@ class R2(Metric):
         self.add_state("count", default=torch.zeros((), dtype=torch.float64), dist_reduce_fx=None)
 
     def update(self, predicted: Tensor, true: Tensor) -> None:
-        """Adds a batch of both `(B, T)`."""
+        """Adds a batch of predicted and true numbers, both `(B, T)`."""
         predicted, true = predicted.double(), true.double()
         mean = true.mean(0)
         own = (true - predicted).square().sum(0), (true - mean).square().sum(0), mean, self.count.new_tensor(len(true))
         self.missed, self.spread, self.mean, self.count = _of_both(self._sums, own)
 
     def compute(self) -> Tensor:
-        """A float64 scalar of at most 1, or NaN."""
-        # those of several processes lie above each other
+        """Returns a float64 scalar of at most 1, or NaN."""
+        # states of several processes are stacked
         sums = functools.reduce(_of_both, zip(*self._sums, strict=True)) if self.count.ndim else self._sums
         missed, spread, mean, count = sums
         differ = spread > count * (_ROUNDING * mean).square()
-        return (1 - missed[differ] / spread[differ]).mean()  # of none NaN
+        return (1 - missed[differ] / spread[differ]).mean()  # NaN if none differ
 
     @property
     def _sums(self) -> tuple[Tensor, ...]:
@@ -59,7 +59,7 @@ class R2(Metric):
 
 
 def _of_both(some: tuple[Tensor, ...], others: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """The sums of two sets of examples together, as by Chan, Golub and LeVeque (1979)."""
+    """Combines the sums of two sets of examples, as in Chan, Golub and LeVeque (1979)."""
     (missed, spread, mean, count), (their_missed, their_spread, their_mean, their_count) = some, others
     total, moved = count + their_count, their_mean - mean
     added = their_spread + moved.square() * count * their_count / total
@@ -71,7 +71,7 @@ def _are_alike(numbers: Tensor) -> bool:
 
 
 class Correlation(Metric, ABC):
-    """Keeps one number an example."""
+    """Base class of correlations; stores one number per example."""
 
     predicted: list[Tensor]
     true: list[Tensor]
@@ -83,13 +83,13 @@ class Correlation(Metric, ABC):
 
     @final
     def update(self, predicted: Tensor, true: Tensor) -> None:
-        """Adds a batch of both `(B,)`."""
+        """Adds a batch of predicted and true numbers, both `(B,)`."""
         self.predicted.append(predicted.detach())
         self.true.append(true)
 
     @final
     def compute(self) -> Tensor:
-        """A float64 scalar in [-1, 1], or NaN."""
+        """Returns a float64 scalar in [-1, 1], or NaN."""
         both = (torch.cat(each) if isinstance(each, list) else each for each in (self.predicted, self.true))
         predicted, true = (self._of(each.double()) for each in both)
         if _are_alike(true):
@@ -101,12 +101,12 @@ class Correlation(Metric, ABC):
 
     @abstractmethod
     def _of(self, numbers: Tensor) -> Tensor:
-        """What of the numbers is correlated, `(n,)`."""
+        """Returns the quantities to correlate, `(n,)`."""
 
 
 @final
 class Pearson(Correlation):
-    """See the legend."""
+    """Pearson correlation; see the legend."""
 
     def _of(self, numbers: Tensor) -> Tensor:
         return numbers
@@ -114,7 +114,7 @@ class Pearson(Correlation):
 
 @final
 class Spearman(Correlation):
-    """See the legend."""
+    """Spearman rank correlation; see the legend."""
 
     def _of(self, numbers: Tensor) -> Tensor:
         order = numbers.sort().values

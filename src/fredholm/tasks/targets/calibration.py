@@ -1,18 +1,18 @@
-"""The factor that makes probabilities of scores."""
+"""The scale factor that turns scores into calibrated logits."""
 
 from collections.abc import Callable
 
 HALVINGS = 60
-"""Of the interval in which the factor is looked for."""
+"""Interval of the search for the factor."""
 
 
 def best_factor(slope: Callable[[float], float]) -> float:
-    """The factor a > 0 at which a cross-entropy that is convex in a has its minimum, from 0.001 to a million.
+    """Returns the factor a > 0, from 0.001 to a million, that minimises a cross-entropy that is convex in a.
 
-    Its slope changes sign once: bisection of log a.
+    Its slope changes sign once, which bisection of log a finds.
 
     Args:
-        slope: of the cross-entropy, at a.
+        slope: slope of the cross-entropy at a.
     """
     low, high = -3.0, 6.0
     for _ in range(HALVINGS):

@@ -1,4 +1,4 @@
-"""From the names of classes in a file to those that a model knows."""
+"""Numbering of the class names in a file by those that a model knows."""
 
 import math
 from collections.abc import Sequence
@@ -9,10 +9,10 @@ from fredholm.tasks.files.cells import parse_number
 
 @final
 class ClassNames:
-    """Numbers classes as they come, or by a given list.
+    """Numbers classes in sorted order, or by a given list.
 
     Args:
-        known: the class names, whose order decides; None: the ones that come, sorted.
+        known: class names in order; None: the names that occur, sorted.
     """
 
     def __init__(self, known: tuple[str, ...] | None) -> None:
@@ -20,24 +20,24 @@ class ClassNames:
         self._members = frozenset(known or ())
 
     def check(self, name: str) -> str:
-        """The name.
+        """Returns the name after checking it.
 
         Raises:
-            ValueError: the class is not a known one.
+            ValueError: the class is unknown.
         """
         if self._known is not None and name not in self._members:
             raise ValueError(f"class {name!r} is none of {', '.join(self._known)}")
         return name
 
     def number(self, names: Sequence[str]) -> tuple[list[int], tuple[str, ...]]:
-        """A label each, and the class names that they count in."""
+        """Returns the class number of each name, and the class names in order."""
         classes = self._known if self._known is not None else tuple(sorted(set(names), key=_order))
         place = {name: label for label, name in enumerate(classes)}
         return [place[name] for name in names], classes
 
 
 def _order(name: str) -> tuple[int, float, str]:
-    """Numbers by size, before all other names."""
+    """Sort key: numbers by size, before all other names."""
     try:
         number = parse_number(name)
     except ValueError:

@@ -1,4 +1,4 @@
-"""One of several classes.
+"""Targets that are one of several classes.
 
 Legend
     K, n, n_k   classes, training examples, and those of class k
@@ -10,11 +10,11 @@ gets a higher probability of it than one of the first; with more, the mean of ea
 classes for which there are both.
 The Matthews correlation is in `matthews`.
 
-In closed form (`models.RidgeHead`) a column a class is fitted, 1 at an example's class and -1 elsewhere. The logits are
-a s_k + log w_k, where s_k are the scores. The factor a > 0 is the one under which left-out scores have the smallest
-cross-entropy. As in Platt's scaling (1999) an example's own class counts (m + 1) / (m + 2), with m examples of it, and
-the others share the rest, so that a is finite where no left-out score is wrong. With weights the likeliest answer to
-the weighted loss is w_k times as likely, p_k w_k / Σ_j p_j w_j.
+In closed form (`models.RidgeHead`) a column per class is fitted, 1 at an example's class and -1 elsewhere. The logits
+are a s_k + log w_k, where s_k are the scores. The factor a > 0 minimises the cross-entropy of left-out scores. As in
+Platt's scaling (1999) an example's own class counts (m + 1) / (m + 2), with m examples of it, and the others share the
+rest, so that a is finite where no left-out score is wrong. With weights the likeliest class under the weighted loss is
+w_k times as likely, p_k w_k / Σ_j p_j w_j.
 """
 
 from dataclasses import dataclass
@@ -43,9 +43,9 @@ OBJECTIVES = {
     "loss": Objective(metric="loss", maximise=False),
 }
 IMBALANCE = 3
-"""How many times as many examples the largest class may have as the smallest before a run says so."""
+"""Ratio of the largest to the smallest class above which a run gives advice."""
 MOST_CURVES = 100
-"""Classes up to which areas under curves are measured, for which all probabilities are kept."""
+"""Largest number of classes for areas under curves, which need all probabilities in memory."""
 
 
 @final
@@ -73,12 +73,12 @@ class ClassAnswers(Answers):
 
     @property
     def strata(self) -> Tensor:
-        """The classes."""
+        """The classes themselves."""
         return self.values
 
     @property
     def advice(self) -> tuple[str, ...]:
-        """Balanced weights, where the largest class has more than 3 times as many examples as the smallest."""
+        """Advises balanced weights, where the largest class has more than 3 times as many examples as the smallest."""
         counts = self.values.bincount(minlength=len(self.names))
         most, least = int(counts.argmax()), int(counts.argmin())
         if int(counts[most]) <= IMBALANCE * int(counts[least]) or int(counts[least]) == 0:
@@ -97,10 +97,10 @@ class ClassAnswers(Answers):
 def learn_class_weights(
     names: tuple[str, ...], counts: Tensor, settings: TargetSettings, data: str
 ) -> tuple[float, ...]:
-    """w_k of the classes, of which there are `counts` int64 `(K,)` in training; () where all are 1.
+    """Returns w_k of classes with `counts` training examples, int64 `(K,)`; () where all are 1.
 
     Raises:
-        ValueError: there are fewer than two classes, a class to be weighed does not occur, or a setting has no effect.
+        ValueError: there are fewer than two classes, a weighted class does not occur, or a setting has no effect.
     """
     if len(names) < 2:
         raise ValueError(f"{data} has the classes {list(names)}; expected at least 2")
@@ -117,7 +117,7 @@ def learn_class_weights(
 
 @dataclass(frozen=True, kw_only=True)
 class LogitsOfClasses(Target):
-    """One of several classes, by cross-entropy in nats; outputs are a logit a class.
+    """One of several classes, trained by cross-entropy in nats; a model outputs a logit per class.
 
     Args:
         names: see `Target`.
@@ -134,43 +134,43 @@ class LogitsOfClasses(Target):
 
     @property
     def output_names(self) -> tuple[str, ...]:
-        """The classes."""
+        """The class names."""
         return self.names
 
     def targets(self, values: Tensor) -> Tensor:
-        """The classes as they are."""
+        """Returns the classes unchanged."""
         return values
 
     def columns(self, targets: Tensor) -> Tensor:
-        """See `Regressand.columns`, of classes int64 `(n,)`."""
+        """See `Regressand.columns`; targets are classes int64 `(n,)`."""
         return 2 * F.one_hot(targets, len(self.names)).double() - 1
 
     def readout(self, scores: Tensor, targets: Tensor) -> Readout:
-        """See `Regressand.readout`, and the head of this file."""
+        """See `Regressand.readout`, and the module docstring."""
         order = torch.arange(len(self.names), device=scores.device)
         gain = scores.new_full((len(self.names),), _gain(scores, targets))
         return Readout(order, gain, scores.new_tensor(self.weights or (1.0,) * len(self.names)).log())
 
     def soft(self, targets: Tensor, smoothing: float) -> Tensor:
-        """Shares of the classes `(B, K)`, moved towards 1 / K of each (Szegedy et al., 2016)."""
+        """Returns shares of the classes `(B, K)`, smoothed towards 1 / K (Szegedy et al., 2016)."""
         return (1 - smoothing) * F.one_hot(targets, len(self.names)).float() + smoothing / len(self.names)
 
     def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """w_k times the cross-entropy, `(B,)`; targets are classes `(B,)`, or shares of each `(B, K)`."""
+        """Returns w_k times the cross-entropy, `(B,)`; targets are classes `(B,)`, or shares of each `(B, K)`."""
         weight = outputs.new_tensor(self.weights) if self.weights else None
         return F.cross_entropy(outputs, targets, weight=weight, reduction="none")
 
     def predictions(self, outputs: Tensor) -> Tensor:
-        """The probability of every class."""
+        """Returns the probability of every class."""
         return outputs.softmax(-1)
 
     @property
     def about_answers(self) -> str:
-        """Probabilities."""
+        """A description of the probabilities."""
         return "the probability of every class; they sum to 1"
 
     def answer(self, outputs: Tensor) -> Answer:
-        """The probability of every class."""
+        """Returns the probability of every class."""
         return Answer({}, dict(zip(self.names, self.answers(outputs).tolist(), strict=True)))
 
 
@@ -183,7 +183,7 @@ class ClassTarget(LogitsOfClasses):
 
     @property
     def objectives(self) -> dict[str, Objective]:
-        """Those of `metrics`, and the loss; with balanced weights the first is `balanced_accuracy`."""
+        """Metrics and the loss; with balanced weights `balanced_accuracy` comes first."""
         known = {name: each for name, each in OBJECTIVES.items() if name != "auroc" or _has_curves(self.names)}
         return {"balanced_accuracy": known["balanced_accuracy"], **known} if self.weights else known
 
@@ -196,7 +196,7 @@ class ClassTarget(LogitsOfClasses):
     def metrics(self) -> "dict[str, Metric]":
         """`accuracy`, `balanced_accuracy`, `macro_f1`, `matthews`, and with at most 100 classes `auroc`.
 
-        Where all examples are of one class the last two are not defined, and are NaN.
+        Where all examples are of one class, the last two are undefined, and NaN.
         """
         with importing_metrics():
             from torchmetrics.classification import (
@@ -217,7 +217,7 @@ class ClassTarget(LogitsOfClasses):
         return {**found, "auroc": AreaUnderROC()} if _has_curves(self.names) else found
 
     def score(self, outputs: Tensor, targets: Tensor, metrics: "dict[str, Metric]") -> None:
-        """Adds outputs `(B, K)` of classes `(B,)`."""
+        """Adds outputs `(B, K)` for classes `(B,)`."""
         probabilities, odds = outputs.softmax(-1), _log_odds(outputs)
         for name, metric in metrics.items():
             if name != "auroc":
@@ -229,9 +229,9 @@ class ClassTarget(LogitsOfClasses):
 
 
 def _log_odds(outputs: Tensor) -> Tensor:
-    """log p / (1 - p) of each class `(B, K)`: in the order of probabilities p, also of those that are 1 in float32.
+    """Returns log p / (1 - p) of each class `(B, K)`, which orders probabilities even where they round to 1 in float32.
 
-    They are equal to the last bit where logits are but for the order of the other classes, or a constant.
+    Results are bitwise equal for logits that differ by a constant or by the order of the other classes.
     """
     ordered, order = outputs.double().sort(-1, descending=True)
     ordered = ordered - ordered[:, :1]
@@ -239,7 +239,7 @@ def _log_odds(outputs: Tensor) -> Tensor:
     before = torch.cat([none, ordered.logcumsumexp(-1)[:, :-1]], dim=-1)
     after = torch.cat([ordered.flip(-1).logcumsumexp(-1).flip(-1)[:, 1:], none], dim=-1)
     odds = ordered - torch.logaddexp(before, after)
-    # of classes that are alike the sums of the others might differ by rounding
+    # for equal logits the sums over the other classes might differ by rounding
     first = torch.searchsorted(-ordered, -ordered).clamp(max=odds.shape[1] - 1)
     return torch.empty_like(odds).scatter(-1, order, odds.gather(-1, first)).float()
 
@@ -249,15 +249,15 @@ def _has_curves(names: tuple[str, ...]) -> bool:
 
 
 def mean_recall(confusion: Tensor) -> Tensor:
-    """The mean over classes that occur, the rows of a confusion matrix `(K, K)` that are not 0, of what is right."""
+    """Returns the mean recall over the classes that occur, the non-zero rows of a confusion matrix `(K, K)`."""
     occurs = confusion.sum(1) > 0
     return (confusion.diagonal()[occurs] / confusion.sum(1)[occurs]).mean()
 
 
 def matthews(confusion: Tensor) -> Tensor:
-    """The correlation of what is true with what is predicted (Gorodkin, 2004), of a confusion matrix `(K, K)`.
+    """Returns the Matthews correlation of true and predicted classes (Gorodkin, 2004), of a confusion matrix `(K, K)`.
 
-    NaN where all examples are of one class; 0 where all are predicted to be.
+    NaN where all examples are of one class; 0 where all predictions are.
     """
     counts = confusion.double()
     true, predicted, total = counts.sum(1), counts.sum(0), counts.sum()
@@ -267,7 +267,7 @@ def matthews(confusion: Tensor) -> Tensor:
 
 
 def _gain(scores: Tensor, labels: Tensor) -> float:
-    """The factor of the scores `(n, K)` with the smallest cross-entropy against smoothed classes."""
+    """Returns the factor of the scores `(n, K)` that minimises the cross-entropy with smoothed classes."""
     classes = scores.shape[1]
     counts = labels.bincount(minlength=classes)[labels].double()[:, None]
     wanted = torch.where(F.one_hot(labels, classes).bool(), counts + 1, 1 / max(classes - 1, 1)) / (counts + 2)

@@ -1,8 +1,8 @@
-"""The class of each element of an example, such as a point of a cloud or a pixel of an image.
+"""Targets that are a class of each element of an example, such as a point of a cloud or a pixel of an image.
 
-The intersection over union of a class is the number of elements that truly are of it and are predicted so, over that of
-those which are or are predicted so; elements of all examples are counted together, and the mean is over the classes
-that occur among either. Areas under curves are not measured, for which the probabilities of all elements would be kept.
+The intersection over union of a class is the number of elements that are of it and are predicted so, over the number
+that are or are predicted so. Elements of all examples are counted together, and the mean is over the classes that occur
+among either. Areas under curves are not measured, since they need the probabilities of all elements.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from torchmetrics import Metric
 
 UNKNOWN = -100
-"""In place of the class of an element that is not known; what PyTorch's cross-entropy leaves out."""
+"""Class of an element that is not known, which PyTorch's cross-entropy ignores."""
 _KNOWN = "elements whose class is known"
 OBJECTIVES = {
     "mean_iou": Objective(metric="mean_iou", percent=True, needs=_KNOWN),
@@ -35,11 +35,11 @@ OBJECTIVES = {
 @final
 @dataclass(frozen=True, kw_only=True)
 class ElementCounts(Known):
-    """How many elements of each class the training examples have.
+    """Numbers of elements of each class in the training examples.
 
     Args:
-        names: of the classes.
-        counts: int64 `(K,)`.
+        names: names of the classes.
+        counts: number of elements of each class, int64 `(K,)`.
     """
 
     counts: Tensor
@@ -58,7 +58,7 @@ class ElementTarget(LogitsOfClasses):
 
     @property
     def objectives(self) -> dict[str, Objective]:
-        """Those of `metrics`, and the loss; `mean_iou` first."""
+        """Metrics and the loss; `mean_iou` comes first."""
         return OBJECTIVES
 
     @property
@@ -67,16 +67,16 @@ class ElementTarget(LogitsOfClasses):
         return tuple(OBJECTIVES[name] for name in ("mean_iou", "accuracy", "balanced_accuracy"))
 
     def count(self, targets: Tensor) -> int:
-        """How many are known."""
+        """Returns the number of elements whose class is known."""
         return int((targets != UNKNOWN).sum())
 
     def soft(self, targets: Tensor, smoothing: float) -> Tensor:
-        """Shares of the classes `(..., K)`, as for a class of examples; all are 0 where the class is not known."""
+        """Returns shares of the classes `(..., K)`, as for classes of examples; all 0 where the class is unknown."""
         known = targets != UNKNOWN
         return super().soft(torch.where(known, targets, 0), smoothing) * known[..., None]
 
     def metrics(self) -> "dict[str, Metric]":
-        """`mean_iou`, `accuracy`, `balanced_accuracy` and `macro_f1`, all elements counted together."""
+        """Returns `mean_iou`, `accuracy`, `balanced_accuracy` and `macro_f1`, over all elements together."""
         with importing_metrics():
             from torchmetrics.classification import (
                 MulticlassAccuracy,
@@ -94,7 +94,7 @@ class ElementTarget(LogitsOfClasses):
         }
 
     def score(self, outputs: Tensor, targets: Tensor, metrics: "dict[str, Metric]") -> None:
-        """Adds outputs `(n, K)` of known classes `(n,)`."""
+        """Adds outputs `(n, K)` for known classes `(n,)`."""
         predicted = outputs.argmax(-1)
         for metric in metrics.values():
             metric.update(predicted, targets)

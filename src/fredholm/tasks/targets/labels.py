@@ -1,15 +1,15 @@
-"""Any of several labels, or none.
+"""Targets that are any subset of several labels.
 
 Legend
     L, n, n_l   labels, training examples, and those with label l
-    w_l         weight in the loss of what has label l, and of what lacks it: both 1, or balanced n / (2 n_l) and
-                n / (2 (n - n_l)), so that both count alike and the mean over the examples is 1
+    w_l         weights in the loss of examples with and without label l: both 1, or balanced n / (2 n_l) and
+                n / (2 (n - n_l)), so that both count equally and the mean over the examples is 1
 
-In closed form (`models.RidgeHead`) a column a label is fitted, 1 where an example has it and -1 elsewhere. The logit
-of label l is a_l s_l, where s_l is the score, plus the logarithm of the quotient of its two weights, by which the
-likeliest answer to the weighted loss differs. The factor a_l > 0 is the one under which the left-out scores have the
-smallest cross-entropy against (m + 1) / (m + 2) of the m examples with the label, and 1 / (m' + 2) of the m' others
-(Platt, 1999), so that it is finite where no left-out score is wrong.
+In closed form (`models.RidgeHead`) a column per label is fitted, 1 where an example has it and -1 elsewhere. The logit
+of label l is a_l s_l, where s_l is the score, plus the logarithm of the ratio of its two weights, by which the
+likeliest prediction under the weighted loss is shifted. The factor a_l > 0 minimises the cross-entropy of the left-out
+scores with (m + 1) / (m + 2) for the m examples with the label, and 1 / (m' + 2) for the m' others (Platt, 1999), so
+that it is finite where no left-out score is wrong.
 """
 
 import math
@@ -41,9 +41,9 @@ OBJECTIVES = {
 }
 
 LEAST = 0.5
-"""The probability from which on a label is predicted."""
+"""Probability from which a label is predicted."""
 OF_PREDICTED = ("micro_f1", "macro_f1", "exact_match")
-"""What is measured of the labels that are predicted; all else is measured of how likely each is."""
+"""Metrics of the predicted labels; all others use the probabilities."""
 
 
 @final
@@ -70,7 +70,7 @@ class LabelAnswers(Answers):
 
     @property
     def strata(self) -> Tensor:
-        """The rarest label that an example has, by number; the number of labels where it has none."""
+        """The number of the rarest label of each example; the number of labels where it has none."""
         counts = self.values.sum(0)
         by_rarity = counts.argsort(stable=True)
         ordered = self.values[:, by_rarity]
@@ -102,11 +102,11 @@ class LabelAnswers(Answers):
 @final
 @dataclass(frozen=True, kw_only=True)
 class LabelTarget(Target):
-    """The labels of an example, by the mean over labels of binary cross-entropy in nats; outputs are a logit a label.
+    """The labels of an example, trained by the mean binary cross-entropy in nats; a model outputs a logit per label.
 
     Args:
         names: see `Target`.
-        present, absent: weights of what has a label and of what lacks it, each above 0; (): all are 1.
+        present, absent: weights of examples with and without each label, each above 0; (): all are 1.
     """
 
     present: tuple[float, ...] = ()
@@ -118,12 +118,12 @@ class LabelTarget(Target):
 
     @property
     def objectives(self) -> dict[str, Objective]:
-        """Those of `metrics`, and the loss."""
+        """Metrics and the loss."""
         return OBJECTIVES
 
     @property
     def shown(self) -> tuple[Objective, ...]:
-        """The area under the ROC curve and the share of examples all of whose labels are predicted right."""
+        """The area under the ROC curve, and the share of examples whose labels are all predicted right."""
         return (OBJECTIVES["auroc"], OBJECTIVES["exact_match"])
 
     def _check_settings(self, settings: TargetSettings) -> None:
@@ -131,19 +131,19 @@ class LabelTarget(Target):
 
     @property
     def output_names(self) -> tuple[str, ...]:
-        """The labels."""
+        """The label names."""
         return self.names
 
     def targets(self, values: Tensor) -> Tensor:
-        """1 where an example has a label, else 0; float32."""
+        """Returns 1 where an example has a label, else 0; float32."""
         return values.float()
 
     def columns(self, targets: Tensor) -> Tensor:
-        """See `Regressand.columns`, of 1 and 0 `(n, L)`."""
+        """See `Regressand.columns`; targets are 1 and 0 `(n, L)`."""
         return 2 * targets.double() - 1
 
     def readout(self, scores: Tensor, targets: Tensor) -> Readout:
-        """See `Regressand.readout`, and the head of this file."""
+        """See `Regressand.readout`, and the module docstring."""
         has = targets > 0.5
         count = has.double().sum(0)
         wanted = torch.where(has, (count + 1) / (count + 2), 1 / (len(has) - count + 2))
@@ -156,11 +156,11 @@ class LabelTarget(Target):
         return Readout(order, scores.new_tensor(gains), shift if self.present else torch.zeros_like(scores[0]))
 
     def soft(self, targets: Tensor, smoothing: float) -> Tensor:
-        """Moved towards one half."""
+        """Returns the targets smoothed towards one half."""
         return (1 - smoothing) * targets + smoothing / 2
 
     def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """The mean over labels, `(B,)`; targets float `(B, L)` from 0 to 1."""
+        """Returns the mean over labels, `(B,)`; targets are floats `(B, L)` from 0 to 1."""
         if not self.present:
             return F.binary_cross_entropy_with_logits(outputs, targets, reduction="none").mean(1)
         present, absent = outputs.new_tensor(self.present), outputs.new_tensor(self.absent)
@@ -168,11 +168,11 @@ class LabelTarget(Target):
         return -(present * targets * with_it + absent * (1 - targets) * without).mean(1)
 
     def metrics(self) -> "dict[str, Metric]":
-        """`average_precision` and `auroc`, means over labels; `micro_f1`, `macro_f1` and `exact_match` at one half.
+        """Returns `average_precision` and `auroc`, means over labels; `micro_f1`, `macro_f1`, `exact_match` at 0.5.
 
         The first two leave out labels that all or no examples of a split have, and `macro_f1` those that no example has
-        and of none is predicted. What is then a mean of nothing, and both F1 where no example has a label, is NaN.
-        `exact_match` is the share of examples all of whose labels are predicted right.
+        and that are never predicted. A mean over no labels, and both F1 where no example has a label, is NaN.
+        `exact_match` is the share of examples whose labels are all predicted right.
         """
         with importing_metrics():
             from torchmetrics.classification import MultilabelExactMatch, MultilabelStatScores
@@ -192,20 +192,20 @@ class LabelTarget(Target):
         """Adds outputs `(B, L)`."""
         has, predicted = targets > 0.5, (outputs.sigmoid() >= LEAST).long()
         for name, metric in metrics.items():
-            # logits rank as probabilities do, of which those near 1 are alike in float32
+            # logits rank as probabilities do, but those near 1 round to equal float32 numbers
             metric.update(predicted if name in OF_PREDICTED else outputs, has)
 
     def predictions(self, outputs: Tensor) -> Tensor:
-        """The probability of every label."""
+        """Returns the probability of every label."""
         return outputs.sigmoid()
 
     @property
     def about_answers(self) -> str:
-        """Probabilities."""
+        """A description of the probabilities."""
         return f"the probability of every label, each by itself; those of at least {LEAST} are predicted"
 
     def answer(self, outputs: Tensor) -> Answer:
-        """The `labels` with a probability of at least a half, joined by |, and the probability of every label."""
+        """Returns the `labels` from a probability of one half on, joined by |, and the probability of every label."""
         probabilities = dict(zip(self.names, self.answers(outputs).tolist(), strict=True))
         predicted = "|".join(name for name, value in probabilities.items() if value >= LEAST)
         return Answer(
@@ -214,13 +214,13 @@ class LabelTarget(Target):
 
 
 def _micro_f1(counts: Tensor) -> Tensor:
-    """F1 of all labels together, of what torchmetrics counts of each `(L, 5)`; NaN where no example has one."""
+    """Returns the F1 of all labels together, from torchmetrics' counts `(L, 5)`; NaN where no example has a label."""
     right, wrong, _, missed, have = counts.sum(0).double()
     return torch.where(have > 0, 2 * right / (2 * right + wrong + missed), torch.nan)
 
 
 def _macro_f1(counts: Tensor) -> Tensor:
-    """The mean F1 of the labels that an example has, or of one is predicted; NaN where no example has one."""
+    """Returns the mean F1 of the labels that occur or are predicted; NaN where no example has a label."""
     right, wrong, _, missed, have = counts.double().T
     occurs = right + wrong + missed > 0
     each = 2 * right[occurs] / (2 * right + wrong + missed)[occurs]

@@ -1,4 +1,4 @@
-"""A table, labels.csv, of what is known of each file of a folder."""
+"""A table, labels.csv, with the targets of the files in a folder."""
 
 import warnings
 from pathlib import Path
@@ -19,31 +19,30 @@ _USUAL = (_FILE, _LABEL, *MARKS)
 
 @final
 class LabelledFiles(NamedTuple):
-    """What the table says."""
+    """Content of the table."""
 
     files: list[Path]
     answers: Answers
-    """One of each file."""
+    """Target of each file."""
     marks: SplitMarks
 
 
 def labelled_files(root: Path, what: str, kind: Kind | None = None, *, instead: str = "") -> LabelledFiles:
-    """Read the table of a folder; columns in small or capital letters.
+    """Reads the table of a folder; column names may be in any case.
 
-    `file` is the path of a file from the folder on, without `..`. `label` is its class, a number, or its labels with |
-    between them; or else all other columns are numbers, or labels of 0 and 1 (see `answers_of_cells`). The columns
-    `split`, `group` and `time` may be there (see `marks_of_cells`).
+    `file` is the path of a file relative to the folder, without `..`. `label` is its class, a number, or its labels
+    separated by |; or else all other columns are numbers, or labels of 0 and 1 (see `answers_of_cells`). The columns
+    `split`, `group` and `time` are optional (see `marks_of_cells`).
 
     Args:
         root: the folder.
-        what: a file is, for messages, such as image.
-        kind: what the answers are; None: as the cells say.
-        instead: what reads other columns beside such files, for messages.
+        what: noun for a file, such as image, for messages.
+        kind: kind of the target; None: inferred from the cells.
+        instead: the task that reads other columns beside such files, for messages.
 
     Raises:
-        ValueError: a column or a cell is missing, a file is not there, lies elsewhere or is there twice, there are
-            other columns beside `label`, or what `answers_of_cells` and `marks_of_cells` refuse. The message names
-            table and line.
+        ValueError: a column or a cell is missing, a file is missing, outside the folder or repeated, there are other
+            columns beside `label`, or as of `answers_of_cells` and `marks_of_cells`. The message names table and line.
     """
     table = read_table(root / TABLE)
     try:
@@ -55,14 +54,14 @@ def labelled_files(root: Path, what: str, kind: Kind | None = None, *, instead: 
 
 
 def warn_of_unnamed(root: Path, named: list[Path], suffixes: tuple[str, ...], what: str) -> None:
-    """Warns of files with these endings below a folder that its table does not name."""
+    """Warns of files with these suffixes in a folder that its table does not name."""
     if unnamed := len(set(files_of_kinds(root, suffixes)) - set(named)):
         left_out = f"{unnamed} {what}{'s' * (unnamed > 1)}"
         warnings.warn(f"{root}: left out {left_out} that {TABLE} does not name", stacklevel=4)
 
 
 def _known(table: Table, kind: Kind | None, instead: str) -> tuple[Answers, SplitMarks]:
-    """What the table says of each file."""
+    """Returns the targets and marks of the files."""
     columns = columns_by_word(table.names, _USUAL)
     others = [word for word in columns if word not in _USUAL]
     if _LABEL in columns and others:

@@ -3,7 +3,7 @@
 Legend
     n, L     records and labels
     N_l      training records with label l, of N in all
-    p_l      propensity: the share of the records that l applies to in which it was noted, as modelled below
+    p_l      propensity: the probability that a record to which l applies is labelled so, as modelled below
 
     p_l = 1 / (1 + C (N_l + B)^(-A)),   C = (log N - 1) (B + 1)^A
 
@@ -21,13 +21,13 @@ from torch import Tensor
 
 
 def propensities(label_counts: Tensor, num_records: int, a: float = 0.55, b: float = 1.5) -> Tensor:
-    """p_l of every label, in (0, 1), float64.
+    """Returns p_l of every label, in (0, 1), float64.
 
     Args:
         label_counts: N_l, `(L,)`, >= 0, from the training records.
         num_records: N, training records; at least 3, so that C is positive.
-        a: A; 0.55 where nothing better is known.
-        b: B; 1.5 where nothing better is known.
+        a: A; 0.55 where no better value is known.
+        b: B; 1.5 where no better value is known.
 
     Raises:
         ValueError: on counts outside [0, N], too few records, or constants that are not positive and finite.
@@ -43,7 +43,7 @@ def propensities(label_counts: Tensor, num_records: int, a: float = 0.55, b: flo
 
 
 def precision_at(scores: Tensor, labels: Tensor, k: int) -> float:
-    """P@k in [0, 1]. A record without labels counts as 0; equal scores are ranked in an unspecified order.
+    """Returns P@k in [0, 1]. A record without labels counts as 0; equal scores are ranked in an unspecified order.
 
     Args:
         scores: `(n, L)`, higher is ranked first.
@@ -59,7 +59,7 @@ def precision_at(scores: Tensor, labels: Tensor, k: int) -> float:
 
 
 def propensity_scored_precision_at(scores: Tensor, labels: Tensor, propensity: Tensor, k: int) -> float:
-    """PSP@k in [0, 1]: rare labels weigh more. 0 where no record has a label.
+    """Returns PSP@k in [0, 1]: rare labels weigh more. 0 where no record has a label.
 
     Args:
         scores: `(n, L)`, higher is ranked first.

@@ -1,12 +1,12 @@
-"""Numbers.
+"""Targets that are numbers.
 
 Legend
     T, μ, σ     numbers an example has, their means and deviations over the training split;  z = (y - μ) / σ
     τ_q         quantiles that are predicted, Q of them
     ρ_τ(e)      max(τ e, (τ - 1) e), the quantile loss of an error e = z - ẑ        (Koenker and Bassett, 1978)
 
-Predicted quantiles are sorted when they are read, which never worsens it (Chernozhukov et al., 2010), so that a
-higher quantile is never below a lower one. Training is on outputs as they are.
+Predicted quantiles are sorted before use, which never increases the loss (Chernozhukov et al., 2010), so that a higher
+quantile is never below a lower one. Training is on unsorted outputs.
 
 In closed form (`models.RidgeHead`) z is fitted by squared error, which gives the mean. A quantile is this plus the
 quantile of the left-out errors z_i - ẑ_i: the spread round the prediction is then the same for all examples (the
@@ -42,7 +42,7 @@ OBJECTIVES = {
 
 
 def check_quantiles(levels: tuple[float, ...]) -> None:
-    """Raises ValueError unless they increase, above 0 and below 1."""
+    """Raises a ValueError unless the levels increase, above 0 and below 1."""
     if not all(lower < upper for lower, upper in itertools.pairwise((0.0, *levels, 1.0))):
         raise ValueError(f"quantiles are {levels}; expected numbers above 0 and below 1, increasing")
 
@@ -68,7 +68,7 @@ class NumberAnswers(Answers):
 
     @property
     def strata(self) -> Tensor:
-        """All alike: numbers have no shares."""
+        """Constant, since numbers have no strata."""
         return torch.zeros(len(self), dtype=torch.int64)
 
     def learn(self, settings: TargetSettings, data: str) -> "NumberTarget":
@@ -99,13 +99,13 @@ class NumberAnswers(Answers):
 @final
 @dataclass(frozen=True, kw_only=True)
 class NumberTarget(Target):
-    """Numbers of an example, by squared error of standardised ones or, where quantiles are predicted, by their loss.
+    """Numbers of an example, trained by the squared error of standardised numbers, or by the quantile loss.
 
     Outputs are z of each number, or each of its quantiles, `(B, T Q)`, the quantiles of a number side by side.
 
     Args:
         names: see `Target`.
-        mean, deviation: μ and σ, one a number.
+        mean, deviation: μ and σ of each number.
         quantiles: τ; (): the mean is predicted.
     """
 
@@ -119,14 +119,14 @@ class NumberTarget(Target):
 
     @property
     def objectives(self) -> dict[str, Objective]:
-        """Those of `metrics`, and the loss; of several numbers first the one that is the same in any unit."""
+        """Metrics and the loss; for several numbers the one that is independent of units comes first."""
         if len(self.names) == 1:
             return OBJECTIVES
         return {name: OBJECTIVES[name] for name in ("r2", "mean_absolute_error", "root_mean_squared_error", "loss")}
 
     @property
     def shown(self) -> tuple[Objective, ...]:
-        """Errors in the unit of the data, and the share of the variance that is explained."""
+        """Errors in the unit of the data, and the explained share of the variance."""
         return tuple(OBJECTIVES[name] for name in ("mean_absolute_error", "root_mean_squared_error", "r2"))
 
     def _check_settings(self, settings: TargetSettings) -> None:
@@ -138,7 +138,7 @@ class NumberTarget(Target):
         return tuple(f"{name} at {level:g}" for name in self.names for level in self.quantiles) or self.names
 
     def targets(self, values: Tensor) -> Tensor:
-        """z, float32 `(B, T)`."""
+        """Returns z, float32 `(B, T)`."""
         mean, deviation = values.new_tensor(self.mean), values.new_tensor(self.deviation)
         return ((values - mean) / deviation).float()
 
@@ -147,7 +147,7 @@ class NumberTarget(Target):
         return targets.double()
 
     def readout(self, scores: Tensor, targets: Tensor) -> Readout:
-        """See `Regressand.readout`, and the head of this file."""
+        """See `Regressand.readout`, and the module docstring."""
         order = torch.arange(len(self.names), device=scores.device)
         order = order.repeat_interleave(max(len(self.quantiles), 1))
         shift = scores.new_zeros(len(order))
@@ -156,13 +156,13 @@ class NumberTarget(Target):
         return Readout(order, torch.ones_like(shift), shift)
 
     def soft(self, targets: Tensor, smoothing: float) -> Tensor:
-        """z; raises ValueError for `smoothing` above 0, as a number has no shares."""
+        """Returns z; raises a ValueError for `smoothing` above 0, since a number has no shares."""
         if smoothing:
             raise ValueError(f"smoothing is {smoothing}; numbers cannot be smoothed: leave it at 0")
         return targets
 
     def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """The mean over numbers, and over quantiles, `(B,)`."""
+        """Returns the mean over numbers and quantiles, `(B,)`."""
         if not self.quantiles:
             return (outputs - targets).square().mean(1)
         levels = outputs.new_tensor(self.quantiles)
@@ -170,11 +170,11 @@ class NumberTarget(Target):
         return torch.maximum(levels * errors, (levels - 1) * errors).mean((1, 2))
 
     def metrics(self) -> "dict[str, Metric]":
-        """`mean_absolute_error` and `root_mean_squared_error` in the unit of the data, and `r2`.
+        """Returns `mean_absolute_error` and `root_mean_squared_error` in the unit of the data, and `r2`.
 
-        They are means over numbers; the root is that of the mean over all examples and numbers. Of a single one also
-        `pearson` and `spearman`. Of quantiles the one nearest to one half stands for the number, and `coverage` is the
-        share of numbers from the lowest quantile to the highest.
+        They are means over numbers; the root is that of the mean over all examples and numbers. For a single number
+        also `pearson` and `spearman`. With quantiles the one nearest to one half is the prediction, and `coverage` is
+        the share of numbers between the lowest quantile and the highest.
         """
         with importing_metrics():
             from fredholm.tasks.mean_metrics import Mean, RootMean
@@ -202,47 +202,47 @@ class NumberTarget(Target):
             metrics["coverage"].update(((predicted[..., 0] <= true) & (true <= predicted[..., -1])).float())
 
     def predictions(self, outputs: Tensor) -> Tensor:
-        """The numbers in the unit of the data; of quantiles, that nearest to one half, or the mean of two as near."""
+        """Returns the numbers in data units; with quantiles that nearest to one half, or the mean of two as near."""
         return self.number_of(self.levels_of(outputs))
 
     @property
     def answer_names(self) -> tuple[str, ...]:
-        """The numbers; of quantiles also each of them."""
+        """The names of the numbers; with quantiles also of each quantile."""
         return (*self.names, *self.output_names) if self.quantiles else self.names
 
     def answers(self, outputs: Tensor) -> Tensor:
-        """See `Target.answers`: every number; of quantiles, also each of them."""
+        """See `Target.answers`: every number; with quantiles also each of them."""
         levels = self.levels_of(outputs)
         number = self.number_of(levels)
         return torch.cat([number, levels.flatten(-2)], dim=-1) if self.quantiles else number
 
     @property
     def about_answers(self) -> str:
-        """Numbers, and their quantiles."""
+        """A description of the numbers and their quantiles."""
         return "every number in the unit of the data" + ("; then their quantiles" if self.quantiles else "")
 
     def answer(self, outputs: Tensor) -> Answer:
-        """Every number by its name; of quantiles, also each of them, such as `height at 0.1`."""
+        """Returns every number by name; with quantiles also each of them, such as `height at 0.1`."""
         return Answer(dict(zip(self.answer_names, self.answers(outputs).tolist(), strict=True)), {})
 
     def levels_of(self, outputs: Tensor) -> Tensor:
-        """float64 `(..., T, Q)` in the unit of the data, ascending; Q is 1 where the mean is predicted."""
+        """Returns float64 `(..., T, Q)` in the unit of the data, ascending; Q is 1 where the mean is predicted."""
         return self._unstandardised(outputs.unflatten(-1, (len(self.names), -1)).sort(-1).values.mT).mT
 
     def _unstandardised(self, numbers: Tensor) -> Tensor:
-        """In float64, as float32 may not hold how numbers deviate from their mean."""
+        """Returns the numbers in the unit of the data, in float64, since float32 may not resolve their deviations."""
         numbers = numbers.double()
         return numbers * numbers.new_tensor(self.deviation) + numbers.new_tensor(self.mean)
 
     def number_of(self, predicted: Tensor) -> Tensor:
-        """What stands for each number, `(..., T)`, of `(..., T, Q)`."""
+        """Returns the prediction of each number, `(..., T)`, from `(..., T, Q)`."""
         distances = [abs(level - 0.5) for level in self.quantiles or (0.5,)]
         nearest = [q for q, distance in enumerate(distances) if distance <= min(distances) + 1e-9]
         return predicted[..., nearest].mean(-1)
 
 
 def _quantiles_of(errors: Tensor, levels: tuple[float, ...]) -> Tensor:
-    """Of each column of errors `(n, T)`, `(T, Q)`."""
+    """Returns the quantiles of each column of errors `(n, T)`, `(T, Q)`."""
     ordered, n = errors.sort(0).values, len(errors)
     place = (errors.new_tensor(levels) * (n + 1) - 1).clamp(0, n - 1)
     below = place.long().clamp(max=max(n - 2, 0))

@@ -1,4 +1,4 @@
-"""Metrics of how well scores put what has a label before what lacks it; needs torchmetrics.
+"""Ranking metrics of scores for labels; needs torchmetrics.
 
 Legend
     s_i         score of example i for one label, of n_1 examples with the label and n_0 without it
@@ -8,7 +8,7 @@ Legend
     average precision         =  Σ_t (R_t - R_{t-1}) P_t,  over thresholds t from the highest score down,
                                  with precision P_t and recall R_t of what scores at least t; no interpolation
 
-Both are means over the labels that some examples have and some lack; NaN where there is none such.
+Both are means over the labels that some examples have and some lack; NaN where there is none.
 """
 
 from abc import ABC, abstractmethod
@@ -20,7 +20,7 @@ from torchmetrics import Metric
 
 
 class Ranking(Metric, ABC):
-    """Keeps scores `(B, L)` and whether each example has each label, bool `(B, L)`."""
+    """Base class of ranking metrics; stores scores and whether each example has each label, bool, both `(B, L)`."""
 
     scores: list[Tensor]
     has: list[Tensor]
@@ -38,7 +38,7 @@ class Ranking(Metric, ABC):
 
     @final
     def compute(self) -> Tensor:
-        """The mean over labels, a float64 scalar in [0, 1], or NaN."""
+        """Returns the mean over labels, a float64 scalar in [0, 1], or NaN."""
         scores, has = (torch.cat(each) if isinstance(each, list) else each for each in (self.scores, self.has))
         counts = has.sum(0)
         both = ((counts > 0) & (counts < len(has))).nonzero()[:, 0].tolist()
@@ -47,16 +47,16 @@ class Ranking(Metric, ABC):
 
     @abstractmethod
     def _of_label(self, scores: Tensor, has: Tensor) -> Tensor:
-        """Of one label, which some examples have and some lack."""
+        """Returns the metric of one label, which some examples have and some lack."""
 
 
 @final
 class AreaUnderROC(Ranking):
-    """See the legend."""
+    """Area under the ROC curve; see the legend."""
 
     def _of_label(self, scores: Tensor, has: Tensor) -> Tensor:
         order = scores.sort().values
-        # ties: the mean of the first and the last rank that they take
+        # ties: the mean of their first and last rank
         first, last = (torch.searchsorted(order, scores, right=right).double() for right in (False, True))
         ranks, n_1 = (first + 1 + last) / 2, has.sum().double()
         return (ranks[has].sum() - n_1 * (n_1 + 1) / 2) / (n_1 * (len(has) - n_1))
@@ -64,12 +64,12 @@ class AreaUnderROC(Ranking):
 
 @final
 class AveragePrecision(Ranking):
-    """See the legend."""
+    """Average precision; see the legend."""
 
     def _of_label(self, scores: Tensor, has: Tensor) -> Tensor:
         scores, order = scores.sort(descending=True)
         found = has[order].double().cumsum(0)
         precision, recall = found / torch.arange(1, len(has) + 1, device=has.device), found / found[-1]
-        is_threshold = torch.cat([scores[1:] != scores[:-1], has.new_ones(1)])  # the last of those that score alike
+        is_threshold = torch.cat([scores[1:] != scores[:-1], has.new_ones(1)])  # the last of equal scores
         recall, precision = recall[is_threshold], precision[is_threshold]
         return (recall.diff(prepend=recall.new_zeros(1)) * precision).sum()

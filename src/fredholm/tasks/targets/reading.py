@@ -1,4 +1,4 @@
-"""Answers from the cells of a table and from arrays."""
+"""Reading targets from the cells of a table and from arrays."""
 
 import math
 import re
@@ -17,33 +17,33 @@ from .numbers import NumberAnswers
 from .target import Answers, Kind
 
 MOST_CLASSES = 20
-"""Different whole numbers that may be classes; of more it is asked what they are."""
+"""Largest number of different integers that may be classes; above it the user must set the kind."""
 BAR = "|"
-"""What stands between the labels of a cell."""
+"""Separator of the labels in a cell."""
 _FEWER = "leave out labels that are rare"
 _WHOLE = re.compile(r"[-+]?\d+")
 _DECIMAL = re.compile(r"[-+]?\d+(,\d+)?")
 Place = Callable[[int, str], str]
-"""Where row i of a column stands, for messages."""
+"""Returns the location of row i of a column, for messages."""
 
 
 def answers_of_cells(
     columns: Mapping[str, Sequence[str]], kind: Kind | None, place: Place, known: tuple[str, ...] | None = None
 ) -> Answers:
-    """The answers that rows of one or several columns hold.
+    """Reads the targets in one or several columns.
 
-    One column holds classes, numbers, or labels with | between them, none where a cell is empty. Several hold a number
-    each or, where all of them are 0 and 1 alone, say which of the labels that the columns are called a row has.
+    One column holds classes, numbers, or labels separated by |, none in an empty cell. Several columns hold a number
+    each or, where all cells are 0 and 1, mark whether a row has the label that the column is named after.
 
     Args:
-        columns: the cells of each, n of them.
-        kind: what they are; None: of one column numbers, where all cells are numbers and one of them is not whole, else
-            classes; of several labels, where all cells are 0 or 1, else numbers.
-        place: where a cell stands.
-        known: names of the classes or labels, whose order decides, or of the columns; None: those that come, sorted.
+        columns: cells of each column, n of them.
+        kind: kind of the target; None: one column has numbers, where all cells are numbers and one is not an integer,
+            else classes; several columns have labels, where all cells are 0 or 1, else numbers.
+        place: location of a cell, for messages.
+        known: names of the classes or labels in order, or of the columns; None: the names that occur, sorted.
 
     Raises:
-        ValueError: a cell is empty or not of the kind, a name is not a known one, or it is not clear what is meant.
+        ValueError: a cell is empty or of another kind, a name is unknown, or the kind is ambiguous.
     """
     cells = {name: [cell.strip() for cell in column] for name, column in columns.items()}
     if len(cells) > 1:
@@ -72,7 +72,7 @@ def answers_of_cells(
 
 
 def _refuse_decimal_commas(name: str, words: list[str], place: Place) -> None:
-    """Raises where all cells are numbers if their commas are points: each would be a class of its own."""
+    """Raises a ValueError where all cells are numbers with decimal commas, since each would become a class."""
     comma = next((i for i, word in enumerate(words) if "," in word), None)
     if comma is not None and all(_DECIMAL.fullmatch(word) for word in words):
         raise ValueError(
@@ -82,7 +82,7 @@ def _refuse_decimal_commas(name: str, words: list[str], place: Place) -> None:
 
 
 def _refuse_counts(name: str, words: list[str], place: Place) -> None:
-    """Raises where whole numbers hardly come back: each would be a class of its own."""
+    """Raises a ValueError where integers hardly repeat, since each would become a class."""
     if not words or len(set(words)) <= max(MOST_CLASSES, len(words) / 2):
         return
     whole = [word for word in words if word.lower() not in MISSING]
@@ -149,7 +149,7 @@ def _numbers(cells: dict[str, list[str]], place: Place) -> NumberAnswers:
 
 
 def _has_fractions(words: list[str]) -> bool:
-    """Whether all are numbers, one of them not whole; one that is missing or too large is refused as a number."""
+    """Whether all cells are numbers, one of them no integer; missing or too large ones are refused later as numbers."""
     try:
         numbers = [parse_number(word) for word in words if word.lower() not in MISSING]
     except ValueError:
@@ -167,20 +167,20 @@ def answers_of_array(
     numbers: np.ndarray | None = None,
     known: tuple[str, ...] | None = None,
 ) -> Answers:
-    """The answers that an array holds, a row an example.
+    """Reads the targets in an array, one row per example.
 
     Args:
-        array: integers or texts `(n,)` or `(n, 1)` are classes; truth values, or integers of which all are 0 or 1,
-            `(n, L)` with L above 1 are labels; floats `(n,)` or `(n, T)` are numbers.
-        what: its name, for messages.
-        kind: what is meant, where it is another: integers may be numbers, floats of 0 and 1 labels, truth values
-            `(n,)` classes; None: as said.
-        classes, labels, numbers: names of the classes from 0 on, of the L labels or of the T numbers, as the file has
-            them; None: the classes are as many as the largest needs, labels and numbers are counted.
-        known: names of another part, in place of counted ones.
+        array: integers or texts `(n,)` or `(n, 1)` are classes; booleans, or integers that are all 0 or 1, `(n, L)`
+            with L above 1 are labels; floats `(n,)` or `(n, T)` are numbers.
+        what: name of the array, for messages.
+        kind: kind of the target, where it is another: integers may be numbers, floats of 0 and 1 labels, booleans
+            `(n,)` classes; None: as above.
+        classes, labels, numbers: names in the file of the classes from 0 on, of the L labels or of the T numbers; None:
+            classes go up to the largest one, and labels and numbers are numbered.
+        known: names of another part, in place of generated ones.
 
     Raises:
-        ValueError: another type or shape, or values out of range.
+        ValueError: the type or shape is wrong, or values are out of range.
     """
     width = array.shape[1] if array.ndim == 2 else 1
     if array.ndim not in (1, 2) or array.dtype.kind not in "biufU":

@@ -1,4 +1,4 @@
-"""What is predicted of each example: the known answers, and what a model learns."""
+"""Prediction targets: the known values of examples, and the target that a model learns."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from torchmetrics import Metric
 
 Kind = Literal["class", "labels", "number"]
-"""One of several classes, any of several labels, or numbers."""
+"""Kinds of targets: one of several classes, any of several labels, or numbers."""
 PLURALS: dict[Kind, str] = {"class": "classes", "labels": "labels", "number": "numbers"}
 ClassWeights = Literal["none", "balanced"]
 
 
 def check_names_differ(what: str, names: tuple[str, ...]) -> None:
-    """Raises ValueError where a name is there twice: predictions of one name could not be kept apart."""
+    """Raises a ValueError for a repeated name, since predictions of one name could not be distinguished."""
     for i, name in enumerate(names):
         if name in names[:i]:
             raise ValueError(f"of the {what} two are called {name!r}; give each a name of its own")
@@ -32,17 +32,17 @@ def check_names_differ(what: str, names: tuple[str, ...]) -> None:
 @final
 @dataclass(frozen=True, kw_only=True)
 class TargetSettings:
-    """What is asked of a target beyond the data; what has no effect is refused.
+    """Settings of a target beyond the data; those without effect are refused.
 
     Args:
-        objective: the metric by which runs are compared; None: the kind's own.
-        class_weights: `balanced` weighs the loss of every class, or of what has and what lacks a label, so that all
-            count alike, however many examples there are of them.
-        quantiles: of numbers, each above 0 and below 1, increasing: these are predicted by the quantile loss, in place
-            of the mean by squared error; (): the mean.
+        objective: metric by which runs are compared; None: the default of the kind.
+        class_weights: `balanced` weighs the loss of every class, or of examples with and without a label, so that all
+            count equally, however many examples they have.
+        quantiles: levels for numbers, above 0 and below 1, increasing, which are predicted by the quantile loss in
+            place of the mean by squared error; (): the mean.
 
     Raises:
-        ValueError: other weights than these.
+        ValueError: class_weights has another value.
     """
 
     objective: str | None = None
@@ -54,18 +54,18 @@ class TargetSettings:
             raise ValueError(f"class_weights is {self.class_weights!r}; expected one of {', '.join(known)}")
 
     def refuse_other(self, **made: object) -> None:
-        """Raises ValueError where these settings are not those that a run was made with."""
+        """Raises a ValueError where settings differ from those of the run."""
         for name, value in made.items():
             if getattr(self, name) != value:
                 raise ValueError(f"{name} is {getattr(self, name)!r}; the run was made with {value!r}")
 
     def refuse(self, because: str, instead: str, *names: str) -> None:
-        """Raises ValueError where one of these settings was given, which has no effect there."""
+        """Raises a ValueError for each named setting that was given, since it has no effect there."""
         refuse_idle("", type(self), because, instead, **{name: getattr(self, name) for name in names})
 
 
 class Answer(NamedTuple):
-    """What a model says of one example; see `Prediction`."""
+    """Prediction for one example; see `Prediction`."""
 
     cells: dict[str, str | float]
     probabilities: dict[str, float]
@@ -73,21 +73,21 @@ class Answer(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Known(ABC):
-    """What is known of training data, from which it follows what a model is to predict.
+    """Known targets of training data, which determine the target of a model.
 
     Args:
-        names: of the classes, the labels or the numbers.
+        names: names of the classes, the labels or the numbers.
     """
 
     names: tuple[str, ...]
 
     @abstractmethod
     def learn(self, settings: TargetSettings, data: str) -> Target:
-        """What a model is to predict, by what is known of the training split.
+        """Returns the target of a model, learnt from the training split.
 
         Args:
-            settings: what is asked for.
-            data: what the answers belong to, for messages.
+            settings: settings of the target.
+            data: name of the data, for messages.
 
         Raises:
             ValueError: there is nothing to distinguish, or a setting has no effect.
@@ -96,11 +96,11 @@ class Known(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class Answers(Known):
-    """The known answers of n examples.
+    """Known targets of n examples.
 
     Args:
         names: see `Known`.
-        values: one row an example, as the kind says.
+        values: one row per example, as described by the kind.
     """
 
     kind: ClassVar[Kind]
@@ -112,60 +112,60 @@ class Answers(Known):
 
     @final
     def select(self, indices: Tensor) -> Self:
-        """Those of the examples `indices`, int64 `(m,)`."""
+        """Returns the targets of the examples `indices`, int64 `(m,)`."""
         return replace(self, values=self.values[indices])
 
     @property
     def absent(self) -> tuple[str, ...]:
-        """Classes or labels that no example has."""
+        """Names of classes or labels that no example has."""
         return ()
 
     @property
     def advice(self) -> tuple[str, ...]:
-        """What to try with such answers, one sentence each."""
+        """Advice for such targets, one sentence each."""
         return ()
 
     @property
     @abstractmethod
     def strata(self) -> Tensor:
-        """A number an example, int64 `(n,)`: a split takes the same share of all that have the same."""
+        """Stratum of each example, int64 `(n,)`: a split takes the same share of every stratum."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Target(Regressand):
-    """What a model predicts of each example: how its outputs are scored and read.
+    """Prediction target of an example: loss, metrics and interpretation of a model's outputs.
 
     Args:
-        names: of the classes, the labels or the numbers.
+        names: names of the classes, the labels or the numbers.
     """
 
     names: tuple[str, ...]
 
     kind: ClassVar[Kind]
     follows: ClassVar[type[Known]]
-    """What it is learnt from."""
+    """Class of the known targets that it is learnt from."""
     has_shares: ClassVar[bool]
     """Whether targets are shares from 0 to 1, which can be smoothed."""
 
     def __post_init__(self) -> None:
-        check_names_differ(PLURALS[self.kind], self.names)  # by which answers are named
+        check_names_differ(PLURALS[self.kind], self.names)  # predictions are identified by name
 
     @property
     @abstractmethod
     def objectives(self) -> dict[str, Objective]:
-        """What runs can be compared by, by its name; the first is meant where nothing is said."""
+        """Metrics by which runs can be compared, by name; the first is the default."""
 
     @property
     def shown(self) -> tuple[Objective, ...]:
-        """What is printed at the end of a run beside the objective."""
+        """Metrics that are printed at the end of a run beside the objective."""
         return ()
 
     @final
     def objective(self, settings: TargetSettings) -> Objective:
-        """The metric by which runs are compared.
+        """Returns the metric by which runs are compared.
 
         Raises:
-            ValueError: there is no such metric, or this target was learnt by other settings.
+            ValueError: there is no such metric, or this target was learnt with other settings.
         """
         self._check_settings(settings)
         known = self.objectives
@@ -176,52 +176,52 @@ class Target(Regressand):
 
     @abstractmethod
     def _check_settings(self, settings: TargetSettings) -> None:
-        """Raises ValueError unless this is what the settings ask for, apart from the objective."""
+        """Raises a ValueError unless the target matches the settings, apart from the objective."""
 
     @property
     @abstractmethod
     def output_names(self) -> tuple[str, ...]:
-        """What each of the numbers is of, that a model gives for an example."""
+        """Names of the numbers that a model outputs for an example."""
 
     @property
     @final
     def num_outputs(self) -> int:
-        """Numbers that a model gives for each example."""
+        """Number of a model's outputs per example."""
         return len(self.output_names)
 
     @final
     def check(self, known: Known, data: str) -> None:
-        """Raises ValueError unless what is known is of this kind and of these names."""
+        """Raises a ValueError unless known targets are of this kind and these names."""
         if not isinstance(known, self.follows) or known.names != self.names:
             raise ValueError(
-                f"what is known of {data} is {', '.join(known.names)}; the run was made with the {PLURALS[self.kind]} "
+                f"the targets of {data} are {', '.join(known.names)}; the run was made with the {PLURALS[self.kind]} "
                 f"{', '.join(self.names)}"
             )
 
     def count(self, targets: Tensor) -> int:
-        """How many of `targets` are learnt from."""
+        """Returns the number of `targets` that enter the loss."""
         return len(targets)
 
     @abstractmethod
     def targets(self, values: Tensor) -> Tensor:
-        """The `values` of `Answers` as losses take them."""
+        """Converts the `values` of `Answers` to the form that losses take."""
 
     @abstractmethod
     def soft(self, targets: Tensor, smoothing: float) -> Tensor:
-        """Targets as numbers of which means can be taken, float32 `(B, ...)`, for examples that are mixed.
+        """Converts targets to numbers that can be averaged, float32 `(B, ...)`, for examples that are mixed.
 
         Args:
-            targets: as losses take them.
-            smoothing: how far shares of classes or labels are moved to where nothing is known, from 0 to below 1.
+            targets: in the form that losses take.
+            smoothing: amount of smoothing of shares of classes or labels, from 0 to below 1.
         """
 
     @abstractmethod
     def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """What is trained on, of each example `(B,)`; of float32 outputs `(B, num_outputs)`."""
+        """Returns the training loss of each example, `(B,)`, of float32 outputs `(B, num_outputs)`."""
 
     @abstractmethod
     def metrics(self) -> dict[str, Metric]:
-        """New accumulators by name, without the mean `loss`.
+        """Returns new accumulators by name, without the mean `loss`.
 
         Raises:
             ImportError: torchmetrics is not installed.
@@ -229,29 +229,29 @@ class Target(Regressand):
 
     @abstractmethod
     def score(self, outputs: Tensor, targets: Tensor, metrics: dict[str, Metric]) -> None:
-        """Adds outputs `(B, num_outputs)` to `metrics`."""
+        """Updates `metrics` with outputs `(B, num_outputs)`."""
 
     @abstractmethod
     def predictions(self, outputs: Tensor) -> Tensor:
-        """What outputs `(..., num_outputs)` say, `(..., len(names))`: probabilities, or numbers in the data's unit."""
+        """Converts outputs `(..., num_outputs)` to `(..., len(names))`: probabilities, or numbers in data units."""
 
     @property
     def answer_names(self) -> tuple[str, ...]:
-        """What each of `answers` is of."""
+        """Names of the entries of `answers`."""
         return self.names
 
     def answers(self, outputs: Tensor) -> Tensor:
-        """All that outputs `(..., num_outputs)` say, `(..., len(answer_names))`; their predictions, and more."""
+        """Converts outputs `(..., num_outputs)` to all predicted quantities, `(..., len(answer_names))`."""
         return self.predictions(outputs)
 
     @property
     @abstractmethod
     def about_answers(self) -> str:
-        """What `answers` are, for a person."""
+        """Description of `answers` for people."""
 
     @final
     def slot(self, *axes: Axis) -> Slot:
-        """`answers` as what a form gives, of outputs with these axes before their last."""
+        """Returns `answers` as the output slot of a form, with these axes before the last one."""
         return Slot("answers", (*axes, Axis(PLURALS[self.kind], len(self.answer_names))), self.about_answers)
 
     @final
@@ -262,4 +262,4 @@ class Target(Regressand):
 
     @abstractmethod
     def answer(self, outputs: Tensor) -> Answer:
-        """What outputs `(num_outputs,)` say of one example."""
+        """Returns the prediction for one example from outputs `(num_outputs,)`."""

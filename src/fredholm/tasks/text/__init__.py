@@ -1,4 +1,4 @@
-"""Text for language models: files, documents, tokens and blocks of them."""
+"""Text for language models: files, documents, tokens and blocks of tokens."""
 
 from .blocks import IGNORED, TokenStream
 from .byte_pairs import BytePairs

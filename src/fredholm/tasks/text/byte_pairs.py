@@ -1,4 +1,4 @@
-"""Byte pairs: frequent neighbours joined to one token, again and again."""
+"""Byte-pair encoding: frequent neighbouring tokens are merged repeatedly."""
 
 import json
 from collections.abc import Iterable
@@ -16,25 +16,25 @@ SMALLEST_VOCABULARY = 257
 
 @final
 class BytePairs(ByteTokenizer):
-    """Byte-pair tokens over bytes, learnt by the `tokenizers` library; all 256 bytes are tokens, so nothing is unknown.
+    """Byte-pair tokens over bytes, learnt by the `tokenizers` library; all 256 bytes are tokens, so no text is unknown.
 
     R. Sennrich et al., "Neural Machine Translation of Rare Words with Subword Units" (2016), on bytes, within the words
-    that GPT-2's pattern makes. End-of-text is no entry of the library's vocabulary, so that no text can spell it.
+    of GPT-2's pattern. End-of-text is not in the library's vocabulary, so that no text encodes to it.
 
     Args:
-        state: the library's JSON, as `state` gives it.
+        state: the library's JSON, as in the attribute `state`.
 
     Raises:
-        ValueError: something else.
+        ValueError: the JSON is no such tokenizer.
         ImportError: the library is not installed.
     """
 
     def __init__(self, state: str) -> None:
         self._library = library_tokenizer(state)
         self.state = state
-        """All there is to know, as JSON."""
+        """Complete state as JSON."""
         letters = {letter: byte for byte, letter in enumerate(byte_letters())}
-        # a number without a token is spelt as what is no letter
+        # a number without a token is spelt as a sign that is no letter of a byte
         spelt = [self._library.id_to_token(token) or " " for token in range(self._library.get_vocab_size())]
         try:
             self._bytes = [bytes(letters[letter] for letter in token) for token in spelt]
@@ -43,12 +43,11 @@ class BytePairs(ByteTokenizer):
 
     @classmethod
     def learn(cls, documents: Iterable[str], vocab_size: int) -> Self:
-        """The tokens of some text; the same text gives the same tokens.
+        """Learns the tokens from texts; equal texts give equal tokens.
 
         Args:
-            documents: what is learnt from.
-            vocab_size: number of tokens wanted, bytes and end-of-text included, at least 257; a short text may have
-                fewer pairs.
+            documents: training texts.
+            vocab_size: number of tokens, with bytes and end-of-text, at least 257; a short text may have fewer pairs.
         """
         if vocab_size < SMALLEST_VOCABULARY:
             raise ValueError(
@@ -88,7 +87,7 @@ class BytePairs(ByteTokenizer):
 
 
 def byte_letters() -> list[str]:
-    """The letter that the library writes for each byte: printable Latin-1 for itself, then letters from 256 on."""
+    """Returns the letter by which the library represents each byte: printable Latin-1 itself, others from 256 on."""
     own = {*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)}
     others = iter(range(256, 512))
     return [chr(byte if byte in own else next(others)) for byte in range(256)]

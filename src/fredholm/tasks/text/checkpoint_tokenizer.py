@@ -1,4 +1,4 @@
-"""The tokens of a checkpoint, from the files that `transformers` and `tokenizers` save beside a model."""
+"""Tokenizers of checkpoints, from the files that `transformers` and `tokenizers` save beside a model."""
 
 import json
 from pathlib import Path
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
     import tokenizers
 
 FILES = ("tokenizer.json", "vocab.txt", "vocab.json and merges.txt")
-"""What is looked for, in this order."""
+"""Files of a tokenizer, in the order of search."""
 
 
 def checkpoint_tokenizer(folder: Path) -> MarkedTokenizer | None:
-    """The tokenizer of a checkpoint; None where the folder has none of `FILES`.
+    """Reads the tokenizer of a checkpoint; None where the folder has none of `FILES`.
 
-    It gives every text the tokens that the peer's own gives it, but for marks that are spelt in the text, which are
-    text here. Of `vocab.txt` these are BERT's word pieces, and of `vocab.json` and `merges.txt` RoBERTa's byte pairs,
-    as `tokenizer_config.json` sets them.
+    Texts get the same tokens as from the peer's own tokenizer, except that special tokens spelt in a text are encoded
+    as text. `vocab.txt` gives BERT's word pieces, and `vocab.json` and `merges.txt` RoBERTa's byte pairs, with the
+    settings of `tokenizer_config.json`.
 
     Raises:
-        ValueError: a file cannot be read, is no tokenizer, or lacks marks.
+        ValueError: a file cannot be read, is no tokenizer, or lacks special tokens.
         ImportError: the library is not installed.
     """
     settings = _settings(folder)
@@ -49,17 +49,17 @@ def checkpoint_tokenizer(folder: Path) -> MarkedTokenizer | None:
 
 @final
 class CheckpointTokens(ByteTokenizer):
-    """The tokens of a checkpoint's language model, over bytes or with bytes for what is no other token.
+    """Tokens of a checkpoint's language model, over bytes or with bytes as a fallback.
 
-    A text has the tokens that the peer's own tokenizer gives it, but for marks that are spelt in the text, which are
-    text here. One that begins every text with a space counts that space as a byte of the text.
+    Texts get the same tokens as from the peer's own tokenizer, except that special tokens spelt in a text are encoded
+    as text. In a tokenizer that puts a space before every text, that space counts as a byte of the text.
 
     Args:
-        state: the library's JSON, whose template lays out a document: `start $A end`, or `$A end` where documents
-            begin with no mark.
+        state: the library's JSON, whose template lays out a document: `start $A end`, or `$A end` for documents without
+            a start token.
 
     Raises:
-        ValueError: something else, or tokens that some text does not have.
+        ValueError: the JSON is no such tokenizer, or some text has no tokens.
         ImportError: the library is not installed.
     """
 
@@ -67,9 +67,9 @@ class CheckpointTokens(ByteTokenizer):
         self._library = library_tokenizer(state)
         self._library.no_truncation()
         self._library.no_padding()
-        self._library.encode_special_tokens = True  # that is, as the text that they are
+        self._library.encode_special_tokens = True  # that is, encode their spelling as text
         self.state = json.dumps(json.loads(self._library.to_str()))
-        """All there is to know, as JSON."""
+        """Complete state as JSON."""
         marks = self._library.encode("", add_special_tokens=True).ids
         if len(marks) not in (1, 2):
             raise ValueError(
@@ -88,7 +88,7 @@ class CheckpointTokens(ByteTokenizer):
                 "expected marks that are no bytes of a text"
             )
         self._spelt = {mark: [each[bytes([byte])] for byte in name.encode()] for mark, name in names.items()}
-        """The bytes of the names of marks, which a text may spell."""
+        """Names of special tokens, as bytes, which a text may spell."""
         for mark in special:
             self._bytes[mark] = b""
 
@@ -102,7 +102,7 @@ class CheckpointTokens(ByteTokenizer):
 
     @property
     def reads_pieces(self) -> bool:
-        """Where nothing says that it may read across lines."""
+        """Only for tokenizers that are known not to read across lines."""
         return cuts_bytes_at_words(json.loads(self.state))
 
     @property
@@ -127,14 +127,15 @@ class CheckpointTokens(ByteTokenizer):
 
 
 def checkpoint_tokens(folder: Path) -> CheckpointTokens | None:
-    """The tokenizer of a checkpoint's language model; None where there is no tokenizer.json, and no vocab.json with its
-    merges.txt.
+    """Reads the tokenizer of a checkpoint's language model.
+
+    None without a tokenizer.json, and without a vocab.json with its merges.txt.
 
     The end of a text is `eos_token` of tokenizer_config.json, or `eos_token_id` of config.json. Documents begin with
-    what the tokenizer itself begins a text with, such as Llama's `<s>`.
+    the token that the tokenizer puts before texts, such as Llama's `<s>`.
 
     Raises:
-        ValueError: a file cannot be read or is no such tokenizer, or nothing says how a text ends.
+        ValueError: a file cannot be read or is no such tokenizer, or the end-of-text token is not specified.
         ImportError: the library is not installed.
     """
     settings, file = _settings(folder), folder / "tokenizer.json"
@@ -164,7 +165,7 @@ def checkpoint_tokens(folder: Path) -> CheckpointTokens | None:
 
 
 def _end_of_text(folder: Path, settings: dict[str, Any], library: "tokenizers.Tokenizer") -> str:
-    """The token that ends a text, by its name."""
+    """Returns the name of the token that ends a text."""
     named = settings.get("eos_token")
     named = named.get("content") if isinstance(named, dict) else named
     if isinstance(named, str):
@@ -174,18 +175,17 @@ def _end_of_text(folder: Path, settings: dict[str, Any], library: "tokenizers.To
                 "expected the one that ends a text"
             )
         return named
-    told = _object(folder / "config.json").get("eos_token_id")
-    told = told[0] if isinstance(told, list) and told else told
-    if type(told) is int and told >= 0 and (token := library.id_to_token(told)) is not None:
+    end = _object(folder / "config.json").get("eos_token_id")
+    end = end[0] if isinstance(end, list) and end else end
+    if type(end) is int and end >= 0 and (token := library.id_to_token(end)) is not None:
         return token
     raise ValueError(
-        f"{folder}: nothing says which token ends a text; give tokenizer_config.json an eos_token that is one of the "
-        "tokens"
+        f"{folder}: the end-of-text token is missing; give tokenizer_config.json an eos_token that is one of the tokens"
     )
 
 
 def _bytes_of_tokens(library: "tokenizers.Tokenizer") -> list[bytes]:
-    """What each token stands for; nothing for numbers without a token.
+    """Returns the bytes of each token; empty for numbers without a token.
 
     Raises:
         ValueError: some text has no tokens.
@@ -201,8 +201,8 @@ def _bytes_of_tokens(library: "tokenizers.Tokenizer") -> list[bytes]:
         singles = letters.keys()
     else:
         raise ValueError(
-            "the tokens of tokenizer.json stand for no bytes; expected byte pairs over bytes, as GPT-2's, or bytes for "
-            "what is no other token, as Llama's"
+            "the tokens of tokenizer.json stand for no bytes; expected byte pairs over bytes, as GPT-2's, or bytes as "
+            "a fallback, as Llama's"
         )
     if absent := sorted(singles - vocabulary.keys()):
         raise ValueError(f"{len(absent)} bytes have no token in tokenizer.json, such as {absent[0]}; expected all 256")
@@ -236,7 +236,7 @@ def _object(file: Path) -> dict[str, Any]:
 
 
 def _flag(settings: dict[str, Any], name: str) -> bool | None:
-    """A switch; None where nothing is said."""
+    """Reads a boolean setting; None where it is missing."""
     value = settings.get(name)
     if not isinstance(value, bool | None):
         raise ValueError(f"tokenizer_config.json: {name} must be true, false or null; got {value!r:.80}")
@@ -244,7 +244,7 @@ def _flag(settings: dict[str, Any], name: str) -> bool | None:
 
 
 def _word_pieces(file: Path, settings: dict[str, Any]) -> MarkedTokenizer:
-    """BERT's, of a list of tokens, a line each."""
+    """Makes BERT's word pieces from a list of tokens, one a line."""
     library = tokenizers_library()
     from tokenizers import models, normalizers, pre_tokenizers
 
@@ -264,17 +264,17 @@ def _word_pieces(file: Path, settings: dict[str, Any]) -> MarkedTokenizer:
 
 
 def _byte_pairs(folder: Path, settings: dict[str, Any]) -> "tokenizers.Tokenizer":
-    """RoBERTa's and GPT-2's, of numbers of tokens and the pairs that are joined, the first to be joined first."""
+    """Makes the byte pairs of RoBERTa and GPT-2 from the numbers of tokens and a list of merges in order."""
     library = tokenizers_library()
     from tokenizers import models, pre_tokenizers
 
     merges = folder / "merges.txt"
     vocabulary = _object(folder / "vocab.json")
     lines = read_text(recorded(merges, is_start=True)).split("\n")
-    told = [line.rstrip("\r") for line in lines if line and not line.startswith("#version")]
-    if wrong := next((line for line in told if line.count(" ") != 1), None):
+    merge_lines = [line.rstrip("\r") for line in lines if line and not line.startswith("#version")]
+    if wrong := next((line for line in merge_lines if line.count(" ") != 1), None):
         raise ValueError(f"{merges}: has the line {wrong!r:.80}; expected two tokens: fetch it again")
-    pairs = [(first, second) for first, second in (line.split(" ") for line in told)]
+    pairs = [(first, second) for first, second in (line.split(" ") for line in merge_lines)]
     try:
         tokenizer = library.Tokenizer(models.BPE(vocabulary, pairs))
     except Exception as error:  # the library raises a bare Exception

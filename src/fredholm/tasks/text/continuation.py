@@ -1,4 +1,4 @@
-"""Text that goes on, piece by piece."""
+"""Generation of text, token by token."""
 
 import codecs
 from collections.abc import Iterator, Sequence
@@ -13,12 +13,12 @@ from .tokenizer import ByteTokenizer
 
 
 class Piece(NamedTuple):
-    """One token, and the characters that it completes: none while bytes of one are missing."""
+    """A generated token with the characters that it completes; "" while a character is incomplete."""
 
     token: int
     text: str
     ended_by: Literal["stop", "end_of_text", "max_tokens"] | None = None
-    """Of the last piece, why there is no further one."""
+    """For the last piece, the reason why generation ended."""
 
 
 def continue_text(
@@ -33,14 +33,13 @@ def continue_text(
     cache: bool = True,
     stop: Sequence[str] = (),
 ) -> Iterator[Piece]:
-    """Draws tokens after a prompt until end-of-text, which is the last piece, or until there are `max_tokens`.
+    """Generates tokens after a prompt until end-of-text, which is the last piece, or until there are `max_tokens`.
 
-    It also ends before the first of the texts in `stop` that appears; what may be the start of one is held back until
-    the next token tells.
+    Generation also ends before the first of the texts in `stop` that appears; a possible start of one is held back
+    until the next token decides.
 
-    An empty prompt starts a document, and so does every prompt where documents have a start of their own. What is no
-    UTF-8 in the model's bytes becomes U+FFFD. For `generator`, `cache` and what happens when the context is full, see
-    `fredholm.models.generate`.
+    An empty prompt starts a document, and so does every prompt where documents have a start token. Bytes that are no
+    UTF-8 become U+FFFD. For `generator`, `cache` and a full context, see `fredholm.models.generate`.
 
     Raises:
         ValueError: the prompt has more tokens than the model's context, or is no UTF-8.
@@ -79,6 +78,6 @@ def _pieces(
 
 
 def _start_of_any(stop: tuple[str, ...], text: str) -> int:
-    """Characters at the end of a text with which one of `stop` may begin."""
+    """Returns the number of characters at the end of a text that may begin one of `stop`."""
     longest = min(len(text), max((len(one) for one in stop), default=1) - 1)
     return next((size for size in range(longest, 0, -1) if any(one.startswith(text[-size:]) for one in stop)), 0)

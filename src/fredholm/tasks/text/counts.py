@@ -1,4 +1,4 @@
-"""Models of tokens by counts: what comes after the last few, and what stands between two neighbours."""
+"""Count-based baselines for tokens: n-grams, and models of a token between two neighbours."""
 
 import math
 from collections import Counter
@@ -11,21 +11,21 @@ from fredholm.tasks.baselines import Baseline
 from fredholm.tasks.splits.splits import HeldOut
 
 MOST_TOKENS = 1_000_000
-"""From which is to be learnt, the first ones."""
+"""Largest number of training tokens; the first ones are used."""
 
 
 @final
 class NGrams(Baseline):
-    """Interpolated n-grams of tokens; the setting is the longest n.
+    """Interpolated n-gram model of tokens; the setting is the longest n.
 
         p(c | a b) = (N(a b c) + T(a b) p(c | b)) / (N(a b) + T(a b))
 
-    with N the times that something came and T the number of different tokens that came after it (Witten and Bell,
-    1991); under the shortest context lies 1 / V.
+    where N counts occurrences and T counts the different tokens that followed a context (Witten and Bell, 1991); the
+    shortest context backs off to 1 / V.
 
     Args:
-        train: tokens to learn from.
-        held_out: tokens of a split; all but the first are told.
+        train: returns the training tokens.
+        held_out: returns the tokens of a split; all but the first are predicted.
         vocab_size: V.
     """
 
@@ -39,43 +39,43 @@ class NGrams(Baseline):
 
     @cached_property
     def _counts(self) -> list[tuple[Counter[tuple[int, ...]], Counter[tuple[int, ...]], Counter[tuple[int, ...]]]]:
-        """Of each length of a context: how often a token came after it, how often it came, and how many kinds did."""
+        """For each context length: counts of tokens after contexts, of contexts, and of different tokens after them."""
         tokens, found = list(self._train()), []
         for n in range(int(max(self.settings))):
-            came = Counter(tuple(tokens[end - n : end + 1]) for end in range(n, len(tokens)))
+            counts = Counter(tuple(tokens[end - n : end + 1]) for end in range(n, len(tokens)))
             before, kinds = Counter[tuple[int, ...]](), Counter[tuple[int, ...]]()
-            for longer, times in came.items():
+            for longer, times in counts.items():
                 before[longer[:-1]] += times
                 kinds[longer[:-1]] += 1
-            found.append((came, before, kinds))
+            found.append((counts, before, kinds))
         return found
 
     def fitted(self, setting: float) -> Callable[[HeldOut], float]:
-        """See `Baseline.fitted`: the perplexity."""
+        """See `Baseline.fitted`; the value is the perplexity."""
         return lambda split: math.exp(-_mean(self._logarithms(list(self._held_out(split)), int(setting))))
 
     def _logarithms(self, tokens: list[int], order: int) -> Iterator[float]:
         for end in range(1, len(tokens)):
             p = 1 / self._size
-            for n, (came, before, kinds) in enumerate(self._counts[: min(order, end + 1)]):
+            for n, (counts, before, kinds) in enumerate(self._counts[: min(order, end + 1)]):
                 context = tuple(tokens[end - n : end])
                 if context not in before:
                     break
-                p = (came[*context, tokens[end]] + kinds[context] * p) / (before[context] + kinds[context])
+                p = (counts[*context, tokens[end]] + kinds[context] * p) / (before[context] + kinds[context])
             yield math.log(p)
 
 
 @final
 class BetweenNeighbours(Baseline):
-    """p(token | the one before, the one after), smoothed step by step: both, the mean of either, and the token alone.
+    """p(token | previous, next) with stepwise smoothing: by both, by the mean over either, and by the token alone.
 
-    Each step is (n p + k q) / (n + k) for n sightings with shares p and the next step's q; k is the setting. A token
-    that is hidden is no neighbour.
+    Each step is (n p + k q) / (n + k) for n occurrences with relative frequencies p and the next step's q; k is the
+    setting. Masked tokens are not used as neighbours.
 
     Args:
-        train: tokens to learn from.
-        held_out: of each hidden token of a split that before it, itself, and that after it.
-        hidden: the token that hides others.
+        train: returns the training tokens.
+        held_out: yields, for each masked token of a split, the previous token, the token, and the next one.
+        hidden: the mask token.
         vocab_size: number of tokens.
     """
 
@@ -101,7 +101,7 @@ class BetweenNeighbours(Baseline):
         return _Sightings(Counter(tokens), Counter(pairwise(ring[1:])), Counter(around), outside)
 
     def fitted(self, setting: float) -> Callable[[HeldOut], float]:
-        """See `Baseline.fitted`: the perplexity of hidden tokens."""
+        """See `Baseline.fitted`; the value is the perplexity of masked tokens."""
         return lambda split: math.exp(
             -_mean(math.log(self._chance(*places, setting)) for places in self._held_out(split))
         )
@@ -123,7 +123,7 @@ class BetweenNeighbours(Baseline):
 
 
 class _Sightings(NamedTuple):
-    """How often tokens came, pairs of them, three in a row, and the outer ones of these."""
+    """Counts of tokens, of pairs, of triples, and of the outer tokens of triples."""
 
     alone: Counter[int]
     following: Counter[tuple[int, int]]

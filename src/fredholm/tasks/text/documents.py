@@ -1,8 +1,8 @@
-"""Documents: the stretches of text between which an end-of-text token stands, read from their files piece by piece.
+"""Documents, the texts between end-of-text tokens, read from their files piece by piece.
 
-They stand in files of text, or are the rows of a column of files with rows.
+They are stretches of text files, or rows in a column of files with rows.
 
-Nothing of a text is kept in memory: documents are where they stand in files, and each reading reads these anew.
+Texts are not kept in memory: a document is a position in files, and every pass reads them again.
 """
 
 import re
@@ -19,30 +19,30 @@ from .read import TEXT_SUFFIXES, lines_of, text_chunks
 from .tokenizer import utf8
 
 ROW_SUFFIXES = (*JSONL_SUFFIXES, *COLUMN_SUFFIXES)
-"""Of files with rows, each of which is a document."""
+"""Suffixes of files with rows, each of which is a document."""
 DOCUMENT_SUFFIXES = (*TEXT_SUFFIXES, *ROW_SUFFIXES)
 TABLES = (".csv", ".tsv")
-"""Files whose texts stand between other cells."""
+"""Suffixes of tables, whose texts are among other cells."""
 TEXT_COLUMNS = ("text", "content", "document")
-"""The usual names of a column of documents."""
+"""Usual names of a column of documents."""
 
 Separator = Literal["file", "blank line", "line"]
-"""What ends a document: the end of its file, one or more blank lines, or the end of a line."""
+"""End of a document: the end of its file, one or more blank lines, or the end of a line."""
 
 PIECE = 1 << 16
-"""Characters that a tokenizer is handed at a time, about: libraries keep some hundred bytes a token."""
+"""Approximate number of characters per call of a tokenizer; libraries use some hundred bytes per token."""
 _BLANK = re.compile(r"[ \t]*\r?\n")
 
 
 class DocumentPart(NamedTuple):
-    """Some text of one document, and whether it is what the document begins with."""
+    """A part of a document's text, and whether it is the first one."""
 
     text: str
     is_first: bool
 
 
 class Place(NamedTuple):
-    """Between two characters of a text: the number of a document, from 0, and the characters of it that lie before."""
+    """A position between two characters: the index of a document, and the number of its characters before."""
 
     document: int
     character: int
@@ -52,7 +52,7 @@ BEGINNING = Place(0, 0)
 
 
 class Size(NamedTuple):
-    """How much text there is."""
+    """Amount of text."""
 
     documents: int
     characters: int
@@ -60,19 +60,19 @@ class Size(NamedTuple):
 
 @final
 class Documents(Iterable[str]):
-    """The documents of some files in their order, or a stretch of them; those without text are left out.
+    """The documents of some files in order, or a range of them; those without text are left out.
 
-    As an iterable it is the text of `parts`.
+    Iteration yields the texts of `parts`.
 
     Args:
-        files: UTF-8 text, gzipped where a name ends in .gz; or with rows (`ROW_SUFFIXES`), each of which is a document.
-        separator: what ends a document in files of text.
-        column: of rows that which is the document; None: one with a usual name.
-        start: where the stretch begins.
-        stop: where it ends; None: with the last file.
+        files: UTF-8 text, gzipped where a name ends in .gz; or files with rows (`ROW_SUFFIXES`), each a document.
+        separator: end of a document in text files.
+        column: column of rows with the document; None: one with a usual name.
+        start: beginning of the range.
+        stop: end of the range; None: the end of the last file.
 
     Raises:
-        ValueError: no such separator.
+        ValueError: the separator is unknown.
     """
 
     def __init__(
@@ -99,18 +99,18 @@ class Documents(Iterable[str]):
 
     @property
     def key(self) -> tuple[object, ...]:
-        """What tells their text from that of others while no file changes."""
+        """Identifier of the text while no file changes; equal for equal texts."""
         files = [(str(file.resolve()), *state) for file, state in zip(self._files, self._states, strict=True)]
         return (files, self._separator, self._column, self._start, self._stop)
 
     @property
     def file_bytes(self) -> int:
-        """Of all files."""
+        """Size of all files in bytes."""
         return sum(state.size for state in self._states)
 
     @property
     def size(self) -> Size:
-        """How many documents and characters they are, which is counted once."""
+        """Number of documents and characters, counted once."""
         if self._size is None:
             documents = characters = 0
             for part in self._stretch():
@@ -119,10 +119,10 @@ class Documents(Iterable[str]):
         return self._size
 
     def parts(self) -> Iterator[DocumentPart]:
-        """All text in pieces of about `PIECE` characters, which end where documents end, or as `pieces` says.
+        """Yields all text in parts of about `PIECE` characters, which end where documents end, or as `pieces` cuts.
 
         Raises:
-            ValueError: what `read_text` refuses, a file in which there is no document, or one that changed meanwhile.
+            ValueError: as of `read_text`, a file has no document, or it changed meanwhile.
         """
         waiting, length, enough, is_first = list[str](), 0, PIECE, True
         for part in self._stretch():
@@ -137,25 +137,25 @@ class Documents(Iterable[str]):
                     yield DocumentPart(text, is_first)
                     is_first = False
                 waiting, length = [rest], len(rest)
-                enough = max(PIECE, 2 * length)  # what cannot be cut is not looked at with each part that is added
+                enough = max(PIECE, 2 * length)  # text without a cut is not searched again for each part that is added
         if waiting:
             yield DocumentPart("".join(waiting), is_first)
 
     def __iter__(self) -> Iterator[str]:
-        """The text of `parts`."""
+        """Yields the texts of `parts`."""
         return (part.text for part in self.parts())
 
     def cut(self, fraction: float) -> tuple[Self, Self]:
-        """Splits off the end, about so large a share of all characters.
+        """Splits off the end, about a share of all characters.
 
-        Several documents are cut between two of them, at the place nearest to the share; a single one at the start of
-        the next line, or where that is too late for anything to be left, within the line.
+        Several documents are cut between two of them, at the nearest place; a single one at the start of the next line,
+        or where nothing would be left then, within the line.
 
         Args:
-            fraction: of the characters that go to the second part, above 0 and below 1.
+            fraction: share of the characters of the second part, above 0 and below 1.
 
         Returns:
-            What comes before the cut and what comes after, at least one document each.
+            The parts before and after the cut, with at least one document each.
 
         Raises:
             ValueError: the fraction is out of range, or a single document has fewer than two characters.
@@ -170,7 +170,7 @@ class Documents(Iterable[str]):
         return first, second
 
     def _cut(self, fraction: float) -> dict[str, tuple[int, ...] | list[Size]]:
-        """The place of the cut, and how much text there is before and after it."""
+        """Returns the place of the cut, and the amounts of text before and after it."""
         count, characters = self.size
         if count > 1:
             document, passed = self._nearest_end(characters * (1 - fraction))
@@ -183,7 +183,7 @@ class Documents(Iterable[str]):
         return {"place": place, "sizes": [Size(1, at), Size(1, characters - at)]}
 
     def _nearest_end(self, wanted: float) -> tuple[int, int]:
-        """How many documents end nearest to so many characters, and how many characters they have; not all of them."""
+        """Returns the number of documents (not all) that end nearest to `wanted` characters, and their characters."""
         best, passed, documents = (0, 0), 0, 0
         for part in self._stretch():
             if part.is_first and documents:
@@ -195,7 +195,7 @@ class Documents(Iterable[str]):
         return best
 
     def _line_from(self, at: int) -> int:
-        """Where the line after that of character `at - 1` begins, or `at` where nothing would be left."""
+        """Returns the start of the line after character `at - 1`, or `at` where nothing would be left."""
         passed = 0
         for part in self._stretch():
             if line := part.text.find("\n", max(0, at - 1 - passed)) + 1:
@@ -204,7 +204,7 @@ class Documents(Iterable[str]):
         return at
 
     def _stretch(self) -> Iterator[DocumentPart]:
-        """The text from the start to the stop, cut anywhere."""
+        """Yields the text from start to stop, cut anywhere."""
         number, within = -1, 0
         for part in self._whole():
             if part.is_first:
@@ -222,7 +222,7 @@ class Documents(Iterable[str]):
                 yield DocumentPart(part.text[first:last], is_first)
 
     def _whole(self) -> Iterator[DocumentPart]:
-        """The text of all documents of all files, cut anywhere."""
+        """Yields the text of all documents of all files, cut anywhere."""
         for file, state in zip(self._files, self._states, strict=True):
             _check_unchanged(file, state)
             is_blank = True
@@ -248,9 +248,9 @@ def _check_unchanged(file: Path, state: FileState) -> None:
 
 
 def pieces(text: str) -> Iterator[str]:
-    """The text cut before ends of lines that no blank follows: patterns of words cut it there too.
+    """Cuts text before line ends that no blank follows, where word patterns cut it too.
 
-    GPT-2's takes blanks before such an end for one word and the end for another, BERT's drops both.
+    GPT-2's pattern makes blanks before such an end a word and the end another; BERT's drops both.
     """
     start = 0
     while start < len(text):
@@ -262,16 +262,16 @@ def pieces(text: str) -> Iterator[str]:
         start = end
 
 
-def _of_rows(file: Path, asked: str | None) -> Iterator[DocumentPart]:
-    """The documents in a column of a file with rows."""
+def _of_rows(file: Path, requested: str | None) -> Iterator[DocumentPart]:
+    """Yields the documents in a column of a file with rows."""
     if file.name.lower().endswith(JSONL_SUFFIXES):
-        column = asked
+        column = requested
         for line, found in json_lines(file):
             column = column or _text_column(file, tuple(found), None)
             yield from _of_row(found, column, f"{file}, line {line}")
         return
     table = ArrowTable(file)
-    column = _text_column(file, table.names, asked)
+    column = _text_column(file, table.names, requested)
     for number, found in enumerate(table.rows([column]), 1):
         yield from _of_row(found, column, f"{file}, row {number}")
 
@@ -279,8 +279,8 @@ def _of_rows(file: Path, asked: str | None) -> Iterator[DocumentPart]:
 def _of_row(found: dict[str, Any], column: str, place: str) -> Iterator[DocumentPart]:
     text = found.get(column)
     if not isinstance(text, str):
-        told = "is missing" if text is None else f"is of type {type(text).__name__}"
-        raise ValueError(f"{place}: {column!r} {told}; give each row a text, or name another column (text_column=)")
+        fault = "is missing" if text is None else f"is of type {type(text).__name__}"
+        raise ValueError(f"{place}: {column!r} {fault}; give each row a text, or name another column (text_column=)")
     try:
         utf8(text)
     except ValueError as error:
@@ -289,11 +289,11 @@ def _of_row(found: dict[str, Any], column: str, place: str) -> Iterator[Document
         yield DocumentPart(text, True)
 
 
-def _text_column(file: Path, names: Sequence[str], asked: str | None) -> str:
+def _text_column(file: Path, names: Sequence[str], requested: str | None) -> str:
     usual = [name for name in TEXT_COLUMNS if name in names]
-    chosen = asked or (usual[0] if usual else names[0] if len(names) == 1 else "")
+    chosen = requested or (usual[0] if usual else names[0] if len(names) == 1 else "")
     if chosen not in names:
-        what = f"no column {asked!r}" if asked else f"no column with a usual name ({', '.join(TEXT_COLUMNS)})"
+        what = f"no column {requested!r}" if requested else f"no column with a usual name ({', '.join(TEXT_COLUMNS)})"
         raise ValueError(f"{file}: {what}; the columns are {', '.join(names) or 'none'}: name one (text_column=)")
     return chosen
 
@@ -311,8 +311,8 @@ def _of_lines(chunks: Iterator[str]) -> Iterator[DocumentPart]:
 
 
 def _of_paragraphs(chunks: Iterator[str]) -> Iterator[DocumentPart]:
-    """Documents between which blank lines stand: they end before the end of the line above the first of these."""
-    document: list[str] = []  # its lines that wait: all of them while it has no text, then the last
+    """Yields documents separated by blank lines, which end before the line end above the first blank one."""
+    document: list[str] = []  # pending lines: all of them while the document has no text, then the last
     has_text = has_begun = False
     is_between = False
     for line in lines_of(chunks):

@@ -1,4 +1,4 @@
-"""The tokens of documents in a row, which of a large text are made once and then mapped."""
+"""The concatenated tokens of documents, which for large texts are cached and memory-mapped."""
 
 from collections.abc import Iterator
 
@@ -10,23 +10,23 @@ from .documents import DocumentPart, Documents
 from .tokenizer import Tokenizer
 
 SHORT = 1 << 16
-"""Tokens that two bytes tell apart."""
+"""Largest vocabulary whose tokens fit into two bytes."""
 
 
 def joined(
     documents: Documents, tokenizer: Tokenizer, *, before: int | None = None, after: int | None = None
 ) -> np.ndarray:
-    """All tokens, uint16 or int32 `(n,)`, with one token before each document, after it, or both.
+    """Returns all tokens, uint16 or int32 `(n,)`, with a token before each document, after it, or both.
 
-    From `cache.LARGE` bytes on they are mapped from a file of the cache, where another run finds them.
+    From `cache.LARGE` bytes on they are mapped from a file of the cache, which later runs reuse.
 
     Args:
-        documents: they.
-        tokenizer: which tokens.
-        before, after: the tokens that stand there; None: none.
+        documents: documents to encode.
+        tokenizer: tokenizer of the documents.
+        before, after: tokens before and after each document; None: none.
 
     Raises:
-        ValueError: what reading the documents and writing the cache refuse.
+        ValueError: as raised by reading the documents and writing the cache.
     """
     starts, ends = ([] if mark is None else [np.array([mark])] for mark in (before, after))
 
@@ -44,7 +44,7 @@ def joined(
 
 
 def _whole(documents: Documents) -> Iterator[DocumentPart]:
-    """Every document in one part."""
+    """Yields every document in one part."""
     waiting: list[str] = []
     for part in documents.parts():
         if part.is_first and waiting:

@@ -1,4 +1,4 @@
-"""Objects that stand a line each in a file."""
+"""Reading of JSON Lines files, with an object a line."""
 
 import json
 from collections.abc import Iterator
@@ -10,24 +10,24 @@ from .read import text_lines
 JSONL_SUFFIXES = (".jsonl", ".jsonl.gz")
 
 _KINDS = {list: "a list", str: "a text", bool: "a truth value", int: "a number", float: "a number", type(None): "null"}
-"""What may stand in place of an object."""
+"""Names of JSON types, for messages."""
 
 
 @final
 class JsonLine(NamedTuple):
-    """The number of a line, counted from 1, and the object on it."""
+    """A line number, counted from 1, and the object on that line."""
 
     line: int
     found: dict[str, Any]
 
 
 def json_lines(path: Path) -> Iterator[JsonLine]:
-    """The objects of a file in JSONL, UTF-8, gzipped if its name ends in .gz; empty lines are left out.
+    """Yields the objects of a JSONL file, UTF-8, gzipped if its name ends in .gz; empty lines are skipped.
 
-    They are read one after the other; errors come where reading meets them.
+    They are read one after the other; errors are raised when reading reaches them.
 
     Raises:
-        ValueError: what `read_text` refuses; a line does not parse, is no object, or says something twice.
+        ValueError: as of `read_text`; a line is invalid JSON, is no object, or repeats a name.
     """
     for number, line in enumerate(text_lines(path), 1):
         if not line.strip():
@@ -46,7 +46,7 @@ def json_lines(path: Path) -> Iterator[JsonLine]:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object; raises KeyError where a name stands there twice, of which JSON would keep the last."""
+    """Builds an object; raises a KeyError for a repeated name, of which JSON would keep the last value."""
     found = dict(pairs)
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]

@@ -1,4 +1,4 @@
-"""Predicting the next token of a text."""
+"""Language modelling: prediction of the next token of a text."""
 
 import dataclasses
 import itertools
@@ -66,15 +66,15 @@ if TYPE_CHECKING:
     from torchmetrics import Metric
 
 WINDOWS = 16
-"""Windows of a file that are predicted at a time."""
+"""Windows of a file per batch of a prediction."""
 LONGEST = 9
-"""Tokens of the n-grams beside a network where nothing else is said."""
+"""Default length of the longest n-grams beside a network."""
 FEWEST_COUNTED, MOST_COUNTED = 1_000, 1 << 21
-"""Tokens of a text whose n-grams are counted where nothing else is said."""
+"""Range of training tokens in which n-grams are counted by default."""
 MOST_NGRAMS = 1 << 21
-"""Different n-grams, likewise at most."""
+"""Largest number of different n-grams by default."""
 RECALLED = 4096
-"""Tokens before each place of a text that is read which are counted too, where nothing else is said."""
+"""Default number of earlier tokens of a text whose n-grams are counted too."""
 
 
 def _small() -> LanguageModel.Config:
@@ -82,7 +82,7 @@ def _small() -> LanguageModel.Config:
 
 
 def _network() -> ITNetLanguageModel.Config:
-    """A network of that size with any kernel; the default has none to choose."""
+    """An ITNet of the default model's size, whose kernel can be chosen; the default has no kernel."""
     stack = ITNet.Config(embed_dim=96, depth=4, kernel=AttentionConfig(), dropout=0.0, drop_path=0.0)
     return ITNetLanguageModel.Config(stack=stack, position_frequencies=16)
 
@@ -91,13 +91,13 @@ def _network() -> ITNetLanguageModel.Config:
 class LanguageModelling(TextTask):
     """A language model on blocks of a token stream, trained by cross-entropy.
 
-    Documents stand in one stream with an end-of-text token before each; a block may hold parts of several, and each
+    Documents are concatenated with an end-of-text token before each; a block may hold parts of several, each of which
     sees those before it. Every epoch cuts the training stream at another place, and every token but the first is a
     target once. On the test split every token is scored once.
 
     Args:
-        config: the settings.
-        facts: from an earlier run; None learns the tokens from the training split.
+        config: settings of the task.
+        facts: facts of an earlier run; None learns the tokens from the training split.
 
     Raises:
         ValueError: the text cannot be opened.
@@ -120,18 +120,18 @@ class LanguageModelling(TextTask):
 
     @dataclass(frozen=True, kw_only=True)
     class Facts(TextTask.Facts):
-        """``tokenizer`` is the library's JSON, None for bytes."""
+        """`tokenizer` is the library's JSON, None for bytes."""
 
         tokenizer: str | None
         has_marks: bool = False
-        """Whether it says where documents begin and end, as a checkpoint's does; else `BytePairs` learnt it."""
+        """Whether the tokenizer marks starts and ends of documents, as a checkpoint's; else it is a `BytePairs`."""
         ngrams: tuple[int, ...] = ()
-        """Different n-grams of 1, 2, ... tokens that are counted."""
+        """Numbers of different n-grams of 1, 2, ... tokens that are counted."""
         model: LanguageModel.Config | None = None
 
         @property
         def files(self) -> dict[str, str]:
-            """The tokenizer of a checkpoint, as its library reads it."""
+            """The tokenizer of a checkpoint, in its library's format."""
             return {"tokenizer.json": self.tokenizer} if self.has_marks and self.tokenizer is not None else {}
 
     @dataclass(frozen=True, kw_only=True)
@@ -139,16 +139,16 @@ class LanguageModelling(TextTask):
         """A text, its tokens, and the model; see `TextTask.Config` for the text.
 
         Args:
-            vocab_size: byte-pair tokens to learn from the training split, at least 257; None: a token a byte, or those
-                of a checkpoint.
-            tokenizer: the tokenizer.json of a run that began with a checkpoint, in place of all these; None: none.
-            stride: tokens that each window of a held-out split scores; fewer than the context give each more to be
-                predicted from, and take longer. None: the context.
-            ngrams: tokens of the longest n-grams of the training split that are counted beside the network; their share
-                in what comes next is chosen on the validation split. 0: none; None: none, unless a run chooses.
-            recall: tokens before each place of the text that is measured or predicted, whose n-grams are counted too
-                where that is better on the validation split. 0: none; None: none, unless a run chooses.
-            model: the language model, with new weights or those of a checkpoint, whose tokens these are then; a recipe
+            vocab_size: byte-pair tokens to learn from the training split, at least 257; None: one token per byte, or
+                the tokens of a checkpoint.
+            tokenizer: tokenizer.json of a run that began with a checkpoint, in place of all these; None: none.
+            stride: tokens that each window of a held-out split scores; fewer than the context give each token more
+                context, and take longer. None: the context.
+            ngrams: length of the longest n-grams of the training split that are counted beside the network; their share
+                in the prediction is chosen on the validation split. 0: none; None: none, unless a run chooses.
+            recall: tokens before each place of a measured or predicted text whose n-grams are counted too, where that
+                is better on the validation split. 0: none; None: none, unless a run chooses.
+            model: language model, with new weights or those of a checkpoint, which then has its own tokens; a recipe
                 chooses its kind.
         """
 
@@ -184,13 +184,13 @@ class LanguageModelling(TextTask):
                     )
 
         def in_folder(self, folder: Path, facts: Task.Facts) -> Self:
-            """See `Task.Config.in_folder`: what a checkpoint told, and its tokenizer, are those of the folder."""
+            """See `Task.Config.in_folder`; a checkpoint's settings and tokenizer are read from the folder."""
             assert isinstance(facts, LanguageModelling.Facts)
             tokenizer = str(folder / "tokenizer.json") if facts.has_marks else None
             return dataclasses.replace(self, tokenizer=tokenizer, model=facts.model or self.model)
 
         def _recommended(self, effort: Effort, start: Trained | None) -> Recommended:
-            """See `Task.Config.recommended`: the context and the size of the model.
+            """See `Task.Config.recommended`; chooses the context and the size of the model.
 
             A width of 96 channels for up to 300,000 tokens grows by half with each factor of 10.
             """
@@ -229,19 +229,19 @@ class LanguageModelling(TextTask):
 
         @property
         def stack(self) -> Stack:
-            """See `Task.Config.stack`: that of an ITNet of tokens, where the model is one or the default."""
+            """See `Task.Config.stack`; an ITNet of tokens, where the model is one or the default."""
             if isinstance(self.model, ITNetLanguageModel.Config):
                 return self.model.stack
             return _network().stack if self.model == _small() else stack_of(self.model)
 
         def with_stack(self, stack: Stack) -> Self:
-            """See `Task.Config.with_stack`; of an ITNet, without n-grams, which would be the same beside all."""
+            """See `Task.Config.with_stack`; an ITNet without n-grams, which would be equal beside all kernels."""
             assert isinstance(stack, ITNet.Config)
             whole = self.model if isinstance(self.model, ITNetLanguageModel.Config) else _network()
             return dataclasses.replace(self, model=dataclasses.replace(whole, stack=stack), ngrams=0, recall=0)
 
         def build(self, facts: Task.Facts | None = None) -> "LanguageModelling":
-            """The task; see `LanguageModelling`."""
+            """Builds the task; see `LanguageModelling`."""
             return LanguageModelling(self, own_facts(facts, LanguageModelling.Facts, "language modelling"))
 
     def __init__(self, config: Config, facts: Facts | None = None) -> None:
@@ -264,7 +264,7 @@ class LanguageModelling(TextTask):
             self._facts = dataclasses.replace(self._facts, ngrams=self._distinct(config.ngrams))
 
     def _learn_facts(self) -> Facts:
-        """The tokens, of a checkpoint or learnt, and what else a checkpoint tells."""
+        """Learns the tokens, or reads them and further settings from a checkpoint."""
         train = self.splits.train  # before a checkpoint is fetched
         named, size, pretrained = self.config.tokenizer, self.config.vocab_size, self.pretrained
         model = None if pretrained is None else pretrained.model
@@ -283,27 +283,27 @@ class LanguageModelling(TextTask):
 
     @property
     def chosen(self) -> LanguageModel.Config:
-        """The model, all of whose settings are known."""
+        """The model's complete settings."""
         return self._facts.model or self.config.model
 
     @property
     def facts(self) -> Facts:
-        """The tokens, and what they were learnt from."""
+        """The tokens, and facts about the training text."""
         return self._facts
 
     @property
     def num_train(self) -> int:
-        """Blocks in the training split."""
+        """Number of training blocks."""
         return self.train_stream.num_blocks(self.config.context)
 
     def num_held_out(self, split: HeldOut) -> int:
-        """Windows in the validation or the test split; 0 where there is none."""
+        """Number of windows in the validation or the test split; 0 where there is none."""
         stream = self.held_out_streams.get(split)
         return 0 if stream is None else stream.num_blocks(self._stride)
 
     @cached_property
     def train_stream(self) -> TokenStream:
-        """The tokens of the training split. Warns where they do not fill one context."""
+        """Tokens of the training split. Warns where they do not fill one context."""
         stream, context = self._stream(self.splits.train), self.config.context
         if stream.num_targets < context:
             warnings.warn(
@@ -315,17 +315,17 @@ class LanguageModelling(TextTask):
 
     @cached_property
     def held_out_streams(self) -> dict[HeldOut, TokenStream]:
-        """The tokens of the held-out splits that there are."""
+        """Tokens of the existing held-out splits."""
         return {split: self._stream(own) for split, own in self._held_out_documents.items()}
 
     @property
     def train_shards(self) -> Tensor | None:
-        """Of blocks, where tokens are mapped."""
+        """Sizes of shards of blocks, where tokens are mapped."""
         return self.train_stream.shards(self.config.context)
 
     @property
     def longest_counted(self) -> int:
-        """Tokens of the n-grams that are counted where nothing else is said; 0: none."""
+        """Default length of the longest counted n-grams; 0: none."""
         is_counted = FEWEST_COUNTED <= self.train_stream.num_targets <= MOST_COUNTED
         if self.config.model.is_pretrained or self.num_held_out("valid") == 0 or not is_counted:
             return 0
@@ -333,7 +333,7 @@ class LanguageModelling(TextTask):
         return sum(total <= MOST_NGRAMS for total in totals)
 
     def _distinct(self, longest: int) -> tuple[int, ...]:
-        """Different n-grams of the training split by their length."""
+        """Returns the numbers of different n-grams of the training split by length."""
         return NGramModel.distinct(self._train_tokens, self.tokenizer.vocab_size, longest)
 
     @property
@@ -341,7 +341,7 @@ class LanguageModelling(TextTask):
         return torch.as_tensor(np.asarray(self.train_stream.tokens).astype(np.int64))
 
     def model(self) -> nn.Module:
-        """A language model over the tokens, with n-grams beside it where these are counted."""
+        """Returns a language model over the tokens, with n-grams beside it where these are counted."""
         size, context, ngrams = self.tokenizer.vocab_size, self.config.context, self._facts.ngrams
         network = self.chosen.build(size, context)
         if not ngrams:
@@ -350,12 +350,12 @@ class LanguageModelling(TextTask):
         return BlendedLanguageModel(network, NGramModel(size, context, counted))
 
     def initialise(self, model: nn.Module, device: torch.device) -> None:
-        """See `Task.initialise`: counts the n-grams of the training split."""
+        """See `Task.initialise`; counts the n-grams of the training split."""
         if isinstance(model, BlendedLanguageModel):
             model.fitted.fit(self._train_tokens)
 
     def choose_by_validation(self, model: nn.Module, measure: Measure) -> None:
-        """See `Task.choose_by_validation`: the share of a network beside n-grams, and whether these recall."""
+        """See `Task.choose_by_validation`; chooses the share of a network beside n-grams, and whether these recall."""
         if not isinstance(model, BlendedLanguageModel):
             return
         recall = model.fitted.recall
@@ -374,13 +374,13 @@ class LanguageModelling(TextTask):
             recall.share.fill_(best)
 
     def entry_names(self, model: nn.Module) -> EntryNames:
-        """See `Task.entry_names`: of vectors of tokens their bytes, and of places which place it is."""
+        """See `Task.entry_names`; token embeddings are named by their bytes, position embeddings by their positions."""
         assert isinstance(model, LanguageModel)
         return model.row_entry_names(self.tokenizer.token_names)
 
     @property
     def baselines(self) -> tuple[Baseline, ...]:
-        """See `Task.baselines`: n-grams of the tokens."""
+        """See `Task.baselines`; n-grams of the tokens."""
 
         def held_out(split: HeldOut) -> list[int]:
             return self.held_out_streams[split].tokens.tolist()
@@ -392,12 +392,12 @@ class LanguageModelling(TextTask):
         return self.train_stream.num_targets
 
     def train_batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
-        """``inputs`` and ``targets`` (B, context), int64; nothing is drawn from ``generator``."""
+        """Returns ``inputs`` and ``targets`` (B, context), int64; nothing is drawn from ``generator``."""
         inputs, targets = self.train_stream.blocks(indices, self.config.context, self._offset)
         return {"inputs": inputs, "targets": targets}
 
     def held_out_batch(self, split: HeldOut, indices: Tensor) -> Batch:
-        """``inputs`` and ``targets`` (B, context), int64, and where models recall it the ``past`` before these."""
+        """Returns ``inputs`` and ``targets`` (B, context), int64, and for models that recall it the ``past``."""
         return self._windows(self.held_out_streams[split], indices)
 
     def _windows(self, stream: TokenStream, indices: Tensor) -> Batch:
@@ -410,7 +410,7 @@ class LanguageModelling(TextTask):
 
     @torch.no_grad()
     def shown_example(self, split: HeldOut, index: int, model: nn.Module | None = None) -> ShownExample:
-        """See `Task.shown_example`: a window, each of its tokens with the nats that it costs the model."""
+        """See `Task.shown_example`; a window, with each token's cost to the model in nats."""
         batch = self.held_out_batch(split, torch.tensor([index]))
         targets, costs = batch["targets"][0], None
         if model is not None:
@@ -427,24 +427,24 @@ class LanguageModelling(TextTask):
 
     @staticmethod
     def logits(model: nn.Module, batch: Batch) -> Tensor:
-        """`(B, context, V)` of a batch; models that recall what was before its windows are given that too."""
+        """Returns logits `(B, context, V)` of a batch; models that recall text before its windows get that too."""
         if "past" in batch and isinstance(model, BlendedLanguageModel):
             return model(batch["inputs"], batch["past"])
         return model(batch["inputs"])
 
     def num_targets(self, batch: Batch) -> int:
-        """One per token that counts."""
+        """Number of targets that are not ignored."""
         return int((batch["targets"] != IGNORED).sum())
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        """Cross-entropy in nats, summed over the tokens."""
+        """Returns the cross-entropy in nats, summed over the tokens."""
         return _nats(self.logits(model, batch), batch["targets"])
 
     def metrics(self) -> "dict[str, Metric]":
-        """``perplexity``; ``loss`` in nats a token; ``bits_per_byte``, which other tokens leave comparable.
+        """Returns ``perplexity``, ``loss`` in nats per token, and ``bits_per_byte``, comparable between tokenizers.
 
-        An end-of-text token counts as a token and as one byte. Beside n-grams all three are of both together, though
-        training minimises the loss of the network alone.
+        An end-of-text token counts as a token and as one byte. With n-grams beside a network, all three are of both
+        together, though training minimises the loss of the network alone.
 
         Raises:
             ImportError: torchmetrics is not installed.
@@ -457,7 +457,7 @@ class LanguageModelling(TextTask):
         return {"perplexity": nats, "loss": Mean(), "bits_per_byte": Mean()}
 
     def score(self, model: nn.Module, batch: Batch, metrics: "dict[str, Metric]") -> None:
-        """Adds a batch of `held_out_batch` to the metrics."""
+        """Updates the metrics with a batch of `held_out_batch`."""
         nats = float(self.loss(model, batch))
         num_tokens, num_bytes = self._counted(batch)
         metrics["perplexity"].update(nats / num_tokens, weight=num_tokens)
@@ -465,7 +465,7 @@ class LanguageModelling(TextTask):
         metrics["bits_per_byte"].update(nats / num_bytes / math.log(2), weight=num_bytes)
 
     def tensor_form(self, model: nn.Module) -> TensorForm:
-        """See `Task.tensor_form`: from tokens."""
+        """See `Task.tensor_form`; the input is tokens."""
         size, end = self.tokenizer.vocab_size, self.tokenizer.end_of_text
         tokens = "bytes of UTF-8" if self._facts.tokenizer is None else "numbers of the tokens of tokenizer.json"
 
@@ -483,7 +483,7 @@ class LanguageModelling(TextTask):
         return "a logit of every token that may come next, after each place"
 
     def _predictions(self, model: nn.Module, inputs: Inputs, device: torch.device) -> list[Prediction]:
-        """``file``, ``tokens``, ``loss`` in nats a token, ``perplexity`` and ``bits_per_byte`` of each text file."""
+        """Returns ``file``, ``tokens``, ``loss`` in nats per token, ``perplexity``, ``bits_per_byte`` of each file."""
         rows: list[Prediction] = []
         for file, stream in inputs.read(self._read):
             sums = torch.zeros(3, dtype=torch.float64)
@@ -492,8 +492,8 @@ class LanguageModelling(TextTask):
                 sums += torch.tensor([float(self.loss(model, batch)), *self._counted(batch)], dtype=sums.dtype)
             nats, num_tokens, num_bytes = sums.tolist()
             loss = nats / num_tokens
-            told = {"tokens": int(num_tokens), "loss": loss, "perplexity": math.exp(loss)}
-            rows.append(Prediction(file, {**told, "bits_per_byte": nats / num_bytes / math.log(2)}))
+            row = {"tokens": int(num_tokens), "loss": loss, "perplexity": math.exp(loss)}
+            rows.append(Prediction(file, {**row, "bits_per_byte": nats / num_bytes / math.log(2)}))
         return rows
 
     def _read(self, file: Path) -> TokenStream:
@@ -516,9 +516,9 @@ class LanguageModelling(TextTask):
         cache: bool = True,
         stop: Sequence[str] = (),
     ) -> Iterator[Piece]:
-        """How the model goes on after a prompt; see `fredholm.tasks.text.continue_text`.
+        """Generates the model's continuation of a prompt; see `fredholm.tasks.text.continue_text`.
 
-        Nothing is recalled: what was drawn would be likelier each time it is drawn again.
+        Recall is off: generated text would become likelier each time it is generated again.
         """
         assert isinstance(model, LanguageModel)
         if isinstance(model, BlendedLanguageModel):
@@ -536,7 +536,7 @@ class LanguageModelling(TextTask):
         )
 
     def _counted(self, batch: Batch) -> tuple[int, int]:
-        """Tokens and bytes of the targets that count."""
+        """Returns the tokens and bytes of the targets that are not ignored."""
         targets = batch["targets"]
         counted = targets[targets != IGNORED].cpu()
         return len(counted), int(self.tokenizer.num_bytes[counted].sum())
@@ -547,31 +547,31 @@ class LanguageModelling(TextTask):
 
 
 _OWN_TOKENS = (
-    "what came earlier is recalled only among the tokens given; fredholm predict recalls longer texts, and so predicts "
+    "earlier tokens are recalled only within the given ones; fredholm predict recalls longer texts, and so predicts "
     "their later tokens better"
 )
 
 
 def _recalls(model: nn.Module) -> bool:
-    """Whether what was read before a window changes what is predicted in it."""
+    """Whether text before a window affects the predictions in it."""
     if not isinstance(model, BlendedLanguageModel) or model.fitted.recall is None:
         return False
     return float(model.share) < 1.0 and float(model.fitted.recall.share) > 0.0
 
 
 def _nats(logits: Tensor, targets: Tensor) -> Tensor:
-    """Cross-entropy, summed over the tokens that count."""
+    """Returns the cross-entropy, summed over the targets that are not ignored."""
     return F.cross_entropy(logits.float().flatten(0, 1), targets.flatten(), reduction="sum", ignore_index=IGNORED)
 
 
 def _of_targets(logits: Tensor, batch: Batch) -> Tensor:
-    """The logarithms of the probabilities of the tokens that count."""
+    """Returns the log-probabilities of the targets that are not ignored."""
     targets = batch["targets"].flatten()
     nats = F.cross_entropy(logits.float().flatten(0, 1), targets, reduction="none", ignore_index=IGNORED)
     return -nats[targets != IGNORED]
 
 
 def _learnt(train: Documents, vocab_size: int) -> str:
-    """Byte pairs of the training split; what was learnt from a large text is kept for other runs."""
+    """Learns byte pairs from the training split; the result for a large text is cached."""
     kept = CacheEntry("byte pairs", train.key, vocab_size, library_version())
     return kept.value(lambda: {"state": BytePairs.learn(train, vocab_size).state}, size=train.file_bytes)["state"]

@@ -1,4 +1,4 @@
-"""The package `tokenizers`, which learns and applies tokens, imported where it is needed."""
+"""The package `tokenizers`, which learns and applies tokens, imported on demand."""
 
 import json
 from collections.abc import Callable
@@ -18,7 +18,7 @@ Made = TypeVar("Made")
 
 
 def tokenizers_library() -> ModuleType:
-    """The package.
+    """Imports the package.
 
     Raises:
         ImportError: it is not installed.
@@ -31,15 +31,15 @@ def tokenizers_library() -> ModuleType:
 
 
 def library_version() -> str:
-    """The package's; another one may cut the same text into other tokens."""
+    """Returns the version of the package; another one may tokenise texts differently."""
     return tokenizers_library().__version__
 
 
 def library_tokenizer(state: str) -> "tokenizers.Tokenizer":
-    """The package's tokenizer of its JSON.
+    """Builds the package's tokenizer from its JSON.
 
     Raises:
-        ValueError: something else.
+        ValueError: the JSON is no tokenizer.
         ImportError: the package is not installed.
     """
     library = tokenizers_library()
@@ -51,17 +51,17 @@ def library_tokenizer(state: str) -> "tokenizers.Tokenizer":
 
 
 def cuts_bytes_at_words(parts: dict[str, Any]) -> bool:
-    """Whether the JSON of a tokenizer cuts bytes as they are into words, none of which reads across lines."""
+    """Whether a tokenizer in JSON splits raw bytes into words by a pattern that never reads across lines."""
     words = parts["pre_tokenizer"] or {}
     is_plain = words.get("type") == "ByteLevel" and not words["add_prefix_space"] and words["use_regex"]
     return is_plain and not parts["normalizer"]
 
 
 def made_of(file: Path, make: Callable[[str], Made]) -> Made:
-    """What is made of the JSON in a `tokenizer.json`; a mistake names the file.
+    """Applies `make` to the JSON in a `tokenizer.json`; errors name the file.
 
     Raises:
-        ValueError: the file cannot be read, or what `make` refuses.
+        ValueError: the file cannot be read, or `make` raises one.
     """
     try:
         return make(read_text(recorded(file, is_start=True)))
@@ -70,7 +70,7 @@ def made_of(file: Path, make: Callable[[str], Made]) -> Made:
 
 
 def _check_numbers(state: str) -> None:
-    """Raises ValueError where a token has so large a number that the library would run out of memory, and end us."""
+    """Raises a ValueError for too large a token number, which would make the library run out of memory and crash."""
     try:
         parsed = json.loads(state)
     except (ValueError, RecursionError) as error:

@@ -1,4 +1,4 @@
-"""Tokens with marks, which lay out sentences and pairs of them."""
+"""Tokenizers with special tokens (marks), which lay out sentences and pairs of them."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     import tokenizers
 
 MARKS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-"""Padding, what is no other token, the class token, the end of a sentence, a hidden token; BERT's names."""
+"""Special tokens by BERT's names: padding, unknown, class, separator and mask."""
 CONTINUED = "##"
-"""What word pieces that go on with a word begin with."""
+"""Prefix of word pieces within a word."""
 
 
 @final
 class _Spelling(NamedTuple):
-    """What marks are called in a vocabulary, and how often the first sentence of a pair ends."""
+    """Names of special tokens in a vocabulary, and the number of separators between the sentences of a pair."""
 
     pad: str
     unknown: str
@@ -39,17 +39,17 @@ class _Spelling(NamedTuple):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of all marks."""
+        """Names of all special tokens."""
         return self[:5]
 
     @property
     def shortest(self) -> int:
-        """Tokens of a pair of sentences with a token each."""
+        """Number of tokens of a pair of sentences with one token each."""
         return 4 + self.ends
 
     @classmethod
     def of(cls, vocabulary: Mapping[str, int]) -> "_Spelling":
-        """That of a vocabulary; of one that has neither, BERT's."""
+        """Returns the spelling of a vocabulary; BERT's where it has none of the known ones."""
         return next((each for each in _SPELLINGS if vocabulary.keys() >= {*each.names}), _SPELLINGS[0])
 
 
@@ -60,7 +60,7 @@ _SPELLINGS = (_Spelling(*MARKS, ends=1), _Spelling("<pad>", "<unk>", "<s>", "</s
 @final
 @dataclass(frozen=True, kw_only=True)
 class Marks:
-    """The tokens of `MARKS`, by whatever names, which no text encodes to but `unknown`."""
+    """Numbers of the special tokens `MARKS`, by whatever names; texts encode to none of them but `unknown`."""
 
     pad: int
     unknown: int
@@ -70,13 +70,13 @@ class Marks:
 
 
 def tokens_axis(context: int) -> OpenAxis:
-    """Of rows of at most so many tokens."""
+    """Returns the axis of rows of at most ``context`` tokens."""
     example = max(2, min(12, context - 1))
     return OpenAxis(example, min(context, example + 5), context, context)
 
 
 class Layout(NamedTuple):
-    """The tokens of a sentence or pair between its marks, int32 `(n,)`, and whether it had more than fit."""
+    """The tokens of a sentence or pair with special tokens, int32 `(n,)`, and whether they were truncated."""
 
     tokens: Tensor
     is_cut: bool
@@ -84,15 +84,16 @@ class Layout(NamedTuple):
 
 @final
 class MarkedTokenizer(Tokenizer):
-    """Bytes, byte pairs, word pieces or a tokenizer from elsewhere, with marks; all by the `tokenizers` library.
+    """Bytes, byte pairs, word pieces or an imported tokenizer, with special tokens; all by the `tokenizers` library.
 
-    Marks that are spelt in a text are text: nobody can write a class token.
+    Special tokens that are spelt in a text are encoded as text: no text contains a class token.
 
     Args:
-        state: the library's JSON, with `MARKS`, or RoBERTa's. How it cuts, pads and lays out is left to `lay_out`.
+        state: the library's JSON, with `MARKS` or RoBERTa's. Its truncation, padding and layout are replaced by
+            `lay_out`.
 
     Raises:
-        ValueError: something else, or without some of the marks.
+        ValueError: the JSON is no tokenizer, or lacks some of the special tokens.
         ImportError: the library is not installed.
     """
 
@@ -117,7 +118,7 @@ class MarkedTokenizer(Tokenizer):
         self._library.no_truncation()
         self._library.no_padding()
         self._library.add_special_tokens(list(spelling.names))
-        self._library.encode_special_tokens = True  # that is, as the text that they are
+        self._library.encode_special_tokens = True  # that is, encode their spelling as text
         self.marks = Marks(
             pad=vocabulary[spelling.pad],
             unknown=vocabulary[spelling.unknown],
@@ -125,13 +126,13 @@ class MarkedTokenizer(Tokenizer):
             separator=vocabulary[end],
             mask=vocabulary[spelling.mask],
         )
-        """The tokens that stand for no text."""
+        """Numbers of the special tokens."""
         self.state = json.dumps(json.loads(self._library.to_str()))
-        """All there is to know, as JSON."""
+        """Complete state as JSON."""
 
     @property
     def slot(self) -> Slot:
-        """Rows of tokens, as what a form takes."""
+        """The input slot of rows of tokens."""
         marks, named = self.marks, self._spelling
         twice = f"{named.separator} once more, " if named.ends > 1 else ""
         return Slot(
@@ -143,7 +144,7 @@ class MarkedTokenizer(Tokenizer):
         )
 
     def draw(self, batch: int, most: int, generator: torch.Generator) -> Tensor:
-        """Rows of random tokens between their marks, int64 `(batch, most)`, padded."""
+        """Draws rows of random tokens between special tokens, int64 `(batch, most)`, padded."""
         marks, exists = self.marks, first_of_each(batch, most)
         tokens = torch.randint(self.vocab_size, (batch, most), generator=generator)
         tokens = torch.where(torch.isin(tokens, torch.tensor([marks.pad, marks.mask])), marks.unknown, tokens)
@@ -153,20 +154,20 @@ class MarkedTokenizer(Tokenizer):
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """The tokenizer of a `tokenizer.json`.
+        """Reads the tokenizer in a `tokenizer.json`.
 
         Raises:
-            ValueError: the file cannot be read, is none, or lacks marks.
+            ValueError: the file cannot be read, is no tokenizer, or lacks special tokens.
         """
         return made_of(path, cls)
 
     @classmethod
     def byte_pairs(cls, texts: Iterable[str], vocab_size: int) -> Self:
-        """Byte pairs as those of `BytePairs`: the marks, all bytes, then pairs that are learnt from the texts.
+        """Learns byte pairs as `BytePairs` does: special tokens, all bytes, then pairs from the texts.
 
         Args:
-            texts: what is learnt from.
-            vocab_size: tokens wanted, marks included, at least 261, which is a token a byte.
+            texts: training texts.
+            vocab_size: number of tokens, with special tokens, at least 261, which means one token per byte.
         """
         library = tokenizers_library()
         from tokenizers import models, pre_tokenizers, trainers
@@ -183,20 +184,20 @@ class MarkedTokenizer(Tokenizer):
 
     @classmethod
     def bytes(cls) -> Self:
-        """The marks and a token a byte."""
+        """Returns special tokens and one token per byte."""
         return cls.byte_pairs((), len(MARKS) + 256)
 
     @classmethod
     def word_pieces(cls, texts: Iterable[str], vocab_size: int, *, lowercase: bool = True) -> Self:
-        """BERT's word pieces (Devlin et al., 2019): words and punctuation, words in the longest pieces there are.
+        """Learns BERT's word pieces (Devlin et al., 2019): words and punctuation, split into the longest known pieces.
 
-        The library alone would number letters within words in the order of a random hash, and break ties by it; they
-        are handed to it sorted.
+        By itself the library numbers letters within words in the order of a random hash, which also breaks ties; here
+        it gets them sorted.
 
         Args:
-            texts: what is learnt from, read twice.
-            vocab_size: tokens wanted, marks and the texts' letters included.
-            lowercase: make letters small and drop accents.
+            texts: training texts, read twice.
+            vocab_size: number of tokens, with special tokens and the letters of the texts.
+            lowercase: lower-case letters and strip accents.
         """
         library = tokenizers_library()
         from tokenizers import models, normalizers, pre_tokenizers, trainers
@@ -228,7 +229,7 @@ class MarkedTokenizer(Tokenizer):
 
     @property
     def reads_pieces(self) -> bool:
-        """Of word pieces and byte pairs; one from elsewhere may read across lines."""
+        """True for word pieces and byte pairs; an imported tokenizer may read across lines."""
         parts = json.loads(self.state)
         normalizer, words = parts["normalizer"] or {}, parts["pre_tokenizer"] or {}
         if cuts_bytes_at_words(parts):
@@ -243,7 +244,7 @@ class MarkedTokenizer(Tokenizer):
         return self._tokens(self._encoded(text, None, add_marks=False))
 
     def pieces(self, tokens: Tensor) -> list[str]:
-        """What each of the tokens `(n,)` stands for, as people read it; parts of a letter become `�`."""
+        """Returns readable texts of the tokens `(n,)`; parts of a letter become `�`."""
         from tokenizers import decoders
 
         found = [self._library.id_to_token(token) or "" for token in tokens.tolist()]
@@ -254,9 +255,9 @@ class MarkedTokenizer(Tokenizer):
 
     @cached_property
     def letters(self) -> tuple[str, ...]:
-        """What each token stands for, with a space before what begins a word and after what ends one.
+        """Letters of each token, with a space before word beginnings and after word ends.
 
-        Letters are bytes where tokens are made of these, whatever sign the library has for each. Marks end words; an
+        Letters are bytes for byte-level tokens, whatever sign the library has for each. Special tokens end words; an
         unknown token is a word of the letter `�`.
         """
         parts, marks = json.loads(self.state), self.marks
@@ -265,7 +266,7 @@ class MarkedTokenizer(Tokenizer):
         )
         cuts = json.dumps([parts["normalizer"], parts["pre_tokenizer"]], ensure_ascii=False)
         has_bytes, has_spaces = '"type": "ByteLevel"' in self.state, "▁" in cuts
-        # not those of Latin-1: bytes 133 and 160 are parts of letters such as à
+        # but not spaces of Latin-1: bytes 133 and 160 are parts of letters such as à
         spaces = [letter for byte, letter in enumerate(byte_letters()) if bytes([byte]).isspace()]
         to_space = str.maketrans(dict.fromkeys(spaces if has_bytes else "▁", " "))
 
@@ -284,13 +285,13 @@ class MarkedTokenizer(Tokenizer):
         return tuple(found)
 
     def lay_out(self, first: str, second: str | None, context: int) -> Layout:
-        """`[CLS] first [SEP]`, or `[CLS] first [SEP] second [SEP]`; with RoBERTa's marks [SEP] is there twice between.
+        """Lays out `[CLS] first [SEP]`, or `[CLS] first [SEP] second [SEP]`; RoBERTa's layout has two [SEP] between.
 
-        What has more than `context` tokens, marks included, is cut at its end; of a pair the longer sentence first,
-        until both have one length.
+        Longer layouts than `context` tokens, with special tokens, are truncated at the end; of a pair the longer
+        sentence first, until both have equal lengths.
 
         Raises:
-            ValueError: a context below 5, or 6 with RoBERTa's marks; or no UTF-8.
+            ValueError: the context is below 5, or 6 with RoBERTa's tokens; or a text is no UTF-8.
         """
         if context < self._spelling.shortest:
             raise ValueError(f"context is {context}; expected at least {self._spelling.shortest}")
@@ -310,7 +311,7 @@ class MarkedTokenizer(Tokenizer):
             raise ValueError(f"the tokenizer cannot encode {first[:40]!r}: {error}") from error
 
     def _tokens(self, encoding: "tokenizers.Encoding") -> Tensor:
-        """Tokens int32 `(n,)`. A word of the text that a brought vocabulary takes for a mark is unknown."""
+        """Returns tokens int32 `(n,)`. A word that an imported vocabulary takes for a special token becomes unknown."""
         marks = self.marks
         reserved = {marks.pad, marks.class_token, marks.separator, marks.mask}
         flagged = zip(encoding.ids, encoding.special_tokens_mask, strict=True)

@@ -1,4 +1,4 @@
-"""Predicting the hidden tokens of a text."""
+"""Masked language modelling: prediction of masked tokens of a text."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -44,15 +44,15 @@ if TYPE_CHECKING:
     from torchmetrics import Metric
 
 BLOCKS = 16
-"""Blocks of a file that are predicted at a time."""
+"""Blocks of a file per batch of a prediction."""
 CHUNK = 1 << 20
-"""Tokens that are searched at a time."""
+"""Number of tokens that are searched at a time."""
 MASKED, RANDOM = 0.8, 0.1
-"""Shares of the chosen tokens that become [MASK], and that become another token; the rest stays."""
+"""Shares of the chosen tokens that become [MASK], and another token; the rest is unchanged."""
 
 
 def _small() -> ITNetMaskedModel.Config:
-    """What stands beside a hidden word, and attention to the rest."""
+    """Sum of a convolution, for the neighbours of a masked token, and attention, for the rest."""
     kernel = SumConfig(first=ConvolutionConfig(kernel_size=3, depthwise=True), second=AttentionConfig())
     stack = ITNet.Config(embed_dim=96, depth=4, kernel=kernel)
     return ITNetMaskedModel.Config(stack=stack, position_frequencies=16)
@@ -60,19 +60,19 @@ def _small() -> ITNetMaskedModel.Config:
 
 @final
 class MaskedLanguageModelling(TextTask):
-    """A model that fills in hidden tokens of a text, trained by cross-entropy on those alone (ITNet K.2, as BERT).
+    """Prediction of masked tokens of a text, trained by cross-entropy on these alone (ITNet K.2, as BERT).
 
-    Documents end with [SEP], and blocks begin with [CLS]. Packed, the documents stand in one stream, and every epoch
-    cuts it at another place; otherwise a block holds one document, or as much of it as fits, and batches are padded.
-    In each block a share of the tokens is chosen, at least one: of these 80 % become [MASK], 10 % a token of chance,
-    and 10 % stay. In evaluation the choice is always the same.
+    Documents end with [SEP], and blocks begin with [CLS]. Packed, the documents are one stream, and every epoch cuts it
+    at another place; otherwise a block holds one document, or as much of it as fits, and batches are padded. In each
+    block a share of the tokens is chosen, at least one: of these 80 % become [MASK], 10 % a random token, and 10 % are
+    unchanged. In evaluation the choice is fixed.
 
     Args:
-        config: the settings.
-        facts: from an earlier run; None learns the tokens from the training split.
+        config: settings of the task.
+        facts: facts of an earlier run; None learns the tokens from the training split.
 
     Raises:
-        ValueError: the text cannot be opened, or is not that of ``facts``.
+        ValueError: the text cannot be opened, or does not match ``facts``.
         ImportError: tokens need a package that is not installed.
     """
 
@@ -83,14 +83,14 @@ class MaskedLanguageModelling(TextTask):
 
     @dataclass(frozen=True, kw_only=True)
     class Facts(TextTask.Facts):
-        """``tokenizer`` is the library's JSON."""
+        """`tokenizer` is the library's JSON."""
 
         tokenizer: str
         model: MaskedModel.Config | None = None
 
         @property
         def files(self) -> dict[str, str]:
-            """The tokenizer, as its library reads it."""
+            """The tokenizer, in its library's format."""
             return {"tokenizer.json": self.tokenizer}
 
     @dataclass(frozen=True, kw_only=True)
@@ -98,11 +98,11 @@ class MaskedLanguageModelling(TextTask):
         """A text, its tokens, and the model; see `TextTask.Config` for the text.
 
         Args:
-            tokens: what the text is made of; refused for a checkpoint, which has its own, but for a file.
-            packed: whether blocks are filled with document after document; off: every document by itself, cut into
+            tokens: settings of the tokenizer; refused for a checkpoint, which has its own, except for a file.
+            packed: whether blocks are filled with one document after the other; else each document is cut into its own
                 blocks.
-            mask_fraction: share of a block's tokens that are to be predicted, above 0 and below 1.
-            model: the model on the tokens, with new weights or those of a checkpoint; a recipe chooses its kind.
+            mask_fraction: share of a block's tokens to predict, above 0 and below 1.
+            model: model of the tokens, with new weights or those of a checkpoint; a recipe chooses its kind.
         """
 
         context: int = 128
@@ -124,13 +124,13 @@ class MaskedLanguageModelling(TextTask):
                 refuse_idle("", Tokens, because, "take another model", **given)
 
         def in_folder(self, folder: Path, facts: Task.Facts) -> Self:
-            """See `Task.Config.in_folder`: the tokens are those of the folder, and so is what a checkpoint told."""
+            """See `Task.Config.in_folder`; a checkpoint's settings and the tokenizer are read from the folder."""
             assert isinstance(facts, MaskedLanguageModelling.Facts)
             tokens = Tokens(file=str(folder / "tokenizer.json"))
             return replace(self, tokens=tokens, model=facts.model or self.model)
 
         def _recommended(self, effort: Effort, start: Trained | None) -> Recommended:
-            """See `Task.Config.recommended`: the tokens, the context and the size of the model."""
+            """See `Task.Config.recommended`; chooses the tokens, the context and the size of the model."""
             default, context = MaskedLanguageModelling.Config(), CONTEXTS[effort.preset]
             if self.model.is_pretrained:
                 task = self.build()
@@ -158,17 +158,17 @@ class MaskedLanguageModelling(TextTask):
 
         @property
         def stack(self) -> Stack:
-            """See `Task.Config.stack`: that of the model."""
+            """See `Task.Config.stack`; the network of the model."""
             return self.model.stack if isinstance(self.model, ITNetMaskedModel.Config) else stack_of(self.model)
 
         def with_stack(self, stack: Stack) -> Self:
-            """See `Task.Config.with_stack`; of an ITNet."""
+            """See `Task.Config.with_stack`; an ITNet."""
             assert isinstance(stack, ITNet.Config)
             whole = self.model if isinstance(self.model, ITNetMaskedModel.Config) else _small()
             return replace(self, model=replace(whole, stack=stack))
 
         def build(self, facts: Task.Facts | None = None) -> "MaskedLanguageModelling":
-            """The task; see `MaskedLanguageModelling`."""
+            """Builds the task; see `MaskedLanguageModelling`."""
             return MaskedLanguageModelling(
                 self, own_facts(facts, MaskedLanguageModelling.Facts, "masked language modelling")
             )
@@ -182,7 +182,7 @@ class MaskedLanguageModelling(TextTask):
         self._others = torch.tensor([marks.pad, marks.unknown, marks.class_token, marks.separator, marks.mask])
 
     def _learn_facts(self) -> Facts:
-        """The tokens, and what else a checkpoint tells."""
+        """Learns the tokens, or reads them and further settings from a checkpoint."""
         _ = self.splits  # before a checkpoint is fetched
         if (pretrained := self.pretrained) is None:
             return MaskedLanguageModelling.Facts(tokenizer=self._learnt())
@@ -197,11 +197,11 @@ class MaskedLanguageModelling(TextTask):
 
     @property
     def chosen(self) -> MaskedModel.Config:
-        """The model, all of whose settings are known."""
+        """The model's complete settings."""
         return self._facts.model or self.config.model
 
     def _learnt(self) -> str:
-        """The tokenizer; what was learnt from a large text is kept for other runs."""
+        """Returns the tokenizer; the result for a large text is cached."""
         tokens, train = self.config.tokens, self.splits.train
         if tokens.file is not None:
             return tokens.learn(train).state
@@ -210,7 +210,7 @@ class MaskedLanguageModelling(TextTask):
 
     @property
     def facts(self) -> Facts:
-        """The tokens, and what they were learnt from."""
+        """The tokens, and facts about the training text."""
         return self._facts
 
     @property
@@ -220,7 +220,7 @@ class MaskedLanguageModelling(TextTask):
 
     @property
     def baselines(self) -> tuple[Baseline, ...]:
-        """See `Task.baselines`: hidden tokens by both neighbours."""
+        """See `Task.baselines`; masked tokens by both neighbours."""
         hidden, size = self.tokenizer.marks.mask, self.tokenizer.vocab_size
         return (BetweenNeighbours(self._first_tokens, self._hidden_places, hidden, size),)
 
@@ -228,7 +228,7 @@ class MaskedLanguageModelling(TextTask):
         return self._train_blocks.tokens[:MOST_TOKENS].tolist()
 
     def _hidden_places(self, split: HeldOut) -> Iterator[tuple[int, int, int]]:
-        """Of each hidden token that before it, itself, and that after it; at the end of a block it counts as hidden."""
+        """Yields the previous, the masked and the next token of each masked one; after a block the next is a mask."""
         for indices in torch.arange(self.num_held_out(split)).split(BLOCKS):
             batch = self.held_out_batch(split, indices)
             for given, wanted in zip(batch["inputs"].tolist(), batch["targets"].tolist(), strict=True):
@@ -239,51 +239,51 @@ class MaskedLanguageModelling(TextTask):
 
     @property
     def num_train(self) -> int:
-        """Blocks in the training split."""
+        """Number of training blocks."""
         return len(self._train_blocks)
 
     @property
     def num_train_tokens(self) -> int:
-        """Tokens in the training split."""
+        """Number of training tokens."""
         return len(self._train_blocks.tokens)
 
     def num_held_out(self, split: HeldOut) -> int:
-        """Blocks in the validation or the test split; 0 where there is none."""
+        """Number of blocks in the validation or the test split; 0 where there is none."""
         blocks = self._held_out_blocks.get(split)
         return 0 if blocks is None else len(blocks)
 
     @property
     def train_lengths(self) -> Tensor | None:
-        """Tokens of each block; None where blocks are full."""
+        """Number of tokens of each block; None where blocks are full."""
         blocks = self._train_blocks
         return None if self.config.packed else blocks.lengths(torch.arange(len(blocks)))
 
     @property
     def train_shards(self) -> Tensor | None:
-        """Of blocks, where tokens are mapped."""
+        """Sizes of shards of blocks, where tokens are mapped."""
         blocks = self._train_blocks
         tokens = blocks.tokens
         return shards_of(len(blocks), tokens.nbytes / len(blocks)) if is_mapped(tokens) else None
 
     def model(self) -> nn.Module:
-        """A masked model over the tokens."""
+        """Returns a masked model over the tokens."""
         marks = self.tokenizer.marks
         return self.chosen.build(
             self.tokenizer.vocab_size, self.config.context, pad=marks.pad, separator=marks.separator
         )
 
     def train_batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
-        """``inputs`` and ``targets`` (B, longest block), int64; what is hidden is drawn from ``generator``."""
+        """Returns ``inputs`` and ``targets`` (B, longest block), int64; masks are drawn from ``generator``."""
         offset = self._offset if self.config.packed else 0
         return self._hidden(self._train_blocks, indices, [generator], offset)
 
     def held_out_batch(self, split: HeldOut, indices: Tensor) -> Batch:
-        """``inputs`` and ``targets`` (B, longest block), int64; what is hidden depends on the block alone."""
+        """Returns ``inputs`` and ``targets`` (B, longest block), int64; masks depend on the block alone."""
         return self._fixed(self._held_out_blocks[split], indices)
 
     @torch.no_grad()
     def shown_example(self, split: HeldOut, index: int, model: nn.Module | None = None) -> ShownExample:
-        """See `Task.shown_example`: a block, and of the tokens that are hidden what they cost and what is predicted."""
+        """See `Task.shown_example`; a block, with the cost and the prediction of each masked token."""
         batch = self.held_out_batch(split, torch.tensor([index]))
         inputs, targets = batch["inputs"][0], batch["targets"][0]
         hidden = targets != IGNORED
@@ -301,15 +301,15 @@ class MaskedLanguageModelling(TextTask):
         return ShownExample(name=f"block {index}", views=(TextView(parts=tuple(parts)),))
 
     def num_targets(self, batch: Batch) -> int:
-        """One per token that is to be predicted."""
+        """Number of tokens to predict."""
         return int((batch["targets"] != IGNORED).sum())
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        """Cross-entropy in nats, summed over the tokens that are to be predicted."""
+        """Returns the cross-entropy in nats, summed over the tokens to predict."""
         return F.cross_entropy(*self._answers(model, batch), reduction="sum")
 
     def metrics(self) -> "dict[str, Metric]":
-        """``perplexity`` and ``accuracy`` of the tokens that are to be predicted; ``loss`` in nats a token.
+        """Returns ``perplexity`` and ``accuracy`` of the tokens to predict, and ``loss`` in nats per token.
 
         Raises:
             ImportError: torchmetrics is not installed.
@@ -322,7 +322,7 @@ class MaskedLanguageModelling(TextTask):
         return {"perplexity": CompositionalMetric(torch.exp, loss, None), "loss": loss, "accuracy": accuracy}
 
     def score(self, model: nn.Module, batch: Batch, metrics: "dict[str, Metric]") -> None:
-        """Adds a batch of `held_out_batch` to the metrics; the perplexity follows from the loss."""
+        """Updates the metrics with a batch of `held_out_batch`; the perplexity follows from the loss."""
         logits, targets = self._answers(model, batch)
         if len(targets) == 0:
             return
@@ -330,10 +330,10 @@ class MaskedLanguageModelling(TextTask):
         metrics["accuracy"].update((logits.argmax(-1) == targets).double().mean(), weight=len(targets))
 
     def tensor_form(self, model: nn.Module) -> TensorForm:
-        """See `Task.tensor_form`: from tokens, some of them [MASK]."""
+        """See `Task.tensor_form`; the input is tokens, some of them [MASK]."""
         tokenizer = self.tokenizer
         given = tokenizer.slot
-        given = given._replace(about=f"{given.about}; in place of tokens to tell [MASK] ({tokenizer.marks.mask})")
+        given = given._replace(about=f"{given.about}; in place of tokens to predict [MASK] ({tokenizer.marks.mask})")
         return self._logits_form(
             model,
             given,
@@ -344,10 +344,10 @@ class MaskedLanguageModelling(TextTask):
 
     @property
     def _about_logits(self) -> str:
-        return "a logit of every token, at each place; their softmax is what the model tells of a hidden token"
+        return "a logit of every token, at each place; their softmax is the model's prediction of a masked token"
 
     def _predictions(self, model: nn.Module, inputs: Inputs, device: torch.device) -> list[Prediction]:
-        """``file``, ``tokens`` that were hidden, ``loss`` in nats a token, ``perplexity`` and ``accuracy`` of each."""
+        """Returns ``file``, masked ``tokens``, ``loss`` in nats a token, ``perplexity``, ``accuracy`` of each file."""
         rows: list[Prediction] = []
         for file, blocks in inputs.read(self._read):
             sums = torch.zeros(3, dtype=torch.float64)
@@ -358,15 +358,15 @@ class MaskedLanguageModelling(TextTask):
                 nats = F.cross_entropy(logits, targets, reduction="sum")
                 sums += torch.tensor([float(nats), float(right), len(targets)], dtype=torch.float64)
             nats, right, count = sums.tolist()
-            told = {"tokens": int(count), "loss": nats / count, "perplexity": math.exp(nats / count)}
-            rows.append(Prediction(file, {**told, "accuracy": right / count}))
+            row = {"tokens": int(count), "loss": nats / count, "perplexity": math.exp(nats / count)}
+            rows.append(Prediction(file, {**row, "accuracy": right / count}))
         return rows
 
     def _read(self, file: Path) -> "_Blocks":
         return self._blocks(Documents([file], self.config.documents, self.config.text_column), str(file))
 
     def _answers(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Logits `(n, V)` and targets `(n,)` of the tokens that are to be predicted."""
+        """Returns logits `(n, V)` and targets `(n,)` of the tokens to predict."""
         wanted = batch["targets"] != IGNORED
         return model(batch["inputs"])[wanted].float(), batch["targets"][wanted]
 
@@ -383,7 +383,7 @@ class MaskedLanguageModelling(TextTask):
         return {split: self._blocks(own, self.config.data) for split, own in self._held_out_documents.items()}
 
     def _blocks(self, documents: Documents, where: str) -> "_Blocks":
-        """Blocks of documents, [SEP] after each; a block has room for a class token."""
+        """Returns blocks of documents, with [SEP] after each document; a block leaves room for a class token."""
         end, size = self.tokenizer.marks.separator, self.config.context - 1
         tokens = joined(documents, self.tokenizer, after=end)
         if all(np.isin(tokens[k : k + CHUNK], self._others).all() for k in range(0, len(tokens), CHUNK)):
@@ -391,15 +391,15 @@ class MaskedLanguageModelling(TextTask):
         return _Blocks(tokens, size) if self.config.packed else _Blocks.of_documents(tokens, end, size)
 
     def _fixed(self, blocks: "_Blocks", indices: Tensor) -> Batch:
-        """Each block with its own choice of what is hidden."""
+        """Returns blocks with a fixed random choice of masks for each."""
         return self._hidden(blocks, indices, [torch.Generator().manual_seed(index) for index in indices.tolist()])
 
     def _hidden(
         self, blocks: "_Blocks", indices: Tensor, generators: Sequence[torch.Generator], offset: int = 0
     ) -> Batch:
-        """Blocks behind a class token, some of their tokens hidden, and these as targets.
+        """Returns blocks after a class token, with some tokens masked, and these as targets.
 
-        What is drawn comes from one generator, or one for each block.
+        Randomness comes from one generator, or from one per block.
         """
         marks, vocabulary, size = self.tokenizer.marks, self.tokenizer.vocab_size, blocks.size
         block = blocks.cut(indices, offset, marks.pad)
@@ -415,7 +415,7 @@ class MaskedLanguageModelling(TextTask):
         another = words[(other * len(words)).long()]
         inputs = inputs.where(~(chosen & (kind >= MASKED) & (kind < MASKED + RANDOM)), another)
         targets = block.where(chosen, IGNORED)
-        # draws are those of full blocks, so that no choice depends on the longest of a batch
+        # draws are for full blocks, so that no choice depends on the longest block of a batch
         longest = int(blocks.lengths(indices).amax())
         return {
             "inputs": F.pad(inputs[:, :longest], (1, 0), value=marks.class_token),
@@ -425,13 +425,13 @@ class MaskedLanguageModelling(TextTask):
 
 @final
 class _Blocks:
-    """Stretches of a stream of tokens, each read by itself.
+    """Independent stretches of a token stream.
 
     Args:
-        tokens: integers `(n,)`, which may be mapped from a file.
+        tokens: integers `(n,)`, which may be memory-mapped.
         size: tokens of a full block.
-        places: where each block begins and how many tokens it has, int64 `(m, 2)`; None: one begins where the other
-            ends, and the last may be smaller.
+        places: start and number of tokens of each block, int64 `(m, 2)`; None: contiguous full blocks, of which the
+            last may be smaller.
     """
 
     def __init__(self, tokens: np.ndarray, size: int, places: np.ndarray | None = None) -> None:
@@ -439,7 +439,7 @@ class _Blocks:
 
     @classmethod
     def of_documents(cls, tokens: np.ndarray, end: int, size: int) -> Self:
-        """Documents that end with this token, each cut into blocks, of which its last may be smaller."""
+        """Cuts documents that end with this token into blocks; the last block of a document may be smaller."""
         ends = [k + np.flatnonzero(tokens[k : k + CHUNK] == end) for k in range(0, len(tokens), CHUNK)]
         after = np.concatenate(ends) + 1
         starts = np.concatenate([[0], after[:-1]])
@@ -452,13 +452,13 @@ class _Blocks:
         return math.ceil(len(self.tokens) / self.size) if self._places is None else len(self._places)
 
     def lengths(self, indices: Tensor) -> Tensor:
-        """Tokens of some blocks, int64 `(B,)`."""
+        """Returns the numbers of tokens of some blocks, int64 `(B,)`."""
         if self._places is None:
             return (len(self.tokens) - indices * self.size).clamp(max=self.size)
         return torch.from_numpy(self._places[indices.numpy(), 1])
 
     def cut(self, indices: Tensor, offset: int, pad: int) -> Tensor:
-        """Blocks `(B, size)`, int64, of the stream rolled round so that it starts at `offset`; padded at their ends."""
+        """Returns blocks `(B, size)`, int64, of the stream rolled to start at `offset`, padded at their ends."""
         starts = indices * self.size if self._places is None else torch.from_numpy(self._places[indices.numpy(), 0])
         inner = torch.arange(self.size)
         places = (starts[:, None] + inner + offset) % len(self.tokens)
@@ -467,7 +467,7 @@ class _Blocks:
 
 
 class _Draws(NamedTuple):
-    """What chance says of each token of some blocks, uniform in [0, 1)."""
+    """Random numbers of each token of some blocks, uniform in [0, 1)."""
 
     order: Tensor
     kind: Tensor

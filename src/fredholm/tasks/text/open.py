@@ -1,4 +1,4 @@
-"""One entry for every source of text: a file, a folder, or files that share the start of their names."""
+"""Opening of text data: a file, a folder, or files with a common prefix."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,7 @@ DEFAULT_TEST_FRACTION = 0.1
 
 @dataclass(frozen=True)
 class TextSplits:
-    """The documents of each split; None where the source has none."""
+    """The documents of each split; None where there is none."""
 
     train: Documents
     valid: Documents | None
@@ -32,27 +32,28 @@ def open_text(
     test_fraction: float = DEFAULT_TEST_FRACTION,
     valid_fraction: float = DEFAULT_VALID_FRACTION,
 ) -> TextSplits:
-    """Open text as training, validation and test documents.
+    """Opens text as training, validation and test documents.
 
-    Files end in .txt or .txt.gz, or have a document a row and end in .jsonl, .jsonl.gz, .parquet or .arrow. Their split
-    is a word of their names: train; valid, validation, val or dev; test. The words are what stands between dots,
-    hyphens and underscores.
+    Files end in .txt or .txt.gz, or have a document per row and end in .jsonl, .jsonl.gz, .parquet or .arrow. Their
+    split is a word of their names: train; valid, validation, val or dev; test. Words are separated by dots, hyphens and
+    underscores.
 
     Args:
-        data: a file, a folder, or a path to which the names of files with splits are longer (``folder/ptb`` for
-            ``folder/ptb.train.txt.gz``); or a folder in which Hugging Face's datasets saved a data set. A file, and a
-            folder in which no name has a split, or all have that of training, are cut at their end: the last part is
-            the test split, the one before it the validation split. Where names tell a training and a test split alone,
-            the end of the training split is the validation split.
-        documents: what ends a document in files of text.
-        text_column: of rows that which is the document; None: one with a usual name, text, content or document, or the
+        data: a file, a folder, or a common prefix of the names of files with splits (``folder/ptb`` for
+            ``folder/ptb.train.txt.gz``); or a folder saved by Hugging Face's datasets. A file, and a folder in which no
+            name has a split, or all have that of training, are cut at their end: the last part is the test split, the
+            one before it the validation split. With only a training and a test split, the end of the training split is
+            the validation split.
+        documents: end of a document in text files.
+        text_column: column of rows with the document; None: one with a usual name, text, content or document, or the
             only one.
-        test_fraction: share of the characters in the test split where names give none, above 0 and below 1.
-        valid_fraction: share in the validation split, likewise, of all or of the training files; 0: there is none.
+        test_fraction: share of the characters in the test split where names have no splits, above 0 and below 1.
+        valid_fraction: share in the validation split, likewise, of all or of the training files; 0: no validation
+            split.
 
     Raises:
-        ValueError: there is nothing of that name, a file is empty, unreadable or no UTF-8, or shares of splits where
-            the files have theirs.
+        ValueError: the path does not exist, a file is empty, unreadable or no UTF-8, or fractions are given although
+            the files have splits.
     """
     path = data_path(data)
     found = find_split_files(path, DOCUMENT_SUFFIXES, what="text", example=".txt", may_be_alone=True)

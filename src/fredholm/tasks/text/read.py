@@ -1,4 +1,4 @@
-"""From text files to strings."""
+"""Reading of text files."""
 
 import codecs
 from collections.abc import Iterable, Iterator
@@ -13,17 +13,17 @@ _MARK = "\ufeff"
 
 @reads_data
 def read_text(path: Path) -> str:
-    """The text of a UTF-8 file, gzipped if its name ends in .gz; a byte order mark at its start is dropped.
+    """Reads a UTF-8 file, gzipped if its name ends in .gz; a byte order mark at its start is dropped.
 
     Raises:
-        ValueError: the file is absent, may not be read, is empty, no gzip or one that unpacks to too much, or no UTF-8
-            (the message says at which byte and line).
+        ValueError: the file is missing, unreadable, empty, no gzip file or one that decompresses to too much, or no
+            UTF-8 (the message gives byte and line).
     """
     return "".join(text_chunks(path))
 
 
 def text_chunks(path: Path) -> Iterator[str]:
-    """The text of `read_text` piece by piece, none of them empty; errors come where reading meets them."""
+    """Yields the text of `read_text` in non-empty pieces; errors are raised when reading reaches them."""
     decoder, before, lines, is_empty = codecs.getincrementaldecoder("utf-8")(), 0, 1, True
     for data in _with_end(chunks_of(path)):
         waiting = len(decoder.getstate()[0])
@@ -46,12 +46,12 @@ def text_chunks(path: Path) -> Iterator[str]:
 
 
 def text_lines(path: Path) -> Iterator[str]:
-    """The lines of `read_text` with their ends; errors come where reading meets them."""
+    """Yields the lines of `read_text` with their ends; errors are raised when reading reaches them."""
     return lines_of(text_chunks(path))
 
 
 def lines_of(chunks: Iterable[str]) -> Iterator[str]:
-    """The lines of a text with their ends, which are \\n alone."""
+    """Yields the lines of a text with their ends, which are only \\n."""
     waiting: list[str] = []
     for chunk in chunks:
         first, *others = chunk.split("\n")

@@ -1,4 +1,4 @@
-"""What tasks on running text share: its documents, their splits, and blocks that each epoch cuts at another place."""
+"""The base class of tasks on running text: documents, splits, and blocks that each epoch cuts at another place."""
 
 import copy
 from abc import abstractmethod
@@ -20,37 +20,37 @@ from fredholm.tasks.tensor_form import Axis, Draw, Slot, TensorForm
 from fredholm.tasks.text import Documents, Separator, TextSplits, open_text, tokens_axis
 
 CONTEXTS: dict[Preset, int] = {"small": 128, "base": 512}
-"""Tokens that a model sees where nothing is said."""
+"""Default number of tokens that a model sees."""
 LONG = 16
-"""Contexts of so many times these are slow enough to be told."""
+"""Ratio to these contexts from which a note warns of slow steps."""
 
 
 class TextTask(EpochTask):
     """A task on the documents of a text.
 
     Args:
-        config: the settings.
+        config: settings of the task.
     """
 
     @dataclass(frozen=True, kw_only=True)
     class Facts(Task.Facts):
-        """Of the training split, and of the checkpoint that settings name."""
+        """Facts of the training split, and of a checkpoint in the settings."""
 
         model: ModelSettings | None = None
-        """What a model that was trained elsewhere says of itself; None: the settings say all."""
+        """Settings of a model that was trained elsewhere; None: the task's settings are complete."""
 
     @dataclass(frozen=True, kw_only=True)
     class Config(Task.Config):
-        """A text, and what of it the model sees.
+        """Settings of a text and of the model's context.
 
         Args:
-            data: a .txt or .txt.gz file, one with a document a row (.jsonl, .jsonl.gz, .parquet, .arrow), or a folder
-                with files such as train.txt, valid.txt and test.txt, or one that Hugging Face's datasets saved.
-            documents: what ends a document in .txt: the end of its file, a blank line, or the end of a line.
-            text_column: the column of rows that is the document; None: text, content or document, or the only one.
-            test_fraction: share of the test split, the end of the text, where the files bring none.
-            valid_fraction: share of the validation split before it, likewise; 0: there is none, and nothing is chosen.
-            context: tokens that the model sees.
+            data: a .txt or .txt.gz file, one with a document per row (.jsonl, .jsonl.gz, .parquet, .arrow), or a folder
+                with files such as train.txt, valid.txt and test.txt, or one that was saved by Hugging Face's datasets.
+            documents: end of a document in .txt: the end of its file, a blank line, or the end of a line.
+            text_column: column of rows with the document; None: text, content or document, or the only one.
+            test_fraction: share of the test split, the end of the text, where the files have none.
+            valid_fraction: share of the validation split before it, likewise; 0: no validation split, and no choices.
+            context: number of tokens that the model sees.
             model: the model.
         """
 
@@ -76,7 +76,7 @@ class TextTask(EpochTask):
 
         @final
         def _notes(self, usual: int) -> tuple[str, ...]:
-            """That steps are slow, where blocks are far longer than the context that suits a preset."""
+            """A note that steps are slow, where blocks are far longer than the usual context of a preset."""
             times = self.context / usual
             if times < LONG:
                 return ()
@@ -94,7 +94,7 @@ class TextTask(EpochTask):
     @final
     @cached_property
     def pretrained(self) -> Pretrained[Any] | None:
-        """The checkpoint that the settings name, read where it lies; None: they name none."""
+        """The checkpoint in the settings, read from its folder; None without one."""
         found = self._text.model.open_pretrained()
         for file in () if found is None else found.files:
             recorded(file, is_start=True)
@@ -102,7 +102,7 @@ class TextTask(EpochTask):
 
     @final
     def pretrained_weights(self) -> PretrainedWeights | None:
-        """See `Task.pretrained_weights`: a checkpoint, but for rows that no token or place has."""
+        """See `Task.pretrained_weights`; a checkpoint's weights, without rows for missing tokens or positions."""
         if (pretrained := self.pretrained) is None or pretrained.tensors is None:
             return None
         here = self.check_checkpoint(pretrained)
@@ -115,10 +115,10 @@ class TextTask(EpochTask):
 
     @final
     def check_checkpoint(self, pretrained: Pretrained[Any]) -> TokenModel:
-        """The model as it will be, without weights.
+        """Checks a checkpoint by building the model without weights.
 
         Raises:
-            ValueError: the checkpoint knows fewer tokens or places, or is another model at this context.
+            ValueError: the checkpoint has fewer tokens or positions, or is another model at this context.
         """
         with torch.device("meta"):
             here = self.model()
@@ -140,7 +140,7 @@ class TextTask(EpochTask):
     def _logits_form(
         self, model: nn.Module, tokens: Slot, vocab_size: int, draw: Draw, tokenizer: str | None
     ) -> TensorForm:
-        """From tokens to a logit of each token at each place."""
+        """Returns the form from tokens to logits of each token at each position."""
         return TensorForm(
             model=model,
             call=lambda model, tokens: model(tokens).float(),
@@ -154,17 +154,17 @@ class TextTask(EpochTask):
     @property
     @abstractmethod
     def _about_logits(self) -> str:
-        """What logits at a place are of, for a person."""
+        """Description of the logits at a position, for people."""
 
     @property
     @abstractmethod
     def _num_places(self) -> int:
-        """Places of the training text at which an epoch may begin."""
+        """Number of positions of the training text at which an epoch may begin."""
 
     @final
     @cached_property
     def splits(self) -> TextSplits:
-        """The documents, read at first use: a prediction needs none.
+        """The documents, read at first use, since a prediction needs none.
 
         Raises:
             ValueError: they cannot be read.
@@ -183,13 +183,13 @@ class TextTask(EpochTask):
     @final
     @property
     def _held_out_documents(self) -> dict[HeldOut, Documents]:
-        """Those of the held-out splits that there are."""
+        """Documents of the existing held-out splits."""
         parts: dict[HeldOut, Documents | None] = {"valid": self.splits.valid, "test": self.splits.test}
         return {split: documents for split, documents in parts.items() if documents is not None}
 
     @final
     def for_epoch(self, generator: torch.Generator) -> Self:
-        """The training text cut from another token on."""
+        """Returns the task with the training text cut from another token on."""
         epoch = copy.copy(self)
         epoch._offset = int(torch.randint(self._num_places, (), generator=generator))
         return epoch

@@ -1,4 +1,4 @@
-"""Tokens of text: the contract, that of tokens which stand for bytes, and the plainest ones, a token a byte."""
+"""Tokenizers: the base classes, in general and over bytes, and the simplest one, with one token per byte."""
 
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -12,34 +12,34 @@ from torch import Tensor
 
 
 class Tokenizer(ABC):
-    """Text as numbers 0 to V - 1."""
+    """Encodes text as numbers from 0 to V - 1."""
 
     @property
     @abstractmethod
     def vocab_size(self) -> int:
-        """The number of tokens V, those included that stand for no text."""
+        """The number of tokens V, including those that stand for no text."""
 
     @property
     @abstractmethod
     def identity(self) -> str:
-        """What tells it from others: equal ones give a text equal tokens."""
+        """Identifier of the tokenizer; tokenizers with equal identifiers produce equal tokens."""
 
     @property
     def reads_pieces(self) -> bool:
-        """Whether a text has the tokens of its pieces (`documents.pieces`), one after the other."""
+        """Whether a text has the concatenated tokens of its pieces (`documents.pieces`)."""
         return True
 
     @abstractmethod
     def encode(self, text: str) -> Tensor:
-        """The tokens of a text, int32 `(n,)`; those that stand for no text are never among them.
+        """Returns the tokens of a text, int32 `(n,)`; tokens that stand for no text are never among them.
 
         Raises:
-            ValueError: half a surrogate pair, which no UTF-8 can hold.
+            ValueError: the text has a lone surrogate, which UTF-8 cannot encode.
         """
 
 
 class ByteTokenizer(Tokenizer):
-    """Text as numbers and back: every token stands for some bytes of UTF-8, but for marks such as end-of-text."""
+    """Encodes text reversibly: every token stands for bytes of UTF-8, except for special ones such as end-of-text."""
 
     @property
     def end_of_text(self) -> int:
@@ -48,24 +48,24 @@ class ByteTokenizer(Tokenizer):
 
     @property
     def start_of_text(self) -> int | None:
-        """The token that every document begins with, after the end of the one before; None: the end does for both."""
+        """The token at the beginning of every document, after the previous end; None: the end serves as both."""
         return None
 
     @abstractmethod
     def token_bytes(self, token: int) -> bytes:
-        """What a token stands for; nothing for a mark. A character may be spread over several tokens.
+        """Returns the bytes of a token; empty for a special token. A character may be spread over several tokens.
 
         Raises:
-            ValueError: there is no such token.
+            ValueError: the token does not exist.
         """
 
     def decode(self, tokens: Iterable[int]) -> bytes:
-        """The bytes of all tokens in a row; those of `encode(text)` are the text's UTF-8."""
+        """Returns the concatenated bytes of tokens; for `encode(text)` they are the text's UTF-8."""
         return b"".join(self.token_bytes(token) for token in tokens)
 
     @cached_property
     def num_bytes(self) -> Tensor:
-        """How many bytes each token stands for, int64 `(V,)`; end-of-text counts as the one that it replaces."""
+        """The number of bytes of each token, int64 `(V,)`; end-of-text counts as one byte."""
         sizes = torch.tensor([len(self.token_bytes(token)) for token in range(self.vocab_size)])
         sizes[self.end_of_text] = 1
         return sizes
@@ -73,17 +73,17 @@ class ByteTokenizer(Tokenizer):
     @final
     @property
     def token_names(self) -> tuple[str, ...]:
-        """What each token stands for, in words, no two alike."""
-        told = [repr(self.token_bytes(token)) for token in range(self.vocab_size)]
-        seen = Counter(told)
-        told = [name if seen[name] == 1 else f"{name}, token {number}" for number, name in enumerate(told)]
-        told[self.end_of_text] = "end of text"
-        return tuple(told)
+        """Readable names of the tokens, all different."""
+        names = [repr(self.token_bytes(token)) for token in range(self.vocab_size)]
+        seen = Counter(names)
+        names = [name if seen[name] == 1 else f"{name}, token {number}" for number, name in enumerate(names)]
+        names[self.end_of_text] = "end of text"
+        return tuple(names)
 
 
 @final
 class Bytes(ByteTokenizer):
-    """A token a byte, and 256 for end-of-text: nothing to learn, nothing unknown."""
+    """One token per byte, and 256 for end-of-text: no vocabulary to learn, and no unknown text."""
 
     @property
     def vocab_size(self) -> int:
@@ -104,10 +104,10 @@ class Bytes(ByteTokenizer):
 
 
 def utf8(text: str) -> bytes:
-    """The text's bytes.
+    """Encodes text as UTF-8.
 
     Raises:
-        ValueError: half a surrogate pair, as a command line with other bytes than UTF-8 gives.
+        ValueError: the text has a lone surrogate, as from a command line that is no UTF-8.
     """
     try:
         return text.encode("utf-8")

@@ -1,4 +1,4 @@
-"""Which tokens a text is made of, as settings."""
+"""Settings of the tokenizer of a text."""
 
 import math
 from collections import Counter
@@ -13,7 +13,7 @@ from .marked_tokenizer import MarkedTokenizer
 
 Kind = Literal["bytes", "byte_pairs", "word_pieces"]
 LETTERS_A_TOKEN = 50
-"""Of the text, for each token that is learnt from it, where nobody says how many: fewer would be seen too seldom."""
+"""Letters of text per learnt token in the default vocabulary size, so that tokens are not too rare."""
 UNCUT = 1_000_000
 """Tokens that no text has."""
 
@@ -21,12 +21,12 @@ UNCUT = 1_000_000
 @final
 @dataclass(frozen=True, kw_only=True)
 class Tokens:
-    """Tokens with marks, learnt from the training text or brought along.
+    """Settings of a tokenizer with special tokens, learnt from the training text or imported.
 
     Args:
-        kind: a token a byte, frequent byte pairs, or BERT's word pieces.
-        vocab_size: tokens to learn, marks included; refused for bytes. A short text may have fewer.
-        lowercase: make letters small and drop accents; of word pieces, refused for others.
+        kind: one token per byte, byte pairs, or BERT's word pieces.
+        vocab_size: number of tokens to learn, with special tokens; refused for bytes. A short text may have fewer.
+        lowercase: lower-case letters and strip accents; for word pieces, refused for others.
         file: a tokenizer.json of the tokenizers library, such as another run's, in place of all these; None: none.
     """
 
@@ -47,9 +47,9 @@ class Tokens:
             refuse_idle("", type(self), "kind='byte_pairs'", "learn word_pieces", lowercase=self.lowercase)
 
     def recommended(self, texts: Iterable[str]) -> Self:
-        """The same with as many tokens as can be learnt from so much text, from 2,000 to the default.
+        """Returns the settings with as many tokens as can be learnt from the texts, from 2,000 to the default.
 
-        A text in many letters has four times as many tokens as letters at least. What was set stays.
+        A text with many different letters gets at least four times as many tokens as letters. Given settings are kept.
         """
         default = Tokens().vocab_size
         if self.file is not None or self.kind == "bytes" or self.vocab_size != default:
@@ -63,10 +63,10 @@ class Tokens:
         return replace(self, vocab_size=min(enough, default))
 
     def learn(self, texts: Iterable[str]) -> MarkedTokenizer:
-        """The tokenizer; the same texts, which are read twice, give the same one.
+        """Learns or reads the tokenizer; equal texts, which are read twice, give equal tokenizers.
 
         Raises:
-            ValueError: fewer tokens than there are letters, or a file that is no tokenizer with marks.
+            ValueError: fewer tokens than letters, or a file that is no tokenizer with special tokens.
             ImportError: the library is not installed.
         """
         if self.file is not None:
@@ -79,6 +79,6 @@ class Tokens:
 
 
 def context_for(tokenizer: MarkedTokenizer, texts: Iterable[tuple[str, ...]], most: int) -> int:
-    """The smallest power of two, from 16 to `most`, that holds each of some texts or pairs, marks included."""
+    """Returns the smallest power of two, from 16 to `most`, that holds each text or pair with its special tokens."""
     longest = max(len(tokenizer.lay_out(each[0], each[1] if len(each) > 1 else None, UNCUT).tokens) for each in texts)
     return min(max(16, 2 ** math.ceil(math.log2(longest))), most)

@@ -1,1 +1,1 @@
-"""What a run keeps on the disk: its folder, and what protects it."""
+"""Run folders on disk: their layout, checkpoints, logs and protection."""

@@ -1,9 +1,9 @@
-"""Checkpoints: what a run needs to go on, in folders that are whole or absent.
+"""Checkpoints: the state that a run needs to continue, in folders that are complete or absent.
 
 ``checkpoints/step-00000120/`` holds ``weights.safetensors``, the trained weights and buffers; ``ema.safetensors``,
 their moving average, which evaluation uses; ``optimizer.safetensors``, the optimiser's tensors; and ``manifest.json``,
-the state (progress, random states, where the log stands) with the size and SHA-256 of the others and of itself. Tensors
-that lie on several processes are in several files (`parts`); the average of the best checkpoint is always in one.
+the state (progress, random states, position of the log) with the size and SHA-256 of the others and of itself. Tensors
+that are sharded over processes are in several files (`parts`); the average of the best checkpoint is always in one.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ Listing = dict[str, dict[str, Any]]
 
 
 def check_which(which: str) -> None:
-    """Raises ValueError unless it is a name of `Which`."""
+    """Raises a ValueError unless the name is one of `Which`."""
     if which not in (known := get_args(Which)):
         raise ValueError(f"which is {which!r}; expected one of {', '.join(known)}")
 
@@ -43,12 +43,12 @@ def check_which(which: str) -> None:
 class Checkpoints:
     """The checkpoints of one run folder; keeps the last and the best.
 
-    All that is read is compared with the manifest first: another byte, another file or another run is an error. What is
-    still being written is waited for.
+    Everything that is read is compared with the manifest first: a changed byte, another file or another run is an
+    error. Reads wait for pending writes.
 
     Args:
         folder: created at the first save.
-        run: what tells the run (`RunFolder.run`), which its checkpoints name; None: any is read.
+        run: identifier of the run (`RunFolder.run`), stored in its checkpoints; None: checkpoints of any run are read.
     """
 
     def __init__(self, folder: str | Path, run: str | None = None) -> None:
@@ -60,22 +60,22 @@ class Checkpoints:
     def save(
         self, step: int, tensors: Mapping[str, dict[str, Tensor]], state: Mapping[str, Any], best_step: int
     ) -> None:
-        """Writes the checkpoint of ``step``, then removes all others but that of ``best_step``.
+        """Writes the checkpoint of ``step``, then removes all others except that of ``best_step``.
 
-        Within a run a step's tensors are fixed, so a second save of one step replaces only its state, and files of
-        tensors that lie on other processes now. Where tensors are of several processes (DTensor), all of them save
-        together, and the state is that of the first.
+        Within a run the tensors of a step are fixed, so a second save of it replaces only its state, and files of
+        tensors that are now on other processes. Where tensors are sharded (DTensor), all processes save together, and
+        the state is that of the first.
 
         Args:
-            step: names it.
-            tensors: those of the files WEIGHTS, AVERAGE and OPTIMIZER.
-            state: what else there is, in types that JSON has; not to be changed later.
-            best_step: another to keep; below 0: none, and each is the best when it is the last.
+            step: step of the checkpoint.
+            tensors: tensors of the files WEIGHTS, AVERAGE and OPTIMIZER.
+            state: the remaining state in JSON types; it must not be changed later.
+            best_step: another checkpoint to keep; below 0: none, and the last one is the best.
 
         Raises:
-            OSError: it cannot be written, or while `in_background` the one before could not; the earlier checkpoints
-                are intact and nothing partial has a final name.
-            RuntimeError: another process has gone; likewise.
+            OSError: it cannot be written, or while `in_background` the one before could not; earlier checkpoints are
+                intact and no partial file has a final name.
+            RuntimeError: another process has ended; likewise.
         """
         self.wait()
         shards = self._shards({f"{file}/{name}": each for file in tensors for name, each in tensors[file].items()})
@@ -106,16 +106,16 @@ class Checkpoints:
 
     @contextlib.contextmanager
     def in_background(self) -> Iterator[None]:
-        """While entered `save` returns once the tensors are copied, and a thread writes them; leaving waits for it.
+        """While entered, `save` returns once the tensors are copied, and a thread writes them; leaving waits for it.
 
         Raises:
-            OSError: as of `save`, where no other exception is on its way.
+            OSError: as of `save`, unless another exception is being raised.
         """
         self._is_in_background = True
         try:
             yield
         except BaseException:
-            with contextlib.suppress(Exception):  # what ended the run is told, and not what else went wrong
+            with contextlib.suppress(Exception):  # the error that ended the run is reported, not a later one
                 self.wait()
             raise
         finally:
@@ -124,11 +124,11 @@ class Checkpoints:
 
     @property
     def has_failed(self) -> bool:
-        """Whether a checkpoint could not be written; `wait` raises why."""
+        """Whether a checkpoint could not be written; `wait` raises the error."""
         return self._background.has_failed
 
     def wait(self) -> None:
-        """Returns once everything that was saved is whole; errors as of `save`."""
+        """Waits until everything that was saved is complete; errors as of `save`."""
         self._background.wait()
 
     def keep(self, steps: Collection[int]) -> None:
@@ -137,20 +137,20 @@ class Checkpoints:
         self._keep(steps)
 
     def steps(self) -> list[int]:
-        """The steps of all whole checkpoints, ascending."""
+        """The steps of all complete checkpoints, ascending."""
         self.wait()
         return self._steps()
 
     def last_step(self) -> int | None:
-        """The newest whole checkpoint's step."""
+        """The step of the newest complete checkpoint."""
         return max(self.steps(), default=None)
 
     def load_state(self, step: int) -> dict[str, Any]:
-        """Everything but the tensors.
+        """Reads the state without the tensors.
 
         Raises:
-            ValueError: the manifest is damaged, of another run or no checkpoint of this library; the message says
-                which other checkpoint is whole.
+            ValueError: the manifest is damaged, of another run or not of this library; the message names another
+                complete checkpoint.
             OSError: it cannot be read.
         """
         self.wait()
@@ -158,13 +158,13 @@ class Checkpoints:
             return self._manifest(step)["state"]
 
     def load_tensors(self, step: int, name: str, like: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:
-        """The tensors of the file ``name``, which is first compared with the manifest; errors as of ``load_state``.
+        """Reads the tensors of the file ``name`` after comparing it with the manifest; errors as of ``load_state``.
 
         Args:
-            step: of the checkpoint.
-            name: of the file.
-            like: tensors by name. Where some lie on several processes (DTensor), which then call this together, those
-                of their names lie likewise, and each process reads its part; all others are whole.
+            step: step of the checkpoint.
+            name: name of the file.
+            like: tensors by name. Where some are sharded over processes (DTensor), which then call this together, the
+                tensors of their names are sharded likewise, and each process reads its part; all others are whole.
         """
         self.wait()
         with self._advising(step):
@@ -179,7 +179,7 @@ class Checkpoints:
             return {name: joined(parts) for name, parts in read_parts(list(files), step).items()}
 
     def load_weights(self, step: int, model: nn.Module, name: str = AVERAGE) -> None:
-        """Fills ``model`` from the file ``name`` of ``step``; errors as of ``load_state`` and ``load_weights``."""
+        """Loads the weights of the file ``name`` of ``step``; errors as of ``load_state`` and ``load_weights``."""
         fill_wholly(model, self.load_tensors(step, name, model_tensors(model)), self._path(step) / name)
 
     def check(self, step: int) -> None:
@@ -189,7 +189,7 @@ class Checkpoints:
             self._check(step)
 
     def average_files(self, step: int) -> list[Path]:
-        """Where the averaged weights of a step are: one file, unless several processes saved it and it is not the best.
+        """Returns the files of the averaged weights of a step: one, or one per process for sharded steps but the best.
 
         Raises:
             ValueError: as of ``load_state``.
@@ -199,7 +199,7 @@ class Checkpoints:
             return [self._path(step) / name for name in files_of(AVERAGE, self._manifest(step)["files"])]
 
     def clear_partial(self) -> None:
-        """Removes what a crash may have left half-written."""
+        """Removes incomplete files that a crash may have left."""
         clear_partial(self.folder)
         for step in self.steps():
             clear_partial(self._path(step))
@@ -218,7 +218,7 @@ class Checkpoints:
         return sorted(step for step in steps if self._path(step).name in names)
 
     def _shards(self, tensors: Mapping[str, Tensor]) -> "Shards | None":
-        """What writes and reads tensors that lie on several processes; None where none does."""
+        """Returns the writer and reader of sharded tensors; None where no tensor is sharded."""
         if not (dist.is_available() and dist.is_initialized()):
             return None
         from .sharded import Shards, has_shards  # takes a second, which only several processes need
@@ -251,7 +251,7 @@ class Checkpoints:
         return content
 
     def _listing(self, step: int) -> Listing:
-        """The files of a checkpoint; none where there is none that could be read."""
+        """Returns the files of a checkpoint; empty where it is missing or unreadable."""
         try:
             return self._manifest(step)["files"]
         except (ValueError, OSError):
@@ -259,11 +259,11 @@ class Checkpoints:
 
     @contextlib.contextmanager
     def _naming_kept_checkpoint(self, draft: Draft | None, step: int) -> Iterator[None]:
-        """When saving fails removes a draft, and adds to an error of the disk which checkpoint stays.
+        """When saving fails, removes the draft, and adds to a disk error which checkpoint is intact.
 
         Args:
-            draft: None in other processes than the first, which may be just about to finish it.
-            step: of the checkpoint.
+            draft: None except on the first process, which may be about to finish it.
+            step: step of the checkpoint.
         """
         try:
             yield
@@ -280,7 +280,7 @@ class Checkpoints:
 
     @contextlib.contextmanager
     def _advising(self, step: int) -> Iterator[None]:
-        """Adds to an error of a checkpoint what can be done."""
+        """Adds advice to an error of a checkpoint."""
         try:
             yield
         except ValueError as error:
@@ -307,7 +307,7 @@ class Checkpoints:
 
 
 def _copied(tensors: Mapping[str, dict[str, Tensor]], shards: "Shards | None") -> dict[str, dict[str, Tensor]]:
-    """Tensors that stay as they are while the run goes on."""
+    """Returns copies of tensors, which do not change as the run continues."""
     if shards is not None:
         return shards.copied(tensors)
     return {file: copied_to_host(named) for file, named in tensors.items()}
@@ -320,7 +320,7 @@ def _write_whole(
     there: Listing,
     finish: Callable[[Listing], None],
 ) -> None:
-    """Writes each file, but what is there already, with all its tensors, and lets go of them; see `Shards.write`."""
+    """Writes each missing file with all its tensors, and then releases them; see `Shards.write`."""
     draft.begin()
     listing: Listing = {}
     for name in NAMES:
@@ -332,7 +332,7 @@ def _write_whole(
 
 
 def _with_one_average(draft: Draft, listing: Listing, there: Listing, step: int) -> Listing:
-    """The listing of a draft whose averaged weights are put into one file, in place of parts."""
+    """Returns the listing of a draft after merging the parts of its averaged weights into one file."""
     names = files_of(AVERAGE, listing)
     if names == [AVERAGE]:
         return listing
@@ -348,7 +348,7 @@ def _with_one_average(draft: Draft, listing: Listing, there: Listing, step: int)
 
 @final
 class Background:
-    """A thread for a job, after which it ends; the process ends only after it."""
+    """A thread for one job at a time; the process ends only after it."""
 
     def __init__(self) -> None:
         self._running: Future[None] | None = None
@@ -360,16 +360,16 @@ class Background:
         return running is not None and running.done() and running.exception() is not None
 
     def start(self, job: Callable[[], None]) -> None:
-        """Begins a job once the one before has ended; errors as of `wait`."""
+        """Starts a job once the previous one has ended; errors as of `wait`."""
         self.wait()
         executor = ThreadPoolExecutor(1, thread_name_prefix="fredholm-background")
         self._running = executor.submit(job)
         executor.shutdown(wait=False)
 
     def wait(self) -> None:
-        """Returns once the job has ended, and raises its error, once."""
+        """Waits for the end of the job, and raises its error, once."""
         running = self._running
         if running is not None:
-            running.exception()  # the job is forgotten after it has ended, not if Ctrl-C ends the waiting
+            running.exception()  # the job is forgotten once it has ended, not if Ctrl-C ends the waiting
             self._running = None
             running.result()

@@ -1,4 +1,4 @@
-"""Where two configs differ."""
+"""Differences between configs."""
 
 import json
 from typing import Any
@@ -7,7 +7,7 @@ from fredholm.tasks.files.data_files import user_path
 
 
 def first_difference(saved: Any, given: Any, where: str = "") -> str | None:
-    """The first leaf in which two JSON values differ, as ``training.epochs was 5, is 6``."""
+    """Returns the first leaf in which two JSON values differ, as ``training.epochs was 5, is 6``."""
     if isinstance(saved, dict) and isinstance(given, dict) and saved.keys() == given.keys():
         inner = (first_difference(saved[key], given[key], f"{where}.{key}".lstrip(".")) for key in saved)
         return next((difference for difference in inner if difference), None)

@@ -1,7 +1,7 @@
-"""What tells the data of a run from others: the name, size and digest of every file that it read.
+"""Identifies the data of a run by the name, size and digest of every file that it read.
 
-Names are relative to the place of the data where they lie below it, so that data may be moved, copied, touched and
-spelt in other ways; others are absolute. A file of the same path, size and time of change as before is not read again.
+Names are relative to the folder of the data where they lie below it, so that data may be moved, copied, touched and
+spelt differently; others are absolute. A file whose path, size and modification time are unchanged is not read again.
 """
 
 import hashlib
@@ -17,12 +17,12 @@ from fredholm.tasks.files.data_files import user_path
 from fredholm.tasks.files.read_record import FileState, ReadRecord
 
 FINGERPRINT = "data.json"
-"""The file of the run folder that holds it."""
+"""Name of the fingerprint file in a run folder."""
 SCHEMA = 1
 _CHUNK = 1 << 20
-"""Bytes that are read at once."""
+"""Bytes per read."""
 _SHOWN, _LONGEST = 3, 100
-"""Names, and letters of all of them, in a message."""
+"""Limits of a message: number of names, and letters of all of them."""
 
 
 Plain = TypeVar("Plain", str, int)
@@ -33,9 +33,9 @@ class DataFile(NamedTuple):
     """A file that was read."""
 
     size: int
-    """In bytes."""
+    """Size in bytes."""
     modified: int
-    """When it was last changed, in nanoseconds since 1970."""
+    """Modification time, in nanoseconds since 1970."""
     digest: str
     """BLAKE2b of its content, 128 bits."""
 
@@ -43,13 +43,13 @@ class DataFile(NamedTuple):
 @final
 @dataclass(frozen=True, kw_only=True)
 class Fingerprint:
-    """All data that a run reads.
+    """Fingerprint of all data that a run reads.
 
     Args:
-        place: the folder that names are relative to; empty where none is.
-        files: by name.
-        contents: digests of data that are in no file of their own, by name.
-        start: files that a new run alone reads, such as another run's weights, by absolute path.
+        place: folder that names are relative to; empty where there is none.
+        files: files by name.
+        contents: digests by name of data that are not files of their own.
+        start: files that only a new run reads, such as another run's weights, by absolute path.
     """
 
     place: str
@@ -59,16 +59,16 @@ class Fingerprint:
 
     @classmethod
     def of(cls, read: ReadRecord, data: str, before: Self | None = None) -> Self:
-        """That of what was read.
+        """Computes the fingerprint of the recorded reads.
 
         Args:
-            read: see `recording_reads`.
-            data: the setting of that name.
-            before: an earlier one, whose digests hold where path, size and time are the same.
+            read: record of `recording_reads`.
+            data: the setting `data` of the task.
+            before: an earlier fingerprint, whose digests are reused where path, size and modification time are equal.
 
         Raises:
             ValueError: a file changed since it was opened.
-            OSError: one cannot be read.
+            OSError: a file cannot be read.
         """
         place = _place(data)
         named = {_name(path, place): (path, state) for path, state in read.files.items()}
@@ -84,10 +84,10 @@ class Fingerprint:
 
     @classmethod
     def of_text(cls, text: str) -> Self:
-        """What `text` wrote.
+        """Parses a fingerprint from its `text`.
 
         Raises:
-            ValueError: it is something else.
+            ValueError: it is not the text of a fingerprint.
         """
         try:
             content = json.loads(text)
@@ -104,13 +104,13 @@ class Fingerprint:
 
     @property
     def digest(self) -> str:
-        """One of all names and contents; what a new run alone reads is not in it."""
+        """A digest of all names and contents, without the files that only a new run reads."""
         digests = sorted((_digests(self.files) | self.contents).items())
         return hashlib.blake2b(json.dumps(digests).encode(), digest_size=16).hexdigest()
 
     @property
     def text(self) -> str:
-        """It as JSON, a line a file."""
+        """The fingerprint as JSON, one file a line."""
         parts = {"schema": SCHEMA, "place": self.place, "contents": self.contents}
         lines = [f"{json.dumps(name)}: {json.dumps(part)}" for name, part in parts.items()]
         for name, files in (("files", self.files), ("start", self.start)):
@@ -122,7 +122,7 @@ class Fingerprint:
 
 @final
 class Difference(NamedTuple):
-    """How data are other than before, by the names of files."""
+    """Changes of data since a fingerprint, as names of files."""
 
     changed: tuple[str, ...]
     removed: tuple[str, ...]
@@ -131,14 +131,15 @@ class Difference(NamedTuple):
 
     @classmethod
     def between(cls, before: Fingerprint, now: Fingerprint, part_of: str | None = None) -> Self:
-        """The difference of two fingerprints; empty where there is none.
+        """Computes the difference of two fingerprints, empty where they are equal.
 
-        Files that a new run alone reads count where they were read now.
+        Files that only a new run reads are compared where they were read now.
 
         Args:
-            before: of the run.
-            now: of what was read now.
-            part_of: the data, where not all of them were read: only what is no longer there counts as removed then.
+            before: fingerprint of the run.
+            now: fingerprint of the data that were read now.
+            part_of: the setting `data`, where only a part of the data was read; only missing files count as removed
+                then.
         """
         starts = {name: file for name, file in before.start.items() if name in now.start}
         old = _digests(before.files) | before.contents | _digests(starts)
@@ -159,7 +160,7 @@ class Difference(NamedTuple):
         return cls(changed, tuple(removed), tuple(added), moves)
 
     def __bool__(self) -> bool:
-        """Whether there is one."""
+        """Whether anything differs."""
         return any(map(len, self))
 
     def __str__(self) -> str:
@@ -186,19 +187,19 @@ def _files_of(entries: dict[str, Any]) -> dict[str, DataFile]:
 
 
 def _place(data: str) -> Path:
-    """The folder that the data lie in, or that is the data."""
+    """Returns the folder of the data: the data itself, or its parent."""
     path = user_path(data).absolute()
     return path if path.is_dir() else path.parent
 
 
 def _name(path: Path, place: Path) -> str:
-    """What a file is called, wherever the data lie."""
+    """Returns the name of a file, independent of the folder of the data."""
     whole, start = os.path.normpath(path), os.path.join(os.path.normpath(place), "")  # noqa: PTH118 - of many files
     return whole.removeprefix(start).replace(os.sep, "/") if whole.startswith(start) else os.path.realpath(path)
 
 
 def _digested(files: Mapping[str, tuple[Path, FileState]], known: Mapping[str, DataFile]) -> dict[str, DataFile]:
-    """Files by name, sorted; those that are known as they are are not read."""
+    """Returns files by name, sorted; known files that are unchanged are not read."""
 
     def digested(names: Sequence[str]) -> dict[str, DataFile]:
         return {name: _read(*files[name]) for name in names}
@@ -207,10 +208,10 @@ def _digested(files: Mapping[str, tuple[Path, FileState]], known: Mapping[str, D
     new = [name for name in files if name not in found]
     count = min(8, os.cpu_count() or 1, len(new))
     if count < 2:
-        found |= digested(new)  # without a thread, which Python waits for in vain where memory ends as it starts
+        found |= digested(new)  # without a thread, whose failed start for lack of memory would hang Python
     else:
         with ThreadPoolExecutor(count) as pool:
-            for part in pool.map(digested, [new[i::count] for i in range(count)]):  # one by one small files cost more
+            for part in pool.map(digested, [new[i::count] for i in range(count)]):  # a task per small file costs more
                 found |= part
     return {name: found[name] for name in sorted(found)}
 
@@ -230,11 +231,11 @@ def _digests(files: Mapping[str, DataFile]) -> dict[str, str]:
 
 
 def _some(names: Iterable[str]) -> str:
-    """The first names."""
+    """Returns the first names, for a message."""
     shown, rest = list[str](), list(names)
     while rest and len(shown) < _SHOWN and sum(map(len, shown)) + len(rest[0]) <= _LONGEST:
         shown.append(rest.pop(0))
-    if not shown:  # the end of a long name tells more than its beginning
+    if not shown:  # the end of a long name identifies it better than the beginning
         shown.append(f"...{rest.pop(0)[3 - _LONGEST :]}")
     listed = ", ".join(name if name.isprintable() else repr(name) for name in shown)
     return f"{listed}, ..." if rest else listed

@@ -1,4 +1,4 @@
-"""One writer a run folder: the others are told who it is, and readers are not hindered."""
+"""One writer per run folder: others get an error that names it, readers are not blocked."""
 
 import contextlib
 import errno
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 LOCK = ".lock"
-"""The file that a writer holds; one that was killed leaves it behind, and it means nothing then."""
+"""Name of the lock file. A killed writer leaves it behind without a lock on it."""
 
 _REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS)
 _UNSUPPORTED = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
@@ -30,15 +30,15 @@ os.register_at_fork(after_in_child=_forget_held)
 
 @contextlib.contextmanager
 def only_writer(folder: Path) -> Iterator[None]:
-    """While entered no other process, and no other thread, is the writer of a folder, which is made if it is not there.
+    """Makes a folder and locks it while entered, against writers in other processes and threads.
 
-    The lock is the system's own (``flock``) on a file, so it ends with its process whatever ends that, and no process
-    id is ever compared; the one in the file is for the message alone. On NFS it holds between machines where the server
-    locks, which is usual. A file system without locks is told in a warning, and then nothing is refused.
+    The lock is the operating system's (``flock``) on a file, so it ends with its process, whatever the cause. Process
+    ids are never compared; the one in the file is only for the message. On NFS it holds between machines where the
+    server locks, which is usual. A file system without locks gives a warning, and nothing is refused.
 
     Raises:
         ValueError: another process is writing.
-        OSError: the folder or the file cannot be made, for another reason than missing permission.
+        OSError: the folder or the file cannot be made, for a reason other than missing permission.
     """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / LOCK
@@ -59,7 +59,7 @@ def only_writer(folder: Path) -> Iterator[None]:
 
 
 def _locked(path: Path) -> int | None:
-    """A descriptor that holds the lock of a file; None where there cannot be one."""
+    """Returns a descriptor that holds the lock of a file; None where the file cannot be locked."""
     while True:
         descriptor = _opened(path)
         if descriptor is None:
@@ -84,22 +84,22 @@ def _locked(path: Path) -> int | None:
 
 
 def _opened(path: Path) -> int | None:
-    """A descriptor of the file, made if need be; None where it may not be: then nothing else can be written either."""
+    """Opens the file, or makes it; None where permission is missing, as it then is for all other writes."""
     try:
-        # no link: it may lead to a file that is not ours to write
+        # no symbolic link: it may lead to a file of someone else
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
     except OSError as error:
         if error.errno not in _REFUSED:
             raise
         if not path.is_file():
             return None
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)  # another user's
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)  # another user's file
     _held.add(descriptor)
     return descriptor
 
 
 def _is_there(path: Path, descriptor: int) -> bool:
-    """Whether a descriptor is of the file of that name; a writer that ended meanwhile has removed it."""
+    """Whether a descriptor still is of the file of that name, which a writer may have removed when it ended."""
     try:
         return os.path.samestat(os.fstat(descriptor), path.stat())
     except FileNotFoundError:

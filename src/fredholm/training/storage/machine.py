@@ -1,4 +1,4 @@
-"""What this installation can do: versions, devices, evaluation routes, extras."""
+"""Capabilities of this installation: versions, devices, evaluation routes, extras."""
 
 import contextlib
 import platform
@@ -14,12 +14,12 @@ from fredholm._version import __version__
 from fredholm.evaluation.triton.tuning import TileFile
 
 MACHINE = "machine.json"
-"""The file of a run folder that says what its digits depend on; see `describe_numerics`."""
+"""Name of the file of `describe_numerics` in a run folder."""
 PACKAGES = ("torch", "numpy", "safetensors", "tyro", "tqdm")
 
 
 def describe_machine() -> dict[str, dict[str, str]]:
-    """Facts by topic, in display order."""
+    """Returns facts by topic, in display order."""
     versions = {name: _version(name) or "not installed" for name in PACKAGES}
     return {
         "versions": {"fredholm": __version__, "python": platform.python_version(), **versions},
@@ -30,11 +30,11 @@ def describe_machine() -> dict[str, dict[str, str]]:
 
 
 def describe_numerics(device: torch.device, num_processes: int = 1) -> dict[str, str]:
-    """What the digits of a run depend on beside its config, seed and data, in words.
+    """Describes everything that rounding depends on beside a run's config, seed and data.
 
     Args:
-        device: where it computes.
-        num_processes: that share its batches.
+        device: device of the run.
+        num_processes: number of processes that share its batches.
     """
     threads = torch.get_num_threads()
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
@@ -50,13 +50,13 @@ def describe_numerics(device: torch.device, num_processes: int = 1) -> dict[str,
 
 
 def other_numerics(before: Mapping[str, str], now: Mapping[str, str]) -> str:
-    """What of them is other now, in one line; empty where nothing is."""
+    """Describes the differences in one line; empty where there are none."""
     pairs = ((before.get(name, "unknown"), now[name]) for name in now)
     return "; ".join(f"{then} before, {here} now" for then, here in pairs if then != here)
 
 
 def _processor() -> str:
-    """The model of the processor, with what torch uses of it."""
+    """Returns the model of the processor and the instruction set that torch uses."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):
@@ -79,7 +79,7 @@ def _routes() -> dict[str, str]:
 
 
 def _extras() -> dict[str, str]:
-    """Each extra with what it lacks; empty when the library runs from a folder without having been installed."""
+    """Returns each extra with its missing packages; empty when the library runs from a folder without installation."""
     try:
         about = metadata.metadata("fredholm")
     except metadata.PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""A run's measurements: one JSON object a line, and TensorBoard's event files where it is installed."""
+"""A run's metrics over time: one JSON object a line, and TensorBoard event files where it is installed."""
 
 import contextlib
 import hashlib
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 @final
 @dataclass(frozen=True, kw_only=True)
 class LogMark:
-    """Where a log stood at a checkpoint."""
+    """Position of a log at a checkpoint."""
 
     lines: int = 0
     bytes: int = 0
     sha256: str = hashlib.sha256().hexdigest()
-    """Of all that was written by then."""
+    """Digest of everything written by then."""
 
 
 @final
@@ -33,14 +33,14 @@ class MetricsLog:
     """Appends measurements to ``metrics.jsonl`` and to TensorBoard.
 
     Args:
-        folder: the run folder.
-        mark: what to keep; what an earlier process wrote after its last checkpoint goes.
-        step: the step to go on from; TensorBoard hides later events of an earlier process.
-        tensorboard: write event files; without the package one line on stderr says so.
+        folder: folder of the run.
+        mark: position to cut the log to, which drops lines written after the last checkpoint.
+        step: step to continue from; TensorBoard hides later events of an earlier process.
+        tensorboard: write event files; a missing package is reported on stderr.
 
     Raises:
-        ValueError: the file is not the one of the mark, which is then as it was. Where there is none, a new one begins,
-            which is told.
+        ValueError: the file does not match the mark, and is left unchanged. A missing file begins anew, with a printed
+            line.
     """
 
     def __init__(self, folder: Path, *, mark: LogMark | None = None, step: int = 0, tensorboard: bool = True) -> None:
@@ -54,7 +54,7 @@ class MetricsLog:
         self._writer = _event_writer(folder / "tensorboard", step) if tensorboard else None
 
     def write(self, kind: str, step: int, values: dict[str, int | float]) -> None:
-        """One line ``{"kind": kind, "step": step, **values}``; a value that is not finite becomes null.
+        """Writes one line ``{"kind": kind, "step": step, **values}``; a value that is not finite becomes null.
 
         Raises:
             OSError: the disk is full.
@@ -76,7 +76,7 @@ class MetricsLog:
                     self._writer.add_scalar(f"{kind}/{name}", value, step)
 
     def mark(self) -> LogMark:
-        """Where the log stands; all of it is then on the disk.
+        """Flushes the log to the disk, and returns its position.
 
         Raises:
             OSError: the disk is full.
@@ -85,15 +85,15 @@ class MetricsLog:
         return LogMark(lines=self.num_lines, bytes=self._bytes, sha256=self._digest.hexdigest())
 
     def close(self) -> None:
-        """Flushes and closes both."""
-        with contextlib.suppress(OSError):  # only what `write` has already complained about is still unwritten
+        """Flushes and closes both logs."""
+        with contextlib.suppress(OSError):  # unwritten is only what `write` has already reported
             self._file.close()
         if self._writer is not None:
             self._writer.close()
 
 
 def _cut(path: Path, mark: LogMark) -> "hashlib._Hash":
-    """Cuts a log to what it was at a mark, and gives the running digest of that."""
+    """Cuts a log to its content at a mark, and returns the running digest of that."""
     digest = hashlib.sha256()
     if is_missing(path):
         return digest

@@ -1,7 +1,7 @@
-"""Tensors of several processes in files, each of which holds what one of them had.
+"""Files of sharded tensors, each with the parts of one process.
 
-``weights-00002-of-00004.safetensors`` holds the parts of the second of four processes of the tensors of
-``weights.safetensors``; its header says which part of a tensor each one is.
+``weights-00002-of-00004.safetensors`` holds the second of four processes' parts of the tensors of
+``weights.safetensors``; its header gives the place of each part in its tensor.
 """
 
 import itertools
@@ -21,27 +21,27 @@ class Part(NamedTuple):
     """A part of a tensor: a box of its entries."""
 
     shape: tuple[int, ...]
-    """Of the whole tensor."""
+    """Shape of the whole tensor."""
     offset: tuple[int, ...]
-    """The box's first entry."""
+    """Index of the box's first entry."""
     values: Tensor
 
 
 def part_names(name: str, count: int) -> list[str]:
-    """The files of so many processes in place of the file ``name``."""
+    """Returns the names of the part files of ``count`` processes for the file ``name``."""
     stem, suffix = Path(name).stem, Path(name).suffix
     return [f"{stem}-{number:05d}-of-{count:05d}{suffix}" for number in range(1, count + 1)]
 
 
 def files_of(name: str, listed: Collection[str]) -> list[str]:
-    """The files that hold the tensors of the file ``name``: itself, or its parts.
+    """Returns the files that hold the tensors of the file ``name``: itself, or its parts.
 
     Args:
-        name: of the file.
-        listed: names of files that are there.
+        name: name of the file.
+        listed: names of existing files.
 
     Raises:
-        ValueError: there are none, or not all parts of one save; in words of the files alone.
+        ValueError: there are none, or parts of one save are missing; the message is about files only.
     """
     if name in listed:
         return [name]
@@ -58,21 +58,21 @@ def files_of(name: str, listed: Collection[str]) -> list[str]:
 
 
 def part_bytes(parts: Mapping[str, Part], step: int) -> bytes:
-    """The content of a file with parts, by the names of their tensors."""
+    """Encodes a file of parts, by the names of their tensors."""
     places = {name: {"shape": part.shape, "offset": part.offset} for name, part in parts.items()}
     return tensor_bytes({name: part.values for name, part in parts.items()}, {"step": step, "parts": places})
 
 
 def read_parts(paths: Sequence[Path], step: int) -> dict[str, list[Part]]:
-    """What the files of one name hold, by tensor; a file without parts holds whole ones. Files are mapped, not read.
+    """Reads the parts in the files of one name, by tensor; a file without parts holds whole tensors. Files are mapped.
 
     Args:
-        paths: all files of the name, by `files_of`, which were compared with their checksums.
-        step: that they are of.
+        paths: all files of the name, from `files_of`, already compared with their checksums.
+        step: step of the files.
 
     Raises:
-        ValueError: a file is of another step, or the parts are not those of whole tensors.
-        OSError: one cannot be read.
+        ValueError: a file is of another step, or the parts do not make up whole tensors.
+        OSError: a file cannot be read.
     """
     found: dict[str, list[Part]] = {}
     for path in paths:
@@ -91,7 +91,7 @@ def read_parts(paths: Sequence[Path], step: int) -> dict[str, list[Part]]:
 
 
 def joined(parts: Sequence[Part]) -> Tensor:
-    """The whole tensor."""
+    """Assembles the whole tensor."""
     (first, *_) = parts
     if first.values.shape == first.shape:
         return first.values
@@ -106,7 +106,7 @@ def _box(part: Part) -> tuple[slice, ...]:
 
 
 def _are_whole(parts: Sequence[Part]) -> bool:
-    """Whether parts are those of one tensor, every entry of which is in one of them."""
+    """Whether the parts cover every entry of one tensor."""
     shape = parts[0].shape
     if len({(part.shape, part.values.dtype, len(part.offset), part.values.ndim) for part in parts}) > 1:
         return False

@@ -19,24 +19,24 @@ from .lock import LOCK
 SCHEMA = 2
 CONFIG, MANIFEST = "config.json", "manifest.json"
 DATA = "data"
-"""What a run learns from may lie in a folder of this name in its own, which is then still new."""
+"""Name of a folder within the run folder that may hold the training data; the run folder still counts as new."""
 
 
 class _Manifest(NamedTuple):
-    """What the folder's own files are."""
+    """Manifest of the folder's own files."""
 
     run: str
     files: dict[str, dict[str, Any]]
     pending: dict[str, str]
-    """Texts of files that may not have been written yet."""
+    """Texts of files that may not be written yet."""
 
 
 @final
 class RunFolder:
     """config.json, further files of the run's own, metrics.jsonl, tensorboard/, checkpoints/ under one path.
 
-    manifest.json lists the run's own files with their sizes and SHA-256. They change together: the manifest is replaced
-    first, with the new texts in it, and then the files, so that a kill at any moment leaves all old or all new ones.
+    manifest.json lists the run's own files with their sizes and SHA-256. They change together: first the manifest is
+    replaced, with the new texts in it, and then the files, so that a kill at any moment leaves all old or all new ones.
 
     Args:
         path: the folder; it need not exist.
@@ -47,25 +47,25 @@ class RunFolder:
 
     @property
     def config_file(self) -> Path:
-        """The complete, reloadable config."""
+        """File of the complete, reloadable config."""
         return self.path / CONFIG
 
     @property
     def run(self) -> str:
-        """What tells this run from others: the SHA-256 of the config that it began with.
+        """Identifier of the run: the SHA-256 of the config that it began with.
 
         Raises:
-            ValueError: the folder is no run.
+            ValueError: the folder is no run folder.
         """
         return self._manifest().run
 
     @property
     def checkpoints(self) -> Checkpoints:
-        """Those of this run; errors as of ``run``."""
+        """Checkpoints of this run; errors as of ``run``."""
         return Checkpoints(self.path / "checkpoints", self.run)
 
     def is_new(self) -> bool:
-        """Whether nothing is there yet, but for the data and what a crash left half-written.
+        """Whether the folder is empty, except for the data and for incomplete files of a crash.
 
         Raises:
             ValueError: the path is a file, or lies below one.
@@ -83,9 +83,9 @@ class RunFolder:
         """Makes the folder with its config file, or replaces that of a run.
 
         Args:
-            config: the run's.
-            facts: the task's, with further files.
-            others: texts of more files of the run's own, by name; see ``put``.
+            config: config of the run.
+            facts: facts of the task, with further files.
+            others: texts of more files of the run, by name; see ``put``.
 
         Raises:
             OSError: it cannot be written.
@@ -94,7 +94,7 @@ class RunFolder:
         self.put({CONFIG: json.dumps(content, indent=2) + "\n", **facts.files, **(others or {})})
 
     def put(self, texts: Mapping[str, str]) -> None:
-        """Adds files of the run's own, or replaces them, all at once; others stay.
+        """Adds or replaces files of the run, all at once; others stay.
 
         Raises:
             OSError: they cannot be written.
@@ -113,35 +113,35 @@ class RunFolder:
             self._finish()
 
     def recover(self) -> None:
-        """Finishes what a kill interrupted, and removes what it left half-written; for the process that trains.
+        """Finishes interrupted writes and removes incomplete files; for the process that trains.
 
         Raises:
-            OSError: it cannot be written.
+            OSError: the folder cannot be written.
         """
         self._finish()
         clear_partial(self.path)
         self.checkpoints.clear_partial()
 
     def text(self, name: str) -> str | None:
-        """A file of the run's own; None if it has none of that name.
+        """Reads a file of the run; None if it has none of that name.
 
         Raises:
-            ValueError: the folder is no run, or one of its own files is damaged.
-            OSError: one cannot be read.
+            ValueError: the folder is no run folder, or one of its own files is damaged.
+            OSError: a file cannot be read.
         """
         data = self._own_files().get(name)
         return None if data is None else data.decode()
 
     def read(self, expected: type, tasks: Sequence[type[Task]]) -> tuple[Any, Task.Facts]:
-        """The config, an ``expected``, and the task's facts.
+        """Reads the config, of type ``expected``, and the task's facts.
 
         Args:
-            expected: the run config's class.
-            tasks: the tasks the run may be of.
+            expected: class of the run config.
+            tasks: tasks that the run may be of.
 
         Raises:
-            ValueError: the folder is no run, one of its own files is damaged, or its config does not fit.
-            OSError: one cannot be read.
+            ValueError: the folder is no run folder, one of its own files is damaged, or its config does not fit.
+            OSError: a file cannot be read.
         """
         own = self._own_files()
         if CONFIG not in own:
@@ -154,7 +154,7 @@ class RunFolder:
         return config_and_facts(content, self.config_file, expected, tasks)
 
     def _own_files(self) -> dict[str, bytes]:
-        """The contents of all, as the manifest lists them."""
+        """Reads all files that the manifest lists."""
         manifest = self._manifest()
         try:
             pending = {name: text.encode() for name, text in manifest.pending.items()}
@@ -166,7 +166,7 @@ class RunFolder:
             raise ValueError(f"{error}; put the file back as it was, or train again in another folder") from error
 
     def _finish(self) -> None:
-        """Writes the texts that are only in the manifest yet."""
+        """Writes the texts that are only in the manifest so far."""
         manifest = self._manifest()
         if manifest.pending:
             for name, text in manifest.pending.items():
@@ -216,7 +216,7 @@ class RunFolder:
 def config_and_facts(
     content: Mapping[str, Any], file: Path, expected: type, tasks: Sequence[type[Task]]
 ) -> tuple[Any, Task.Facts]:
-    """A run's config and its task's facts from the object in a file; see `RunFolder.read`."""
+    """Decodes a run's config and its task's facts from JSON; see `RunFolder.read`."""
     known = _known(tasks)
     try:
         config = from_json(content.get("run"), expected, known, "run")
@@ -230,17 +230,17 @@ def config_and_facts(
 
 
 def check_settings(config: Any, tasks: Sequence[type[Task]]) -> None:
-    """Raises a ValueError, which names the setting, where a config could not be read as it would be written."""
+    """Raises a ValueError, which names the setting, where a config would not survive being written and read."""
     from_json(json.loads(json.dumps(to_json(config))), type(config), _known(tasks), "run")
 
 
 def _known(tasks: Sequence[type[Task]]) -> list[type]:
-    """The classes that a config and facts may be made of, beside those that their fields name."""
+    """Returns the classes that a config and facts may contain beside those in their annotations."""
     return [kind for task in tasks for kind in (task.Config, task.Facts, *task.parts)]
 
 
 def _kind_of_task(content: Mapping[str, Any]) -> object:
-    """What a config calls its task; None: it is damaged there."""
+    """Returns the class name of a config's task; None where the config is damaged."""
     run = content.get("run")
     task = run.get("task") if isinstance(run, dict) else None
     return task.get(TYPE_KEY) if isinstance(task, dict) else None

@@ -1,7 +1,7 @@
-"""What lies on several processes as parts of tensors (`torch.distributed.tensor.DTensor`), to files and back.
+"""Writing and reading tensors that are sharded over processes (`torch.distributed.tensor.DTensor`).
 
-torch.distributed.checkpoint plans which process writes and reads what; its own formats unpickle, or know neither
-checksums nor integers, so that the files here are those of `parts`.
+torch.distributed.checkpoint plans which process writes and reads which part. Its own formats unpickle, or lack
+checksums and integers, so the files here are those of `parts`.
 """
 
 import dataclasses
@@ -36,19 +36,19 @@ from .parts import Part, joined, part_bytes, part_names
 
 Listing = dict[str, dict[str, Any]]
 Tensors = Mapping[str, Mapping[str, Tensor]]
-"""Tensors by the name of their file and their own."""
+"""Tensors by file name and tensor name."""
 
 
 def has_shards(tensors: Mapping[str, Tensor]) -> bool:
-    """Whether one of them lies on several processes."""
+    """Whether any tensor is sharded over processes."""
     return any(isinstance(tensor, DTensor) for tensor in tensors.values())
 
 
 @final
 class Shards:
-    """Writes and reads the tensors of several processes, all of which make it, and call its methods together.
+    """Writes and reads sharded tensors; all processes construct it, and call its methods, together.
 
-    It has a process group of its own, so that it may write while the processes train.
+    It has its own process group, so that it may write while the processes train.
     """
 
     def __init__(self) -> None:
@@ -62,8 +62,8 @@ class Shards:
         self.is_first = dist.get_rank() == 0
 
     def copied(self, tensors: Tensors) -> dict[str, dict[str, Tensor]]:
-        """Copies in the host's memory, pinned where there is a GPU."""
-        # PyTorch 2.11 closes one that has been used
+        """Returns copies in host memory, pinned where there is a GPU."""
+        # PyTorch 2.11 closes a stager that has been used
         stager = DefaultStager(self._staging)
         try:
             copies: Any = stager.stage({file: dict(named) for file, named in tensors.items()})
@@ -77,15 +77,15 @@ class Shards:
         """Adds the parts of all processes to a draft.
 
         Args:
-            draft: of the folder.
-            tensors: this process's.
-            step: for the notes of the files.
-            there: files of the folder as it is, which are not written again.
-            finish: is called by the first process once all files are there, with their listing.
+            draft: draft of the folder.
+            tensors: tensors of this process.
+            step: step for the headers of the files.
+            there: files already in the folder, which are not written again.
+            finish: called by the first process with the listing, once all files are there.
 
         Raises:
-            OSError: a process cannot write, which all are told.
-            RuntimeError: a process has gone.
+            OSError: a process cannot write; raised on all processes.
+            RuntimeError: a process has ended.
         """
         named = {f"{file}/{name}": tensor for file, each in tensors.items() for name, tensor in each.items()}
         writer = _Writer(draft, tuple(tensors), step, there, finish)
@@ -93,11 +93,11 @@ class Shards:
         _agreed(lambda: save(named, storage_writer=writer, planner=planner, process_group=self._group))
 
     def check(self, files: Mapping[Path, Mapping[str, Any]]) -> None:
-        """Compares files with their entries in a listing, each in one process.
+        """Compares files with their entries in a listing, each file on one process.
 
         Raises:
-            ValueError: one is another, which all processes are told.
-            OSError: one cannot be read.
+            ValueError: a file differs; raised on all processes.
+            OSError: a file cannot be read.
         """
         rank, size = dist.get_rank(self._group), dist.get_world_size(self._group)
         error: Exception | None = None
@@ -113,11 +113,11 @@ class Shards:
                 raise found
 
     def read(self, found: Mapping[str, Sequence[Part]], like: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Tensors that lie on the processes as others do; each process reads what it holds of them.
+        """Returns tensors that are sharded like others; each process reads its own parts.
 
         Args:
-            found: what there is.
-            like: tensors by name. One that there is not, or not in several processes, or of another shape, is whole.
+            found: parts found, by tensor.
+            like: tensors by name. A tensor is whole where its counterpart is missing, not sharded, or of another shape.
         """
         tensors: dict[str, Tensor] = {}
         sharded: dict[str, Tensor] = {}
@@ -134,7 +134,7 @@ class Shards:
 
 
 def _agreed(act: Callable[[], object]) -> None:
-    """Raises on every process what went wrong on the first that failed."""
+    """Raises the error of the first process that failed on all processes."""
     try:
         act()
     except CheckpointException as error:
@@ -146,7 +146,7 @@ def _agreed(act: Callable[[], object]) -> None:
 
 @final
 class _Writer(StorageWriter):
-    """A file of every name and process, of which the first process makes a listing."""
+    """Writes one file per name and process; the first process lists them."""
 
     def __init__(
         self, draft: Draft, files: Collection[str], step: int, there: Listing, finish: Callable[[Listing], None]
@@ -165,7 +165,7 @@ class _Writer(StorageWriter):
         return plan
 
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
-        """Tells each process its number, once there is a place for its files."""
+        """Numbers the processes, once the folder for their files exists."""
         self._draft.begin()
         return [dataclasses.replace(plan, storage_data=(rank, len(plans))) for rank, plan in enumerate(plans)]
 
@@ -193,13 +193,13 @@ class _Writer(StorageWriter):
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: object) -> bool:
-        """Whether it is a path that it would choose itself: no."""
+        """Always False, so that this storage is never chosen by the form of a path."""
         return False
 
 
 @final
 class _Reader(StorageReader):
-    """Parts that were found in files."""
+    """Reads parts that were found in files."""
 
     def __init__(self, found: Mapping[str, Sequence[Part]]) -> None:
         self._found = found
@@ -208,7 +208,7 @@ class _Reader(StorageReader):
         """See `StorageReader`; there is nothing to do."""
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
-        """Where the parts are in their tensors."""
+        """Returns the place of each part in its tensor."""
         tensors = {
             name: TensorStorageMetadata(
                 properties=TensorProperties(dtype=parts[0].values.dtype),
@@ -231,7 +231,7 @@ class _Reader(StorageReader):
         return plans
 
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
-        """Copies what this process holds."""
+        """Copies the parts of this process."""
         for item in plan.items:
             number = item.storage_index.index
             assert number is not None
@@ -245,7 +245,7 @@ class _Reader(StorageReader):
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: object) -> bool:
-        """Whether it is a path that it would choose itself: no."""
+        """Always False, so that this storage is never chosen by the form of a path."""
         return False
 
 
