@@ -8,7 +8,7 @@ Legend
     KeyProposal    ℓ_hj = a_h(f_j)                                    one distribution a head, for all queries
     PairProposal   ℓ_ij = q(f_i)·k(f_j) + a(f_j) - τ ‖x_i - y_j‖²      one a query
 
-Source: ITNet (arXiv 2606.19538), 3.2, asks for a learnable p(y|x) with parameters of its own and leaves its form open.
+Source: ITNet (arXiv 2606.19538), 3.2, calls for a learnable p(y|x) with parameters of its own and leaves its form open.
 A pair costs 2 rank + 3s flops here, against the 4 w d of a perceptron kernel.
 """
 
@@ -24,7 +24,7 @@ from fredholm.domains import Domain, Points
 
 @final
 class PointFeatures(nn.Module):
-    """f: `(B, N, width)` from a signal and its positions. Gradients end here: nothing but the proposal learns.
+    """f: `(B, N, width)` from a signal and its positions. Gradients stop here: only the proposal learns.
 
     Args:
         embed_dim: channels of the signal.
@@ -91,7 +91,7 @@ class KeyProposal(nn.Module):
 
 @final
 class PairProposal(nn.Module):
-    """A distribution over the points for each query, which may be near it or like it.
+    """A distribution over the points for each query, by distance and by similarity of features.
 
     Args:
         embed_dim: channels of the signal.
