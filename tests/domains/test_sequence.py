@@ -246,7 +246,7 @@ def test_a_spacing_without_a_length() -> None:
 
 @pytest.mark.parametrize(("spacing", "start"), [(1.0, 1e17), (1e-300, 1.0), (1e308, 1e308)])
 def test_samples_that_float64_cannot_tell_apart(spacing: float, start: float) -> None:
-    with refused(ValueError, "float64 cannot tell 3 samples", "another unit of time"):
+    with refused(ValueError, "float64 cannot distinguish 3 samples", "another unit of time"):
         Sequence(3, spacing=spacing, start=start)
 
 

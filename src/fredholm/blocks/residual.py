@@ -24,10 +24,10 @@ class ResidualBlock(FieldBlock):
     Args:
         operator: K, mapping the channels of the signal to as many.
         feed_forward: F, at every point by itself, `(..., C)` to the same shape.
-        norm: makes N and N' for so many channels; None: there are none.
+        norm: builds N and N' from a number of channels; None: no norms.
         norm_first: whether norms come before each branch, or after each sum; refused without norms.
-        branch_scale: start of a learned factor a channel of both branches (LayerScale, Touvron et al. 2021); None:
-            there are none.
+        branch_scale: start of a learned factor per channel of both branches (LayerScale, Touvron et al. 2021); None:
+            none.
         dropout: rate after K.
         feed_forward_dropout: rate after F.
         drop_path: chance that a sample skips each of the two branches in training.
@@ -91,7 +91,7 @@ class ResidualBlock(FieldBlock):
         return self.operator.initial_state(batch_size)
 
     def scan(self, u: Tensor, domain: Domain, state: State | None) -> tuple[Tensor, State]:
-        """The next points `(B, N, C)` of a sequence, and the operator's state after them; None: they are the first."""
+        """Processes the next points `(B, N, C)` of a sequence from a state; None: from the first point."""
         integral, state = self.operator.scan(self._entering(u), domain, state=state)
         return self._join(u, integral), state
 

@@ -122,8 +122,8 @@ class MonteCarlo(Quadrature):
             which = f"can differ between {heads}; build it with num_heads={heads}, or 1"
             if heads == 1:
                 which = "are the same for all heads; build it with num_heads=1"
-            came = f"the proposal has {proposal.num_heads} heads but the nodes of this kernel {which}"
-            raise ValueError(f"quadrature.MonteCarlo: {came}")
+            message = f"the proposal has {proposal.num_heads} heads but the nodes of this kernel {which}"
+            raise ValueError(f"quadrature.MonteCarlo: {message}")
 
         def log_probability() -> Tensor:
             return log_mixture(proposal.logits(u, domain), mass[:, None], self.uniform_share).expand(shape)
