@@ -105,7 +105,7 @@ def test_the_one_before_cannot_see_a_point_at_its_time_any_more(horizon):
     _, state = op.scan(u[:, :2], Sequence(times=times[:2]))
     with refused(ValueError, "points that share a time see each other", "got steps of [0.0]"):
         op.scan(u[:, 2:], Sequence(times=times[2:]), state=state)
-    with refused(ValueError, "the one before is answered already", "call the operator on the whole sequence"):
+    with refused(ValueError, "the previous one is computed already", "call the operator on the whole sequence"):
         op.step(u[:, 2], state, times[2:3])
 
 

@@ -28,7 +28,7 @@ class GRU(CellRecurrence):
     Args:
         in_dim: channels d of the signal, >= 1.
         state_dim: channels n of h, >= 1.
-        bias: whether b and b' are there.
+        bias: whether to use b and b'.
 
     Attributes:
         weight_ih, weight_hh: W `(3n, d)` and R `(3n, n)`, the rows of r, z, n in turn.

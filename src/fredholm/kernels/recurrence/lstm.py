@@ -28,7 +28,7 @@ class LSTM(CellRecurrence):
     Args:
         in_dim: channels d of the signal, >= 1.
         state_dim: channels n of h and c, >= 1.
-        bias: whether b and b' are there.
+        bias: whether to use b and b'.
 
     Attributes:
         weight_ih, weight_hh: W `(4n, d)` and R `(4n, n)`, the rows of i, f, g, o in turn.

@@ -30,7 +30,7 @@ class RNN(CellRecurrence):
         in_dim: channels d of the signal, >= 1.
         state_dim: channels n of h, >= 1.
         nonlinearity: φ, "tanh" or "relu".
-        bias: whether b and b' are there.
+        bias: whether to use b and b'.
 
     Attributes:
         weight_ih, weight_hh: W `(n, d)` and R `(n, n)`.
