@@ -69,7 +69,7 @@ def test_features_that_vanish_in_float64_are_told() -> None:
     operator = operator_of("rows", feature_map=softplus)
     for parameter in operator.parameters():
         parameter.data.fill_(1.0)
-    with pytest.warns(UserWarning, match="kernels.FactorisedInfiniteAttention: feature_map gave nothing but 0"):
+    with pytest.warns(UserWarning, match="kernels.FactorisedInfiniteAttention: feature_map gave only zeros"):
         operator(-1e4 * torch.ones(1, 3, 4), Points(torch.zeros(3, 1)))
 
 

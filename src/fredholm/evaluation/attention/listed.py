@@ -1,4 +1,4 @@
-"""Scored kernels on listed pairs: queries, keys and values are made once a point, and gathered. Legend: `scored.py`."""
+"""Scored kernels on listed pairs: queries, keys and values are computed once a point and gathered. See `scored.py`."""
 
 import dataclasses
 from typing import final
@@ -17,7 +17,7 @@ from fredholm.kernels.heads import each_query_head
 @final
 @dataclasses.dataclass(frozen=True)
 class ListedScores(Route[Scored]):
-    """For `Scored` kernels and listed pairs, such as attention among neighbours: one row of scores a query.
+    """For `Scored` kernels and listed pairs, such as attention among neighbours: one row of scores per query.
 
     Cost per pair and head 2(d + d_v) flops and a score; memory linear in points and pairs, backward too.
     """
