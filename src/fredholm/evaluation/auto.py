@@ -163,8 +163,10 @@ class EdgeSum(Route[OnEdges]):
 
 def _along_edges(integral: Integral[OnEdges]) -> Integral[Kernel]:
     """The sum over edges."""
-    u, domain, query, asked = integral.arguments
-    return Integral(integral.kernel.kernel, u, integral.kernel.on_edges(domain), query, asked).wanted_as(integral)
+    u, domain, query, query_domain = integral.arguments
+    return Integral(integral.kernel.kernel, u, integral.kernel.on_edges(domain), query, query_domain).wanted_as(
+        integral
+    )
 
 
 @final
@@ -218,9 +220,9 @@ class EachQuery(Route[Kernel]):
         """See `Route.compute`."""
         kernel, u, domain = integral.kernel, integral.u, integral.domain
         assert domain.pair_list is not None
-        pairs, asked = domain.pair_list.repeated(u.shape[0]), ordered_queries(integral)[0]
-        n, n_q, past = pairs.num_points, pairs.num_queries, asked.given_past_mass
-        pos, asked_pos = (d.pos if d.pos.ndim == 3 else d.pos[None] for d in (domain, asked))
+        pairs, query_domain = domain.pair_list.repeated(u.shape[0]), ordered_queries(integral)[0]
+        n, n_q, past = pairs.num_points, pairs.num_queries, query_domain.given_past_mass
+        pos, query_pos = (d.pos if d.pos.ndim == 3 else d.pos[None] for d in (domain, query_domain))
         rows = []
         for group in pairs.groups:
             queries, points, _, features = group
@@ -230,7 +232,7 @@ class EachQuery(Route[Kernel]):
                 "pos": per_point(pos, points, n),
                 "mass": Gathered(pair_mass(integral, group), every),
                 "scale": per_point(torch.atleast_2d(domain.counts_per_mass), queries // n_q, 1),
-                "asked_pos": per_point(asked_pos, queries, n_q),
+                "query_pos": per_point(query_pos, queries, n_q),
             }
             if integral.has_query_signal:
                 inputs["query"] = per_point(integral.query, queries, n_q)
@@ -238,7 +240,7 @@ class EachQuery(Route[Kernel]):
                 inputs["past"] = per_point(past, queries, n_q)
             if features is not None:
                 inputs["features"] = Gathered(features, every)
-            entries = _Entries(self, integral, asked)
+            entries = _Entries(self, integral, query_domain)
             rows.append(row_by_row(entries, inputs, kernel.out_dim, module=kernel))
         return spread(rows, pairs, u, kernel.out_dim)
 
@@ -250,7 +252,7 @@ class _Entries:
 
     route: EachQuery
     whole: Integral[Kernel]
-    asked: Domain
+    query_domain: Domain
 
     def __call__(
         self,
@@ -259,7 +261,7 @@ class _Entries:
         pos: Tensor,
         mass: Tensor,
         scale: Tensor,
-        asked_pos: Tensor,
+        query_pos: Tensor,
         query: Tensor | None = None,
         past: Tensor | None = None,
         features: Tensor | None = None,
@@ -267,10 +269,10 @@ class _Entries:
         """`(n, d_out)` from the points' signals `(n, K, C)`, positions and masses, and the queries' own."""
         nodes = Points.derived(self.whole.domain, pos, mass, counts_per_mass=scale[:, None], features=features)
         ones, past = mass.new_ones(mass.shape[0], 1), None if past is None else past[:, None]
-        asked = Points.derived(self.asked, asked_pos[:, None], ones, past_mass=past)
+        query_domain = Points.derived(self.query_domain, query_pos[:, None], ones, past_mass=past)
         parts = AUTO if self.route.parts is None else self.route.parts
         signal = None if query is None else query[:, None]
-        return parts.integrate(Integral(self.whole.kernel, u, nodes, signal, asked).wanted_as(self.whole))[:, 0]
+        return parts.integrate(Integral(self.whole.kernel, u, nodes, signal, query_domain).wanted_as(self.whole))[:, 0]
 
 
 ON_ONE_PROCESS: tuple[Route[Any], ...] = (

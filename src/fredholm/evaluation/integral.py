@@ -99,8 +99,8 @@ class Integral(Generic[K]):
     @property
     def own_positions(self) -> bool:
         """Whether the queries are at the points, and their positions have no separate gradient."""
-        asked, pos = self.query_domain.pos, self.domain.pos
-        return self.at_points and (asked is pos or not (asked.requires_grad or pos.requires_grad))
+        query_pos, pos = self.query_domain.pos, self.domain.pos
+        return self.at_points and (query_pos is pos or not (query_pos.requires_grad or pos.requires_grad))
 
     @property
     def working_dtype(self) -> torch.dtype:
@@ -224,11 +224,11 @@ def ordered_queries(integral: Integral[Any]) -> tuple[Domain, Tensor | None]:
     For a causal kernel the queries also keep the mass of their past, which does not follow from nodes.
     """
     queries, kernel = integral.query_domain, integral.kernel
-    asked, times = order_read(kernel, queries, integral.domain) if kernel.is_causal else (None, None)
-    if asked is None:
+    query_times, times = order_read(kernel, queries, integral.domain) if kernel.is_causal else (None, None)
+    if query_times is None:
         return queries, None
     past = past_mass(queries, integral.domain)
     pos = queries.pos if queries.pos.ndim == 3 else queries.pos[None]
-    batch = max(pos.shape[0], asked.shape[0])
-    pos, asked = pos.expand(batch, -1, -1), asked.expand(batch, -1)
-    return Points.derived(queries, pos, pos.new_ones(pos.shape[:2]), asked, past), times
+    batch = max(pos.shape[0], query_times.shape[0])
+    pos, query_times = pos.expand(batch, -1, -1), query_times.expand(batch, -1)
+    return Points.derived(queries, pos, pos.new_ones(pos.shape[:2]), query_times, past), times

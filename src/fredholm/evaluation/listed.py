@@ -149,28 +149,28 @@ class _Rows(torch.autograd.Function):
         """Gathers and computes every chunk again; see `torch.autograd.Function`."""
         # saved tensors are read once: activation checkpointing does not allow a second read
         (grad,), plan, needed, tensors = grads, ctx.plan, ctx.needs_input_grad[1:], ctx.saved_tensors
-        asked = [i for i, wanted in enumerate(needed) if wanted]
+        requested = [i for i, wanted in enumerate(needed) if wanted]
         if torch.is_grad_enabled():  # a second derivative may follow
             with under_autocast(ctx.autocast, grad), _replayed(ctx.random, grad):
-                return None, *_differentiably(plan, tensors, asked, grad)
+                return None, *_differentiably(plan, tensors, requested, grad)
         with _replayed(ctx.random, grad):
-            return None, *_Rows._gradients(ctx, tensors, grad, asked)
+            return None, *_Rows._gradients(ctx, tensors, grad, requested)
 
     @staticmethod
-    def _gradients(ctx: Any, tensors: Sequence[Tensor], grad: Tensor, asked: list[int]) -> Iterator[Tensor | None]:
+    def _gradients(ctx: Any, tensors: Sequence[Tensor], grad: Tensor, requested: list[int]) -> Iterator[Tensor | None]:
         """The gradient of every tensor, None for those not requested."""
         plan = ctx.plan
         count = len(plan.indices)
-        totals = {i: torch.zeros_like(tensors[i], dtype=wide_dtype(tensors[i])) for i in asked}
+        totals = {i: torch.zeros_like(tensors[i], dtype=wide_dtype(tensors[i])) for i in requested}
         for rows, indices in plan.chunks():
             gathered = [_gather(table, index) for table, index in zip(tensors[:count], indices, strict=True)]
             leaves = [t.detach() for t in (*gathered, *tensors[count:])]
-            for i in asked:
+            for i in requested:
                 leaves[i].requires_grad_()
             with torch.enable_grad(), under_autocast(ctx.autocast, grad):
                 out = plan.compute(leaves[:count], leaves[count:])
-            found = torch.autograd.grad(out, [leaves[i] for i in asked], grad[rows], allow_unused=True)
-            for i, by in zip(asked, found, strict=True):
+            found = torch.autograd.grad(out, [leaves[i] for i in requested], grad[rows], allow_unused=True)
+            for i, by in zip(requested, found, strict=True):
                 if by is None:
                     continue
                 if i < count:
@@ -197,15 +197,15 @@ def _replayed(state: Tensor | None, like: Tensor) -> Iterator[None]:
         yield
 
 
-def _differentiably(plan: _Plan, tensors: Sequence[Tensor], asked: list[int], grad: Tensor) -> list[Tensor | None]:
+def _differentiably(plan: _Plan, tensors: Sequence[Tensor], requested: list[int], grad: Tensor) -> list[Tensor | None]:
     """The gradients of all rows at once, with a graph of their own."""
     count = len(plan.indices)
     # views, because a table may depend on the parameters
     tensors = [tensor.view_as(tensor) for tensor in tensors]
     gathered = [_gather(table, index) for table, index in zip(tensors[:count], plan.indices, strict=True)]
     out = plan.compute(gathered, tensors[count:])
-    found = torch.autograd.grad(out, [tensors[i] for i in asked], grad, create_graph=True, allow_unused=True)
-    by_place = dict(zip(asked, found, strict=True))
+    found = torch.autograd.grad(out, [tensors[i] for i in requested], grad, create_graph=True, allow_unused=True)
+    by_place = dict(zip(requested, found, strict=True))
     return [by_place.get(i) for i in range(len(tensors))]
 
 
@@ -227,9 +227,9 @@ def per_point(values: Tensor, index: Tensor, count: int) -> Gathered:
 
 def pair_mass(integral: Integral[Any], group: PairGroup) -> Tensor:
     """ω_j m_ij of a group's pairs, `(n, K)`; 0 where a causal kernel does not see the point."""
-    domain, asked = integral.domain, integral.query_domain
+    domain, query_domain = integral.domain, integral.query_domain
     mass = _gather(*per_point(torch.atleast_2d(domain.weights), group.points, domain.num_points)) * group.weights
     if not integral.kernel.is_causal or integral.kernel.reads_past_by_position:
         return mass
-    seen = _gather(*per_point(preceding_counts(asked, domain), group.queries, asked.num_points))
+    seen = _gather(*per_point(preceding_counts(query_domain, domain), group.queries, query_domain.num_points))
     return torch.where(group.points % domain.num_points < seen[:, None], mass, 0.0)

@@ -151,7 +151,7 @@ def test_what_a_step_cannot_see_is_refused():
     loop, kernel = StepLoop(), op.kernel
     signal = torch.randn(2, 3, 4)
     reasons = loop.unsupported_reasons(Integral(kernel, signal, Sequence(3)))
-    assert reasons == ["a step must be told when its point is, and the domain has no times"]
+    assert reasons == ["a step needs the time of its point, and the domain has no times"]
     tied = Sequence(times=torch.tensor([0.0, 0.5, 0.5]))
     assert loop.unsupported_reasons(Integral(kernel, signal, tied)) == ["points that share a time see each other"]
     weighed = Sequence(3, spacing=0.1, weights=torch.ones(3))

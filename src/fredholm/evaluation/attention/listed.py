@@ -31,12 +31,12 @@ class ListedScores(Route[Scored]):
 
     def compute(self, integral: Integral[Scored]) -> Tensor:
         """See `Route.compute`."""
-        kernel, u, domain, asked = integral.kernel, integral.u, integral.domain, integral.query_domain
+        kernel, u, domain, query_domain = integral.kernel, integral.u, integral.domain, integral.query_domain
         assert domain.pair_list is not None
         kernel.check_score()
         pairs = domain.pair_list.repeated(u.shape[0])
-        form = kernel.score_form(u, domain, integral.query, asked)
-        n, n_q, rows = domain.num_points, asked.num_points, []
+        form = kernel.score_form(u, domain, integral.query, query_domain)
+        n, n_q, rows = domain.num_points, query_domain.num_points, []
         shared = {"softening": form.softening, "numbers": form.numbers}
         scores = _Scores(kernel.score, kernel.normaliser)
         for group in pairs.groups:

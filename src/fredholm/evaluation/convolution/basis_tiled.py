@@ -143,19 +143,19 @@ class BasisTiled(Route[BasisFilter]):
 
     def compute(self, integral: Integral[BasisFilter]) -> Tensor:
         """See `Route.compute`."""
-        kernel, u, domain, asked = integral.kernel, integral.u, integral.domain, integral.query_domain
+        kernel, u, domain, query_domain = integral.kernel, integral.u, integral.domain, integral.query_domain
         elements = self.strip_elements or (1 << 20 if u.device.type == "cpu" else 1 << 25)
         with without_autocast(u):
             values = at_least_float32(u)
             values = values * kernel.measure(domain).to(values.dtype)[..., None]
             weight = kernel.basis_weight().to(values.dtype)
-            reach = reach_of(kernel, domain, asked)
-            sums = BasisSums(kernel, domain, asked, reach)
+            reach = reach_of(kernel, domain, query_domain)
+            sums = BasisSums(kernel, domain, query_domain, reach)
             values = sums.by_position(values)
             per_pair, per_query = values.shape[0] * weight.shape[0], weight.shape[0] * values[:, :1].numel()
             rows = [
                 sums.integral(strip, values, weight)
-                for strip in strips(asked.num_points, domain.num_points, reach, per_pair, per_query, elements)
+                for strip in strips(query_domain.num_points, domain.num_points, reach, per_pair, per_query, elements)
             ]
             out = sums.by_query(torch.cat(rows, dim=1))
         return out.to(u.dtype)
@@ -168,10 +168,13 @@ class BasisSums:
     Batch entries that share all positions are computed together: P distinct sets of positions with E entries each.
     """
 
-    def __init__(self, kernel: BasisFilter, domain: Domain, asked: Domain, reach: Reach | None) -> None:
+    def __init__(self, kernel: BasisFilter, domain: Domain, query_domain: Domain, reach: Reach | None) -> None:
         self.kernel, self.domain, self.keys = kernel, domain, whole_grid(domain)
         self.key_order, self.query_order = (None, None) if reach is None else (reach.key_order, reach.query_order)
-        self.query_pos, self.key_pos = _ordered(asked.pos, self.query_order), _ordered(domain.pos, self.key_order)
+        self.query_pos, self.key_pos = (
+            _ordered(query_domain.pos, self.query_order),
+            _ordered(domain.pos, self.key_order),
+        )
         self.pairs = domain.pair_weights
         if self.pairs is not None:
             self.pairs = _ordered(_ordered(self.pairs[:, 0], self.query_order).mT, self.key_order).mT

@@ -73,27 +73,29 @@ def _table_of_all_pairs(integral: Integral[PairwiseMLP], queries: GridBlock, key
     None where these are too many, or lie elsewhere in each batch entry.
     """
     kernel, domain = integral.kernel, integral.domain
-    asked = domain if integral.own_positions else integral.query_domain
-    keys_beside, queries_beside = domain.num_points - keys.num_points, asked.num_points - queries.num_points
-    pairs = keys_beside * asked.num_points + queries_beside * domain.num_points
+    query_domain = domain if integral.own_positions else integral.query_domain
+    keys_beside, queries_beside = domain.num_points - keys.num_points, query_domain.num_points - queries.num_points
+    pairs = keys_beside * query_domain.num_points + queries_beside * domain.num_points
     if pairs:
         kernels = 1 if kernel.head_shared else kernel.num_heads
         entry = kernels * kernel.width * integral.working_dtype.itemsize
         features = 2 * kernel.num_frequencies * torch.float32.itemsize
-        if pairs * (entry + features) > EDGE_BYTES or any(side.pos.shape[:-2].numel() > 1 for side in (asked, domain)):
+        if pairs * (entry + features) > EDGE_BYTES or any(
+            side.pos.shape[:-2].numel() > 1 for side in (query_domain, domain)
+        ):
             return None
 
     def found() -> tuple[Tensor, Tensor]:
         displacement, distance = between_cells(keys, domain)
         if not pairs:
             return displacement, distance
-        x, y = (side.pos.to(displacement.dtype).flatten(0, -2) for side in (asked, domain))
+        x, y = (side.pos.to(displacement.dtype).flatten(0, -2) for side in (query_domain, domain))
         of_keys, of_queries = x - _beside(y, keys)[:, None], _beside(x, queries)[:, None] - y
         beside = domain.wrap(torch.cat([of_keys.flatten(0, 1), of_queries.flatten(0, 1)]))
         return torch.cat([displacement, beside]), torch.cat([distance, norm(beside)])
 
     # what is differentiated is found where it is used, as checkpoints expect that run a layer twice
-    is_shared = asked is domain and not domain.pos.requires_grad
+    is_shared = query_domain is domain and not domain.pos.requires_grad
     between = domain.once((_table_of_all_pairs, queries, keys), found) if is_shared else found()
     return kernel.relative_part(*between, is_periodic=domain.is_periodic)
 
