@@ -18,7 +18,7 @@ BlockState = tuple[State, State]
 
 @final
 class PostNormBlock(nn.Module):
-    """out = f(S u + f(LN K₂[dropout(f(LN K₁[u]))])), f = ReLU, whatever the kernels (CKConv, figure 8).
+    """out = f(S u + f(LN K₂[dropout(f(LN K₁[u]))])), f = ReLU, for any kernels (CKConv, figure 8).
 
     S is the identity where the channels stay as many, else a linear map with a bias. The layer norms are over the
     channels of each point, so that they see no other one.

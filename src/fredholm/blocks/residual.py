@@ -17,7 +17,7 @@ from fredholm.operators.integral import check_operator
 
 @final
 class ResidualBlock(FieldBlock):
-    """z = u + K[N(u)],  out = z + F(N'(z))  (ITNet, eq. 5), whatever the kernel of K and the network F.
+    """z = u + K[N(u)],  out = z + F(N'(z))  (ITNet, eq. 5), for any kernel of K and any network F.
 
     With `norm_first=False` the norms follow the sums, z = N(u + K[u]), out = N'(z + F(z)), as in Vaswani et al. 2017.
 

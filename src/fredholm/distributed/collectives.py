@@ -214,7 +214,7 @@ def _like(block: Tensor, size: int) -> Tensor:
 
 
 def _exchange(sent: Tensor, received: Tensor, group: dist.ProcessGroup) -> list[dist.Work]:
-    """Sends to the next process what the one before it sends to this one."""
+    """Sends a block to the next process, and receives one from the previous process."""
     if dist.get_world_size(group) == 1:
         received.copy_(sent)
         return []

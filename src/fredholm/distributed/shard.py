@@ -106,7 +106,7 @@ class Shard(Domain):
         return torch.float64 if bool(asks) else dtype
 
     def mapped(self, where: Callable[[Domain], Domain]) -> Domain:
-        """See `Domain.mapped`; another number of points is shared out anew, evenly."""
+        """See `Domain.mapped`; another number of points is distributed evenly."""
         found = where(self.whole)
         if found.has_points_of(self.whole):
             return self

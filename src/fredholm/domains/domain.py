@@ -190,7 +190,7 @@ class Domain(abc.ABC):
         """Mass of each point for a kernel that counts points, `(N,)` or `(B, N)`.
 
         The uniform measure counts every point that exists once, and one in which parts share their mass counts each
-        with mean 1; weights that were given are taken as they are, unless `counting_each` says otherwise.
+        with mean 1; given weights are used unchanged, unless `counting_each` rescales them.
         """
         return self.weights * self.counts_per_mass
 
@@ -517,7 +517,7 @@ def device_of(*given: Tensor | None) -> torch.device | None:
 
 
 def check_mask(name: str, mask: Tensor | None, pos: Tensor) -> None:
-    """Raises, in the name of `name`, unless `mask` is None or says of each point of `pos` whether it exists."""
+    """Raises, in the name of `name`, unless `mask` is None or a bool mask of the points of `pos`."""
     _check_points(name, "mask", mask, pos)
     if mask is not None and mask.dtype != torch.bool:
         raise TypeError(f"{name}: mask must be bool, True = this point exists; got {mask.dtype}")

@@ -167,7 +167,7 @@ class _Search:
         self.num_points, self.num_queries = self.pos.shape[1], self.query.shape[1]
         self.most = self.num_points if k is None else min(k, self.num_points)
         self.k, self.periodic = k, periodic
-        self.edge = None  # the radius and what rounding may add to a distance, (1 or B, Nq)
+        self.edge = None  # the radius, plus the rounding error of a distance, (1 or B, Nq)
         if radius is not None:
             eps, size = torch.finfo(given).eps, self.query.abs().amax(-1).clamp_min(1.0 if periodic else 0.0)
             self.edge = radius * (1 + 8 * eps) + (4 * eps * size).clamp_max(radius / 100)

@@ -11,7 +11,7 @@ from fredholm.domains.checks import is_open, values_can_be_read
 from fredholm.domains.domain import Domain, GridBlock, check_mask, check_tensor, device_of
 
 SPACING = 1 / 256
-"""Distance between neighbours of `Sequence(n)`, whatever n is."""
+"""Distance between neighbours of `Sequence(n)`, for every n."""
 
 
 @final

@@ -114,8 +114,8 @@ class Function(FieldEncoder):
     def _check(self, inputs: FunctionBatch) -> None:
         if not isinstance(inputs, tuple) or len(inputs) != 2:
             raise TypeError(
-                f"encoders.Function: expected a FunctionBatch(values, domain), as the values alone do not tell where "
-                f"they are; got {type(inputs).__name__}"
+                f"encoders.Function: expected a FunctionBatch(values, domain), as values need positions; "
+                f"got {type(inputs).__name__}"
             )
         values, domain = inputs
         expected = f"(batch, points, {self.config.num_channels})"

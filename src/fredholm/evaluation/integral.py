@@ -117,7 +117,7 @@ class Integral(Generic[K]):
 
     @property
     def has_no_points(self) -> bool:
-        """Whether no batch entry has a point, so that a state stays as it is."""
+        """Whether no batch entry has a point, so that a state does not change."""
         return 0 in (self.u.shape[0], self.domain.num_points)
 
     def state_after_nothing(self, state: State | None) -> State:

@@ -75,7 +75,7 @@ def all_pairs(inputs: TileInputs, score: Score) -> Pairs:
 
 
 class Rows(NamedTuple):
-    """Some queries of some heads, and the keys that any of them may see."""
+    """A group of queries and heads, and the keys that any of them may see."""
 
     heads: slice
     rows: slice

@@ -162,7 +162,7 @@ class _Exchange:
         home = root.get_submodule(parent)
         if isinstance(home, torch._dynamo.OptimizedModule):
             self.refused.append(
-                f"{parent or type(home).__name__} (is compiled, and would go on calling the layer that it was made "
+                f"{parent or type(home).__name__} (is compiled, and would keep calling the layer that it was made "
                 "from; convert that first, and compile the result)"
             )
         home._modules[name] = self.done[layer]

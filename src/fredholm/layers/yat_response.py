@@ -27,8 +27,8 @@ from fredholm.kernels.attention.yat import response
 
 Block = tuple[slice, slice, slice]
 
-# of a block, and of each scratch beside it, for each thread: half a megabyte in float32, four of which nearly fit a
-# core's second-level cache, and still long beside the wait of threads for each other
+# entries per thread of a block, and of each scratch array: half a megabyte in float32. Four of them nearly fit a core's
+# L2 cache, and the work is still long compared with the synchronisation of threads
 BLOCK_ELEMENTS = 2**17
 # flag in the byte of an entry, beside the sign of S: D is at its floor
 AT_FLOOR = 2

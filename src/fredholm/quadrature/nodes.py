@@ -69,7 +69,7 @@ class SharedNodes(Nodes):
 
 @final
 class NodesPerQuery(Nodes):
-    """Some of the points, others for each query: a list of pairs (`Domain.list_pairs`), so that memory stays O(N·M).
+    """A selection of points for each query: a list of pairs (`Domain.list_pairs`), so that memory stays O(N·M).
 
     Args:
         index: `(1 or B, Nq, M)` int64; for a causal kernel all visible to their query, or of weight 0.

@@ -118,7 +118,9 @@ def test_a_prompt_on_a_grid_is_read_by_its_table_and_gone_on_from() -> None:
     for state in (None, kernel.initial_state(2)):
         first, after = Toeplitz().run(prompt, state)
         rest = Integral(kernel, u[:, 6:], place(6, 9))
-        assert Toeplitz().unsupported_run_reasons(rest, after) == ["earlier points are not on the grid of the next ones"]
+        assert Toeplitz().unsupported_run_reasons(rest, after) == [
+            "earlier points are not on the grid of the next ones"
+        ]
         second, (signal, times) = AUTO.run(rest, after)
         torch.testing.assert_close(torch.cat([first, second], 1), whole, atol=1e-12, rtol=0)
         assert torch.equal(signal, u)

@@ -34,7 +34,7 @@ class NativeConvolution(FilterRoute[Stationary]):
         convolve = _transposed if transposed else _convolved
         dtype = product_dtype(image)
         # on a CPU, some processors never return from a long depthwise one in float16; and in 16 bits the gradient of a
-        # tap of a transposed one that meets no output is memory that nobody wrote
+        # tap of a transposed one that meets no output is uninitialised memory
         if image.device.type == "cpu" and (dtype == torch.float16 or (transposed and dtype == torch.bfloat16)):
             with without_autocast(image):
                 given = (image.float(), weight.float(), None if bias is None else bias.float())

@@ -39,7 +39,7 @@ class SeparableScan(StatefulRoute[Separable]):
         return self.advance(integral)[0]
 
     def run_refusals(self, integral: Integral[Separable], state: State | None, reset: Tensor | None) -> list[str]:
-        """Refuses a reset, and a state with positions that start anew with every chunk."""
+        """Refuses a reset, and a state where positions restart with every chunk."""
         return reset_refusals(reset) + state_refusals(integral, state)
 
     def advance(

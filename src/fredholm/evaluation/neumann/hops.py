@@ -56,7 +56,7 @@ class HopOutputs(NamedTuple):
     out: Tensor  # (B, H, Nq, c)
     norm: Tensor  # c of the queries: (B, H, Nq)
     inner: Tensor | None  # the series at the points, where the queries are others: (G, N, c)
-    inner_norm: Tensor | None  # c of the points, likewise: (G, N)
+    inner_norm: Tensor | None  # c of the points, where the queries are others: (G, N)
     rows: Tensor | None  # r, under the norm of a block: (G, n) in float64
     factors: Tensor | None  # factors of I - B, transposed: (G, N, N)
     pivots: Tensor | None  # (G, N), int32

@@ -264,7 +264,7 @@ class Toeplitz(StatefulRoute[PairwiseMLP]):
     def refusals(self, integral: Integral[PairwiseMLP]) -> list[str]:
         """Refuses domains without a common grid, kernels with nothing to tabulate, and what `Tiled` refuses."""
         if not integral.kernel.reads_displacement(integral.domain):
-            return ["nothing in this kernel depends on the displacement beyond what splits over the two points"]
+            return ["this kernel has no part in the displacement that does not split over the two points"]
         if integral.once(common_grid) is None:
             return ["queries and keys do not hold the same regular grid"]
         return pair_refusals(integral)

@@ -1,4 +1,4 @@
-"""What an integral over pairs is computed from, its tiles, and p on a tile: the first layer by parts.
+"""Inputs of an integral over pairs, its tiles, and p on a tile: the first layer by parts.
 
 Legend of this room (kernel g of G; batch entry b; query i; key j; hidden unit k; for κ see `kernels.PairwiseForm`)
     p_ijk   pre-activation of the first layer            h_ijk   last hidden layer

@@ -27,7 +27,7 @@ FURTHEST = 1e12
 
 
 def require_digits(name: str, z: Tensor, exists: Tensor | None = None) -> None:
-    """Raises a `ValueError` where a place in a frame lies beyond `FURTHEST`.
+    """Raises a `ValueError` for positions in a frame beyond `FURTHEST`.
 
     Args:
         name: prefix of the message: the caller and the positions.

@@ -355,11 +355,11 @@ class Score(Numbered, abc.ABC):
         with _autograd():
             leaves = [None if t is None else t.detach().requires_grad_() for t in (*kept, *numbers)]
             s = self.value(leaves[0], *leaves[1:])  # pyright: ignore[reportArgumentType]
-            asked = [leaf for leaf in leaves if leaf is not None]
+            requested = [leaf for leaf in leaves if leaf is not None]
             if not s.requires_grad:
-                found = iter([torch.zeros_like(t) for t in asked])
+                found = iter([torch.zeros_like(t) for t in requested])
             else:
-                found = iter(torch.autograd.grad(s, asked, grad, materialize_grads=True))
+                found = iter(torch.autograd.grad(s, requested, grad, materialize_grads=True))
         by_dot, by_distance, *by_numbers = (None if leaf is None else next(found) for leaf in leaves)
         return by_dot, by_distance, by_numbers  # pyright: ignore[reportReturnType]
 

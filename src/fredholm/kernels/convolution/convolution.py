@@ -194,7 +194,7 @@ class Convolution(Stationary):
         if not keys.periodic or self.padding_mode == "circular":
             return None
         return (
-            f"on a periodic grid the signal goes on round the torus; got padding_mode {self.padding_mode!r}; use "
+            f"on a periodic grid the signal continues round the torus; got padding_mode {self.padding_mode!r}; use "
             "'circular' or a grid that is not periodic"
         )
 

@@ -60,8 +60,8 @@ class WeightNormalised(nn.Module):
     @property
     def weight(self) -> Tensor:
         """W, `(out, in)`, in at least float32."""
-        # no context without autocast: autocast changes none of these operations, and an exported graph cannot nest
-        # regions
+        # not inside `without_autocast`: autocast changes none of these operations, and exported graphs with nested
+        # regions cannot be loaded
         return at_least_float32(self.magnitude) * nn.functional.normalize(at_least_float32(self.direction), dim=1)
 
     def forward(self, x: Tensor) -> Tensor:

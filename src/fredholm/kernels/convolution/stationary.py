@@ -165,9 +165,9 @@ def relative_lattice(keys: GridBlock, queries: GridBlock, refine: tuple[int, ...
 
 
 def nearest(x: float) -> int:
-    """The nearest whole number."""
-    # asks for no sign, which a compiler's guard finds to be another than its graph did where x is next to 0; and floors
-    # of an exporter's open numbers would be strides of which no graph is saved
+    """Rounds to the nearest whole number."""
+    # not round(), whose sign test near x = 0 fails the compiler's guards; and floor division of symbolic sizes would
+    # make strides that torch.export cannot save
     return int(math.floor(x + 0.5))  # noqa: RUF046
 
 

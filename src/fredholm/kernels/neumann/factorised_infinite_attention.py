@@ -61,7 +61,7 @@ class FactorisedNeumann(Neumann):
 
     @abc.abstractmethod
     def key_features(self, u: Tensor) -> Tensor:
-        """ψ, `(B, H', N, r)`, of a signal `(B, N, d_in)`; H' divides H, each serving several heads in a row."""
+        """ψ, `(B, H', N, r)`, of a signal `(B, N, d_in)`; H' divides H, each serving several consecutive heads."""
 
 
 def over_row_norms(phi: Tensor, total: Tensor) -> Tensor:

@@ -43,7 +43,7 @@ class CentralForm(NamedTuple):
 
 
 class CentralQueries(ValueMixing):
-    """Marker: κ(x, y) = γ a(y) V, whatever x: the points are pooled once for all queries, head by head.
+    """Marker: κ(x, y) = γ a(y) V, independent of x: the points are pooled once for all queries, head by head.
 
     Pair weights only multiply a, which is computed from all points, and do not enter it.
     """

@@ -142,7 +142,7 @@ class PairwiseMLP(Stateful):
 
     @abc.abstractmethod
     def relative_part(self, displacement: Tensor, distance: Tensor, *, is_periodic: bool) -> Tensor:
-        """R: the part of p that depends on x - y beyond what splits over the two points, `(G, T, w)`.
+        """R: the part of p that depends on x - y and does not split over the two points, `(G, T, w)`.
 
         Args:
             displacement: x - y, `(T, s)`.
@@ -152,7 +152,7 @@ class PairwiseMLP(Stateful):
 
     @abc.abstractmethod
     def reads_displacement(self, domain: Domain) -> bool:
-        """Whether p on this domain depends on displacement or distance beyond what splits over the two points."""
+        """Whether p on this domain has a part in displacement or distance that does not split over the two points."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -301,7 +301,7 @@ class MLP(PairwiseMLP, MultiHead, DisplacementFilter, Lifting):
         return _project(domain.features.to(self.input_bias.dtype), self.edge_weight)
 
     def _later_layers(self, p: Tensor) -> Tensor:
-        """κ from p `(..., G, a, b, w)`, whatever a and b run over: `(..., G, a, b, d_out, d_in)`."""
+        """κ from p `(..., G, a, b, w)`, for any axes a and b: `(..., G, a, b, d_out, d_in)`."""
         hidden = activate(p, self.activation)
         if self.hidden_weight is not None and self.hidden_bias is not None:
             for weight, bias in zip(self.hidden_weight, self.hidden_bias, strict=True):

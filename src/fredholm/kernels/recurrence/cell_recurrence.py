@@ -144,7 +144,7 @@ class CellRecurrence(SemiSeparable):
 
     @final
     def step(self, u: Tensor, state: State, time: Tensor | None = None) -> tuple[Tensor, State]:
-        """The cell at the next point, whatever its time; see `Stateful.step`."""
+        """The cell at the next point; its time is not read; see `Stateful.step`."""
         self.check_state(state, u.shape[0])
         with without_autocast(u):
             state, _ = self.advance(self._from_input(u), state)

@@ -42,7 +42,7 @@ class GRU(CellRecurrence):
     num_gates = 3
 
     def advance(self, from_input: Tensor, state: State) -> tuple[State, tuple[Tensor, ...]]:
-        """See `CellRecurrence.advance`; what is recorded is z and (1 - z) ⊙ n."""
+        """See `CellRecurrence.advance`; records z and (1 - z) ⊙ n."""
         (h,) = state
         from_state = nn.functional.linear(h, self.weight_hh, self.bias_hh)
         (u_r, u_z, u_n), (h_r, h_z, h_n) = from_input.chunk(3, dim=-1), from_state.chunk(3, dim=-1)

@@ -23,7 +23,7 @@ from fredholm.kernels.recurrence.semi_separable import MatrixForm, MatrixRecurre
 
 @final
 class LinearRNN(MatrixRecurrence):
-    """κ(t, s) = 1[s ≤ t] C A^{t-s} B: one linear map of the state per point, whatever the distance between points.
+    """κ(t, s) = 1[s ≤ t] C A^{t-s} B: one linear map of the state per point, for any distance between points.
 
     Args:
         in_dim: channels of the signal.

@@ -43,7 +43,7 @@ class LSTM(CellRecurrence):
     num_states = 2
 
     def advance(self, from_input: Tensor, state: State) -> tuple[State, tuple[Tensor, ...]]:
-        """See `CellRecurrence.advance`; what is recorded is f, i ⊙ g and o ⊙ tanh(c)/c."""
+        """See `CellRecurrence.advance`; records f, i ⊙ g and o ⊙ tanh(c)/c."""
         h, c = state
         gates = from_input + nn.functional.linear(h, self.weight_hh, self.bias_hh)
         i, f, g, o = gates.chunk(4, dim=-1)

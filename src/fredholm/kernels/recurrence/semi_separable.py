@@ -108,7 +108,7 @@ def check_ordered(name: str, domain: Domain, query_domain: Domain | None) -> Non
     if query_domain is not None and not query_domain.has_points_of(domain):
         raise ValueError(
             f"{name} gives its result at the points of the signal; got other queries, {query_domain!r}; "
-            "leave query_domain out, and run over the reversed signal as well for what comes after a point"
+            "leave query_domain out, and run over the reversed signal as well for the points after a query"
         )
 
 
