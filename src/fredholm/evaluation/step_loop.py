@@ -39,7 +39,7 @@ class StepLoop(StatefulRoute[Stateful]):
         if domain.pos_dim != 1:
             reasons.append("the domain does not order its points")
         if not domain.is_uniform:
-            reasons.append("a step does not weigh its point, and the measure has weights")
+            reasons.append("a step does not weigh its point, and the measure was given")
         return reasons + kernel.unsteppable(domain)
 
     def compute(self, integral: Integral[Stateful]) -> Tensor:

@@ -222,7 +222,7 @@ def test_a_state_and_positions_need_times(name):
     kernel = kernel_named(name, is_causal=True)
     route, u = SCANS[type(kernel)], torch.randn(1, 3, 8, dtype=torch.float64)
     _, state = route.run(Integral(kernel, u, Sequence(3)))
-    with refused(ValueError, "reads positions, and Sequence(3) does not say where", "Sequence(times=...)"):
+    with refused(ValueError, "reads positions, and Sequence(3) does not continue", "Sequence(times=...)"):
         route.run(Integral(kernel, u, Sequence(3)), state)
     with refused(ValueError, "support no reset", "StepLoop()"):
         route.run(Integral(kernel, u, Sequence(3)), None, torch.zeros(1, 3, dtype=torch.bool))

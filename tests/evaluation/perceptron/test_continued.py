@@ -131,7 +131,7 @@ def test_what_a_state_does_not_tell_is_refused() -> None:
     kernel, u = make("all inputs"), torch.randn(1, 3, 4, dtype=torch.float64)
     route, times = Tiled(), torch.tensor([0.0, 0.5, 0.75], dtype=torch.float64)
     _, state = route.run(Integral(kernel, u, Sequence(times=times)))
-    with refused(ValueError, "reads positions, and Sequence(3) does not say where", "Sequence(times=...)"):
+    with refused(ValueError, "reads positions, and Sequence(3) does not continue", "Sequence(times=...)"):
         route.run(Integral(kernel, u, Sequence(3)), state)
     for late in (0.0, 0.7):
         with refused(ValueError, "Tiled refuses", f"comes {late - 0.75:.4g} after the last", "must come later"):
