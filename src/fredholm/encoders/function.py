@@ -32,9 +32,8 @@ class Function(FieldEncoder):
     """u(x) = W_2 φ(W_1 [a(x) ; γ(x)] + b_1) + b_2, with the values a(x) and Fourier features γ of the position.
 
     At a sample a(x) is its value; elsewhere a mean of the K nearest samples, see `interpolate`. So the signal has a
-    value at any x, and does not depend on the resolution, apart from details that were not sampled. On a
-    periodic domain γ has whole numbers of waves. The papers of neural operators lift a(x) likewise, by one layer or
-    two.
+    value at any x, and does not depend on the resolution, apart from details that were not sampled. On a periodic
+    domain γ has whole numbers of waves. The papers of neural operators lift a(x) likewise, by one layer or two.
 
     Args:
         config: the functions.

@@ -63,8 +63,8 @@ class ImageText(Encoder):
         measure: see above; refused with a single modality.
 
     Raises:
-        ValueError: no modality, encoders of different channels, a text without a context, settings without effect,
-            or a number of images below 1.
+        ValueError: no modality, encoders of different channels, a text without a context, settings without effect, or a
+            number of images below 1.
     """
 
     def __init__(

@@ -110,8 +110,7 @@ def refine(
     """The fields after steps of Adam on the mean squared error of each at its samples.
 
     The optimised variable is δ in θ = θ_given + σ δ, with σ the field's `sizes`, so that one rate suits all entries.
-    Frames
-    stay as they are, so the result moves with the samples as the operator's own does. No gradient reaches the
+    Frames stay as they are, so the result moves with the samples as the operator's own does. No gradient reaches the
     operator.
 
     Args:

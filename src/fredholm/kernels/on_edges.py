@@ -14,9 +14,9 @@ Legend
     "measure"      a = w dμ               so that κ_G = (1[(x, y) ∈ E] + λ) κ
 
 Source: ITNet (arXiv 2606.19538), J.1, eq. 263, which is "measure": with dμ = 1/N the sum over edges vanishes as a graph
-grows, unlike for the other three. A kernel that is normalised by a sum over all points, as attention is,
-sums over the neighbours in the first term and over all nodes in the second. Features of edges are read in the first
-term; in the second they are 0.
+grows, unlike for the other three. A kernel that is normalised by a sum over all points, as attention is, sums over the
+neighbours in the first term and over all nodes in the second. Features of edges are read in the first term; in the
+second they are 0.
 """
 
 import math

@@ -151,12 +151,12 @@ class YatDense(YatLayer):
     """Y_j = s (x·w_j + b_j)² / (‖x - w_j‖² + ε), j = 1 … n (Yat, eq. 1 and section 2.3), in place of a linear layer
     and its activation.
 
-    It is the integral of `kernels.Yat` over n prototypes that each count once and contribute one unit vector. For
-    the backward it stores one byte per entry besides its input and output, with a bias one number; forward mode and
-    second derivatives need several arrays of the output's size. Products and everything after them are computed in at
-    least float32, under autocast too; the output has the dtype of the signal, or autocast's. In bfloat16 entries up to
-    10⁴ give finite values and gradients. A NaN gives NaN, and so does a point that is infinite or, in float32,
-    longer than 10¹⁹.
+    It is the integral of `kernels.Yat` over n prototypes that each count once and contribute one unit vector. For the
+    backward it stores one byte per entry besides its input and output, with a bias one number; forward mode and second
+    derivatives need several arrays of the output's size. Products and everything after them are computed in at least
+    float32, under autocast too; the output has the dtype of the signal, or autocast's. In bfloat16 entries up to 10⁴
+    give finite values and gradients. A NaN gives NaN, and so does a point that is infinite or, in float32, longer than
+    10¹⁹.
 
     Prototypes start so that responses are of order 1 for points of length 1 to √d (`reset_parameters`), b at 0.
     Default ε: 10⁻³ is above the rounding of a squared distance in float32, about 10⁻⁷ (‖x‖² + ‖w‖²), up to ‖x‖² = 10⁴;

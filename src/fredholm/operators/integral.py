@@ -30,8 +30,7 @@ class IntegralOperator(nn.Module):
         residual: whether to add W u(x); W starts as the identity. Needs `kernel.in_dim == kernel.out_dim`.
         bias: whether to add the constant b; it starts at 0.
         output_projection: whether to learn W^O; else it is the identity.
-        output_gain: factor of the Xavier-uniform start of W^O; deep models use 1 / sqrt(2 depth). Refused
-            without W^O.
+        output_gain: factor of the Xavier-uniform start of W^O; deep models use 1 / sqrt(2 depth). Refused without W^O.
 
     Attributes:
         output_weight: W^O, `(d_out, d_out)` or None.

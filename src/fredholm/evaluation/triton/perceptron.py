@@ -96,7 +96,7 @@ class Problem:
         return self.places is not None or self.varies(met)
 
     def side(self, name: str, met: str | None) -> Side:
-        """The queries or the keys as a `Side`; with `met`, as owners of sums over that side, with their part of p."""
+        """The queries or the keys as a `Side`; with `met`, as owners of sums over it, with their part of p."""
         t, num = self.t, self.t[name].shape[2]
         nothing = t[name].new_empty(0)
         part = nothing

@@ -10,7 +10,8 @@ hidden from the compiler (`do_not_specialize`): Triton 3.6 removes a loop of one
 outside of loops read shared memory that has been overwritten.
 """
 
-# a constexpr has the attributes of its value pyright: reportGeneralTypeIssues=false, reportAttributeAccessIssue=false
+# a constexpr has the attributes of its value
+# pyright: reportGeneralTypeIssues=false, reportAttributeAccessIssue=false
 from typing import Any, NamedTuple
 
 import triton
@@ -87,8 +88,8 @@ class Plan(NamedTuple):
 
     SIGN is 1 where owners are queries, -1 where they are keys. TABLE: whether R comes from the table only. BIAS:
     whether the partners of an owner have their own term in p. WEIGHT: whether p reads their features beside the
-    product.
-    PHASE, POS, ROTATION: whether the gradients of the owners' phases, of their positions, or of s and c are needed.
+    product. PHASE, POS, ROTATION: whether the gradients of the owners' phases, of their positions, or of s and c are
+    needed.
     """
 
     ACTIVATION: str

@@ -16,10 +16,10 @@ removes that part: h becomes Σ_t G_t h(δ + t), per axis with
 
 Source: CKConv (arXiv 2102.02611), eq. 4, 4.2 and E.1-E.3. Deviations: the sum counts samples, so that at the rate of
 training it is the paper's; at another rate, or at irregular times, the domain's weights in units of the spacing in
-training (Δτ / Δ) replace the paper's factor sr1 / sr2. The output layer starts so that the integral of white
-noise has variance 1. The paper (E.3: length 2r + 1, σ = 0.5) names no unit for σ; here it is Δ, so that the window ends
-at 2σ at every rate and the smoothed kernel has a limit as η → 0. In units of η it would hardly smooth at all, and the
-less the finer the grid.
+training (Δτ / Δ) replace the paper's factor sr1 / sr2. The output layer starts so that the integral of white noise has
+variance 1. The paper (E.3: length 2r + 1, σ = 0.5) names no unit for σ; here it is Δ, so that the window ends at 2σ at
+every rate and the smoothed kernel has a limit as η → 0. In units of η it would hardly smooth at all, and the less the
+finer the grid.
 """
 
 import itertools
@@ -112,8 +112,7 @@ class ContinuousConvolution(BasisFilter, Stateful):
 
     It counts samples: with the default measure every point weighs 1. Give weights in units of the spacing in training
     for another rate (`Sequence(n, spacing=Δτ, weights=torch.full((n,), Δτ / Δ))`) or for irregular times
-    (`trapezoid_weights(times, total=None) / Δ`). Displacements beyond S are outside of [-1, 1], where ψ is
-    untrained.
+    (`trapezoid_weights(times, total=None) / Δ`). Displacements beyond S are outside of [-1, 1], where ψ is untrained.
 
     Args:
         in_dim, out_dim: channels of the signal and of the result, multiples of `groups`.
