@@ -60,13 +60,13 @@ class PostNormBlock(nn.Module):
                 operator costs next to nothing.
         """
         inner = self._between(self.first(u, domain, key_padding_mask=key_padding_mask))
-        asked = None
+        query_domain = None
         if at is not None:
             _check_at(at, u)
-            asked = subset(domain, at, torch.ones(at.shape, dtype=domain.weights.dtype, device=at.device))
+            query_domain = subset(domain, at, torch.ones(at.shape, dtype=domain.weights.dtype, device=at.device))
             # not take_along_dim, with which an exported graph would fix the batch size
             u = u.gather(1, at.expand(u.shape[0], -1)[..., None].expand(-1, -1, u.shape[-1]))
-        return self._after(u, self.second(inner, domain, query_domain=asked, key_padding_mask=key_padding_mask))
+        return self._after(u, self.second(inner, domain, query_domain=query_domain, key_padding_mask=key_padding_mask))
 
     def initial_state(self, batch_size: int) -> BlockState:
         """The state before the first point, for `scan`; only for stateful kernels."""

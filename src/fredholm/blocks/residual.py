@@ -83,8 +83,8 @@ class ResidualBlock(FieldBlock):
 
     def at(self, query: Tensor, query_domain: Domain, u: Tensor, domain: Domain) -> Tensor:
         """See `FieldBlock.at`."""
-        asked = self._entering(query)
-        return self._join(query, self.operator(self._entering(u), domain, query=asked, query_domain=query_domain))
+        entering = self._entering(query)
+        return self._join(query, self.operator(self._entering(u), domain, query=entering, query_domain=query_domain))
 
     def initial_state(self, batch_size: int) -> State:
         """The operator's state before the first point; only for stateful kernels."""

@@ -330,8 +330,8 @@ class _Cells:
         self.points = _Sorted(s.pos.expand(s.entries, -1, -1), entry, self.box, exists)
         if s.k is not None:
             self.points = self.points.without_surplus(s.k)
-        asked = s.query.expand(s.batch, -1, -1)
-        self.queries = _Sorted(asked, entry.expand(s.batch), self.box)
+        query = s.query.expand(s.batch, -1, -1)
+        self.queries = _Sorted(query, entry.expand(s.batch), self.box)
         order = self.queries.order
         self.visible = None if s.visible is None else s.visible.expand(s.batch, -1).flatten()[order]
         self.edge = None if s.edge is None else s.edge.expand(s.batch, -1).flatten()[order]

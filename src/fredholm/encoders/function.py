@@ -151,12 +151,12 @@ def interpolate(samples: FunctionBatch, places: Domain, num_neighbours: int | No
     count = 2**domain.pos_dim if num_neighbours is None else num_neighbours
     if not domain.num_points:
         return values.new_zeros(values.shape[0], places.num_points, values.shape[-1])
-    pos, asked = domain.pos.double(), places.pos.double()
-    found = nearest(pos, asked, k=count + 1, mask=domain.mask, periodic=domain.is_periodic)
-    batch = max([t.shape[0] for t in (pos, asked, found.points) if t.ndim == 3], default=1)
+    pos, query_pos = domain.pos.double(), places.pos.double()
+    found = nearest(pos, query_pos, k=count + 1, mask=domain.mask, periodic=domain.is_periodic)
+    batch = max([t.shape[0] for t in (pos, query_pos, found.points) if t.ndim == 3], default=1)
     index = found.points.expand(batch, -1, -1)
     entry = torch.arange(batch, device=index.device)[:, None, None]
-    offset = asked.expand(batch, -1, -1)[:, :, None] - pos.expand(batch, -1, -1)[entry, index]
+    offset = query_pos.expand(batch, -1, -1)[:, :, None] - pos.expand(batch, -1, -1)[entry, index]
     squared = (wrapped(offset) if domain.is_periodic else offset).square().sum(-1)
     is_there = found.squared.isfinite().expand(batch, -1, -1)
     border = torch.where(is_there[..., count:], squared[..., count:], math.inf)

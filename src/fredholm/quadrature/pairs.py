@@ -49,12 +49,12 @@ def pair_norms(
 
     ones = domain.weights.new_ones(index.numel(), 1)
     point = Points.derived(domain, at_points(batched(domain.pos)), ones, None if times is None else at_points(times))
-    asked_at = None if times is None or query_domain.times is None else at_queries(query_domain.times)
+    query_times = None if times is None or query_domain.times is None else at_queries(query_domain.times)
     past = None if query_domain.given_past_mass is None else at_queries(query_domain.given_past_mass)
-    asked = Points.derived(query_domain, at_queries(batched(query_domain.pos)), ones, asked_at, past)
+    queries = Points.derived(query_domain, at_queries(batched(query_domain.pos)), ones, query_times, past)
     query = at_queries(share(integral.query, head, num_heads)) if integral.has_query_signal else None
     kernel = integral.kernel if num_heads == 1 else integral.head(head).kernel
-    pair = Integral(kernel, at_points(share(integral.u, head, num_heads)), point, query, asked)
+    pair = Integral(kernel, at_points(share(integral.u, head, num_heads)), point, query, queries)
     value = evaluation.integrate(pair)
     norms = torch.linalg.vector_norm(value.float(), dim=-1).view(index.shape)
     mask = integral.query_domain.mask

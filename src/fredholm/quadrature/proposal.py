@@ -132,9 +132,9 @@ class PairProposal(nn.Module):
     def logits(self, u: Tensor, domain: Domain, query: Tensor, query_domain: Domain, rows: Tensor) -> Tensor:
         """ℓ of the queries `rows` `(n,)`, `(B, n, N)`."""
         keys = self.key_features(u, domain)
-        asked_pos = query_domain.pos[..., rows, :]
-        asked = Points.derived(query_domain, asked_pos, asked_pos[..., 0])
-        queries = self.query(self.query_features(query[:, rows], asked))
-        displacement = domain.displacement(asked_pos.detach())
+        query_pos = query_domain.pos[..., rows, :]
+        nodes = Points.derived(query_domain, query_pos, query_pos[..., 0])
+        queries = self.query(self.query_features(query[:, rows], nodes))
+        displacement = domain.displacement(query_pos.detach())
         squared = displacement.square().sum(-1).to(queries.dtype)
         return queries @ self.key(keys).mT + self.readout(keys).mT - self.rate[0] * squared

@@ -133,9 +133,9 @@ def _check_reach(name: str, feature_map: FeatureMap, projected: Tensor, features
             f"{name}: feature_map gave infinite values in {features.dtype}, at queries or keys of size "
             f"{size[there].max().item():.3g}; normalise the signal, or take a feature map that grows less"
         )
-    gone = projected[there & (features == 0).all(-1)]
+    vanished = projected[there & (features == 0).all(-1)]
     # a map such as max(x, 0) is 0 there at any size
-    if gone.shape[0] and bool((feature_map(gone * (REACH / gone.abs().amax(-1, keepdim=True))) != 0).any()):
+    if vanished.shape[0] and bool((feature_map(vanished * (REACH / vanished.abs().amax(-1, keepdim=True))) != 0).any()):
         warnings.warn(
             f"{name}: feature_map gave only zeros in {features.dtype} at queries or keys larger than {REACH:g}, but "
             "not at smaller ones; where no other point has weight either, the integral is 0. Normalise the signal if "

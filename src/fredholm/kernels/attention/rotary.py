@@ -106,8 +106,8 @@ def turned(
         return query, key
     _check_order(name, domain)
     _check_order(name, query_domain)
-    asked, known = order_times(query_domain, domain)
-    return rotary.rotate(query, asked), rotary.rotate(key, known)
+    query_times, times = order_times(query_domain, domain)
+    return rotary.rotate(query, query_times), rotary.rotate(key, times)
 
 
 def _check_order(name: str, domain: Domain) -> None:

@@ -156,10 +156,10 @@ class FactorisedInfiniteAttention(FactorisedNeumann, Stateful):
     def hop_form(self, u: Tensor, query: Tensor | None) -> HopForm:
         """See `Neumann.hop_form`."""
         at_points, key, value = self.query_features(u), self.key_features(u), self.projections.values(u)
-        asked = at_points if query is None else self.query_features(query)
-        dtype = functools.reduce(torch.promote_types, (part.dtype for part in (asked, at_points, key)))
-        at_points, key, asked = at_points.to(dtype), key.to(dtype), asked.to(dtype)
-        return HopForm(asked, None if query is None else at_points, key, value)
+        at_queries = at_points if query is None else self.query_features(query)
+        dtype = functools.reduce(torch.promote_types, (part.dtype for part in (at_queries, at_points, key)))
+        at_points, key, at_queries = at_points.to(dtype), key.to(dtype), at_queries.to(dtype)
+        return HopForm(at_queries, None if query is None else at_points, key, value)
 
     def initial_state(self, batch_size: int) -> State:
         """Zeros, in float64: Σ ψ(k) ⊗ (v + y) `(B, H, r, d)`, and the sums for the norms.

@@ -414,10 +414,10 @@ class MLP(PairwiseMLP, MultiHead, DisplacementFilter, Lifting):
         """See `PairwiseMLP.pairwise_form`."""
         columns, dtype = self._columns(), self.input_bias.dtype
         wraps = domain.is_periodic and self.reads_displacement(domain)
-        asked = domain if query_domain is None else query_domain
-        query_pos, key_pos = (p.pos if p.pos.ndim == 3 else p.pos[None] for p in (asked, domain))
+        queries = domain if query_domain is None else query_domain
+        query_pos, key_pos = (p.pos if p.pos.ndim == 3 else p.pos[None] for p in (queries, domain))
         splits = "relative_position" in columns and not wraps and self.num_frequencies > 0
-        at_query = self.lift(asked) if splits or "query_position" in columns else None
+        at_query = self.lift(queries) if splits or "query_position" in columns else None
         if at_query is not None and query_domain is None:
             at_key = at_query
         else:

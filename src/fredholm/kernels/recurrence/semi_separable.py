@@ -137,7 +137,7 @@ class MatrixRecurrence(SemiSeparable):
         Args:
             domain: T points. Values of the form at points that do not exist are not read.
             batch_size: B.
-            state: what earlier points left behind; None: nothing came before.
+            state: the state after the earlier points; None: there are none.
             reset: `(B, T)` bool, True = the state is cleared before this point.
         """
 
